@@ -131,9 +131,27 @@ def test_the_bytes_do_not_depend_on_the_number_of_processes(parts, tmp_path):
     assert content(tmp_path / "out") == content(parts / "RUN2")
 
 
-def run_until(sign: str, recipe: Path, out: Path, against: str) -> None:
+IN_TASKS = """
+from longcrawl.dedup import index_exchange
+from longcrawl.run import removals
+
+removals.HELD, removals.TASK, index_exchange.PIECE = 0, 1, 2
+"""
+"""Makes each input a group of an exchange, and each band several ranges of keys."""
+
+
+@pytest.mark.parametrize("num_proc", [pytest.param(1, marks=pytest.mark.slow), 2])
+def test_tasks_save_the_index_that_one_process_saves(parts, tmp_path, num_proc):
+    """The second run looks at the index of the first."""
+    recipe, out, against = str(parts / "two.yaml"), str(tmp_path / "out"), f"stages.urls.against=[{parts / 'RUN1'}]"
+    code = f"{IN_TASKS}\nimport longcrawl as lc\nlc.run({recipe!r}, {out!r}, {num_proc}, [{against!r}])"
+    subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert content(tmp_path / "out") == content(parts / "RUN2")
+
+
+def run_until(sign: str, recipe: Path, out: Path, against: str, before: str = "") -> None:
     """Run a recipe and kill the run as soon as a file is whole whose path ends with ``sign``."""
-    code = f"""
+    code = f"""{before}
 import os, signal
 from pathlib import Path
 import longcrawl as lc
@@ -159,6 +177,15 @@ lc.run({str(recipe)!r}, {str(out)!r}, overrides=[{against!r}])
 def test_a_run_killed_while_it_saves_is_finished_to_the_same_bytes(parts, tmp_path, sign):
     against = f"stages.urls.against=[{parts / 'RUN1'}]"
     run_until(sign, parts / "two.yaml", tmp_path / "out", against)
+    lc.run(parts / "two.yaml", tmp_path / "out", overrides=[against])
+    assert content(tmp_path / "out") == content(parts / "RUN2")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sign", ["known/00001.json", "keys/00001.json", "urls/rows-000.npy", "files/keys-000.json"])
+def test_a_run_killed_while_tasks_save_is_finished_by_one_process(parts, tmp_path, sign):
+    against = f"stages.urls.against=[{parts / 'RUN1'}]"
+    run_until(sign, parts / "two.yaml", tmp_path / "out", against, IN_TASKS)
     lc.run(parts / "two.yaml", tmp_path / "out", overrides=[against])
     assert content(tmp_path / "out") == content(parts / "RUN2")
 

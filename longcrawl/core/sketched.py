@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.engines.base import Exchange
+from longcrawl.engines.base import Engine, Exchange
 
 Longs = npt.NDArray[np.int64]
 
@@ -86,6 +86,12 @@ def _read_merged(read: Callable[[int], Iterator[pa.Table]], bounds: Sequence[int
 def no_rows(_: object) -> Iterator[tuple[int, pa.Table]]:
     """Make no rows, for a step whose partitions are made by tasks alone."""
     return iter(())
+
+
+def take_each(step: Exchange, engine: Engine) -> None:
+    """Make the partitions of a step to which no rows are sent."""
+    for _ in engine.tasks(partial(step.write, tables=()), step.waiting()):
+        pass
 
 
 @dataclass(frozen=True)

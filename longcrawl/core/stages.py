@@ -181,6 +181,10 @@ class Stage(ABC):
         """
         raise StageError(f"{self.name} has no index")
 
+    def exchange_index(self, kept: Sketched, folder: Path, engine: Engine) -> None:  # noqa: ARG002  # as above
+        """Write it as :meth:`save_index` does, with sketches in many tasks."""
+        raise StageError(f"{self.name} has no index")
+
     def used_indexes(self) -> dict[str, str]:
         """Return the SHA-256 of each index of an earlier dataset that it looks at, by path."""
         return {}

@@ -16,8 +16,7 @@ rule is ``near_duplicate_of_earlier``; with several indexes ``near_duplicate_of_
 and so on.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from longcrawl.core.stages import REMOVAL_SCHEMA, reject_duplicate_ids
 from longcrawl.core.surveys import with_report
 from longcrawl.dedup import _cluster_kernels as kernels
 from longcrawl.dedup._cluster_kernels import Conditions, Ngrams
-from longcrawl.dedup.index import Index, removal_table, take_ids, write_index
+from longcrawl.dedup.index import Arrays, Index, removal_table, take_ids
 from longcrawl.dedup.signatures import Clustering
 from longcrawl.errors import CorruptionError, StageError, warn_user
 from longcrawl.kernels.texts import fixed_rows
@@ -276,25 +275,16 @@ def report_large(clusters: int, members: int, name: str, similarity: float, sett
     return f"{message}; {outcome}"
 
 
-def save_sketches(folder: Path, stage: str, settings: Mapping[str, Any], kept: pa.Table, bands: int) -> None:
-    """Write an index of documents; those without n-grams are in no cluster, and not in the index.
-
-    Args:
-        folder: where.
-        stage: name of the stage.
-        settings: what the keys depend on.
-        kept: sketches, see :meth:`longcrawl.dedup.MinHash.sketch`.
-        bands: how many.
-    """
-    known = kept.filter(pc.is_valid(kept["bands"]))
-    more: dict[str, npt.NDArray[Any]] = {"sample": sample_bytes(known["sample"])}
+def index_arrays(known: pa.Table) -> Arrays:
+    """Return what an index holds of documents, whose sketches are given, beside their keys."""
+    whole: dict[str, npt.NDArray[Any]] = {"sample": sample_bytes(known["sample"])}
+    lengths = dict[str, Longs]()
     if "n_ngrams" in known.column_names:
-        more["n_ngrams"] = known["n_ngrams"].to_numpy().astype(np.int32)
+        whole["n_ngrams"] = known["n_ngrams"].to_numpy().astype(np.int32)
     if "ngrams" in known.column_names:
-        more["ngrams"], _, stops = _ngrams_of(known["ngrams"], np.arange(len(known)))
-        more["ngram_ends"] = np.concatenate([np.zeros(1, np.int64), stops])
-    blocks = band_blocks(known["bands"], np.arange(len(known)), bands)
-    write_index(folder, stage, settings, known["id"], (keys[:, None] for block in blocks for keys in block), more)
+        whole["ngrams"], starts, stops = _ngrams_of(known["ngrams"], np.arange(len(known)))
+        lengths["ngram_ends"] = stops - starts
+    return Arrays(whole, lengths)
 
 
 def near_duplicates_of_earlier(

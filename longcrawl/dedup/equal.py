@@ -9,11 +9,9 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,12 +21,12 @@ from longcrawl.core.stages import PART, REMOVAL_SCHEMA, document_ids, reject_dup
 from longcrawl.dedup.index import (
     REMOVALS,
     IndexedSurvey,
+    Keys,
     Places,
     SaveIndex,
     removal_table,
     search_earlier,
     staying,
-    write_index,
 )
 from longcrawl.engines.base import Engine, Exchange
 from longcrawl.kernels.texts import fixed_rows
@@ -54,6 +52,8 @@ class EqualHashes(IndexedSurvey):
     against: tuple[str, ...] = ()
     index: SaveIndex = "none"
 
+    key: ClassVar[str] = "hash"
+    words: ClassVar[int] = 2
     same: ClassVar[str]
     """The rule by which a duplicate leaves."""
 
@@ -93,10 +93,14 @@ class EqualHashes(IndexedSurvey):
         engine.exchange(removals, range(groups))
         return Decided(removals.read)
 
-    def save_index(self, kept: pa.Table, folder: Path) -> None:
-        """Write the index of documents whose sketches are given."""
-        known = kept.filter(pc.is_valid(kept["hash"]))
-        write_index(folder, self.name, self.hashed(), known["id"], [_words(known["hash"])])
+    @property
+    def index_bands(self) -> int:
+        """One: the hashes themselves."""
+        return 1
+
+    def band_keys(self, known: pa.Table) -> Iterator[Keys]:
+        """Return the hashes of documents that have one."""
+        yield _words(known["hash"])
 
     def find_earlier(self, sketches: pa.Table) -> pa.Table:
         """Return the removals of documents whose hash an earlier dataset has."""
@@ -167,7 +171,7 @@ def _take_first(_: int, tables: Iterator[pa.Table]) -> pa.Table:
     return pa.table(columns, schema=FOLLOWERS).combine_chunks()
 
 
-def _words(hashes: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
+def _words(hashes: pa.ChunkedArray) -> Keys:
     """Return hashes without nulls as two words each: uint64 (n, 2)."""
     whole = pa.concat_arrays(hashes.chunks) if hashes.num_chunks else pa.array([], pa.binary(HASH_BYTES))
     return fixed_rows(whole).view(np.uint64)

@@ -21,14 +21,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.lib.format import header_data_from_array_1_0, write_array_header_1_0
 
-from longcrawl.core.sketched import DOCUMENT, Sketched, no_rows
+from longcrawl.core.sketched import DOCUMENT, Sketched, no_rows, take_each
 from longcrawl.core.stages import REMOVAL_SCHEMA, Survey
 from longcrawl.engines.base import Engine, Exchange
 from longcrawl.errors import CorruptionError, FormatError, unreadable
@@ -124,8 +125,9 @@ class Index:
 
     def _band(self, band: int, words: int) -> tuple[Keys, Places]:
         """Return the keys of a band, and the document that has each."""
-        keys = self.array(f"keys-{band:03d}", np.uint64, None, words)
-        return keys, self.array(f"rows-{band:03d}", np.int64, len(keys))
+        keys_name, rows_name = band_names(band)
+        keys = self.array(keys_name, np.uint64, None, words)
+        return keys, self.array(rows_name, np.int64, len(keys))
 
     def _places(self, rows: Places) -> Places:
         """Check that documents which were found are some of this index."""
@@ -163,26 +165,57 @@ def write_index(
         bands: of each band the keys of all documents, uint64 (documents, words).
         more: other arrays by name, see :meth:`Index.array`.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     (folder / DESCRIPTION).unlink(missing_ok=True)
-    table = pa.table({"id": ids.cast(pa.string())})
-    with whole_file(folder / "ids.arrow") as beside, pa.ipc.new_file(str(beside), table.schema) as writer:
-        writer.write_table(table)
-    names, count = ["ids.arrow"], 0
+    names, count = [write_ids(folder, [pa.table({"id": ids})])], 0
     for band, keys in enumerate(bands):
         order = np.lexsort(keys.T[::-1])
-        names += [_save(folder, f"keys-{band:03d}", keys[order]), _save(folder, f"rows-{band:03d}", order)]
+        keys_name, rows_name = band_names(band)
+        names += [write_array(folder, keys_name, [keys[order]]), write_array(folder, rows_name, [order])]
         count += 1
-    names += [_save(folder, name, values) for name, values in more.items()]
-    about = {"longcrawl_index": VERSION, "stage": stage, "settings": dict(settings), "documents": len(ids)}
-    about |= {"bands": count, "files": file_entries(folder, names)}
-    write_text(folder / DESCRIPTION, seal(about))
+    names += [write_array(folder, name, [values]) for name, values in more.items()]
+    describe_index(folder, stage, settings, len(ids), count, file_entries(folder, names))
 
 
-def _save(folder: Path, name: str, values: npt.NDArray[Any]) -> str:
+def band_names(band: int) -> tuple[str, str]:
+    """Name the arrays of the keys of a band and of their rows."""
+    return f"keys-{band:03d}", f"rows-{band:03d}"
+
+
+def write_ids(folder: Path, tables: Iterable[pa.Table]) -> str:
+    """Write the ids of tables end to end, each chunk that has some as a batch; return the name of the file."""
+    schema, name = pa.schema([("id", pa.string())]), "ids.arrow"
+    with whole_file(folder / name) as beside, pa.ipc.new_file(str(beside), schema) as writer:
+        for ids in filter(len, (chunk for table in tables for chunk in table["id"].chunks)):
+            writer.write_table(pa.table([ids.cast(pa.string())], schema=schema))
+    return name
+
+
+def write_array(folder: Path, name: str, pieces: Iterable[npt.NDArray[Any]]) -> str:
+    """Write arrays end to end, as ``numpy.save`` writes all in one; return the name of the file.
+
+    Those without rows may have another width; there is at least one array.
+    """
+    about, rows = dict[str, Any](), 0
     with whole_file(folder / f"{name}.npy") as beside, beside.open("wb") as opened:
-        np.save(opened, values, allow_pickle=False)
+        for piece in map(np.ascontiguousarray, pieces):
+            if not rows:
+                opened.seek(0)
+                about = header_data_from_array_1_0(piece)
+                write_array_header_1_0(opened, about)
+            opened.write(piece.data)
+            rows += len(piece)
+        # The header leaves room for any number of rows, so that it has as many bytes.
+        opened.seek(0)
+        write_array_header_1_0(opened, about | {"shape": (rows, *about["shape"][1:])})
     return f"{name}.npy"
+
+
+def describe_index(
+    folder: Path, stage: str, settings: Mapping[str, Any], documents: int, bands: int, files: Mapping[str, Any]
+) -> None:
+    """Write ``index.json``, after all files; their entries are sorted by name."""
+    about = {"longcrawl_index": VERSION, "stage": stage, "settings": dict(settings), "documents": documents}
+    write_text(folder / DESCRIPTION, seal(about | {"bands": bands, "files": dict(sorted(files.items()))}))
 
 
 def open_index(path: str, stage: str, settings: Mapping[str, Any]) -> Index:
@@ -229,6 +262,15 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {there.get(name, 'missing')}, here {here.get(name, 'missing')}" for name in names)
 
 
+class Arrays(NamedTuple):
+    """What an index holds of its documents beside ids and keys, by name."""
+
+    whole: Mapping[str, npt.NDArray[Any]] = MappingProxyType({})
+    """Arrays of which those of several groups of documents are put end to end."""
+    lengths: Mapping[str, Places] = MappingProxyType({})
+    """Numbers of whose running total, from 0, an array is made: where each document begins in another one."""
+
+
 class IndexedSurvey(Survey):
     """Removes documents that earlier datasets have kept already, and saves an index of those that it keeps itself."""
 
@@ -241,9 +283,40 @@ class IndexedSurvey(Survey):
     def hashed(self) -> dict[str, Any]:
         """Return the settings on which the keys depend, ready for JSON."""
 
+    key: ClassVar[str]
+    """The column of sketches in which a document's keys are; one where it is null is not in an index."""
+    words: ClassVar[int]
+    """How many words a key has."""
+
+    @property
     @abstractmethod
+    def index_bands(self) -> int:
+        """How many bands an index has."""
+
+    @abstractmethod
+    def band_keys(self, known: pa.Table) -> Iterator[Keys]:
+        """Return the keys of documents that have some, band after band, each to be used before the next."""
+
+    def arrays(self, known: pa.Table) -> "Arrays":  # noqa: ARG002  # those that save more need it
+        """Return what else an index holds of documents that have keys; their column is not needed."""
+        return Arrays()
+
+    def known(self, kept: pa.Table) -> pa.Table:
+        """Return the sketches of documents that have keys."""
+        return kept.filter(pc.is_valid(kept[self.key]))
+
     def save_index(self, kept: pa.Table, folder: Path) -> None:
         """Write the index of documents whose sketches are given."""
+        known = self.known(kept)
+        whole, lengths = self.arrays(known)
+        totals = {name: np.cumsum(np.concatenate([[0], each])) for name, each in lengths.items()}
+        write_index(folder, self.name, self.hashed(), known["id"], self.band_keys(known), {**whole, **totals})
+
+    def exchange_index(self, kept: Sketched, folder: Path, engine: Engine) -> None:
+        """Write it as :meth:`save_index` does, with sketches in many tasks."""
+        from longcrawl.dedup.index_exchange import exchange_index
+
+        exchange_index(self, kept, folder, engine)
 
     @abstractmethod
     def find_earlier(self, sketches: pa.Table) -> pa.Table:
@@ -284,8 +357,7 @@ def search_earlier(survey: IndexedSurvey, sketched: Sketched, engine: Engine) ->
     """Find the documents of each group that earlier datasets have (``REMOVALS``), each group by itself."""
     folder = sketched.folder / "earlier"
     step = Exchange(no_rows, partial(_take_earlier, survey, sketched), sketched.groups, folder)
-    for _ in engine.tasks(partial(step.write, tables=()), step.waiting()):
-        pass
+    take_each(step, engine)
     return step
 
 

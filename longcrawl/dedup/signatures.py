@@ -1,7 +1,7 @@
 """Near-duplicates by bands of MinHash values: what decides, and the stage for those that RedPajama-V2 publishes."""
 
 from abc import abstractmethod
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from longcrawl.core.sketched import Decided, Sketched
 from longcrawl.core.stages import column, document_ids, stage
 from longcrawl.core.surveys import report_of, with_report
 from longcrawl.dedup.curve import SimilarityCurve
-from longcrawl.dedup.index import IndexedSurvey, SaveIndex, search_earlier
+from longcrawl.dedup.index import Arrays, IndexedSurvey, Keys, SaveIndex, search_earlier
 from longcrawl.engines.base import Engine
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import fixed_binary, fixed_rows
@@ -52,6 +52,8 @@ class NearDuplicates(IndexedSurvey):
     """Keeps one of all documents that share a band of hash values, and none that earlier datasets have."""
 
     within_parts: ClassVar[bool] = True
+    key: ClassVar[str] = "bands"
+    words: ClassVar[int] = 1
     copies_share = "text"
 
     max_cluster: int | None
@@ -99,11 +101,23 @@ class NearDuplicates(IndexedSurvey):
 
         return remove_near_duplicates(self.clustering, search_earlier(self, sketched, engine), sketched, engine)
 
-    def save_index(self, kept: pa.Table, folder: Path) -> None:
-        """Write the index of documents whose sketches are given."""
-        from longcrawl.dedup.clusters import save_sketches
+    @property
+    def index_bands(self) -> int:
+        """How many bands an index has."""
+        return self.curve.bands
 
-        save_sketches(folder, self.name, self.hashed(), kept, self.curve.bands)
+    def band_keys(self, known: pa.Table) -> Iterator[Keys]:
+        """Return the keys of documents that have n-grams, band after band."""
+        from longcrawl.dedup.clusters import band_blocks
+
+        for block in band_blocks(known["bands"], np.arange(len(known)), self.curve.bands):
+            yield from (keys[:, None] for keys in block)
+
+    def arrays(self, known: pa.Table) -> Arrays:
+        """Return what similarities and sizes are compared by."""
+        from longcrawl.dedup.clusters import index_arrays
+
+        return index_arrays(known)
 
 
 @stage

@@ -81,6 +81,10 @@ class Exchange:
         Marker(marker, counts, Marker.entries(marker, [file])).write()
         return int(table.num_rows)
 
+    def rows(self, partition: int) -> int:
+        """Return how many rows ``take`` made of a partition."""
+        return int(Marker.open(self._marker(partition)).content["rows"])
+
     def remove(self) -> None:
         """Remove its files, once nothing needs them any more."""
         remove(self.folder)

@@ -41,7 +41,7 @@ from longcrawl.ledger.analysis import Lengths, analyse
 from longcrawl.ledger.funnel import Funnel, FunnelRow, RemovalRates, total
 from longcrawl.manifest import MANIFEST, PLAN, VERSION, WORK, read_manifest
 from longcrawl.recipe import Recipe, check_order, load_recipe
-from longcrawl.run import ids, inputs, removals, segments
+from longcrawl.run import ids, indexes, inputs, removals, segments
 from longcrawl.run.costs import RunCosts, StageCost
 from longcrawl.run.part import SPILL, PartTask, mark_fitted, run_part, stored_ids, survivors
 from longcrawl.run.removed_rows import input_marker
@@ -180,7 +180,7 @@ class _Job:
             return read_manifest(self.folder)
         remove_partial(self.folder)
         inputs.pin_inputs(
-            self.folder, self.recipe, self.parts, self._fingerprints(), segments.indexes_used(self.recipe.stages)
+            self.folder, self.recipe, self.parts, self._fingerprints(), indexes.indexes_used(self.recipe.stages)
         )
         self.recipe.output.writer([stage for _, stage in self.recipe.stages])  # rejects what it cannot write
         for label, stage in self.recipe.stages:
@@ -365,7 +365,9 @@ class _Job:
             segments.check_results(self.folder, self.markers, self.engine, "ledger")
         for segment, label, survey in self.indexed:
             with self.costs.measure(label, f"{segment}-index"):
-                self.markers.append(segments.save_index(self.folder, segment, len(self.parts), label, survey))
+                self.markers.append(
+                    indexes.save_index(self.folder, segment, len(self.parts), label, survey, self.engine)
+                )
 
     def _describe(self, written: dict[str, Any]) -> dict[str, Any]:
         about = {key: value for key, value in written.items() if key != "files"}
@@ -385,7 +387,7 @@ class _Job:
         if others := self.recipe.others:
             manifest["implementations"] = others
         files = segments.check_results(self.folder, self.markers, self.engine)
-        if used := segments.indexes_used(self.recipe.stages):
+        if used := indexes.indexes_used(self.recipe.stages):
             manifest["indexes"] = used
         documents = RESULTS[self.recipe.output.name].ids(self.folder / self.recipe.output.name)
         manifest["analysis"] = analyse(documents, self.engine).as_dict()

@@ -89,12 +89,9 @@ def _decide(
     engine: Engine,
 ) -> tuple[list[Batch], Decided]:
     """Return what a survey removes, and the inputs of each group of documents that it has decided about."""
-    batches = _batches(work, segment, inputs)
+    batches = group_inputs_by_size(work, segment, inputs)
     if len(batches) > 1:
-        bounds = hashlib.sha256(json.dumps([batch.inputs for batch in batches]).encode()).hexdigest()
-        folder = _decisions(work, segment) / bounds[:16]  # other groups must not find what these have left
-        groups = partial(_read_batch, read, [batch.inputs for batch in batches])
-        decided = survey.exchange(Sketched(folder, tuple(sum(batch.rows) for batch in batches), groups), engine)
+        decided = survey.exchange(grouped_sketches(_decisions(work, segment), batches, read), engine)
         if decided is not None:
             return batches, decided
     table = pa.concat_tables(read(inputs))
@@ -110,7 +107,7 @@ def _of_all(removals: pa.Table, _: int) -> pa.Table:
     return removals
 
 
-def _batches(work: Path, segment: int, inputs: Sequence[int]) -> list[Batch]:
+def group_inputs_by_size(work: Path, segment: int, inputs: Sequence[int]) -> list[Batch]:
     """Return all inputs as one batch where their sketches may be held together, else in batches for tasks."""
     sizes = [sketch_bytes(work, segment, number) for number in inputs]
     groups, size, most = [list[int]()], 0, TASK if sum(sizes) > HELD else sum(sizes)
@@ -123,6 +120,14 @@ def _batches(work: Path, segment: int, inputs: Sequence[int]) -> list[Batch]:
     return [Batch(tuple(some), tuple(stored_rows(work, segment, each) for each in some)) for some in groups]
 
 
+def grouped_sketches(folder: Path, batches: Sequence[Batch], read: Callable[..., Iterator[pa.Table]]) -> Sketched:
+    """Return the sketches of batches, which ``read`` returns of inputs, for exchanges whose files lie in a folder."""
+    bounds = hashlib.sha256(json.dumps([batch.inputs for batch in batches]).encode()).hexdigest()
+    groups = partial(_read_batch, read, [batch.inputs for batch in batches])
+    # Other groups must not find what these have left.
+    return Sketched(folder / bounds[:16], tuple(sum(batch.rows) for batch in batches), groups)
+
+
 def _read(work: Path, segment: int, parts: Mapping[int, int], inputs: Sequence[int]) -> Iterator[pa.Table]:
     """Return the sketches of inputs, with the number of their part where parts are named."""
     for number in inputs:
@@ -133,7 +138,7 @@ def _read(work: Path, segment: int, parts: Mapping[int, int], inputs: Sequence[i
 
 
 def _read_batch(
-    read: Callable[[Sequence[int]], Iterator[pa.Table]], batches: Sequence[Sequence[int]], group: int
+    read: Callable[..., Iterator[pa.Table]], batches: Sequence[Sequence[int]], group: int
 ) -> Iterator[pa.Table]:
     return read(batches[group])
 

@@ -6,33 +6,23 @@ RefinedWeb deduplicates a hundred parts one by one, since all at once is too muc
 every dump. A recipe's ``parts`` is their number. Input number ``n`` belongs to part ``n % parts``, so that the files of
 one dump, which have neighbouring names, are spread over all. A survey with ``within_parts`` sees one part at a time,
 and takes the memory of one; every other survey sees all documents, with their part in the column ``part`` (int32).
-
-For each survey with ``index="save"``, ``RUN/index/STAGE/`` holds what the run has kept in the end, see
-:mod:`longcrawl.dedup.index`. A document that a later stage removed is not in it, so its duplicate in a later dataset
-may stay, as in RefinedWeb.
 """
 
-import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from datasets.utils import tqdm
 
 from longcrawl.core.clock import CoreClock
 from longcrawl.core.outputs import Writer, WriteTask
-from longcrawl.core.stages import Stage
 from longcrawl.core.surveys import SpanSurvey
-from longcrawl.dedup.index import DESCRIPTION, INDEX
 from longcrawl.engines.base import Engine
 from longcrawl.errors import warn_user
-from longcrawl.ledger.reasons import LEDGER
 from longcrawl.manifest import MANIFEST, PLAN, WORK
 from longcrawl.run.inputs import still_open
 from longcrawl.run.part import (
@@ -45,7 +35,6 @@ from longcrawl.run.part import (
 )
 from longcrawl.storage.files import file_entries, folder_bytes, whole_files
 from longcrawl.storage.sealed import DamagedWorkError, Marker, verify_files
-from longcrawl.storage.stored_tables import read_table
 
 HASHED = 1 << 30
 """Bytes of files whose SHA-256 one task computes: about a second for each of two GB."""
@@ -79,38 +68,6 @@ def find_spans(folder: Path, segment: int, survey: SpanSurvey, groups: Sequence[
         most = max(most, folder_bytes(search))
         shutil.rmtree(search, ignore_errors=True)
     return most
-
-
-def indexes_used(stages: Sequence[tuple[str, Stage]]) -> dict[str, dict[str, str]]:
-    """Return what each stage looks at of earlier datasets, see :meth:`longcrawl.core.stages.Stage.used_indexes`."""
-    return {label: used for label, stage in stages if (used := stage.used_indexes())}
-
-
-def save_index(folder: Path, segment: int, inputs: int, label: str, survey: Stage) -> Path:
-    """Write to ``index/LABEL`` what a run has kept of the documents that a survey saw at the end of a segment.
-
-    Returns the marker of the files.
-    """
-    ledgers = dict[int, list[Path]]()
-    for path in sorted((folder / LEDGER).glob("*.parquet")):
-        at, _, rest = path.stem.partition("-")
-        by, _, number = rest.rpartition("-")
-        if int(at) > segment or (int(at) == segment and by == label):
-            ledgers.setdefault(int(number), []).append(path)
-    kept = [table for number in range(inputs) for table in _kept(folder, segment, ledgers.get(number, []), number)]
-    index, marker = folder / INDEX / label, folder / WORK / f"index-{label}.json"
-    survey.save_index(pa.concat_tables(kept), index)
-    files = json.loads((index / DESCRIPTION).read_text("utf-8"))["files"]
-    entries = {os.path.relpath(index / name, marker.parent): entry for name, entry in files.items()}
-    Marker(marker, {}, entries | Marker.entries(marker, [index / DESCRIPTION])).write()
-    return marker
-
-
-def _kept(folder: Path, segment: int, ledgers: Sequence[Path], number: int) -> Iterator[pa.Table]:
-    """Return the sketches of the documents of an input that are in none of its ledgers."""
-    gone = [pa.array([], pa.string()), *(chunk for path in ledgers for chunk in read_table(path, ["id"])["id"].chunks)]
-    for table in sketches(folder / WORK, segment, [number]):
-        yield table.filter(pc.invert(pc.is_in(table["id"], value_set=pa.chunked_array(gone))))
 
 
 def do_once(

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.dedup import MinHash
-from longcrawl.dedup.clusters import PAIRS, estimate, near_duplicates_of_earlier, save_sketches
+from longcrawl.dedup.clusters import PAIRS, estimate, near_duplicates_of_earlier
 from longcrawl.dedup.index import open_index
 from longcrawl.dedup.signatures import Clustering
 from longcrawl.errors import CorruptionError, FormatError, StageError
 from longcrawl.kernels.texts import fixed_binary
 
 WORDS = ["to", "be", "or", "not", "that", "is"]
+TWO_BANDS = MinHash(bands=2, rows=1, unit="word")
 texts = st.lists(st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join), max_size=8)
 SMALL = {"bands": 3, "rows": 2, "ngram": 2, "unit": "word", "keep": "first"}
 
@@ -121,8 +122,8 @@ sketched = st.lists(st.tuples(st.tuples(st.integers(0, 2), st.integers(0, 2)), s
 @settings(max_examples=settings.default.max_examples // 2)
 def test_the_guards_hold_against_an_index(tmp_path_factory, first, second, verify, ratio):
     folder = tmp_path_factory.mktemp("index")
-    save_sketches(folder, "min_hash", {}, sketches_of("a", first), 2)
-    index = open_index(str(folder), "min_hash", {})
+    TWO_BANDS.save_index(sketches_of("a", first), folder)
+    index = open_index(str(folder), "min_hash", TWO_BANDS.hashed())
     chosen = Clustering("min_hash", 2, "first", 1, verify, "single", ratio, None, "warn")
     found, gone = near_duplicates_of_earlier(sketches_of("b", second), [index], chosen)
     expected = {}
@@ -223,9 +224,10 @@ def test_more_documents_than_are_estimated_together(tmp_path):
             "n_ngrams": pa.array(np.ones(count, np.int32)),
         }
     )
-    save_sketches(tmp_path, "min_hash", {}, sketches, 2)
+    TWO_BANDS.save_index(sketches, tmp_path)
     chosen = Clustering("min_hash", 2, "first", 1, None, "single", None, None, "warn")
-    found, gone = near_duplicates_of_earlier(sketches, [open_index(str(tmp_path), "min_hash", {})], chosen)
+    index = open_index(str(tmp_path), "min_hash", TWO_BANDS.hashed())
+    found, gone = near_duplicates_of_earlier(sketches, [index], chosen)
     assert gone.all()
     assert found["id"].equals(found["kept_id"])
     assert set(found["value"].to_pylist()) == {1.0}
@@ -233,10 +235,10 @@ def test_more_documents_than_are_estimated_together(tmp_path):
 
 def test_a_key_of_many_documents_is_compared_with_64_of_them(tmp_path):
     many = [((5, at), {10 * at, 10 * at + 1}) for at in range(100)]
-    save_sketches(tmp_path, "min_hash", {}, sketches_of("a", many), 2)
+    TWO_BANDS.save_index(sketches_of("a", many), tmp_path)
     chosen = Clustering("min_hash", 2, "first", 1, 0.5, "single", None, None, "warn")
     asked = sketches_of("b", [((5, 1000), many[63][1]), ((5, 1000), many[64][1])])
-    found, _ = near_duplicates_of_earlier(asked, [open_index(str(tmp_path), "min_hash", {})], chosen)
+    found, _ = near_duplicates_of_earlier(asked, [open_index(str(tmp_path), "min_hash", TWO_BANDS.hashed())], chosen)
     assert found.select(["id", "kept_id"]).to_pylist() == [{"id": "b0", "kept_id": "a63"}]
 
 
@@ -274,8 +276,8 @@ def test_an_index_made_with_another_unicode_is_refused(tmp_path, monkeypatch):
 
 
 def test_a_pair_exactly_at_the_bound_is_found_in_an_index(tmp_path):
-    save_sketches(tmp_path, "min_hash", {}, sketches_of("a", [((5, 6), set(range(20)))]), 2)
-    index = open_index(str(tmp_path), "min_hash", {})
+    TWO_BANDS.save_index(sketches_of("a", [((5, 6), set(range(20)))]), tmp_path)
+    index = open_index(str(tmp_path), "min_hash", TWO_BANDS.hashed())
     for verify, ratio in ((0.55, None), (None, 0.55)):
         chosen = Clustering("min_hash", 2, "first", 1, verify, "single", ratio, None, "warn")
         assert near_duplicates_of_earlier(sketches_of("b", [((5, 7), set(range(11)))]), [index], chosen)[1].all()

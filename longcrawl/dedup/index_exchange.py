@@ -1,0 +1,135 @@
+"""An index made by tasks, of documents in groups that are each small enough for one: the same files, byte for byte.
+
+========  ==============================  ==========================  ==============================================
+step      tasks > partitions              rows that meet              a partition becomes
+========  ==============================  ==========================  ==============================================
+known     a task for each group           none                        the sketches of its documents, without keys
+keys      groups > bands x pieces,        all keys of each group, 16  the keys of a range, sorted, with the documents
+          by band and range of keys       or 24 bytes each            that have them
+files     a task for each file, or two    none                        a file: ids, keys and rows of a band, an array
+          of a band
+========  ==============================  ==========================  ==============================================
+
+A task of "known" or "keys" holds the sketches of a group, one of "files" those of one group without keys, or the keys
+of one range. A range has about ``PIECE`` documents, in 200 to 270 MB. Those that share a key are in one: 1e8 kept
+documents with one key of MinHash, which ``verify`` finds unlike, would take 5 GB.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from longcrawl.core.sketched import DOCUMENT, Sketched, cut, key_ranges, no_rows, take_each
+from longcrawl.dedup.index import (
+    DESCRIPTION,
+    IndexedSurvey,
+    Places,
+    band_names,
+    describe_index,
+    write_array,
+    write_ids,
+)
+from longcrawl.engines.base import Engine, Exchange
+from longcrawl.storage.sealed import Marker
+
+PIECE = 1 << 22
+"""Documents whose keys of a band are in one partition, about."""
+
+
+def exchange_index(survey: IndexedSurvey, kept: Sketched, folder: Path, engine: Engine) -> None:
+    """Write the index of documents in groups; what is finished of it lies in ``kept.folder``, and is not made again.
+
+    Args:
+        survey: which made their sketches.
+        kept: those of documents that a run has kept in the end; how many there are of each group is not known.
+        folder: where; what lies there is replaced.
+        engine: what carries it out.
+    """
+    known = Exchange(no_rows, partial(_take_known, survey, kept), kept.groups, kept.folder / "known")
+    take_each(known, engine)
+    numbered = replace(kept, rows=tuple(map(known.rows, range(kept.groups))))
+    documents = int(numbered.starts[-1])
+    pieces = -(-documents // PIECE) or 1
+    make, take = partial(_make_keys, survey, numbered, pieces), partial(_take_keys, survey.words)
+    keys = Exchange(make, take, survey.index_bands * pieces, kept.folder / "keys")
+    engine.exchange(keys, range(kept.groups))
+    (folder / DESCRIPTION).unlink(missing_ok=True)
+    whole, lengths = survey.arrays(known.read(0).slice(0, 0))
+    files: dict[str, Callable[[Path], list[str]]] = {"ids": partial(_write_ids, known)}
+    files |= {name: partial(_write_whole, survey, known, name) for name in whole}
+    files |= {name: partial(_write_total, survey, known, name) for name in lengths}
+    files |= {band_names(band)[0]: partial(_write_band, keys, pieces, band) for band in range(survey.index_bands)}
+    markers = {name: kept.folder / "files" / f"{name}.json" for name in files}
+    waiting = [(markers[name], write) for name, write in files.items() if Marker.read(markers[name]) is None]
+    for _ in engine.tasks(partial(_write_files, folder), waiting):
+        pass
+    made = [Marker.open(marker).resolved_files() for marker in markers.values()]
+    entries = {Path(file).name: entry for each in made for file, entry in each.items()}
+    describe_index(folder, survey.name, survey.hashed(), documents, survey.index_bands, entries)
+
+
+def _take_known(survey: IndexedSurvey, kept: Sketched, group: int, _: Iterator[pa.Table]) -> pa.Table:
+    """Return a group's documents that have keys; its chunks stay, as each is a batch of ids."""
+    return pa.concat_tables(survey.known(table).drop_columns([survey.key]) for table in kept.read(group))
+
+
+def _make_keys(survey: IndexedSurvey, numbered: Sketched, pieces: int, group: int) -> Iterator[tuple[int, pa.Table]]:
+    """Send the keys of a group, each with the number of its document, by band and range."""
+    known = pa.concat_tables(map(survey.known, numbered.read(group)))
+    documents = np.arange(*numbered.starts[group : group + 2])
+    for band, keys in enumerate(survey.band_keys(known)):
+        rows = pa.table([*keys.T, documents], schema=_key_schema(survey.words))
+        yield from cut(rows, band * pieces + key_ranges(keys[:, 0], pieces))
+
+
+def _take_keys(words: int, _: int, tables: Iterator[pa.Table]) -> pa.Table:
+    schema = _key_schema(words)
+    rows = pa.concat_tables([schema.empty_table(), *tables])
+    return rows.sort_by([(name, "ascending") for name in schema.names]).combine_chunks()
+
+
+def _key_schema(words: int) -> pa.Schema:
+    return pa.schema([*((f"key_{word}", pa.uint64()) for word in range(words)), (DOCUMENT, pa.int64())])
+
+
+def _write_files(folder: Path, task: tuple[Path, Callable[[Path], list[str]]]) -> None:
+    marker, write = task
+    Marker(marker, {}, Marker.entries(marker, [folder / name for name in write(folder)])).write()
+
+
+def _read_all(step: Exchange, partitions: range) -> Iterator[pa.Table]:
+    yield from map(step.read, partitions)
+
+
+def _write_ids(known: Exchange, folder: Path) -> list[str]:
+    return [write_ids(folder, _read_all(known, range(known.partitions)))]
+
+
+def _write_whole(survey: IndexedSurvey, known: Exchange, name: str, folder: Path) -> list[str]:
+    pieces = (survey.arrays(table).whole[name] for table in _read_all(known, range(known.partitions)))
+    return [write_array(folder, name, pieces)]
+
+
+def _write_total(survey: IndexedSurvey, known: Exchange, name: str, folder: Path) -> list[str]:
+    return [write_array(folder, name, _totals(survey, known, name))]
+
+
+def _totals(survey: IndexedSurvey, known: Exchange, name: str) -> Iterator[Places]:
+    total = np.zeros(1, np.int64)
+    yield total
+    for table in _read_all(known, range(known.partitions)):
+        totals = np.cumsum(np.concatenate([total, survey.arrays(table).lengths[name]]))
+        yield totals[1:]
+        total = totals[-1:]
+
+
+def _write_band(keys: Exchange, pieces: int, band: int, folder: Path) -> list[str]:
+    keys_name, rows_name = band_names(band)
+    tables = partial(_read_all, keys, range(band * pieces, (band + 1) * pieces))
+    words = (np.stack([column.to_numpy() for column in table.columns[:-1]], axis=1) for table in tables())
+    rows = (table[DOCUMENT].to_numpy() for table in tables())
+    return [write_array(folder, keys_name, words), write_array(folder, rows_name, rows)]
