@@ -102,8 +102,8 @@ class Measured:
         self.engine.exchange(step, tasks)
         self.taken.append(Step(step.folder.name, spent() - started, len(tasks), step.partitions))
         self.exchanges.append((step, tasks))
-        if step.folder.name == "link":
-            self.edges = sum(step.read(partition).num_rows for partition in range(step.partitions))
+        if step.folder.name.startswith("link"):
+            self.edges += sum(step.read(partition).num_rows for partition in range(step.partitions))
 
     def sent(self) -> dict[str, tuple[int, int, int]]:
         """Return tables, rows and bytes that each exchange has sent: their rows are made again."""
@@ -161,7 +161,7 @@ class Case:
         with pa.ipc.new_file(str(file), table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
             writer.write_table(table, max_chunksize=IN_TABLE)
         marker = part_marker(self.work, 0, number)
-        Marker(marker, {}, Marker.entries(marker, [file])).write()
+        Marker(marker, {"kept": len(rows)}, Marker.entries(marker, [file])).write()
 
     def file(self, number: int) -> Path:
         """Name the sketches of a group."""
@@ -169,7 +169,7 @@ class Case:
 
     def sketched(self, folder: Path) -> Sketched:
         """Return the sketches, for a decision in a folder."""
-        rows = tuple(stored_rows(self.work, 0, number, "sketches") for number in range(self.groups))
+        rows = tuple(stored_rows(self.work, 0, number) for number in range(self.groups))
         return Sketched(folder, rows, partial(read_group, self.work))
 
     def bytes_each(self) -> float:
@@ -182,12 +182,17 @@ class Case:
             return [(name, groups, groups) for name in ("first", "removals")]
         pieces = math.ceil(documents / cluster_exchanges.PIECE)
         sections = min(math.ceil(documents / cluster_exchanges.SECTION), groups)
-        after = [(name, sections, sections) for name in ("choose", "kept", "near")]
-        return [("link", groups, self.bands * pieces), *after]
+        after = [(name, sections, sections) for name in ("choose", "near")]
+        many = groups * self.bands * pieces > cluster_exchanges.TABLES
+        firsts = range(0, self.bands, cluster_exchanges.BANDS if many else self.bands)
+        counts = [min(firsts.step, self.bands - first) for first in firsts]
+        tasks = math.ceil(groups / len(counts))
+        passes = [(f"link-{first}", tasks, count * pieces) for first, count in zip(firsts, counts, strict=True)]
+        return [*passes, *after]
 
 
-def read_group(work: Path, group: int) -> Iterator[pa.Table]:
-    return sketches(work, 0, [group])
+def read_group(work: Path, group: int, columns: Sequence[str] | None) -> Iterator[pa.Table]:
+    return sketches(work, 0, [group], columns)
 
 
 def read_removals(read: Callable[[int], pa.Table], group: int) -> pa.Table:
@@ -285,7 +290,7 @@ def compare(case: Case, engines: dict[str, Engine], folder: Path) -> tuple[dict[
     for name, found in measured.items():
         head = ["CPU s", "us/document", "us/row", "tables", "rows/doc", "bytes/doc"]
         print(f"  {name:10} {head[0]:>7} {head[1]:>12} {head[2]:>7} {head[3]:>7} {head[4]:>9} {head[5]:>10}")
-        for step in ("earlier", *sent, "tasks"):
+        for step in (*sent, "tasks"):
             seconds = sum(each.seconds for each in found.taken if each.name == step)
             line = f"    {step:8} {seconds:7.2f} {1e6 * seconds / case.documents:12.2f}"
             if step in sent:

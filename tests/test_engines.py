@@ -168,6 +168,8 @@ def test_a_worker_with_other_versions_is_refused():
 
 @pytest.mark.parametrize("name", ["pyspark", "pyspark.sql", "pyspark.errors"])
 def test_spark_that_is_missing_is_one_sentence(monkeypatch, name):
+    for loaded in [each for each in sys.modules if each.partition(".")[0] == "pyspark"]:  # by another test
+        monkeypatch.delitem(sys.modules, loaded)
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(RunError, match=r"^the engine spark needs PySpark: pip install 'longcrawl\[spark\]'$"):
         list(Spark(master="local[1]").tasks(abs, [1]))

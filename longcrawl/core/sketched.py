@@ -30,12 +30,12 @@ class Sketched:
     """For the files of the decision, which may be left there: they are found again, and not made again."""
     rows: tuple[int, ...]
     """How many documents each group has."""
-    read: Callable[[int], Iterator[pa.Table]]
-    """Returns the sketches of a group, table by table; can be pickled."""
+    read: Callable[..., Iterator[pa.Table]]
+    """Returns the sketches of a group, table by table; all columns, or those named behind it. It can be pickled."""
 
     def table(self, group: int, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return the sketches of a group, or some columns of them; the others are in memory table by table."""
-        return pa.concat_tables(each if columns is None else each.select(columns) for each in self.read(group))
+        """Return the sketches of a group, or some columns of them."""
+        return pa.concat_tables(self.read(group, columns))
 
     @property
     def groups(self) -> int:
@@ -78,9 +78,11 @@ def cut(rows: pa.Table, partitions: npt.NDArray[np.integer[Any]]) -> Iterator[tu
         yield number, ordered.slice(start, count)
 
 
-def _read_merged(read: Callable[[int], Iterator[pa.Table]], bounds: Sequence[int], group: int) -> Iterator[pa.Table]:
+def _read_merged(
+    read: Callable[..., Iterator[pa.Table]], bounds: Sequence[int], group: int, columns: Sequence[str] | None = None
+) -> Iterator[pa.Table]:
     for each in range(bounds[group], bounds[group + 1]):
-        yield from read(each)
+        yield from read(each, columns)
 
 
 def no_rows(_: object) -> Iterator[tuple[int, pa.Table]]:

@@ -1,27 +1,31 @@
 """Near-duplicates among many tasks: what :mod:`longcrawl.dedup.clusters` decides with all sketches in one process.
 
 Documents are numbers here, in groups (G of them) that are small enough for a task. Once keys have met, groups are
-merged to sections of a million documents (S of them): pieces of rows are sent from each task to each partition, so that
-small groups would send very many of very few rows.
+merged to sections of two million documents (S of them): pieces of rows are sent from each task to each partition, so
+that small groups would send very many of very few rows.
 
-========  ==========================  ===================================  ========================================
-step      tasks > partitions          rows that meet                       a partition becomes
-========  ==========================  ===================================  ========================================
-link      G > bands x pieces, by key  16 bytes of each key of each group   edges between documents
-                                      and band
-clusters  1                           none: it reads all edges, and holds  the cluster of each document of a section
-                                      5 bytes a document (9 beyond 2**32)  that is in one with others
-choose    S > S, by cluster           id and rank of each such document    the documents that leave, each with the
-                                                                           one that is kept
-kept      S > S, by kept document     these pairs                          with id and sample of the kept document
-near      S > S, by removed document  these                                removals of a section
-compared  S > S, by cluster           the sketch of each such document     removals of some clusters, where pairs are
-                                                                           compared: in place of choose and kept
-========  ==========================  ===================================  ========================================
+========  =====================  =========================================  ======================================
+step      tasks > partitions     rows that meet                             a partition becomes
+========  =====================  =========================================  ======================================
+link      G > bands x pieces,    16 bytes of each key of each task and      edges between documents
+          by key                 band
+clusters  1                      none: it reads all edges, and holds        the cluster of each document of a
+                                 5 bytes a document (9 beyond 2**32)        section that is in one with others
+choose    S > S, by cluster      one row of each cluster and section: the   for each of these rows, the document
+                                 document to keep of its documents there,   of all sections that is kept
+                                 with id and sample, and their number
+near      S > S, by section      these                                      removals of a section
+compared  S > G, by cluster      the sketch of each document in a cluster,  removals of some clusters
+                                 where pairs are compared: in place of
+                                 choose
+========  =====================  =========================================  ======================================
 
-Documents of a group that share a key are linked before the key is sent, with the first of them alone: a key of a
-million equal documents is as many rows as there are groups. The documents of one cluster are in memory together: about
-70 bytes each in "choose", 250 in "kept", and their sketches in "compared". 1e8 copies of one page would be 25 GB.
+Documents of a task that share a key are linked before the key is sent, with the first of them alone: a key, or a
+cluster, of a million equal documents is as many rows as there are tasks. With ``verify`` or ``min_size_ratio`` alone,
+the sketches of all documents that bands link to one cluster are in memory together.
+
+Many bands of many documents would be too many pieces of too few rows. Beyond ``TABLES`` of them, ``BANDS`` bands at a
+time meet in a pass, of so many groups that a task holds as many keys as with all bands of one group.
 """
 
 from collections.abc import Iterator, Sequence
@@ -48,6 +52,7 @@ from longcrawl.dedup.clusters import (
 from longcrawl.dedup.index import REMOVALS, removal_table, staying
 from longcrawl.dedup.signatures import Clustering
 from longcrawl.engines.base import Engine, Exchange
+from longcrawl.kernels.texts import fixed_binary, fixed_rows
 
 Longs = npt.NDArray[np.int64]
 Tables = Iterator[pa.Table]
@@ -55,18 +60,24 @@ Rows = Iterator[tuple[int, pa.Table]]
 
 EDGES = pa.schema([("one", pa.int64()), ("other", pa.int64())])
 CLUSTERS = pa.schema([(DOCUMENT, pa.int64()), ("cluster", pa.int64())])
-PAIRS = pa.schema([(DOCUMENT, pa.int64()), ("kept", pa.int64()), ("members", pa.int64())])
-"""A document that leaves, the one that is kept, and the size of their cluster."""
+CHOSEN = pa.schema(
+    {"section": pa.int64(), "cluster": pa.int64(), "kept": pa.int64(), "members": pa.int64(), "kept_id": pa.string()}
+)
+"""The document that is kept of a cluster, which has so many members, some of them in a section; and its sample."""
 
-COMPARED = pa.schema([*REMOVALS, *list(PAIRS)[1:]])
+NEAR = pa.schema([*REMOVALS, *list(CHOSEN)[2:4]])
 """Removals with the number of the kept document, and the size of the cluster."""
 
 PIECE = 1 << 24
 """Documents whose keys of one band are in one partition, 16 bytes each."""
 SENT = 64 << 20
 """Bytes of sketches that are cut into partitions together."""
-SECTION = 1 << 20
-"""Documents of which a task holds those in clusters, and id and sample of all: up to 256 bytes each."""
+SECTION = 1 << 21
+"""Documents of which a task holds id and sample of those in clusters: some 200 bytes each."""
+TABLES = 1 << 24
+"""Pieces of rows that the keys of all bands may be sent in."""
+BANDS = 45
+"""How many meet in one pass where that would be more pieces."""
 
 
 def remove_near_duplicates(settings: Clustering, earlier: Exchange, sketched: Sketched, engine: Engine) -> Decided:
@@ -87,11 +98,12 @@ def remove_near_duplicates(settings: Clustering, earlier: Exchange, sketched: Sk
     if clusters.waiting():
         links = _link(settings, earlier, sketched, engine)
         for _ in engine.tasks(partial(_find_clusters, links, clusters), [sections]):
-            links.remove()
+            for each in links:
+                each.remove()
     compares = settings.verify is not None or settings.min_size_ratio is not None
     decide = _compare_members if compares else _choose
-    pairs, near = decide(settings, sketched, sections, clusters, engine)
-    report = _report_large(settings, pairs, near, engine)
+    decided, near = decide(settings, sketched, sections, clusters, engine)
+    report = _report_large(settings, decided, near, engine)
     most = settings.max_cluster if report and settings.on_large_cluster == "keep" else None
     return Decided(partial(_read_removals, sketched, sections.starts, earlier, near, most), report)
 
@@ -99,16 +111,13 @@ def remove_near_duplicates(settings: Clustering, earlier: Exchange, sketched: Sk
 def _choose(
     settings: Clustering, sketched: Sketched, sections: Sketched, clusters: Exchange, engine: Engine
 ) -> tuple[Exchange, Exchange]:
-    """Keep one of each cluster; return the pairs cluster by cluster, and the removals by document."""
+    """Keep one of each cluster; return which, cluster by cluster, and the removals by document."""
     every, count = range(sections.groups), sections.groups
     make, take = partial(_make_choices, settings, sections, clusters), partial(_take_choices, settings)
     choose = Exchange(make, take, count, sketched.folder / "choose")
     engine.exchange(choose, every)
-    by_kept, take = partial(sections.split, choose, "kept"), partial(_take_kept, sections)
-    kept = Exchange(by_kept, take, count, sketched.folder / "kept")
-    engine.exchange(kept, every)
-    by_document, take = partial(sections.split, kept, DOCUMENT), partial(_take_near, sections)
-    near = Exchange(by_document, take, count, sketched.folder / "near")
+    make, take = partial(_split_choices, choose), partial(_take_near, sections, clusters)
+    near = Exchange(make, take, count, sketched.folder / "near")
     engine.exchange(near, every)
     return choose, near
 
@@ -131,21 +140,35 @@ def _compare_members(
     return compared, near
 
 
-def _link(settings: Clustering, earlier: Exchange, sketched: Sketched, engine: Engine) -> Exchange:
+def _link(settings: Clustering, earlier: Exchange, sketched: Sketched, engine: Engine) -> list[Exchange]:
+    """Link documents that share a key, in one pass or, where there are very many keys, in several."""
+    groups, bands = sketched.groups, settings.bands
     pieces = -(-int(sketched.starts[-1]) // PIECE) or 1
-    make = partial(_make_links, settings, sketched, earlier, pieces)
-    links = Exchange(make, _take_links, settings.bands * pieces, sketched.folder / "link")
-    engine.exchange(links, range(sketched.groups))
+    at_once = BANDS if groups * bands * pieces > TABLES else bands
+    passes = [range(first, min(first + at_once, bands)) for first in range(0, bands, at_once)]
+    tasks = [range(first, min(first + len(passes), groups)) for first in range(0, groups, len(passes))]
+    links = []
+    for some in passes:
+        make = partial(_make_links, settings, sketched, earlier, pieces, some)
+        links.append(Exchange(make, _take_links, len(some) * pieces, sketched.folder / f"link-{some.start}"))
+        engine.exchange(links[-1], tasks)
     return links
 
 
-def _make_links(settings: Clustering, sketched: Sketched, earlier: Exchange, pieces: int, group: int) -> Rows:
-    """Send the keys of a group, each with the first document that has it, and which documents are linked there."""
-    table = sketched.table(group)
-    places = staying(table, "bands", group, sketched, earlier)
-    documents, parents = sketched.starts[group] + places, np.arange(len(places), dtype=np.uint32)
-    band = 0
-    for block in band_blocks(table["bands"], places, settings.bands):
+def _make_links(
+    settings: Clustering, sketched: Sketched, earlier: Exchange, pieces: int, bands: range, groups: range
+) -> Rows:
+    """Send the keys of some groups, each with the first document that has it, and which documents are linked there."""
+    chunks, found, row = list[pa.Array](), list[Longs](), 0
+    for group in groups:
+        keys = _keys_of(sketched.read(group, ["bands"]), settings.bands, bands)
+        found.append(row + staying(keys, group, sketched, earlier))
+        chunks += keys.chunks
+        row += len(keys)
+    places = np.concatenate(found)
+    documents, parents = sketched.starts[groups.start] + places, np.arange(len(places), dtype=np.uint32)
+    first_partition = 0
+    for block in band_blocks(pa.chunked_array(chunks, pa.binary(8 * len(bands))), places, len(bands)):
         for keys in block:
             order = link_keys(keys, Conditions(), parents)
             ordered = keys[order]
@@ -154,12 +177,21 @@ def _make_links(settings: Clustering, sketched: Sketched, earlier: Exchange, pie
             ends = np.searchsorted(key_ranges(once, pieces), np.arange(pieces + 1))
             for piece in np.flatnonzero(np.diff(ends)).tolist():
                 here = slice(ends[piece], ends[piece + 1])
-                yield band * pieces + piece, pa.table({"key": once[here], DOCUMENT: having[here]})
-            band += 1
+                yield first_partition + piece, pa.table({"key": once[here], DOCUMENT: having[here]})
+            first_partition += pieces
     find_roots(parents)
     gone = np.flatnonzero(parents != np.arange(len(parents)))
     if len(gone):
-        yield group % (settings.bands * pieces), pa.table([documents[gone], documents[parents[gone]]], schema=EDGES)
+        yield groups.start % first_partition, pa.table([documents[gone], documents[parents[gone]]], schema=EDGES)
+
+
+def _keys_of(tables: Tables, count: int, bands: range) -> pa.ChunkedArray:
+    """Return the keys that documents have of some of all bands: binary of 8 bytes each."""
+    found = []
+    for chunk in (chunk for table in tables for chunk in table["bands"].chunks):
+        keys = fixed_rows(pc.cast(chunk, pa.binary(8 * count)))[:, 8 * bands.start : 8 * bands.stop]
+        found.append(fixed_binary(np.ascontiguousarray(keys), pc.is_valid(chunk).to_numpy(zero_copy_only=False)))
+    return pa.chunked_array(found, pa.binary(8 * len(bands)))
 
 
 def _first_of_equal(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -184,12 +216,11 @@ def _take_links(_: int, tables: Tables) -> pa.Table:
     return pa.concat_tables(edges).combine_chunks()
 
 
-def _find_clusters(links: Exchange, clusters: Exchange, sketched: Sketched) -> None:
+def _find_clusters(links: Sequence[Exchange], clusters: Exchange, sketched: Sketched) -> None:
     """Join all edges, and write for each section which of its documents are in a cluster with others."""
     documents = int(sketched.starts[-1])
     parents: npt.NDArray[Any] = np.arange(documents, dtype=np.uint32 if documents < 1 << 32 else np.int64)
-    for partition in range(links.partitions):
-        edges = links.read(partition)
+    for edges in (each.read(partition) for each in links for partition in range(each.partitions)):
         link_edges(edges["one"].to_numpy(), edges["other"].to_numpy(), parents)
     find_roots(parents)
     inside, sections = np.zeros(documents, bool), [*zip(sketched.starts[:-1], sketched.starts[1:], strict=True)]
@@ -205,41 +236,68 @@ def _join(_: int, tables: Tables) -> pa.Table:
     return pa.concat_tables(tables).combine_chunks()
 
 
-def _make_choices(settings: Clustering, sketched: Sketched, clusters: Exchange, group: int) -> Rows:
-    """Send the documents of a group that are in clusters, with what says which one is kept, cluster by cluster."""
-    members = clusters.read(group)
-    if not members.num_rows:
+def _make_choices(settings: Clustering, sections: Sketched, clusters: Exchange, section: int) -> Rows:
+    """Send of each cluster the document that would be kept of those in a section, and their number."""
+    members = clusters.read(section)
+    columns = ["id", "sample", *(["length"] if settings.keep == "longest" else [])]
+    waiting = list(_members_of(sections, members, section, columns))
+    if not waiting:
         return
-    table = sketched.table(group, ["id", "length"] if settings.keep == "longest" else ["id"])
-    here = table.take(members[DOCUMENT].to_numpy() - sketched.starts[group])
+    here = pa.concat_tables(waiting)
     ranked = rank_documents(here, settings)
-    ranked = ranked.append_column("cluster", members["cluster"]).append_column(DOCUMENT, members[DOCUMENT])
-    yield from cut(ranked, members["cluster"].to_numpy() % sketched.groups)
+    for name in ("sample", "cluster", DOCUMENT):
+        ranked = ranked.append_column(name, here[name])
+    best, counts = _best_of_clusters(ranked, settings)
+    best = best.append_column("members", pa.array(counts)).append_column("section", pa.repeat(section, len(best)))
+    yield from cut(best, best["cluster"].to_numpy() % sections.groups)
+
+
+def _members_of(sections: Sketched, members: pa.Table, section: int, columns: Sequence[str] | None) -> Tables:
+    """Return the sketches of the documents of a section that are in clusters (``CLUSTERS``), with these columns."""
+    numbers, start = members[DOCUMENT].to_numpy(), sections.starts[section]
+    for table in sections.read(section, columns) if len(numbers) else ():
+        here = slice(*np.searchsorted(numbers, [start, start + table.num_rows]))
+        if here.start < here.stop:
+            found = table.take(numbers[here] - start).append_column("cluster", members["cluster"][here])
+            yield found.append_column(DOCUMENT, members[DOCUMENT][here])
+        start += table.num_rows
+
+
+def _best_of_clusters(ranked: pa.Table, settings: Clustering) -> tuple[pa.Table, Longs]:
+    """Return the row of each cluster that is to be kept before the others, and how many rows the cluster has."""
+    order = pc.sort_indices(ranked, sort_keys=[("cluster", "ascending"), *PREFERENCE[settings.keep]]).to_numpy()
+    starts = np.flatnonzero(_first_of_equal(ranked["cluster"].to_numpy()[order]))
+    return ranked.take(order[starts]), np.diff(starts, append=len(order))
 
 
 def _take_choices(settings: Clustering, _: int, tables: Tables) -> pa.Table:
-    """Choose the document of each cluster that is kept (``PAIRS``)."""
+    """Choose the document of each cluster that is kept (``CHOSEN``), section by section."""
     found = list(tables)
     if not found:
-        return PAIRS.empty_table()
-    ranked = pa.concat_tables(found).sort_by([("cluster", "ascending"), *PREFERENCE[settings.keep]])
-    starts = np.flatnonzero(_first_of_equal(ranked["cluster"].to_numpy()))
-    counts = np.diff(starts, append=ranked.num_rows)
-    documents: Longs = ranked[DOCUMENT].to_numpy()
-    kept = np.repeat(documents[starts], counts)
-    gone = documents != kept
-    return pa.table([documents[gone], kept[gone], np.repeat(counts, counts)[gone]], schema=PAIRS)
+        return CHOSEN.empty_table()
+    sent = pa.concat_tables(found)
+    best = _best_of_clusters(sent, settings)[0]
+    clusters, counts = sent["cluster"].to_numpy(), sent["members"].to_numpy()
+    places = np.searchsorted(best["cluster"].to_numpy(), clusters)
+    members = np.bincount(places, counts, len(best)).astype(np.int64)[places]
+    kept = best[DOCUMENT].take(places)
+    # Where a section has no other document of a cluster than the one that is kept, none leaves.
+    leave = np.flatnonzero((counts > 1) | (sent[DOCUMENT].to_numpy() != kept.to_numpy()))
+    columns = [sent["section"], clusters, kept, members, best["id"].take(places)]
+    chosen = pa.table(columns, schema=CHOSEN).append_column("sample", best["sample"].take(places)).take(leave)
+    return chosen.sort_by([("section", "ascending"), ("cluster", "ascending")]).combine_chunks()
+
+
+def _split_choices(choose: Exchange, partition: int) -> Rows:
+    rows = choose.read(partition)
+    return cut(rows, rows["section"].to_numpy())
 
 
 def _make_members(sections: Sketched, clusters: Exchange, partitions: int, section: int) -> Rows:
     """Send the sketches of documents that are in clusters, cluster by cluster."""
-    members = clusters.read(section)
-    numbers, start, waiting = members[DOCUMENT].to_numpy(), sections.starts[section], list[pa.Table]()
-    for table in sections.read(section):
-        here = slice(*np.searchsorted(numbers, [start, start + table.num_rows]))
-        found = table.take(numbers[here] - start).append_column("cluster", members["cluster"][here])
-        waiting.append(found.append_column(DOCUMENT, members[DOCUMENT][here]))
-        start += table.num_rows
+    waiting = list[pa.Table]()
+    for found in _members_of(sections, clusters.read(section), section, None):
+        waiting.append(found)
         if sum(each.nbytes for each in waiting) > SENT:
             yield from _cut_members(waiting, partitions)
             waiting.clear()
@@ -256,7 +314,7 @@ def _take_members(settings: Clustering, _: int, tables: Tables) -> pa.Table:
     """Decide about the documents of some clusters as with all of them in one process (``COMPARED``)."""
     found = list(tables)
     if not found:
-        return COMPARED.empty_table()
+        return NEAR.empty_table()
     sketches = pa.concat_tables(found)
     removals = near_duplicates(sketches, settings._replace(max_cluster=None)).replace_schema_metadata(None)
     ids = pc.cast(sketches["id"], pa.string()).combine_chunks()
@@ -264,41 +322,35 @@ def _take_members(settings: Clustering, _: int, tables: Tables) -> pa.Table:
     clusters, counts = np.unique(kept.to_numpy(), return_counts=True)
     members = counts[np.searchsorted(clusters, kept.to_numpy())] + 1
     columns = [gone, *removals.columns, kept, pa.array(members)]
-    return pa.table(columns, schema=COMPARED).sort_by(DOCUMENT).combine_chunks()
+    return pa.table(columns, schema=NEAR).sort_by(DOCUMENT).combine_chunks()
 
 
 def _take_compared(_: int, tables: Tables) -> pa.Table:
-    return pa.concat_tables([COMPARED.empty_table(), *tables]).sort_by(DOCUMENT).combine_chunks()
+    return pa.concat_tables([NEAR.empty_table(), *tables]).sort_by(DOCUMENT).combine_chunks()
 
 
-def _take_kept(sketched: Sketched, group: int, tables: Tables) -> pa.Table:
-    """Add id and sample of the kept documents, which are those of a group."""
-    pairs = pa.concat_tables([PAIRS.empty_table(), *tables]).sort_by(DOCUMENT)
-    table = sketched.table(group, ["id", "sample"])
-    places = pairs["kept"].to_numpy() - sketched.starts[group]
-    pairs = pairs.append_column("kept_id", table["id"].take(places))
-    return pairs.append_column("sample", table["sample"].take(places)).combine_chunks()
-
-
-def _take_near(sketched: Sketched, group: int, tables: Tables) -> pa.Table:
-    """Return the removals of a section, with the kept document and the size of the cluster."""
+def _take_near(sections: Sketched, clusters: Exchange, section: int, tables: Tables) -> pa.Table:
+    """Return the removals of a section (``NEAR``)."""
     found = list(tables)
     if not found:
-        return REMOVALS.append(pa.field("kept", pa.int64())).append(pa.field("members", pa.int64())).empty_table()
-    table = sketched.table(group, ["id", "sample"])
-    pairs = pa.concat_tables(found).sort_by(DOCUMENT)
-    places = pairs[DOCUMENT].to_numpy() - sketched.starts[group]
-    values = estimate_pairs(table["sample"], places, lambda some: sample_bytes(pairs["sample"][some]))
-    removals = removal_table(table["id"].take(places), "near_duplicate", pairs["kept_id"], values)
-    removals = removals.add_column(0, DOCUMENT, pairs[DOCUMENT])
-    return removals.append_column("kept", pairs["kept"]).append_column("members", pairs["members"]).combine_chunks()
+        return NEAR.empty_table()
+    chosen = pa.concat_tables(found).sort_by("cluster")
+    here = pa.concat_tables(_members_of(sections, clusters.read(section), section, ["id", "sample"]))
+    known, wanted = chosen["cluster"].to_numpy(), here["cluster"].to_numpy()
+    places = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    leave = np.flatnonzero((known[places] == wanted) & (here[DOCUMENT].to_numpy() != chosen["kept"].to_numpy()[places]))
+    places = places[leave]
+    values = estimate_pairs(here["sample"], leave, lambda some: sample_bytes(chosen["sample"].take(places[some])))
+    removals = removal_table(here["id"].take(leave), "near_duplicate", chosen["kept_id"].take(places), values)
+    about = [chosen[name].take(places) for name in ("kept", "members")]
+    return pa.table([here[DOCUMENT].take(leave), *removals.columns, *about], schema=NEAR).combine_chunks()
 
 
-def _report_large(settings: Clustering, choose: Exchange, near: Exchange, engine: Engine) -> tuple[str, ...]:
+def _report_large(settings: Clustering, decided: Exchange, near: Exchange, engine: Engine) -> tuple[str, ...]:
     """Report clusters that are too large; the largest is the first of its size by the number of the kept document."""
     if settings.max_cluster is None:
         return ()
-    found = list(engine.tasks(partial(_largest, choose, settings.max_cluster), range(choose.partitions)))
+    found = list(engine.tasks(partial(_largest, decided, settings.max_cluster), range(decided.partitions)))
     if not (clusters := sum(count for count, _, _ in found)):
         return ()
     _, members, kept = min(found, key=lambda one: (-one[1], one[2]))
@@ -308,14 +360,14 @@ def _report_large(settings: Clustering, choose: Exchange, near: Exchange, engine
     return (report_large(clusters, members, name, median, settings),)
 
 
-def _largest(choose: Exchange, most: int, partition: int) -> tuple[int, int, int]:
+def _largest(decided: Exchange, most: int, partition: int) -> tuple[int, int, int]:
     """Return how many clusters have more than ``most`` documents, the size of the largest and its kept document."""
-    pairs = choose.read(partition)
-    pairs = pairs.filter(pc.greater(pairs["members"], most))
-    if not pairs.num_rows:
+    rows = decided.read(partition)
+    rows = rows.filter(pc.greater(rows["members"], most))
+    if not rows.num_rows:
         return 0, 0, 0
-    largest = pairs.sort_by([("members", "descending"), ("kept", "ascending")])
-    return pc.count_distinct(pairs["kept"]).as_py(), largest["members"][0].as_py(), largest["kept"][0].as_py()
+    largest = rows.sort_by([("members", "descending"), ("kept", "ascending")])
+    return pc.count_distinct(rows["kept"]).as_py(), largest["members"][0].as_py(), largest["kept"][0].as_py()
 
 
 def _similar_to(near: Exchange, kept: int, group: int) -> tuple[str | None, npt.NDArray[np.float64]]:

@@ -124,7 +124,7 @@ class EqualHashes(IndexedSurvey):
     def _group(self, sketched: Sketched, earlier: Exchange, group: int) -> tuple[pa.Table, Places]:
         """Return the documents of a group that have a hash, numbered and ordered, and the places of their leaders."""
         table = sketched.table(group)
-        places = staying(table, "hash", group, sketched, earlier)
+        places = staying(table["hash"], group, sketched, earlier)
         numbers = pa.array(sketched.starts[group] + places)
         return _ordered(self._with_rank(table.take(places).append_column(DOCUMENT, numbers)))
 

@@ -371,9 +371,9 @@ def _take_earlier(survey: IndexedSurvey, sketched: Sketched, group: int, _: Iter
     return pa.table([numbers, *removals.columns], schema=REMOVALS).sort_by(DOCUMENT).combine_chunks()
 
 
-def staying(table: pa.Table, key: str, group: int, sketched: Sketched, earlier: Exchange) -> Places:
+def staying(keys: pa.ChunkedArray, group: int, sketched: Sketched, earlier: Exchange) -> Places:
     """Return the places in a group of the documents that have a key, and that no earlier dataset has."""
-    stays = pc.is_valid(table[key]).to_numpy().copy()
+    stays = pc.is_valid(keys).to_numpy().copy()
     stays[earlier.read(group)[DOCUMENT].to_numpy() - sketched.starts[group]] = False
     return np.flatnonzero(stays)
 

@@ -146,9 +146,9 @@ def hold_alone(work: Path, is_finished: Callable[[], bool]) -> Iterator[bool]:
 
 
 def pack_table(table: pa.Table) -> bytes:
-    """Return a table as bytes with a checksum."""
+    """Return a table as bytes with a checksum; not compressed: keys would not get smaller, and Spark does it anyway."""
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+    with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     packed = sink.getvalue()
     return zlib.crc32(packed).to_bytes(CHECKSUM, "little") + bytes(packed)

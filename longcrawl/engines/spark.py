@@ -6,6 +6,7 @@ known by the files of the run alone, so a lost executor costs the tasks that it 
 """
 
 import base64
+import gc
 import os
 import pickle
 import re
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,7 +36,10 @@ JOBS = 64
 """At most so many Spark jobs hold the tasks of one call: results come job by job, so that progress can be shown."""
 ATTEMPTS = 8
 """How often Spark begins a task, in sessions that are opened here: machines of a cluster are taken away often."""
-ONE_ROW = "spark.sql.execution.arrow.maxRecordsPerBatch"
+BATCH = 4 << 20
+"""Bytes of packed tables from which a batch of them is passed on."""
+BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+SENT = pa.schema([("p", pa.int32()), ("rows", pa.binary()), ("error", pa.binary())])
 ANSWER = "answer binary"
 ERROR = re.compile(r"longcrawl-error:([A-Za-z0-9+/=]+)")
 
@@ -81,12 +85,12 @@ class Spark:
         session = self._session()
         rows = _each(session, _on_worker(_make, step, list(tasks)), len(tasks), "p int, rows binary, error binary")
         taken = rows.repartitionById(step.partitions, "p").mapInArrow(_on_worker(_take, step), ANSWER)
-        before = session.conf.get(ONE_ROW)
-        session.conf.set(ONE_ROW, "1")  # a row is a packed table: many of them in one batch would be in memory together
+        before = session.conf.get(BATCH_BYTES)
+        session.conf.set(BATCH_BYTES, str(BATCH))  # a row is a packed table: 10,000 of them may be gigabytes
         try:
             answers = _collect(taken)
         finally:
-            session.conf.set(ONE_ROW, before)
+            session.conf.set(BATCH_BYTES, before)
         finished = set(map(_result, answers))
         for number in sorted(set(range(step.partitions)) - finished):  # to which no rows came
             step.write(number, ())
@@ -160,17 +164,22 @@ def _make(step: Exchange, tasks: Sequence[Any], numbers: Batches) -> Batches:
     """Make the rows of some tasks. An error of ours goes to all partitions, so that none is finished without them."""
     for batch in numbers:
         for number in batch["id"].to_pylist():
+            waiting, size = list[tuple[int, bytes | None, bytes | None]](), 0
             try:
                 for partition, table in step.make(tasks[number]):
-                    yield _row(partition, pack_table(table), None)
+                    waiting.append((partition, packed := pack_table(table), None))
+                    if (size := size + len(packed)) >= BATCH:
+                        yield _batch(waiting)
+                        waiting, size = [], 0
             except LongCrawlError as failed:
-                for partition in range(step.partitions):
-                    yield _row(partition, None, pickle.dumps(restorable(failed)))
+                error = pickle.dumps(restorable(failed))
+                waiting += ((partition, None, error) for partition in range(step.partitions))
+            yield _batch(waiting)
 
 
-def _row(partition: int, rows: bytes | None, error: bytes | None) -> pa.RecordBatch:
-    columns = [pa.array([partition], pa.int32()), pa.array([rows], pa.binary()), pa.array([error], pa.binary())]
-    return pa.record_batch(columns, names=["p", "rows", "error"])
+def _batch(rows: Sequence[tuple[int, bytes | None, bytes | None]]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True) if rows else [(), (), ()]
+    return pa.record_batch(list(map(pa.array, columns, SENT.types)), schema=SENT)
 
 
 def _take(step: Exchange, rows: Batches) -> Batches:
@@ -213,10 +222,17 @@ def _unpacked(packed: bytes, batches: Batches) -> Batches:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     try:
         function, arguments = unpack(packed)
+        _freeze_modules(len(sys.modules))
         yield from function(*arguments, batches)
     except Exception as failed:
         text = base64.b64encode(pickle.dumps(restorable(failed))).decode()
         raise RuntimeError(f"longcrawl-error:{text}") from failed
+
+
+@cache
+def _freeze_modules(_loaded: int) -> None:
+    """Leave what is loaded out of garbage collection: PySpark collects after each task, in 0.1 s with all modules."""
+    gc.freeze()
 
 
 def _original(failed: Exception) -> Exception:

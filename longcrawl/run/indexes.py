@@ -62,11 +62,14 @@ def _later_ledgers(folder: Path, segment: int, label: str) -> list[str]:
     )
 
 
-def _kept(folder: Path, segment: int, ledgers: Sequence[str], inputs: Sequence[int]) -> Iterator[pa.Table]:
-    """Return the sketches of the documents of inputs that are in none of their ledgers."""
+def _kept(
+    folder: Path, segment: int, ledgers: Sequence[str], inputs: Sequence[int], columns: Sequence[str] | None = None
+) -> Iterator[pa.Table]:
+    """Return the sketches of the documents of inputs that are in none of their ledgers, or some columns of them."""
     for number in inputs:
         files = (folder / LEDGER / f"{begin}-{number:05d}.parquet" for begin in ledgers)
         chunks = (chunk for file in files if file.exists() for chunk in read_table(file, ["id"])["id"].chunks)
         gone = pa.chunked_array([pa.array([], pa.string()), *chunks])
-        for table in sketches(folder / WORK, segment, [number]):
-            yield table.filter(pc.invert(pc.is_in(table["id"], value_set=gone)))
+        for table in sketches(folder / WORK, segment, [number], None if columns is None else ["id", *columns]):
+            kept = table.filter(pc.invert(pc.is_in(table["id"], value_set=gone)))
+            yield kept if columns is None else kept.select(columns)

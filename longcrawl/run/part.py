@@ -235,17 +235,16 @@ def survivors(work: Path, segment: int, numbers: Iterable[int]) -> Iterator[pa.T
 
 def stored_ids(work: Path, segment: int, number: int, kind: Literal["arrow", "sketches"]) -> pa.Array:
     """Return the ids, large_string, of what a segment kept of one input, reading no other column of the file."""
-    file = _stored(work, segment, number, kind)
-    with pa.memory_map(str(file)) as mapped:
-        place = pa.ipc.open_file(mapped).schema.get_field_index("id")
-        stored = pa.ipc.open_file(mapped, options=pa.ipc.IpcReadOptions(included_fields=[place]))
-        return pc.cast(stored.read_all()["id"], pa.large_string()).combine_chunks()
+    found = pa.concat_tables(_tables(_stored(work, segment, number, kind), ["id"]))
+    return pc.cast(found["id"], pa.large_string()).combine_chunks()
 
 
-def sketches(work: Path, segment: int, numbers: Iterable[int]) -> Iterator[pa.Table]:
-    """Return what a survey sketched of these inputs, one after the other."""
+def sketches(
+    work: Path, segment: int, numbers: Iterable[int], columns: Sequence[str] | None = None
+) -> Iterator[pa.Table]:
+    """Return what a survey sketched of these inputs, or some columns of it, one after the other."""
     for number in numbers:
-        yield from _tables(_stored(work, segment, number, "sketches"))
+        yield from _tables(_stored(work, segment, number, "sketches"), columns)
 
 
 def spans_kept(work: Path, segment: int, numbers: Sequence[int]) -> bool:
@@ -371,9 +370,13 @@ def stored_rows(work: Path, segment: int, number: int) -> int:
     return rows
 
 
-def _tables(file: Path) -> Iterator[pa.Table]:
+def _tables(file: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """Return the tables of a file, or some columns of them: no other one is decompressed."""
     with pa.memory_map(str(file)) as mapped:
         stored = pa.ipc.open_file(mapped)
+        if columns is not None:
+            places = sorted(map(stored.schema.get_field_index, columns))
+            stored = pa.ipc.open_file(mapped, options=pa.ipc.IpcReadOptions(included_fields=places))
         if not stored.num_record_batches:
             yield stored.schema.empty_table()
         for number in range(stored.num_record_batches):

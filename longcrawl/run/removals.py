@@ -85,7 +85,7 @@ def _decide(
     segment: int,
     survey: Survey,
     inputs: Sequence[int],
-    read: Callable[[Sequence[int]], Iterator[pa.Table]],
+    read: Callable[..., Iterator[pa.Table]],
     engine: Engine,
 ) -> tuple[list[Batch], Decided]:
     """Return what a survey removes, and the inputs of each group of documents that it has decided about."""
@@ -128,19 +128,24 @@ def grouped_sketches(folder: Path, batches: Sequence[Batch], read: Callable[...,
     return Sketched(folder / bounds[:16], tuple(sum(batch.rows) for batch in batches), groups)
 
 
-def _read(work: Path, segment: int, parts: Mapping[int, int], inputs: Sequence[int]) -> Iterator[pa.Table]:
-    """Return the sketches of inputs, with the number of their part where parts are named."""
+def _read(
+    work: Path, segment: int, parts: Mapping[int, int], inputs: Sequence[int], columns: Sequence[str] | None = None
+) -> Iterator[pa.Table]:
+    """Return the sketches of inputs, with the number of their part where parts are named, or some columns."""
     for number in inputs:
-        for table in sketches(work, segment, [number]):
-            part = parts.get(number)
+        for table in sketches(work, segment, [number], columns):
+            part = parts.get(number) if columns is None else None
             numbers = None if part is None else pa.array(np.full(table.num_rows, part, np.int32))
             yield table if numbers is None else table.append_column(PART, numbers)
 
 
 def _read_batch(
-    read: Callable[..., Iterator[pa.Table]], batches: Sequence[Sequence[int]], group: int
+    read: Callable[..., Iterator[pa.Table]],
+    batches: Sequence[Sequence[int]],
+    group: int,
+    columns: Sequence[str] | None = None,
 ) -> Iterator[pa.Table]:
-    return read(batches[group])
+    return read(batches[group], columns)
 
 
 def _write(folder: Path, segment: int, label: str, decided: Decided, task: tuple[int, int, Batch]) -> dict[str, int]:

@@ -62,8 +62,9 @@ def sketch(survey, groups, parts="none"):
     return found
 
 
-def tables_of(found, group):
-    yield from [found[group].slice(0, 2), found[group].slice(2)]
+def tables_of(found, group, columns=None):
+    for table in (found[group].slice(0, 2), found[group].slice(2)):
+        yield table if columns is None else table.select(columns)
 
 
 def exchange(survey, found, folder, engine=None):
@@ -116,10 +117,12 @@ def test_keys_that_are_nearly_equal_do_not_meet(groups, most):
 
 @contextmanager
 def in_pieces(most):
-    """Let near-duplicates be decided about in sections and pieces of so many documents."""
+    """Let near-duplicates be decided about in sections and pieces of so many documents, and few in several passes."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cluster_exchanges, "SECTION", most)
         patch.setattr(cluster_exchanges, "PIECE", most)
+        patch.setattr(cluster_exchanges, "BANDS", 2)
+        patch.setattr(cluster_exchanges, "TABLES", 5 * most)
         yield
 
 
@@ -172,6 +175,7 @@ def test_equal_documents_are_a_row_of_each_group(make, tmp_path):
     removed, _ = exchange(survey, found, tmp_path, rows)
     assert (removed, []) == resolve(survey, found)
     assert sent[0] <= 3 * (getattr(survey, "bands", 1) + 400 * isinstance(survey, MinHash))
+    assert max(sent[1:]) <= 3  # of a cluster, too
 
 
 @pytest.mark.slow
@@ -188,6 +192,7 @@ def test_a_million_equal_documents_are_no_heavier_than_others(make, tmp_path):
     assert (removals.num_rows, removals["kept_id"].unique().to_pylist()) == (count - 1, ["000000"])
     # Of MinHash an edge of 16 bytes for each document that leaves, and 14 keys of each group.
     assert sent[0] <= groups if survey.name == "exact_documents" else sent[0] <= count + 14 * groups
+    assert max(sent[1:]) <= groups
 
 
 class Counted(Local):
