@@ -6,7 +6,7 @@ is there is not done again. What is found in the end does not depend on how many
 tokens have equal hashes, so they meet in one pass, and each stretch is compared token by token.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -197,6 +197,27 @@ def find_repeats(
     return merge_ranges(search.match(search.scan()), memory // 4)
 
 
+def find_among(store: TokenStore, runs: Longs, min_tokens: int) -> Longs:
+    """Return what :func:`find_repeats` yields, of windows that are few enough for a table of 11 bytes each.
+
+    Args:
+        store: the tokens.
+        runs: windows [first, stop) that are looked at, in increasing order, shape (runs, 2).
+        min_tokens: tokens in a window.
+    """
+    rows = int((runs[:, 1] - runs[:, 0]).sum() / _LOAD) + _FEW
+    table, state, found = np.zeros(rows, np.uint64), np.zeros(kernels.STATE, np.int64), list[Longs]()
+    buffer = _Buffer(1 << 16, found.append)
+    windows = kernels.make_windows(store.tokens, store.separator, min_tokens)
+    room = (int(_FULL * rows), len(store.tokens), int(np.iinfo(np.int64).max))
+    state[kernels.UNSEEN] = -1
+    while state[kernels.RUN] < len(runs):
+        kernels.match_windows(windows, runs, (0, 1), np.uint64(ALL_BITS), table, room, state, buffer.free)
+        buffer.took(int(state[kernels.FOUND]))
+    buffer.flush()
+    return join_sorted(np.concatenate([np.empty((0, _LINKED), np.int64), *found]))
+
+
 def _check_same_search(store: TokenStore, min_tokens: int, memory: int, folder: Path) -> None:
     here = {"columns": _LINKED, "documents": len(store.bounds) - 1, "tokens": len(store.tokens)}
     here |= {"min_tokens": min_tokens, "memory": memory}
@@ -301,7 +322,7 @@ class _Search:
         self, share: tuple[int, int], table: npt.NDArray[np.uint64], runs: list[RangeFile], writer: RangeWriter
     ) -> None:
         """Fill the table and look up in it; where it is full, begin again at the first window that it did not take."""
-        buffer = _Buffer(max(self.memory // 384, 4), writer)
+        buffer = _Buffer(max(self.memory // 384, 4), writer.add)
         first = 0
         while first >= 0:
             table[:] = 0
@@ -348,12 +369,12 @@ def _shown(files: list[RangeFile], what: str) -> Iterable[RangeFile]:
 
 
 class _Buffer:
-    """Ranges found in any order, on their way to a file; they are sorted and joined where they are many."""
+    """Ranges found in any order, on their way out; they are sorted and joined where they are many."""
 
-    def __init__(self, rows: int, writer: RangeWriter) -> None:
+    def __init__(self, rows: int, add: Callable[[Longs], None]) -> None:
         self._rows = np.empty((rows, _LINKED), np.int64)
         self._used = 0
-        self._writer = writer
+        self._add = add
 
     @property
     def free(self) -> Longs:
@@ -367,12 +388,12 @@ class _Buffer:
             joined = join_sorted(self._rows[: self._used])
             self._used = 0
             if len(joined) > len(self._rows) // 2:
-                self._writer.add(joined)
+                self._add(joined)
             else:
                 self._rows[: len(joined)] = joined
                 self._used = len(joined)
 
     def flush(self) -> None:
         """Write what is kept."""
-        self._writer.add(join_sorted(self._rows[: self._used]))
+        self._add(join_sorted(self._rows[: self._used]))
         self._used = 0

@@ -85,7 +85,7 @@ def _write(tables: Iterable[pa.Table], folder: Path, needed_by: str) -> dict[str
             ids = pc.cast(table["id"], pa.large_string())
             ids_file.write_table(pa.table([ids], schema=schema))
             hashes.frombytes(keyed_hash(ids.to_pylist(), "ids", 0).tobytes())
-            for values, offsets in _documents(table["tokens"]):
+            for values, offsets in token_lists(table["tokens"]):
                 dtype = values.dtype
                 file.write(separated(values, offsets).data)
                 lengths.frombytes((np.diff(offsets) + 1).tobytes())
@@ -99,7 +99,7 @@ def _write(tables: Iterable[pa.Table], folder: Path, needed_by: str) -> dict[str
     return {"documents": len(bounds) - 1, "tokens": int(bounds[-1]), "dtype": dtype.name}
 
 
-def _documents(column: pa.ChunkedArray) -> Iterator[tuple[npt.NDArray[Any], Longs]]:
+def token_lists(column: pa.ChunkedArray) -> Iterator[tuple[npt.NDArray[Any], Longs]]:
     """Return values and offsets of the chunks of a list column; null has no tokens."""
     for chunk in column.chunks:
         values = chunk.flatten().to_numpy()

@@ -14,10 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.places import MASK, SPAN_SCHEMA, Spans, make_places, no_places
+from longcrawl.core.sketched import Decided, Sketched
 from longcrawl.core.stages import Check, Edited, column, document_ids, stage, with_column
 from longcrawl.core.surveys import SpanSurvey
 from longcrawl.dedup._token_store import store_tokens, stored_ids
 from longcrawl.dedup.normalize import normalize, normalize_with_sources
+from longcrawl.engines.base import Engine
 from longcrawl.errors import StageError, TokenizerError
 from longcrawl.kernels.texts import text_buffers, valid_texts
 from longcrawl.tokens.encoders import EncodedTexts, load_encoder, restore_with_tokenizer, tokenizer_digest
@@ -174,6 +176,12 @@ class ExactSubstring(SpanSurvey):
             tables.append(pa.table(columns, schema=SPAN_SCHEMA))
             at += len(here)
         return Spans(pa.concat_tables(tables))
+
+    def exchange(self, sketched: Sketched, engine: Engine) -> Decided:
+        """Find the same spans, with the tokens of each group in a task of their own."""
+        from longcrawl.dedup.substring_exchanges import exchange_spans
+
+        return exchange_spans(self.min_tokens, sketched, engine)
 
     def edit_spans(self, table: pa.Table, spans: Spans) -> tuple[pa.Table, Sequence[Check]]:
         """Do what ``policy`` says to a batch of documents."""

@@ -283,7 +283,7 @@ class _Job:
     def _find_spans(self, number: int, label: str, stage: SpanSurvey) -> SpanSurvey:
         """Let a survey find spans; the next segment begins with it."""
         with self.costs.measure(label, f"{number}") as cost:
-            cost.disk = segments.find_spans(self.folder, number, stage, self.groups)
+            cost.disk = removals.find_spans(self.folder, number, stage, self.groups, self.engine)
         return stage
 
     def _resolve(self, number: int, label: str, stage: Survey) -> None:

@@ -252,15 +252,17 @@ def spans_kept(work: Path, segment: int, numbers: Sequence[int]) -> bool:
     return all(Marker.read(_file(work, segment, number, SPANS_MARKER)) for number in numbers)
 
 
-def keep_spans(work: Path, segment: int, numbers: Sequence[int], spans: Spans) -> None:
-    """Write spans that were found in the sketches of these inputs, of each in a file of its own with a marker."""
-    start = 0
-    documents = spans.table["document"].to_numpy()
+def keep_spans(work: Path, segment: int, numbers: Sequence[int], spans: pa.Table, start: int = 0) -> None:
+    """Write spans that were found in these inputs, of each in a file of its own with a marker.
+
+    ``start`` is the number of their first document among those in which spans were found.
+    """
+    documents = spans["document"].to_numpy()
     for number in numbers:
         stop = start + stored_rows(work, segment, number)
         first, last = (int(place) for place in documents.searchsorted([start, stop]))
         file, marker = _file(work, segment, number, "spans"), _file(work, segment, number, SPANS_MARKER)
-        write_table(spans.table.slice(first, last - first), file)
+        write_table(spans.slice(first, last - first), file)
         Marker(marker, {}, Marker.entries(marker, [file])).write()
         start = stop
 

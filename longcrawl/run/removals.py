@@ -1,4 +1,4 @@
-"""What a survey removes between two segments: decided in one process or by exchanges, and sent back to each input.
+"""What a survey removes or finds between two segments: in one process or by exchanges, and sent back to each input.
 
 One process decides where it can hold the sketches. Beyond ``HELD`` bytes of them, inputs are taken in groups of
 ``TASK`` bytes, and a survey that can decides by exchanges between these; the answer is the same. A survey that cannot
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,15 +19,17 @@ import pyarrow.compute as pc
 
 from longcrawl.core.sketched import DOCUMENT, Decided, Sketched
 from longcrawl.core.stages import PART, Survey
-from longcrawl.core.surveys import report_of
+from longcrawl.core.surveys import SpanSurvey, report_of
 from longcrawl.engines.base import Engine
 from longcrawl.ledger.reasons import LEDGER, entries
 from longcrawl.manifest import WORK
-from longcrawl.run.part import sketch_bytes, sketches, stored_rows
+from longcrawl.run.part import keep_spans, sketch_bytes, sketches, spans_kept, stored_rows
 from longcrawl.run.removed_rows import input_marker, removed_file, removed_marker
-from longcrawl.storage.files import remove
+from longcrawl.storage.files import folder_bytes, remove
 from longcrawl.storage.sealed import Marker
 from longcrawl.storage.stored_tables import write_table
+
+R = TypeVar("R")
 
 HELD = 512 << 20
 """Bytes of sketches on disk that one process holds to decide; it takes about three times as much memory."""
@@ -68,16 +70,50 @@ def resolve(
         for inputs in parts if survey.within_parts else [sorted(part_of)]:
             read = partial(_read, work, segment, {} if survey.within_parts else part_of)
             batches, decided = _decide(work, segment, survey, inputs, read, engine)
-            write = partial(_write, folder, segment, label, decided)
-            firsts = np.cumsum([0, *(sum(batch.rows) for batch in batches)]).tolist()
-            tasks = list(zip(range(len(batches)), firsts, batches, strict=False))
-            writes += engine.tasks(write, tasks) if len(tasks) > 1 else [write(tasks[0])]
+            writes += _each_group(partial(_write, folder, segment, label, decided), batches, engine)
             report += decided.report
         rules = sum(map(Counter, writes), Counter[str]())
         done = Marker(marker, {"rules": dict(sorted(rules.items())), "report": report}, {})
         done.write()
         remove(_decisions(work, segment))
     return Removed(done.content["rules"], done.content["report"])
+
+
+def find_spans(folder: Path, segment: int, survey: SpanSurvey, parts: Sequence[Sequence[int]], engine: Engine) -> int:
+    """Let a survey find spans, part after part; the next segment begins with applying them.
+
+    Returns:
+        The most bytes that a search had on disk, of those that were not done before.
+    """
+    work, most = folder / WORK, 0
+    for part, inputs in enumerate(parts):
+        search = work / f"search-{segment}-{part}"
+        if not spans_kept(work, segment, inputs):
+            batches, found = _find(work, segment, survey, inputs, search, engine)
+            _each_group(partial(_write_spans, work, segment, found), batches, engine)
+        most = max(most, folder_bytes(search))
+        remove(search)
+    return most
+
+
+def _find(
+    work: Path, segment: int, survey: SpanSurvey, inputs: Sequence[int], search: Path, engine: Engine
+) -> tuple[list[Batch], Decided]:
+    """Return the spans that a survey finds, and the inputs of each group of documents that it has looked at."""
+    read, batches = partial(sketches, work, segment), group_inputs_by_size(work, segment, inputs)
+    if len(batches) > 1:
+        found = survey.exchange(grouped_sketches(search, batches, read), engine)
+        if found is not None:
+            return batches, found
+    spans = survey.find(read(inputs), str(search)).table
+    return [_whole(batches)], Decided(partial(_of_all, spans))
+
+
+def _each_group(write: Callable[[tuple[int, int, Batch]], R], batches: Sequence[Batch], engine: Engine) -> list[R]:
+    """Write what is decided about each batch, with its number and that of its first document."""
+    firsts = np.cumsum([0, *(sum(batch.rows) for batch in batches)]).tolist()
+    tasks = list(zip(range(len(batches)), firsts, batches, strict=False))
+    return list(engine.tasks(write, tasks)) if len(tasks) > 1 else [write(tasks[0])]
 
 
 def _decide(
@@ -99,12 +135,15 @@ def _decide(
     ids = pc.cast(table["id"], pa.large_string())
     found = pc.index_in(pc.cast(removals["id"], pa.large_string()), value_set=ids)
     numbered = removals.replace_schema_metadata(None).add_column(0, DOCUMENT, pc.cast(found, pa.int64()))
-    whole = Batch(tuple(inputs), tuple(number for batch in batches for number in batch.rows))
-    return [whole], Decided(partial(_of_all, numbered.sort_by(DOCUMENT)), tuple(report_of(removals)))
+    return [_whole(batches)], Decided(partial(_of_all, numbered.sort_by(DOCUMENT)), tuple(report_of(removals)))
 
 
-def _of_all(removals: pa.Table, _: int) -> pa.Table:
-    return removals
+def _whole(batches: Sequence[Batch]) -> Batch:
+    return Batch(sum((each.inputs for each in batches), ()), sum((each.rows for each in batches), ()))
+
+
+def _of_all(decided: pa.Table, _: int) -> pa.Table:
+    return decided
 
 
 def group_inputs_by_size(work: Path, segment: int, inputs: Sequence[int]) -> list[Batch]:
@@ -166,6 +205,11 @@ def _write(folder: Path, segment: int, label: str, decided: Decided, task: tuple
         first += rows
     rules = pc.value_counts(removals["rule"].combine_chunks()).to_pylist()
     return {each["values"]: each["counts"] for each in rules}
+
+
+def _write_spans(work: Path, segment: int, found: Decided, task: tuple[int, int, Batch]) -> None:
+    group, first, batch = task
+    keep_spans(work, segment, batch.inputs, found.read(group), first)
 
 
 def _decisions(work: Path, segment: int) -> Path:

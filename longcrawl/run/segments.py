@@ -9,7 +9,6 @@ and takes the memory of one; every other survey sees all documents, with their p
 """
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -20,20 +19,16 @@ from datasets.utils import tqdm
 
 from longcrawl.core.clock import CoreClock
 from longcrawl.core.outputs import Writer, WriteTask
-from longcrawl.core.surveys import SpanSurvey
 from longcrawl.engines.base import Engine
 from longcrawl.errors import warn_user
 from longcrawl.manifest import MANIFEST, PLAN, WORK
 from longcrawl.run.inputs import still_open
 from longcrawl.run.part import (
     SPILL,
-    keep_spans,
     part_marker,
-    sketches,
-    spans_kept,
     spilled,
 )
-from longcrawl.storage.files import file_entries, folder_bytes, whole_files
+from longcrawl.storage.files import file_entries, whole_files
 from longcrawl.storage.sealed import DamagedWorkError, Marker, verify_files
 
 HASHED = 1 << 30
@@ -51,23 +46,6 @@ def group_inputs(inputs: int, parts: int) -> list[list[int]]:
     """
     count = min(inputs, parts)
     return [list(range(part, inputs, count)) for part in range(count)]
-
-
-def find_spans(folder: Path, segment: int, survey: SpanSurvey, groups: Sequence[Sequence[int]]) -> int:
-    """Let a survey find spans, part after part and pass by pass; the next segment begins with applying them.
-
-    Returns:
-        The most bytes that a search had on disk, of those that were not done before.
-    """
-    work, most = folder / WORK, 0
-    for part, group in enumerate(groups):
-        search = work / f"search-{segment}-{part}"
-        if not spans_kept(work, segment, group):
-            spans = survey.find(sketches(work, segment, group), str(search))
-            keep_spans(work, segment, group, spans)
-        most = max(most, folder_bytes(search))
-        shutil.rmtree(search, ignore_errors=True)
-    return most
 
 
 def do_once(
