@@ -36,7 +36,7 @@ STAGES = [
     "urls",
     "exact_documents",
     {"min_hash": {"bands": 8, "rows": 2, "ngram": 2, "unit": "word"}},
-    {"tokenize": {"tokenizer": "trained", "vocabulary_size": 300}},
+    {"tokenize": {"tokenizer": "trained", "vocabulary_size": 300, "train_documents": 40}},
     "shuffle",
 ]
 

@@ -236,6 +236,8 @@ class Rewrite(Stage):
     """Turns a table of documents into another with as many rows."""
 
     edits: ClassVar[bool] = True
+    train_documents: int | None = None
+    """How many of all documents ``fit`` learns from; None for all."""
 
     @property
     def needs(self) -> Needs:

@@ -23,7 +23,7 @@ from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.stages import PART, Rewrite, Stage, Survey, document_ids
 from longcrawl.core.surveys import WithSpans
 from longcrawl.errors import RunError
-from longcrawl.plan.estimates import TYPICAL, Doubles, Drawn, Sample, Thinning, Values
+from longcrawl.plan.estimates import TYPICAL, Doubles, Drawn, Sample, Thinning, Values, estimate_total
 from longcrawl.recipe import Recipe
 from longcrawl.run.part import Tally, characters, run_fused
 from longcrawl.storage.files import folder_bytes
@@ -90,11 +90,17 @@ class Costs:
 
     @contextmanager
     def shared(
-        self, tables: Mapping[int, pa.Table], folder: Path | None = None, *, by_size: bool, waits: bool = True
+        self,
+        tables: Mapping[int, pa.Table],
+        folder: Path | None = None,
+        *,
+        by_size: bool,
+        waits: bool = True,
+        share: float = 1.0,
     ) -> Iterator[None]:
         """Share what the block takes, and what it leaves in ``folder``, among documents, by their sizes or alike.
 
-        ``waits`` is whether all parts wait for it.
+        ``waits`` is whether all parts wait for it; ``share`` of what the block takes is counted.
         """
         clock = CoreClock()
         with clock.measure("block"):
@@ -104,7 +110,7 @@ class Costs:
         weights = {place: self.sizes[place][each] if by_size else np.ones(len(each)) for place, each in rows.items()}
         everything = max(sum(float(each.sum()) for each in weights.values()), 1.0)
         for place, each in rows.items():
-            took = weights[place] * (clock.seconds["block"] / everything)
+            took = weights[place] * (clock.seconds["block"] * share / everything)
             self.seconds[place][each] += took
             self.waited[place][each] += took * waits
             self.disk[place][each] += weights[place] * (written / everything)
@@ -294,8 +300,11 @@ class _Walk:
 
     def _fitted(self, label: str, stage: Rewrite, tables: list[pa.Table], cost: Costs) -> Stage:
         cost.keep(tables)
-        target = Path(self.folder) / label
-        with cost.shared(dict(enumerate(tables)), target, by_size=True):
+        target, count = Path(self.folder) / label, stage.train_documents
+        come = estimate_total(_there(tables, self.drawn), self.drawn, counts=True).value
+        # What is sampled here stands for more documents, from which a run chooses as many.
+        share = 1.0 if count is None else min(count / come, 1.0) / min(count / sum(map(len, tables)), 1.0)
+        with cost.shared(dict(enumerate(tables)), target, by_size=True, share=share):
             return stage.fit(iter(tables), str(target))
 
     def _surveyed(

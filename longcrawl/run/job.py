@@ -41,9 +41,9 @@ from longcrawl.ledger.analysis import Lengths, analyse
 from longcrawl.ledger.funnel import Funnel, FunnelRow, RemovalRates, total
 from longcrawl.manifest import MANIFEST, PLAN, VERSION, WORK, read_manifest
 from longcrawl.recipe import Recipe, check_order, load_recipe
-from longcrawl.run import ids, indexes, inputs, removals, segments
+from longcrawl.run import ids, indexes, inputs, removals, samples, segments
 from longcrawl.run.costs import RunCosts, StageCost
-from longcrawl.run.part import SPILL, PartTask, mark_fitted, run_part, stored_ids, survivors
+from longcrawl.run.part import SPILL, PartTask, mark_fitted, run_part, stored_ids
 from longcrawl.run.removed_rows import input_marker
 from longcrawl.run.summary import ComparedPlan, RunSummary
 from longcrawl.sources.identity import InputFile
@@ -273,10 +273,11 @@ class _Job:
                 ids.keep_first(self.work, found)
 
     def _fit(self, number: int, label: str, stage: Rewrite) -> Stage:
-        """Let a stage learn from all documents; what it has become is among the stages of the next segment."""
-        tables = survivors(self.work, number, range(len(self.parts)))
+        """Let a stage learn from documents; what it has become is among the stages of the next segment."""
         with self.costs.measure(label, f"{number}"):
-            fitted = stage.fit(tables, str(self.work / f"fit-{number}"))
+            fitted, report = samples.learn(self.work, number, len(self.parts), stage, self.funnel.kept, self.engine)
+        if report:
+            self.reports[label] = report
         mark_fitted(self.work, number)
         return fitted
 

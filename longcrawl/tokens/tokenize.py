@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.choice import choose
 from longcrawl.core.stages import Rewrite, column, stage
 from longcrawl.errors import StageError, TokenizerError
 from longcrawl.storage.files import whole_file
@@ -34,7 +35,8 @@ class Tokenize(Rewrite):
 
     ``tokenizer`` is a file or a Hub id, see :func:`longcrawl.tokens.encoders.load_encoder`, or ``"trained"``: then
     :meth:`fit` trains a byte-level BPE of at most ``vocabulary_size`` tokens, ``end_of_text`` as id 0, on the
-    documents themselves.
+    documents themselves. One core does so; with ``train_documents`` it takes only so many of them, those whose ids have
+    the smallest keyed hashes, whatever their order.
 
     ``json_escaped`` gives the tokens of the text as JSON spells it, without the quotes. LongCrawl64 was made so (the
     tokenizer of a model trained on it says it); it takes 1.21 times the tokens in English, 3.13 in Russian.
@@ -59,6 +61,7 @@ class Tokenize(Rewrite):
     dtype: Literal["auto", "uint16", "uint32"] = "auto"
     vocabulary_size: int = 8192
     end_of_text: str = "<|endoftext|>"
+    train_documents: int | None = None
     looks_at = "tokens"
 
     def __post_init__(self) -> None:
@@ -67,6 +70,19 @@ class Tokenize(Rewrite):
             raise StageError(
                 f"tokenize.vocabulary_size is {self.vocabulary_size}: take 257 or more, for 256 bytes and an end"
             )
+
+        if self.train_documents is not None and (self.train_documents < 1 or not self.needs_fit):
+            raise StageError(
+                f"tokenize.train_documents is {self.train_documents} with the tokenizer {self.tokenizer!r}: "
+                f"take 1 or more with {_TRAINED!r}, else null"
+            )
+
+    def settings(self) -> dict[str, Any]:
+        """Return the fields as YAML-ready values; ``train_documents`` only if set, as earlier recipes had none."""
+        settings = super().settings()
+        if self.train_documents is None:
+            del settings["train_documents"]
+        return settings
 
     def rewrite(self, table: pa.Table) -> pa.Table:
         """Return the table with ``tokens`` and ``n_tokens`` in place of ``text``."""
@@ -93,20 +109,22 @@ class Tokenize(Rewrite):
         return self.tokenizer == _TRAINED
 
     def fit(self, tables: Iterable[pa.Table], directory: str) -> "Tokenize":
-        """Train the tokenizer "trained" on all documents and return the stage that uses it.
+        """Train the tokenizer "trained" on documents and return the stage that uses it.
 
         The file ``tokenizer.json``, in a folder of ``directory`` that is named after its content, depends on which
         documents there are, not on their order. It is trained on one core. Few texts give fewer than
-        ``vocabulary_size`` tokens.
+        ``vocabulary_size`` tokens. With ``train_documents``, these are chosen first, and in memory.
         """
         if not self.needs_fit:
             return self
+        if self.train_documents is not None:
+            tables = [choose(tables, self.train_documents, f"{self.name}.train_documents")]
         texts = (text for table in tables for text in self._texts(table) if text)
         trained = _train(texts, self.vocabulary_size, self.end_of_text)
         path = Path(directory) / hashlib.sha256(trained).hexdigest()[:16] / "tokenizer.json"
         with whole_file(path) as beside:
             beside.write_bytes(trained)
-        return dataclasses.replace(self, tokenizer=str(path))
+        return dataclasses.replace(self, tokenizer=str(path), train_documents=None)
 
     def prepare(self) -> None:
         """Load the tokenizer, unless it is yet to be trained."""

@@ -1,0 +1,54 @@
+"""A sample of documents that depends on which there are, and on nothing else: those whose ids have the smallest hashes.
+
+Hashes are keyed by a purpose. Documents of one hash, as those of one id, are all in the sample or all out of it.
+"""
+
+from collections.abc import Iterable
+from math import ceil, sqrt
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from longcrawl.core.batches import document_ids, with_column
+from longcrawl.core.keyed_hash import keyed_hash
+
+HASH = "hash"
+LAST = (1 << 64) - 1
+
+
+def up_to_hash(table: pa.Table, purpose: str, last: int) -> pa.Table:
+    """Return the documents whose hash is at most ``last``, with their hashes in a column ``HASH``.
+
+    Raises:
+        StageError: a document has no id.
+    """
+    hashes = keyed_hash(document_ids(table, purpose).to_pylist(), purpose, 0)
+    return filter_hashes(with_column(table, HASH, pa.array(hashes)), last)
+
+
+def filter_hashes(table: pa.Table, last: int) -> pa.Table:
+    """Return the documents whose hash, in the column ``HASH``, is at most ``last``."""
+    return table.filter(pa.array(table[HASH].to_numpy() <= np.uint64(last)))
+
+
+def likely_last(count: int, documents: int) -> int:
+    """Return a hash that ``count`` of so many documents do not exceed, but for one time in 1e15."""
+    return min(LAST, ceil((count + 8 * sqrt(count) + 64) / documents * LAST))
+
+
+def last_chosen(hashes: npt.NDArray[np.uint64], count: int) -> int:
+    """Return the largest of the ``count`` smallest hashes; ``LAST`` where there are no more."""
+    return LAST if len(hashes) <= count else int(np.partition(hashes, count - 1)[count - 1])
+
+
+def choose(tables: Iterable[pa.Table], count: int, purpose: str) -> pa.Table:
+    """Return ``count`` of the documents of tables; up to three times as many are in memory."""
+    found, last = list[pa.Table](), LAST
+    for table in tables:
+        found.append(up_to_hash(table, purpose, last))
+        if sum(map(len, found)) > 2 * count:
+            last = last_chosen(pa.concat_tables(found)[HASH].to_numpy(), count)
+            found = [pa.concat_tables(filter_hashes(each, last) for each in found).combine_chunks()]
+    every = pa.concat_tables(found)
+    return filter_hashes(every, last_chosen(every[HASH].to_numpy(), count)).drop_columns([HASH])
