@@ -166,6 +166,15 @@ def test_a_worker_with_other_versions_is_refused():
         run_packed(pack(abs, -1, versions | {"extra-package": "1"}))
 
 
+def test_versions_are_also_those_of_packages_with_stages(tmp_path, monkeypatch):
+    about = tmp_path / "my_stages-1.2.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-stages\nVersion: 1.2\n")
+    (about / "entry_points.txt").write_text("[longcrawl.stages]\nonly_poems = my_stages:OnlyPoems\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert installed_versions.__wrapped__()["my-stages"] == "1.2"
+
+
 @pytest.mark.parametrize("name", ["pyspark", "pyspark.sql", "pyspark.errors"])
 def test_spark_that_is_missing_is_one_sentence(monkeypatch, name):
     for loaded in [each for each in sys.modules if each.partition(".")[0] == "pyspark"]:  # by another test

