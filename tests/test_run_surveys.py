@@ -2,6 +2,9 @@
 
 import json
 import random
+import signal
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -78,6 +81,43 @@ def test_documents_in_many_tasks_give_the_same_files(
     monkeypatch.setattr(removals, "TASK", 1)
     lc.run(recipe(source), tmp_path / "out", num_proc)
     assert directory_digest(tmp_path / "out") == directory_digest(in_parts)
+
+
+KILLED = """
+import os, signal, sys
+import longcrawl as lc
+from longcrawl.engines.base import Exchange
+from longcrawl.run import removals
+
+recipe, out, step = sys.argv[1:]
+removals.HELD, removals.TASK, write = 0, 1, Exchange.write
+
+def write_or_die(self, partition, tables):
+    if self.folder.name == step and partition == self.partitions - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return write(self, partition, tables)
+
+Exchange.write = write_or_die
+lc.run(recipe, out)
+"""
+
+
+@pytest.mark.parametrize(
+    "step",
+    ["spans", *(pytest.param(name, marks=pytest.mark.slow) for name in ("anchors", "repeated", "windows", "linked"))],
+)
+def test_an_exchange_of_passages_that_is_killed_is_finished_by_others(
+    source, in_parts, tmp_path, monkeypatch, step, directory_digest
+):
+    out = tmp_path / "out"
+    killed = subprocess.run([sys.executable, "-c", KILLED, recipe(source), out, step], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert [folder.name for folder in out.glob("work/search-*")] == ["search-2-0"]
+    assert len([*out.glob(f"work/search-*/*/{step}-rows/*.rows")]) == (1 if step == "spans" else 3)
+    monkeypatch.setattr(removals, "HELD", 0)
+    monkeypatch.setattr(removals, "TASK", 1)
+    lc.run(recipe(source), out, num_proc=2)
+    assert directory_digest(out) == directory_digest(in_parts)
 
 
 def left_at(run: Path, stage: str) -> set[str]:
