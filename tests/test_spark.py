@@ -36,7 +36,7 @@ STAGES = [
     "urls",
     "exact_documents",
     {"min_hash": {"bands": 8, "rows": 2, "ngram": 2, "unit": "word"}},
-    {"exact_substring": {"unit": "character", "min_tokens": 40}},
+    {"exact_substring": {"unit": "character", "min_tokens": 40, "min_characters": 0}},
     {"tokenize": {"tokenizer": "trained", "vocabulary_size": 300, "train_documents": 40}},
     "shuffle",
 ]
