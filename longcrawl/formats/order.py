@@ -1,16 +1,19 @@
 """The order in which an output has its documents: in one process, or by an exchange where they are too many for it.
 
 The order is a file, ``PLACE`` of each document: where pass one has kept it. By language if so asked, then by sort key
-if shuffled, then by hash of the id, part and row. One process takes some 60 bytes a document to sort them. Beyond
+and hash of the id if shuffled, then by part and row. One process takes some 60 bytes a document to sort them. Beyond
 ``HELD`` documents ranges of sort keys meet in tasks, and one process joins them: 20 bytes a document, as they stream.
+Documents that are not shuffled stream, too, to where those of other languages and parts end. What is known of all
+documents is mapped from the file.
 """
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +26,14 @@ from longcrawl.errors import FormatError
 from longcrawl.formats.spill import INDEX, LANGUAGE, ORDER, PLACE, changes, difference, read_places
 from longcrawl.storage.files import whole_file, write_text
 
+Counts = npt.NDArray[np.int64]
+
 HELD = 1 << 25
 """Documents that one process sorts, in 2 GB."""
 PIECE = 1 << 22
 """Documents of a partition of the exchange, about: 40 bytes each."""
+BLOCK = 1 << 20
+"""Documents whose sizes are added up together."""
 COUNTS = "order.json"
 """How many documents of each language an order has that an exchange has made."""
 KEYS = pa.schema(
@@ -62,17 +69,23 @@ class Spilled(NamedTuple):
 def exchange_order(
     spill: Path, parts: int, engine: Engine, *, shuffled: bool, by_language: bool = False, unique: bool = False
 ) -> None:
-    """Put shuffled documents in their final order, where they are too many for :func:`order_documents` alone.
+    """Do what :func:`order_documents` cannot do alone: sort too many documents, or compare the ids of too many.
 
     Raises:
         FormatError: as :func:`order_documents` raises it.
     """
     spilled = _describe(spill, parts, by_language)
-    if spilled.rows <= HELD or not shuffled:
+    if spilled.rows <= HELD:
+        return
+    if not shuffled:
+        if unique:
+            pieces = np.array([-(-spilled.rows // PIECE)])
+            make, take = partial(_make_keys, spill, spilled, pieces, "id_hash"), partial(_take_unique, spill)
+            engine.exchange(Exchange(make, take, int(pieces[0]), spill.parent / f"{ORDER}-ids"), spilled.parts)
         return
     counts = np.sum([*engine.tasks(partial(_count_languages, spill, spilled), spilled.parts)], axis=0)
     pieces = -(-counts // PIECE)
-    make, take = partial(_make_keys, spill, spilled, pieces), partial(_take_keys, spill, unique)
+    make, take = partial(_make_keys, spill, spilled, pieces, "sort_key"), partial(_take_keys, spill, unique)
     step = Exchange(make, take, int(pieces.sum()), spill.parent / ORDER)
     engine.exchange(step, spilled.parts)
     with whole_file(spill / ORDER) as beside, beside.open("wb") as file:
@@ -94,29 +107,15 @@ def order_documents(
             documents have one id where ids are to be unique.
     """
     spilled = _describe(spill, parts, by_language)
-    names = [*spilled.names, None]
     if shuffled and (spill / COUNTS).exists():
         counts = np.array(json.loads((spill / COUNTS).read_text("utf-8")))
-        known = np.repeat(np.arange(len(counts), dtype=np.uint32), counts)
-        return [*_by_language(np.memmap(spill / ORDER, PLACE, "r"), known, names)], spilled.schema
-    places, keys, ids = (np.empty(spilled.rows, kind) for kind in (PLACE, np.uint64, np.uint64))
-    language, start = np.zeros(spilled.rows, np.uint32), 0
-    for part in spilled.parts:
-        index, ranks = _read_index(spill, spilled, part)
-        here = slice(start, start + len(index))
-        places["part"][here] = part
-        for name in ("batch", "row", "bytes"):
-            places[name][here] = index[name]
-        keys[here], ids[here], language[here] = index["sort_key"], index["id_hash"], ranks
-        start += len(index)
-    if unique:
-        _check_unique(spill, ids, places)
-    if shuffled or by_language:
-        order = np.lexsort((ids, keys, language))
-        places, language = places[order], language[order]
-    with whole_file(spill / ORDER) as beside:
-        places.tofile(beside)
-    return [*_by_language(places, language, names)], spilled.schema
+    elif shuffled or (unique and spilled.rows <= HELD):
+        counts = _sort(spill, spilled, shuffled=shuffled, unique=unique)
+    else:
+        counts = _append(spill, spilled)
+    sizes, starts = np.memmap(spill / ORDER, PLACE, "r")["bytes"], np.cumsum(counts) - counts
+    stretches = zip([*spilled.names, None], starts.tolist(), counts.tolist(), strict=True)
+    return [Documents(name, start, sizes[start:][:count]) for name, start, count in stretches if count], spilled.schema
 
 
 def cut(documents: Documents, start: int, stop: int, file_bytes: int) -> list[tuple[int, int]]:
@@ -125,11 +124,17 @@ def cut(documents: Documents, start: int, stop: int, file_bytes: int) -> list[tu
     Returns:
         first and last document of each, in the order of all documents.
     """
-    sizes = documents.sizes[start:stop].astype(np.int64)
-    whole = int(sizes.sum())
+    sizes, bounds, before, last = documents.sizes[start:stop], list[int](), 0, -1
+    blocks = [sizes[first : first + BLOCK] for first in range(0, len(sizes), BLOCK)]
+    whole = sum(int(block.sum(dtype=np.int64)) for block in blocks)
     share = max(-(-whole // max(-(-whole // file_bytes), 1)), 1)
-    bounds = changes((np.cumsum(sizes) - sizes) // share)
-    return [(documents.start + start + first, documents.start + start + last) for first, last in bounds]
+    for number, block in enumerate(blocks):
+        ends = before + np.cumsum(block.astype(np.int64))
+        files = (ends - block.astype(np.int64)) // share
+        bounds += (np.flatnonzero(np.diff(files, prepend=last)) + number * BLOCK).tolist()
+        before, last = int(ends[-1]), int(files[-1])
+    first = documents.start + start
+    return [(first + one, first + other) for one, other in pairwise([*bounds, len(sizes)])]
 
 
 def _describe(spill: Path, parts: int, by_language: bool) -> Spilled:  # noqa: FBT001  # as the callers were asked
@@ -156,17 +161,60 @@ def _read_index(spill: Path, spilled: Spilled, part: int) -> tuple[npt.NDArray[A
     return index, _ranks(index["language"], spilled.languages[part], spilled.names)
 
 
-def _count_languages(spill: Path, spilled: Spilled, part: int) -> npt.NDArray[np.int64]:
+def _sort(spill: Path, spilled: Spilled, *, shuffled: bool, unique: bool) -> Counts:
+    """Write the order with all documents in memory; return how many there are of each language."""
+    places, keys, ids = (np.empty(spilled.rows, kind) for kind in (PLACE, np.uint64, np.uint64))
+    language, start = np.zeros(spilled.rows, np.uint32), 0
+    for part in spilled.parts:
+        index, ranks = _read_index(spill, spilled, part)
+        here = slice(start, start + len(index))
+        places[here] = _places_of(index, part)
+        keys[here], ids[here], language[here] = index["sort_key"], index["id_hash"], ranks
+        start += len(index)
+    if unique:
+        _check_unique(spill, ids, places)
+    order = np.lexsort((ids, keys, language)) if shuffled else np.argsort(language, kind="stable")
+    with whole_file(spill / ORDER) as beside:
+        places[order].tofile(beside)
+    return np.bincount(language, minlength=len(spilled.names) + 1)
+
+
+def _append(spill: Path, spilled: Spilled) -> Counts:
+    """Write the order of documents that stay as they come, language by language, with one part in memory."""
+    none = np.zeros(len(spilled.names) + 1, np.int64)
+    counts = sum((_count_languages(spill, spilled, part) for part in spilled.parts), none)
+    ends = np.cumsum(counts) - counts
+    with whole_file(spill / ORDER) as beside, beside.open("wb") as file:
+        for part in spilled.parts:
+            index, ranks = _read_index(spill, spilled, part)
+            order = np.argsort(ranks, kind="stable")
+            places, ranks = _places_of(index[order], part), ranks[order]
+            for first, last in changes(ranks):
+                file.seek(int(ends[ranks[first]]) * PLACE.itemsize)
+                file.write(places[first:last].tobytes())
+                ends[ranks[first]] += last - first
+    return counts
+
+
+def _places_of(index: npt.NDArray[Any], part: int) -> npt.NDArray[Any]:
+    places = np.empty(len(index), PLACE)
+    places["part"] = part
+    for name in ("batch", "row", "bytes"):
+        places[name] = index[name]
+    return places
+
+
+def _count_languages(spill: Path, spilled: Spilled, part: int) -> Counts:
     return np.bincount(_read_index(spill, spilled, part)[1], minlength=len(spilled.names) + 1)
 
 
 def _make_keys(
-    spill: Path, spilled: Spilled, pieces: npt.NDArray[np.int64], part: int
+    spill: Path, spilled: Spilled, pieces: Counts, key: Literal["sort_key", "id_hash"], part: int
 ) -> Iterator[tuple[int, pa.Table]]:
-    """Send the documents of a part to ranges of sort keys, language by language."""
+    """Send the documents of a part to ranges of a key, language by language."""
     index, ranks = _read_index(spill, spilled, part)
-    ranges = key_ranges(index["sort_key"], pieces[ranks])
-    columns = [index["sort_key"], index["id_hash"], np.full(len(index), part, np.uint32)]
+    ranges = key_ranges(index[key], pieces[ranks])
+    columns = [index[key], index["id_hash"], np.full(len(index), part, np.uint32)]
     columns += [index[name].copy() for name in ("batch", "row", "bytes")]
     rows = pa.table([np.ascontiguousarray(column) for column in columns], schema=KEYS)
     yield from cut_rows(rows, (np.cumsum(pieces) - pieces)[ranks] + ranges)
@@ -180,6 +228,11 @@ def _take_keys(spill: Path, unique: bool, _: int, tables: Iterator[pa.Table]) ->
         near = np.unique([same, same + 1])
         _check_unique(spill, rows["id"].to_numpy()[near], _places(rows)[near])
     return rows.select(["part", "batch", "row", "bytes"])
+
+
+def _take_unique(spill: Path, partition: int, tables: Iterator[pa.Table]) -> pa.Table:
+    """Compare the ids of a range of hashes; nothing is left of them."""
+    return _take_keys(spill, True, partition, tables).slice(0, 0)
 
 
 def _places(rows: pa.Table) -> npt.NDArray[Any]:
@@ -213,10 +266,3 @@ def _ranks(codes: npt.NDArray[np.uint32], here: Sequence[str], names: Sequence[s
     places = {name: place for place, name in enumerate(names)}
     table = np.array([*(places[name] for name in here), len(names)], np.uint32)
     return table[np.minimum(codes, len(here))]
-
-
-def _by_language(
-    places: npt.NDArray[Any], language: npt.NDArray[np.uint32], names: Sequence[str | None]
-) -> Iterator[Documents]:
-    for first, last in changes(language):
-        yield Documents(names[language[first]], first, places["bytes"][first:last])

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from longcrawl.engines import Local
 from longcrawl.errors import FormatError
 from longcrawl.formats import order
-from longcrawl.formats.spill import ORDER, spill_documents
+from longcrawl.formats.spill import ORDER, PLACE, read_places, spill_documents
 
 documents = st.tuples(st.sampled_from(["en", "fr", None]), st.integers(0, 3) | st.integers(0, 2**64 - 1), st.text("ab"))
 
 
-def spill(parts, folder, ids=None):
+def spill(parts, folder, ids=None, *, shuffled=True, unique="rectangle"):
     """Write documents as pass one does; few sort keys, so that ids decide."""
     for number, rows in enumerate(parts):
         names = [f"{number}-{row}" for row in range(len(rows))] if ids is None else ids[number]
@@ -26,7 +26,7 @@ def spill(parts, folder, ids=None):
         kinds = (pa.string(), pa.large_string(), pa.string(), pa.uint64())
         arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
         table = pa.table(arrays, names=["id", "text", "language", "sort_key"])
-        spill_documents([table.slice(0, 2), table.slice(2)], folder, number, shuffled=True, unique="rectangle")
+        spill_documents([table.slice(0, 2), table.slice(2)], folder, number, shuffled=shuffled, unique=unique)
 
 
 def ordered(folder, parts, **asked):
@@ -55,21 +55,59 @@ def test_an_exchange_gives_the_order_of_one_process(by_language, parts, piece):
         assert ordered(folder, len(parts), by_language=by_language) == expected
 
 
-def test_documents_that_are_not_shuffled_stay_as_they_come(tmp_path, monkeypatch):
-    monkeypatch.setattr(order, "HELD", 0)
-    (tmp_path / "spill").mkdir()
-    spill([[("en", 1, "a")]], tmp_path / "spill")
-    order.exchange_order(tmp_path / "spill", 1, Local(), shuffled=False)
-    assert not (tmp_path / "spill" / order.COUNTS).exists()
+@pytest.mark.parametrize("by_language", [False, True])
+@given(parts=st.lists(st.lists(documents, max_size=6), min_size=1, max_size=4), held=st.sampled_from([0, 1 << 25]))
+def test_documents_that_are_not_shuffled_stay_as_they_come(by_language, parts, held):
+    parts = [*parts, [("en", 1, "a")]]
+    with tempfile.TemporaryDirectory() as one, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(order, "HELD", held)
+        folder = Path(one, "spill")
+        folder.mkdir()
+        spill(parts, folder, shuffled=False, unique=None)
+        order.exchange_order(folder, len(parts), Local(), shuffled=False, by_language=by_language)
+        stretches, _ = order.order_documents(folder, len(parts), shuffled=False, by_language=by_language)
+        came = [(row[0] if by_language else None, number, row) for number, rows in enumerate(parts) for row in rows]
+        expected = sorted(came, key=lambda one: (one[0] is None, one[0] or ""))  # which leaves equal ones as they stand
+        places = np.fromfile(folder / ORDER, PLACE)
+        assert places["part"].tolist() == [number for _, number, _ in expected]
+        assert read_places(folder, places)["text"].to_pylist() == [row[2] for _, _, row in expected]
+        assert [(each.language, each.start) for each in stretches] == [
+            (name, next(place for place, one in enumerate(expected) if one[0] == name))
+            for name in dict.fromkeys(name for name, _, _ in expected)
+        ]
+        assert np.concatenate([each.sizes for each in stretches]).tolist() == places["bytes"].tolist()
 
 
+@given(
+    sizes=st.lists(st.integers(0, 9), max_size=30),
+    file_bytes=st.integers(1, 40),
+    block=st.integers(1, 7),
+    data=st.data(),
+)
+def test_files_are_of_about_equal_size(sizes, file_bytes, block, data):
+    start = data.draw(st.integers(0, len(sizes)))
+    stop = data.draw(st.integers(start, len(sizes)))
+    documents = order.Documents(None, 100, np.array(sizes, np.uint64))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(order, "BLOCK", block)
+        found = order.cut(documents, start, stop, file_bytes)
+    here = sizes[start:stop]
+    files = max(-(-sum(here) // file_bytes), 1)
+    share = max(-(-sum(here) // files), 1)
+    numbers = [sum(here[:place]) // share for place in range(len(here))]
+    assert [[number for number in numbers if number == one] for one in sorted(set(numbers))] == [
+        numbers[first - 100 - start : last - 100 - start] for first, last in found
+    ]
+
+
+@pytest.mark.parametrize("shuffled", [True, False])
 @pytest.mark.parametrize("held", [0, 1 << 25])
-def test_two_rows_of_one_id_are_found_either_way(tmp_path, monkeypatch, held):
+def test_two_rows_of_one_id_are_found_either_way(tmp_path, monkeypatch, held, shuffled):
     monkeypatch.setattr(order, "HELD", held)
     (tmp_path / "spill").mkdir()
     keys = np.arange(3, dtype=np.uint64).tolist()
     rows = [[("en", key, "a") for key in keys]] * 2
-    spill(rows, tmp_path / "spill", [["a", "b", "c"], ["d", "b", "e"]])
+    spill(rows, tmp_path / "spill", [["a", "b", "c"], ["d", "b", "e"]], shuffled=shuffled)
     put_in_order = order.order_documents if held else partial(order.exchange_order, engine=Local())
     with pytest.raises(FormatError, match="^two rows are called 'b'; ids must be unique: drop one of the documents$"):
-        put_in_order(tmp_path / "spill", 2, shuffled=True, unique=True)
+        put_in_order(tmp_path / "spill", 2, shuffled=shuffled, unique=True)
