@@ -525,9 +525,20 @@ def web_server() -> Iterator[Callable[..., str]]:
         server.server_close()
 
 
-def _hub_server() -> Any:
-    """Load tests/hub_server.py, which no test can import as its folder is no package."""
-    spec = importlib.util.spec_from_file_location("hub_server", Path(__file__).with_name("hub_server.py"))
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Return a bucket of an S3 server that runs here; a test is skipped where moto or s3fs is not installed."""
+    from longcrawl.storage import network
+
+    monkeypatch.setattr(network, "PAUSE", 0.001)
+    monkeypatch.setattr(network, "_silent", set())
+    with _load("s3_server").serve(monkeypatch) as found:
+        yield found
+
+
+def _load(name: str) -> Any:
+    """Load a module of this folder, which no test can import as it is no package."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
@@ -543,7 +554,7 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """
     from huggingface_hub import constants
 
-    module = _hub_server()
+    module = _load("hub_server")
     server = module.HubServer()
     home = tmp_path_factory.mktemp("hub_home")
     server.token = module.TOKEN

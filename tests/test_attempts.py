@@ -225,13 +225,20 @@ def test_relative_paths_count_from_where_the_run_was_started(started_elsewhere, 
         assert directory_digest(out / "1") == directory_digest(out / "2")
 
 
-@pytest.mark.parametrize("out", ["s3://bucket/run1", Path("gs://bucket/run1"), "hf://datasets/me/run", "file:///run"])
-def test_a_url_is_not_a_run_folder(out, tmp_path, monkeypatch):
-    """It made a local folder ``s3:``, and a traceback at the end."""
+@pytest.mark.parametrize(
+    ("out", "fix"),
+    [
+        ("hf://datasets/me/run", "`longcrawl push FOLDER user/name`"),
+        (Path("hf://datasets/me/run"), "`longcrawl push FOLDER user/name`"),
+        ("file:///run", "choose a folder, s3://BUCKET/FOLDER or gs://BUCKET/FOLDER"),
+        ("s3://", "choose a folder, s3://BUCKET/FOLDER or gs://BUCKET/FOLDER"),
+        ("s3://bucket/../run", "choose a folder, s3://BUCKET/FOLDER or gs://BUCKET/FOLDER"),
+    ],
+)
+def test_a_url_that_is_not_a_folder_of_a_store_is_rejected(out, fix, tmp_path, monkeypatch):
+    """It made a local folder ``hf:``, and a traceback at the end."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(
-        RunError, match=r"^\w+://\S+ is a URL, and a run needs a folder .* `longcrawl push FOLDER user/name`$"
-    ):
+    with pytest.raises(RunError, match=rf"^a run is not written to \w+://\S*: .*{fix}$"):
         lc.run("quickstart", out)
     assert not [*tmp_path.iterdir()]
 

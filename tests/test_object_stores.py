@@ -3,10 +3,8 @@
 import gzip
 import itertools
 import json
-import logging
 import random
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,75 +18,8 @@ from longcrawl.run.job import _Job
 from longcrawl.sources import files
 from longcrawl.storage import network
 
-moto_server = pytest.importorskip("moto.server", reason="needs pip install 'moto[s3]' flask flask-cors")
-s3fs = pytest.importorskip("s3fs", reason="needs pip install 'longcrawl[s3]'")
-boto3 = pytest.importorskip("boto3", reason="needs pip install 'moto[s3]'")
-
 NAMES = ("a.jsonl.gz", "50% of ü #1.jsonl.gz", "deep/%41 +&=b.jsonl.gz")
 """Keys with a space, signs that URLs escape, what looks escaped, and letters beyond ASCII."""
-_buckets = itertools.count()
-
-
-class Store:
-    """An S3 server, a bucket in it, and what it answers instead of what it would."""
-
-    def __init__(self, server: Any) -> None:
-        self.endpoint = "http://{}:{}".format(*server.get_host_and_port())
-        keys = {"aws_access_key_id": "me", "aws_secret_access_key": "hidden", "region_name": "us-east-1"}
-        self.client = boto3.client("s3", endpoint_url=self.endpoint, **keys)
-        self.bucket = f"bucket-{next(_buckets)}"
-        self.client.create_bucket(Bucket=self.bucket)
-        self.answers: Iterator[str | None] = iter(())
-        """A status and a code for each request to come, or None for what the server itself answers."""
-        self.asked: list[str] = []
-        app, server._server.app = server._server.app, self._answer
-        self._app = app
-        # A client that keeps its connection would keep the process from ending.
-        server._server.daemon_threads = True
-
-    def _answer(self, environ: dict[str, Any], start_response: Any) -> Any:
-        self.asked.append(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}")
-        if (instead := next(self.answers, None)) is None:
-            return self._app(environ, start_response)
-        code = instead.partition(" ")[2]
-        body = f"<Error><Code>{code}</Code><Message>{code}, as the test wants</Message></Error>".encode()
-        start_response(instead, [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
-        return [body if environ["REQUEST_METHOD"] != "HEAD" else b""]
-
-    def url(self, key: str = "") -> str:
-        return f"s3://{self.bucket}/{key}"
-
-    def put(self, key: str, content: bytes) -> None:
-        self.client.put_object(Bucket=self.bucket, Key=key, Body=content)
-
-    def put_folder(self, folder: Path) -> None:
-        for file in sorted(folder.rglob("*")):
-            if file.is_file():
-                self.put(file.relative_to(folder).as_posix(), file.read_bytes())
-
-
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(network, "PAUSE", 0.001)
-    monkeypatch.setattr(network, "_silent", set())
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = moto_server.ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
-    server.start()
-    found = Store(server)
-    for name, value in {
-        "AWS_ENDPOINT_URL": found.endpoint,
-        "AWS_ACCESS_KEY_ID": "me",
-        "AWS_SECRET_ACCESS_KEY": "hidden",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_MAX_ATTEMPTS": "1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }.items():
-        monkeypatch.setenv(name, value)
-    # fsspec keeps a file system for the same options, and its endpoint is read from the environment once.
-    s3fs.S3FileSystem.clear_instance_cache()
-    yield found
-    s3fs.S3FileSystem.clear_instance_cache()
-    server.stop()
 
 
 def documents(first: int, count: int = 20) -> bytes:

@@ -24,12 +24,15 @@ import pyarrow as pa
 from longcrawl.errors import CorruptionError, RunError, warn_user
 from longcrawl.storage.files import remove, reread_when_changed, whole_file
 from longcrawl.storage.lease import STALE, Heartbeat, Watched, is_here, read_owner
+from longcrawl.storage.place import clear_others, name_of, scratch, url_of
 from longcrawl.storage.sealed import DamagedWorkError, Marker
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 LOCK = "lock"
+SETTLES = 2.0
+"""Seconds after which a lock that was taken from a dead process in a store, which cannot rename, is looked at again."""
 CHECKSUM = 4
 """Bytes of the CRC-32 in front of a packed table."""
 
@@ -58,7 +61,7 @@ class Exchange:
 
     def waiting(self) -> list[int]:
         """Return the partitions that are not finished."""
-        made = ((number, Marker.read(self._marker(number))) for number in range(self.partitions))
+        made = enumerate(Marker.read_all(map(self._marker, range(self.partitions))))
         return [number for number, marker in made if not marker or marker.content["partitions"] != self.partitions]
 
     def read(self, partition: int) -> pa.Table:
@@ -124,25 +127,34 @@ def hold_alone(work: Path, is_finished: Callable[[], bool]) -> Iterator[bool]:
         RunError: another run is working there.
     """
     heartbeat, lock = Heartbeat(), work / LOCK
-    watched = Watched(lock, STALE)
+    watched, run = Watched(lock, STALE), name_of(work.parent)
     try:
         renewed = watched.remove_if_stale()
         while not heartbeat.take(lock):
             owner = read_owner(lock) or {}
             if renewed or is_here(owner):
                 raise RunError(
-                    f"another run is working in {work.parent}, process {owner.get('process')} on {owner.get('host')}: "
+                    f"another run is working in {run}, process {owner.get('process')} on {owner.get('host')}: "
                     "wait for it, or choose another folder"
                 )
             if not watched.waited:
-                warn_user(
-                    f"{lock} is of {owner.get('host')}: waiting up to {STALE:.0f} s for a sign that it still runs"
-                )
+                warn_user(f"{run} is of {owner.get('host')}: waiting up to {STALE:.0f} s for a sign that it still runs")
             time.sleep(1)
             renewed = watched.remove_if_stale()
+        if watched.seen:
+            _check_it_stays(heartbeat, lock, run)
+        clear_others(work)
         yield not is_finished()
     finally:
         heartbeat.stop()
+
+
+def _check_it_stays(heartbeat: Heartbeat, lock: Path, run: str) -> None:
+    """Check that no other process, which saw the same lock stale, takes a new one from this process."""
+    if url_of(lock) is not None:
+        time.sleep(SETTLES)
+        if not heartbeat.holds(lock):
+            raise RunError(f"another process has begun to work in {run}: wait for it, or choose another folder")
 
 
 def pack_table(table: pa.Table) -> bytes:
@@ -169,7 +181,7 @@ def unpack_table(packed: bytes | memoryview, origin: str) -> pa.Table:
 
 def exchange_files(engine: Engine, step: Exchange, tasks: Sequence[Any]) -> None:
     """Carry out an exchange through files: a file of each task with the rows of its partitions, one after the other."""
-    spill = step.folder.with_name(f"{step.folder.name}-rows")
+    spill = scratch(step.folder.with_name(f"{step.folder.name}-rows"))
     if not (waiting := step.waiting()):
         remove(spill)  # of a run that was stopped just before it did so
         return

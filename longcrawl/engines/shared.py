@@ -31,6 +31,7 @@ from longcrawl.engines.worker import answer, installed_versions, pack, unpack
 from longcrawl.errors import RunError
 from longcrawl.storage.files import PARTIAL, partial_path, publish, whole_file, write_text
 from longcrawl.storage.lease import BEAT, STALE, Heartbeat, Watched
+from longcrawl.storage.place import url_of
 from longcrawl.storage.sealed import Marker
 
 T = TypeVar("T")
@@ -64,8 +65,13 @@ class Shared:
         """Lead the run, or do tasks for the process that leads it; False once that one has finished it.
 
         Raises:
-            RunError: the process that led the run has ended by an error.
+            RunError: the process that led the run has ended by an error, or the run is in an object store.
         """
+        if (url := url_of(work.parent)) is not None:
+            raise RunError(
+                f"--engine shared needs a folder that all machines see, not {url}: choose such a folder for --out, or "
+                "the engine local or spark"
+            )
         self._heartbeat, self._work, self._watched = Heartbeat(self._beat), work, {}
         try:
             leads = self._work_until_it_leads(is_finished)

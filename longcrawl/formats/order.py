@@ -25,6 +25,7 @@ from longcrawl.engines.base import Engine, Exchange
 from longcrawl.errors import FormatError
 from longcrawl.formats.spill import INDEX, LANGUAGE, ORDER, PLACE, changes, difference, read_places
 from longcrawl.storage.files import whole_file, write_text
+from longcrawl.storage.place import bring
 
 Counts = npt.NDArray[np.int64]
 
@@ -138,7 +139,9 @@ def cut(documents: Documents, start: int, stop: int, file_bytes: int) -> list[tu
 
 
 def _describe(spill: Path, parts: int, by_language: bool) -> Spilled:  # noqa: FBT001  # as the callers were asked
-    found = [json.loads((spill / f"{part:05d}.json").read_text("utf-8")) for part in range(parts)]
+    files = [spill / f"{part:05d}.json" for part in range(parts)]
+    bring(*files)
+    found = [json.loads(file.read_text("utf-8")) for file in files]
     rows = sum(each["rows"] for each in found)
     if not rows:
         raise FormatError("there are no documents to write: all documents were removed before the output")
@@ -155,7 +158,8 @@ def _describe(spill: Path, parts: int, by_language: bool) -> Spilled:  # noqa: F
 
 def _read_index(spill: Path, spilled: Spilled, part: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint32]]:
     """Return what is known of the documents of a part, and the place of the language of each among all."""
-    index = np.fromfile(spill / f"{part:05d}.index", INDEX)
+    bring(file := spill / f"{part:05d}.index")
+    index = np.fromfile(file, INDEX)
     if not spilled.names:
         return index, np.zeros(len(index), np.uint32)
     return index, _ranks(index["language"], spilled.languages[part], spilled.names)
@@ -245,7 +249,8 @@ def _places(rows: pa.Table) -> npt.NDArray[Any]:
 def _one_schema(spill: Path, parts: Sequence[int]) -> pa.Schema:
     first: pa.Schema | None = None
     for part in parts:
-        with pa.memory_map(str(spill / f"{part:05d}.arrow")) as mapped:
+        bring(file := spill / f"{part:05d}.arrow")
+        with pa.memory_map(str(file)) as mapped:
             schema = pa.ipc.open_file(mapped).schema
         if first is not None and schema != first:
             raise FormatError(f"parts hold documents of different columns: {difference(first, schema)}")

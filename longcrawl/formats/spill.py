@@ -20,6 +20,7 @@ from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.stages import SORT_KEY, document_ids
 from longcrawl.errors import FormatError, StageError
 from longcrawl.storage.files import whole_file, write_text
+from longcrawl.storage.place import bring
 
 ORDER = "order"
 LANGUAGE = "language"
@@ -104,6 +105,7 @@ def spill_documents(
 
 def read_order(spill: Path, start: int, stop: int) -> npt.NDArray[Any]:
     """Return the places (:data:`PLACE`) of documents ``start`` to ``stop`` of the order."""
+    bring(spill / ORDER)
     return np.fromfile(spill / ORDER, PLACE, count=stop - start, offset=start * PLACE.itemsize)
 
 
@@ -121,7 +123,7 @@ def read_batches(
     """Yield the batches that hold documents, on mapped files: which of ``places`` are in it, it, and its rows."""
     for part in np.unique(places["part"]).tolist():
         of_part = np.flatnonzero(places["part"] == part)
-        file = spill / f"{part:05d}.arrow"
+        bring(file := spill / f"{part:05d}.arrow")
         try:
             with pa.memory_map(str(file)) as mapped:
                 stored = pa.ipc.open_file(mapped)

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from longcrawl.core.places import EDIT_SCHEMA, MASK, PLACE_SCHEMA, edit_rows
 from longcrawl.core.stages import VERDICT_SCHEMA, Stage, document_ids, first_failure
 from longcrawl.display.numbers import counted
-from longcrawl.storage.files import whole_file
+from longcrawl.storage.files import remove, whole_file
 from longcrawl.storage.stored_tables import table_writer
 
 EDITS = "edits"
@@ -259,7 +259,7 @@ def edit_writer(path: Path) -> Iterator[EditWriter]:
         yield writer
         writer.flush()
     if writer.empty:  # what a stopped attempt left, perhaps
-        path.unlink(missing_ok=True)
+        remove(path)
 
 
 class Edits(NamedTuple):

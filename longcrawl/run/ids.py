@@ -34,6 +34,7 @@ from longcrawl.ledger.reasons import DUPLICATE_IDS, LEDGER_SCHEMA
 from longcrawl.run.removed_rows import mark_rows, removed_rows
 from longcrawl.sources.identity import InputFile, reading
 from longcrawl.storage.files import whole_file
+from longcrawl.storage.place import bring
 from longcrawl.storage.sealed import Marker
 from longcrawl.storage.stored_tables import write_table
 
@@ -101,7 +102,7 @@ def find_duplicates(tasks: Sequence[IdTask], engine: Engine) -> pa.Table:
     """
     if not tasks:
         return ROWS.empty_table()
-    file = tasks[0].work / IDS / "meeting"
+    file = tasks[0].work / IDS / f"meeting-{len(tasks)}.hashes"
     documents = sum(Marker.open(task.marker).content["documents"] for task in tasks)
     meeting = _shared_hashes(_stored, tasks, documents, file.with_name(f"meeting-{len(tasks)}"), engine)
     if not len(meeting):
@@ -287,11 +288,13 @@ def _ids_among(read: Callable[[int], pa.Array], hashes: Hashes, number: int) -> 
 
 def _find_meeting(meeting: Path, task: IdTask) -> int:
     """Return the number of a part that has one of the hashes of a file, else -1."""
+    bring(meeting)
     return task.number if _among(_stored(task), np.memmap(meeting, np.uint64, "r")).any() else -1
 
 
 def _read_meeting(meeting: Path, task: IdTask) -> pa.Table:
     """Read a part without any stage; return its documents whose hashes are among those of a file."""
+    bring(meeting)
     wanted, row, found = np.memmap(meeting, np.uint64, "r"), 0, [ROWS.empty_table()]
     for table in task.source.read(task.part, BadFiles("skip")):
         has_id = table["id"].is_valid().to_numpy()

@@ -23,6 +23,7 @@ from longcrawl.manifest import WORK
 from longcrawl.run.part import sketches
 from longcrawl.run.removals import group_inputs_by_size, grouped_sketches
 from longcrawl.storage.files import remove
+from longcrawl.storage.place import is_there, names_in
 from longcrawl.storage.sealed import Marker
 from longcrawl.storage.stored_tables import read_table
 
@@ -55,7 +56,7 @@ def save_index(folder: Path, segment: int, inputs: int, label: str, survey: Stag
 
 def _later_ledgers(folder: Path, segment: int, label: str) -> list[str]:
     """Return how the names begin of the ledgers of what a survey and the stages after it removed."""
-    begins = {path.stem.rpartition("-")[0] for path in (folder / LEDGER).glob("*.parquet")}
+    begins = {Path(name).stem.rpartition("-")[0] for name in names_in(folder / LEDGER) if name.endswith(".parquet")}
     split = {begin: begin.partition("-") for begin in begins}
     return sorted(
         begin for begin, (at, _, by) in split.items() if int(at) > segment or (int(at) == segment and by == label)
@@ -68,7 +69,7 @@ def _kept(
     """Return the sketches of the documents of inputs that are in none of their ledgers, or some columns of them."""
     for number in inputs:
         files = (folder / LEDGER / f"{begin}-{number:05d}.parquet" for begin in ledgers)
-        chunks = (chunk for file in files if file.exists() for chunk in read_table(file, ["id"])["id"].chunks)
+        chunks = (chunk for file in files if is_there(file) for chunk in read_table(file, ["id"])["id"].chunks)
         gone = pa.chunked_array([pa.array([], pa.string()), *chunks])
         for table in sketches(folder / WORK, segment, [number], None if columns is None else ["id", *columns]):
             kept = table.filter(pc.invert(pc.is_in(table["id"], value_set=gone)))

@@ -3,8 +3,8 @@
 import hashlib
 import os
 import re
-import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -20,7 +20,8 @@ from longcrawl.recipe import Recipe
 from longcrawl.run.ids import IDS
 from longcrawl.run.part import part_marker
 from longcrawl.sources.identity import InputFile, changed_files
-from longcrawl.storage.files import PARTIAL
+from longcrawl.storage.files import PARTIAL, remove, whole_files
+from longcrawl.storage.place import STORES, is_there, names_in, open_place
 from longcrawl.storage.sealed import Marker
 from longcrawl.urls import without_secrets
 
@@ -28,19 +29,27 @@ MOST_RULES = 5
 AGAIN = "Restore it and type the same command again, or type it with another --out folder"
 
 
-def run_folder(out: str | Path) -> Path:
-    """Return the folder of a run from the root, as workers may start in another folder.
+@contextmanager
+def run_folder(out: str | Path) -> Iterator[Path]:
+    """Return the folder of a run from the root, as workers may start in another folder; of a URL, its local place.
 
     Raises:
-        RunError: it is a URL.
+        RunError: it is a URL that no run can be written to.
     """
-    if re.match(r"[A-Za-z][\w+.-]+:/", str(out)):  # a Path has one of the slashes
-        url = without_secrets(re.sub(":/+", "://", str(out), count=1))
+    if not re.match(r"[A-Za-z][\w+.-]+:/", str(out)):  # a Path has one of the slashes
+        yield Path(out).absolute()
+        return
+    url = without_secrets(re.sub(":/(?!/)", "://", str(out), count=1))
+    protocol, _, below = url.partition("://")
+    if protocol == "hf":
         raise RunError(
-            f"{url} is a URL, and a run needs a folder on a file system: choose one, and send the finished run to the "
-            "Hub with `longcrawl push FOLDER user/name`"
+            f"a run is not written to {url}: choose a folder, and send the finished run to the Hub with "
+            "`longcrawl push FOLDER user/name`"
         )
-    return Path(out).absolute()
+    if protocol not in STORES or not below.strip("/") or ".." in below.split("/"):
+        raise RunError(f"a run is not written to {url}: choose a folder, s3://BUCKET/FOLDER or gs://BUCKET/FOLDER")
+    with open_place(url) as folder:
+        yield folder
 
 
 def reject_other_contents(folder: Path, recipe: Recipe) -> None:
@@ -53,16 +62,16 @@ def reject_other_contents(folder: Path, recipe: Recipe) -> None:
         return
     if not folder.is_dir():
         raise RunError(f"{folder} is a file: choose another folder")
-    if not (folder / MANIFEST).exists():
+    if not is_there(folder / MANIFEST):
         _check_no_links(folder)
     written = folder / "recipe.yaml"
-    if written.exists():
+    if is_there(written):
         if _any_done(folder) and not _can_resume(folder, written.read_bytes(), recipe):
             raise RunError(
                 f"{folder} holds the run of another recipe ({_difference(written, recipe)}): "
                 "choose another folder, or remove it"
             )
-    elif any(entry.name != WORK and PARTIAL not in entry.name for entry in folder.iterdir()):
+    elif any(name != WORK and PARTIAL not in name for name in names_in(folder)):
         raise RunError(f"{folder} is not empty and holds no run: choose another folder")
 
 
@@ -81,7 +90,7 @@ def _can_resume(folder: Path, written: bytes, recipe: Recipe) -> bool:
     """Return whether what is done in ``folder`` is of use to ``recipe``; ``written`` may be damaged."""
     if written == recipe.as_yaml().encode():
         return True
-    begun = None if (folder / MANIFEST).exists() else Marker.read(folder / WORK / INPUTS)
+    begun = None if is_there(folder / MANIFEST) else Marker.read(folder / WORK / INPUTS)
     return begun is not None and begun.content["recipe"] == _first_pass(recipe)
 
 
@@ -95,8 +104,11 @@ def _first_pass(chosen: Recipe) -> dict[str, Any]:
 
 
 def _any_done(folder: Path) -> bool:
-    written = any(entry.name not in ("recipe.yaml", WORK) for entry in folder.iterdir())
-    return written or any((folder / WORK).glob("segment-*/*.json"))
+    return bool(names_in(folder) - {"recipe.yaml", WORK}) or _any_part_done(folder)
+
+
+def _any_part_done(folder: Path) -> bool:
+    return any(file.match("segment-*/*.json") for file in whole_files(folder / WORK))
 
 
 def _difference(written: Path, recipe: Recipe) -> str:
@@ -121,7 +133,7 @@ def pin_inputs(
     if lists := recipe.source.lists():  # runs that began earlier recorded none
         found["lists"] = lists
     pinned = folder / WORK / INPUTS
-    if _any_done(folder) and (pinned.exists() or any((folder / WORK).glob("segment-*/*.json"))):
+    if _any_done(folder) and (is_there(pinned) or _any_part_done(folder)):
         before = _pinned(folder)
         _check_lists(folder, before.get("lists", {}), lists)
         _check_listing(folder, before.get("parts", {}), listing)
@@ -130,7 +142,7 @@ def pin_inputs(
         _check_finished_parts(folder, parts)
     now, listed = found | {"recipe": _first_pass(recipe)}, Marker.read(pinned)
     if listed is None or listed.content != now:
-        shutil.rmtree(folder / WORK / IDS, ignore_errors=True)
+        remove(folder / WORK / IDS)
     Marker(pinned, now, {}).write()
 
 
@@ -200,7 +212,7 @@ def check_files(folder: Path, parts: Sequence[Part], read: Sequence[Sequence[Inp
 
 
 def _check_finished_parts(folder: Path, parts: Sequence[Part]) -> None:
-    markers = [Marker.read(part_marker(folder / WORK, 0, number)) for number in range(len(parts))]
+    markers = Marker.read_all(part_marker(folder / WORK, 0, number) for number in range(len(parts)))
     done = [(part, marker.content) for part, marker in zip(parts, markers, strict=True) if marker is not None]
     check_files(folder, [part for part, _ in done], files_read([content for _, content in done]))
 

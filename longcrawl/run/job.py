@@ -16,7 +16,6 @@ same recipe over the same input gives the same bytes.
 
 import errno
 import json
-import os
 import shutil
 import time
 from collections import Counter
@@ -48,6 +47,7 @@ from longcrawl.run.removed_rows import input_marker
 from longcrawl.run.summary import ComparedPlan, RunSummary
 from longcrawl.sources.identity import InputFile
 from longcrawl.storage.files import file_entries, remove, remove_partial, write_text
+from longcrawl.storage.place import bring_folder, drop, is_there, names_in, url_of
 from longcrawl.storage.sealed import DamagedWorkError, Marker, seal
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -65,7 +65,8 @@ def run(
 
     Args:
         recipe: a shipped recipe's name, the path of a YAML file, or a :class:`Recipe`.
-        out: the run's folder, on a file system that all workers see; one that holds another recipe's run is rejected.
+        out: the run's folder, on a file system that all workers see, or ``s3://BUCKET/FOLDER``, ``gs://BUCKET/FOLDER``;
+            one that holds another recipe's run is rejected.
         num_proc: processes of this machine; the bytes do not depend on it.
         overrides: ``PATH=VALUE`` with YAML values, such as ``source.data_dir=release``.
         plan: of this recipe; ``plan.json`` puts its figures beside the run's, the manifest all but times and disk.
@@ -85,21 +86,24 @@ def run(
         raise RunError(
             f"this plan is of recipe {plan.recipe!r}, digest {plan.digest}, not of {chosen.digest}: plan again"
         )
-    folder = inputs.run_folder(out)
-    inputs.reject_other_contents(folder, chosen)
-    costs: dict[str, StageCost] = {}
-    if (folder / MANIFEST).exists():
-        manifest = read_manifest(folder)
-    else:
-        check_order(chosen)
-        manifest, costs = _work_on(chosen, folder, engine or Local(num_proc), plan)
-    shutil.rmtree(folder / WORK, ignore_errors=True)
+    with inputs.run_folder(out) as folder:
+        inputs.reject_other_contents(folder, chosen)
+        costs: dict[str, StageCost] = {}
+        if is_there(folder / MANIFEST):
+            manifest = read_manifest(folder)
+        else:
+            check_order(chosen)
+            manifest, costs = _work_on(chosen, folder, engine or Local(num_proc), plan)
+        drop(folder / WORK)
+        shutil.rmtree(folder / WORK, ignore_errors=True)
+        bring_folder(folder / chosen.output.name)
+        batch = RESULTS[chosen.output.name].read_back(folder / chosen.output.name)
+        written = url_of(folder) or str(Path(out))
     rates = RemovalRates.from_manifest(manifest)
-    batch = RESULTS[chosen.output.name].read_back(folder / chosen.output.name)
     seconds = time.monotonic() - started
     bad_files = len(manifest["bad_files"])
     checked = plan.against(manifest, costs) if plan is not None else ()
-    return RunSummary(chosen.name, str(Path(out)), rates, manifest["output"], batch, bad_files, seconds, checked, costs)
+    return RunSummary(chosen.name, written, rates, manifest["output"], batch, bad_files, seconds, checked, costs)
 
 
 def _work_on(
@@ -109,7 +113,7 @@ def _work_on(
     try:
         (folder / WORK).mkdir(parents=True, exist_ok=True)
         # A listing, as machines that share a folder may remember for a while that a file was not there.
-        with engine.hold(folder / WORK, lambda: MANIFEST in os.listdir(folder)) as leads:  # noqa: PTH208  # names are enough
+        with engine.hold(folder / WORK, lambda: MANIFEST in names_in(folder)) as leads:
             if leads:
                 return _finish(recipe, folder, engine, plan)
         inputs.reject_other_contents(folder, recipe)
@@ -176,7 +180,7 @@ class _Job:
         """Of all that is done."""
 
     def finish(self) -> dict[str, Any]:
-        if (self.folder / MANIFEST).exists():
+        if is_there(self.folder / MANIFEST):
             return read_manifest(self.folder)
         remove_partial(self.folder)
         inputs.pin_inputs(
@@ -205,9 +209,9 @@ class _Job:
     def _write_recipe(self) -> None:
         """Write the recipe; where another one has begun to write its output, that output goes first."""
         written = self.folder / "recipe.yaml"
-        if written.exists() and written.read_bytes() != self.recipe.as_yaml().encode():
-            shutil.rmtree(self.folder / self.recipe.output.name, ignore_errors=True)
-            shutil.rmtree(self.work / segments.WRITTEN, ignore_errors=True)
+        if is_there(written) and written.read_bytes() != self.recipe.as_yaml().encode():
+            remove(self.folder / self.recipe.output.name)
+            remove(self.work / segments.WRITTEN)
         write_text(written, self.recipe.as_yaml())
 
     def _run_stages(self) -> Writer:
@@ -371,6 +375,7 @@ class _Job:
                 )
 
     def _describe(self, written: dict[str, Any]) -> dict[str, Any]:
+        bring_folder(self.folder, without=WORK)
         about = {key: value for key, value in written.items() if key != "files"}
         manifest = {
             "longcrawl_run": VERSION,

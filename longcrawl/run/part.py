@@ -32,7 +32,8 @@ from longcrawl.manifest import WORK
 from longcrawl.run import ids
 from longcrawl.run.removed_rows import input_marker, mark_rows, removed_file, removed_marker, removed_rows
 from longcrawl.sources.identity import reading
-from longcrawl.storage.files import whole_file, whole_files
+from longcrawl.storage.files import remove, whole_file, whole_files
+from longcrawl.storage.place import is_there
 from longcrawl.storage.sealed import DamagedWorkError, Marker
 from longcrawl.storage.stored_tables import read_table, write_table
 
@@ -147,7 +148,7 @@ def _check_fitted(work: Path, segment: int) -> None:
         DamagedWorkError: a file is not as it was written.
     """
     for earlier in range(segment):
-        if (marker := _fit_marker(work, earlier)).exists():
+        if is_there(marker := _fit_marker(work, earlier)):
             Marker.open(marker, *map(Path, Marker.open(marker).resolved_files()))
 
 
@@ -178,7 +179,7 @@ def _run_part(task: PartTask) -> dict[str, Any]:
             if gone.num_rows:
                 write_table(gone, ledger)
             else:  # what a stopped attempt left, perhaps
-                ledger.unlink(missing_ok=True)
+                remove(ledger)
             with clock.measure("read"):
                 input_files.close()
             if task.keeps_first:
@@ -249,7 +250,7 @@ def sketches(
 
 def spans_kept(work: Path, segment: int, numbers: Sequence[int]) -> bool:
     """Return whether the spans of these inputs are written."""
-    return all(Marker.read(_file(work, segment, number, SPANS_MARKER)) for number in numbers)
+    return all(Marker.read_all(_file(work, segment, number, SPANS_MARKER) for number in numbers))
 
 
 def keep_spans(work: Path, segment: int, numbers: Sequence[int], spans: pa.Table, start: int = 0) -> None:
@@ -305,7 +306,7 @@ def _input(task: PartTask, bad_files: BadFiles) -> Iterator[pa.Table]:
         return
     work, before = task.folder / WORK, task.segment.number - 1
     tables = _tables(_stored(work, before, task.number, "arrow"))
-    if removed_marker(work, before).exists():
+    if is_there(removed_marker(work, before)):
         rows = removed_rows(removed_file(work, before, task.number), input_marker(work, before, task.number))
         tables = (table.filter(stays) for table, stays in mark_rows(tables, rows))
     yield from tables

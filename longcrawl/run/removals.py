@@ -26,6 +26,7 @@ from longcrawl.manifest import WORK
 from longcrawl.run.part import keep_spans, sketch_bytes, sketches, spans_kept, stored_rows
 from longcrawl.run.removed_rows import input_marker, removed_file, removed_marker
 from longcrawl.storage.files import folder_bytes, remove
+from longcrawl.storage.place import scratch
 from longcrawl.storage.sealed import Marker
 from longcrawl.storage.stored_tables import write_table
 
@@ -63,8 +64,8 @@ def resolve(
     """
     work = folder / WORK
     marker = removed_marker(work, segment)
-    each = (input_marker(work, segment, number) for group in parts for number in group)
-    if (done := Marker.read(marker)) is None or any(Marker.read(one) is None for one in each):
+    each = [input_marker(work, segment, number) for group in parts for number in group]
+    if (done := Marker.read(marker)) is None or None in Marker.read_all(each):
         part_of = {number: part for part, group in enumerate(parts) for number in group}
         writes, report = list[dict[str, int]](), list[str]()
         for inputs in parts if survey.within_parts else [sorted(part_of)]:
@@ -91,8 +92,9 @@ def find_spans(folder: Path, segment: int, survey: SpanSurvey, parts: Sequence[S
         if not spans_kept(work, segment, inputs):
             batches, found = _find(work, segment, survey, inputs, search, engine)
             _each_group(partial(_write_spans, work, segment, found), batches, engine)
-        most = max(most, folder_bytes(search))
-        remove(search)
+        for place in {search, scratch(search)}:
+            most = max(most, folder_bytes(place))
+            remove(place)
     return most
 
 
@@ -105,7 +107,7 @@ def _find(
         found = survey.exchange(grouped_sketches(search, batches, read), engine)
         if found is not None:
             return batches, found
-    spans = survey.find(read(inputs), str(search)).table
+    spans = survey.find(read(inputs), str(scratch(search))).table
     return [_whole(batches)], Decided(partial(_of_all, spans))
 
 

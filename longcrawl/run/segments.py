@@ -28,7 +28,8 @@ from longcrawl.run.part import (
     part_marker,
     spilled,
 )
-from longcrawl.storage.files import file_entries, whole_files
+from longcrawl.storage.files import file_entries, file_sizes, whole_files
+from longcrawl.storage.place import bring, name_of
 from longcrawl.storage.sealed import DamagedWorkError, Marker, verify_files
 
 HASHED = 1 << 30
@@ -63,7 +64,8 @@ def do_once(
         DamagedWorkError: a marker is not as it was written a moment ago.
         RunError: servers did not give the files of some parts.
     """
-    waiting = [task for task, marker in zip(tasks, markers, strict=True) if not _is_done(marker)]
+    found = zip(tasks, markers, Marker.read_all(markers), strict=True)
+    waiting = [task for task, path, marker in found if not _is_done(path, marker)]
     amount, not_yet = 0, list[str]()
     with tqdm(total=len(tasks), initial=len(tasks) - len(waiting), desc=what[:40], unit="part") as bar:
         started = time.monotonic()
@@ -77,15 +79,14 @@ def do_once(
             bar.update()
     if not_yet:
         raise still_open(sorted(not_yet), len(tasks), folder)
+    bring(*markers)
     return [Marker.open(marker).content for marker in markers]
 
 
-def _is_done(marker: Path) -> bool:
-    if Marker.read(marker) is not None:
-        return True
-    if marker.exists():
-        warn_user(f"{marker} is not as this version of longcrawl wrote it: what it stands for is made again")
-    return False
+def _is_done(path: Path, marker: Marker | None) -> bool:
+    if marker is None and path.exists():
+        warn_user(f"{name_of(path)} is not as this version of longcrawl wrote it: what it stands for is made again")
+    return marker is not None
 
 
 def write_file(writer: Writer, spill: Path, target: Path, task: tuple[WriteTask, Path]) -> dict[str, Any]:
@@ -141,7 +142,7 @@ def check_plan(work: Path, planned: Mapping[str, Mapping[str, Any]], markers: It
 
 
 def _marked(markers: Iterable[Path]) -> set[str]:
-    return {file for path in markers if (marker := Marker.read(path)) for file in marker.resolved_files()}
+    return {file for marker in Marker.read_all(markers) if marker for file in marker.resolved_files()}
 
 
 def check_results(
@@ -152,8 +153,8 @@ def check_results(
     Raises:
         DamagedWorkError: a file is not as it was written.
     """
-    names = [file.relative_to(folder).as_posix() for file in whole_files(folder / within)]
-    tasks = _by_size(folder, [name for name in names if not _is_passing(name)])
+    sizes = {file.relative_to(folder).as_posix(): size for file, size in file_sizes(folder / within).items()}
+    tasks = _by_size({name: size for name, size in sizes.items() if not _is_passing(name)})
     found = {name: entry for each in engine.tasks(partial(file_entries, folder), tasks) for name, entry in each.items()}
     for path in markers:
         for file, entry in Marker.open(path).resolved_files().items():
@@ -163,15 +164,15 @@ def check_results(
     return found
 
 
-def _by_size(folder: Path, names: Iterable[str]) -> list[list[str]]:
+def _by_size(sizes: Mapping[str, int]) -> list[list[str]]:
     """Return names of files in groups of about ``HASHED`` bytes."""
     groups, size = list[list[str]](), HASHED
-    for name in names:
+    for name, more in sizes.items():
         if size >= HASHED:
             groups.append([])
             size = 0
         groups[-1].append(name)
-        size += (folder / name).stat().st_size
+        size += more
     return groups
 
 

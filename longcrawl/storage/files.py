@@ -1,4 +1,7 @@
-"""Files that are either whole or not there: written beside their place, synced, renamed. Read again only if changed."""
+"""Files that are either whole or not there: written beside their place, synced, renamed. Read again only if changed.
+
+Those of a run in an object store are also sent there, see :mod:`longcrawl.storage.place`.
+"""
 
 import hashlib
 import os
@@ -12,6 +15,7 @@ from typing import TypeVar, TypeVarTuple
 from uuid import uuid4
 
 from longcrawl.errors import LongCrawlError
+from longcrawl.storage.place import bring, drop, list_store, send, url_of
 
 PARTIAL = ".partial"
 """What a file or folder that is not finished has in its name."""
@@ -51,9 +55,10 @@ def partial_path(path: Path) -> Path:
 
 
 def publish(beside: Path, path: Path) -> None:
-    """Sync a finished file and give it its name, replacing what had that name."""
+    """Sync a finished file and give it its name, replacing what had that name; in a store it has it first."""
     with beside.open("rb+") as written:
         os.fsync(written.fileno())
+    send(beside, path)
     beside.replace(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
@@ -96,13 +101,22 @@ def writing(target: Path, error: type[LongCrawlError], fix: str) -> Iterator[Non
 
 
 def whole_files(folder: Path) -> list[Path]:
-    """List the files below a folder, sorted, without those that an attempt is still writing."""
+    """List the files below a folder, sorted, without those that an attempt is still writing; here or in its store."""
+    if url_of(folder) is not None:
+        return list(file_sizes(folder))
     found = list[Path]()
     for within, folders, names in os.walk(folder):
         # A folder that is being written may go while it is listed.
         folders[:] = [name for name in folders if f"{PARTIAL}-" not in name]
         found += [Path(within, name) for name in names if f"{PARTIAL}-" not in name]
     return sorted(found)
+
+
+def file_sizes(folder: Path) -> dict[Path, int]:
+    """Return the bytes of each file that :func:`whole_files` lists, in its order."""
+    if url_of(folder) is not None:
+        return dict(sorted(list_store(folder).items()))
+    return {file: file.stat().st_size for file in whole_files(folder)}
 
 
 def remove_partial(folder: Path) -> None:
@@ -118,6 +132,7 @@ def remove_partial(folder: Path) -> None:
 
 def remove(path: Path) -> None:
     """Remove a file, or a folder with all that is in it; what is missing stays missing."""
+    drop(path)
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -135,12 +150,16 @@ def checksum(path: Path) -> str:
 
 def folder_bytes(path: Path) -> int:
     """Return the bytes of all files below a folder, or of one file; 0 of what is not there."""
+    if url_of(path) is not None:
+        return sum(list_store(path).values())
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
 def file_entries(folder: Path, names: Iterator[str] | list[str]) -> dict[str, dict[str, int | str]]:
     """Describe files for a manifest: bytes and SHA-256 by path relative to ``folder``."""
+    names = list(names)
+    bring(*(folder / name for name in names))
     return {
         name: {"bytes": (folder / name).stat().st_size, "sha256": checksum(folder / name)} for name in sorted(names)
     }

@@ -6,6 +6,8 @@ removes it when the owner is gone. A process of the same machine sees at once wh
 machine takes the lease once it has watched it for ``STALE`` seconds, by its own clock, without a change. Such a lease
 may be held twice for a moment, where a machine could not write for so long: what is done under a lease may be done
 again, to the same files.
+
+In an object store a lease is an object that is created where there is none, and written again instead of touched.
 """
 
 import contextlib
@@ -19,16 +21,97 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from uuid import uuid4
 
-from longcrawl.errors import RunError
+from longcrawl.errors import LongCrawlError, RunError
+from longcrawl.storage import place
 from longcrawl.storage.files import partial_path
 
 BEAT = 5.0
 STALE = 60.0
 MOST_PAUSE = 6.0
 """Seconds between two looks at a lease that count, at most."""
+
+
+class _Carrier(Protocol):
+    """What holds the text of a lease."""
+
+    def create(self, path: Path, text: str) -> bool:
+        """Write a lease where there is none; return whether it was written."""
+
+    def read(self, path: Path) -> str | None:
+        """Return the text of a lease; None where there is none, or it is removed while it is read."""
+
+    def changed(self, path: Path) -> Any:
+        """Return what changes when a lease is renewed; None where there is none."""
+
+    def renew(self, path: Path, text: str) -> None:
+        """Show that the owner is alive."""
+
+    def remove(self, path: Path) -> None:
+        """Remove one's own lease."""
+
+    def take_away(self, path: Path, owner: dict[str, Any]) -> None:
+        """Remove the lease of an owner that is gone, unless it is another's by now."""
+
+
+class _Files:
+    def create(self, path: Path, text: str) -> bool:
+        beside = partial_path(path)
+        beside.write_text(text, "utf-8")
+        try:
+            os.link(beside, path)
+        except FileExistsError:
+            return False
+        finally:
+            beside.unlink(missing_ok=True)
+        return True
+
+    def read(self, path: Path) -> str | None:
+        with contextlib.suppress(OSError):
+            return path.read_text("utf-8", "replace")
+        return None
+
+    def changed(self, path: Path) -> int | None:
+        with contextlib.suppress(FileNotFoundError):
+            return path.stat().st_mtime_ns
+        return None
+
+    def renew(self, path: Path, text: str) -> None:  # noqa: ARG002  # its time is enough
+        os.utime(path)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def take_away(self, path: Path, owner: dict[str, Any]) -> None:
+        # Of several that see it, one renames it. That may be the lease of the next owner already.
+        beside = partial_path(path)
+        with contextlib.suppress(FileNotFoundError):
+            path.rename(beside)
+            if read_owner(beside) != owner:
+                with contextlib.suppress(FileExistsError):
+                    os.link(beside, path)
+            beside.unlink(missing_ok=True)
+
+
+class _Objects:
+    create = staticmethod(place.create)
+    read = staticmethod(place.read_store)
+    changed = staticmethod(place.changed_at)
+    renew = staticmethod(place.overwrite)
+    remove = staticmethod(place.drop)
+
+    def take_away(self, path: Path, owner: dict[str, Any]) -> None:
+        if read_owner(path) == owner:
+            place.drop(path)
+
+
+_FILES, _OBJECTS = _Files(), _Objects()
+
+
+def _carrier(path: Path) -> _Carrier:
+    return _FILES if place.url_of(path) is None else _OBJECTS
 
 
 class Heartbeat:
@@ -49,19 +132,13 @@ class Heartbeat:
         Raises:
             FileNotFoundError: its folder is not there.
         """
-        beside = partial_path(path)
-        beside.write_text(json.dumps(self._owner), "utf-8")
-        try:
-            os.link(beside, path)
-        except FileExistsError:
-            if not self.holds(path):  # a network file system may link, lose its answer, and be asked again
-                return False
-        finally:
-            beside.unlink(missing_ok=True)
+        # A network file system may link, lose its answer, and be asked again; so may a store.
+        if not _carrier(path).create(path, json.dumps(self._owner)) and not self.holds(path):
+            return False
         try:
             self._changes.send((str(path), json.dumps(self._owner)))
         except OSError as gone:
-            path.unlink(missing_ok=True)
+            _carrier(path).remove(path)
             raise RunError(f"the process that keeps {path} was killed: type the same command again") from gone
         return True
 
@@ -74,7 +151,7 @@ class Heartbeat:
         with contextlib.suppress(OSError):  # the process was killed: nobody else touches it
             self._changes.send((str(path), None))
         if self.holds(path):
-            path.unlink(missing_ok=True)
+            _carrier(path).remove(path)
 
     def stop(self) -> None:
         """Release all leases."""
@@ -90,7 +167,7 @@ class Watched:
 
     path: Path
     stale: float = STALE
-    _seen: tuple[int, dict[str, Any]] | None = None
+    _seen: tuple[Any, dict[str, Any]] | None = None
     _unchanged: float = 0.0
     _looked: float = field(default_factory=time.monotonic)
 
@@ -103,19 +180,18 @@ class Watched:
         if owner is None:
             return False
         before = self._seen
-        with contextlib.suppress(FileNotFoundError):
-            self._seen = self.path.stat().st_mtime_ns, owner
+        if (changed := _carrier(self.path).changed(self.path)) is not None:
+            self._seen = changed, owner
             if self._seen != before:
                 self._unchanged = 0.0
             if is_gone(owner) or self._unchanged > self.stale:
-                # Of several that see it, one renames it. That may be the lease of the next owner already.
-                beside = partial_path(self.path)
-                self.path.rename(beside)
-                if read_owner(beside) != owner:
-                    with contextlib.suppress(FileExistsError):
-                        os.link(beside, self.path)
-                beside.unlink(missing_ok=True)
+                _carrier(self.path).take_away(self.path, owner)
         return before is not None and self._seen != before
+
+    @property
+    def seen(self) -> bool:
+        """Whether it was there."""
+        return self._seen is not None
 
     @property
     def waited(self) -> bool:
@@ -125,10 +201,11 @@ class Watched:
 
 def read_owner(path: Path) -> dict[str, Any] | None:
     """Return the owner of a lease; None where nobody holds it."""
-    try:
-        owner = json.loads(path.read_bytes())
-    except OSError:  # removed by another machine, perhaps while it was read
+    text = _carrier(path).read(path)
+    if text is None:  # removed by another machine, perhaps while it was read
         return None
+    try:
+        owner = json.loads(text)
     except ValueError:
         return {}  # of a damaged file, which goes stale like any other
     return owner if isinstance(owner, dict) else {}
@@ -172,16 +249,18 @@ def _beat(received: Connection, other_end: Connection, beat: float) -> None:
                 held.pop(path, None)
                 if owner is not None:
                     held[path] = owner
-            for path in _own(held):
-                with contextlib.suppress(OSError):
-                    os.utime(path)
-    for path in _own(held):
-        Path(path).unlink(missing_ok=True)
+            for path, owner in _own(held):
+                with contextlib.suppress(OSError, LongCrawlError):
+                    _carrier(path).renew(path, owner)
+    for path, _ in _own(held):
+        with contextlib.suppress(OSError, LongCrawlError):
+            _carrier(path).remove(path)
 
 
-def _own(held: dict[str, str]) -> Iterator[str]:
+def _own(held: dict[str, str]) -> Iterator[tuple[Path, str]]:
     """Return the leases that have not become another's."""
-    for path, owner in held.items():
-        with contextlib.suppress(OSError):
-            if Path(path).read_text("utf-8") == owner:
-                yield path
+    for name, owner in held.items():
+        path = Path(name)
+        with contextlib.suppress(OSError, LongCrawlError):
+            if _carrier(path).read(path) == owner:
+                yield path, owner

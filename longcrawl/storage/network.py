@@ -77,8 +77,14 @@ class Verdict:
     """Seconds that the server asks to wait."""
 
 
-def ask(url: str, request: Callable[[], T]) -> T:
+def ask(url: str, request: Callable[[], T], doing: str = "fetched", patience: float | None = None) -> T:
     """Return what a server answers to a request for a URL, asking again where it does not answer now.
+
+    Args:
+        url: what the request is about.
+        request: asks the server.
+        doing: what cannot be done with the URL where it fails.
+        patience: seconds for which it is asked again; ``RETRY_SECONDS`` where it is None.
 
     Raises:
         FileNotFoundError: the server says that there is no such file.
@@ -107,10 +113,12 @@ def ask(url: str, request: Callable[[], T]) -> T:
             ) from _shown(failed)
         pause = max(min(PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE), verdict.retry_after)
         waited = time.monotonic() - started
-        if verdict.kind in ("forbidden", "replaced") or not _may_ask_again(verdict, host, attempt, waited + pause):
+        if verdict.kind in ("forbidden", "replaced") or not _may_ask_again(
+            verdict, host, attempt, waited + pause, RETRY_SECONDS if patience is None else patience
+        ):
             if verdict.kind == "later":
                 _silent.add(host)
-            raise NotYetError(_sentence(url, failed, verdict, attempt, waited)) from _shown(failed)
+            raise NotYetError(_sentence(url, failed, verdict, attempt, waited, doing)) from _shown(failed)
         logger.warning(
             "%s: %s; asking again in %.3g s", without_secrets(url), hide_secrets(reason_of(_cause_of(failed))), pause
         )
@@ -156,13 +164,13 @@ def _of_class(chain: list[BaseException]) -> Kind:
     return next((kind for error in reversed(chain) for cls, kind in known if isinstance(error, cls)), "unknown")
 
 
-def _may_ask_again(verdict: Verdict, host: str, attempt: int, seconds: float) -> bool:
+def _may_ask_again(verdict: Verdict, host: str, attempt: int, seconds: float, patience: float) -> bool:
     if verdict.kind == "unknown":
         return attempt < ATTEMPTS
-    return host not in _silent and seconds <= RETRY_SECONDS
+    return host not in _silent and seconds <= patience
 
 
-def _sentence(url: str, failed: Exception, verdict: Verdict, attempt: int, waited: float) -> str:
+def _sentence(url: str, failed: Exception, verdict: Verdict, attempt: int, waited: float, doing: str) -> str:
     reason = hide_secrets(reason_of(_cause_of(failed)))
     if verdict.kind == "forbidden":
         sign_in = _SIGN_IN.get(url.partition("://")[0], ", or sign the URL again")
@@ -176,7 +184,7 @@ def _sentence(url: str, failed: Exception, verdict: Verdict, attempt: int, waite
     again = (
         f"{'Check the endpoint, or type' if 'EndpointConnection' in reason else 'Type'} the same command again later"
     )
-    return f"{without_secrets(url)}: cannot be fetched now ({reason}), asked {asked}. {again}"
+    return f"{without_secrets(url)}: cannot be {doing} now ({reason}), asked {asked}. {again}"
 
 
 def _cause_of(failed: BaseException) -> BaseException:

@@ -17,6 +17,7 @@ from typing import Any, Self
 from longcrawl.errors import CorruptionError, FormatError, RunError, unreadable, warn_user
 from longcrawl.printable import quoted
 from longcrawl.storage.files import checksum, content_digest, file_entries, write_text
+from longcrawl.storage.place import bring, bring_again
 from longcrawl.storage.structured import Kinds, is_count, load_json, may_be_count, misfits
 
 SEAL = "sha256"
@@ -46,14 +47,22 @@ def verify_files(
     folder: Path, files: Mapping[str, Mapping[str, Any]], digest: Callable[[Path], str | None] = checksum
 ) -> Iterator[str]:
     """Compare files, named relative to a folder, with their bytes and SHA-256; yields one sentence per problem."""
+    bring(*(folder / name for name in files))
     for name, expected in files.items():
-        file = folder / name
-        if not file.is_file():
-            yield f"{name} is missing"
-        elif file.stat().st_size != expected["bytes"]:
-            yield f"{name} has {file.stat().st_size:,} bytes, expected {expected['bytes']:,}"
-        elif digest(file) != expected["sha256"]:
-            yield f"{name} has been changed: its SHA-256 differs"
+        problem = _problem(folder, name, expected, digest)
+        if problem and bring_again(folder / name):
+            problem = _problem(folder, name, expected, digest)
+        if problem:
+            yield problem
+
+
+def _problem(folder: Path, name: str, expected: Mapping[str, Any], digest: Callable[[Path], str | None]) -> str:
+    file = folder / name
+    if not file.is_file():
+        return f"{name} is missing"
+    if file.stat().st_size != expected["bytes"]:
+        return f"{name} has {file.stat().st_size:,} bytes, expected {expected['bytes']:,}"
+    return f"{name} has been changed: its SHA-256 differs" if digest(file) != expected["sha256"] else ""
 
 
 class DamagedWorkError(RunError):
@@ -66,7 +75,7 @@ class DamagedWorkError(RunError):
         """Markers, or folders of them, to be removed, so that what they stand for is made again."""
 
     def __str__(self) -> str:
-        return f"{self.problem} though it was made again: check disk and memory, then type the same command again"
+        return f"{self.args[0]} though it was made again: check disk and memory, then type the same command again"
 
 
 @dataclass(frozen=True)
@@ -91,6 +100,17 @@ class Marker:
     @classmethod
     def read(cls, path: Path) -> Self | None:
         """Return a marker; None where there is none, or it is not as it was written."""
+        return cls.read_all([path])[0]
+
+    @classmethod
+    def read_all(cls, paths: Iterable[Path]) -> list[Self | None]:
+        """Return several markers as :meth:`read` does; a store is asked for all of them together."""
+        named = list(paths)
+        bring(*named)
+        return [cls._read(path) for path in named]
+
+    @classmethod
+    def _read(cls, path: Path) -> Self | None:
         try:
             found = json.loads(path.read_bytes())
             if is_sealed(path, found):

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from longcrawl.errors import CorruptionError, unreadable
 from longcrawl.printable import quoted
 from longcrawl.storage.files import content_digest, reread_when_changed, whole_file
+from longcrawl.storage.place import bring
 from longcrawl.storage.sealed import verify_files
 
 DAMAGED = "longcrawl verify says what is wrong with it; copy it back, or build it again"
@@ -72,6 +73,7 @@ def check_undamaged(files: Sequence[Path]) -> None:
     Raises:
         CorruptionError: one is missing, or not as it was written.
     """
+    bring(*files)
     if sum(file.stat().st_size for file in files if file.is_file()) > MOST_COMPARED:
         for file in files:
             _read_footer(file)

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from longcrawl.errors import TokenizerError
 from longcrawl.storage.files import content_digest, whole_file
+from longcrawl.storage.place import is_there
 from longcrawl.storage.structured import load_json
 from longcrawl.tokens._engines import Tiktoken, Tokenizers, require_equal
 from longcrawl.tokens.byte_level import (
@@ -79,7 +80,7 @@ def local_file(tokenizer: str) -> Path | None:
     """
     path = Path(tokenizer).expanduser()
     for file in (path, path / "tokenizer.json"):
-        if file.is_file():
+        if is_there(file) and file.is_file():
             return file.absolute()
     if (
         path.suffix in (".json", ".tiktoken")

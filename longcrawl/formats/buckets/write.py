@@ -34,6 +34,7 @@ from longcrawl.formats.splits import split_rows
 from longcrawl.formats.token_output import TokenOutput, TokenWriter
 from longcrawl.storage import sealed
 from longcrawl.storage.files import file_entries, whole_file, whole_files, write_text
+from longcrawl.storage.place import bring
 from longcrawl.storage.stored_tables import GroupedTable
 from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED
 from longcrawl.tokens.windows import WINDOWS, Windows
@@ -165,7 +166,9 @@ class ComposedWriter(TokenWriter):
         stretches, schema = order_documents(spill, parts, shuffled=self.shuffled, by_language=by_domain)
         if not any(each.sizes.any() for each in stretches):
             raise FormatError("there is no token to write: all documents are empty or were removed before the output")
-        masked = [json.loads((spill / f"{part:05d}.facts").read_text("utf-8"))["masked"] for part in range(parts)]
+        files = [spill / f"{part:05d}.facts" for part in range(parts)]
+        bring(*files)
+        masked = [json.loads(file.read_text("utf-8"))["masked"] for file in files]
         facts = TokenFacts(str(schema.field(TOKENS).type.value_type), any(masked))
         strategy, seed, plans = self.settings.chosen(), self.settings.seed, list[PlannedSplit]()
         for documents in stretches:

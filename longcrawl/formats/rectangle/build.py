@@ -20,7 +20,7 @@ from longcrawl.core.stages import SORT_KEY, column
 from longcrawl.errors import FormatError, StageError
 from longcrawl.formats.shards.shard import TOKENS
 from longcrawl.formats.spill import read_batches, read_order, read_places
-from longcrawl.storage.files import partial_path, publish, whole_files
+from longcrawl.storage.files import partial_path, publish
 from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED, loss_mask_of_tokens
 
 Checksum = Literal["crc32c", "none"]
@@ -91,7 +91,7 @@ def lay_out(target: Path, arrays: Mapping[str, tuple[Layout, int]], attributes: 
     zarr.create_group(str(beside), zarr_format=formats[0], attributes=attributes)
     for name, (layout, rows) in arrays.items():
         layout.create(beside / name, rows)
-    for made in whole_files(beside):
+    for made in sorted(file for file in beside.rglob("*") if file.is_file()):
         place = target / made.relative_to(beside)
         place.parent.mkdir(parents=True, exist_ok=True)
         publish(made, place)

@@ -19,7 +19,7 @@ from longcrawl.errors import FormatError, warn_user
 from longcrawl.formats.shards.checks import check_ids, check_word
 from longcrawl.formats.shards.shard import LIST_LIMIT, N_TOKENS, OVERLAP, TOKENS, Documents
 from longcrawl.storage.block_checksums import SUFFIX, checksums_of
-from longcrawl.storage.files import checksum, partial_path, publish, write_text
+from longcrawl.storage.files import checksum, partial_path, publish, remove, write_text
 from longcrawl.tokens.loss_mask import LOSS_MASK, loss_mask_of_tokens
 
 DocumentBatch: TypeAlias = pa.Table | Documents
@@ -331,7 +331,7 @@ def whole_shard(*files: Path) -> Iterator[NewFiles]:
             if suffix in written:
                 publish(written[suffix], file)
             else:
-                file.unlink(missing_ok=True)
+                remove(file)
         write_text(sums, checksums)
     finally:
         for beside in besides.values():
