@@ -5,11 +5,16 @@ Source: H. Liu et al., "Bucket Pre-training is All You Need", 2024, section 2, e
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from longcrawl.composition.plan import Longs, Plan
+from longcrawl.composition.plan import Plan
 from longcrawl.display.table import Column, Table
+
+BLOCK = 1 << 20
+"""Numbers that are added up together; 128 or more."""
 
 
 @dataclass(frozen=True)
@@ -160,8 +165,11 @@ def measure(plan: Plan, label: str = "", capacities: Sequence[int] | None = None
     )
 
 
-def _context(lengths: Longs) -> float:
-    """Sum over all tokens of the number of tokens before each in its piece."""
+def _context(lengths: npt.NDArray[np.integer[Any]]) -> float:
+    """Sum over all tokens of the number of tokens before each in its piece, ``BLOCK`` pieces at a time."""
+    if len(lengths) > BLOCK:
+        half = len(lengths) // 2 // 8 * 8  # where NumPy cuts an array to add it up, so that blocks change no bit
+        return _context(lengths[:half]) + _context(lengths[half:])
     # In floating point: the square of a document of five billion tokens does not fit into 64 bits.
     sizes = lengths.astype(np.float64)
     return float((sizes * (sizes - 1) / 2).sum())
@@ -175,6 +183,25 @@ def _buckets(plan: Plan, capacities: Sequence[int]) -> tuple[Bucket, ...]:
         heads = int((plan.starts[here] == 0).sum())
         found.append(Bucket(capacity, int((plan.capacities == capacity).sum()), heads, int(plan.sizes[here].sum())))
     return tuple(found)
+
+
+def measure_pools(
+    pools: Sequence[Composition],
+    label: str,
+    lengths: npt.NDArray[np.integer[Any]],
+    sizes: npt.NDArray[np.integer[Any]],
+) -> Composition:
+    """Measure a plan by what :func:`measure` found of its pools.
+
+    Args:
+        pools: of consecutive documents; capacities must be the same in all.
+        label: what tables call the plan.
+        lengths: tokens of each document.
+        sizes: tokens of each piece, in the order of the plan, by which sums are rounded.
+    """
+    found = combine(pools, label)
+    context, whole_context = _ratio(_context(sizes), found.placed_tokens), _ratio(_context(lengths), found.tokens)
+    return replace(found, context=context, whole_context=whole_context)
 
 
 def combine(compositions: Sequence[Composition], label: str = "") -> Composition:

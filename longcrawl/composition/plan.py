@@ -114,10 +114,13 @@ class Plan:
         """
         if shuffled_by is None:
             return self._taken(np.argsort(self.capacities, kind="stable"))
+        return self._taken(np.lexsort((self.sample_keys(shuffled_by), self.capacities)))
+
+    def sample_keys(self, seed: int, first_document: int = 0) -> npt.NDArray[np.uint64]:
+        """Return what the samples of a bucket are shuffled by; documents are counted from ``first_document`` on."""
         first = self.bounds[:-1]
-        names = zip(self.documents[first].tolist(), self.starts[first].tolist(), strict=True)
-        keys = keyed_hash((f"{document}:{start}" for document, start in names), "samples", shuffled_by)
-        return self._taken(np.lexsort((keys, self.capacities)))
+        names = zip((self.documents[first] + first_document).tolist(), self.starts[first].tolist(), strict=True)
+        return keyed_hash((f"{document}:{start}" for document, start in names), "samples", seed)
 
     def _numbers(self) -> Longs:
         """Count each sample within its bucket; the samples of a bucket stand together."""
@@ -193,7 +196,7 @@ class Strategy(ABC):
         """Put the plans of consecutive pools together, with the samples of each bucket in their final order."""
         return join_plans(plans).in_buckets()
 
-    def pools(self, lengths: Longs) -> list[Longs]:
+    def pools(self, lengths: npt.NDArray[np.integer[Any]]) -> list[npt.NDArray[np.integer[Any]]]:
         """Cut the documents into pools."""
         if self.pool_size is None:
             return [lengths]

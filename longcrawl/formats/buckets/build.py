@@ -4,18 +4,20 @@ The plan has the samples of each split and domain, their measures, and where eac
 pieces of some samples are gathered by their places, and written with the table that says what they are.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.composition.measures import Bucket, Composition, combine, measure
-from longcrawl.composition.plan import Longs, Plan, Strategy
-from longcrawl.composition.strategies import Buckets
+from longcrawl.composition.measures import Bucket, Composition, combine, measure, measure_pools
+from longcrawl.composition.plan import Longs, Strategy
 from longcrawl.formats.documents.spec import UNKNOWN
 from longcrawl.formats.rectangle.build import BAND, Layout, write_band
 from longcrawl.formats.rectangle.spec import LOSS_MASK_SUFFIX
@@ -33,6 +35,8 @@ KEPT = (*ORIGINS, DOMAIN, N_TOKENS)
 GROUP_TOKENS = 1 << 22
 """Tokens of samples that are gathered at a time for a shard, unless one sample has more."""
 GROUP_DOCUMENTS = 50_000
+GROUP_SAMPLES = 1 << 18
+"""Samples whose pieces are put in order at a time."""
 PIECE = np.dtype([("document", "<i8"), ("start", "<i8"), ("size", "<i8")])
 """A piece of a plan in its file."""
 
@@ -114,24 +118,43 @@ def composition_numbers(composition: Composition) -> dict[str, Any]:
 
 
 def plan_split(
-    spill: Path, strategy: Strategy, seed: int, lengths: Longs, where: tuple[str, str | None, str, int, int]
+    spill: Path,
+    strategy: Strategy,
+    seed: int,
+    lengths: npt.NDArray[np.integer[Any]],
+    where: tuple[str, str | None, str, int, int],
 ) -> PlannedSplit:
-    """Plan documents of these lengths, write the plan, and measure it.
+    """Plan documents of these lengths pool by pool, write the plan, and measure it.
+
+    In memory are 40 bytes for each sample. What else is known of samples and pieces is mapped.
 
     Args:
         spill: the folder to write to.
         strategy: its samples are shuffled within their buckets, whatever their order in its plan.
         seed: of the shuffle.
-        lengths: int64 [documents], tokens of each.
+        lengths: whole numbers [documents], tokens of each; they may be mapped.
         where: split, domain and its folder, number of the plan, place of the first document.
     """
-    plan = strategy.plan(lengths)
-    plan = plan if isinstance(strategy, Buckets) else plan.in_buckets(seed)
-    _save_plan(spill, where[3], plan)
-    counts = np.diff(plan.bounds)
-    pieces = tuple(int(counts[plan.capacities == capacity].sum()) for capacity in strategy.capacities)
-    measured = measure(plan, strategy.label, strategy.capacities)
-    return PlannedSplit(*where, len(lengths), pieces, measured)
+    kind = np.min_scalar_type(max(len(lengths), int(lengths.max(initial=0))))
+    columns = [("keys", np.uint64), ("capacities", np.int32), ("counts", np.int32)]
+    columns += [("document", kind), ("start", kind), ("size", kind)]
+    measured, first = list[Composition](), 0
+    with ExitStack() as files:
+        # Lists of arrays would stay in memory beside what they are joined to.
+        opened = {name: files.enter_context(TemporaryFile(dir=spill)) for name, _ in columns}
+        for pool in strategy.pools(lengths):
+            plan = strategy.plan_pool(pool)
+            measured.append(measure(plan, strategy.label, strategy.capacities))
+            of_samples = plan.sample_keys(seed, first), plan.capacities, np.diff(plan.bounds)
+            of_pieces = plan.documents + first, plan.starts, plan.sizes
+            for (name, stored), values in zip(columns, (*of_samples, *of_pieces), strict=True):
+                opened[name].write(values.astype(stored).tobytes())
+            first += len(pool)
+        made = {name: _mapped(opened[name], stored) for name, stored in columns}
+    sizes = _save_plan(spill, where[3], made)
+    counts = [int(made["counts"][made["capacities"] == capacity].sum()) for capacity in strategy.capacities]
+    composition = measure_pools(measured, strategy.label, lengths, sizes)
+    return PlannedSplit(*where, len(lengths), tuple(counts), composition)
 
 
 def by_split(plans: Sequence[PlannedSplit]) -> dict[str, Composition]:
@@ -144,13 +167,29 @@ def by_split(plans: Sequence[PlannedSplit]) -> dict[str, Composition]:
     return found
 
 
-def _save_plan(spill: Path, number: int, plan: Plan) -> None:
-    """Write a plan, so that the pieces of any samples can be read."""
-    pieces = np.empty(len(plan.sizes), PIECE)
-    pieces["document"], pieces["start"], pieces["size"] = plan.documents, plan.starts, plan.sizes
-    for suffix, values in (("pieces", pieces), ("bounds", plan.bounds)):
-        with whole_file(spill / f"plan-{number:05d}.{suffix}") as beside:
-            values.tofile(beside)
+def _save_plan(spill: Path, number: int, made: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
+    """Write a plan, its samples in their final order, so that the pieces of any can be read; return their sizes."""
+    order = np.lexsort((made["keys"], made["capacities"]))
+    counts = made["counts"].astype(np.int64)
+    firsts = np.cumsum(counts) - counts
+    path = spill / f"plan-{number:05d}"
+    with whole_file(path.with_suffix(".bounds")) as beside:
+        np.concatenate([[0], np.cumsum(counts[order])]).astype(np.int64).tofile(beside)
+    with whole_file(path.with_suffix(".pieces")) as beside, beside.open("wb") as file:
+        for block in np.split(order, range(GROUP_SAMPLES, len(order), GROUP_SAMPLES)):
+            several, ends = counts[block], np.cumsum(counts[block])
+            chosen = np.arange(several.sum()) + np.repeat(firsts[block] - (ends - several), several)
+            pieces = np.empty(len(chosen), PIECE)
+            for name in PIECE.names or ():
+                pieces[name] = made[name][chosen]
+            file.write(pieces.tobytes())
+    with path.with_suffix(".pieces").open("rb") as file:
+        return _mapped(file, PIECE)["size"]
+
+
+def _mapped(file: IO[bytes], kind: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Map a file from its beginning; an empty one cannot be mapped."""
+    return np.memmap(file, kind, "r") if file.seek(0, os.SEEK_END) else np.empty(0, kind)
 
 
 @dataclass(frozen=True)

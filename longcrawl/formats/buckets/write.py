@@ -174,9 +174,8 @@ class ComposedWriter(TokenWriter):
         for documents in stretches:
             folder = self._folder(documents.language)
             for split, (start, stop) in self._splits(documents).items():
-                lengths = documents.sizes[start:stop].astype(np.int64)
                 where = (split, documents.language, folder, len(plans), documents.start + start)
-                plans.append(build.plan_split(spill, strategy, seed, lengths, where))
+                plans.append(build.plan_split(spill, strategy, seed, documents.sizes[start:stop], where))
         _check_samples(plans, strategy)
         write_text(spill / PLANS, json.dumps({"facts": asdict(facts), "plans": [asdict(each) for each in plans]}))
         buckets = [bucket for each in plans for bucket in each.buckets()]
