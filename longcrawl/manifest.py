@@ -14,6 +14,7 @@ from longcrawl.core.results import RESULTS
 from longcrawl.errors import RunError
 from longcrawl.ledger.edits import EDITS
 from longcrawl.ledger.reasons import LEDGER
+from longcrawl.storage.place import STORES
 from longcrawl.storage.sealed import is_sealed
 from longcrawl.storage.structured import Kinds, is_count, load_json, may_be_count, misfits
 
@@ -229,6 +230,10 @@ def lost_ledger(folder: Path, manifest: Mapping[str, Any]) -> str:
 
 def _why_no_manifest(folder: Path) -> str:
     """Describe what there is instead of a finished run, and what to type."""
+    protocol, _, below = str(folder).partition(":/")
+    if protocol in STORES:
+        url = f"{protocol}://{below.lstrip('/')}"
+        return f"{url} is read where it is copied to: type `aws s3 cp --recursive {url} FOLDER`, or its like, first"
     if folder.is_file():
         at = next((above for above in folder.parents if (above / MANIFEST).is_file()), None)
         return f"{folder} is a file: name the folder of a run" + ("" if at is None else f", such as {at}")

@@ -17,6 +17,7 @@ from longcrawl.errors import NotYetError, RecipeError, RunError, SourceError
 from longcrawl.run.job import _Job
 from longcrawl.sources import files
 from longcrawl.storage import network
+from longcrawl.storage.file_systems import fetch
 
 NAMES = ("a.jsonl.gz", "50% of ü #1.jsonl.gz", "deep/%41 +&=b.jsonl.gz")
 """Keys with a space, signs that URLs escape, what looks escaped, and letters beyond ASCII."""
@@ -181,6 +182,14 @@ def test_a_key_that_is_replaced_while_it_is_read_is_not_mixed(store):
         store.put("a.bin", b"b" * 1_000)
         with pytest.raises(NotYetError, match=r"a\.bin was replaced while it was read\. Type the same command again"):
             file.read(100)
+
+
+def test_ranges_of_an_object_are_fetched(store):
+    """The second argument of ``cat_file`` is a version in s3fs, and the first byte elsewhere."""
+    store.put("a.bin", bytes(range(100)))
+    assert fetch(store.url("a.bin"), 10, 20) == bytes(range(10, 20))
+    assert fetch(store.url("a.bin"), 0, 1_000) == bytes(range(100))
+    assert fetch(store.url("a.bin"), 90) == bytes(range(90, 100))
 
 
 def test_a_listing_of_before_is_not_believed(store):

@@ -1,10 +1,16 @@
 """Runs whose folder is in an object store: a real S3 server on this machine (moto's), and machines that come and go."""
 
 import hashlib
+import itertools
 import json
 import os
 import pickle
+import random
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,13 +18,19 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 import longcrawl as lc
-from longcrawl.engines import Local
+from longcrawl.cli.commands import app
+from longcrawl.engines import Local, Shared, base
 from longcrawl.engines.base import Exchange
+from longcrawl.errors import NotYetError, RunError, SourceError
 from longcrawl.formats import order
 from longcrawl.run import ids, removals
-from longcrawl.storage import place
+from longcrawl.storage import lease, network, place
+from longcrawl.storage.files import write_text
+from longcrawl.storage.lease import Heartbeat, Watched, read_owner
+from longcrawl.storage.sealed import DamagedWorkError, Marker
 
 FILES, ROWS = 3, 12
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -34,6 +46,50 @@ CHAINS: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "rectangle": ([TOKENIZE, *ROW, SHUFFLE], {"heldout": 2}),
     "composed": ([TOKENIZE, SHUFFLE], {"capacities": [16, 64], "domains": "language"}),
 }
+
+BRIEF = {"stages": ["exact_documents"], "outputs": {"parquet": {"file_bytes": 20_000}}}
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+import datasets
+import longcrawl as lc
+from longcrawl.engines import base
+from longcrawl.storage import files
+
+datasets.disable_progress_bars()
+base.SETTLES = 0.05
+recipe, url, places, step = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
+
+def on_a_machine(name, work):
+    child = os.fork()
+    if not child:
+        os.setsid()
+        os.environ["LONGCRAWL_PLACES"] = str(places / name)
+        work()
+        os._exit(0)
+    return os.waitpid(child, 0)[1]
+
+def run_until(last, target):
+    sent, send = 0, files.send
+    def counted(*paths):
+        nonlocal sent
+        sent += 1
+        if sent == last and last % 2:
+            os.killpg(0, signal.SIGKILL)
+        send(*paths)
+        if sent == last:
+            os.killpg(0, signal.SIGKILL)
+    files.send = counted
+    lc.run(recipe, target)
+
+point = 1
+while on_a_machine("one", lambda: run_until(point, f"{url}/{point}")) == signal.SIGKILL:
+    assert on_a_machine("other", lambda: lc.run(recipe, f"{url}/{point}")) == 0, point
+    point += step
+print(point)
+"""
+"""Kills all processes of a run at its first PUT, and at every so many after it; another machine finishes the run."""
 
 
 @pytest.fixture(autouse=True)
@@ -70,6 +126,11 @@ def write_recipe(folder: Path, output: str = "parquet", **changes: Any) -> Path:
 def files_of(folder: Path) -> dict[str, str]:
     found = (file for file in folder.rglob("*") if file.is_file())
     return {file.relative_to(folder).as_posix(): hashlib.sha256(file.read_bytes()).hexdigest() for file in found}
+
+
+def quick(*outputs: str) -> list[Any]:
+    """Return all outputs as cases; `make slow` has those that are not named."""
+    return [output if output in outputs else pytest.param(output, marks=pytest.mark.slow) for output in CHAINS]
 
 
 class Machines(Local):
@@ -114,7 +175,7 @@ def _take(step: Exchange, task: tuple[int, list[Any]]) -> int:
     return step.write(*task)
 
 
-@pytest.mark.parametrize("output", CHAINS)
+@pytest.mark.parametrize("output", quick("rectangle", "gpt-simple"))
 def test_a_run_in_a_store_has_the_files_of_one_in_a_folder(store, tmp_path, places, output):
     recipe = write_recipe(tmp_path, output)
     summary = lc.run(recipe, tmp_path / "local")
@@ -126,7 +187,7 @@ def test_a_run_in_a_store_has_the_files_of_one_in_a_folder(store, tmp_path, plac
     assert not (tmp_path / "s3:").exists()
 
 
-@pytest.mark.parametrize("output", CHAINS)
+@pytest.mark.parametrize("output", quick("parquet"))
 def test_machines_that_share_the_store_alone_write_the_same_files(store, tmp_path, places, output, monkeypatch):
     recipe = write_recipe(tmp_path, output)
     lc.run(recipe, tmp_path / "local")
@@ -136,3 +197,185 @@ def test_machines_that_share_the_store_alone_write_the_same_files(store, tmp_pat
         monkeypatch.setattr(module, name, value)
     lc.run(recipe, store.url("run"), engine=Machines())
     assert store.files("run") == files_of(tmp_path / "local")
+
+
+def killed(store: Any, tmp_path: Path, step: int) -> None:
+    recipe = write_recipe(tmp_path, **BRIEF)
+    lc.run(recipe, tmp_path / "local")
+    words = [sys.executable, "-c", KILLED, str(recipe), store.url("killed"), str(tmp_path / "places"), str(step)]
+    last = int(subprocess.run(words, capture_output=True, text=True, timeout=600, check=True).stdout)
+    assert last > 3 * step
+    expected = files_of(tmp_path / "local")
+    for point in range(1, last, step):
+        assert store.files(f"killed/{point}") == expected, point
+    # The copies of killed commands are those of runs that this machine has not begun again.
+    assert len(list((tmp_path / "places/other").iterdir())) == 0
+
+
+def test_a_killed_run_is_finished_on_another_machine(store, tmp_path):
+    killed(store, tmp_path, 15)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_anywhere_is_finished_on_another_machine(store, tmp_path):
+    killed(store, tmp_path, 2)
+
+
+def test_the_copies_of_a_killed_command_go_with_the_next_one(store, tmp_path, places):
+    recipe = write_recipe(tmp_path, **BRIEF)
+    bucket = store.url().strip("/").partition("://")[2]
+    left, other = (places / f"{place.PREFIX}{name}/s3/{bucket}/{name}" for name in ("run", "other"))
+    for folder in (left, other):
+        folder.mkdir(parents=True)
+    lc.run(recipe, store.url("run"))
+    assert (left.exists(), other.exists()) == (False, True)
+
+
+@pytest.fixture
+def lock(store: Any) -> Iterator[Path]:
+    with place.open_place(store.url("run")) as folder:
+        yield folder / "work" / "lock"
+
+
+def test_one_of_many_creates_an_object(lock):
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(lambda number: place.create(lock, str(number)), range(16))) == 1
+    assert not lock.exists()
+
+
+def test_a_lock_in_a_store_is_one_owners_and_shows_that_it_lives(lock):
+    owner, other = Heartbeat(0.1), Heartbeat(0.1)
+    try:
+        assert owner.take(lock)
+        assert not other.take(lock)
+        assert owner.take(lock)  # as where a store took it, and its answer was lost
+        watched = Watched(lock)
+        watched.remove_if_stale()
+        time.sleep(1.5)  # stores count seconds
+        assert watched.remove_if_stale()
+        owner.release(lock)
+        assert other.take(lock)
+        assert (owner.holds(lock), other.holds(lock)) == (False, True)
+    finally:
+        owner.stop()
+        other.stop()
+    assert read_owner(lock) is None
+
+
+def test_a_run_that_another_command_holds_is_one_sentence(store, lock, tmp_path):
+    heartbeat = Heartbeat()
+    try:
+        heartbeat.take(lock)
+        with pytest.raises(RunError, match=rf"^another run is working in {store.url('run')}, process {os.getpid()} on"):
+            lc.run(write_recipe(tmp_path, **BRIEF), store.url("run"))
+    finally:
+        heartbeat.stop()
+
+
+def test_a_lock_that_its_process_could_not_remove_is_taken_by_it(store, lock):
+    """A server that failed to the end of a run left it, and in a notebook the process lives on."""
+    heartbeat = Heartbeat()
+    heartbeat.take(lock)
+    left = place.read_store(lock)
+    heartbeat.stop()
+    place.create(lock, str(left))
+    with base.hold_alone(lock.parent, lambda: False) as leads:
+        assert leads
+
+
+def test_the_lock_of_a_machine_that_is_gone_is_taken(store, lock, tmp_path, monkeypatch):
+    monkeypatch.setattr(base, "STALE", 0.0)
+    monkeypatch.setattr(base, "SETTLES", 0.05)
+    place.create(lock, json.dumps({"owner": "x", "host": "elsewhere", "process": 1}))
+    with pytest.warns(UserWarning, match=rf"^{store.url('run')} is of elsewhere: waiting"):
+        lc.run(write_recipe(tmp_path, **BRIEF), store.url("run"))
+
+
+def test_of_two_that_see_a_stale_lock_one_notices_that_it_has_lost_it(lock, monkeypatch):
+    def lose(seconds: float) -> None:
+        pause(seconds)
+        if seconds == base.SETTLES:
+            place.overwrite(lock, json.dumps({"owner": "y", "host": "elsewhere"}))
+
+    monkeypatch.setattr(base, "SETTLES", 0.05)
+    gone = json.dumps({**lease._process(os.getpid()), "owner": "x", "started": 1})
+    place.create(lock, gone)
+    with base.hold_alone(lock.parent, lambda: False) as leads:
+        assert leads
+    place.create(lock, gone)
+    pause = time.sleep
+    monkeypatch.setattr(time, "sleep", lose)
+    hold = base.hold_alone(lock.parent, lambda: False)
+    with pytest.raises(RunError, match="another process has begun to work in s3://"), hold:
+        pass
+
+
+def test_what_a_store_does_not_take_is_one_sentence(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(network, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(place, "PATIENCE", 0.05)
+    recipe, url = write_recipe(tmp_path, **BRIEF), store.url("run")
+    with pytest.raises(SourceError, match=r"^s3://no-such-bucket/run/\S+: the server has no bucket 'no-such-bucket'"):
+        lc.run(recipe, "s3://no-such-bucket/run")
+    with pytest.raises(RunError, match=rf"^--engine shared needs a folder that all machines see, not {url}: choose"):
+        lc.run(recipe, url, engine=Shared())
+    store.answers = itertools.repeat("403 AccessDenied")
+    with pytest.raises(
+        NotYetError, match=r"^s3://\S+: the server does not allow it .*AWS_PROFILE.*same command again$"
+    ):
+        lc.run(recipe, url)
+    store.answers = itertools.chain([None] * 40, itertools.repeat("503 SlowDown"))
+    with pytest.raises((NotYetError, RunError), match=r"s3://\S+: cannot be \w+ now .* the same command"):
+        lc.run(recipe, url)
+    store.answers = iter(())
+    assert 0 < len(store.files("run")) < 40
+    lc.run(recipe, url)
+    lc.run(recipe, tmp_path / "local")
+    assert store.files("run") == files_of(tmp_path / "local")
+    monkeypatch.setenv(place.PLACES, str(recipe))
+    with pytest.raises(RunError, match=rf"takes no local copies of {url} .*set LONGCRAWL_PLACES=FOLDER$"):
+        lc.run(recipe, url)
+
+
+def test_a_server_that_fails_now_and_then_changes_nothing(store, tmp_path):
+    recipe = write_recipe(tmp_path, **BRIEF)
+    lc.run(recipe, tmp_path / "local")
+    chance = random.Random(0)
+    store.answers = ("503 SlowDown" if chance.random() < 0.2 else None for _ in itertools.count())
+    lc.run(recipe, store.url("run"))
+    store.answers = iter(())
+    assert store.files("run") == files_of(tmp_path / "local")
+
+
+def test_what_a_store_already_has_is_not_written_over(store, tmp_path):
+    recipe = write_recipe(tmp_path, **BRIEF)
+    store.put("data/a.csv", b"mine")
+    with pytest.raises(RunError, match=rf"^{store.url('data')} is not empty and holds no run: choose another folder$"):
+        lc.run(recipe, store.url("data"))
+    lc.run(recipe, store.url("run"))
+    before = store.files("run")
+    with pytest.raises(RunError, match=rf"^{store.url('run')} holds the run of another recipe \("):
+        lc.run(write_recipe(tmp_path, "datatrove"), store.url("run"))
+    assert store.files("run") == before
+    assert store.files("data") == {"a.csv": hashlib.sha256(b"mine").hexdigest()}
+
+
+def test_the_command_line_writes_to_a_store(store, tmp_path, monkeypatch):
+    recipe = write_recipe(tmp_path, **BRIEF)
+    told = CliRunner().invoke(app, ["run", str(recipe), "--out", store.url("run")])
+    assert (told.exit_code, store.url("run") in told.stdout) == (0, True)
+    assert lc.verify(store.url("run")).problems == ()
+    assert not (tmp_path / "s3:").exists()
+
+
+def test_a_file_that_changes_on_this_machine_is_fetched_again(store):
+    with place.open_place(store.url("run")) as folder:
+        marker = Marker(folder / "a.json", {}, {})
+        write_text(folder / "a.txt", "as it was")
+        Marker(marker.path, {}, Marker.entries(marker.path, [folder / "a.txt"])).write()
+        (folder / "a.txt").write_text("as it is")
+        Marker.open(marker.path, folder / "a.txt")
+        assert (folder / "a.txt").read_text() == "as it was"
+        store.put("run/a.txt", b"as it is")
+        (folder / "a.txt").write_text("as it is")
+        with pytest.raises(DamagedWorkError, match=r"a\.txt has 8 bytes, expected 9"):
+            Marker.open(marker.path, folder / "a.txt")

@@ -31,7 +31,7 @@ Overrides = Annotated[list[str] | None, set_option("Set a field of the recipe, s
 @app.command(epilog="Example: longcrawl run quickstart --out quickstart")
 def run(
     recipe: RecipeName,
-    out: Annotated[Path, typer.Option(help="Folder to write, not a URL. The same command resumes a stopped run.")],
+    out: Annotated[Path, typer.Option(help="Folder to write, also s3:// or gs://. The same command resumes a run.")],
     num_proc: NumProc = 1,
     engine: Annotated[
         EngineName,

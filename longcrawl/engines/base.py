@@ -143,7 +143,7 @@ def hold_alone(work: Path, is_finished: Callable[[], bool]) -> Iterator[bool]:
             renewed = watched.remove_if_stale()
         if watched.seen:
             _check_it_stays(heartbeat, lock, run)
-        clear_others(work)
+        clear_others(work.parent)
         yield not is_finished()
     finally:
         heartbeat.stop()

@@ -152,7 +152,7 @@ def _fetch(url: str, start: int, stop: int | None) -> bytes:
         return whole
     # The Hub's would read five megabytes ahead of every range.
     settings = {"cache_type": "none"} if filesystem.protocol == "hf" else {}
-    content: bytes = filesystem.cat_file(inner, start, stop, **settings)
+    content: bytes = filesystem.cat_file(inner, start=start, end=stop, **settings)
     # A server that knows no ranges sends everything.
     return content if stop is None or len(content) <= stop - start else content[start:stop]
 

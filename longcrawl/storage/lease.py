@@ -30,6 +30,8 @@ from longcrawl.storage.files import partial_path
 
 BEAT = 5.0
 STALE = 60.0
+_beating = set[str]()
+"""The owners of leases in this process."""
 MOST_PAUSE = 6.0
 """Seconds between two looks at a lease that count, at most."""
 
@@ -125,6 +127,7 @@ class Heartbeat:
         self._process.start()
         received.close()
         self._owner = {"owner": uuid4().hex, **_process(os.getpid())}
+        _beating.add(self._owner["owner"])
 
     def take(self, path: Path) -> bool:
         """Take a lease, unless another process holds it.
@@ -155,6 +158,7 @@ class Heartbeat:
 
     def stop(self) -> None:
         """Release all leases."""
+        _beating.discard(self._owner["owner"])
         with contextlib.suppress(OSError):
             self._changes.send(None)
         self._changes.close()
@@ -218,8 +222,11 @@ def is_here(owner: dict[str, Any]) -> bool:
 
 
 def is_gone(owner: dict[str, Any]) -> bool:
-    """Return whether the owner of a lease is a process of this machine that has ended."""
-    return is_here(owner) and bool(_process(int(owner["process"]))["started"] != owner["started"])
+    """Return whether the owner of a lease is a process of this machine that has ended, or has released it in vain."""
+    if not is_here(owner):
+        return False
+    released = owner["process"] == os.getpid() and owner["owner"] not in _beating
+    return released or bool(_process(int(owner["process"]))["started"] != owner["started"])
 
 
 def _process(process: int) -> dict[str, Any]:
