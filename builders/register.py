@@ -21,8 +21,6 @@ from datasets import packaged_modules
 from datasets.data_files import DataFilesDict, DataFilesList, sanitize_patterns
 
 from longcrawl.errors import LongCrawlError
-from longcrawl.sources.files import absolute
-from longcrawl.sources.named_files import chosen_files
 
 NAME = "longcrawl"
 MODULE = "longcrawl.builders.longcrawl"
@@ -82,6 +80,8 @@ def code_hash() -> str:
 
 def _our_module(factory: Any) -> Any:
     """Return the builder for `datasets`, with resolved ``data_files`` or none; it decides what to read then."""
+    from longcrawl.sources.files import absolute
+
     module_path, digest = packaged_modules._PACKAGED_DATASETS_MODULES[NAME]  # noqa: SLF001  # there is no public registry
     settings: dict[str, Any] = {"dataset_name": NAME, "data_files": DataFilesDict()}
     if factory.data_files is not None:
@@ -93,6 +93,8 @@ def _our_module(factory: Any) -> Any:
 
 def _resolved(factory: Any) -> DataFilesDict:
     """Return the files that patterns stand for, as a source finds them; `datasets` takes an outage for no match."""
+    from longcrawl.sources.named_files import chosen_files
+
     named = chosen_files(factory.data_dir, sanitize_patterns(factory.data_files))
     return DataFilesDict({split: DataFilesList(files, []) for split, files in named.items()})
 

@@ -5,21 +5,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from longcrawl.card.write import card as write_card
+import longcrawl as lc
 from longcrawl.cli.commands import EndOfText, NumProc, RunFolder, ShardsFrom, VocabularySize, app, set_option, stoppable
-from longcrawl.engines import Shared, Spark
 from longcrawl.errors import LongCrawlError, RunError
-from longcrawl.formats.shards.convert import convert as convert_shards
-from longcrawl.formats.shards.convert import shard_settings
-from longcrawl.formats.shards.spec import FORMATS
-from longcrawl.hub.client import Visibility
-from longcrawl.hub.push import push as push_run
-from longcrawl.plan import Plan, plan_cluster
-from longcrawl.plan import plan as make_plan
 from longcrawl.printable import show
-from longcrawl.report.page import write_report
-from longcrawl.run import tokenize_files
-from longcrawl.run.job import run as carry_out
 
 RecipeName = Annotated[
     str, typer.Argument(help="A shipped recipe, as `longcrawl recipes` lists them, or a .yaml file.", metavar="RECIPE")
@@ -57,9 +46,10 @@ def run(
     """
     if master is not None and engine != "spark":
         raise RunError(f"--master {master} is for the engine spark: add --engine spark")
-    chosen = {"local": None, "shared": Shared(), "spark": Spark(master=master)}[engine]
+    engines: dict[str, Any] = {"local": None, "shared": lc.engines.Shared(), "spark": lc.engines.Spark(master=master)}
     with stoppable():
-        show(carry_out(recipe, out, num_proc, overrides or (), Plan.load(planned) if planned else None, chosen))
+        estimate = lc.Plan.load(planned) if planned else None
+        show(lc.run(recipe, out, num_proc, overrides or (), estimate, engines[engine]))
 
 
 @app.command(epilog="Example: longcrawl plan longcrawl64 --set source.data_dir=release --save plan.json")
@@ -94,10 +84,10 @@ def plan(
     settings: dict[str, Any] = {"parts": parts, "documents": documents, "seed": seed, "overrides": overrides or ()}
     if cores is not None:
         with stoppable():
-            show(plan_cluster(recipe, files=files, cores=cores, **settings))
+            show(lc.plan_cluster(recipe, files=files, cores=cores, **settings))
         return
     with stoppable():
-        made = make_plan(recipe, **settings)
+        made = lc.plan(recipe, **settings)
     show(made)
     if save is not None:
         made.save(save)
@@ -135,7 +125,7 @@ def tokenize(
         ),
     ] = 1,
     to: Annotated[
-        str, typer.Option("--format", help=f"Format to write: {', '.join(tokenize_files.FORMATS)}.")
+        str, typer.Option("--format", help="Format to write: gpt-simple, datatrove, megatron or nanogpt.")
     ] = "gpt-simple",
     builder: Annotated[
         str, typer.Option("--source", help="Source that reads INPUT; `longcrawl sources` lists them.")
@@ -151,7 +141,7 @@ def tokenize(
         raise LongCrawlError("tokenize takes one INPUT and --output-dir: longcrawl tokenize raw --output-dir shards")
     with stoppable():
         show(
-            tokenize_files.tokenize(
+            lc.tokenize(
                 source or input_dir or "",
                 output_dir,
                 tokenizer,
@@ -169,9 +159,7 @@ def tokenize(
 def convert(
     source: Annotated[Path, typer.Argument(help="A token shard, or a folder of them.", metavar="FROM")],
     target: Annotated[Path, typer.Argument(help="The shard or folder to write.", metavar="TO")],
-    to: Annotated[
-        str | None, typer.Option(help=f"Format of TO, if its ending is not enough: {', '.join(FORMATS.loaded())}.")
-    ] = None,
+    to: Annotated[str | None, typer.Option(help="Format of TO, if its ending is not enough, such as megatron.")] = None,
     source_format: ShardsFrom = None,
     on_loss: Annotated[
         str, typer.Option(help="`error` stops, `warn` continues, where FROM has what the format of TO cannot hold.")
@@ -188,10 +176,12 @@ def convert(
     ] = None,
 ) -> None:
     """Convert token shards between formats, and list what is lost."""
+    from longcrawl.formats.shards.convert import shard_settings
+
     # Words are checked by the function: what is typed is plain text here.
     settings: dict[str, Any] = {"on_loss": on_loss, "terminate": terminate, "dtype": dtype, "end_of_text": end_of_text}
     settings |= {"source_format": source_format, "vocabulary_size": vocabulary_size, **shard_settings(overrides or ())}
-    show(convert_shards(source, target, to, **settings))
+    show(lc.convert(source, target, to, **settings))
 
 
 @app.command(epilog="Example: longcrawl card quickstart --plots")
@@ -201,7 +191,7 @@ def card(
     plots: Annotated[bool, typer.Option("--plots", help="Also draw pictures. Needs matplotlib.")] = False,
 ) -> None:
     """Write the card (README.md) of a run again. Your edits stay."""
-    show(write_card(folder, plots=plots))
+    show(lc.card(folder, plots=plots))
 
 
 @app.command(epilog="Example: longcrawl report quickstart --out report.html")
@@ -215,7 +205,7 @@ def report(
     clusters: Annotated[int, typer.Option(min=1, help="Number of clusters of duplicates to show.")] = 20,
 ) -> None:
     """Write a run as one HTML page. It shows the funnel, removed texts with marks, and how duplicates differ."""
-    show(write_report(folder, out, per_rule, most, clusters))
+    show(lc.write_report(folder, out, per_rule, most, clusters))
 
 
 @app.command(epilog="Example: longcrawl push quickstart me/quickstart --private")
@@ -239,5 +229,5 @@ def push(
     if private is None:
         raise LongCrawlError(f"who may see {repo}? type --private or --public behind it")
     with stoppable():
-        visibility: Visibility = "private" if private else "public"
-        show(push_run(folder, repo, visibility, dry_run=dry_run, instead_of=instead_of))
+        visibility: Literal["private", "public"] = "private" if private else "public"
+        show(lc.push(folder, repo, visibility, dry_run=dry_run, instead_of=instead_of))

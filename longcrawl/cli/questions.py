@@ -6,31 +6,20 @@ import sys
 import typing
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from longcrawl.audit import finished
-from longcrawl.audit.compose import compose as compare
-from longcrawl.audit.verify import verify as check
+import longcrawl as lc
 from longcrawl.cli.commands import EndOfText, RunFolder, ShardsFrom, VocabularySize, app, new_app, set_option, stoppable
-from longcrawl.core.fields import plain, spell
-from longcrawl.core.outputs import OUTPUTS
-from longcrawl.core.registry import Registry
-from longcrawl.core.sources import SOURCES
-from longcrawl.core.stages import STAGES
-from longcrawl.display.table import Column, Table
 from longcrawl.errors import LongCrawlError, SourceError, StageError
-from longcrawl.formats.shards.convert import shard_settings
-from longcrawl.loading.validation import read_curriculum
-from longcrawl.loading.validation import validate as validate_curriculum
 from longcrawl.printable import as_lines, printable, show
-from longcrawl.recipe import load_recipe
-from longcrawl.recipe import recipes as shipped_recipes
-from longcrawl.text import C4Quality, FineWebQuality, GopherQuality, GopherRepetition, LineCorrections, explain
-from longcrawl.text.refinedweb import fetch_lists as fetching
 
-USUAL = (GopherQuality, GopherRepetition, FineWebQuality, LineCorrections, C4Quality)
+if TYPE_CHECKING:
+    from longcrawl.core.registry import Registry
+    from longcrawl.display.table import Table
+
+USUAL = ("gopher_quality", "gopher_repetition", "fine_web_quality", "line_corrections", "c4_quality")
 """The stages that explain a text where none is named; edits last, so that the others see it as it is."""
 
 Name = Annotated[
@@ -41,28 +30,34 @@ Name = Annotated[
 @app.command(epilog="Example: longcrawl recipes")
 def recipes() -> None:
     """List the shipped recipes."""
-    show(_table(["recipe", "about"], [*shipped_recipes().items()]))
+    show(_table(["recipe", "about"], [*lc.recipes().items()]))
 
 
 @app.command(epilog="Example: longcrawl stages gopher_quality")
 def stages(name: Name = None) -> None:
     """List stages, or describe one with its fields. A recipe names the stages that filter, edit or deduplicate."""
+    from longcrawl.core.stages import STAGES
+
     _show_kinds(STAGES, "stage", name)
 
 
 @app.command(epilog="Example: longcrawl sources warc")
 def sources(name: Name = None) -> None:
     """List sources, or describe one with its fields. A recipe names the source that it reads."""
+    from longcrawl.core.sources import SOURCES
+
     _show_kinds(SOURCES, "source", name)
 
 
 @app.command(epilog="Example: longcrawl outputs rectangle")
 def outputs(name: Name = None) -> None:
     """List outputs, or describe one with its fields. A recipe names the output that it writes."""
+    from longcrawl.core.outputs import OUTPUTS
+
     _show_kinds(OUTPUTS, "output", name)
 
 
-def _show_kinds(registry: Registry[Any], what: str, name: str | None) -> None:
+def _show_kinds(registry: "Registry[Any]", what: str, name: str | None) -> None:
     """Show a line for each kind, or what one takes; kinds that cannot be loaded are errors."""
     if name is not None:
         show(_description(registry, name))
@@ -78,8 +73,10 @@ def _show_kinds(registry: Registry[Any], what: str, name: str | None) -> None:
         show(sentence, error=True)
 
 
-def _description(registry: Registry[Any], name: str) -> str:
+def _description(registry: "Registry[Any]", name: str) -> str:
     """Return the docstring of a kind and its fields, with types and defaults."""
+    from longcrawl.core.fields import spell
+
     kind = registry.find(name)
     hints = typing.get_type_hints(kind)
     rows = [(field.name, spell(hints[field.name]), _default(field)) for field in dataclasses.fields(kind) if field.init]
@@ -98,12 +95,16 @@ def _description(registry: Registry[Any], name: str) -> str:
 
 
 def _default(field: Any) -> str:
+    from longcrawl.core.fields import plain
+
     if field.default is not dataclasses.MISSING:
         return repr(plain(field.default))
     return "must be given" if field.default_factory is dataclasses.MISSING else repr(plain(field.default_factory()))
 
 
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> "Table":
+    from longcrawl.display.table import Column, Table
+
     return Table([Column(title) for title in titles], rows)
 
 
@@ -117,7 +118,7 @@ def funnel(
     ] = False,
 ) -> None:
     """Show how many documents each stage of a run kept."""
-    show(finished.removal_rates(folder) if rates else finished.funnel(folder))
+    show(lc.removal_rates(folder) if rates else lc.funnel(folder))
 
 
 @app.command(epilog="Example: longcrawl why quickstart numpy/METADATA")
@@ -125,7 +126,7 @@ def why(
     folder: RunFolder, document: Annotated[str, typer.Argument(help="Id of a document of the source.", metavar="ID")]
 ) -> None:
     """Show why a document was removed or kept. What stages changed in it is shown too."""
-    show(finished.why(folder, document))
+    show(lc.why(folder, document))
 
 
 @app.command(epilog="Example: longcrawl clusters quickstart --stage exact_documents")
@@ -135,7 +136,7 @@ def clusters(
     most: Annotated[int, typer.Option(min=1, help="Number of clusters to show.")] = 10,
 ) -> None:
     """Show the largest clusters of duplicates. Of each, two documents are compared word by word."""
-    show(finished.clusters(folder, stage, most))
+    show(lc.clusters(folder, stage, most))
 
 
 @app.command(epilog="Example: longcrawl verify hf://datasets/me/quickstart")
@@ -156,12 +157,14 @@ def verify(
     Original LongCrawl64 data and token shards have no checksums: their contents are checked. The exit code is 1 if
     there are problems.
     """
+    from longcrawl.formats.shards.convert import shard_settings
+
     given = shard_settings(overrides or ())
     if given["writing"]:
         raise LongCrawlError("verify writes nothing: give --set reading.NAME=VALUE, such as reading.token_size=4")
     named = {"end_of_text": end_of_text, "vocabulary_size": vocabulary_size}
     settings = {name: value for name, value in named.items() if value is not None} | given["reading"]
-    verification = check(path, shard_format, **settings)
+    verification = lc.verify(path, shard_format, **settings)
     show(verification)
     if verification.problems:
         raise typer.Exit(1)
@@ -193,11 +196,13 @@ def inspect(
     Without --stage and --recipe these are Gopher's, FineWeb's, RefinedWeb's and C4's rules.
     """
     if text is not None and path is None and split is None and row is None:
-        show(explain(_read_text(text), _stages_of(stage or (), recipe), language or "en"))
+        show(lc.text.explain(_read_text(text), _stages_of(stage or (), recipe), language or "en"))
     elif path is not None and text is None and not (stage or recipe or language):
-        show(finished.inspect(path, split or "train", row or 0))
+        show(lc.inspect(path, split or "train", row or 0))
         if split is None and row is None:
-            tables = [str(finished.analysis(path)), *map(str, finished.counted(path))]
+            from longcrawl.audit import finished
+
+            tables = [str(lc.analysis(path)), *map(str, finished.counted(path))]
             show("".join(f"\n{table}\n" for table in tables if table), end="")
     else:
         raise LongCrawlError(
@@ -210,8 +215,10 @@ def _stages_of(names: Sequence[str], recipe: str | None) -> list[Any]:
     if names and recipe is not None:
         raise StageError("inspect takes stages or a recipe, not both: leave --stage or --recipe out")
     if recipe is not None:
-        return [stage for _, stage in load_recipe(recipe).stages]
-    return [STAGES.make(name, {}) for name in names] or [kind() for kind in USUAL]
+        return [stage for _, stage in lc.load_recipe(recipe).stages]
+    from longcrawl.core.stages import STAGES
+
+    return [STAGES.make(name, {}) for name in names or USUAL]
 
 
 def _read_text(file: str) -> str:
@@ -272,7 +279,7 @@ def compose(
         ) from None
     # The word is checked by the function: what is typed is plain text here.
     settings: dict[str, Any] = {"tokenizer": tokenizer, "text_field": text_field, "terminate": terminate}
-    comparison = compare(path, sizes, padding_threshold=padding_threshold, end_of_text=end_of_text, **settings)
+    comparison = lc.compose(path, sizes, padding_threshold=padding_threshold, end_of_text=end_of_text, **settings)
     show(repr(comparison))
     if plot is not None:
         try:
@@ -308,6 +315,9 @@ def validate(
     training samples are counted. The exit code is 1 if a bucket has too few samples, or if the phases do not add up to
     --training-tokens.
     """
+    from longcrawl.loading.validation import read_curriculum
+    from longcrawl.loading.validation import validate as validate_curriculum
+
     settings: dict[str, Any] = {} if curriculum is None else read_curriculum(curriculum)
     settings |= {"max_length": max_length, "training_tokens": training_tokens, "mix_by": mix_by, "epochs": epochs}
     settings |= {"split": split, **({} if on_exhausted is None else {"on_exhausted": on_exhausted})}
@@ -323,7 +333,7 @@ app.add_typer(lists, name="lists")
 
 @lists.command(epilog="Example: longcrawl lists fetch ut1 --out blocklists")
 def fetch(
-    name: Annotated[str, typer.Argument(help=f"Lists to fetch: {', '.join(fetching.LISTS)}.", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help="Lists to fetch: ut1.", metavar="NAME")],
     out: Annotated[Path, typer.Option(help="New folder to write. The same command resumes a stopped download.")],
     url: Annotated[str | None, typer.Option(help="Another address of the archive.")] = None,
 ) -> None:
@@ -331,8 +341,10 @@ def fetch(
 
     The folder goes into the field `lists` of the stage url_filter. The lists have licences of their own.
     """
+    from longcrawl.text.refinedweb.fetch_lists import fetch_lists
+
     with stoppable():
-        show(fetching.fetch_lists(name, out, url))
+        show(fetch_lists(name, out, url))
 
 
 @lists.command(epilog="Example: longcrawl lists hits refinedweb --min-documents 100")
@@ -343,4 +355,6 @@ def hits(
     ] = 1,
 ) -> None:
     """Show what the URL filter of a run removed. Domains and words are listed by documents, to find false positives."""
+    from longcrawl.audit import finished
+
     show(finished.run_url_hits(folder, min_documents))

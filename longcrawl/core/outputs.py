@@ -117,7 +117,7 @@ class Output(ABC):
         """
 
 
-OUTPUTS: Registry[Output] = Registry("output", Output, StageError)
+OUTPUTS: Registry[Output] = Registry("output", Output, StageError, ("longcrawl.formats",))
 """Every output by the name that recipes use and that ``Crawl.to_NAME`` ends with."""
 
 

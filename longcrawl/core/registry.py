@@ -5,6 +5,7 @@ A package announces a kind by an entry point, such as ``poems = "my_package.sour
 """
 
 import hashlib
+import importlib
 import inspect
 import re
 import sys
@@ -46,14 +47,16 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         what: the idea in one word, for messages.
         base: the class that every kind is derived from.
         error: what is raised for a kind that is unknown or cannot be loaded.
+        ours: the packages of longcrawl's own kinds, which are imported before any is asked for.
     """
 
-    def __init__(self, what: str, base: type, error: type[LongCrawlError]) -> None:
+    def __init__(self, what: str, base: type, error: type[LongCrawlError], ours: Sequence[str] = ()) -> None:
         self.what = what
         self.group = f"longcrawl.{what}s"
         """The group of entry points in which packages announce their kinds."""
         self._base = base
         self._error = error
+        self._ours = ours
         self._kinds: dict[str, type[T]] = {}
 
     def find(self, name: str, where: str | None = None, error: type[LongCrawlError] | None = None) -> type[T]:
@@ -68,7 +71,7 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
             LongCrawlError: there is none, or its package cannot be loaded.
         """
         subject, error = f"{where or self.what} {shortened(repr(name), MOST_CHARACTERS)}", error or self._error
-        for known, kind in self._kinds.items():
+        for known, kind in self._known().items():
             if name in (known, _path(kind)):
                 return kind
         if ":" in name:
@@ -111,11 +114,11 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
 
     def loaded(self) -> list[str]:
         """Return the names of the kinds for which nothing is to be imported."""
-        return sorted(self._kinds)
+        return sorted(self._known())
 
     def unused(self) -> list[str]:
         """Return a sentence for each announcement of a name that another kind has."""
-        taken = {name: _path(kind) for name, kind in self._kinds.items() if _is_ours(kind)}
+        taken = {name: _path(kind) for name, kind in self._known().items() if _is_ours(kind)}
         return [
             f"{self.what} {name!r} of {_package(entry)} is not used, as {taken[name]} has this name: rename it"
             for name, entries in self._announced().items()
@@ -162,13 +165,19 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         del self._kinds[name]
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and (name in self._kinds or name in self._announced())
+        return isinstance(name, str) and (name in self._known() or name in self._announced())
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted({*self._kinds, *self._announced()}))
+        return iter(sorted({*self._known(), *self._announced()}))
 
     def __len__(self) -> int:
-        return len({*self._kinds, *self._announced()})
+        return len({*self._known(), *self._announced()})
+
+    def _known(self) -> Mapping[str, type[T]]:
+        """Return the kinds that are imported, longcrawl's own among them."""
+        for package in self._ours:
+            importlib.import_module(package)
+        return self._kinds
 
     def _announced(self) -> Mapping[str, Sequence[metadata.EntryPoint]]:
         return _entry_points(self.group, tuple(sys.path))

@@ -265,7 +265,7 @@ class Source(ABC):
         """Read one part in tables of some 32 MB of text at most, always cut at the same places."""
 
 
-SOURCES: Registry[Source] = Registry("source", Source, SourceError)
+SOURCES: Registry[Source] = Registry("source", Source, SourceError, ("longcrawl.sources",))
 """Every source by the name that ``load_dataset("longcrawl", NAME)`` and recipes use."""
 
 

@@ -204,7 +204,8 @@ class Stage(ABC):
         return _restore, (type(self), self.code_version, settings, *([contents] if contents else []))
 
 
-STAGES: Registry[Stage] = Registry("stage", Stage, StageError)
+OURS = ("longcrawl.text", "longcrawl.dedup", "longcrawl.tokens")
+STAGES: Registry[Stage] = Registry("stage", Stage, StageError, OURS)
 """Every stage by the name that recipes use: its class name in snake case."""
 
 

@@ -292,7 +292,7 @@ class ShardFormat(ABC):
         return shard, _problems(shard, parsed, check)
 
 
-FORMATS: Registry[ShardFormat] = Registry("shard_format", ShardFormat, FormatError)
+FORMATS: Registry[ShardFormat] = Registry("shard_format", ShardFormat, FormatError, ("longcrawl.formats",))
 """Every format of token shards by its name."""
 
 
