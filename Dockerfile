@@ -26,18 +26,10 @@ RUN sed "s/^pyspark==.*/pyspark==${SPARK}/" /tmp/longcrawl/constraints.txt > /tm
     printf 'from longcrawl.cli import main\n\nmain()\n' > /opt/bin/submit.py && \
     ln -s "$(dirname "$(dirname "$(readlink -f "$(command -v java)")")")" /opt/java
 
-# Kernels of filters and deduplication are compiled here, for any user. numba compiles them again on another kind of CPU
-# than that of the build, and those of exact_substring when they are first called.
+# Kernels are compiled here, for any user. numba compiles them again on another kind of CPU than that of the build.
 ENV JAVA_HOME=/opt/java SPARK_HOME=/opt/spark PYSPARK_PYTHON=/usr/local/bin/python3 NUMBA_CACHE_DIR=/opt/kernels \
     HF_HOME=/tmp/huggingface
-RUN python3 - <<PROGRAM && chmod -R a+rwX /opt/kernels && rm -rf /tmp/huggingface
-import longcrawl as lc
-
-crawl = lc.open("installed", packages=["numpy", "pyarrow"]) | lc.text.MinChars(200)
-crawl = crawl | lc.text.GopherRepetition() | lc.text.GopherQuality() | lc.text.LineCorrections()
-crawl = crawl | lc.dedup.ExactDocuments() | lc.dedup.MinHash(unit="word")
-print((crawl | lc.tokens.Tokenize("trained", vocabulary_size=300)).funnel)
-PROGRAM
+RUN longcrawl warm && chmod -R a+rwX /opt/kernels && rm -rf /tmp/huggingface
 
 # The folder from which relative paths count: mount there what all pods share.
 WORKDIR /shared

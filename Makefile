@@ -1,4 +1,4 @@
-.PHONY: test slow lint types notebooks bench faults
+.PHONY: test slow lint types notebooks wheel bench faults
 
 test:
 	pytest -n 2
@@ -21,6 +21,12 @@ types:
 
 notebooks:
 	pytest -m "slow or not slow" tests/test_notebooks.py
+
+# With machine code for any CPU of x86-64-v3, for this version of Python and of numba; all others compile.
+wheel:
+	rm -rf longcrawl/kernels/portable
+	longcrawl warm --portable longcrawl/kernels/portable
+	python -m build
 
 # Each script prints one ratio as its last line. CONTRIBUTING.md says how to run them on real input.
 bench:

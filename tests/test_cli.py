@@ -12,6 +12,8 @@ import pytest
 import yaml
 
 import longcrawl as lc
+from longcrawl.run import tokenize_files
+from longcrawl.text.refinedweb import fetch_lists
 
 
 @pytest.fixture(scope="module")
@@ -293,6 +295,13 @@ def test_an_error_is_one_line_with_the_name_of_its_kind(told, name, said):
 def test_help_names_every_verb(told):
     for verb in ("run", "recipes", "funnel", "why", "clusters", "verify", "inspect"):
         assert re.search(rf"^ *{verb} ", told["help"].stdout, re.MULTILINE)
+
+
+def test_help_names_the_formats_and_lists_that_there_are(longcrawl):
+    for command, names in ((["tokenize"], tokenize_files.FORMATS), (["lists", "fetch"], fetch_lists.LISTS)):
+        text = " ".join(longcrawl(*command, "--help").stdout.split())
+        *first, last = names
+        assert (f"{', '.join(first)} or {last}." if first else f"{last}.") in text
 
 
 def test_the_installed_command_is_the_same():

@@ -75,6 +75,8 @@ def checkout(tmp_path_factory) -> tuple[Path, list[str], list[str]]:
 import json, sys, datasets
 before = set(sys.modules)
 import longcrawl
+for public in longcrawl.__all__:
+    getattr(longcrawl, public)
 heavy = [name for name in {HEAVY!r} if name in sys.modules and name not in before]
 import longcrawl.sources.warc.source, longcrawl.cards
 files = [module.__file__ for name, module in sys.modules.items() if name.startswith("longcrawl")]
@@ -87,6 +89,47 @@ print(json.dumps([heavy, files]))
 def test_importing_longcrawl_imports_nothing_heavier_than_datasets(checkout):
     _, heavy, _ = checkout
     assert heavy == []
+
+
+def printed_by(code):
+    """Return what a program prints where nothing is imported."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize("first", ["longcrawl", "datasets"])
+def test_the_builder_is_registered_whichever_is_imported_first(first):
+    second = "datasets" if first == "longcrawl" else "longcrawl"
+    code = f"""
+import {first}, {second}
+from datasets.packaged_modules import _PACKAGED_DATASETS_MODULES as known
+print(known["longcrawl"][0], datasets.__spec__.loader is datasets.__loader__, type(datasets.__loader__).__name__)
+"""
+    assert printed_by(code).split() == ["longcrawl.builders.longcrawl", "True", "SourceFileLoader"]
+
+
+def test_help_imports_neither_datasets_nor_numpy():
+    code = """
+import sys
+import longcrawl.cli
+assert not {"datasets", "numpy", "pyarrow", "yaml"} & set(sys.modules), sorted(sys.modules)
+print("typer" in sys.modules)
+"""
+    assert printed_by(code).strip() == "True"
+
+
+def test_a_function_keeps_its_name_when_its_package_is_imported():
+    code = """
+import longcrawl.run.job, longcrawl.plan.cluster, longcrawl.card.write
+import longcrawl as lc
+print(lc.run.__name__, lc.plan.__name__, lc.card.__name__, lc.open.__name__, "compose" in dir(lc))
+print(getattr(lc, "nothing", "none"), longcrawl.run is lc.run)
+"""
+    assert printed_by(code).split() == ["run", "plan", "card", "open_crawl", "True", "none", "True"]
+
+
+def test_public_names_have_a_home():
+    package = vars(importlib.import_module("longcrawl"))
+    assert sorted([*package["_PACKAGES"], *package["_HOMES"]]) == sorted(lc.__all__)
 
 
 def test_builders_is_not_a_top_level_name(tmp_path):

@@ -1,16 +1,21 @@
 """What kernels keep on disk."""
 
+import json
+import os
 import pickle
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numba
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longcrawl.kernels import lookup
-from longcrawl.kernels.lookup import _CachedKernels
+from longcrawl.kernels import compiling, lookup
+from longcrawl.kernels.compiling import _CachedKernels
 from longcrawl.text.rpv2 import _kernels as kernels
 
 
@@ -24,20 +29,75 @@ def test_a_kernel_whose_types_have_moved_is_compiled_again(tmp_path):
     assert kept.load(("signature",)) == "machine code"
 
 
+def test_two_processes_that_compile_at_the_same_time_keep_their_own_code(tmp_path):
+    one, other = (_CachedKernels(str(tmp_path), "kernel", "stamp") for _ in range(2))
+    before = one._load_index()
+    other.save(("int64",), "code of int64")
+    one._load_index = lambda: before  # it has looked before the other one has written
+    one.save(("float64",), "code of float64")
+    del one._load_index
+    assert one.load(("float64",)) == "code of float64"
+    assert one.load(("int64",)) in (None, "code of int64")
+
+
+CALLED = """
+import json, sys
+import numpy as np
+from numba.core.event import install_recorder
+from longcrawl.kernels import compiling
+
+compiling.PORTABLE = compiling.Path(sys.argv[1])
+with install_recorder("numba:compile") as recorded:
+    from longcrawl.kernels.lookup import round_all
+    values = np.array([0.1234567851, 2.5])
+    round_all(values)
+print(json.dumps([len(recorded.buffer) > 0, values.tolist()]))
+"""
+
+
+@pytest.mark.skipif(not compiling.runs_portable(), reason="this CPU has not all of x86-64-v3")
+def test_code_that_comes_with_a_wheel_is_loaded_and_not_compiled(tmp_path):
+    def called(**environment):
+        command = [sys.executable, "-c", CALLED, str(tmp_path / "portable")]
+        done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=True)
+        return *json.loads(done.stdout), "compiling kernels, once for this machine" in done.stderr
+
+    rounded = [0.12345679, 2.5]
+    assert called(**compiling.portable_environment(tmp_path / "portable")) == (True, rounded, True)
+    cache = {"NUMBA_CACHE_DIR": str(tmp_path / "own"), compiling.WRITE_PORTABLE: ""}
+    assert called(**cache) == (False, rounded, False)
+    assert called(**cache, **{compiling.COMPILE_HERE: "1"}) == (True, rounded, True)
+    assert called(**cache) == (False, rounded, False)
+    for index in (tmp_path / "portable").rglob("*.nbi"):  # as with another version of numba
+        index.write_bytes(pickle.dumps("0.1") + b"anything")
+    assert called(**cache | {"NUMBA_CACHE_DIR": str(tmp_path / "another")}) == (True, rounded, True)
+
+
+@pytest.mark.slow
+def test_nothing_is_compiled_twice(tmp_path):
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-m", "longcrawl.cli", "warm"]
+    first, second = (
+        subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout for _ in range(2)
+    )
+    assert int(first.split()[0]) > 100
+    assert second.startswith("0 kernels compiled in ")
+
+
 def test_a_kernel_is_compiled_again_when_what_it_calls_has_changed(tmp_path, monkeypatch):
     # Machine code holds what it calls of other modules; numba compares its own file alone.
     own = Path(kernels.__file__)
-    assert kernels.measure._cache._cache_file._source_stamp[1] == lookup.digest_sources(own)
-    package = Path(lookup.__file__).parents[1]
+    assert kernels.measure._cache._cache_file._source_stamp == compiling.digest_sources(own)
+    package = Path(compiling.__file__).parents[1]
     shutil.copytree(package, tmp_path / "longcrawl", ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(lookup, "_ROOT", tmp_path)
+    monkeypatch.setattr(compiling, "_ROOT", tmp_path)
     copied = tmp_path / "longcrawl" / own.relative_to(package)
-    before = lookup.digest_sources.__wrapped__(copied)
+    before = compiling.digest_sources.__wrapped__(copied)
     for name, same in (("cli/commands.py", True), ("kernels/lookup.py", False), ("kernels/code_points.py", False)):
         with (tmp_path / "longcrawl" / name).open("a") as file:
             file.write("# changed\n")
-        lookup._read_source.cache_clear()  # a new process would read the file again
-        after = lookup.digest_sources.__wrapped__(copied)
+        compiling._read_source.cache_clear()  # a new process would read the file again
+        after = compiling.digest_sources.__wrapped__(copied)
         assert (after == before) is same, name
         before = after
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.lookup import compiled, inlined
+from longcrawl.kernels.compiling import compiled, inlined
 
 Longs = npt.NDArray[np.int64]
 Wide = npt.NDArray[np.uint64]

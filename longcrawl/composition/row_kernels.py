@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.lookup import compiled, inlined
+from longcrawl.kernels.compiling import compiled, inlined
 from longcrawl.kernels.texts import read_only
 
 Longs = npt.NDArray[np.int64]

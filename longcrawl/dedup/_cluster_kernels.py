@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.dedup.ngrams import GOLDEN, MIX_1
-from longcrawl.kernels.lookup import compiled, order_by, stable_order
+from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.lookup import order_by, stable_order
 
 Wide = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.uint32]

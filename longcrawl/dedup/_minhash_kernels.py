@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from longcrawl.dedup import ngrams
 from longcrawl.dedup._normalize_kernels import BLANK, eight_bytes
-from longcrawl.kernels.lookup import compiled, inlined
+from longcrawl.kernels.compiling import compiled, compiled_natively, inlined
 from longcrawl.kernels.utf8 import decode
 
 Bytes = npt.NDArray[np.uint8]
@@ -229,7 +229,7 @@ def _sign(hashes: Words, count: int, permutations: Permutations, signature: Word
             signature[each] = min(signature[each], left, right)
 
 
-@compiled
+@compiled_natively
 def sign_all(units: Wide, bounds: Any, n: int, permutations: Permutations, scratch: Scratch, signatures: Words) -> None:
     """Write the signature of every document: uint32 [documents, permutations]; see :func:`sketch`."""
     for document in range(len(bounds) - 1):
@@ -248,7 +248,7 @@ def _write_band_keys(signature: Any, rows: int, keys: Wide) -> None:
         keys[band] = _mix(key)
 
 
-@compiled
+@compiled_natively
 def sketch(
     units: Wide,
     bounds: Any,

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from longcrawl.dedup.normalize import ACCENT, BREAKS, CASED, IGNORABLE, MAPPED, MARKED, REMOVED, SPACE, NormalForms
 from longcrawl.kernels.code_points import CAPITAL_SIGMA, FINAL_SIGMA
-from longcrawl.kernels.lookup import compiled, inlined, stable_order
+from longcrawl.kernels.compiling import compiled, inlined
+from longcrawl.kernels.lookup import stable_order
 from longcrawl.kernels.utf8 import decode, last_start
 
 Bytes = npt.NDArray[np.uint8]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.lookup import compiled, inlined
+from longcrawl.kernels.compiling import compiled, inlined
 
 Tokens = npt.NDArray[Any]
 Wide = npt.NDArray[np.uint64]

@@ -59,7 +59,7 @@ keyed_order = lru_cache(maxsize=256)(KeyedOrder)
 @cache
 def _compiled_permute() -> Any:
     """Return the kernel; importing numba for every call would cost more than what it does."""
-    from longcrawl.kernels.lookup import compiled
+    from longcrawl.kernels.compiling import compiled
 
     return compiled(_permute)
 

@@ -3,114 +3,18 @@
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
-import gc
-import hashlib
-import re
-from collections.abc import Callable
-from functools import cache
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
-from numba.core.caching import IndexDataCacheFile
-from numba.core.registry import CPUDispatcher
 
+from longcrawl.kernels.compiling import compiled, inlined
 from longcrawl.kernels.word_lists import Vocabulary
 
-F = TypeVar("F", bound=Callable[..., Any])
 Letters = npt.NDArray[Any]
 
 _U = np.uint64
 _MIX = _U(0xFF51AFD7ED558CCD)
-
-_ROOT = Path(__file__).parents[2]
-_IMPORT = re.compile(r"^from (longcrawl[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
-
-
-@cache
-def _read_source(file: Path) -> tuple[bytes, frozenset[Path]]:
-    """Return what a file holds and which files of longcrawl it imports; most kernels import the same few."""
-    content = file.read_bytes()
-    imported = set()
-    for package, names in _IMPORT.findall(content.decode()):
-        folder = _ROOT.joinpath(*package.split("."))
-        files = {"__init__.py", *(f"{name}.py" for name in re.findall(r"\w+", names))}
-        imported |= {folder.with_suffix(".py"), *(folder / name for name in files)}
-    return content, frozenset(filter(Path.is_file, imported))
-
-
-@cache
-def digest_sources(file: Path) -> str:
-    """Return a SHA-256 of a file and of all that it imports of longcrawl: machine code of its kernels holds both."""
-    reached, waiting = {file}, [file]
-    while waiting:
-        imported = _read_source(waiting.pop())[1] - reached
-        reached |= imported
-        waiting += imported
-    return hashlib.sha256(b"".join(_read_source(path)[0] for path in sorted(reached))).hexdigest()
-
-
-class _CachedKernels(IndexDataCacheFile):
-    """What is kept of a kernel on disk, which is made again where it names a type that has moved to another module.
-
-    numba would raise: it unpickles the types of a kernel's arguments before it compares the source.
-    """
-
-    def _load_index(self) -> Any:
-        try:
-            return super()._load_index()
-        except (ImportError, AttributeError):
-            return {}
-
-
-class _Kernel(CPUDispatcher):
-    """A kernel that other kernels call without the entry points for Python and C, which are a third of compiling.
-
-    Only what Python calls is kept on disk: its machine code holds all that it calls.
-    """
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        no_entries = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-        self._called_by_kernels = CPUDispatcher(self.py_func, self.locals, self.targetoptions | no_entries)
-
-    def enable_caching(self) -> None:
-        """Keep machine code on disk."""
-        super().enable_caching()
-        kept = self._cache._cache_file  # noqa: SLF001  # numba has no other place for it, here and below
-        kept.__class__ = _CachedKernels
-        # numba compares the kernel's own file alone: after an upgrade it would run what others were before.
-        kept._source_stamp = (kept._source_stamp, digest_sources(Path(self.py_func.__code__.co_filename)))  # noqa: SLF001
-
-    def compile(self, signature: Any) -> Any:
-        """Compile without the garbage collector, which walks through all that numba makes: a tenth of the time."""
-        was_on = gc.isenabled()
-        gc.disable()
-        try:
-            return super().compile(signature)
-        finally:
-            if was_on:
-                gc.enable()
-
-    @property
-    def _numba_type_(self) -> Any:
-        """What numba calls where a kernel names this one."""
-        return self._called_by_kernels._numba_type_
-
-
-def compiled(function: F) -> F:
-    """Compile a kernel that runs without the interpreter lock and is kept on disk."""
-    kernel = _Kernel(function, targetoptions={"nopython": True, "nogil": True, "boundscheck": None})
-    kernel.enable_caching()
-    return kernel
-
-
-def inlined(function: F) -> F:
-    """As ``compiled``, but put into its callers: calls with many arrays cost more than what they do."""
-    kernel: F = numba.njit(cache=True, nogil=True, inline="always")(function)
-    return kernel
 
 
 @compiled

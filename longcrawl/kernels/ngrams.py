@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.lookup import compiled, mixed
+from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.lookup import mixed
 
 _U = np.uint64
 _GOLDEN = _U(0x9E3779B97F4A7C15)

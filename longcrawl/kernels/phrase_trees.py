@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from longcrawl.kernels.lookup import compiled, mixed
+from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.lookup import mixed
 from longcrawl.kernels.phrases import PhraseTree
 
 _U = np.uint64

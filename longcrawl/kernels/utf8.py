@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.code_points import SPACE
-from longcrawl.kernels.lookup import compiled
+from longcrawl.kernels.compiling import compiled
 
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.uint16]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from longcrawl.kernels.lookup import compiled
+from longcrawl.kernels.compiling import compiled
 
 ABSENT, PLAIN, ESCAPED, NUMBER, LITERAL, NESTED = range(6)
 """What a field holds: nothing or null, text without or with escapes, a number, true or false, a list or object."""

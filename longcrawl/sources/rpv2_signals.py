@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.json
 
 from longcrawl.core.sources import LostRecords
-from longcrawl.kernels.lookup import compiled
+from longcrawl.kernels.compiling import compiled
 from longcrawl.printable import listed
 from longcrawl.sources._kernels import (
     ABSENT,

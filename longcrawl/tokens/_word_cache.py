@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.kernels.lookup import compiled
+from longcrawl.kernels.compiling import compiled
 from longcrawl.tokens._engines import SEPARATOR, Tiktoken
 
 Bytes = npt.NDArray[np.uint8]

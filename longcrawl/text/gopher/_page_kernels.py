@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.lookup import compiled, inlined
+from longcrawl.kernels.compiling import compiled, inlined
 from longcrawl.kernels.ngrams import HASHED, Repeats, make_repeats, number_words
 from longcrawl.kernels.utf8 import decode
 from longcrawl.text.gopher import page_columns as columns

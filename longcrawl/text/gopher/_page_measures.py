@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.lookup import compiled, find_word, inlined
+from longcrawl.kernels.compiling import compiled, inlined
+from longcrawl.kernels.lookup import find_word
 from longcrawl.kernels.ngrams import repetitions
 from longcrawl.kernels.phrases import PhraseTree
 from longcrawl.kernels.utf8 import decode, last_start

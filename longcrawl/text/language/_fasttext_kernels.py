@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.lookup import compiled, inlined, mixed
+from longcrawl.kernels.compiling import compiled, inlined
+from longcrawl.kernels.lookup import mixed
 from longcrawl.text.language._fasttext_model import Vectors, Words
 
 Bytes = npt.NDArray[np.uint8]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.lookup import compiled
+from longcrawl.kernels.compiling import compiled
 
 Bytes = npt.NDArray[np.uint8]
 

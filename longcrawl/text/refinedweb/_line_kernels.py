@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.code_points import NUMERIC, SPACE, UPPER, WORD
-from longcrawl.kernels.lookup import compiled
+from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.phrase_trees import OTHERS, step
 from longcrawl.kernels.phrases import PhraseTree
 from longcrawl.kernels.utf8 import copy, decode, skip_space

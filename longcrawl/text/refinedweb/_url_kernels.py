@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.lookup import compiled, inlined
+from longcrawl.kernels.compiling import compiled, inlined
 from longcrawl.text.refinedweb._url_lists import HashSet, Lists
 
 Bytes = npt.NDArray[np.uint8]

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.lookup import compiled, find_word, inlined
+from longcrawl.kernels.compiling import compiled, inlined
+from longcrawl.kernels.lookup import find_word
 from longcrawl.kernels.word_lists import Vocabulary
 from longcrawl.text.refinedweb._url_kernels import find_authority, next_byte
 from longcrawl.text.refinedweb._url_words import BREAK, STRICT, Automaton, WordLists

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from longcrawl.kernels import code_points as kind
 from longcrawl.kernels.code_points import Characters
-from longcrawl.kernels.lookup import compiled, find_word, inlined, order_by, round_to_8_digits
+from longcrawl.kernels.compiling import compiled, inlined
+from longcrawl.kernels.lookup import find_word, order_by, round_to_8_digits
 from longcrawl.kernels.ngrams import HASHED, Repeats, make_repeats, number_words, repetitions
 from longcrawl.kernels.utf8 import decode
 from longcrawl.kernels.word_lists import Phrases, Vocabulary

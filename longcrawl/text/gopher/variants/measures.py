@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from longcrawl.kernels.lookup import compiled, find_word, inlined
+from longcrawl.kernels.compiling import compiled, inlined
+from longcrawl.kernels.lookup import find_word
 from longcrawl.kernels.ngrams import HASHED
 from longcrawl.kernels.phrase_trees import step
 from longcrawl.kernels.phrases import PhraseTree

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.lookup import compiled, mixed
+from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.lookup import mixed
 from longcrawl.kernels.ngrams import clear, covered, keep_repeated, lengthen, repeated_words, same_letters
 from longcrawl.kernels.utf8 import copy
 from longcrawl.text.gopher import page_columns as columns

@@ -1,0 +1,191 @@
+"""``longcrawl warm``: compile kernels ahead, by doing on a few made-up documents what stages, outputs and feeds do."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import chdir, redirect_stderr
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pyarrow as pa
+
+import longcrawl as lc
+from longcrawl.dedup.substring import UNITS
+from longcrawl.engines.local import map_tasks
+from longcrawl.errors import RunError
+from longcrawl.kernels import compiling
+from longcrawl.recipe import parse_recipe
+from longcrawl.text.gopher.variants.definitions import Definitions
+
+DOCUMENTS = 40
+SENTENCES = (
+    "The river rose to the old bridge.",
+    "They have seen the water of the lake.",
+    "It was cold, and that was it.",
+)
+SHAPES: dict[str, Sequence[Any]] = {
+    "composed": [{"composed": {"capacities": [32, 64]}}],
+    "datatrove": [{"datatrove": {}}],
+    "gpt-simple": [{"windows": {"max_length": 64, "overlap_size": 8}}, {"gpt-simple": {}}],
+    "rectangle": [{"truncate": {"n": 64}}, {"shuffle": {"seed": 0}}, {"roll": {"seed": 0}}, {"rectangle": {}}],
+}
+"""What follows on tokens, the output last."""
+
+
+def compile_kernels(num_proc: int | None = None, portable: Path | None = None) -> str:
+    """Compile the kernels of all stages, outputs and feeds; return what was done in a line.
+
+    Those of language identification need a model, and are compiled when it is first used.
+
+    Args:
+        num_proc: processes that compile; one for each core if left out.
+        portable: compile for any CPU of the level x86-64-v3 in place of this one, into this folder.
+    """
+    workers = num_proc or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else num_proc or 1
+    if portable is not None:
+        command = [sys.executable, "-m", "longcrawl.cli", "warm", "--num-proc", str(workers)]
+        made = subprocess.run(command, env=compiling.portable_environment(portable.absolute()), check=False)  # noqa: S603
+        if made.returncode:
+            raise RunError(f"kernels were not compiled into {portable}: see the message above")
+        return f"{sum(1 for _ in portable.rglob('*.nbc')):,} kernels for any CPU of {compiling.LEVEL} in {portable}"
+    os.environ[compiling.COMPILE_HERE] = "1"
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        prepare(Path(folder))
+        compiled = sum(map_tasks(partial(_compile, Path(folder)), range(len(tasks())), workers))
+    return f"{compiled:,} kernels compiled in {time.monotonic() - started:.0f} s, by {workers} processes"
+
+
+def tasks() -> list[Callable[[Path], object]]:
+    """Return what calls kernels, in pieces that hardly share any; the longest first."""
+    judged: list[Callable[[Path], object]] = [partial(judge, definitions) for definitions in get_args(Definitions)]
+    written = [partial(write, shape) for shape in SHAPES]
+    searched = [partial(search, unit) for unit in UNITS]
+    return [explain, *judged, correct, compare, verify_pairs, *written, *searched, filter_urls, count_signals]
+
+
+def prepare(folder: Path) -> None:
+    """Write made-up documents, and a tokenizer of theirs."""
+    table = documents()
+    with (folder / "documents.jsonl").open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in table.to_pylist())
+    trained = lc.tokens.Tokenize("trained", vocabulary_size=300).fit([table], str(folder / "trained"))
+    Path(trained.tokenizer).rename(folder / "tokenizer.json")
+
+
+def documents() -> pa.Table:
+    """Return documents with lines, bullets, repetitions, other alphabets, and some that are nearly equal."""
+    texts = []
+    for number in range(DOCUMENTS):
+        words = [f"{SENTENCES[(number + place) % 3]} Word{number * 97 + place} élan." for place in range(30)]
+        lines = ["- " + words[0], *words[1:20], " ".join(words[20:]), words[1], "Wörter, слова, 言葉…"]
+        texts.append("\n".join(lines) if number % 5 else SENTENCES[0] * 40)
+    urls = [f"http://www.example{number % 7}.org/page/{number}?from=list" for number in range(DOCUMENTS)]
+    ids = [f"document-{number}" for number in range(DOCUMENTS)]
+    return pa.table(
+        {"id": ids, "url": urls, "text": pa.array(texts, pa.large_string()), "language": ["en"] * DOCUMENTS}
+    )
+
+
+def explain(_: Path) -> None:
+    """Do what ``longcrawl inspect --text`` does."""
+    table = documents()
+    stages = [kind() for kind in (lc.text.FineWebQuality, lc.text.GopherQuality, lc.text.GopherRepetition)]
+    for text in table["text"].to_pylist()[:2]:
+        str(lc.text.explain(text, [*stages, lc.text.LineCorrections(), lc.text.C4Quality()], "en"))
+
+
+def judge(definitions: Any, _: Path) -> None:
+    """Judge by Gopher's rules in one of their definitions, and by FineWeb's."""
+    table = documents()
+    for stage in (lc.text.GopherQuality(definitions=definitions), lc.text.GopherRepetition(definitions=definitions)):
+        stage.apply(table)
+    lc.text.FineWebQuality().apply(table)
+
+
+def correct(_: Path) -> None:
+    """Edit lines by RefinedWeb's and C4's rules."""
+    for kind in (lc.text.LineCorrections, lc.text.C4Quality):
+        kind().apply(documents())
+        kind().trace(documents())
+
+
+def compare(folder: Path) -> None:
+    """Find equal and nearly equal documents, also those of an earlier dataset."""
+    for survey in (lc.dedup.ExactDocuments(), lc.dedup.Urls(), lc.dedup.MinHash(unit="word")):
+        sketches = survey.sketch(documents())
+        survey.resolve(sketches)
+        survey.save_index(sketches, folder / survey.name)
+    lc.dedup.MinHash(unit="word", against=(str(folder / "min_hash"),)).resolve(sketches)
+    tokens = lc.dedup.MinHash(tokenizer=str(folder / "tokenizer.json"))
+    tokens.resolve(tokens.sketch(documents()))
+
+
+def verify_pairs(_: Path) -> None:
+    """Find nearly equal documents and compare their n-grams."""
+    for linkage in ("single", "star"):
+        survey = lc.dedup.MinHash(unit="word", bands=20, rows=5, verify=0.5, linkage=linkage, min_size_ratio=0.5)
+        survey.resolve(survey.sketch(documents()))
+
+
+def search(unit: Any, folder: Path) -> None:
+    """Find passages that occur twice."""
+    survey = lc.dedup.ExactSubstring(unit=unit, tokenizer=str(folder / "tokenizer.json"))
+    survey.edit_spans(documents(), survey.resolve(survey.sketch(documents())))
+
+
+def filter_urls(folder: Path) -> None:
+    """Look URLs up in block lists."""
+    listed = folder / "lists" / "porn"
+    listed.mkdir(parents=True)
+    (listed / "domains").write_text("example1.org\n")
+    (listed / "urls").write_text("example2.org/page\n")
+    lc.text.UrlFilter(lists=str(listed.parent), categories=("porn",)).apply(documents())
+
+
+def count_signals(_: Path) -> None:
+    """Count RedPajama-V2's signals."""
+    lc.text.Signals().apply(documents())
+
+
+def write(shape: str, folder: Path) -> None:
+    """Carry out a recipe from text to an output, and read it as a trainer does."""
+    *stages, output = SHAPES[shape]
+    spec = {
+        "longcrawl": 1,
+        "name": "warm",
+        "about": "Compiles kernels.",
+        "source": {"builder": "text", "data_files": "documents.jsonl"},
+        "stages": [{"tokenize": {"tokenizer": "tokenizer.json"}}, *stages],
+        "outputs": output,
+        "card": {"pretty_name": "Warm"},
+    }
+    with chdir(folder):
+        lc.run(parse_recipe(spec), shape)
+        for batch in _read(shape, folder / shape / shape):
+            np.asarray(batch)
+
+
+def _read(shape: str, written: Path) -> Iterator[Any]:
+    if shape == "rectangle":
+        return iter(lc.loading.Rectangle(written, batch_size=2).read(0).values())
+    windows = lc.loading.Windows(written, 16) if shape == "datatrove" else None
+    packed = lc.loading.Packed(written, max_length=64, batch_size=1) if shape == "gpt-simple" else None
+    return chain(windows[0].values() if windows else (), packed.read(0).values() if packed else ())
+
+
+def _compile(folder: Path, number: int) -> int:
+    """Do one of the tasks; return how many kernels it compiled."""
+    from numba.core.event import install_recorder
+
+    with install_recorder("numba:compile") as recorded, redirect_stderr(io.StringIO()):
+        tasks()[number](folder)
+    return sum(1 for _, event in recorded.buffer if event.is_start)
