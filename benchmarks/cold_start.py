@@ -52,9 +52,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         own = {"NUMBA_CACHE_DIR": f"{folder}/own"}
         first = spent(inspect, **own, **{compiling.COMPILE_HERE: "1"})
-        print(
-            f"longcrawl inspect --text     {first:6.2f} with nothing compiled, {least(inspect, runs, **own):.2f} after that"
-        )
+        again = least(inspect, runs, **own)
+        print(f"longcrawl inspect --text     {first:6.2f} with nothing compiled, {again:.2f} after that")
         warm = spent([*COMMAND, "warm"], NUMBA_CACHE_DIR=f"{folder}/warm")
         print(f"longcrawl warm               {warm:6.2f}")
         with_code = spent([*COMMAND, "warm", "--portable", f"{folder}/portable"])
@@ -62,7 +61,7 @@ def main() -> None:
         run = f"{code}; import sys; sys.argv[1:] = {inspect[3:]!r}; from longcrawl.cli import main; main()"
         loaded = min(spent([*python, run], NUMBA_CACHE_DIR=f"{folder}/{number}") for number in range(runs))
         print(
-            f"longcrawl inspect --text     {loaded:6.2f} with the code of a wheel, which took {with_code:.0f} to make"
+            f"longcrawl inspect --text     {loaded:6.2f} with a wheel's code, made in {with_code:.0f}"
         )
     print(f"cold_start ratio={first / loaded:.3f}")
 

@@ -175,9 +175,13 @@ def own_cache(caches: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> None:
 
 COMMANDS = """
 import atexit, gc, json, os, pathlib, sys, traceback
-import datasets, numba, longcrawl.cli.commands
+import datasets, numba, longcrawl.cli
 # What commands import when they need it: most of the time of a command that each child would take again.
-import charset_normalizer, tiktoken, tokenizers, typer._adapters, zarr
+import charset_normalizer, tiktoken, tokenizers, typer._adapters, zarr, longcrawl.core.outputs, longcrawl.core.sources
+for name in longcrawl.__all__:
+    getattr(longcrawl, name)
+for kinds in (longcrawl.core.sources.SOURCES, longcrawl.core.outputs.OUTPUTS):
+    kinds.loaded()
 
 numba.njit(lambda number: number)(1)  # numba imports a third of itself when it first compiles or loads a kernel
 gc.freeze()
@@ -197,7 +201,7 @@ for line in sys.stdin:
             exec(compile(words[1], "<program>", "exec"), {"__name__": "__main__"})
         else:
             sys.argv = ["longcrawl", *words]
-            longcrawl.cli.commands.main()
+            longcrawl.cli.main()
     except SystemExit as ended:
         code = ended.code
     except BaseException:
