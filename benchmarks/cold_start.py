@@ -60,9 +60,7 @@ def main() -> None:
         code = f"from longcrawl.kernels import compiling; compiling.PORTABLE = compiling.Path({f'{folder}/portable'!r})"
         run = f"{code}; import sys; sys.argv[1:] = {inspect[3:]!r}; from longcrawl.cli import main; main()"
         loaded = min(spent([*python, run], NUMBA_CACHE_DIR=f"{folder}/{number}") for number in range(runs))
-        print(
-            f"longcrawl inspect --text     {loaded:6.2f} with a wheel's code, made in {with_code:.0f}"
-        )
+        print(f"longcrawl inspect --text     {loaded:6.2f} with a wheel's code, made in {with_code:.0f}")
     print(f"cold_start ratio={first / loaded:.3f}")
 
 

@@ -7,15 +7,17 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.core.places import SPAN_SCHEMA
 from longcrawl.core.sketched import Sketched
 from longcrawl.dedup import _segments, substring_exchanges
+from longcrawl.dedup.substring import UNITS
 from longcrawl.engines import Local
 
 STEPS = ["anchors", "repeated", "windows", "spans", "places", "linked"]

@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels import code_points as kind
-from longcrawl.kernels.code_points import Characters
 from longcrawl.kernels.compiling import compiled, inlined
 from longcrawl.kernels.lookup import find_word, order_by, round_to_8_digits
 from longcrawl.kernels.ngrams import HASHED, Repeats, make_repeats, number_words, repetitions
@@ -213,7 +212,7 @@ def _order_marks(normal: Points, start: int, stop: int, combining: npt.NDArray[n
 
 @compiled
 def _normalise(
-    points: Points, flags: Flags, at: int, count: int, characters: Characters, normal: Points, end: int
+    points: Points, flags: Flags, at: int, count: int, characters: kind.Characters, normal: Points, end: int
 ) -> tuple[int, int]:
     """Write the normal form of a character that is not plain: where it ends, and how many of it are numeric."""
     place = np.int64(characters.mapped[points[at]])
@@ -227,7 +226,7 @@ def _normalise(
 
 @compiled
 def _words(
-    scratch: Scratch, base: int, lines: tuple[int, int], measured: Any, characters: Characters, word: int
+    scratch: Scratch, base: int, lines: tuple[int, int], measured: Any, characters: kind.Characters, word: int
 ) -> int:
     """Append the normalised words of a block of lines to those of ``scratch``, which are ``word`` so far.
 
