@@ -17,7 +17,7 @@ from longcrawl.errors import LongCrawlError, RunError
 from longcrawl.run.segments import check_results
 from longcrawl.storage.sealed import DamagedWorkError, Marker, seal
 
-RUN, SURVEYS = (importlib.import_module(f"longcrawl.run.{name}") for name in ("job", "segments"))
+RUN, SEGMENTS, SURVEYS = (importlib.import_module(f"longcrawl.run.{name}") for name in ("job", "segments", "removals"))
 STOPS = {
     "in a search": (SURVEYS, "keep_spans"),
     "before the manifest": (RUN, "write_card"),
@@ -140,7 +140,7 @@ def test_what_is_damaged_again_and_again_is_one_sentence(recipe, tmp_path, monke
     def damaged(*_: object) -> None:
         raise DamagedWorkError("x.arrow has been changed: its SHA-256 differs")
 
-    monkeypatch.setattr(SURVEYS, "check_spill", damaged)
+    monkeypatch.setattr(SEGMENTS, "check_spill", damaged)
     with pytest.warns(UserWarning, match=r"x\.arrow"), pytest.raises(RunError, match="check disk and memory"):
         lc.run(recipe, tmp_path / "out")
 

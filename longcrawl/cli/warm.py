@@ -56,7 +56,6 @@ def compile_kernels(num_proc: int | None = None, portable: Path | None = None) -
         if made.returncode:
             raise RunError(f"kernels were not compiled into {portable}: see the message above")
         return f"{sum(1 for _ in portable.rglob('*.nbc')):,} kernels for any CPU of {compiling.LEVEL} in {portable}"
-    os.environ[compiling.COMPILE_HERE] = "1"
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         prepare(Path(folder))

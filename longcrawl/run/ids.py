@@ -102,7 +102,7 @@ def find_duplicates(tasks: Sequence[IdTask], engine: Engine) -> pa.Table:
     """
     if not tasks:
         return ROWS.empty_table()
-    file = tasks[0].work / IDS / f"meeting-{len(tasks)}.hashes"
+    file = tasks[0].work / IDS / f"meeting-{len(tasks)}.keys"
     documents = sum(Marker.open(task.marker).content["documents"] for task in tasks)
     meeting = _shared_hashes(_stored, tasks, documents, file.with_name(f"meeting-{len(tasks)}"), engine)
     if not len(meeting):
