@@ -20,7 +20,7 @@ A frequent anchor would make its partition large, by windows in which only the a
 by one, by their own hash, equal ones of 64 MiB once: what stands in every document is a few rows of each group.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -51,21 +51,24 @@ SENT = 64 << 20
 """Bytes of rows that are cut into partitions together."""
 PIECE = 1 << 25
 """Tokens that are sent to one partition of the step "windows"."""
-FREQUENT = 1 << 16
+FREQUENT = 1 << 15
 """Segments of an anchor, of all groups, beyond which its windows are sent one by one."""
+MOST = (1 << 16) - 1
+"""Segments of an anchor that are counted in what a group sends."""
 CELLS = 8
 """Bytes for each repeated anchor of a table that passes over most of the others."""
 
-SENT_ANCHORS = pa.schema([("group", pa.int64()), ("key", pa.uint32()), ("count", pa.uint32())])
-ANCHORS = pa.schema([("group", pa.int64()), ("key", pa.uint64()), ("count", pa.uint32()), ("frequent", pa.bool_())])
 REPEATED = pa.schema([("key", pa.uint64()), ("frequent", pa.bool_())])
+ANCHORS = pa.schema([("group", pa.int64()), *REPEATED, ("count", pa.uint16())])
 RANGES = pa.schema([("start", pa.int64()), ("stop", pa.int64()), ("other", pa.int64())])
 FOUND = pa.schema([("group", pa.int64()), *RANGES])
 SPANS = pa.schema([*list(SPAN_SCHEMA)[:4], ("place", pa.int64()), ("other", pa.int64())])
 KNOWN = pa.schema([("place", pa.int64()), ("id", pa.string()), ("span", pa.int64())])
 ASKED = pa.schema([("place", pa.int64()), ("group", pa.int64())])
-ANSWERS = pa.schema([*ASKED, *list(SPAN_SCHEMA)[4:]])
+LINKS = pa.schema([("place", pa.int64()), *list(SPAN_SCHEMA)[4:]])
+ANSWERS = pa.schema([("group", pa.int64()), *LINKS])
 
+_GROUP = b"group"
 _LOW = np.uint64((1 << 32) - 1)
 _HALF = np.uint64(32)
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
@@ -82,18 +85,18 @@ def exchange_spans(min_tokens: int, sketched: Sketched, engine: Engine) -> Decid
     search, groups, folder = _Search(min_tokens, sketched), sketched.groups, sketched.folder
     anchors = Exchange(search.make_anchors, _take_anchors, groups, folder / "anchors")
     engine.exchange(anchors, range(groups))
-    repeated = Exchange(partial(_to_groups, anchors), _take_repeated, groups, folder / "repeated")
+    repeated = Exchange(partial(_to_groups, anchors, REPEATED.names), _take_repeated, groups, folder / "repeated")
     engine.exchange(repeated, range(groups))
     pieces = -(-sum(engine.tasks(partial(search.count_sent, anchors), range(groups))) // PIECE) or 1
     make = partial(search.make_windows, repeated, pieces)
     windows = Exchange(make, partial(_take_windows, min_tokens), pieces, folder / "windows")
     engine.exchange(windows, range(groups))
     take = partial(search.take_spans, repeated)
-    spans = Exchange(partial(_to_groups, windows), take, groups, folder / "spans")
+    spans = Exchange(partial(_to_groups, windows, RANGES.names), take, groups, folder / "spans")
     engine.exchange(spans, range(pieces))
     places = Exchange(partial(_make_places, spans, groups), _take_places, groups, folder / "places")
     engine.exchange(places, range(groups))
-    linked = Exchange(partial(_to_groups, places), partial(_take_linked, spans), groups, folder / "linked")
+    linked = Exchange(partial(_to_groups, places, LINKS.names), partial(_take_linked, spans), groups, folder / "linked")
     engine.exchange(linked, range(groups))
     return Decided(linked.read)
 
@@ -107,16 +110,17 @@ class _Search:
 
     def segments(self, group: int) -> Iterator[Segments]:
         """Return the windows of a group."""
-        return read_segments(self.sketched.read(group), group << GROUP, self.length)
+        return read_segments(self.sketched.read(group, ["tokens"]), group << GROUP, self.length)
 
     def make_anchors(self, group: int) -> Rows:
         """Send the anchors of a group, each with the number of its segments."""
         for batch in _batches(pa.table({"hash": segments.keys}) for segments in self.segments(group)):
             keys = np.sort(batch["hash"].to_numpy())
             firsts = _firsts_of_equal(keys)
-            once, counts = keys[firsts], np.diff(firsts, append=len(keys))
-            rows = pa.table([np.full(len(once), group), once & _LOW, counts], SENT_ANCHORS.names).cast(SENT_ANCHORS)
-            yield from cut(rows, key_ranges(once, self.sketched.groups))
+            once, counts = keys[firsts], np.minimum(np.diff(firsts, append=len(keys)), MOST)
+            rows = pa.table({"key": (once & _LOW).astype(np.uint32), "count": counts.astype(np.uint16)})
+            numbered = rows.replace_schema_metadata({_GROUP: str(group)})
+            yield from cut(numbered, key_ranges(once, self.sketched.groups))
 
     def count_sent(self, anchors: Exchange, partition: int) -> int:
         """Return how many tokens are sent at most for the repeated anchors of a partition."""
@@ -249,17 +253,19 @@ class _KeyTable:
         return keys * _SPREAD >> self._shift
 
 
-def _to_groups(step: Exchange, partition: int) -> Rows:
-    """Send the rows of a finished partition to the groups that they belong to."""
+def _to_groups(step: Exchange, columns: Sequence[str], partition: int) -> Rows:
+    """Send columns of a finished partition to the groups that its rows belong to."""
     rows = step.read(partition)
-    return cut(rows.drop_columns(["group"]), rows["group"].to_numpy())
+    return cut(rows.select(columns), rows["group"].to_numpy())
 
 
 def _take_anchors(partition: int, tables: Tables) -> pa.Table:
     """Return the anchors that have two segments or more (``ANCHORS``)."""
-    found = sorted(tables, key=lambda table: table["group"][0].as_py())
-    rows = pa.concat_tables([SENT_ANCHORS.empty_table(), *found])
-    groups, keys, counts = (rows[name].to_numpy() for name in SENT_ANCHORS.names)
+    found = sorted(tables, key=_group_of)
+    if not found:
+        return ANCHORS.empty_table()
+    keys, counts = (pa.concat_tables(found)[name].to_numpy() for name in ("key", "count"))
+    groups = np.repeat([*map(_group_of, found)], [table.num_rows for table in found])
     # Numbers are sorted faster than their order is found. Rows of one key stay in the order of groups.
     packed = np.sort(keys.astype(np.uint64) << _HALF | np.arange(len(keys), dtype=np.uint64))
     order = packed & _LOW
@@ -269,12 +275,16 @@ def _take_anchors(partition: int, tables: Tables) -> pa.Table:
     totals = np.repeat(sums[ends] - sums[firsts], ends - firsts)
     chosen = totals > 1
     whole = packed[chosen] >> _HALF | np.uint64(partition) << _HALF
-    columns = [groups[order[chosen]], whole, counts[order[chosen]], totals[chosen] > FREQUENT]
+    columns = [groups[order[chosen]], whole, totals[chosen] > FREQUENT, counts[order[chosen]]]
     return pa.table(columns, schema=ANCHORS)
 
 
+def _group_of(anchors: pa.Table) -> int:
+    return int(anchors.schema.metadata[_GROUP])
+
+
 def _take_repeated(_: int, tables: Tables) -> pa.Table:
-    rows = pa.concat_tables([REPEATED.empty_table(), *(table.select(REPEATED.names) for table in tables)])
+    rows = pa.concat_tables([REPEATED.empty_table(), *tables])
     keys, places = np.unique(rows["key"].to_numpy(), return_index=True)
     return pa.table([keys, rows["frequent"].to_numpy()[places]], schema=REPEATED)
 
@@ -322,14 +332,14 @@ def _take_places(_: int, tables: Tables) -> pa.Table:
     asked = pa.concat_tables([ASKED.empty_table(), *(table for table in found if table.schema.equals(ASKED))])
     known, asked = known.sort_by("place"), asked.sort_by([("group", "ascending"), ("place", "ascending")])
     at = np.searchsorted(known["place"].to_numpy(), asked["place"].to_numpy(), "right") - 1
-    columns = [*asked.columns, known["id"].take(at), known["span"].take(at)]
+    columns = [asked["group"], asked["place"], known["id"].take(at), known["span"].take(at)]
     return pa.table(columns, schema=ANSWERS).combine_chunks()
 
 
 def _take_linked(spans: Exchange, group: int, tables: Tables) -> pa.Table:
     """Return the spans of a group with their other ones (``SPAN_SCHEMA``)."""
     rows = spans.read(group)
-    answers = pa.concat_tables([ANSWERS.empty_table().drop_columns(["group"]), *tables]).sort_by("place")
+    answers = pa.concat_tables([LINKS.empty_table(), *tables]).sort_by("place")
     at = np.searchsorted(answers["place"].to_numpy(), rows["other"].to_numpy())
     columns = [*rows.columns[:4], answers["also_id"].take(at), answers["also_span"].take(at)]
     return pa.table(columns, schema=SPAN_SCHEMA).combine_chunks()

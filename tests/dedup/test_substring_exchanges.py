@@ -75,8 +75,9 @@ def documents(groups, dtype=np.uint16):
     return found
 
 
-def tables_of(found, group):
-    yield from [found[group].slice(0, 2), found[group].slice(2)]
+def tables_of(found, group, columns=None):
+    chosen = found[group].select(columns or found[group].column_names)
+    yield from [chosen.slice(0, 2), chosen.slice(2)]
 
 
 def exchange(length, found, folder, engine):
