@@ -147,7 +147,8 @@ class _Search:
         rows = pa.concat_tables([RANGES.empty_table(), *tables])
         ranges = np.stack([rows[name].to_numpy() for name in RANGES.names], axis=1)
         ranges = ranges[np.argsort(ranges[:, 0])]
-        joined = join_sorted(np.concatenate([ranges, *self._copies(repeated.read(group), group, ranges)]))
+        copies = list(self._copies(repeated.read(group), group, ranges))
+        joined = join_sorted(np.concatenate([ranges, *copies]) if copies else ranges)
         found, number, place = [SPANS.empty_table()], int(self.sketched.starts[group]), group << GROUP
         for table in self.sketched.read(group):
             lengths = pc.fill_null(pc.list_value_length(table["tokens"]), 0).to_numpy()
@@ -267,7 +268,8 @@ def _take_anchors(partition: int, tables: Tables) -> pa.Table:
     keys, counts = (pa.concat_tables(found)[name].to_numpy() for name in ("key", "count"))
     groups = np.repeat([*map(_group_of, found)], [table.num_rows for table in found])
     # Numbers are sorted faster than their order is found. Rows of one key stay in the order of groups.
-    packed = np.sort(keys.astype(np.uint64) << _HALF | np.arange(len(keys), dtype=np.uint64))
+    packed = keys.astype(np.uint64) << _HALF | np.arange(len(keys), dtype=np.uint64)
+    packed.sort()
     order = packed & _LOW
     firsts = _firsts_of_equal(packed >> _HALF)
     ends = np.append(firsts[1:], len(packed))[: len(firsts)]
