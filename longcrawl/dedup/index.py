@@ -33,7 +33,7 @@ from longcrawl.core.sketched import DOCUMENT, Sketched, no_rows, take_each
 from longcrawl.core.stages import REMOVAL_SCHEMA, Survey
 from longcrawl.engines.base import Engine, Exchange
 from longcrawl.errors import CorruptionError, FormatError, unreadable
-from longcrawl.storage.files import checksum, content_digest, file_entries, whole_file, write_text
+from longcrawl.storage.files import checksum, content_digest, file_entries, remove, whole_file, write_text
 from longcrawl.storage.sealed import SEAL, is_sealed, seal, verify_files
 from longcrawl.storage.structured import load_json
 
@@ -165,7 +165,7 @@ def write_index(
         bands: of each band the keys of all documents, uint64 (documents, words).
         more: other arrays by name, see :meth:`Index.array`.
     """
-    (folder / DESCRIPTION).unlink(missing_ok=True)
+    remove(folder / DESCRIPTION)
     names, count = [write_ids(folder, [pa.table({"id": ids})])], 0
     for band, keys in enumerate(bands):
         order = np.lexsort(keys.T[::-1])

@@ -34,6 +34,7 @@ from longcrawl.dedup.index import (
     write_ids,
 )
 from longcrawl.engines.base import Engine, Exchange
+from longcrawl.storage.files import remove
 from longcrawl.storage.sealed import Marker
 
 PIECE = 1 << 22
@@ -57,7 +58,7 @@ def exchange_index(survey: IndexedSurvey, kept: Sketched, folder: Path, engine: 
     make, take = partial(_make_keys, survey, numbered, pieces), partial(_take_keys, survey.words)
     keys = Exchange(make, take, survey.index_bands * pieces, kept.folder / "keys")
     engine.exchange(keys, range(kept.groups))
-    (folder / DESCRIPTION).unlink(missing_ok=True)
+    remove(folder / DESCRIPTION)
     whole, lengths = survey.arrays(known.read(0).slice(0, 0))
     files: dict[str, Callable[[Path], list[str]]] = {"ids": partial(_write_ids, known)}
     files |= {name: partial(_write_whole, survey, known, name) for name in whole}

@@ -136,7 +136,7 @@ def plan_split(
         where: split, domain and its folder, number of the plan, place of the first document.
     """
     kind = np.min_scalar_type(max(len(lengths), int(lengths.max(initial=0))))
-    columns = [("keys", np.uint64), ("capacities", np.int32), ("counts", np.int32)]
+    columns: list[tuple[str, npt.DTypeLike]] = [("keys", np.uint64), ("capacities", np.int32), ("counts", np.int32)]
     columns += [("document", kind), ("start", kind), ("size", kind)]
     measured, first = list[Composition](), 0
     with ExitStack() as files:
