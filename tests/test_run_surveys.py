@@ -83,6 +83,17 @@ def test_documents_in_many_tasks_give_the_same_files(
     assert directory_digest(tmp_path / "out") == directory_digest(in_parts)
 
 
+@pytest.mark.slow
+def test_a_search_of_spans_that_has_no_exchange_takes_all_documents(
+    source, in_parts, tmp_path, monkeypatch, directory_digest
+):
+    monkeypatch.setattr(removals, "HELD", 0)
+    monkeypatch.setattr(removals, "TASK", 1)
+    monkeypatch.delattr(lc.dedup.ExactSubstring, "exchange")
+    lc.run(recipe(source), tmp_path / "out")
+    assert directory_digest(tmp_path / "out") == directory_digest(in_parts)
+
+
 KILLED = """
 import os, signal, sys
 import longcrawl as lc

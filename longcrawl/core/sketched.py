@@ -98,9 +98,12 @@ def take_each(step: Exchange, engine: Engine) -> None:
 
 @dataclass(frozen=True)
 class Decided:
-    """Which documents a survey removes, group by group."""
+    """Which documents a survey removes, or which spans it finds, group by group."""
 
     read: Callable[[int], pa.Table]
-    """Returns ``document`` and the columns of ``REMOVAL_SCHEMA``, of one group and sorted by document; is pickled."""
+    """Returns ``document`` and the columns of ``REMOVAL_SCHEMA``, or ``SPAN_SCHEMA`` where a survey finds spans.
+
+    Rows are those of one group, sorted by document. It is pickled.
+    """
     report: tuple[str, ...] = ()
     """What the survey has to say about what it did, see :func:`longcrawl.core.surveys.with_report`."""

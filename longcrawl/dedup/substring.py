@@ -88,10 +88,10 @@ class ExactSubstring(SpanSurvey):
         tokenizer: a byte-level BPE by name or file, see :func:`longcrawl.tokens.encoders.load_encoder`.
         max_share: for "drop-partial".
         min_characters: for "cut" and "mask".
-        memory: bytes that the search may take, 64 MiB or more. It makes as many passes as that needs, each kept on
-            disk until all are done, and finds the same in any number of them. Beside this are up to 40 bytes per
-            document while ids are compared, 8 in files that are mapped afterwards, the spans themselves, and the batch
-            at hand.
+        memory: bytes that the search of one process may take, 64 MiB or more. It makes as many passes as that needs,
+            each kept on disk until all are done, and finds the same in any number of them. Beside this are up to 40
+            bytes per document while ids are compared, 8 in files that are mapped afterwards, the spans themselves, and
+            the batch at hand.
 
     >>> from datasets import Dataset
     >>> import longcrawl as lc

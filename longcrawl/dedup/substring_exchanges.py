@@ -18,6 +18,9 @@ linked    G > G, by group         these                                   ``SPAN
 
 A frequent anchor would make its partition large, by windows in which only the anchor repeats. Its windows are sent one
 by one, by their own hash, equal ones of 64 MiB once: what stands in every document is a few rows of each group.
+
+A task holds up to 10 bytes for each token of its group, and some 400 MB (``benchmarks/passages.py``): tokens are read
+table by table, and sent by 64 MiB. A piece is as large as its segments are, which are counted by the first step.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
