@@ -32,7 +32,7 @@ BY_HAND = {
     "choice_seconds": (10, "µs"),
     "choice_bytes": (100, "B"),
     "edge_seconds": (50, "ns"),
-    "edges": (10, ""),
+    "edges": (0.5, ""),
     "label_bytes": (4, "B"),
     "passage_factor": (3, ""),
     "passage_bytes": (0.5, "B"),
@@ -95,8 +95,8 @@ def test_figures_are_those_computed_by_hand():
     # each of 0.3 million that leave.
     assert only(near.seconds) == pytest.approx(6480 + 33.6 + 8)
     assert near.shuffled.value == pytest.approx(224e6 + 30e6)
-    # Ten edges of 50 ns each in one task; at least one for each that leaves, at most one for each band.
-    assert near.alone == Estimate(*(pytest.approx(each) for each in (0.4, 0.3 * 0.05, 14 * 0.8 * 0.05)))
+    # Half an edge of 50 ns for each band in one task; at least one for each that leaves, at most one for each band.
+    assert near.alone == Estimate(*(pytest.approx(each) for each in (7 * 0.8 * 0.05, 0.3 * 0.05, 14 * 0.8 * 0.05)))
     assert only(order.seconds) == 10
     # Counted, then sorted; each document of 4,000 bytes goes once to the task that writes it.
     assert (only(parquet.seconds), only(parquet.shuffled)) == pytest.approx((100 + 2, 2e9 + 8e6))
@@ -136,7 +136,7 @@ def test_the_union_find_holds_numbers_and_decides_where_cores_are_many():
     assert apart.rows[2].alone.value == pytest.approx(made.rows[2].alone.value / 100)
     assert apart.rows[2].shuffled == made.rows[2].shuffled
     one = recipe_of("exact_documents", {"min_hash": {"bands": 1, "rows": 128}}, "shuffle")
-    assert extrapolate(scaled(one, *FIGURES), one, files=9, cores=9).rows[2].alone.value == pytest.approx(0.8 * 0.05)
+    assert extrapolate(scaled(one, *FIGURES), one, files=9, cores=9).rows[2].alone.value == pytest.approx(0.4 * 0.05)
 
 
 def test_passages_are_searched_in_tasks_by_the_text():

@@ -42,39 +42,39 @@ class Constant(NamedTuple):
         return self.number * UNITS[self.unit]
 
 
-_PROTOTYPE = "Spark 4.3 on 2 busy cores, prototype"
+_SPARK = "Spark 4.3 on 2 busy cores, benchmarks/engine.py"
 _GUESS = "estimate, not measured"
 
 CONSTANTS = {
-    "task_seconds": Constant("a task", 69, "ms", f"an empty task; {_PROTOTYPE}"),
+    "task_seconds": Constant("a task", 49, "ms", f"an exchange of nearly no rows; {_SPARK}"),
     "task_memory": Constant("memory of a task", 2, "GiB", "what an executor is given for each core"),
     "partition_bytes": Constant(
         "a partition of an exchange, one task", 256, "MiB", "the most that an exchange gives a task"
     ),
-    "row_seconds": Constant("a row of an exchange: an id, a hash, an order", 1.0, "µs", f"14 M rows; {_PROTOTYPE}"),
+    "row_seconds": Constant("a row of an exchange: an id, a hash, an order", 5, "µs", f"exact documents; {_SPARK}"),
     "row_bytes": Constant("such a row", 16, "B", "a key of 8 bytes, a number of 8"),
-    "hash_bytes": Constant("a row of exact texts or URLs", 42, "B", "80 GB for 1.9e9: hash, part, rank, id"),
-    "band_seconds": Constant("a document and band of MinHash", 1.0, "µs", f"0.47 ms with 450 bands; {_PROTOTYPE}"),
-    "band_bytes": Constant("a document and band of MinHash", 16, "B", "224 B with 14 bands, before equal keys merge"),
-    "choice_seconds": Constant(
-        "a document's choice and reason after MinHash", 10, "µs", f"5 core-hours for 1.9e9; {_GUESS}"
+    "hash_bytes": Constant("a row of exact texts or URLs", 76, "B", f"hash, number, rank, id; {_SPARK}"),
+    "band_seconds": Constant("a document and band of MinHash", 0.5, "µs", f"14 bands and 450; {_SPARK}"),
+    "band_bytes": Constant("a document and band of MinHash", 16, "B", "218 B with 14 bands, equal keys merged"),
+    "choice_seconds": Constant("a document's choice and reason after MinHash", 5, "µs", _SPARK),
+    "choice_bytes": Constant(
+        "a removed document, with what its similarity is from", 250, "B", f"84 B a document, a third leaves; {_SPARK}"
     ),
-    "choice_bytes": Constant("a removed document, with what its similarity is from", 150, "B", _GUESS),
     "edge_seconds": Constant("an edge of the union-find, one task", 66, "ns", "1e9 documents in one process, measured"),
     "edges": Constant(
-        "edges of a document, at most one for each band", 10.5, "", f"2e10 for 1.9e9 documents; {_GUESS}"
+        "edges of a document and band of MinHash", 0.18, "", f"40 % copies, half of them equal; {_SPARK}"
     ),
     "label_bytes": Constant(
         "a document in the union-find; twice that above 4.29e9", 4, "B", "4.5 GB for 1e9, measured"
     ),
     "passage_factor": Constant(
-        "search of passages, times that of one process", 3.5, "", "3.1 to 3.9 on 2 busy cores, measured"
+        "search of passages, times that of one process", 4, "", "126 ns a token against 32, benchmarks/passages.py"
     ),
     "passage_bytes": Constant(
-        "a character searched for passages", 1.2, "B", "4.1 B a token of 3.4 characters, a fifth repeated, measured"
+        "a character searched for passages", 1, "B", "4.1 B a token of some 4 characters, benchmarks/passages.py"
     ),
     "layout_bytes": Constant(
-        "a document in the layout of buckets, one task", 27, "B", "10 B measured, and 17 B of mapped files"
+        "a document in the layout of buckets, one task", 10, "B", "8 million documents; 17 more are mapped"
     ),
 }
 """What an engine takes, and exchanges between tasks: replace a number here once it is measured again.
@@ -311,7 +311,7 @@ def _near_duplicates(row: ClusterRow, bands: int, came: Estimate, parts: int) ->
     keys = came.scaled(float(bands))
     took = keys.scaled(CONSTANTS["band_seconds"].value) + came.scaled(CONSTANTS["choice_seconds"].value)
     sent = keys.scaled(CONSTANTS["band_bytes"].value) + removed.scaled(CONSTANTS["choice_bytes"].value)
-    edges = Estimate(came.value * min(CONSTANTS["edges"].value, bands), removed.low, keys.high)
+    edges = Estimate(keys.value * CONSTANTS["edges"].value, removed.low, keys.high)
     forest = came.scaled(1 / parts)
     labels = Estimate(*(each * _label_bytes(each) for each in (forest.value, forest.low, forest.high)))
     alone = edges.scaled(CONSTANTS["edge_seconds"].value / parts)
