@@ -116,7 +116,8 @@ def test_figures_are_those_computed_by_hand():
     assert "small over 1,000 files on 100 cores, estimated from a sample; exchanges by the constants" in shown
     assert "core-hours: 3.4" in shown
     assert (
-        "wall: 2.41 min (2.4 min to 2.41 min) = all cores 2.02 min + in one task 0.4 s + the longest file 23 s" in shown
+        "wall: 2.41 min (2.4 min to 2.41 min) = all cores 2.02 min + in one task 0.28 s + the longest file 23 s"
+        in shown
     )
     assert "shuffled: 2.32 GB" in shown
     assert "peak memory of a task: 2.15 GB, every stage" in shown
