@@ -12,7 +12,8 @@ files     a task for each file, or two    none                        a file: id
 
 A task of "known" or "keys" holds the sketches of a group, one of "files" those of one group without keys, or the keys
 of one range. A range has about ``PIECE`` documents, in 200 to 270 MB. Those that share a key are in one: 1e8 kept
-documents with one key of MinHash, which ``verify`` finds unlike, would take 5 GB.
+documents with one key of MinHash, which ``verify`` finds unlike, would take 5 GB. A table is sent from each group to
+each range of each band: with 450 bands, beyond some 1e8 documents, these are very many small ones.
 """
 
 from collections.abc import Callable, Iterator
