@@ -230,9 +230,9 @@ def lost_ledger(folder: Path, manifest: Mapping[str, Any]) -> str:
 
 def _why_no_manifest(folder: Path) -> str:
     """Describe what there is instead of a finished run, and what to type."""
-    protocol, _, below = str(folder).partition(":/")
+    protocol, _, place = str(folder).partition(":/")
     if protocol in STORES:
-        url = f"{protocol}://{below.lstrip('/')}"
+        url = f"{protocol}://{place.lstrip('/')}"
         return f"{url} is read where it is copied to: type `aws s3 cp --recursive {url} FOLDER`, or its like, first"
     if folder.is_file():
         at = next((above for above in folder.parents if (above / MANIFEST).is_file()), None)
