@@ -36,12 +36,14 @@ FILES, ROWS = 3, 12
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TOKENIZE = {"tokenize": {"tokenizer": "trained", "vocabulary_size": 300}}
 NEAR = {"min_hash": {"bands": 4, "rows": 4, "unit": "word", "index": "save"}}
+PASSAGES = {"exact_substring": {"min_tokens": 80, "unit": "character", "min_characters": 1}}
+EXACT = {"exact_documents": {"index": "save"}}
 SHUFFLE = {"shuffle": {"seed": 1}}
 LINES = {"line_corrections": {"on_unknown_language": "keep"}}
 ROW = [{"min_tokens": {"n": 16}}, {"truncate": {"n": 16}}]
 CHAINS: dict[str, tuple[list[Any], dict[str, Any]]] = {
-    "parquet": ([LINES, "exact_documents", NEAR, SHUFFLE], {"by": "language", "heldout": 2}),
-    "datatrove": ([TOKENIZE, SHUFFLE], {"shard_bytes": 4_000}),
+    "parquet": ([LINES, EXACT, SHUFFLE], {"by": "language", "heldout": 2}),
+    "datatrove": ([NEAR, PASSAGES, TOKENIZE, SHUFFLE], {"shard_bytes": 4_000}),
     "gpt-simple": (["urls", TOKENIZE, {"windows": {"max_length": 16}}], {"heldout": 2}),
     "rectangle": ([TOKENIZE, *ROW, SHUFFLE], {"heldout": 2}),
     "composed": ([TOKENIZE, SHUFFLE], {"capacities": [16, 64], "domains": "language"}),
@@ -175,7 +177,7 @@ def _take(step: Exchange, task: tuple[int, list[Any]]) -> int:
     return step.write(*task)
 
 
-@pytest.mark.parametrize("output", quick("rectangle", "gpt-simple"))
+@pytest.mark.parametrize("output", quick("rectangle"))
 def test_a_run_in_a_store_has_the_files_of_one_in_a_folder(store, tmp_path, places, output):
     recipe = write_recipe(tmp_path, output)
     summary = lc.run(recipe, tmp_path / "local")
@@ -204,7 +206,7 @@ def killed(store: Any, tmp_path: Path, step: int) -> None:
     lc.run(recipe, tmp_path / "local")
     words = [sys.executable, "-c", KILLED, str(recipe), store.url("killed"), str(tmp_path / "places"), str(step)]
     last = int(subprocess.run(words, capture_output=True, text=True, timeout=600, check=True).stdout)
-    assert last > 3 * step
+    assert last > 2 * step
     expected = files_of(tmp_path / "local")
     for point in range(1, last, step):
         assert store.files(f"killed/{point}") == expected, point
@@ -213,7 +215,7 @@ def killed(store: Any, tmp_path: Path, step: int) -> None:
 
 
 def test_a_killed_run_is_finished_on_another_machine(store, tmp_path):
-    killed(store, tmp_path, 15)
+    killed(store, tmp_path, 25)
 
 
 @pytest.mark.slow
@@ -336,6 +338,7 @@ def test_what_a_store_does_not_take_is_one_sentence(store, tmp_path, monkeypatch
         lc.run(recipe, url)
 
 
+@pytest.mark.slow
 def test_a_server_that_fails_now_and_then_changes_nothing(store, tmp_path):
     recipe = write_recipe(tmp_path, **BRIEF)
     lc.run(recipe, tmp_path / "local")
