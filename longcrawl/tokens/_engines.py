@@ -1,23 +1,34 @@
-"""The two libraries behind an encoder, each a function from one text to its ids."""
+"""The engines behind an encoder: kernels of ours for patterns that they know, and two libraries for all others."""
 
 import json
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from longcrawl.errors import TokenizerError, unreadable
+from longcrawl.tokens._patterns import PATTERNS, character_classes
 from longcrawl.tokens.byte_level import ByteLevelBPE
+
+if TYPE_CHECKING:
+    from longcrawl.tokens._word_kernels import Tables
 
 MOST_IDS = 1 << 24
 """Ids are below it: arrays with an entry for each are made. The largest vocabularies have 2**18."""
+MOST_RANKS = (1 << 21) - 1
+"""Ranks are below it: three fit in 64 bits."""
+LONGEST_TEXT = 1 << 30
+"""In bytes; places in a text, and three for each of its bytes, are 32 bits."""
+_PAST_END = 16
+"""Bytes that kernels may read after the last of a text."""
 NOT_THIS_TOKENIZER = "pass another tokenizer.json, or save it again"
-SEPARATOR = "<\n>"
-"""Stands between words that are encoded together; a word has no ASCII whitespace after another ASCII character."""
-
 _PROBE = (
     "Don't they'll WE'RE I'VE we'd 'tis it's''s  two   three\t\ttabs \n\n\n lines\r\n end  \n"
     " 0 12 123 1234567 3.14 1e-9 x86_64 2nd ½ ² Ⅻ ٣٤ १२ 〇 "  # noqa: RUF001  # look-alikes are the point
@@ -30,6 +41,57 @@ _PROBE = (
 """What two engines must agree on before one stands in for the other: scripts, marks, digits, whitespace, code."""
 
 
+Texts: TypeAlias = "pa.Array | pa.ChunkedArray"
+_NO_IDS = np.zeros(0, np.uint32)
+_ROOM = 1 << 18
+"""Words that are remembered at least before all but the vocabulary are forgotten: 32 MB for 50,000 tokens."""
+
+
+class BytePairs:
+    """Encodes by kernels with ranks and a pattern of ``PATTERNS``; its ids are those of tiktoken."""
+
+    name: Literal["tiktoken"] = "tiktoken"
+
+    def __init__(self, bpe: ByteLevelBPE, room: int = _ROOM) -> None:
+        self._bpe = bpe
+        self._room = room
+        self._lock = threading.Lock()
+
+    @cached_property
+    def _tables(self) -> "Tables":
+        from longcrawl.tokens._word_kernels import LONGEST_WORD, Tables, Vocabulary, Words, make_merges, preload
+
+        tokens = sorted(self._bpe.ranks, key=self._bpe.ranks.__getitem__)
+        bounds = np.zeros(len(tokens) + 1, np.int64)
+        np.cumsum([len(token) for token in tokens], out=bounds[1:])
+        vocabulary = Vocabulary(np.frombuffer(b"".join(tokens) + bytes(_PAST_END), np.uint8), bounds)
+        places = 1 << (8 * (len(tokens) + self._room) // 5).bit_length()
+        words = Words(
+            table=np.empty(4 * places, np.uint64),
+            ranks=np.empty(len(tokens) + 2 * self._room + 2 * LONGEST_WORD, np.uint32),
+            arena=np.empty(int(bounds[-1]) + 4 * self._room + 4 * LONGEST_WORD, np.uint8),
+            used=np.zeros(3, np.int64),
+        )
+        preload(words, vocabulary)
+        merges, queue = make_merges(words, vocabulary)
+        return Tables(PATTERNS[self._bpe.pattern], character_classes(), words, vocabulary, merges, queue)
+
+    def encode_texts(self, texts: Texts) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+        """Return the ids of all texts and their offsets."""
+        from longcrawl.tokens._word_kernels import encode_texts
+
+        text, bounds = _padded(texts)
+        ranks = np.empty(bounds[-1] + 3, np.uint32)  # a token is one byte or more, and three are written at once
+        offsets = np.zeros(len(bounds), np.int64)
+        with self._lock:
+            count = encode_texts(text, bounds, self._tables, ranks, offsets)
+        return ranks[:count] if self._bpe.ids is None else self._bpe.ids[ranks[:count]], offsets
+
+    def encode(self, text: str) -> npt.NDArray[np.uint32]:
+        """Return the ids of one text."""
+        return self.encode_texts(pa.array([text], pa.large_string()))[0]
+
+
 class Tiktoken:
     """Encodes with ranks; a text that its regular expression gives up on goes to ``otherwise``."""
 
@@ -38,16 +100,14 @@ class Tiktoken:
     def __init__(self, bpe: ByteLevelBPE, otherwise: "Callable[[], Tokenizers]") -> None:
         import tiktoken
 
-        self.pattern = bpe.pattern
         self._ids = None if bpe.ids is None else np.append(bpe.ids, np.uint32(0))
         self._otherwise = otherwise
-        self._separator = len(bpe.ranks)
         with unreadable("its pattern", TokenizerError, NOT_THIS_TOKENIZER):
             self._encoding = tiktoken.Encoding(
                 "longcrawl",
                 pat_str=bpe.pattern,
                 mergeable_ranks=dict(bpe.ranks),
-                special_tokens={SEPARATOR: self._separator},
+                special_tokens={},
             )
 
     def encode(self, text: str) -> npt.NDArray[np.uint32]:
@@ -59,10 +119,9 @@ class Tiktoken:
             return self._otherwise().encode(text)
         return ranks if self._ids is None else self._ids[ranks]
 
-    def encode_words(self, words: str) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-        """Return the ids of short words with ``SEPARATOR`` after each, and the places of the separators among them."""
-        ranks = self._encoding.encode_to_numpy(words, allowed_special={SEPARATOR}, disallowed_special=())
-        return ranks if self._ids is None else self._ids[ranks], np.flatnonzero(ranks == self._separator)
+    def encode_texts(self, texts: Texts) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+        """Return the ids of all texts and their offsets."""
+        return _end_to_end([self.encode(text) if text else _NO_IDS for text in texts.to_pylist()])
 
 
 class Tokenizers:
@@ -85,6 +144,10 @@ class Tokenizers:
             (encoded,) = self.tokenizer.encode_batch_fast([text], add_special_tokens=False)
         return np.array(encoded.ids, np.uint32)
 
+    def encode_texts(self, texts: Texts) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+        """Return the ids of all texts and their offsets."""
+        return _end_to_end([self.encode(text) if text else _NO_IDS for text in texts.to_pylist()])
+
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids that the tokenizer has."""
         with unreadable("tokens", TokenizerError, NOT_THIS_TOKENIZER):
@@ -105,6 +168,39 @@ class Tokenizers:
         return ids
 
 
+def by_ranks(bpe: ByteLevelBPE, otherwise: Callable[[], Tokenizers]) -> "BytePairs | Tiktoken":
+    """Return the engine for a byte-level BPE: ours where its pattern is known."""
+    return BytePairs(bpe) if bpe.pattern in PATTERNS and len(bpe.ranks) < MOST_RANKS else Tiktoken(bpe, otherwise)
+
+
+def _end_to_end(parts: list[npt.NDArray[np.uint32]]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+    offsets = np.zeros(len(parts) + 1, np.int64)
+    np.cumsum([len(part) for part in parts], out=offsets[1:])
+    return np.concatenate([_NO_IDS, *parts]), offsets
+
+
+def _padded(texts: Texts) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Return the bytes of all texts, so that 16 can be loaded from any, and where each text starts and ends."""
+    array = pc.fill_null(pc.cast(texts, pa.large_string()), "")
+    array = pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        array.to_pylist()  # raises what says why
+        raise
+    _, offsets, data = array.buffers()
+    if len(array) == 0 or data is None:
+        return np.zeros(_PAST_END, np.uint8), np.zeros(len(array) + 1, np.int64)
+    bounds = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    if np.diff(bounds).max() >= LONGEST_TEXT:
+        raise TokenizerError(f"a text has {LONGEST_TEXT:,} bytes or more: split it before it is tokenised")
+    size = bounds[-1] - bounds[0]
+    padded = np.empty(size + _PAST_END, np.uint8)
+    padded[:size] = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+    padded[size:] = 0
+    return padded, bounds - bounds[0]
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Keep `tokenizers` from starting threads: a process forked after it did may wait for them for ever."""
@@ -119,7 +215,7 @@ def one_thread() -> Iterator[None]:
             os.environ["TOKENIZERS_PARALLELISM"] = before
 
 
-def require_equal(bpe: ByteLevelBPE, fast: Tiktoken, exact: Tokenizers) -> None:
+def require_equal(bpe: ByteLevelBPE, fast: BytePairs | Tiktoken, exact: Tokenizers) -> None:
     """Compare the engines on the probe and on every token of the vocabulary that is text.
 
     Raises:

@@ -1,7 +1,6 @@
 """Encoders: two engines, the same ids; files of ranks and of merges, the same tokenizer."""
 
 import base64
-import itertools
 import json
 import pickle
 import random
@@ -16,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longcrawl.errors import TokenizerError
-from longcrawl.tokens._word_cache import WordCache
 from longcrawl.tokens.byte_level import GPT2_PATTERN, byte_level_bpe, read_rank_file, recover_merges
 from longcrawl.tokens.encoders import Encoder, load_encoder
 
@@ -115,20 +113,6 @@ def test_engines_give_equal_ids(both, texts):
     assert ours.ids.tolist() == theirs.ids.tolist()
 
 
-@settings(deadline=None)  # as above
-@given(texts=st.lists(ANY_TEXT, min_size=1), words=st.sampled_from([48, 1 << 12]))
-def test_word_cache_gives_the_ids_of_its_engine(both, texts, words):
-    """The smallest cache forgets its words again and again, and a text goes over many blocks."""
-    engine = both[0]._engine
-    if engine.pattern != GPT2_PATTERN:
-        return
-    encode = WordCache(engine, np.uint32, words=words, block=16).encode
-    wanted = [engine.encode(text).tolist() for text in texts]
-    for _ in range(2):
-        ids, offsets = encode(pa.array(texts, pa.string()))
-        assert [ids[a:b].tolist() for a, b in itertools.pairwise(offsets)] == wanted
-
-
 @pytest.mark.parametrize(
     "beyond", ["\x85", "\xa0", "\u1680", "\u2003", "\u2028", "\u202f", "\u205f", "\u3000", "é", "”", "東"]
 )
@@ -139,14 +123,6 @@ def test_characters_beyond_ascii_between_any_neighbours(trained, beyond):
     texts = [left + beyond + middle + right for left in around for middle in ("", beyond) for right in around]
     texts = [*texts, "x".join(texts), " ".join(texts)]
     assert fast.encode(texts).ids.tolist() == exact.encode(texts).ids.tolist()
-
-
-def test_every_code_point_of_whitespace_is_one_for_the_kernel():
-    from longcrawl.tokens._word_cache import _may_be_space
-
-    for point in range(0x80, 0x110000):
-        if chr(point).isspace():
-            assert _may_be_space(np.frombuffer(chr(point).encode() + b"..", np.uint8), 0), hex(point)
 
 
 def test_threads_share_an_encoder(trained):

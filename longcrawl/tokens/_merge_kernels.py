@@ -1,0 +1,256 @@
+"""Byte pair encoding by rank: of all neighbours whose join is a token, those of the lowest rank first, then the first.
+
+Short pieces are searched for their lowest rank again and again. Long ones keep a list of pairs for every rank, so
+that their time grows with their length alone.
+"""
+
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.lookup import stable_order
+from longcrawl.tokens._split_kernels import byte_at, lowest_bit
+
+Wide = npt.NDArray[np.uint64]
+Ranks = npt.NDArray[np.uint32]
+
+RANK_BITS = 21
+"""Two parts and their rank fit in one number; the largest vocabularies have 2**18 tokens."""
+SHORT = 64
+"""Bytes of the longest piece that is searched from its start for each merge."""
+NONE = np.uint32(0xFFFFFFFF)
+
+_U = np.uint64
+_RANK = _U((1 << RANK_BITS) - 1)
+_EMPTY = _U(0xFFFFFFFFFFFFFFFF)
+_MIX = _U(0x9E3779B97F4A7C15)
+
+
+class Merges(NamedTuple):
+    """What joins with what: the rank of two bytes by index, that of two tokens in an open-addressing table."""
+
+    bytes: Ranks
+    """The rank of each of the 256 bytes."""
+    of_bytes: Ranks
+    """The rank of two bytes at 256 * first + second; ``NONE`` where they do not join."""
+    table: Wide
+    """Left rank, right rank and rank of the join in 21 bits each; the size is a power of two."""
+
+
+@compiled
+def rank_of(table: Wide, left: int, right: int) -> np.uint32:
+    """Return the rank of the join of two tokens, ``NONE`` where they do not join."""
+    parts = _U(left) << _U(RANK_BITS) | _U(right)
+    mask = _U(len(table) - 1)
+    place = (parts * _MIX >> _U(32)) & mask
+    while True:
+        found = table[place]
+        if found >> _U(RANK_BITS) == parts:
+            return np.uint32(found & _RANK)
+        if found == _EMPTY:
+            return NONE
+        place = (place + _U(1)) & mask
+
+
+@compiled
+def fill_merges(joins: Wide, table: Wide) -> None:
+    """Enter joins, packed as in :class:`Merges`, into a table."""
+    mask = _U(len(table) - 1)
+    table[:] = _EMPTY
+    for number in range(len(joins)):
+        place = ((joins[number] >> _U(RANK_BITS)) * _MIX >> _U(32)) & mask
+        while table[place] != _EMPTY:
+            place = (place + _U(1)) & mask
+        table[place] = joins[number]
+
+
+@compiled
+def merge_short(merges: Merges, at: int, length: int, tokens: Ranks, ranks: Ranks) -> int:
+    """Encode at most ``SHORT`` bytes at an address into ``tokens`` and return how many there are."""
+    table = merges.table
+    count = _U(length)
+    one = _U(1)
+    previous = byte_at(at)
+    tokens[_U(0)] = merges.bytes[_U(previous)]
+    for i in range(one, count):
+        byte = byte_at(at + np.int64(i))
+        tokens[i] = merges.bytes[_U(byte)]
+        ranks[i - one] = merges.of_bytes[_U(previous << 8 | byte)]
+        previous = byte
+    while count > one:
+        lowest, place = ranks[_U(0)], _U(0)
+        for i in range(one, count - one):
+            if ranks[i] < lowest:
+                lowest, place = ranks[i], i
+        if lowest == NONE:
+            break
+        count -= one
+        tokens[place] = lowest
+        for i in range(place + one, count):
+            tokens[i] = tokens[i + one]
+            ranks[i - one] = ranks[i]
+        if place + one < count:
+            ranks[place] = rank_of(table, lowest, tokens[place + one])
+        if place > _U(0):
+            ranks[place - one] = rank_of(table, tokens[place - one], lowest)
+    return np.int64(count)
+
+
+class Queue(NamedTuple):
+    """Pairs of one long piece by rank, each list linked from its last pair to its first; empty between pieces."""
+
+    last: Ranks
+    """The number of the last pair of each rank, ``NONE`` where there is none."""
+    filled: Wide
+    """A bit for every rank that has pairs."""
+
+
+@compiled
+def _append(last: Ranks, filled: Wide, rank: int, pair: int, earlier: Ranks) -> None:
+    """Put a pair at the end of the list of its rank."""
+    number = _U(rank)
+    earlier[_U(pair)] = last[number]
+    last[number] = pair
+    filled[number >> _U(6)] |= _U(1) << (number & _U(63))
+
+
+@compiled
+def _take(last: Ranks, filled: Wide, rank: int, places: Ranks, earlier: Ranks, free: int) -> tuple[Ranks, int]:
+    """Empty the list of a rank: return the places of its pairs in ascending order, and the head of the free pairs."""
+    head = last[rank]
+    last[rank] = NONE
+    filled[rank >> 6] &= ~(_U(1) << _U(rank & 63))
+    count = np.int64(0)
+    pair = head
+    while pair != NONE:
+        count += 1
+        first, pair = pair, earlier[pair]
+    found = np.empty(count, np.uint32)
+    pair = head
+    ascending = True
+    for number in range(count - 1, -1, -1):
+        found[number] = places[pair]
+        ascending = ascending and (number + 1 == count or found[number] < found[number + 1])
+        pair = earlier[pair]
+    earlier[first] = free
+    if not ascending:
+        keys = found.astype(np.int64)
+        order = stable_order(keys)
+        for number in range(count):
+            found[number] = keys[order[number]]
+    return found, head
+
+
+@compiled
+def _next_rank(filled: Wide, first: int) -> int:
+    """Return the lowest rank from ``first`` on that has pairs, -1 where none has."""
+    word = first >> 6
+    if word >= len(filled):
+        return -1
+    bits = filled[word] >> _U(first & 63) << _U(first & 63)
+    while bits == _U(0):
+        word += 1
+        if word == len(filled):
+            return -1
+        bits = filled[word]
+    return word * 64 + lowest_bit(bits)
+
+
+class Piece(NamedTuple):
+    """A long piece while its tokens are joined; a token stands where its first byte does."""
+
+    tokens: Ranks
+    ranks: Ranks
+    """The rank of each token's join with the next, ``NONE`` where they do not join."""
+    after: Ranks
+    before: Ranks
+    """The token before; beyond the piece for the first."""
+    places: Ranks
+    """Where each pair that waits in the queue begins; there are at most three for every byte."""
+    earlier: Ranks
+    """The pair before it in the list of its rank, or in the list of numbers that are free again."""
+
+
+@compiled
+def _bytes_of(merges: Merges, last: Ranks, filled: Wide, at: int, piece: Piece) -> int:
+    """Take every byte as a token, enter all pairs that join, and return how many there are."""
+    tokens, ranks, after, before, places, earlier = piece
+    pairs = np.int64(0)
+    for place in range(len(tokens)):
+        tokens[place] = merges.bytes[byte_at(at + place)]
+        after[place], before[place], ranks[place] = place + 1, place - 1, NONE
+        if place + 1 < len(tokens):
+            ranks[place] = merges.of_bytes[byte_at(at + place) << 8 | byte_at(at + place + 1)]
+        if ranks[place] != NONE:
+            places[pairs] = place
+            _append(last, filled, ranks[place], pairs, earlier)
+            pairs += 1
+    return pairs
+
+
+@compiled
+def _join(table: Wide, piece: Piece, left: int, rank: int) -> int:
+    """Join the token at ``left`` and the next, and those that this brings to ``rank`` or below; return where it ends.
+
+    Only pairs with the new token can be due before the pairs that wait: these have no lower rank, and those of the
+    same rank begin further on.
+    """
+    tokens, ranks, after, before, _, _ = piece
+    while ranks[left] <= rank:
+        right = np.int64(after[left])
+        follower = np.int64(after[right])
+        tokens[left], after[left] = ranks[left], follower
+        ranks[left] = ranks[right] = NONE
+        if follower < len(tokens):
+            before[follower] = left
+            ranks[left] = rank_of(table, tokens[left], tokens[follower])
+        if left > 0:
+            previous = np.int64(before[left])
+            ranks[previous] = rank_of(table, tokens[previous], tokens[left])
+            if ranks[previous] <= ranks[left] and ranks[previous] <= rank:
+                left = previous
+    return left
+
+
+@compiled
+def merge_long(merges: Merges, queue: Queue, at: int, length: int, out: Ranks, written: int) -> int:
+    """Encode bytes at an address into ``out`` from ``written`` on and return where they end.
+
+    The bytes of the pair at a place only grow, so a pair that waits and is no more is known by its rank.
+    """
+    last, filled = queue
+    piece = Piece(
+        np.empty(length, np.uint32),
+        np.empty(length, np.uint32),
+        np.empty(length, np.uint32),
+        np.empty(length, np.uint32),
+        np.empty(3 * length, np.uint32),
+        np.empty(3 * length, np.uint32),
+    )
+    _, ranks, after, before, places, earlier = piece
+    pairs, free = _bytes_of(merges, last, filled, at, piece), np.int64(NONE)
+    rank = _next_rank(filled, 0)
+    while rank >= 0:
+        turn, free = _take(last, filled, rank, places, earlier, free)
+        for waiting in turn:
+            if ranks[waiting] != rank:
+                continue
+            left = _join(merges.table, piece, np.int64(waiting), rank)
+            for place in (np.int64(before[left]), left):
+                if place < length and ranks[place] != NONE:
+                    pair = free if free != NONE else pairs
+                    pairs, free = (pairs, np.int64(earlier[pair])) if free != NONE else (pairs + 1, free)
+                    places[pair] = place
+                    _append(last, filled, ranks[place], pair, earlier)
+        rank = _next_rank(filled, rank)
+    place = np.int64(0)
+    while place < length:
+        out[written] = piece.tokens[place]
+        written += 1
+        place = np.int64(after[place])
+    return written

@@ -1,0 +1,288 @@
+"""Where the pieces of five tokenizers' patterns end: a scanner over UTF-8 with a table of classes of all code points.
+
+Kernels of this package take addresses, which are plain integers: numba counts references for every array that a
+function gets. Texts are valid UTF-8, and eight bytes after their end can be read.
+"""
+
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]  # it has no types
+from numba import types
+from numba.extending import intrinsic
+
+from longcrawl.kernels.compiling import compiled
+from longcrawl.tokens._patterns import (
+    CL100K,
+    EITHER_CASE,
+    GPT2,
+    LOWER,
+    MARK,
+    NUMBER,
+    O200K,
+    OTHER,
+    QWEN2,
+    SPACE,
+    UPPER,
+)
+
+_LETTER = UPPER | LOWER | EITHER_CASE
+_NO_WORD = OTHER | MARK
+_CAPITALS = UPPER | EITHER_CASE | MARK
+_SMALL = LOWER | EITHER_CASE | MARK
+_WORD = _LETTER | MARK
+
+_U = np.uint64
+_ONES = _U(0x0101010101010101)
+_HIGH = _U(0x8080808080808080)
+_CASE = _U(0x20) * _ONES
+_FROM_A = _U(0x80 - ord("a")) * _ONES
+_AFTER_Z = _U(0x7F - ord("z")) * _ONES
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # numba has no types
+def byte_at(_typing: Any, address: Any) -> Any:
+    """Load one byte as an integer."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
+        return builder.zext(builder.load(pointer, align=1), ir.IntType(64))
+
+    return types.int64(address), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # as above
+def eight_at(_typing: Any, address: Any) -> Any:
+    """Load eight bytes from any address as one little-endian number."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        return builder.load(pointer, align=1)
+
+    return types.uint64(address), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # as above
+def prefetch(_typing: Any, address: Any) -> Any:
+    """Begin to load the cache line of an address."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        hint = builder.module.declare_intrinsic(
+            "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, number, number, number])
+        )
+        for_reading, keep, data = number(0), number(3), number(1)
+        builder.call(hint, [builder.inttoptr(arguments[0], byte), for_reading, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(address), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # as above
+def lowest_bit(_typing: Any, number: Any) -> Any:
+    """Return the place of the lowest bit of a number that is not 0."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.IntType(1)(1))
+
+    return types.int64(number), generate
+
+
+@compiled
+def _character(classes: int, at: int) -> tuple[int, int]:
+    """Return the class of the character at an address and the address after it."""
+    first = byte_at(at)
+    if first < 0x80:
+        return byte_at(classes + first), at + 1
+    point, second = first & 0x1F, byte_at(at + 1) & 0x3F
+    if first < 0xE0:
+        return byte_at(classes + (point << 6 | second)), at + 2
+    third = byte_at(at + 2) & 0x3F
+    if first < 0xF0:
+        return byte_at(classes + ((first & 0xF) << 12 | second << 6 | third)), at + 3
+    point = (first & 7) << 18 | second << 12 | third << 6 | byte_at(at + 3) & 0x3F
+    return byte_at(classes + point), at + 4
+
+
+@compiled
+def _run_end(classes: int, at: int, end: int, kinds: int) -> int:
+    """Find the first character that is of none of ``kinds``."""
+    while at < end:
+        kind, after = _character(classes, at)
+        if kind & kinds == 0:
+            return at
+        at = after
+    return end
+
+
+@compiled
+def _letters_end(classes: int, at: int, end: int, case: np.uint64, kinds: int) -> int:
+    """As :func:`_run_end`, ASCII letters eight at a time; ``case`` is what makes capitals small, 0 to stop at them."""
+    while at < end:
+        eight = eight_at(at)
+        folded = (eight | case) & ~_HIGH
+        others = (~(folded + _FROM_A) | (folded + _AFTER_Z) | eight) & _HIGH
+        if others == _U(0):
+            at += 8
+            continue
+        at += lowest_bit(others) >> 3
+        if at >= end:
+            return end
+        if byte_at(at) < 0x80:
+            return at
+        while at < end and byte_at(at) >= 0x80:
+            kind, after = _character(classes, at)
+            if kind & kinds == 0:
+                return at
+            at = after
+    return end
+
+
+@compiled
+def _contraction_end(at: int, end: int, folded: int) -> int:
+    """Return the end of 's 'd 'm 't 'll 've 're at ``at``, or ``at``; 0x20 as ``folded`` takes capitals and U+017F."""
+    if at + 1 >= end or byte_at(at) != 0x27:
+        return at
+    first = byte_at(at + 1)
+    if folded and first == 0xC5 and byte_at(at + 2) == 0xBF:
+        return at + 3
+    first |= folded
+    if first == ord("s") or first == ord("d") or first == ord("m") or first == ord("t"):
+        return at + 2
+    if at + 2 >= end:
+        return at
+    second = byte_at(at + 2) | folded
+    if first == ord("l"):
+        return at + 3 if second == ord("l") else at
+    return at + 3 if second == ord("e") and (first == ord("v") or first == ord("r")) else at
+
+
+@compiled
+def _breaks_line(at: int) -> bool:
+    return byte_at(at) == 0x0A or byte_at(at) == 0x0D
+
+
+@compiled
+def _space_end(classes: int, at: int, end: int, lines: int, whole_tail: int) -> int:
+    r"""Find the end of a piece of white space: ``\s*[\r\n]+`` where ``lines``, then ``\s+(?!\S)``, then ``\s``.
+
+    With ``whole_tail`` white space at the end of a text is one piece, as ``\s++$`` before these has it.
+    """
+    stop, last, after_line = at, at, at
+    while stop < end:
+        kind, after = _character(classes, stop)
+        if kind != SPACE:
+            break
+        if lines and _breaks_line(stop):
+            after_line = after
+        last, stop = stop, after
+    if whole_tail and stop == end:
+        return stop
+    if after_line > at:
+        return after_line
+    return stop if stop == end or last == at else last
+
+
+@compiled
+def _gpt2_end(classes: int, at: int, end: int) -> int:
+    start = at + 1 if byte_at(at) == 0x20 and at + 1 < end else at
+    kind, after = _character(classes, start)
+    if kind & _LETTER:
+        return _letters_end(classes, after, end, _CASE, _LETTER)
+    if kind == SPACE:
+        return _space_end(classes, at, end, 0, 1)
+    stop = _contraction_end(at, end, 0)
+    if stop > at:
+        return stop
+    return _run_end(classes, after, end, NUMBER if kind == NUMBER else _NO_WORD)
+
+
+@compiled
+def _numbers_end(classes: int, at: int, end: int, most: int) -> int:
+    for _ in range(most):
+        if at < end:
+            kind, after = _character(classes, at)
+            if kind != NUMBER:
+                return at
+            at = after
+    return at
+
+
+@compiled
+def _cl100k_end(pattern: int, classes: int, at: int, end: int) -> int:
+    """Find the end of a piece of cl100k's pattern, or of Llama 3's or Qwen2's, which differ in tails and numbers."""
+    kind, after = _character(classes, at)
+    if kind & _LETTER:
+        return _letters_end(classes, after, end, _CASE, _LETTER)
+    if kind == NUMBER:
+        return after if pattern == QWEN2 else _numbers_end(classes, after, end, 2)
+    stop = _contraction_end(at, end, 0x20)
+    if stop > at:
+        return stop
+    following, second = 0, after
+    if after < end:
+        following, second = _character(classes, after)
+    if following & _LETTER and not _breaks_line(at):
+        return _letters_end(classes, second, end, _CASE, _LETTER)
+    if kind & _NO_WORD or (byte_at(at) == 0x20 and following & _NO_WORD):
+        stop = _run_end(classes, after, end, _NO_WORD)
+        while stop < end and _breaks_line(stop):
+            stop += 1
+        return stop
+    return _space_end(classes, at, end, 1, 1 if pattern == CL100K else 0)
+
+
+@compiled
+def _cased_word_end(classes: int, at: int, end: int) -> int:
+    """Find the end of capitals, then small letters, from ``at`` on; ``at`` itself where there are none.
+
+    Both runs take marks and letters without case, and the second has one character at least if any can be given
+    back: without a small letter after the capitals the word ends after the last character of both runs.
+    """
+    both = stop = at
+    while stop < end:
+        kind, after = _character(classes, stop)
+        if kind & _CAPITALS == 0:
+            if kind == LOWER:
+                return _letters_end(classes, after, end, _U(0), _SMALL) if after < end else end
+            break
+        if kind & _SMALL:
+            both = after
+        stop = after
+    return both if both > at else stop
+
+
+@compiled
+def _o200k_end(classes: int, at: int, end: int) -> int:
+    kind, after = _character(classes, at)
+    start = at
+    if kind & _WORD == 0 and kind != NUMBER and not _breaks_line(at):
+        start = after
+    if start > at or kind & _WORD:
+        stop = _cased_word_end(classes, start, end)
+        if stop > start:
+            return _contraction_end(stop, end, 0x20)
+    if kind == NUMBER:
+        return _numbers_end(classes, after, end, 2)
+    following = 0
+    if after < end:
+        following, _ = _character(classes, after)
+    if kind & _NO_WORD or (byte_at(at) == 0x20 and following & _NO_WORD):
+        stop = _run_end(classes, after, end, _NO_WORD)
+        while stop < end and (_breaks_line(stop) or byte_at(stop) == 0x2F):
+            stop += 1
+        return stop
+    return _space_end(classes, at, end, 1, 0)
+
+
+@compiled
+def piece_end(pattern: int, classes: int, at: int, end: int) -> int:
+    """Return where the piece that starts at ``at`` ends."""
+    if pattern == GPT2:
+        return _gpt2_end(classes, at, end)
+    if pattern == O200K:
+        return _o200k_end(classes, at, end)
+    return _cl100k_end(pattern, classes, at, end)

@@ -1,0 +1,281 @@
+"""Encode texts by kernels: split by a scanner, look known words up, merge new ones and remember them.
+
+The table of words begins with the vocabulary. A word is compared in full, never by its hash alone, so what a text is
+encoded to does not depend on the texts before it. When the table is full, all words but the vocabulary are forgotten.
+"""
+
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.kernels.compiling import compiled
+from longcrawl.tokens._merge_kernels import (
+    NONE,
+    RANK_BITS,
+    SHORT,
+    Merges,
+    Queue,
+    Ranks,
+    Wide,
+    fill_merges,
+    merge_long,
+    merge_short,
+)
+from longcrawl.tokens._split_kernels import byte_at, eight_at, piece_end, prefetch
+
+Bytes = npt.NDArray[np.uint8]
+Longs = npt.NDArray[np.int64]
+
+LONGEST_WORD = 128
+"""In bytes; longer pieces that are no token are too rare to remember."""
+_BLOCK = 64
+"""Pieces whose words are loaded while the next are split."""
+
+_U = np.uint64
+_MIX = _U(0x9E3779B97F4A7C15)
+_MIX_HIGH = _U(0xD6E8FEB86659FD93)
+_HASHED = _U(1 << 63)
+_KEPT = _U(1 << 63)
+_LOW_BITS = np.array([(1 << 8 * min(length, 8)) - 1 for length in range(16)], np.uint64)
+_HIGH_BITS = np.array([(1 << 8 * max(length - 8, 0)) - 1 for length in range(16)], np.uint64)
+
+
+class Words(NamedTuple):
+    """Open-addressing table of words, four numbers each: two of the key, two of the ranks.
+
+    Up to 15 bytes the key is the word itself and its length; beyond, a hash and the length, and the bytes are
+    compared. Three ranks fit beside a short word. Of others the two numbers are places in ``ranks`` and ``arena``.
+    """
+
+    table: Wide
+    """Its size is 4 times a power of two; the second number of an empty place is 0."""
+    ranks: Ranks
+    arena: Bytes
+    used: Longs
+    """How many words there are, and how much of ``ranks`` and of ``arena`` is used."""
+
+
+class Vocabulary(NamedTuple):
+    """The tokens by rank, end to end, and bounds of each."""
+
+    tokens: Bytes
+    bounds: Longs
+
+
+@compiled
+def _word_key(at: int, length: int) -> tuple[np.uint64, np.uint64]:
+    """Return both halves of the key of the word at an address."""
+    if length < 16:
+        low, high = eight_at(at) & _LOW_BITS[length], eight_at(at + 8) & _HIGH_BITS[length]
+        return low, high | _U(length) << _U(56)
+    hashed = _U(length) * _MIX
+    for place in range(at, at + length - 7, 8):
+        hashed = (hashed ^ eight_at(place)) * _MIX
+        hashed ^= hashed >> _U(29)
+    hashed = (hashed ^ eight_at(at + length - 8)) * _MIX_HIGH
+    return hashed ^ (hashed >> _U(31)), _U(length) | _HASHED
+
+
+@compiled
+def _spread(low: np.uint64, high: np.uint64) -> np.uint64:
+    mixed = (low ^ (high * _MIX_HIGH)) * _MIX
+    return mixed ^ (mixed >> _U(32))
+
+
+@compiled
+def _same(at: int, other: int, length: int) -> bool:
+    """Compare 16 bytes or more."""
+    for place in range(0, length - 7, 8):
+        if eight_at(at + place) != eight_at(other + place):
+            return False
+    return eight_at(at + length - 8) == eight_at(other + length - 8)
+
+
+@compiled
+def _find(table: int, mask: np.uint64, arena: int, at: int, low: np.uint64, high: np.uint64, place: np.uint64) -> int:
+    """Return the address of the word with a key, or of the empty place where it belongs; ``place`` is its first."""
+    while True:
+        entry = table + np.int64(place << _U(5))
+        second = eight_at(entry + 8)
+        if second == _U(0):
+            return entry
+        if second == high and eight_at(entry) == low:
+            if high < _HASHED:
+                return entry
+            if _same(at, arena + np.int64(eight_at(entry + 16) >> _U(32)), np.int64(high & ~_HASHED)):
+                return entry
+        place = (place + _U(1)) & mask
+
+
+@compiled
+def _remember(words: Words, entry: int, at: int, low: np.uint64, high: np.uint64, tokens: Ranks, count: int) -> None:
+    """Enter a word and its ranks at an empty place."""
+    table, ranks, arena, used = words
+    place = (entry - np.int64(table.ctypes.data)) >> 3
+    table[place], table[place + 1] = low, high
+    used[0] += 1
+    if high < _HASHED and count <= 3:
+        table[place + 2] = _U(tokens[0]) | (_U(tokens[1]) << _U(32) if count > 1 else _U(0))
+        table[place + 3] = _U(count) << _U(32) | (_U(tokens[2]) if count > 2 else _U(0))
+        return
+    table[place + 2] = _U(used[1]) | _U(used[2]) << _U(32)
+    table[place + 3] = _U(count) << _U(32) | _KEPT
+    for number in range(count):
+        ranks[used[1] + number] = tokens[number]
+    used[1] += count
+    if high >= _HASHED:
+        length = np.int64(high & ~_HASHED)
+        for number in range(length):
+            arena[used[2] + number] = byte_at(at + number)
+        used[2] += length
+
+
+@compiled
+def preload(words: Words, vocabulary: Vocabulary) -> None:
+    """Forget all words and enter the vocabulary."""
+    table, bounds = words.table, vocabulary.bounds
+    start, arena = np.int64(table.ctypes.data), np.int64(words.arena.ctypes.data)
+    first, mask = np.int64(vocabulary.tokens.ctypes.data), _U(len(table) // 4 - 1)
+    table[:] = _U(0)
+    words.used[:] = 0
+    tokens = np.empty(1, np.uint32)
+    for rank in range(len(bounds) - 1):
+        at = first + bounds[rank]
+        low, high = _word_key(at, bounds[rank + 1] - bounds[rank])
+        tokens[0] = rank
+        entry = _find(start, mask, arena, at, low, high, _spread(low, high) & mask)
+        _remember(words, entry, at, low, high, tokens, 1)
+
+
+@compiled
+def list_joins(words: Words, vocabulary: Vocabulary, single: Ranks, of_bytes: Ranks) -> Wide:
+    """Return all joins of two tokens to one, packed as in ``Merges``, when words are the vocabulary alone."""
+    table, arena = np.int64(words.table.ctypes.data), np.int64(words.arena.ctypes.data)
+    mask = _U(len(words.table) // 4 - 1)
+    tokens, bounds, ranks = np.int64(vocabulary.tokens.ctypes.data), vocabulary.bounds, words.ranks
+    joins = np.empty(bounds[-1] - len(bounds) + 1, np.uint64)
+    count = 0
+    of_bytes[:] = NONE
+    for rank in range(len(bounds) - 1):
+        start, stop = tokens + bounds[rank], tokens + bounds[rank + 1]
+        if stop - start == 1:
+            single[byte_at(start)] = rank
+        if stop - start == 2:
+            of_bytes[byte_at(start) << 8 | byte_at(start + 1)] = rank
+        for cut in range(start + 1, stop):
+            join = _U(0)
+            for at, end in ((start, cut), (cut, stop)):
+                low, high = _word_key(at, end - at)
+                entry = _find(table, mask, arena, at, low, high, _spread(low, high) & mask)
+                if eight_at(entry + 8) == _U(0):
+                    break
+                kept = eight_at(entry + 24) & _KEPT != _U(0)
+                found = eight_at(entry + 16) & _U(NONE)
+                join = join << _U(RANK_BITS) | (_U(ranks[found]) if kept else found)
+            else:
+                joins[count] = join << _U(RANK_BITS) | _U(rank)
+                count += 1
+    return joins[:count]
+
+
+def make_merges(words: Words, vocabulary: Vocabulary) -> tuple[Merges, Queue]:
+    """Return what joins with what, when words are the vocabulary alone, and an empty queue."""
+    single, of_bytes = np.empty(256, np.uint32), np.empty(1 << 16, np.uint32)
+    joins = list_joins(words, vocabulary, single, of_bytes)
+    table = np.empty(1 << (2 * len(joins)).bit_length(), np.uint64)
+    fill_merges(joins, table)
+    tokens = len(vocabulary.bounds) - 1
+    queue = Queue(np.full(tokens, NONE, np.uint32), np.zeros(tokens // 64 + 1, np.uint64))
+    return Merges(single, of_bytes, table), queue
+
+
+class Tables(NamedTuple):
+    """All that encoding needs besides the texts."""
+
+    pattern: int
+    classes: Bytes
+    words: Words
+    vocabulary: Vocabulary
+    merges: Merges
+    queue: Queue
+
+
+@compiled
+def _merge(tables: Tables, entry: int, at: int, length: int, low: Any, high: Any, tokens: Ranks, ranks: Ranks) -> int:
+    """Encode a new word, remember it, and return the address of its entry."""
+    words = tables.words
+    places, used = len(words.table) // 4, words.used
+    if (
+        used[0] >= places * 5 // 8
+        or used[1] > len(words.ranks) - LONGEST_WORD
+        or used[2] > len(words.arena) - LONGEST_WORD
+    ):
+        preload(words, tables.vocabulary)
+        start, mask = np.int64(words.table.ctypes.data), _U(places - 1)
+        entry = _find(start, mask, np.int64(words.arena.ctypes.data), at, low, high, _spread(low, high) & mask)
+    if length <= SHORT:
+        made = merge_short(tables.merges, at, length, tokens, ranks)
+    else:
+        made = merge_long(tables.merges, tables.queue, at, length, tokens, 0)
+    _remember(words, entry, at, low, high, tokens, made)
+    return entry
+
+
+@compiled
+def encode_texts(text: Bytes, bounds: Longs, tables: Tables, out: Ranks, offsets: Longs) -> int:
+    """Write the ranks of all texts, ``text[bounds[i]:bounds[i + 1]]``, and where those of each end.
+
+    Pieces are split some ahead of looking them up, so that the misses of the cache overlap.
+    """
+    pattern, classes, words, _, merges, queue = tables
+    first_word, arena, kept_ranks = (
+        np.int64(words.table.ctypes.data),
+        np.int64(words.arena.ctypes.data),
+        words.ranks,
+    )
+    kinds, start_of_text = np.int64(classes.ctypes.data), np.int64(text.ctypes.data)
+    mask = _U(len(words.table) // 4 - 1)
+    starts = np.empty(_BLOCK + 1, np.int64)
+    lows, highs, places = np.empty(_BLOCK, np.uint64), np.empty(_BLOCK, np.uint64), np.empty(_BLOCK, np.uint64)
+    tokens, ranks = np.empty(LONGEST_WORD, np.uint32), np.empty(SHORT, np.uint32)
+    written = _U(0)
+    for number in range(len(bounds) - 1):
+        at, end = start_of_text + bounds[number], start_of_text + bounds[number + 1]
+        while at < end:
+            count = _U(0)
+            while at < end and count < _U(_BLOCK):
+                stop = piece_end(pattern, kinds, at, end)
+                low, high = _word_key(at, stop - at)
+                place = _spread(low, high) & mask
+                prefetch(first_word + np.int64(place << _U(5)))
+                starts[count], lows[count], highs[count], places[count] = at, low, high, place
+                count += _U(1)
+                at = stop
+            starts[count] = at
+            for piece in range(_U(0), count):
+                start, low, high = starts[piece], lows[piece], highs[piece]
+                entry = _find(first_word, mask, arena, start, low, high, places[piece])
+                if eight_at(entry + 8) == _U(0):
+                    length = starts[piece + _U(1)] - start
+                    if length > LONGEST_WORD:
+                        written = _U(merge_long(merges, queue, start, length, out, np.int64(written)))
+                        continue
+                    entry = _merge(tables, entry, start, length, low, high, tokens, ranks)
+                third, fourth = eight_at(entry + 16), eight_at(entry + 24)
+                if fourth < _KEPT:
+                    out[written] = np.uint32(third)
+                    out[written + _U(1)] = np.uint32(third >> _U(32))
+                    out[written + _U(2)] = np.uint32(fourth)
+                    written += fourth >> _U(32)
+                    continue
+                source = third & _U(NONE)
+                for _ in range((fourth & ~_KEPT) >> _U(32)):
+                    out[written] = kept_ranks[source]
+                    written += _U(1)
+                    source += _U(1)
+        offsets[number + 1] = written
+    return np.int64(written)

@@ -1,0 +1,202 @@
+"""Encoding by kernels: the ids of tiktoken for every pattern that the scanner knows, and of a naive merge."""
+
+import itertools
+import json
+import random
+from importlib import import_module
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import tiktoken
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+from longcrawl.tokens import _patterns
+from longcrawl.tokens._engines import BytePairs, Tiktoken, by_ranks
+from longcrawl.tokens._patterns import PATTERNS, character_classes
+from longcrawl.tokens.byte_level import GPT2_PATTERN, ByteLevelBPE, byte_level_bpe, read_rank_file
+
+BYTES = {bytes([byte]): byte for byte in range(256)}
+EVERY_POINT = [*range(0xD800), *range(0xE000, 0x110000)]
+
+# Every class of characters, what contractions are made of, and what the patterns name by itself.
+ATOMS = (
+    *("a", "s", "ll", "ve", "don't", "WE'RE", "HTMLpage", "camelCase", "ABC", "'", "'S", "'Ll", "'\u017f", "\u017f"),
+    *(
+        "é",
+        "e\u0301",
+        "\u0301",
+        "\u093e",
+        "ǅ",
+        "ʰ",
+        "ª",
+        "中",
+        "ひらがな",
+        "한",
+        "µ",
+        "İ",
+        "Ω",
+        "\U00010400",
+        "\U0001d7d8",
+    ),
+    *("0", "12", "1234", "٣", "Ⅻ", "²", "\U0001f600", "\U0001f468\u200d\U0001f469", "\u200b", "\ue000", "\U000e0100"),
+    *(" ", "  ", "\n", "\r\n", "\r", "\t", "\x0b", "\x85", "\xa0", "\u2028", "\u3000", "\x1c", "\ufeff", "\0"),
+    *("!", "//", "/\n/", "...", "!\u0301", "_", "<|endoftext|>", "-\r\n\r\n", "$", "€", "a" * 70, " " * 70, "\n" * 20),
+)
+ANY_TEXT = st.one_of(
+    st.lists(st.sampled_from(ATOMS), max_size=40).map("".join),
+    st.text(st.characters(exclude_categories=["Cs"])),
+)
+
+
+@pytest.fixture(scope="session")
+def ranks() -> dict[bytes, int]:
+    """Return the ranks of a small tokenizer, trained on the atoms in sentences."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=900, initial_alphabet=alphabet, show_progress=False)
+    chance = random.Random(0)  # a test's choice
+    texts = [" ".join(chance.choices(ATOMS, k=60)) + " the theory of this thing" for _ in range(200)]
+    tokenizer.train_from_iterator(texts, trainer)
+    return dict(byte_level_bpe(json.loads(tokenizer.to_str())).ranks)
+
+
+@pytest.fixture(scope="session")
+def engines(ranks) -> dict[str, tuple[BytePairs, tiktoken.Encoding]]:
+    return {pattern: pair(pattern, ranks) for pattern in PATTERNS}
+
+
+def pair(pattern: str, ranks: dict[bytes, int], **settings) -> tuple[BytePairs, tiktoken.Encoding]:
+    peer = tiktoken.Encoding("peer", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+    return BytePairs(ByteLevelBPE(pattern, ranks, None), **settings), peer
+
+
+def encoded(engine: BytePairs, texts: list[str]) -> list[list[int]]:
+    ids, offsets = engine.encode_texts(pa.array(texts, pa.string()))
+    return [ids[start:stop].tolist() for start, stop in itertools.pairwise(offsets)]
+
+
+def test_classes_are_those_of_tiktoken_for_every_code_point():
+    every = "".join(map(chr, EVERY_POINT))
+    classes = character_classes().copy()
+    assert classes.size == 0x110000
+    classes[0xD800:0xE000] = _patterns.OTHER
+    wanted = np.full(0x110000, _patterns.OTHER, np.uint8)
+    for name in ("UPPER", "LOWER", "EITHER_CASE", "MARK", "NUMBER", "SPACE"):
+        spelled = {"UPPER": r"[\p{Lu}\p{Lt}]+", "LOWER": r"\p{Ll}+", "EITHER_CASE": r"[\p{Lm}\p{Lo}]+"}
+        pattern = spelled.get(name, {"MARK": r"\p{M}+", "NUMBER": r"\p{N}+", "SPACE": r"\s+"}.get(name))
+        asked = tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=BYTES, special_tokens={})
+        found = bytes(asked.encode_ordinary(every)).decode()
+        wanted[np.frombuffer(found.encode("utf-32-le"), np.uint32)] = getattr(_patterns, name)
+    assert np.flatnonzero(classes != wanted).tolist() == []
+
+
+@pytest.mark.parametrize("name", ["gpt2", "r50k_base", "p50k_base", "cl100k_base", "o200k_base"])
+def test_patterns_of_tiktoken_are_known(name, monkeypatch):
+    """Its tables of names download ranks before they return the pattern; here they find none."""
+    published = import_module("tiktoken_ext.openai_public")
+    for loader in ("load_tiktoken_bpe", "data_gym_to_mergeable_bpe_ranks"):
+        monkeypatch.setattr(published, loader, lambda *_, **__: {})
+    assert getattr(published, name)()["pat_str"] in PATTERNS
+
+
+def test_pattern_of_a_letter_more_is_left_to_tiktoken(ranks):
+    known, unknown = (ByteLevelBPE(GPT2_PATTERN + more, ranks, None) for more in ("", "|x"))
+    assert isinstance(by_ranks(known, pytest.fail), BytePairs)
+    assert isinstance(by_ranks(unknown, pytest.fail), Tiktoken)
+
+
+@settings(deadline=None)  # the first call compiles
+@given(texts=st.lists(ANY_TEXT, min_size=1, max_size=5))
+def test_ids_are_those_of_tiktoken(engines, texts):
+    for ours, peer in engines.values():
+        assert encoded(ours, texts) == peer.encode_ordinary_batch(texts, num_threads=1)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_every_atom_beside_every_other(engines, pattern):
+    ours, peer = engines[pattern]
+    texts = [left + right + end for left in ATOMS for right in ATOMS for end in ("", "a", " ")]
+    assert encoded(ours, texts) == peer.encode_ordinary_batch(texts, num_threads=1)
+
+
+@settings(deadline=None)  # as above
+@given(texts=st.lists(ANY_TEXT, min_size=1, max_size=3))
+def test_forgetting_words_changes_nothing(ranks, texts):
+    ours, peer = pair(GPT2_PATTERN, ranks, room=1)
+    new = [f" {text} {number}x{number * 7919}q" for number in range(40) for text in texts]
+    wanted = peer.encode_ordinary_batch(new, num_threads=1)
+    assert encoded(ours, new) == encoded(ours, new[::-1])[::-1] == wanted
+
+
+def merged(word: bytes, ranks: dict[bytes, int]) -> list[int]:
+    """Join the neighbours of the lowest rank, the first of equal ones, until no two join."""
+    if word in ranks:
+        return [ranks[word]]
+    parts = [word[place : place + 1] for place in range(len(word))]
+    while True:
+        joins = [
+            (ranks.get(left + right, 1 << 30), place) for place, (left, right) in enumerate(itertools.pairwise(parts))
+        ]
+        rank, place = min(joins, default=(1 << 30, 0))
+        if rank == 1 << 30:
+            return [ranks[part] for part in parts]
+        parts[place : place + 2] = [parts[place] + parts[place + 1]]
+
+
+@settings(deadline=None)  # as above
+@given(
+    tokens=st.sets(st.text("ab", min_size=2, max_size=20), max_size=30),
+    word=st.text("ab", min_size=1, max_size=300),
+    chance=st.randoms(),
+)
+def test_merges_are_those_of_a_naive_search_for_any_ranks(tokens, word, chance):
+    """Also where a token can not be reached, or a join brings a lower rank than its own."""
+    shuffled = sorted(tokens)
+    chance.shuffle(shuffled)
+    ranks = BYTES | {token.encode(): 256 + number for number, token in enumerate(shuffled)}
+    ours, _ = pair(GPT2_PATTERN, ranks, room=8)
+    words = [word, word * 3, word[:20]]
+    assert encoded(ours, words) == [merged(each.encode(), ranks) for each in words]
+
+
+WORDS_OF_ONE_KIND = ["a", " ", "7", "\U0001f600", "\n", "!", "ab", "\r\n", "e\u0301", "the", "\t "]
+
+
+@pytest.mark.parametrize("run", WORDS_OF_ONE_KIND)
+def test_a_long_word_has_the_ids_of_tiktoken(engines, run):
+    text = run * (200_000 // len(run)) + "x" + run * 1000
+    for ours, peer in list(engines.values())[::4]:
+        assert encoded(ours, [text]) == [peer.encode_ordinary(text)]
+
+
+def test_a_long_word_of_chance_has_the_ids_of_tiktoken(engines):
+    ours, peer = engines[GPT2_PATTERN]
+    chance = random.Random(1)  # as above
+    for letters in ("the", "0123456789", "thisofreyanlm"):
+        text = "".join(chance.choices(letters, k=1_000_000))
+        assert encoded(ours, [text]) == [peer.encode_ordinary(text)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", WORDS_OF_ONE_KIND)
+def test_a_word_of_50_mb_ends(engines, ranks, run):
+    text = run * (50_000_000 // len(run.encode()))
+    ours, _ = engines[GPT2_PATTERN]
+    tokens = np.array([token for token, _ in sorted(ranks.items(), key=lambda item: item[1])], object)
+    assert b"".join(tokens[ours.encode(text)]) == text.encode()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["short.jsonl.zst", "long.jsonl.zst"])
+def test_real_text_has_the_ids_of_tiktoken(real_data, name):
+    ranks = read_rank_file(real_data / "gpt2.tiktoken")
+    with zstandard.open(real_data / name, "rt", encoding="utf-8") as lines:
+        texts = [json.loads(line)["text"] for line in itertools.islice(lines, 0, None, 8)]
+    for pattern in PATTERNS:
+        ours, peer = pair(pattern, ranks)
+        assert encoded(ours, texts) == peer.encode_ordinary_batch(texts, num_threads=2)
