@@ -95,6 +95,11 @@ class Machines:
     def find(self, kind: str, name: str = "*") -> list[Path]:
         return list(self.marks.glob(f"{kind} {name} *"))
 
+    def was_redone(self, name: str) -> bool:
+        """Return whether a task was begun once more than it ended; a busy machine may do it twice at the same time."""
+        ended = len(self.find("ended", name))
+        return ended > 0 and len(self.find("began", name)) == ended + 1
+
     def kill(self, space: str) -> None:
         """Kill the machine of a name space, with all that runs on it."""
         for machine in list(self.running):
@@ -162,7 +167,7 @@ def test_a_machine_that_is_gone_loses_the_lead(folder, whole, tmp_path, director
     machines.kill(machines.find("began", "3-0")[0].name.split()[2])
     assert machines.end() == ["", ""]
     assert directory_digest(tmp_path / "out") == directory_digest(whole)
-    assert (len(machines.find("began", "3-0")), len(machines.find("ended", "3-0"))) == (2, 1)
+    assert machines.was_redone("3-0")
 
 
 @spaces
@@ -178,7 +183,7 @@ def test_a_machine_that_is_gone_loses_its_task(folder, whole, tmp_path, director
     machines.kill(lost[2])
     assert machines.end() == [""]
     assert directory_digest(tmp_path / "out") == directory_digest(whole)
-    assert (len(machines.find("began", lost[1])), len(machines.find("ended", lost[1]))) == (2, 1)
+    assert machines.was_redone(lost[1])
 
 
 @spaces
