@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.errors import TokenizerError, unreadable
-from longcrawl.tokens._patterns import PATTERNS, character_classes
+from longcrawl.tokens._patterns import PATTERNS
 from longcrawl.tokens.byte_level import ByteLevelBPE
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ MOST_RANKS = (1 << 21) - 1
 """Ranks are below it: three fit in 64 bits."""
 LONGEST_TEXT = 1 << 30
 """In bytes; places in a text, and three for each of its bytes, are 32 bits."""
-_PAST_END = 16
-"""Bytes that kernels may read after the last of a text."""
 NOT_THIS_TOKENIZER = "pass another tokenizer.json, or save it again"
 _PROBE = (
     "Don't they'll WE'RE I'VE we'd 'tis it's''s  two   three\t\ttabs \n\n\n lines\r\n end  \n"
@@ -59,28 +57,16 @@ class BytePairs:
 
     @cached_property
     def _tables(self) -> "Tables":
-        from longcrawl.tokens._word_kernels import LONGEST_WORD, Tables, Vocabulary, Words, make_merges, preload
+        from longcrawl.tokens._word_kernels import make_tables
 
         tokens = sorted(self._bpe.ranks, key=self._bpe.ranks.__getitem__)
-        bounds = np.zeros(len(tokens) + 1, np.int64)
-        np.cumsum([len(token) for token in tokens], out=bounds[1:])
-        vocabulary = Vocabulary(np.frombuffer(b"".join(tokens) + bytes(_PAST_END), np.uint8), bounds)
-        places = 1 << (8 * (len(tokens) + self._room) // 5).bit_length()
-        words = Words(
-            table=np.empty(4 * places, np.uint64),
-            ranks=np.empty(len(tokens) + 2 * self._room + 2 * LONGEST_WORD, np.uint32),
-            arena=np.empty(int(bounds[-1]) + 4 * self._room + 4 * LONGEST_WORD, np.uint8),
-            used=np.zeros(3, np.int64),
-        )
-        preload(words, vocabulary)
-        merges, queue = make_merges(words, vocabulary)
-        return Tables(PATTERNS[self._bpe.pattern], character_classes(), words, vocabulary, merges, queue)
+        return make_tables(PATTERNS[self._bpe.pattern], tokens, self._room)
 
     def encode_texts(self, texts: Texts) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
         """Return the ids of all texts and their offsets."""
-        from longcrawl.tokens._word_kernels import encode_texts
+        from longcrawl.tokens._word_kernels import PAST_END, encode_texts
 
-        text, bounds = _padded(texts)
+        text, bounds = _padded(texts, PAST_END)
         ranks = np.empty(bounds[-1] + 3, np.uint32)  # a token is one byte or more, and three are written at once
         offsets = np.zeros(len(bounds), np.int64)
         with self._lock:
@@ -179,8 +165,8 @@ def _end_to_end(parts: list[npt.NDArray[np.uint32]]) -> tuple[npt.NDArray[np.uin
     return np.concatenate([_NO_IDS, *parts]), offsets
 
 
-def _padded(texts: Texts) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Return the bytes of all texts, so that 16 can be loaded from any, and where each text starts and ends."""
+def _padded(texts: Texts, more: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Return the bytes of all texts, with ``more`` after them, and where each text starts and ends."""
     array = pc.fill_null(pc.cast(texts, pa.large_string()), "")
     array = pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
     try:
@@ -190,12 +176,12 @@ def _padded(texts: Texts) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
         raise
     _, offsets, data = array.buffers()
     if len(array) == 0 or data is None:
-        return np.zeros(_PAST_END, np.uint8), np.zeros(len(array) + 1, np.int64)
+        return np.zeros(more, np.uint8), np.zeros(len(array) + 1, np.int64)
     bounds = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
     if np.diff(bounds).max() >= LONGEST_TEXT:
         raise TokenizerError(f"a text has {LONGEST_TEXT:,} bytes or more: split it before it is tokenised")
     size = bounds[-1] - bounds[0]
-    padded = np.empty(size + _PAST_END, np.uint8)
+    padded = np.empty(size + more, np.uint8)
     padded[:size] = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
     padded[size:] = 0
     return padded, bounds - bounds[0]

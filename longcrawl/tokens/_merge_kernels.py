@@ -70,8 +70,10 @@ def fill_merges(joins: Wide, table: Wide) -> None:
 
 
 @compiled
-def merge_short(merges: Merges, at: int, length: int, tokens: Ranks, ranks: Ranks) -> int:
-    """Encode at most ``SHORT`` bytes at an address into ``tokens`` and return how many there are."""
+def merge_short(
+    merges: Merges, at: int, length: int, tokens: Ranks, ranks: Ranks, below: np.uint32, fewest: np.uint64
+) -> int:
+    """Encode bytes at an address into ``tokens``, by ranks ``below`` one, down to the ``fewest``; return how many."""
     table = merges.table
     count = _U(length)
     one = _U(1)
@@ -82,12 +84,12 @@ def merge_short(merges: Merges, at: int, length: int, tokens: Ranks, ranks: Rank
         tokens[i] = merges.bytes[_U(byte)]
         ranks[i - one] = merges.of_bytes[_U(previous << 8 | byte)]
         previous = byte
-    while count > one:
+    while count > fewest:
         lowest, place = ranks[_U(0)], _U(0)
         for i in range(one, count - one):
             if ranks[i] < lowest:
                 lowest, place = ranks[i], i
-        if lowest == NONE:
+        if lowest >= below:
             break
         count -= one
         tokens[place] = lowest

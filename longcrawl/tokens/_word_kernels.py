@@ -7,6 +7,7 @@ encoded to does not depend on the texts before it. When the table is full, all w
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from longcrawl.tokens._merge_kernels import (
     merge_long,
     merge_short,
 )
+from longcrawl.tokens._patterns import character_classes
 from longcrawl.tokens._split_kernels import byte_at, eight_at, piece_end, prefetch
 
 Bytes = npt.NDArray[np.uint8]
@@ -32,6 +34,8 @@ Longs = npt.NDArray[np.int64]
 
 LONGEST_WORD = 128
 """In bytes; longer pieces that are no token are too rare to remember."""
+PAST_END = 16
+"""Bytes that may be read after the last of a text."""
 _BLOCK = 64
 """Pieces whose words are loaded while the next are split."""
 
@@ -182,15 +186,43 @@ def list_joins(words: Words, vocabulary: Vocabulary, single: Ranks, of_bytes: Ra
     return joins[:count]
 
 
-def make_merges(words: Words, vocabulary: Vocabulary) -> tuple[Merges, Queue]:
-    """Return what joins with what, when words are the vocabulary alone, and an empty queue."""
+@compiled
+def list_halves(vocabulary: Vocabulary, merges: Merges, halves: Ranks) -> None:
+    """Write for each token the two that lower ranks join its bytes to; ``NONE`` where these are not two."""
+    bounds, first = vocabulary.bounds, np.int64(vocabulary.tokens.ctypes.data)
+    parts, ranks = np.empty(bounds[-1], np.uint32), np.empty(bounds[-1], np.uint32)
+    halves[:] = NONE
+    for rank in range(len(bounds) - 1):
+        length = bounds[rank + 1] - bounds[rank]
+        if length > 1 and merge_short(merges, first + bounds[rank], length, parts, ranks, np.uint32(rank), _U(2)) == 2:
+            halves[2 * rank], halves[2 * rank + 1] = parts[0], parts[1]
+
+
+def make_words(tokens: Sequence[bytes], room: int) -> tuple[Words, Vocabulary, Merges]:
+    """Return tables for tokens in the order of their ranks, with room for at least so many words besides."""
+    bounds = np.zeros(len(tokens) + 1, np.int64)
+    np.cumsum([len(token) for token in tokens], out=bounds[1:])
+    vocabulary = Vocabulary(np.frombuffer(b"".join(tokens) + bytes(PAST_END), np.uint8), bounds)
+    words = Words(
+        table=np.empty(4 << (8 * (len(tokens) + room) // 5).bit_length(), np.uint64),
+        ranks=np.empty(len(tokens) + 2 * room + 2 * LONGEST_WORD, np.uint32),
+        arena=np.empty(int(bounds[-1]) + 4 * room + 4 * LONGEST_WORD, np.uint8),
+        used=np.zeros(3, np.int64),
+    )
+    preload(words, vocabulary)
     single, of_bytes = np.empty(256, np.uint32), np.empty(1 << 16, np.uint32)
     joins = list_joins(words, vocabulary, single, of_bytes)
     table = np.empty(1 << (2 * len(joins)).bit_length(), np.uint64)
     fill_merges(joins, table)
-    tokens = len(vocabulary.bounds) - 1
-    queue = Queue(np.full(tokens, NONE, np.uint32), np.zeros(tokens // 64 + 1, np.uint64))
-    return Merges(single, of_bytes, table), queue
+    return words, vocabulary, Merges(single, of_bytes, table)
+
+
+def find_halves(tokens: Sequence[bytes]) -> npt.NDArray[np.int64]:
+    """Return for each token the ranks of the two that join to it; -1 where lower ranks do not join it to two."""
+    _, vocabulary, merges = make_words(tokens, 0)
+    halves = np.empty(2 * len(tokens), np.uint32)
+    list_halves(vocabulary, merges, halves)
+    return np.where(halves == NONE, -1, halves.astype(np.int64)).reshape(-1, 2)
 
 
 class Tables(NamedTuple):
@@ -202,6 +234,13 @@ class Tables(NamedTuple):
     vocabulary: Vocabulary
     merges: Merges
     queue: Queue
+
+
+def make_tables(pattern: int, tokens: Sequence[bytes], room: int) -> Tables:
+    """Return all tables for a pattern and tokens in the order of their ranks."""
+    words, vocabulary, merges = make_words(tokens, room)
+    queue = Queue(np.full(len(tokens), NONE, np.uint32), np.zeros(len(tokens) // 64 + 1, np.uint64))
+    return Tables(pattern, character_classes(), words, vocabulary, merges, queue)
 
 
 @compiled
@@ -218,7 +257,7 @@ def _merge(tables: Tables, entry: int, at: int, length: int, low: Any, high: Any
         start, mask = np.int64(words.table.ctypes.data), _U(places - 1)
         entry = _find(start, mask, np.int64(words.arena.ctypes.data), at, low, high, _spread(low, high) & mask)
     if length <= SHORT:
-        made = merge_short(tables.merges, at, length, tokens, ranks)
+        made = merge_short(tables.merges, at, length, tokens, ranks, NONE, _U(1))
     else:
         made = merge_long(tables.merges, tables.queue, at, length, tokens, 0)
     _remember(words, entry, at, low, high, tokens, made)

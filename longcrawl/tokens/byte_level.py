@@ -62,30 +62,14 @@ def recover_merges(ranks: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
     Raises:
         TokenizerError: a token is not the join of two tokens of better rank, so no list of merges makes it.
     """
-    merges = []
-    for token, rank in sorted(ranks.items(), key=lambda item: item[1]):
-        if len(token) == 1:
-            continue
-        parts = _join_below(token, rank, ranks)
-        if len(parts) != 2:
-            raise TokenizerError(f"token {token!r} of rank {rank} cannot be made by merges: its parts are {parts}")
-        merges.append((parts[0], parts[1]))
-    return merges
+    from longcrawl.tokens._word_kernels import find_halves
 
-
-def _join_below(token: bytes, limit: int, ranks: Mapping[bytes, int]) -> list[bytes]:
-    """Byte pair encoding of ``token`` with the ranks below ``limit``, stopped when two parts are left."""
-    parts = [token[i : i + 1] for i in range(len(token))]
-    while len(parts) > 2:
-        best, place = limit, -1
-        for i in range(len(parts) - 1):
-            rank = ranks.get(parts[i] + parts[i + 1], limit)
-            if rank < best:
-                best, place = rank, i
-        if place < 0:
-            break
-        parts[place : place + 2] = [parts[place] + parts[place + 1]]
-    return parts
+    tokens = sorted(ranks, key=ranks.__getitem__)
+    halves = find_halves(tokens).tolist()
+    for token, (left, _) in zip(tokens, halves, strict=True):
+        if left < 0 and len(token) > 1:
+            raise TokenizerError(f"token {token!r} of rank {ranks[token]} cannot be made by merges of two others")
+    return [(tokens[left], tokens[right]) for left, right in halves if left >= 0]
 
 
 def tokenizer_document(ranks: Mapping[bytes, int], end_of_text: str = END_OF_TEXT) -> dict[str, Any]:
