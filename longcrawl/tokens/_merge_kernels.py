@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.lookup import stable_order
-from longcrawl.tokens._split_kernels import byte_at, lowest_bit
+from longcrawl.tokens._split_kernels import byte_at, eight_at, four_at, lowest_bit, put_four
 
 Wide = npt.NDArray[np.uint64]
 Ranks = npt.NDArray[np.uint32]
@@ -43,21 +43,6 @@ class Merges(NamedTuple):
 
 
 @compiled
-def rank_of(table: Wide, left: int, right: int) -> np.uint32:
-    """Return the rank of the join of two tokens, ``NONE`` where they do not join."""
-    parts = _U(left) << _U(RANK_BITS) | _U(right)
-    mask = _U(len(table) - 1)
-    place = (parts * _MIX >> _U(32)) & mask
-    while True:
-        found = table[place]
-        if found >> _U(RANK_BITS) == parts:
-            return np.uint32(found & _RANK)
-        if found == _EMPTY:
-            return NONE
-        place = (place + _U(1)) & mask
-
-
-@compiled
 def fill_merges(joins: Wide, table: Wide) -> None:
     """Enter joins, packed as in :class:`Merges`, into a table."""
     mask = _U(len(table) - 1)
@@ -69,38 +54,69 @@ def fill_merges(joins: Wide, table: Wide) -> None:
         table[place] = joins[number]
 
 
+class Located(NamedTuple):
+    """The addresses of ``Merges``: integers are not counted where they are handed on."""
+
+    bytes: int
+    of_bytes: int
+    table: int
+    mask: np.uint64
+
+
 @compiled
-def merge_short(
-    merges: Merges, at: int, length: int, tokens: Ranks, ranks: Ranks, below: np.uint32, fewest: np.uint64
-) -> int:
-    """Encode bytes at an address into ``tokens``, by ranks ``below`` one, down to the ``fewest``; return how many."""
-    table = merges.table
-    count = _U(length)
-    one = _U(1)
+def locate(merges: Merges) -> Located:
+    """Return where merges are; the arrays must outlive it."""
+    return Located(
+        np.int64(merges.bytes.ctypes.data),
+        np.int64(merges.of_bytes.ctypes.data),
+        np.int64(merges.table.ctypes.data),
+        _U(len(merges.table) - 1),
+    )
+
+
+@compiled
+def rank_of(merges: Located, left: int, right: int) -> int:
+    """Return the rank of the join of two tokens, ``NONE`` where they do not join."""
+    parts = _U(left) << _U(RANK_BITS) | _U(right)
+    place = (parts * _MIX >> _U(32)) & merges.mask
+    while True:
+        found = eight_at(merges.table + np.int64(place << _U(3)))
+        if found >> _U(RANK_BITS) == parts:
+            return np.int64(found & _RANK)
+        if found == _EMPTY:
+            return np.int64(NONE)
+        place = (place + _U(1)) & merges.mask
+
+
+@compiled
+def merge_short(merges: Located, at: int, length: int, tokens: int, ranks: int, below: int, fewest: int) -> int:
+    """Encode bytes by ranks ``below`` one, down to the ``fewest`` tokens; return how many stand at ``tokens``."""
     previous = byte_at(at)
-    tokens[_U(0)] = merges.bytes[_U(previous)]
-    for i in range(one, count):
-        byte = byte_at(at + np.int64(i))
-        tokens[i] = merges.bytes[_U(byte)]
-        ranks[i - one] = merges.of_bytes[_U(previous << 8 | byte)]
+    put_four(tokens, four_at(merges.bytes + 4 * previous))
+    for place in range(1, length):
+        byte = byte_at(at + place)
+        put_four(tokens + 4 * place, four_at(merges.bytes + 4 * byte))
+        put_four(ranks + 4 * place - 4, four_at(merges.of_bytes + 4 * (previous << 8 | byte)))
         previous = byte
+    count = length
     while count > fewest:
-        lowest, place = ranks[_U(0)], _U(0)
-        for i in range(one, count - one):
-            if ranks[i] < lowest:
-                lowest, place = ranks[i], i
+        lowest, chosen = four_at(ranks), 0
+        for place in range(1, count - 1):
+            rank = four_at(ranks + 4 * place)
+            chosen = place if rank < lowest else chosen
+            lowest = min(rank, lowest)
         if lowest >= below:
             break
-        count -= one
-        tokens[place] = lowest
-        for i in range(place + one, count):
-            tokens[i] = tokens[i + one]
-            ranks[i - one] = ranks[i]
-        if place + one < count:
-            ranks[place] = rank_of(table, lowest, tokens[place + one])
-        if place > _U(0):
-            ranks[place - one] = rank_of(table, tokens[place - one], lowest)
-    return np.int64(count)
+        count -= 1
+        put_four(tokens + 4 * chosen, lowest)
+        for place in range(chosen + 1, count):
+            put_four(tokens + 4 * place, four_at(tokens + 4 * place + 4))
+            put_four(ranks + 4 * place - 4, four_at(ranks + 4 * place))
+        if chosen + 1 < count:
+            put_four(ranks + 4 * chosen, rank_of(merges, lowest, four_at(tokens + 4 * chosen + 4)))
+        if chosen > 0:
+            put_four(ranks + 4 * chosen - 4, rank_of(merges, four_at(tokens + 4 * chosen - 4), lowest))
+    return count
 
 
 class Queue(NamedTuple):
@@ -196,7 +212,7 @@ def _bytes_of(merges: Merges, last: Ranks, filled: Wide, at: int, piece: Piece) 
 
 
 @compiled
-def _join(table: Wide, piece: Piece, left: int, rank: int) -> int:
+def _join(merges: Located, piece: Piece, left: int, rank: int) -> int:
     """Join the token at ``left`` and the next, and those that this brings to ``rank`` or below; return where it ends.
 
     Only pairs with the new token can be due before the pairs that wait: these have no lower rank, and those of the
@@ -210,10 +226,10 @@ def _join(table: Wide, piece: Piece, left: int, rank: int) -> int:
         ranks[left] = ranks[right] = NONE
         if follower < len(tokens):
             before[follower] = left
-            ranks[left] = rank_of(table, tokens[left], tokens[follower])
+            ranks[left] = rank_of(merges, tokens[left], tokens[follower])
         if left > 0:
             previous = np.int64(before[left])
-            ranks[previous] = rank_of(table, tokens[previous], tokens[left])
+            ranks[previous] = rank_of(merges, tokens[previous], tokens[left])
             if ranks[previous] <= ranks[left] and ranks[previous] <= rank:
                 left = previous
     return left
@@ -226,6 +242,7 @@ def merge_long(merges: Merges, queue: Queue, at: int, length: int, out: Ranks, w
     The bytes of the pair at a place only grow, so a pair that waits and is no more is known by its rank.
     """
     last, filled = queue
+    located = locate(merges)
     piece = Piece(
         np.empty(length, np.uint32),
         np.empty(length, np.uint32),
@@ -242,7 +259,7 @@ def merge_long(merges: Merges, queue: Queue, at: int, length: int, out: Ranks, w
         for waiting in turn:
             if ranks[waiting] != rank:
                 continue
-            left = _join(merges.table, piece, np.int64(waiting), rank)
+            left = _join(located, piece, np.int64(waiting), rank)
             for place in (np.int64(before[left]), left):
                 if place < length and ranks[place] != NONE:
                     pair = free if free != NONE else pairs

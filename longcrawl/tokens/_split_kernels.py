@@ -66,6 +66,40 @@ def eight_at(_typing: Any, address: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]  # as above
+def four_at(_typing: Any, address: Any) -> Any:
+    """Load four bytes from any address as an integer."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())
+        return builder.zext(builder.load(pointer, align=1), ir.IntType(64))
+
+    return types.int64(address), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # as above
+def put_four(_typing: Any, address: Any, _number: Any) -> Any:
+    """Store the low four bytes of an integer at any address."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())
+        builder.store(builder.trunc(arguments[1], ir.IntType(32)), pointer, align=1)
+        return context.get_dummy_value()
+
+    return types.void(address, types.int64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # as above
+def put_eight(_typing: Any, address: Any, _number: Any) -> Any:
+    """Store a number at any address."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        builder.store(arguments[1], builder.inttoptr(arguments[0], ir.IntType(64).as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return types.void(address, types.uint64), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # as above
 def prefetch(_typing: Any, address: Any) -> Any:
     """Begin to load the cache line of an address."""
 

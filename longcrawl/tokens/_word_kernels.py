@@ -23,11 +23,12 @@ from longcrawl.tokens._merge_kernels import (
     Ranks,
     Wide,
     fill_merges,
+    locate,
     merge_long,
     merge_short,
 )
 from longcrawl.tokens._patterns import character_classes
-from longcrawl.tokens._split_kernels import byte_at, eight_at, piece_end, prefetch
+from longcrawl.tokens._split_kernels import byte_at, eight_at, four_at, piece_end, prefetch, put_eight
 
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
@@ -116,26 +117,31 @@ def _find(table: int, mask: np.uint64, arena: int, at: int, low: np.uint64, high
 
 
 @compiled
-def _remember(words: Words, entry: int, at: int, low: np.uint64, high: np.uint64, tokens: Ranks, count: int) -> None:
-    """Enter a word and its ranks at an empty place."""
-    table, ranks, arena, used = words
-    place = (entry - np.int64(table.ctypes.data)) >> 3
-    table[place], table[place + 1] = low, high
+def _remember(words: Words, entry: int, at: int, low: np.uint64, high: np.uint64, tokens: int, count: int) -> None:
+    """Enter a word, whose ranks stand at ``tokens``, that does not fit in the table with them."""
+    _, ranks, arena, used = words
+    put_eight(entry, low)
+    put_eight(entry + 8, high)
+    put_eight(entry + 16, _U(used[1]) | _U(used[2]) << _U(32))
+    put_eight(entry + 24, _U(count) << _U(32) | _KEPT)
     used[0] += 1
-    if high < _HASHED and count <= 3:
-        table[place + 2] = _U(tokens[0]) | (_U(tokens[1]) << _U(32) if count > 1 else _U(0))
-        table[place + 3] = _U(count) << _U(32) | (_U(tokens[2]) if count > 2 else _U(0))
-        return
-    table[place + 2] = _U(used[1]) | _U(used[2]) << _U(32)
-    table[place + 3] = _U(count) << _U(32) | _KEPT
     for number in range(count):
-        ranks[used[1] + number] = tokens[number]
+        ranks[used[1] + number] = four_at(tokens + 4 * number)
     used[1] += count
     if high >= _HASHED:
         length = np.int64(high & ~_HASHED)
         for number in range(length):
             arena[used[2] + number] = byte_at(at + number)
         used[2] += length
+
+
+@compiled
+def _remember_short(entry: int, low: np.uint64, high: np.uint64, tokens: int, count: int) -> None:
+    """Enter a word of at most 15 bytes and three ranks."""
+    put_eight(entry, low)
+    put_eight(entry + 8, high)
+    put_eight(entry + 16, eight_at(tokens))
+    put_eight(entry + 24, _U(count) << _U(32) | _U(four_at(tokens + 8)))
 
 
 @compiled
@@ -146,13 +152,18 @@ def preload(words: Words, vocabulary: Vocabulary) -> None:
     first, mask = np.int64(vocabulary.tokens.ctypes.data), _U(len(table) // 4 - 1)
     table[:] = _U(0)
     words.used[:] = 0
-    tokens = np.empty(1, np.uint32)
+    tokens = np.zeros(3, np.uint32)
+    tokens_at = np.int64(tokens.ctypes.data)
     for rank in range(len(bounds) - 1):
         at = first + bounds[rank]
         low, high = _word_key(at, bounds[rank + 1] - bounds[rank])
         tokens[0] = rank
         entry = _find(start, mask, arena, at, low, high, _spread(low, high) & mask)
-        _remember(words, entry, at, low, high, tokens, 1)
+        if high < _HASHED:
+            _remember_short(entry, low, high, tokens_at, 1)
+            words.used[0] += 1
+        else:
+            _remember(words, entry, at, low, high, tokens_at, 1)
 
 
 @compiled
@@ -191,10 +202,11 @@ def list_halves(vocabulary: Vocabulary, merges: Merges, halves: Ranks) -> None:
     """Write for each token the two that lower ranks join its bytes to; ``NONE`` where these are not two."""
     bounds, first = vocabulary.bounds, np.int64(vocabulary.tokens.ctypes.data)
     parts, ranks = np.empty(bounds[-1], np.uint32), np.empty(bounds[-1], np.uint32)
+    parts_at, ranks_at, located = np.int64(parts.ctypes.data), np.int64(ranks.ctypes.data), locate(merges)
     halves[:] = NONE
     for rank in range(len(bounds) - 1):
         length = bounds[rank + 1] - bounds[rank]
-        if length > 1 and merge_short(merges, first + bounds[rank], length, parts, ranks, np.uint32(rank), _U(2)) == 2:
+        if length > 1 and merge_short(located, first + bounds[rank], length, parts_at, ranks_at, rank, 2) == 2:
             halves[2 * rank], halves[2 * rank + 1] = parts[0], parts[1]
 
 
@@ -244,33 +256,21 @@ def make_tables(pattern: int, tokens: Sequence[bytes], room: int) -> Tables:
 
 
 @compiled
-def _merge(tables: Tables, entry: int, at: int, length: int, low: Any, high: Any, tokens: Ranks, ranks: Ranks) -> int:
-    """Encode a new word, remember it, and return the address of its entry."""
-    words = tables.words
-    places, used = len(words.table) // 4, words.used
-    if (
-        used[0] >= places * 5 // 8
-        or used[1] > len(words.ranks) - LONGEST_WORD
-        or used[2] > len(words.arena) - LONGEST_WORD
-    ):
-        preload(words, tables.vocabulary)
-        start, mask = np.int64(words.table.ctypes.data), _U(places - 1)
-        entry = _find(start, mask, np.int64(words.arena.ctypes.data), at, low, high, _spread(low, high) & mask)
-    if length <= SHORT:
-        made = merge_short(tables.merges, at, length, tokens, ranks, NONE, _U(1))
-    else:
-        made = merge_long(tables.merges, tables.queue, at, length, tokens, 0)
-    _remember(words, entry, at, low, high, tokens, made)
-    return entry
+def _merge_apart(tables: Tables, entry: int, at: int, length: int, low: Any, high: Any, tokens: Ranks) -> None:
+    """Encode and remember a word of more than ``SHORT`` bytes."""
+    made = merge_long(tables.merges, tables.queue, at, length, tokens, 0)
+    _remember(tables.words, entry, at, low, high, np.int64(tokens.ctypes.data), made)
 
 
 @compiled
-def encode_texts(text: Bytes, bounds: Longs, tables: Tables, out: Ranks, offsets: Longs) -> int:
+def encode_texts(  # noqa: C901, PLR0912, PLR0915  # arrays are counted for every word where they are handed on
+    text: Bytes, bounds: Longs, tables: Tables, out: Ranks, offsets: Longs
+) -> int:
     """Write the ranks of all texts, ``text[bounds[i]:bounds[i + 1]]``, and where those of each end.
 
     Pieces are split some ahead of looking them up, so that the misses of the cache overlap.
     """
-    pattern, classes, words, _, merges, queue = tables
+    pattern, classes, words, vocabulary, merges, queue = tables
     first_word, arena, kept_ranks = (
         np.int64(words.table.ctypes.data),
         np.int64(words.arena.ctypes.data),
@@ -281,6 +281,9 @@ def encode_texts(text: Bytes, bounds: Longs, tables: Tables, out: Ranks, offsets
     starts = np.empty(_BLOCK + 1, np.int64)
     lows, highs, places = np.empty(_BLOCK, np.uint64), np.empty(_BLOCK, np.uint64), np.empty(_BLOCK, np.uint64)
     tokens, ranks = np.empty(LONGEST_WORD, np.uint32), np.empty(SHORT, np.uint32)
+    tokens_at, ranks_at, located = np.int64(tokens.ctypes.data), np.int64(ranks.ctypes.data), locate(merges)
+    used, most_words = words.used, len(words.table) // 4 * 5 // 8
+    most_ranks, most_bytes = len(words.ranks) - LONGEST_WORD, len(words.arena) - LONGEST_WORD
     written = _U(0)
     for number in range(len(bounds) - 1):
         at, end = start_of_text + bounds[number], start_of_text + bounds[number + 1]
@@ -303,7 +306,18 @@ def encode_texts(text: Bytes, bounds: Longs, tables: Tables, out: Ranks, offsets
                     if length > LONGEST_WORD:
                         written = _U(merge_long(merges, queue, start, length, out, np.int64(written)))
                         continue
-                    entry = _merge(tables, entry, start, length, low, high, tokens, ranks)
+                    if used[0] >= most_words or used[1] > most_ranks or used[2] > most_bytes:
+                        preload(words, vocabulary)
+                        entry = _find(first_word, mask, arena, start, low, high, places[piece])
+                    if length > SHORT:
+                        _merge_apart(tables, entry, start, length, low, high, tokens)
+                    else:
+                        made = merge_short(located, start, length, tokens_at, ranks_at, np.int64(NONE), 1)
+                        if made <= 3 and high < _HASHED:
+                            _remember_short(entry, low, high, tokens_at, made)
+                            used[0] += 1
+                        else:
+                            _remember(words, entry, start, low, high, tokens_at, made)
                 third, fourth = eight_at(entry + 16), eight_at(entry + 24)
                 if fourth < _KEPT:
                     out[written] = np.uint32(third)
