@@ -25,7 +25,10 @@ SHORT = 64
 """Bytes of the longest piece that is searched from its start for each merge."""
 NONE = np.uint32(0xFFFFFFFF)
 
+FILTER_BYTES = 1 << 18
+
 _U = np.uint64
+_FILTER_BYTE, _FILTER_BIT = _U(64 - 18), _U(64 - 21)
 _RANK = _U((1 << RANK_BITS) - 1)
 _EMPTY = _U(0xFFFFFFFFFFFFFFFF)
 _MIX = _U(0x9E3779B97F4A7C15)
@@ -40,15 +43,19 @@ class Merges(NamedTuple):
     """The rank of two bytes at 256 * first + second; ``NONE`` where they do not join."""
     table: Wide
     """Left rank, right rank and rank of the join in 21 bits each; the size is a power of two."""
+    filter: npt.NDArray[np.uint8]
+    """A bit for every join, by its hash: most pairs do not join, and the table is larger than the nearest caches."""
 
 
 @compiled
-def fill_merges(joins: Wide, table: Wide) -> None:
+def fill_merges(joins: Wide, table: Wide, bits: npt.NDArray[np.uint8]) -> None:
     """Enter joins, packed as in :class:`Merges`, into a table."""
     mask = _U(len(table) - 1)
     table[:] = _EMPTY
     for number in range(len(joins)):
-        place = ((joins[number] >> _U(RANK_BITS)) * _MIX >> _U(32)) & mask
+        mixed = (joins[number] >> _U(RANK_BITS)) * _MIX
+        bits[mixed >> _FILTER_BYTE] |= 1 << (mixed >> _FILTER_BIT & _U(7))
+        place = (mixed >> _U(32)) & mask
         while table[place] != _EMPTY:
             place = (place + _U(1)) & mask
         table[place] = joins[number]
@@ -61,6 +68,7 @@ class Located(NamedTuple):
     of_bytes: int
     table: int
     mask: np.uint64
+    filter: int
 
 
 @compiled
@@ -71,6 +79,7 @@ def locate(merges: Merges) -> Located:
         np.int64(merges.of_bytes.ctypes.data),
         np.int64(merges.table.ctypes.data),
         _U(len(merges.table) - 1),
+        np.int64(merges.filter.ctypes.data),
     )
 
 
@@ -78,7 +87,11 @@ def locate(merges: Merges) -> Located:
 def rank_of(merges: Located, left: int, right: int) -> int:
     """Return the rank of the join of two tokens, ``NONE`` where they do not join."""
     parts = _U(left) << _U(RANK_BITS) | _U(right)
-    place = (parts * _MIX >> _U(32)) & merges.mask
+    mixed = parts * _MIX
+    bits = byte_at(merges.filter + np.int64(mixed >> _FILTER_BYTE))
+    if bits >> np.int64(mixed >> _FILTER_BIT & _U(7)) & 1 == 0:
+        return np.int64(NONE)
+    place = (mixed >> _U(32)) & merges.mask
     while True:
         found = eight_at(merges.table + np.int64(place << _U(3)))
         if found >> _U(RANK_BITS) == parts:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from longcrawl.kernels.compiling import compiled
 from longcrawl.tokens._merge_kernels import (
+    FILTER_BYTES,
     NONE,
     RANK_BITS,
     SHORT,
@@ -225,8 +226,9 @@ def make_words(tokens: Sequence[bytes], room: int) -> tuple[Words, Vocabulary, M
     single, of_bytes = np.empty(256, np.uint32), np.empty(1 << 16, np.uint32)
     joins = list_joins(words, vocabulary, single, of_bytes)
     table = np.empty(1 << (2 * len(joins)).bit_length(), np.uint64)
-    fill_merges(joins, table)
-    return words, vocabulary, Merges(single, of_bytes, table)
+    bits = np.zeros(FILTER_BYTES, np.uint8)
+    fill_merges(joins, table, bits)
+    return words, vocabulary, Merges(single, of_bytes, table, bits)
 
 
 def find_halves(tokens: Sequence[bytes]) -> npt.NDArray[np.int64]:
