@@ -4,6 +4,7 @@ Every message is one sentence: what is wrong, where, and what to type next. Pass
 from it here, whoever raises it.
 """
 
+import errno
 import sys
 import warnings
 from collections.abc import Iterator
@@ -13,6 +14,9 @@ from typing import Any
 
 from longcrawl.printable import MOST_QUOTED, one_line, shortened
 from longcrawl.urls import hide_secrets
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system says where a disk is full."""
 
 _PANIC = "PanicException"
 """Derives from BaseException, and each library in Rust has one of its own."""

@@ -26,7 +26,7 @@ from longcrawl.cli.commands import app
 from longcrawl.engines import Local, Shared, base
 from longcrawl.engines.base import Exchange
 from longcrawl.errors import NotYetError, RunError, SourceError
-from longcrawl.formats import order
+from longcrawl.formats import order, spill
 from longcrawl.run import ids, removals
 from longcrawl.storage import lease, network, place
 from longcrawl.storage.files import write_text
@@ -385,3 +385,18 @@ def test_a_file_that_changes_on_this_machine_is_fetched_again(store):
         (folder / "a.txt").write_text("as it is")
         with pytest.raises(DamagedWorkError, match=r"a\.txt has 8 bytes, expected 9"):
             Marker.open(marker.path, folder / "a.txt")
+
+
+def test_a_spilled_file_that_another_machine_fetches_is_compared(store):
+    with place.open_place(store.url("run")) as one, place.open_place(store.url("run")) as other:
+        marker = one / "work" / "spill" / spill.sealed(1)
+        file = marker.with_name("00001.arrow")
+        write_text(file, "as it was written")
+        Marker(marker, {}, Marker.entries(marker, [file])).write()
+        fetched = other / "work" / "spill" / file.name
+        assert spill.checked(fetched, marker.name).read_text() == "as it was written"
+        fetched.unlink()
+        place.overwrite(fetched, "as it was writteN")
+        with pytest.raises(DamagedWorkError, match="00001.arrow has been changed"):
+            spill.checked(fetched, marker.name)
+        assert not fetched.exists()

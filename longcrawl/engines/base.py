@@ -141,8 +141,7 @@ def hold_alone(work: Path, is_finished: Callable[[], bool]) -> Iterator[bool]:
                 warn_user(f"{run} is of {owner.get('host')}: waiting up to {STALE:.0f} s for a sign that it still runs")
             time.sleep(1)
             renewed = watched.remove_if_stale()
-        if watched.seen:
-            _check_it_stays(heartbeat, lock, run)
+        _check_it_stays(heartbeat, lock, run)
         clear_others(work.parent)
         yield not is_finished()
     finally:
@@ -150,7 +149,7 @@ def hold_alone(work: Path, is_finished: Callable[[], bool]) -> Iterator[bool]:
 
 
 def _check_it_stays(heartbeat: Heartbeat, lock: Path, run: str) -> None:
-    """Check that no other process, which saw the same lock stale, takes a new one from this process."""
+    """Check that no other process has the lock of a store: one that saw it stale, too, or was not refused."""
     if url_of(lock) is not None:
         time.sleep(SETTLES)
         if not heartbeat.holds(lock):
@@ -162,8 +161,7 @@ def pack_table(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    packed = sink.getvalue()
-    return zlib.crc32(packed).to_bytes(CHECKSUM, "little") + bytes(packed)
+    return with_checksum(sink.getvalue())
 
 
 def unpack_table(packed: bytes | memoryview, origin: str) -> pa.Table:
@@ -172,11 +170,25 @@ def unpack_table(packed: bytes | memoryview, origin: str) -> pa.Table:
     Raises:
         CorruptionError: the bytes are not as they were; the sentence names their origin.
     """
+    with pa.ipc.open_stream(pa.py_buffer(without_checksum(packed, origin))) as stream:
+        return stream.read_all()
+
+
+def with_checksum(content: bytes | pa.Buffer) -> bytes:
+    """Return bytes behind their CRC-32."""
+    return zlib.crc32(content).to_bytes(CHECKSUM, "little") + bytes(content)
+
+
+def without_checksum(packed: bytes | memoryview, origin: str) -> memoryview:
+    """Return the bytes of :func:`with_checksum`.
+
+    Raises:
+        CorruptionError: they are not as they were; the sentence names their origin.
+    """
     view = memoryview(packed)
     if len(view) < CHECKSUM or zlib.crc32(view[CHECKSUM:]) != int.from_bytes(view[:CHECKSUM], "little"):
-        raise CorruptionError(f"rows of {origin} have been changed: their checksum differs")
-    with pa.ipc.open_stream(pa.py_buffer(view[CHECKSUM:])) as stream:
-        return stream.read_all()
+        raise CorruptionError(f"what came from {origin} has been changed: its checksum differs")
+    return view[CHECKSUM:]
 
 
 def exchange_files(engine: Engine, step: Exchange, tasks: Sequence[Any]) -> None:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
-from longcrawl.engines.base import LOCK, Exchange, exchange_files
+from longcrawl.engines.base import LOCK, Exchange, exchange_files, with_checksum, without_checksum
 from longcrawl.engines.worker import answer, installed_versions, pack, unpack
 from longcrawl.errors import RunError
 from longcrawl.storage.files import PARTIAL, partial_path, publish, whole_file, write_text
@@ -243,7 +243,7 @@ class _Step:
         else:
             packed = answer(_give_up, f"a task was begun {begun} times, and its process ended each time")
         beside = partial_path(result)
-        beside.write_bytes(packed)
+        beside.write_bytes(with_checksum(packed))
         publish(beside, result)
 
     def result(self, number: int) -> Any:
@@ -251,7 +251,8 @@ class _Step:
         file = self.file(number, "result")
         if file.stat().st_uid != (self.folder / "tasks.pickle").stat().st_uid:
             raise RunError(f"{file} is another user's, and not read. Start all processes as one user")
-        done, result = pickle.loads(file.read_bytes())  # noqa: S301  # of the same user's processes
+        content = without_checksum(file.read_bytes(), str(file))
+        done, result = pickle.loads(content)  # noqa: S301  # of the same user's processes
         if not done:
             raise result
         return result

@@ -23,7 +23,7 @@ from longcrawl.core.sketched import cut as cut_rows
 from longcrawl.core.sketched import key_ranges
 from longcrawl.engines.base import Engine, Exchange
 from longcrawl.errors import FormatError
-from longcrawl.formats.spill import INDEX, LANGUAGE, ORDER, PLACE, changes, difference, read_places
+from longcrawl.formats.spill import INDEX, LANGUAGE, ORDER, PLACE, changes, checked, difference, read_places, sealed
 from longcrawl.storage.files import whole_file, write_text
 from longcrawl.storage.place import bring
 
@@ -87,7 +87,9 @@ def exchange_order(
     counts = np.sum([*engine.tasks(partial(_count_languages, spill, spilled), spilled.parts)], axis=0)
     pieces = -(-counts // PIECE)
     make, take = partial(_make_keys, spill, spilled, pieces, "sort_key"), partial(_take_keys, spill, unique)
-    step = Exchange(make, take, int(pieces.sum()), spill.parent / ORDER)
+    # A run may be resumed with another order of languages: it must not find what this one has left.
+    name = f"{ORDER}-{'language' if by_language else 'all'}-{'unique' if unique else 'any'}"
+    step = Exchange(make, take, int(pieces.sum()), spill.parent / name)
     engine.exchange(step, spilled.parts)
     with whole_file(spill / ORDER) as beside, beside.open("wb") as file:
         for partition in range(step.partitions):
@@ -158,8 +160,7 @@ def _describe(spill: Path, parts: int, by_language: bool) -> Spilled:  # noqa: F
 
 def _read_index(spill: Path, spilled: Spilled, part: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint32]]:
     """Return what is known of the documents of a part, and the place of the language of each among all."""
-    bring(file := spill / f"{part:05d}.index")
-    index = np.fromfile(file, INDEX)
+    index = np.fromfile(checked(spill / f"{part:05d}.index", sealed(part)), INDEX)
     if not spilled.names:
         return index, np.zeros(len(index), np.uint32)
     return index, _ranks(index["language"], spilled.languages[part], spilled.names)

@@ -20,8 +20,11 @@ from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.stages import SORT_KEY, document_ids
 from longcrawl.errors import FormatError, StageError
 from longcrawl.storage.files import whole_file, write_text
-from longcrawl.storage.place import bring
+from longcrawl.storage.place import bring, url_of
+from longcrawl.storage.sealed import DamagedWorkError, Marker
 
+PLANNED = "sealed.json"
+"""The marker of what the plan of an output wrote."""
 ORDER = "order"
 LANGUAGE = "language"
 NO_LANGUAGE = 0xFFFFFFFF
@@ -103,10 +106,33 @@ def spill_documents(
     write_text(spill / f"{part:05d}.json", json.dumps(recorded))
 
 
+def sealed(part: int) -> str:
+    """Name the marker of what was spilled of a part, for machines that fetch it from a store."""
+    return f"{part:05d}.{PLANNED}"
+
+
+def checked(file: Path, marker: str) -> Path:
+    """Return a file of a spill; one that is fetched from a store now is compared with a marker beside it.
+
+    On one file system all of them were compared before, where they are.
+
+    Raises:
+        DamagedWorkError: it is not as it was written.
+    """
+    if url_of(file) is not None and not file.exists():
+        bring(file)
+        try:
+            Marker.open(file.with_name(marker), file)
+        except DamagedWorkError:
+            file.unlink(missing_ok=True)
+            raise
+    return file
+
+
 def read_order(spill: Path, start: int, stop: int) -> npt.NDArray[Any]:
     """Return the places (:data:`PLACE`) of documents ``start`` to ``stop`` of the order."""
-    bring(spill / ORDER)
-    return np.fromfile(spill / ORDER, PLACE, count=stop - start, offset=start * PLACE.itemsize)
+    order = checked(spill / ORDER, PLANNED)
+    return np.fromfile(order, PLACE, count=stop - start, offset=start * PLACE.itemsize)
 
 
 def row_groups(spill: Path, start: int, stop: int, group_bytes: int | None = None) -> Iterator[npt.NDArray[Any]]:
@@ -123,7 +149,7 @@ def read_batches(
     """Yield the batches that hold documents, on mapped files: which of ``places`` are in it, it, and its rows."""
     for part in np.unique(places["part"]).tolist():
         of_part = np.flatnonzero(places["part"] == part)
-        bring(file := spill / f"{part:05d}.arrow")
+        file = checked(spill / f"{part:05d}.arrow", sealed(part))
         try:
             with pa.memory_map(str(file)) as mapped:
                 stored = pa.ipc.open_file(mapped)

@@ -71,7 +71,7 @@ def reject_other_contents(folder: Path, recipe: Recipe) -> None:
                 f"{folder} holds the run of another recipe ({_difference(written, recipe)}): "
                 "choose another folder, or remove it"
             )
-    elif any(name != WORK and PARTIAL not in name for name in names_in(folder)):
+    elif any(name not in (WORK, written.name) and PARTIAL not in name for name in names_in(folder)):
         raise RunError(f"{folder} is not empty and holds no run: choose another folder")
 
 

@@ -14,7 +14,6 @@ Until then ``work/`` holds what is finished so far. No time, worker count or pro
 same recipe over the same input gives the same bytes.
 """
 
-import errno
 import json
 import shutil
 import time
@@ -35,7 +34,7 @@ from longcrawl.core.stages import Needs, Rewrite, Stage, Survey
 from longcrawl.core.surveys import SpanSurvey
 from longcrawl.engines.base import Engine
 from longcrawl.engines.local import Local
-from longcrawl.errors import RunError, warn_user
+from longcrawl.errors import DISK_FULL, RunError, warn_user
 from longcrawl.ledger.analysis import Lengths, analyse
 from longcrawl.ledger.funnel import Funnel, FunnelRow, RemovalRates, total
 from longcrawl.manifest import MANIFEST, PLAN, VERSION, WORK, read_manifest
@@ -50,7 +49,8 @@ from longcrawl.storage.files import file_entries, remove, remove_partial, write_
 from longcrawl.storage.place import bring_folder, drop, is_there, names_in, url_of
 from longcrawl.storage.sealed import DamagedWorkError, Marker, seal
 
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+IDLE = 3600.0
+"""Seconds without a change after which an unfinished file is taken to be of a killed process: others may be at work."""
 
 
 def run(
@@ -182,7 +182,7 @@ class _Job:
     def finish(self) -> dict[str, Any]:
         if is_there(self.folder / MANIFEST):
             return read_manifest(self.folder)
-        remove_partial(self.folder)
+        remove_partial(self.folder, IDLE)
         inputs.pin_inputs(
             self.folder, self.recipe, self.parts, self._fingerprints(), indexes.indexes_used(self.recipe.stages)
         )
@@ -203,6 +203,7 @@ class _Job:
         if self.plan is not None:
             manifest["plan"] = [each.as_dict() for each in self.plan.against(manifest)]
             self.plan.save(self.folder / PLAN, self.plan.against(manifest, self.costs.stages))
+        remove_partial(self.folder)
         write_text(self.folder / MANIFEST, seal(manifest))
         return manifest
 

@@ -21,6 +21,7 @@ from longcrawl.core.clock import CoreClock
 from longcrawl.core.outputs import Writer, WriteTask
 from longcrawl.engines.base import Engine
 from longcrawl.errors import warn_user
+from longcrawl.formats.spill import PLANNED, sealed
 from longcrawl.manifest import MANIFEST, PLAN, WORK
 from longcrawl.run.inputs import still_open
 from longcrawl.run.part import (
@@ -29,7 +30,7 @@ from longcrawl.run.part import (
     spilled,
 )
 from longcrawl.storage.files import file_entries, file_sizes, whole_files
-from longcrawl.storage.place import bring, name_of
+from longcrawl.storage.place import bring, name_of, url_of
 from longcrawl.storage.sealed import DamagedWorkError, Marker, verify_files
 
 HASHED = 1 << 30
@@ -116,14 +117,22 @@ def check_spill(work: Path, segment: int, writer: Writer, parts: int, engine: En
 
 
 def _check_part(work: Path, segment: int, writer: Writer, number: int) -> None:
-    Marker.open(part_marker(work, segment, number), *spilled(work, writer, number))
+    files = spilled(work, writer, number)
+    Marker.open(part_marker(work, segment, number), *files)
+    if url_of(work) is not None:
+        marker = work / SPILL / sealed(number)
+        Marker(marker, {}, Marker.entries(marker, files)).write()
 
 
 def planned_files(work: Path, target: Path, markers: Iterable[Path]) -> dict[str, dict[str, int | str]]:
     """Return bytes and SHA-256, by absolute paths, of what the plan of an output wrote: what has no marker yet."""
     known = _marked(markers)
     found = (str(file.resolve()) for folder in (target, work / SPILL) for file in whole_files(folder))
-    return file_entries(Path(), [file for file in found if file not in known])
+    planned = file_entries(Path(), [file for file in found if file not in known])
+    if url_of(work) is not None:
+        marker = work / SPILL / PLANNED
+        Marker(marker, {}, {os.path.relpath(file, marker.parent.resolve()): planned[file] for file in planned}).write()
+    return planned
 
 
 def check_plan(work: Path, planned: Mapping[str, Mapping[str, Any]], markers: Iterable[Path]) -> Path:

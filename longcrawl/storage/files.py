@@ -7,8 +7,9 @@ import hashlib
 import os
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache, wraps
 from pathlib import Path
 from typing import TypeVar, TypeVarTuple
@@ -119,15 +120,15 @@ def file_sizes(folder: Path) -> dict[Path, int]:
     return {file: file.stat().st_size for file in whole_files(folder)}
 
 
-def remove_partial(folder: Path) -> None:
-    """Remove what a killed run left unfinished anywhere below ``folder``."""
-    for within, folders, names in os.walk(folder):  # what goes while it is listed has been removed already
-        for name in names:
-            if f"{PARTIAL}-" in name:
-                Path(within, name).unlink(missing_ok=True)
-        for name in [name for name in folders if f"{PARTIAL}-" in name]:
-            shutil.rmtree(Path(within, name), ignore_errors=True)
-            folders.remove(name)
+def remove_partial(folder: Path, idle: float = 0.0) -> None:
+    """Remove what killed runs left unfinished anywhere below ``folder``, and nobody has changed for so many seconds."""
+    latest = time.time() - idle
+    for within, folders, names in os.walk(folder):
+        for path in [Path(within, name) for name in (*names, *folders) if f"{PARTIAL}-" in name]:
+            with suppress(FileNotFoundError):  # what goes while it is listed has been removed already
+                if path.stat().st_mtime <= latest:
+                    shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+        folders[:] = [name for name in folders if f"{PARTIAL}-" not in name]
 
 
 def remove(path: Path) -> None:

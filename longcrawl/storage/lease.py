@@ -246,8 +246,10 @@ def _beat(received: Connection, other_end: Connection, beat: float) -> None:
     for stops in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stops, signal.SIG_IGN)
     held: dict[str, str] = {}
+    owner_process = os.getppid()
     with contextlib.suppress(EOFError):
-        while True:
+        # A process that the owner has forked, and that outlives it, may hold the other end open.
+        while os.getppid() == owner_process:
             if received.poll(beat):
                 change = received.recv()
                 if change is None:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from longcrawl.errors import LongCrawlError, NotYetError, SourceError, reason_of
+from longcrawl.errors import DISK_FULL, LongCrawlError, NotYetError, SourceError, reason_of
 from longcrawl.urls import hide_secrets, without_secrets
 
 logger = logging.getLogger("longcrawl")
@@ -98,7 +98,9 @@ def ask(url: str, request: Callable[[], T], doing: str = "fetched", patience: fl
             answer = request()
         except LongCrawlError:  # of the file, not of its server
             raise
-        except Exception as error:  # noqa: BLE001  # every fsspec file system has errors of its own
+        except Exception as error:  # every fsspec file system has errors of its own
+            if isinstance(error, OSError) and error.errno in DISK_FULL:  # of this machine
+                raise
             failed: Exception = error
         else:
             _silent.discard(host)

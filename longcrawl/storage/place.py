@@ -16,13 +16,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from longcrawl.errors import LongCrawlError, RunError
 from longcrawl.storage.file_systems import REQUESTS, file_system_of
@@ -33,6 +33,8 @@ STORES = ("s3", "s3a", "gs", "gcs")
 PLACES = "LONGCRAWL_PLACES"
 """The environment variable that names the folder of local copies; the temporary folder where it is not set."""
 PREFIX = "longcrawl-place-"
+USED = "used"
+"""The file in a folder of local copies that the command which made it holds locked."""
 LISTED = 8
 """Files that are asked for one by one; of more, their folders are listed first."""
 PATIENCE = 20.0
@@ -53,14 +55,16 @@ def open_place(url: str) -> Iterator[Path]:
         top = Path(tempfile.mkdtemp(prefix=PREFIX, dir=places)).resolve()
     except OSError as failed:
         raise RunError(f"{places} takes no local copies of {url} ({failed.strerror}): set {PLACES}=FOLDER") from failed
-    folder = top / protocol / below.strip("/")
+    folder, used = top / protocol / below.strip("/"), FileLock(top / USED)
     try:
+        used.acquire()
         folder.mkdir(parents=True)
         yield folder
     except LongCrawlError as failed:
         failed.args = tuple(_with_url(each, top / protocol) for each in failed.args)
         raise
     finally:
+        used.release()
         shutil.rmtree(top, ignore_errors=True)
 
 
@@ -96,7 +100,8 @@ def clear_others(folder: Path) -> None:
         top = _top(folder)
         for other in top.parent.glob(f"{PREFIX}*"):
             if other != top and (other / folder.relative_to(top)).exists():
-                shutil.rmtree(other, ignore_errors=True)
+                with suppress(Timeout, OSError), FileLock(other / USED, timeout=0):
+                    shutil.rmtree(other, ignore_errors=True)
 
 
 def send(file: Path, path: Path) -> None:
@@ -242,10 +247,12 @@ def _fetch(filesystem: Any, path: Path) -> None:
             return
         try:
             ask(url, partial(filesystem.get_file, inner, str(beside)))
+        except FileNotFoundError:
+            if not beside.parent.is_dir():  # this machine has lost it, not the store
+                raise
+        else:
             path.parent.mkdir(parents=True, exist_ok=True)
             beside.replace(path)
-        except FileNotFoundError:
-            return
         finally:
             beside.unlink(missing_ok=True)
 

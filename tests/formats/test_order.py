@@ -55,6 +55,18 @@ def test_an_exchange_gives_the_order_of_one_process(by_language, parts, piece):
         assert ordered(folder, len(parts), by_language=by_language) == expected
 
 
+def test_an_order_by_language_is_not_taken_from_one_of_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(order, "HELD", 0)
+    (tmp_path / "spill").mkdir()
+    spill([[("en", 1, "a"), ("de", 2, "b")], [("en", 3, "c"), ("de", 4, "d")]], tmp_path / "spill")
+    for by_language in (False, True):  # a run that is stopped, and resumed with parquet.by=language
+        order.exchange_order(tmp_path / "spill", 2, Local(), shuffled=True, by_language=by_language)
+        stretches, _ = order.order_documents(tmp_path / "spill", 2, shuffled=True, by_language=by_language)
+    read = np.fromfile(tmp_path / "spill" / ORDER, PLACE)
+    assert sorted(read_places(tmp_path / "spill", read)["text"].to_pylist()[:2]) == ["b", "d"]
+    assert [(each.language, len(each.sizes)) for each in stretches] == [("de", 2), ("en", 2)]
+
+
 @pytest.mark.parametrize("by_language", [False, True])
 @given(parts=st.lists(st.lists(documents, max_size=6), min_size=1, max_size=4), held=st.sampled_from([0, 1 << 25]))
 def test_documents_that_are_not_shuffled_stay_as_they_come(by_language, parts, held):

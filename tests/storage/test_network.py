@@ -1,6 +1,7 @@
 """What servers answer, what it means, and how long they are asked: real servers on this machine."""
 
 import email.utils
+import errno
 import gzip
 import http.server
 import itertools
@@ -230,3 +231,11 @@ def test_errors_of_other_file_systems(failed, kind):
     hidden = FileNotFoundError("fsspec says so of every failure")
     hidden.__cause__ = failed
     assert network.verdict_of(hidden).kind == (kind if kind != "unknown" else "missing")
+
+
+def test_a_disk_that_is_full_is_not_asked_about_again():
+    def fetched():
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left on device"):
+        network.ask("s3://bucket/file", fetched)

@@ -23,9 +23,8 @@ from longcrawl.formats.rectangle.build import BAND, Layout, write_band
 from longcrawl.formats.rectangle.spec import LOSS_MASK_SUFFIX
 from longcrawl.formats.shards.shard import N_TOKENS, TOKENS, Documents
 from longcrawl.formats.shards.spec import FORMATS
-from longcrawl.formats.spill import ORDER, PLACE, read_batches, read_order, read_places
+from longcrawl.formats.spill import ORDER, PLACE, PLANNED, checked, read_batches, read_order, read_places
 from longcrawl.storage.files import whole_file
-from longcrawl.storage.place import bring
 from longcrawl.storage.stored_tables import GroupedTable
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
@@ -270,7 +269,8 @@ class PieceStretch:
 
 def _read_pieces(spill: Path, bucket: PlannedBucket, first: int, stop: int) -> PieceStretch:
     path, first, stop = spill / f"plan-{bucket.plan:05d}", bucket.first + first, bucket.first + stop
-    bring(*(path.with_suffix(suffix) for suffix in (".bounds", ".pieces")), spill / ORDER)
+    for file in (path.with_suffix(".bounds"), path.with_suffix(".pieces"), spill / ORDER):
+        checked(file, PLANNED)
     bounds = np.fromfile(f"{path}.bounds", np.int64, count=stop - first + 1, offset=first * 8)
     count = int(bounds[-1] - bounds[0])
     pieces = np.fromfile(f"{path}.pieces", PIECE, count=count, offset=int(bounds[0]) * PIECE.itemsize)
