@@ -24,8 +24,8 @@ MOST_IDS = 1 << 24
 """Ids are below it: arrays with an entry for each are made. The largest vocabularies have 2**18."""
 MOST_RANKS = (1 << 21) - 1
 """Ranks are below it: three fit in 64 bits."""
-LONGEST_TEXT = 1 << 30
-"""In bytes; places in a text, and three for each of its bytes, are 32 bits."""
+LONGEST_PIECE = 1 << 30
+"""In bytes; places in a piece, and three for each of its bytes, are 32 bits."""
 NOT_THIS_TOKENIZER = "pass another tokenizer.json, or save it again"
 _PROBE = (
     "Don't they'll WE'RE I'VE we'd 'tis it's''s  two   three\t\ttabs \n\n\n lines\r\n end  \n"
@@ -70,7 +70,9 @@ class BytePairs:
         ranks = np.empty(bounds[-1] + 3, np.uint32)  # a token is one byte or more, and three are written at once
         offsets = np.zeros(len(bounds), np.int64)
         with self._lock:
-            count = encode_texts(text, bounds, self._tables, ranks, offsets)
+            count = encode_texts(text, bounds, self._tables, LONGEST_PIECE, ranks, offsets)
+        if count < 0:
+            raise TokenizerError(f"a text has a word of more than {LONGEST_PIECE:,} bytes: split it first")
         return ranks[:count] if self._bpe.ids is None else self._bpe.ids[ranks[:count]], offsets
 
     def encode(self, text: str) -> npt.NDArray[np.uint32]:
@@ -178,8 +180,6 @@ def _padded(texts: Texts, more: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray
     if len(array) == 0 or data is None:
         return np.zeros(more, np.uint8), np.zeros(len(array) + 1, np.int64)
     bounds = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
-    if np.diff(bounds).max() >= LONGEST_TEXT:
-        raise TokenizerError(f"a text has {LONGEST_TEXT:,} bytes or more: split it before it is tokenised")
     size = bounds[-1] - bounds[0]
     padded = np.empty(size + more, np.uint8)
     padded[:size] = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]

@@ -266,11 +266,12 @@ def _merge_apart(tables: Tables, entry: int, at: int, length: int, low: Any, hig
 
 @compiled
 def encode_texts(  # noqa: C901, PLR0912, PLR0915  # arrays are counted for every word where they are handed on
-    text: Bytes, bounds: Longs, tables: Tables, out: Ranks, offsets: Longs
+    text: Bytes, bounds: Longs, tables: Tables, longest: int, out: Ranks, offsets: Longs
 ) -> int:
     """Write the ranks of all texts, ``text[bounds[i]:bounds[i + 1]]``, and where those of each end.
 
-    Pieces are split some ahead of looking them up, so that the misses of the cache overlap.
+    Returns how many there are, or -1 where a piece has more than ``longest`` bytes. Pieces are split some ahead of
+    looking them up, so that the misses of the cache overlap.
     """
     pattern, classes, words, vocabulary, merges, queue = tables
     first_word, arena, kept_ranks = (
@@ -305,6 +306,8 @@ def encode_texts(  # noqa: C901, PLR0912, PLR0915  # arrays are counted for ever
                 entry = _find(first_word, mask, arena, start, low, high, places[piece])
                 if eight_at(entry + 8) == _U(0):
                     length = starts[piece + _U(1)] - start
+                    if length > longest:
+                        return -1
                     if length > LONGEST_WORD:
                         written = _U(merge_long(merges, queue, start, length, out, np.int64(written)))
                         continue

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from longcrawl.tokens import _patterns
+from longcrawl.errors import TokenizerError
+from longcrawl.tokens import _engines, _patterns
 from longcrawl.tokens._engines import BytePairs, Tiktoken, by_ranks
 from longcrawl.tokens._patterns import PATTERNS, character_classes
 from longcrawl.tokens.byte_level import GPT2_PATTERN, ByteLevelBPE, byte_level_bpe, read_rank_file
@@ -131,6 +132,15 @@ def test_forgetting_words_changes_nothing(ranks, texts):
     new = [f" {text} {number}x{number * 7919}q" for number in range(40) for text in texts]
     wanted = peer.encode_ordinary_batch(new, num_threads=1)
     assert encoded(ours, new) == encoded(ours, new[::-1])[::-1] == wanted
+
+
+def test_a_word_beyond_the_limit_is_one_sentence(ranks, monkeypatch):
+    ours, peer = pair(GPT2_PATTERN, ranks)
+    monkeypatch.setattr(_engines, "LONGEST_PIECE", 1000)
+    with pytest.raises(TokenizerError, match="a word of more than 1,000 bytes"):
+        ours.encode("so " + "a" * 1001)
+    text = "a" * 1000 + " " + "b" * 999
+    assert ours.encode(text).tolist() == peer.encode_ordinary(text)
 
 
 def merged(word: bytes, ranks: dict[bytes, int]) -> list[int]:
