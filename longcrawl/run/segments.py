@@ -128,7 +128,7 @@ def planned_files(work: Path, target: Path, markers: Iterable[Path]) -> dict[str
     """Return bytes and SHA-256, by absolute paths, of what the plan of an output wrote: what has no marker yet."""
     known = _marked(markers)
     found = (str(file.resolve()) for folder in (target, work / SPILL) for file in whole_files(folder))
-    planned = file_entries(Path(), [file for file in found if file not in known])
+    planned = file_entries(Path(), [file for file in found if file not in known and not file.endswith(PLANNED)])
     if url_of(work) is not None:
         marker = work / SPILL / PLANNED
         Marker(marker, {}, {os.path.relpath(file, marker.parent.resolve()): planned[file] for file in planned}).write()
