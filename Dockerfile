@@ -19,7 +19,7 @@ COPY --from=spark /opt/entrypoint.sh /opt/decom.sh /opt/
 
 COPY . /tmp/longcrawl
 RUN sed "s/^pyspark==.*/pyspark==${SPARK}/" /tmp/longcrawl/constraints.txt > /tmp/constraints.txt && \
-    pip install --no-cache-dir -c /tmp/constraints.txt "/tmp/longcrawl[spark,warc,language]" && \
+    pip install --no-cache-dir -c /tmp/constraints.txt "/tmp/longcrawl[spark,warc,language,s3,gcs]" && \
     rm -rf /tmp/longcrawl /tmp/constraints.txt && \
     mkdir -p /opt/bin && packages=$(python3 -c "import sysconfig; print(sysconfig.get_path('purelib'))") && \
     ln -s "$packages/pyspark" /opt/spark && \

@@ -65,7 +65,7 @@ CONSTANTS = {
         "edges of a document and band of MinHash", 0.18, "", f"40 % copies, half of them equal; {_SPARK}"
     ),
     "label_bytes": Constant(
-        "a document in the union-find; twice that above 4.29e9", 4, "B", "4.5 GB for 1e9, measured"
+        "a document in the union-find; twice that above 4.29e9", 5, "B", "its root, and whether it is in a cluster"
     ),
     "passage_factor": Constant(
         "search of passages, times that of one process", 4, "", "126 ns a token against 32, benchmarks/passages.py"

@@ -127,7 +127,13 @@ def in_pieces(most):
 
 
 @pytest.mark.parametrize(
-    "make", [ExactDocuments, partial(MinHash, **MINHASH), partial(MinHash, **MINHASH, verify=0.4, linkage="star")]
+    "make",
+    [
+        ExactDocuments,
+        partial(Urls, keep="random"),
+        partial(MinHash, **MINHASH, keep="longest"),
+        partial(MinHash, **MINHASH, verify=0.4, linkage="star"),
+    ],
 )
 @given(groups=grouped, earlier=st.lists(st.sampled_from(["to be", "or not to", "be", "to be or not"]), max_size=4))
 def test_exchanges_leave_out_what_earlier_datasets_have(make, groups, earlier):
@@ -137,8 +143,9 @@ def test_exchanges_leave_out_what_earlier_datasets_have(make, groups, earlier):
         kept = pa.array([name not in gone for name in known["id"].to_pylist()], pa.bool_())
         make().save_index(known.filter(kept), Path(folder))
         survey = make(against=(folder,))
-        found = sketch(survey, groups)
-        assert exchange(survey, found, Path(folder, "work")) == resolve(survey, found)
+        found = sketch(survey, groups, "none" if survey.within_parts else "two")
+        with in_pieces(3):
+            assert exchange(survey, found, Path(folder, "work")) == resolve(survey, found)
 
 
 @pytest.mark.parametrize("engine", [Local(), Local(2)])

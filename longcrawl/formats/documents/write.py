@@ -30,8 +30,8 @@ class ParquetOutput(Output):
     of the order.
 
     Peak memory is some 160 MB in either pass, whatever the number of documents, as long as none is larger than a row
-    group (benchmarks/parquet_write.py); ordering takes some 70 bytes for each document. The folder ``work`` of a run
-    holds the documents once more, uncompressed, until it is done.
+    group (benchmarks/parquet_write.py); ordering takes some 70 bytes for each of up to 34 million shuffled documents.
+    The folder ``work`` of a run holds the documents once more, uncompressed, until it is done.
     """
 
     second_pass = ("file_bytes", "by", "heldout")
