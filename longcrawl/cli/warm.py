@@ -48,8 +48,13 @@ def compile_kernels(num_proc: int | None = None, portable: Path | None = None) -
     Args:
         num_proc: processes that compile; one for each core if left out.
         portable: compile for any CPU of the level x86-64-v3 in place of this one, into this folder.
+
+    Raises:
+        RunError: this CPU does not run what is portable, or compiling has failed.
     """
     workers = num_proc or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else num_proc or 1
+    if portable is not None and not compiling.runs_portable():
+        raise RunError(f"--portable compiles for {compiling.LEVEL} and tries the code, which this machine does not run")
     if portable is not None:
         command = [sys.executable, "-m", "longcrawl.cli", "warm", "--num-proc", str(workers)]
         made = subprocess.run(command, env=compiling.portable_environment(portable.absolute()), check=False)  # noqa: S603
