@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -18,8 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 import longcrawl as lc
+from longcrawl.cli.questions import USUAL
+from longcrawl.core.stages import STAGES
 from longcrawl.dedup.substring import UNITS
-from longcrawl.engines.local import map_tasks
+from longcrawl.engines.local import map_tasks, usable_cpus
 from longcrawl.errors import RunError
 from longcrawl.kernels import compiling
 from longcrawl.recipe import parse_recipe
@@ -52,7 +53,7 @@ def compile_kernels(num_proc: int | None = None, portable: Path | None = None) -
     Raises:
         RunError: this CPU does not run what is portable, or compiling has failed.
     """
-    workers = num_proc or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else num_proc or 1
+    workers = num_proc or usable_cpus()
     if portable is not None and not compiling.runs_portable():
         raise RunError(f"--portable compiles for {compiling.LEVEL} and tries the code, which this machine does not run")
     if portable is not None:
@@ -102,9 +103,9 @@ def documents() -> pa.Table:
 def explain(_: Path) -> None:
     """Do what ``longcrawl inspect --text`` does."""
     table = documents()
-    stages = [kind() for kind in (lc.text.FineWebQuality, lc.text.GopherQuality, lc.text.GopherRepetition)]
+    stages = [STAGES.make(name, {}) for name in USUAL]
     for text in table["text"].to_pylist()[:2]:
-        str(lc.text.explain(text, [*stages, lc.text.LineCorrections(), lc.text.C4Quality()], "en"))
+        str(lc.text.explain(text, stages, "en"))
 
 
 def judge(definitions: Any, _: Path) -> None:

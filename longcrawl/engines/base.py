@@ -32,7 +32,7 @@ R = TypeVar("R")
 
 LOCK = "lock"
 SETTLES = 2.0
-"""Seconds after which a lock that was taken from a dead process in a store, which cannot rename, is looked at again."""
+"""Seconds after which a lock that was taken in a store, which cannot rename, is looked at again."""
 CHECKSUM = 4
 """Bytes of the CRC-32 in front of a packed table."""
 

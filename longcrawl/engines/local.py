@@ -46,6 +46,13 @@ class Local:
         exchange_files(self, step, tasks)
 
 
+def usable_cpus() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> Iterator[R]:
     """Call ``function`` on every task and yield results as they come; the order is not that of the tasks.
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from longcrawl.core.fields import check_fields
+from longcrawl.engines.local import usable_cpus
 from longcrawl.errors import LoaderError
 from longcrawl.formats.rectangle import spec
 from longcrawl.formats.shards.spec import named_split
@@ -248,7 +249,7 @@ class Rectangle(Feed):
     def _decodes_ahead(self) -> bool:
         if self.prefetch != "auto":
             return self.prefetch == "on"
-        return _usable_cpus() > 1 and self.cache_bytes // self._chunk_bytes > self.walk.most_chunks()
+        return usable_cpus() > 1 and self.cache_bytes // self._chunk_bytes > self.walk.most_chunks()
 
     def _cache(self) -> ChunkCache:
         # Locks and threads do not survive a fork, so a worker process starts with a cache of its own.
@@ -275,9 +276,3 @@ def _read_chunk(array: spec.SplitArray, mask: spec.SplitArray | None, row_chunk:
     # No method of Rectangle: the cache would hold what holds it, and outlive it until the next garbage collection.
     flags = None if mask is None else mask.read_chunk(row_chunk, column_chunk)
     return array.read_chunk(row_chunk, column_chunk), flags
-
-
-def _usable_cpus() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

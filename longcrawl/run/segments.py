@@ -118,10 +118,9 @@ def check_spill(work: Path, segment: int, writer: Writer, parts: int, engine: En
 
 def _check_part(work: Path, segment: int, writer: Writer, number: int) -> None:
     files = spilled(work, writer, number)
-    Marker.open(part_marker(work, segment, number), *files)
+    known = Marker.open(part_marker(work, segment, number), *files).resolved_files()
     if url_of(work) is not None:
-        marker = work / SPILL / sealed(number)
-        Marker(marker, {}, Marker.entries(marker, files)).write()
+        Marker(work / SPILL / sealed(number), {}, {file.name: known[str(file.resolve())] for file in files}).write()
 
 
 def planned_files(work: Path, target: Path, markers: Iterable[Path]) -> dict[str, dict[str, int | str]]:

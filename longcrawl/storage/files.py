@@ -127,7 +127,10 @@ def remove_partial(folder: Path, idle: float = 0.0) -> None:
         for path in [Path(within, name) for name in (*names, *folders) if f"{PARTIAL}-" in name]:
             with suppress(FileNotFoundError):  # what goes while it is listed has been removed already
                 if path.stat().st_mtime <= latest:
-                    shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+                    if path.is_dir():
+                        shutil.rmtree(path, ignore_errors=True)
+                    else:
+                        path.unlink()
         folders[:] = [name for name in folders if f"{PARTIAL}-" not in name]
 
 

@@ -193,11 +193,6 @@ class Watched:
         return before is not None and self._seen != before
 
     @property
-    def seen(self) -> bool:
-        """Whether it was there."""
-        return self._seen is not None
-
-    @property
     def waited(self) -> bool:
         """Whether it has been seen unchanged."""
         return self._unchanged > 0.0

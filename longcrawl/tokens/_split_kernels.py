@@ -43,60 +43,37 @@ _FROM_A = _U(0x80 - ord("a")) * _ONES
 _AFTER_Z = _U(0x7F - ord("z")) * _ONES
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba has no types
-def byte_at(_typing: Any, address: Any) -> Any:
-    """Load one byte as an integer."""
+def _loader(bits: int, loaded: Any) -> Any:
+    """Return what loads a little-endian number of so many bits from any address."""
 
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(8).as_pointer())
-        return builder.zext(builder.load(pointer, align=1), ir.IntType(64))
+    @intrinsic  # type: ignore[untyped-decorator]  # numba has no types
+    def load(_typing: Any, address: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            pointer = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
+            return builder.zext(builder.load(pointer, align=1), ir.IntType(64))
 
-    return types.int64(address), generate
+        return loaded(address), generate
 
-
-@intrinsic  # type: ignore[untyped-decorator]  # as above
-def eight_at(_typing: Any, address: Any) -> Any:
-    """Load eight bytes from any address as one little-endian number."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
-        return builder.load(pointer, align=1)
-
-    return types.uint64(address), generate
+    return load
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # as above
-def four_at(_typing: Any, address: Any) -> Any:
-    """Load four bytes from any address as an integer."""
+def _storer(bits: int, stored: Any) -> Any:
+    """Return what stores the low bits of a number, so many, at any address."""
 
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())
-        return builder.zext(builder.load(pointer, align=1), ir.IntType(64))
+    @intrinsic  # type: ignore[untyped-decorator]  # as above
+    def store(_typing: Any, address: Any, _number: Any) -> Any:
+        def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            pointer = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
+            builder.store(builder.trunc(arguments[1], ir.IntType(bits)), pointer, align=1)
+            return context.get_dummy_value()
 
-    return types.int64(address), generate
+        return types.void(address, stored), generate
 
-
-@intrinsic  # type: ignore[untyped-decorator]  # as above
-def put_four(_typing: Any, address: Any, _number: Any) -> Any:
-    """Store the low four bytes of an integer at any address."""
-
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        pointer = builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())
-        builder.store(builder.trunc(arguments[1], ir.IntType(32)), pointer, align=1)
-        return context.get_dummy_value()
-
-    return types.void(address, types.int64), generate
+    return store
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # as above
-def put_eight(_typing: Any, address: Any, _number: Any) -> Any:
-    """Store a number at any address."""
-
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        builder.store(arguments[1], builder.inttoptr(arguments[0], ir.IntType(64).as_pointer()), align=1)
-        return context.get_dummy_value()
-
-    return types.void(address, types.uint64), generate
+byte_at, four_at, eight_at = _loader(8, types.int64), _loader(32, types.int64), _loader(64, types.uint64)
+put_four, put_eight = _storer(32, types.int64), _storer(64, types.uint64)
 
 
 @intrinsic  # type: ignore[untyped-decorator]  # as above
