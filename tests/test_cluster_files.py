@@ -105,7 +105,7 @@ def test_the_image_installs_what_there_is():
     text = DOCKERFILE.read_text().replace("\\\n", "")
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (named,) = re.findall(r'pip install .*"/tmp/longcrawl\[([\w,]+)\]"', text)
-    assert set(named.split(",")) == {"spark", "warc", "language"} <= set(extras)
+    assert set(named.split(",")) == {"spark", "warc", "language", "s3", "gcs"} <= set(extras)
     (version,) = re.findall(r"^ARG SPARK=(\d+\.\d+)\.\d+$", text, re.MULTILINE)
     assert tuple(map(int, version.split("."))) >= (4, 1)
     assert "pyspark>=4.1" in extras["spark"][0]
