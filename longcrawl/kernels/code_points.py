@@ -1,24 +1,20 @@
 """What the signals need to know of every code point, as arrays that kernels index.
 
 Everything is asked of this Python's own ``str`` and ``unicodedata``, so a signal follows the Unicode version of the
-Python that computes it (the release's was 14.0, of Python 3.11). Building takes about a second; the arrays are kept in
-``$XDG_CACHE_HOME/longcrawl`` (``~/.cache/longcrawl``), one file per Unicode version.
+Python that computes it (the release's was 14.0, of Python 3.11). Building takes about a second; the arrays are kept on
+disk, one file per Unicode version.
 """
 
-import os
 import string
 import unicodedata
-import zipfile
 from collections.abc import Callable
-from contextlib import suppress
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.storage.files import whole_file
+from longcrawl.kernels.kept_arrays import kept_arrays
 
 SPACE = 1 << 0
 WORD = 1 << 1
@@ -83,21 +79,8 @@ def load_characters(raw_words: RawWords) -> Characters:
 
 
 def cached_arrays(name: str, build: Callable[[], dict[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays that ``build`` makes of this Python's Unicode version, from the cache folder if it can be read.
-
-    A cache file that cannot be read is built again; where the folder cannot be written, every process builds its own.
-    """
-    path = _cache_folder() / f"unicode-{unicodedata.unidata_version}-{name}.npz"
-    with suppress(OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile), np.load(path) as kept:
-        return dict(kept)
-    made = build()
-    with suppress(OSError), whole_file(path) as beside, beside.open("wb") as opened:
-        np.savez(opened, **made)  # type: ignore[arg-type]  # its stubs take the arrays for allow_pickle
-    return made
-
-
-def _cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "longcrawl"
+    """Return the arrays that ``build`` makes of this Python's Unicode version, kept by ``kept_arrays``."""
+    return kept_arrays(f"unicode-{unicodedata.unidata_version}-{name}", "", build)
 
 
 def _assigned() -> list[int]:

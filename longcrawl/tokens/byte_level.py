@@ -8,8 +8,10 @@ by rank and joining by merge give the same tokens for every text.
 
 import base64
 import binascii
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,25 +36,54 @@ class ByteLevelBPE:
     ids: npt.NDArray[np.uint32] | None
     """The id of each rank; None where the two are the same."""
 
+    def id_of(self, spelled: str) -> int | None:
+        """Return the id of a token by its spelling in a `tokenizer.json`; None where there is none."""
+        spell = _bytes_by_spelling()
+        if not all(character in spell for character in spelled):
+            return None
+        rank = self.ranks.get(bytes(spell[character] for character in spelled))
+        return rank if rank is None or self.ids is None else int(self.ids[rank])
+
+    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return arrays that :meth:`from_arrays` makes an equal one of."""
+        tokens = sorted(self.ranks, key=self.ranks.__getitem__)
+        ids = np.arange(len(tokens), dtype=np.uint32) if self.ids is None else self.ids
+        lengths = np.array([len(token) for token in tokens], np.int64)
+        joined, pattern = (np.frombuffer(each, np.uint8) for each in (b"".join(tokens), self.pattern.encode()))
+        return {"pattern": pattern, "tokens": joined, "lengths": lengths, "ids": ids}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> "ByteLevelBPE":
+        """Return what :meth:`to_arrays` was called on, its ranks in ascending order."""
+        joined, stops = arrays["tokens"].tobytes(), np.cumsum(arrays["lengths"]).tolist()
+        tokens = [joined[start:stop] for start, stop in itertools.pairwise([0, *stops])]
+        ranks = {token: rank for rank, token in enumerate(tokens)}
+        return cls(arrays["pattern"].tobytes().decode(), ranks, _unless_ranks(arrays["ids"]))
+
 
 def read_rank_file(path: Path) -> dict[bytes, int]:
-    """Read a `*.tiktoken` file: one base64 token and its rank per line.
+    """Read a `*.tiktoken` file, see :func:`parse_ranks`."""
+    return parse_ranks(path.read_bytes(), str(path))
+
+
+def parse_ranks(content: bytes, where: str) -> dict[bytes, int]:
+    """Return the ranks of a `*.tiktoken` file: one base64 token and its rank per line.
 
     Raises:
         TokenizerError: a line is not that, the ranks are not 0 … n - 1, or one of the 256 bytes is missing.
     """
     ranks: dict[bytes, int] = {}
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+    for number, line in enumerate(content.splitlines(), start=1):
         if not line.strip():
             continue
         try:
             token, rank = line.split()
             ranks[base64.b64decode(token, validate=True)] = int(rank)
         except (ValueError, binascii.Error) as wrong:
-            raise TokenizerError(f"{path}, line {number}: {line[:80]!r} is not a base64 token and its rank") from wrong
+            raise TokenizerError(f"{where}, line {number}: {line[:80]!r} is not a base64 token and its rank") from wrong
     if sorted(ranks.values()) != list(range(len(ranks))):
-        raise TokenizerError(f"{path}: its ranks are not 0 to {len(ranks) - 1}, each once; is the file cut?")
-    _require_all_bytes(ranks, str(path))
+        raise TokenizerError(f"{where}: its ranks are not 0 to {len(ranks) - 1}, each once; is the file cut?")
+    _require_all_bytes(ranks, where)
     return ranks
 
 
@@ -117,7 +148,7 @@ def byte_level_bpe(document: Mapping[str, Any]) -> ByteLevelBPE:
     model = document["model"]
     pattern = _pattern(document)
     _require_plain_model(model)
-    spell = {character: byte for byte, character in enumerate(_alphabet())}
+    spell = _bytes_by_spelling()
     try:
         merges = [_merge(pair, spell) for pair in model["merges"]]
     except KeyError as unknown:
@@ -130,7 +161,11 @@ def byte_level_bpe(document: Mapping[str, Any]) -> ByteLevelBPE:
     ids = np.array([model["vocab"][_spelled(token, alphabet)] for token in ranks], np.uint32)
     if model.get("ignore_merges") and len(ranks) != len(model["vocab"]):
         raise TokenizerError("it ignores merges for whole words, and some words of its vocabulary have no merge")
-    return ByteLevelBPE(pattern, ranks, None if np.array_equal(ids, np.arange(len(ids))) else ids)
+    return ByteLevelBPE(pattern, ranks, _unless_ranks(ids))
+
+
+def _unless_ranks(ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32] | None:
+    return None if np.array_equal(ids, np.arange(len(ids))) else ids
 
 
 def _pattern(document: Mapping[str, Any]) -> str:
@@ -204,6 +239,11 @@ def _alphabet() -> list[str]:
     printing = {*range(33, 127), *range(161, 173), *range(174, 256)}
     others = iter(range(256, 512))
     return [chr(byte) if byte in printing else chr(next(others)) for byte in range(256)]
+
+
+@cache
+def _bytes_by_spelling() -> Mapping[str, int]:
+    return {character: byte for byte, character in enumerate(_alphabet())}
 
 
 def _spelled(token: bytes, alphabet: list[str]) -> str:

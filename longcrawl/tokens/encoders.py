@@ -9,8 +9,9 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
-from functools import cached_property, lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, cached_property, lru_cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -19,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from longcrawl.errors import TokenizerError
+from longcrawl.kernels.kept_arrays import Arrays, kept_arrays
 from longcrawl.storage.files import content_digest, whole_file
 from longcrawl.storage.place import is_there
 from longcrawl.storage.structured import load_json
@@ -28,12 +30,14 @@ from longcrawl.tokens.byte_level import (
     GPT2_PATTERN,
     ByteLevelBPE,
     byte_level_bpe,
-    read_rank_file,
+    parse_ranks,
     tokenizer_document,
 )
 
 Engine = Literal["auto", "tiktoken", "tokenizers"]
 
+_WORTH_KEEPING = 1 << 18
+"""Bytes of the smallest tokenizer that is kept in the cache folder: smaller ones are read as fast as they are kept."""
 _END_OF_TEXT_NAMES = (END_OF_TEXT, "<|end_of_text|>", "<|eot_id|>", "</s>", "<eos>", "<|im_end|>", "[EOS]", "[SEP]")
 
 
@@ -130,6 +134,38 @@ def _load(path: Path, _version: tuple[int, int], end_of_text: str | None, engine
         raise TokenizerError(f"{path}: {wrong}") from wrong
 
 
+class _Ranked(NamedTuple):
+    """A tokenizer by ranks, or why it is encoded by `tokenizers`."""
+
+    bpe: ByteLevelBPE | None
+    others: Mapping[str, int]
+    """Ids of what has no rank, by spelling: special tokens above all."""
+    reason: str
+    """Empty where ranks give the same ids."""
+
+    def to_arrays(self) -> Arrays:
+        """Return arrays that :meth:`from_arrays` makes an equal one of."""
+        made = {} if self.bpe is None else self.bpe.to_arrays()
+        return made | {"others": _pack(json.dumps(self.others)), "reason": _pack(self.reason)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays) -> "_Ranked":
+        bpe = ByteLevelBPE.from_arrays(arrays) if "tokens" in arrays else None
+        return cls(bpe, json.loads(_unpack(arrays["others"])), _unpack(arrays["reason"]))
+
+    def id_of(self, spelled: str) -> int | None:
+        """Return the id of a token by its spelling in a `tokenizer.json`."""
+        token = self.others.get(spelled)
+        return self.bpe.id_of(spelled) if token is None and self.bpe is not None else token
+
+    def ids(self) -> frozenset[int]:
+        """Return all ids."""
+        if self.bpe is None:
+            return frozenset(self.others.values())
+        ids = range(len(self.bpe.ranks)) if self.bpe.ids is None else self.bpe.ids.tolist()
+        return frozenset((*ids, *self.others.values()))
+
+
 class Encoder:
     """Texts to token ids and back, made by :func:`load_encoder`.
 
@@ -141,10 +177,11 @@ class Encoder:
         self._path = path
         self._end_of_text_name = end_of_text
         self._asked_engine = engine
-        self._ranks = read_rank_file(path) if path.suffix == ".tiktoken" else None
+        self._content = path.read_bytes()
+        self._ranks = parse_ranks(self._content, str(path)) if path.suffix == ".tiktoken" else None
         self._engine = self._choose(engine)
         self.engine: Literal["tiktoken", "tokenizers"] = self._engine.name
-        self.vocabulary_size = 1 + max(self._ids_by_name.values())
+        self.vocabulary_size = 1 + max(self._known_ids)
         """One more than the greatest id, special tokens included."""
         self.dtype = np.dtype(np.uint16 if self.vocabulary_size <= 1 << 16 else np.uint32)
         if end_of_text is not None:
@@ -189,7 +226,7 @@ class Encoder:
         """
         asked = self._end_of_text_name
         for name in _END_OF_TEXT_NAMES if asked is None else (asked,):
-            token = self._ids_by_name.get(name)
+            token = self._id_of(name)
             if token is not None and self._engine.encode(name).tolist() != [token]:
                 return token
         special = [added["content"] for added in self._document.get("added_tokens") or []]
@@ -205,25 +242,18 @@ class Encoder:
         Raises:
             TokenizerError: it is not a byte-level BPE, whose tokens are the bytes of a text cut into pieces.
         """
-        ranks, ids = self._ranks, None
-        if ranks is None:
-            bpe = byte_level_bpe(self._document)
-            ranks, ids = dict(bpe.ranks), bpe.ids
-        lengths = np.array([len(token) for token in ranks], np.int64)
+        bpe = self._ranked.bpe
+        if bpe is None:
+            raise TokenizerError(self._ranked.reason)
+        ranks = np.fromiter(bpe.ranks.values(), np.int64, len(bpe.ranks))
         found = np.zeros(self.vocabulary_size, np.int64)
-        found[list(ranks.values()) if ids is None else ids] = lengths
+        found[ranks if bpe.ids is None else bpe.ids[ranks]] = [len(token) for token in bpe.ranks]
         return found
 
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of what decides the ids, the same for ranks and for the `tokenizer.json` that says the same."""
-        content: dict[str, Any] = {
-            name: self._document.get(name) for name in ("added_tokens", "normalizer", "pre_tokenizer")
-        }
-        content["model"] = dict(self._document["model"])
-        if merges := content["model"].get("merges"):
-            content["model"]["merges"] = [pair.split(" ") if isinstance(pair, str) else pair for pair in merges]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return _unpack(self._kept("fingerprint", lambda: {"text": _pack(_fingerprint(self._document))})["text"])
 
     def save(self, directory: str | os.PathLike[str]) -> str:
         """Write ``tokenizer.json`` into ``directory`` and return that name; any reader of it gives the same ids.
@@ -231,10 +261,7 @@ class Encoder:
         Raises:
             TokenizerError: ranks of which one cannot be made by merges.
         """
-        if self._ranks is None:
-            content = self._path.read_bytes()
-        else:
-            content = json.dumps(self._document, ensure_ascii=False).encode()
+        content = self._content if self._ranks is None else json.dumps(self._document, ensure_ascii=False).encode()
         with whole_file(Path(directory) / "tokenizer.json") as beside:
             beside.write_bytes(content)
         return "tokenizer.json"
@@ -242,18 +269,35 @@ class Encoder:
     def _choose(self, engine: Engine) -> "BytePairs | Tiktoken | Tokenizers":
         if engine == "tokenizers":
             return self._tokenizers
+        ranked = self._ranked
+        if ranked.bpe is not None and not ranked.reason:
+            return by_ranks(ranked.bpe, lambda: self._tokenizers)
+        if engine == "auto":
+            return self._tokenizers
+        raise TokenizerError(f"tiktoken cannot do what it does, use engine='auto': {ranked.reason}")
+
+    @cached_property
+    def _ranked(self) -> _Ranked:
         if self._ranks is not None:
-            return by_ranks(ByteLevelBPE(GPT2_PATTERN, self._ranks, None), lambda: self._tokenizers)
+            return _Ranked(ByteLevelBPE(GPT2_PATTERN, self._ranks, None), {END_OF_TEXT: len(self._ranks)}, "")
+        return _Ranked.from_arrays(self._kept("ranks", lambda: self._compare().to_arrays()))
+
+    def _compare(self) -> _Ranked:
+        """Return the ranks of a `tokenizer.json`, compared with `tokenizers`."""
         exact = self._tokenizers  # which checks the structure of the document
+        ids, bpe = exact.ids_by_name(), None
         try:
             bpe = byte_level_bpe(self._document)
-            made = by_ranks(bpe, lambda: self._tokenizers)
-            require_equal(bpe, made, exact)
+            require_equal(bpe, by_ranks(bpe, lambda: exact), exact)
         except TokenizerError as reason:
-            if engine == "auto":
-                return exact
-            raise TokenizerError(f"tiktoken cannot do what it does, use engine='auto': {reason}") from reason
-        return made
+            return _Ranked(bpe, {}, str(reason))
+        return _Ranked(bpe, {name: token for name, token in ids.items() if bpe.id_of(name) != token}, "")
+
+    def _kept(self, name: str, build: Callable[[], Arrays]) -> Arrays:
+        """Return arrays made of the file's content, kept for later processes where that is large."""
+        if len(self._content) < _WORTH_KEEPING:
+            return build()
+        return kept_arrays(f"tokenizer-{hashlib.sha256(self._content).hexdigest()}-{name}", _stamp(), build)
 
     @cached_property
     def _document(self) -> dict[str, Any]:
@@ -261,7 +305,7 @@ class Encoder:
         if self._ranks is not None:
             return tokenizer_document(self._ranks)
         try:
-            document: dict[str, Any] = load_json(self._path.read_bytes())
+            document: dict[str, Any] = load_json(self._content)
             return {**document, "model": dict(document["model"])}
         except (OSError, ValueError, TypeError, KeyError) as wrong:
             raise TokenizerError("is not a tokenizer.json; convert the tokenizer with transformers first") from wrong
@@ -270,17 +314,44 @@ class Encoder:
     def _tokenizers(self) -> "Tokenizers":
         return Tokenizers(self._document)
 
+    def _id_of(self, name: str) -> int | None:
+        """Return the id of a token by its spelling in a `tokenizer.json`."""
+        if self.engine == "tokenizers":
+            return self._ids_by_name.get(name)
+        return self._ranked.id_of(name)
+
     @cached_property
     def _ids_by_name(self) -> Mapping[str, int]:
-        """Ids by the spelling of a `tokenizer.json`, without making one out of ranks."""
-        if self._ranks is not None:
-            return {END_OF_TEXT: len(self._ranks)}
         return self._tokenizers.ids_by_name()
 
     @cached_property
     def _known_ids(self) -> frozenset[int]:
-        known = frozenset(self._ids_by_name.values())
-        return known.union(range(len(self._ranks))) if self._ranks is not None else known
+        return frozenset(self._ids_by_name.values()) if self.engine == "tokenizers" else self._ranked.ids()
+
+
+def _fingerprint(document: Mapping[str, Any]) -> str:
+    content: dict[str, Any] = {name: document.get(name) for name in ("added_tokens", "normalizer", "pre_tokenizer")}
+    content["model"] = dict(document["model"])
+    if merges := content["model"].get("merges"):
+        content["model"]["merges"] = [pair.split(" ") if isinstance(pair, str) else pair for pair in merges]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+@cache
+def _stamp() -> str:
+    """Return what kept arrays depend on besides the file: the sources here and the libraries compared with."""
+    from longcrawl.kernels.compiling import digest_sources
+
+    sources = [digest_sources(Path(__file__).with_name(name)) for name in ("encoders.py", "_word_kernels.py")]
+    return " ".join([*sources, version("tokenizers"), version("tiktoken")])
+
+
+def _pack(text: str) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(text.encode(), np.uint8)
+
+
+def _unpack(packed: npt.NDArray[Any]) -> str:
+    return packed.tobytes().decode()
 
 
 def _as_arrow(texts: "Sequence[str | None] | pa.Array | pa.ChunkedArray") -> "pa.Array | pa.ChunkedArray":

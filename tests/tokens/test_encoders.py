@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longcrawl.errors import TokenizerError
+from longcrawl.tokens import encoders
 from longcrawl.tokens.byte_level import GPT2_PATTERN, byte_level_bpe, read_rank_file, recover_merges
 from longcrawl.tokens.encoders import Encoder, load_encoder
 
@@ -351,6 +352,69 @@ def test_loaded_once_until_the_file_changes(trained, tmp_path):
     assert load_encoder(str(path)) is first
     path.write_text(path.read_text() + "\n")
     assert load_encoder(str(path)) is not first
+
+
+@pytest.fixture
+def cache(monkeypatch, tmp_path) -> Path:
+    """Keep tokenizers of any size in an empty folder."""
+    monkeypatch.setattr(encoders, "_WORTH_KEEPING", 0)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "longcrawl"
+
+
+def described(path: Path | str) -> tuple:
+    """Return all that a fresh encoder says of a file, and what it encodes to."""
+    made = Encoder(Path(path))
+    ids, lengths = made.encode([SENTENCE, None, "<|endoftext|> the"]).ids.tolist(), made.token_bytes.tolist()
+    return made.engine, made.vocabulary_size, made.dtype, made.end_of_text, made.fingerprint, ids, lengths
+
+
+@pytest.mark.parametrize("change", [lambda _: None, permute_ids, split_by(THREE_DIGITS), split_by(r"\p{L}+|\P{L}")])
+def test_a_kept_tokenizer_is_the_one_that_was_read(trained, cache, monkeypatch, change):
+    path = changed(trained, change)
+    monkeypatch.setattr(encoders, "_WORTH_KEEPING", 1 << 30)
+    wanted = described(path)
+    monkeypatch.setattr(encoders, "_WORTH_KEEPING", 0)
+    assert not cache.exists()
+    assert described(path) == wanted
+    assert len(list(cache.iterdir())) == 2
+    if wanted[0] == "tiktoken":
+        for dear in ("Tokenizers", "byte_level_bpe", "require_equal", "load_json"):
+            monkeypatch.setattr(encoders, dear, pytest.fail)
+    assert described(path) == wanted
+
+
+def test_what_is_kept_is_of_one_content_and_one_release(trained, rank_file, cache, monkeypatch):
+    files = [trained, Path(changed(trained, permute_ids)), rank_file]
+    wanted = [described(file) for file in files]
+    assert [described(file) for file in files] == wanted
+    assert len({each[4] for each in wanted}) == 3
+    monkeypatch.setattr(encoders, "_fingerprint", lambda _: "of a later release")
+    assert Encoder(trained).fingerprint == wanted[0][4]
+    monkeypatch.setattr(encoders, "_stamp", lambda: "of a later release")
+    assert Encoder(trained).fingerprint == "of a later release"
+
+
+def test_damaged_and_read_only_caches_change_nothing(trained, cache, monkeypatch):
+    wanted = described(trained)
+    for kept in cache.iterdir():
+        whole = kept.read_bytes()
+        flipped = [
+            whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :]
+            for place in range(0, len(whole), len(whole) // 7)
+        ]
+        for damaged in (b"", whole[:-1], whole + b"\0", bytes(len(whole)), *flipped):
+            kept.write_bytes(damaged)
+            assert described(trained) == wanted
+            assert kept.read_bytes() == whole
+    monkeypatch.setenv("XDG_CACHE_HOME", str(trained))
+    assert described(trained) == wanted
+
+
+def test_threads_that_keep_one_tokenizer_at_once_agree(trained, cache):
+    with ThreadPoolExecutor(8) as pool:
+        assert len({str(each) for each in pool.map(described, [trained] * 16)}) == 1
+    assert len(list(cache.iterdir())) == 2
 
 
 @pytest.mark.parametrize("name", ["missing.json", "missing.tiktoken", "/no/such/folder", "a b/c"])
