@@ -40,6 +40,8 @@ _PROBE = (
 
 
 Texts: TypeAlias = "pa.Array | pa.ChunkedArray"
+_BATCH = 1 << 20
+"""Characters that `tokenizers` gets at once: it keeps more than a hundred bytes for each token."""
 _NO_IDS = np.zeros(0, np.uint32)
 _ROOM = 1 << 18
 """Words that are remembered at least before all but the vocabulary are forgotten: 32 MB for 50,000 tokens."""
@@ -113,7 +115,7 @@ class Tiktoken:
 
 
 class Tokenizers:
-    """Encodes with the `tokenizers` library, one text at a time and on the calling thread."""
+    """Encodes with the `tokenizers` library, in batches and on the calling thread."""
 
     name: Literal["tokenizers"] = "tokenizers"
 
@@ -128,13 +130,20 @@ class Tokenizers:
 
     def encode(self, text: str) -> npt.NDArray[np.uint32]:
         """Return the ids of one text."""
-        with one_thread(), unreadable("a text", TokenizerError, NOT_THIS_TOKENIZER):
-            (encoded,) = self.tokenizer.encode_batch_fast([text], add_special_tokens=False)
-        return np.array(encoded.ids, np.uint32)
+        return self._encode_batch([text])[0]
 
     def encode_texts(self, texts: Texts) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-        """Return the ids of all texts and their offsets."""
-        return _end_to_end([self.encode(text) if text else _NO_IDS for text in texts.to_pylist()])
+        """Return the ids of all texts and their offsets; an empty text has none, whatever a normalizer adds."""
+        found = [_NO_IDS] * len(texts)
+        for batch in _batches(texts):
+            for (number, _), ids in zip(batch, self._encode_batch([text for _, text in batch]), strict=True):
+                found[number] = ids
+        return _end_to_end(found)
+
+    def _encode_batch(self, texts: list[str]) -> list[npt.NDArray[np.uint32]]:
+        with one_thread(), unreadable("a text", TokenizerError, NOT_THIS_TOKENIZER):
+            batch = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return [np.array(each.ids, np.uint32) for each in batch]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids that the tokenizer has."""
@@ -159,6 +168,20 @@ class Tokenizers:
 def by_ranks(bpe: ByteLevelBPE, otherwise: Callable[[], Tokenizers]) -> "BytePairs | Tiktoken":
     """Return the engine for a byte-level BPE: ours where its pattern is known."""
     return BytePairs(bpe) if bpe.pattern in PATTERNS and len(bpe.ranks) < MOST_RANKS else Tiktoken(bpe, otherwise)
+
+
+def _batches(texts: Texts) -> Iterator[list[tuple[int, str]]]:
+    """Return texts that are not empty, with their numbers, in lists of about ``_BATCH`` characters."""
+    batch: list[tuple[int, str]] = []
+    characters = 0
+    for number, text in enumerate(texts.to_pylist()):
+        if text:
+            batch.append((number, text))
+            characters += len(text)
+        if characters >= _BATCH:
+            yield batch
+            batch, characters = [], 0
+    yield batch
 
 
 def _end_to_end(parts: list[npt.NDArray[np.uint32]]) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:

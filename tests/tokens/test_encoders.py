@@ -1,6 +1,7 @@
 """Encoders: two engines, the same ids; files of ranks and of merges, the same tokenizer."""
 
 import base64
+import itertools
 import json
 import pickle
 import random
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longcrawl.errors import TokenizerError
-from longcrawl.tokens import encoders
+from longcrawl.tokens import _engines, encoders
 from longcrawl.tokens.byte_level import GPT2_PATTERN, byte_level_bpe, read_rank_file, recover_merges
 from longcrawl.tokens.encoders import Encoder, load_encoder
 
@@ -150,6 +151,45 @@ def test_ids_are_those_of_plain_tokenizers(trained):
     ids, offsets = load_encoder(str(trained)).encode(texts)
     for i, text in enumerate(texts):
         assert ids[offsets[i] : offsets[i + 1]].tolist() == plain.encode(text).ids
+
+
+def write_other(path: Path, kind: str) -> str:
+    """Train a tokenizer that ranks cannot say."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+    unknown = {"unk_token": "<unk>"}
+    small = {"vocab_size": 200, "show_progress": False}
+    made, trainer = {
+        "Unigram": (models.Unigram(), trainers.UnigramTrainer(**small, **unknown)),
+        "WordPiece": (models.WordPiece(**unknown), trainers.WordPieceTrainer(**small)),
+        "SentencePiece": (models.BPE(fuse_unk=True, **unknown), trainers.BpeTrainer(**small)),
+    }[kind]
+    tokenizer = Tokenizer(made)
+    if kind == "WordPiece":
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    else:
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    trainer.special_tokens = ["<unk>"]
+    tokenizer.train_from_iterator([SENTENCE, "the web crawls on and on"] * 20, trainer)
+    tokenizer.save(str(path))
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", ["Unigram", "WordPiece", "SentencePiece"])
+def test_batches_have_the_ids_of_single_texts(tmp_path, monkeypatch, kind):
+    from tokenizers import Tokenizer
+
+    path = write_other(tmp_path / "tokenizer.json", kind)
+    plain, ours = Tokenizer.from_file(path), load_encoder(path)
+    plain.encode_special_tokens = True
+    texts = [None, SENTENCE, "", *WORDS, None, "", *PIECES, SENTENCE * 3, ""]
+    wanted = [plain.encode(text, add_special_tokens=False).ids if text else [] for text in texts]
+    for characters in (1, 50, 1 << 20):
+        monkeypatch.setattr(_engines, "_BATCH", characters)
+        ids, offsets = ours.encode(texts)
+        assert [ids[start:stop].tolist() for start, stop in itertools.pairwise(offsets)] == wanted
+    assert ours.engine == "tokenizers"
+    assert len(ours.encode([]).ids) == 0
 
 
 def test_engine_auto_takes_tiktoken_and_says_so(trained):
