@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.lookup import stable_order
-from longcrawl.tokens._split_kernels import byte_at, eight_at, four_at, lowest_bit, put_four
+from longcrawl.kernels.memory import byte_at, eight_at, four_at, lowest_bit, put_four
 
 Wide = npt.NDArray[np.uint64]
 Ranks = npt.NDArray[np.uint32]

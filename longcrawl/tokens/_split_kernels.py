@@ -7,14 +7,10 @@ function gets. Texts are valid UTF-8, and eight bytes after their end can be rea
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir  # type: ignore[import-untyped]  # it has no types
-from numba import types
-from numba.extending import intrinsic
 
 from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.memory import byte_at, eight_at, lowest_bit
 from longcrawl.tokens._patterns import (
     CL100K,
     EITHER_CASE,
@@ -41,65 +37,6 @@ _HIGH = _U(0x8080808080808080)
 _CASE = _U(0x20) * _ONES
 _FROM_A = _U(0x80 - ord("a")) * _ONES
 _AFTER_Z = _U(0x7F - ord("z")) * _ONES
-
-
-def _loader(bits: int, loaded: Any) -> Any:
-    """Return what loads a little-endian number of so many bits from any address."""
-
-    @intrinsic  # type: ignore[untyped-decorator]  # numba has no types
-    def load(_typing: Any, address: Any) -> Any:
-        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-            pointer = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
-            return builder.zext(builder.load(pointer, align=1), ir.IntType(64))
-
-        return loaded(address), generate
-
-    return load
-
-
-def _storer(bits: int, stored: Any) -> Any:
-    """Return what stores the low bits of a number, so many, at any address."""
-
-    @intrinsic  # type: ignore[untyped-decorator]  # as above
-    def store(_typing: Any, address: Any, _number: Any) -> Any:
-        def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-            pointer = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
-            builder.store(builder.trunc(arguments[1], ir.IntType(bits)), pointer, align=1)
-            return context.get_dummy_value()
-
-        return types.void(address, stored), generate
-
-    return store
-
-
-byte_at, four_at, eight_at = _loader(8, types.int64), _loader(32, types.int64), _loader(64, types.uint64)
-put_four, put_eight = _storer(32, types.int64), _storer(64, types.uint64)
-
-
-@intrinsic  # type: ignore[untyped-decorator]  # as above
-def prefetch(_typing: Any, address: Any) -> Any:
-    """Begin to load the cache line of an address."""
-
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        hint = builder.module.declare_intrinsic(
-            "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, number, number, number])
-        )
-        for_reading, keep, data = number(0), number(3), number(1)
-        builder.call(hint, [builder.inttoptr(arguments[0], byte), for_reading, keep, data])
-        return context.get_dummy_value()
-
-    return types.void(address), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]  # as above
-def lowest_bit(_typing: Any, number: Any) -> Any:
-    """Return the place of the lowest bit of a number that is not 0."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.IntType(1)(1))
-
-    return types.int64(number), generate
 
 
 @compiled

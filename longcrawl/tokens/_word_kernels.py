@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.memory import byte_at, eight_at, four_at, prefetch, put_eight
 from longcrawl.tokens._merge_kernels import (
     FILTER_BYTES,
     NONE,
@@ -29,7 +30,7 @@ from longcrawl.tokens._merge_kernels import (
     merge_short,
 )
 from longcrawl.tokens._patterns import character_classes
-from longcrawl.tokens._split_kernels import byte_at, eight_at, four_at, piece_end, prefetch, put_eight
+from longcrawl.tokens._split_kernels import piece_end
 
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
