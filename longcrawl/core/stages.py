@@ -132,6 +132,10 @@ class Stage(ABC):
         removed = verdicts.add_column(0, "id", document_ids(documents, self.name)).filter(failed)
         return Outcome(documents.filter(pc.invert(failed)) if removed.num_rows else documents, removed, places)
 
+    def measure_ahead(self, table: pa.Table, following: "Sequence[Stage]") -> pa.Table:  # noqa: ARG002  # as below
+        """Return a batch with columns of what it and the next stages measure of the same texts, for each to drop."""
+        return table
+
     def checks(self, table: pa.Table) -> "Sequence[Check]":  # noqa: ARG002  # the kinds that measure use it
         """Return every rule measured on a batch, in the order in which they count.
 
@@ -148,9 +152,8 @@ class Stage(ABC):
         """Return the fields as YAML-ready values."""
         return plain_settings(self)
 
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027  # most have nothing to load
         """Load what the stage works with, so that what is missing is an error before any document is read."""
-        return
 
     def files(self) -> tuple[str, ...]:
         """Name the data files, and folders of them, that the stage reads: what they hold decides with its settings."""
@@ -408,10 +411,7 @@ def stage(cls: type[S]) -> type[S]:
 
 
 def _restore(
-    cls: type[S],
-    code_version: str,
-    settings: tuple[tuple[str, Any], ...],
-    _contents: tuple[str | None, ...] = (),
+    cls: type[S], code_version: str, settings: tuple[tuple[str, Any], ...], _contents: tuple[str | None, ...] = ()
 ) -> S:
     if cls.code_version != code_version:
         raise LongCrawlError(

@@ -17,7 +17,7 @@ from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.lookup import mixed
 
 _U = np.uint64
-_GOLDEN = _U(0x9E3779B97F4A7C15)
+GOLDEN = _U(0x9E3779B97F4A7C15)
 HASHED = _U(1 << 63)
 """Set in the key of a word that is a hash; other keys are the word itself."""
 
@@ -83,26 +83,29 @@ def number_words(letters: Any, begins: Any, ends: Any, keys: Any, words: int, re
         words: how many words there are.
         repeats: written.
     """
-    table, ids, firsts, counts = repeats.table, repeats.ids, repeats.firsts, repeats.counts
+    table, ids, firsts, counts, known = repeats.table, repeats.ids, repeats.firsts, repeats.counts, repeats.keys
     mask = clear(table, words)
     unique = 0
     for word in range(words):
         key, begin = keys[word], begins[word]
         length = ends[word] - begin
         at = mixed(key ^ _U(length)) & mask
-        while table[at] != 0:
-            other = firsts[table[at] - 1]
-            same = keys[other] == key and ends[other] - begins[other] == length
-            if same and (key & HASHED == _U(0) or same_letters(letters, begins[other], begin, length)):
-                break
+        number = table[at] - 1
+        while number >= 0:
+            if known[number] == key:
+                other = firsts[number]
+                same = ends[other] - begins[other] == length
+                if same and (key & HASHED == _U(0) or same_letters(letters, begins[other], begin, length)):
+                    break
             at = (at + 1) & mask
-        if table[at] == 0:
-            firsts[unique] = word
-            counts[unique] = 0
+            number = table[at] - 1
+        if number < 0:
+            number = unique
+            firsts[number], counts[number], known[number] = word, 0, key
             unique += 1
             table[at] = unique
-        ids[word] = table[at] - 1
-        counts[ids[word]] += 1
+        ids[word] = number
+        counts[number] += 1
     return unique
 
 
@@ -119,7 +122,7 @@ def lengthen(repeats: Repeats, size: int) -> tuple[int, int]:
         if places[place + 1] != places[place] + 1:
             continue
         key = _U(grams[place]) << _U(32) | _U(grams[place + 1])
-        at = mixed(key * _GOLDEN) & mask
+        at = mixed(key * GOLDEN) & mask
         while table[at] != 0 and keys[table[at] - 1] != key:
             at = (at + 1) & mask
         if table[at] == 0:

@@ -78,9 +78,9 @@ def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], t
     """
     for table in tables:
         flowing, amount = table, characters(table)
-        for label, stage in stages:
+        for place, (label, stage) in enumerate(stages):
             with tally.clock.measure(label):
-                came = flowing
+                came = stage.measure_ahead(flowing, [after for _, after in stages[place + 1 :]])
                 flowing, removed, places = stage.apply(came)
                 if removed.num_rows or stage.edits:
                     amount = characters(flowing)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.compiling import compiled, inlined
+from longcrawl.kernels.memory import eight_at, lowest_bit
 from longcrawl.kernels.ngrams import HASHED, Repeats, make_repeats, number_words
 from longcrawl.kernels.utf8 import decode
 from longcrawl.text.gopher import page_columns as columns
@@ -26,8 +27,16 @@ _U = np.uint64
 _SEED = _U(0xCBF29CE484222325)
 _PRIME = _U(0x9E3779B97F4A7C15)
 _NEWLINE = 0x0A
-_PACKED = 7
-"""Bytes of a word that is its own key."""
+PACKED = 7
+"""Bytes of a word that is its own key: they and their number."""
+_LENGTH_AT = _U(8 * PACKED)
+
+HIGH = _U(0x8080808080808080)
+"""The highest bit of each of eight bytes; below, numbers to add or to take from each."""
+CASE = _U(0x2020202020202020)
+FROM_A = _U(0x1F1F1F1F1F1F1F1F)
+AFTER_Z = _U(0x0505050505050505)
+_AFTER_SPACE = _U(0x2121212121212121)
 
 _STOP = np.uint16(1 << 15)
 """White space, or the first byte of a character that is not ASCII."""
@@ -69,6 +78,8 @@ class Page(NamedTuple):
     """Byte at which each line begins; the last entry is one past the last line's newline, or where that would be."""
     line_places: Integers
     """The same in characters."""
+    line_keys: npt.NDArray[np.uint64]
+    """A hash of the words of each line."""
     segment_begins: Integers
     segment_ends: Integers
     segment_characters: Integers
@@ -96,6 +107,7 @@ def make_page(texts: Texts) -> Page:
         line_words=np.empty(lines, np.int64),
         line_begins=np.empty(lines, np.int64),
         line_places=np.empty(lines, np.int64),
+        line_keys=np.empty(lines, np.uint64),
         segment_begins=np.empty(lines, np.int64),
         segment_ends=np.empty(lines, np.int64),
         segment_characters=np.empty(lines, np.int64),
@@ -104,16 +116,59 @@ def make_page(texts: Texts) -> Page:
     )
 
 
+@inlined
+def _read_ascii(block: np.uint64, left: int) -> tuple[int, np.uint64]:
+    """Return how many of eight bytes, of up to ``left``, stand before white space, control characters and UTF-8."""
+    stops = (block | ~((block | HIGH) - _AFTER_SPACE)) & HIGH
+    size = lowest_bit(stops) >> 3 if stops else 8
+    size = min(size, left)
+    return size, block & (_U(1) << _U(8 * size)) - _U(1) if size < 8 else block
+
+
+@inlined
+def find_letters(block: np.uint64) -> np.uint64:
+    """Return the highest bit of each of eight ASCII bytes that is a letter."""
+    lower = block | CASE
+    return (lower + FROM_A) & ~(lower + AFTER_Z) & HIGH
+
+
+@inlined
+def _flags_of(block: np.uint64, size: int, byte_flags: Any) -> np.uint16:
+    """Return the flags of the first of eight ASCII bytes, or-ed; the others are 0."""
+    letters = find_letters(block)
+    seen = byte_flags[0x61] if letters else np.uint16(0)
+    others = ~letters & HIGH
+    if size < 8:
+        others &= (_U(1) << _U(8 * size)) - _U(1)
+    while others:
+        place = lowest_bit(others)
+        seen |= byte_flags[block >> _U(place - 7) & _U(0xFF)]
+        others &= others - _U(1)
+    return seen
+
+
 @compiled
-def _hash(data: Any, begin: int, end: int) -> np.uint64:
-    """Hash the bytes of a long word, eight at a time."""
-    found, block = _SEED, _U(0)
-    for at in range(begin, end):
-        block = block << _U(8) | _U(data[at])
-        if (at - begin) & 7 == 7:
-            found = (found ^ block) * _PRIME
+def _word_key(data: Any, begin: int, end: int) -> np.uint64:
+    """Return a short word and its length, or the hash of a longer one, read eight bytes at a time."""
+    address, size = np.int64(data.ctypes.data), end - begin
+    if size > PACKED:
+        found, last = _SEED, address + end - 8
+        for at in range(address + begin, last, 8):
+            found = (found ^ eight_at(at)) * _PRIME
             found ^= found >> _U(32)
-    return (found ^ block) * _PRIME | HASHED
+        return (found ^ eight_at(last)) * _PRIME | HASHED
+    key = _U(0)
+    if begin + 8 <= len(data):
+        key = eight_at(address + begin) & (_U(1) << _U(8 * size)) - _U(1)
+    else:
+        for at in range(size):
+            key |= _U(data[begin + at]) << _U(8 * at)
+    return key | _U(size) << _LENGTH_AT
+
+
+def pack_word(spelled: bytes) -> int:
+    """Return the key of a short word, as :func:`_word_key` does."""
+    return int.from_bytes(spelled, "little") | len(spelled) << 8 * PACKED
 
 
 @inlined
@@ -139,7 +194,8 @@ def split_page(  # noqa: C901, PLR0912, PLR0915  # reading a word in a function 
     """
     data, flag_of, mode, breaks = texts.data, texts.flags, texts.mode, texts.breaks
     at, end = texts.offsets[document], texts.offsets[document + 1]
-    word, line, unspaced, characters = 0, 0, 0, 0
+    address, whole = np.int64(data.ctypes.data), len(data) - 8
+    word, line, unspaced, characters, line_key = 0, 0, 0, 0, _SEED
     # A byte that does not start a character has been passed over: a place in characters is a byte less those.
     behind, byte_flags = at, page.byte_flags
     page.starts[0] = 0
@@ -150,6 +206,7 @@ def split_page(  # noqa: C901, PLR0912, PLR0915  # reading a word in a function 
         if flag & SPACE:
             at += 1
             if byte == _NEWLINE:
+                page.line_keys[line], line_key = line_key, _SEED
                 line += 1
                 page.line_words[line], page.line_begins[line], page.line_places[line] = word, at, at - behind
             continue
@@ -159,13 +216,19 @@ def split_page(  # noqa: C901, PLR0912, PLR0915  # reading a word in a function 
                 behind += after - at - 1
                 at = after
                 continue
-        begin, first, key, seen, before = at, at - behind, _U(0), np.uint16(0), np.uint16(0)
+        begin, first, block, seen, before = at, at - behind, _U(0), np.uint16(0), np.uint16(0)
         while True:
             # Most text is ASCII: nothing to decode, and no script without spaces.
             while flag & _STOP == 0:
-                seen |= flag
-                key = key << _U(8) | _U(byte)
-                at += 1
+                size = 0
+                if at <= whole:
+                    size, block = _read_ascii(eight_at(address + at), end - at)
+                if size:
+                    seen |= _flags_of(block, size, byte_flags)
+                    at += size
+                else:
+                    seen |= flag
+                    at += 1
                 if at == end:
                     break
                 byte = data[at]
@@ -183,8 +246,6 @@ def split_page(  # noqa: C901, PLR0912, PLR0915  # reading a word in a function 
                     break
             seen |= flag
             unspaced += flag & UNSPACED != 0
-            for place in range(at, after):
-                key = key << _U(8) | _U(data[place])
             behind += after - at - 1
             at = after
             before = flag
@@ -197,12 +258,15 @@ def split_page(  # noqa: C901, PLR0912, PLR0915  # reading a word in a function 
                 if cut:
                     break
         page.word_begins[word], page.word_ends[word], page.word_places[word] = begin, at, first
-        page.word_keys[word] = key if at - begin <= _PACKED else _hash(data, begin, at)
-        page.word_flags[word] = seen
+        key = _word_key(data, begin, at)
+        page.word_keys[word], page.word_flags[word] = key, seen
+        line_key = (line_key ^ key) * _PRIME
+        line_key ^= line_key >> _U(32)
         characters += at - behind - first
         word += 1
         page.starts[word] = characters
     if at > page.line_begins[line]:
+        page.line_keys[line] = line_key
         line += 1
         page.line_words[line], page.line_begins[line], page.line_places[line] = word, at + 1, at + 1 - behind
     page.line_words[line] = word
@@ -216,15 +280,17 @@ def number_page_words(texts: Texts, page: Page, words: int) -> int:
 
 
 @compiled
-def make_segment(page: Page, segment: int, first: int, last: int) -> None:
-    """Make a segment of the words from ``first`` to ``last``, without the white space around them."""
-    page.segment_begins[segment], page.segment_ends[segment] = page.word_begins[first], page.word_ends[last]
-    length = page.starts[last + 1] - page.starts[last]
-    page.segment_characters[segment] = page.word_places[last] + length - page.word_places[first]
+def make_segment(page: Page, segment: int, first: int, stop: int) -> None:
+    """Make a segment of lines, which have a word, without the white space around them."""
+    first_word, last_word = page.line_words[first], page.line_words[stop] - 1
+    page.segment_begins[segment], page.segment_ends[segment] = page.word_begins[first_word], page.word_ends[last_word]
+    length = page.starts[last_word + 1] - page.starts[last_word]
+    page.segment_characters[segment] = page.word_places[last_word] + length - page.word_places[first_word]
     found = _SEED
-    for word in range(first, last + 1):
-        found = (found ^ page.word_keys[word]) * _PRIME
-        found ^= found >> _U(32)
+    for line in range(first, stop):
+        if page.line_words[line + 1] > page.line_words[line]:
+            found = (found ^ page.line_keys[line]) * _PRIME
+            found ^= found >> _U(32)
     page.segment_keys[segment] = found | HASHED
 
 
@@ -233,9 +299,8 @@ def find_lines(page: Page, lines: int) -> int:
     """Make segments of the lines that are not blank, without the white space around them; give how many there are."""
     segment = np.int64(0)
     for line in range(lines):
-        first, stop = page.line_words[line], page.line_words[line + 1]
-        if stop > first:
-            make_segment(page, segment, first, stop - 1)
+        if page.line_words[line + 1] > page.line_words[line]:
+            make_segment(page, segment, line, line + 1)
             segment += 1
     return segment
 
@@ -245,11 +310,11 @@ def find_paragraphs(page: Page, lines: int) -> int:
     """Make segments of what stands between blank lines; give how many there are."""
     segment, line = np.int64(0), 0
     while line < lines:
-        first = page.line_words[line]
+        first = line
         while line < lines and page.line_words[line + 1] > page.line_words[line]:
             line += 1
-        if page.line_words[line] > first:
-            make_segment(page, segment, first, page.line_words[line] - 1)
+        if line > first:
+            make_segment(page, segment, first, line)
             segment += 1
         line += 1
     return segment

@@ -10,13 +10,16 @@ import numpy.typing as npt
 
 from longcrawl.kernels.compiling import compiled, inlined
 from longcrawl.kernels.lookup import find_word
-from longcrawl.kernels.ngrams import repetitions
+from longcrawl.kernels.ngrams import GOLDEN, HASHED, repetitions
+from longcrawl.kernels.phrase_trees import step
 from longcrawl.kernels.phrases import PhraseTree
 from longcrawl.kernels.utf8 import decode, last_start
 from longcrawl.kernels.word_lists import Vocabulary
 from longcrawl.text.gopher import page_columns as columns
 from longcrawl.text.gopher._page_characters import ALPHABETIC, BULLET, MARKER, SYMBOL, TERMINAL
 from longcrawl.text.gopher._page_kernels import (
+    HIGH,
+    PACKED,
     Page,
     Texts,
     count_segments,
@@ -27,6 +30,12 @@ from longcrawl.text.gopher._page_kernels import (
 )
 
 _NEWLINE, _DOT, _HASH_SIGN = 0x0A, 0x2E, 0x23
+
+_U = np.uint64
+_BYTES = (_U(1) << _U(8 * PACKED)) - _U(1)
+_FROM_CAPITAL_A = _U(0x3F3F3F3F3F3F3F3F)
+_AFTER_CAPITAL_Z = _U(0x2525252525252525)
+"""As in the splitting of words."""
 
 
 class StopWords(NamedTuple):
@@ -40,6 +49,10 @@ class StopWords(NamedTuple):
     """Shape (spellings,): which word of its language's list a spelling is of."""
     most: int
     """Words of the longest list."""
+    short_keys: npt.NDArray[np.uint64]
+    """Shape (languages, a power of two): open addressing, keys of spellings of up to ``PACKED`` bytes, 0 for none."""
+    short_numbers: npt.NDArray[np.int32]
+    """The words that these are of."""
     lowered: PhraseTree
     """What words are looked for in lower case; the root is the language."""
 
@@ -80,31 +93,78 @@ def _is_bullet(data: Any, page: Page, word: int, flag_of: Any) -> bool:
 
 
 @compiled
+def _is_lowered(data: Any, at: int, end: int, tree: PhraseTree, language: int) -> bool:
+    """Whether a word in lower case, letter by letter, is a stop word of its language."""
+    node = np.int64(language)
+    while at < end and node >= 0:
+        point, at = decode(data, at)
+        node = step(tree, node, point)
+    return node >= 0 and tree.kinds[node] != 0
+
+
+@inlined
+def _lower_key(key: np.uint64) -> np.uint64:
+    """Return the key of a word of ASCII in lower case."""
+    return key | ((key + _FROM_CAPITAL_A) & ~(key + _AFTER_CAPITAL_Z) & HIGH) >> _U(2)
+
+
+@compiled
+def count_stop_words(
+    data: Any, page: Page, words: int, stop_words: StopWords, language: int, lowers: int, met: Any
+) -> tuple[int, int]:
+    """Count different stop words of a language, and all of them; of words in lower case only all.
+
+    ``met``, int64 [most], is written.
+    """
+    begins, ends, keys, tree = page.word_begins, page.word_ends, page.word_keys, stop_words.lowered
+    short_keys, mask, longest = stop_words.short_keys, stop_words.short_keys.shape[1] - 1, stop_words.spellings.longest
+    distinct, occurrences = 0, 0
+    for number in range(len(met)):
+        met[number] = 0
+    for word in range(words):
+        key = keys[word]
+        if lowers and key & (HASHED | _BYTES & HIGH):
+            # A character has up to four bytes, and in lower case one at least.
+            fits = ends[word] - begins[word] <= 4 * longest
+            occurrences += fits and _is_lowered(data, begins[word], ends[word], tree, language)
+            continue
+        number = -1
+        if key & HASHED:
+            if ends[word] - begins[word] <= longest:
+                spelling = find_word(stop_words.spellings, language, data, begins[word], ends[word])
+                number = stop_words.numbers[spelling] if spelling >= 0 else -1
+        else:
+            if lowers:
+                key = _lower_key(key)
+            at = np.int64(key * GOLDEN >> _U(32)) & mask
+            while short_keys[language, at] != 0:
+                if short_keys[language, at] == key:
+                    number = stop_words.short_numbers[language, at]
+                    break
+                at = (at + 1) & mask
+        if number >= 0:
+            distinct += 1 - met[number]
+            met[number] = 1
+            occurrences += 1
+    return distinct, occurrences
+
+
+@compiled
 def _quality(
     texts: Texts, document: int, page: Page, words: int, lines: int, stop_words: StopWords, met: Any, row: Any
 ) -> None:
-    data, language = texts.data, stop_words.languages[document]
-    spellings, numbers = stop_words.spellings, stop_words.numbers
-    longest = spellings.longest if language >= 0 else -1
-    begins, ends, word_flags = page.word_begins, page.word_ends, page.word_flags
-    met[:] = 0
-    alphabetic, distinct, hashes, ellipses = 0, 0, 0, 0
+    data, language, word_flags = texts.data, stop_words.languages[document], page.word_flags
+    alphabetic, hashes, ellipses = 0, 0, 0
     for word in range(words):
-        begin, end, flags = begins[word], ends[word], word_flags[word]
+        flags = word_flags[word]
         alphabetic += flags & ALPHABETIC != 0
         if flags & SYMBOL:
-            more = count_symbols(data, begin, end)
+            more = count_symbols(data, page.word_begins[word], page.word_ends[word])
             hashes += more[0]
             ellipses += more[1]
-        if end - begin > longest:
-            continue
-        spelling = find_word(spellings, language, data, begin, end)
-        if spelling >= 0:
-            number = numbers[spelling]
-            distinct += 1 - met[number]
-            met[number] = 1
-    row[columns.HASHES], row[columns.ELLIPSES] = hashes, ellipses
-    row[columns.ALPHABETIC_WORDS], row[columns.STOP_WORDS] = alphabetic, distinct
+    row[columns.HASHES], row[columns.ELLIPSES], row[columns.ALPHABETIC_WORDS] = hashes, ellipses, alphabetic
+    if language >= 0:
+        row[columns.STOP_WORDS] = count_stop_words(data, page, words, stop_words, language, 0, met)[0]
     filled, bullets, endings = 0, 0, 0
     for line in range(lines):
         first, last = page.line_words[line], page.line_words[line + 1] - 1
@@ -174,7 +234,7 @@ def measure_pages(texts: Texts, stop_words: StopWords, what: int, short: int, pa
         rows: float64 [documents, COLUMNS], zeros, written.
     """
     next_break = np.int64(0)
-    met = np.zeros(max(1, stop_words.most), np.int64)
+    met = np.zeros(stop_words.most, np.int64)
     for document in range(len(texts.offsets) - 1):
         row = rows[document]
         words, lines, next_break = count_words(texts, document, next_break, page, row)

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import pairwise
 from operator import itemgetter
@@ -146,8 +146,30 @@ def _stop_words(lists: tuple[tuple[str, ...], ...], definitions: Definitions) ->
         make_vocabulary(numbers, "bytes"),
         np.array([numbers[each] for each in sorted(numbers)], np.int32),
         max(map(len, lists), default=0),
+        *_short_words(len(lists), {each: numbers[each] for each in (in_lower_case if lowers else numbers)}),
         make_tree(len(lists), [(language, word, 1) for language, word in in_lower_case]),
     )
+
+
+def _short_words(
+    languages: int, numbers: Mapping[tuple[int, str], int]
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
+    """Return the table of the keys of short words, and which word of its list each is, for ``StopWords``."""
+    from longcrawl.kernels.ngrams import GOLDEN
+    from longcrawl.text.gopher._page_kernels import PACKED, pack_word
+
+    short = {
+        (each[0], pack_word(each[1].encode())): numbers[each] for each in numbers if len(each[1].encode()) <= PACKED
+    }
+    most = max(Counter(language for language, _ in short).values(), default=1)
+    size = 1 << (8 * most).bit_length()
+    keys, found = np.zeros((languages + 1, size), np.uint64), np.zeros((languages + 1, size), np.int32)
+    for (language, key), number in short.items():
+        at = (key * int(GOLDEN) >> 32) % size
+        while keys[language, at]:
+            at = (at + 1) % size
+        keys[language, at], found[language, at] = key, number
+    return keys, found
 
 
 def find_marks(text: str, rule: str, words: Words = "whitespace", short_line: int = 0) -> list[Span]:

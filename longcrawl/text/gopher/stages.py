@@ -5,13 +5,16 @@ What they share: thresholds as fields, one rule a field, and thresholds by langu
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import reduce
+from itertools import takewhile
+from operator import or_
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.core.stages import Check, Judge, column, stage
+from longcrawl.core.stages import Check, Judge, Outcome, Stage, column, stage
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import valid_texts
 from longcrawl.storage.files import reread_when_changed
@@ -83,12 +86,10 @@ class TextRules(Judge):
 
     def checks(self, table: pa.Table) -> list[Check]:
         """Measure every rule that any language has."""
-        texts = valid_texts(column(table, "text", self.name), self.name)
         settings = _settings(self, self.languages)
-        places = self._places(table, settings)
-        definitions, short_line = self._options
-        lists = settings.stop_words
-        counts = count_pages(texts, self.columns, lists, places, self.words, short_line, definitions)
+        places = self.places(table, settings, self.on_unknown_language)
+        measured = self._measured in table.column_names
+        counts = _read_counts(table[self._measured]) if measured else _count_together([self], table)
         unspaced = {"max_unspaced_letters": (page.UNSPACED_LETTERS, page.WORD_CHARACTERS)}
         shares = (unspaced if self.words == "whitespace" else {}) | dict(self.shares())
         return [
@@ -97,20 +98,46 @@ class TextRules(Judge):
             if name in settings.bounds
         ]
 
+    def measure_ahead(self, table: pa.Table, following: Sequence[Stage]) -> pa.Table:
+        """Return the documents with the counts of all rules over raw text that follow, so that words are split once."""
+        rules = [self, *takewhile(lambda each: isinstance(each, TextRules) and each.words == self.words, following)]
+        if self._measured in table.column_names or len(rules) == 1:
+            return table
+        for alike in _counted_together(rules):
+            counts = _write_counts(_count_together(alike, table))
+            for name in {rule._measured for rule in alike} - set(table.column_names):  # noqa: SLF001  # of this class
+                table = table.append_column(name, counts)
+        return table
+
+    def apply(self, table: pa.Table) -> Outcome:
+        """Do as every judge does, and drop the column of its own counts."""
+        outcome = super().apply(table)
+        kept = outcome.documents
+        return outcome._replace(documents=kept.drop_columns(list({self._measured} & set(kept.column_names))))
+
+    @property
+    def _measured(self) -> str:
+        """The name of the column that has its counts."""
+        return f"counts of {self!r}"
+
     def marks(self, text: str, rule: str) -> list[tuple[int, int]]:
         """Return the places of a text that a rule is about: offsets in characters, sorted, none overlapping.
 
         Known for the paper's definitions alone; others have none.
         """
-        definitions, short_line = self._options
-        if definitions != "paper" and rule != "max_unspaced_letters":
+        if self.reads_as != "paper" and rule != "max_unspaced_letters":
             return []
-        return find_marks(text, rule, self.words, short_line)
+        return find_marks(text, rule, self.words, self.short_lines)
 
     @property
-    def _options(self) -> tuple[Definitions, int]:
-        """Whose reading of the rules is taken, and how long a short line is, where the stage has fields for these."""
-        return getattr(self, "definitions", "paper"), getattr(self, "short_line", 0)
+    def reads_as(self) -> Definitions:
+        """Whose variant of the rules is taken, where the stage has a field for it."""
+        return getattr(self, "definitions", "paper")
+
+    @property
+    def short_lines(self) -> int:
+        """Of how many characters a line is short, where the stage has a field for it."""
+        return getattr(self, "short_line", 0)
 
     def _check_bounds(self) -> None:
         """Refuse what can never be meant.
@@ -135,15 +162,15 @@ class TextRules(Judge):
         if wanted > len(words):
             raise StageError(f"{self.name} keeps nothing: min_stop_words is {wanted} of {len(words)} stop words")
 
-    def _places(self, table: pa.Table, settings: _Settings) -> npt.NDArray[np.int32]:
+    def places(self, table: pa.Table, settings: _Settings, on_unknown: str) -> npt.NDArray[np.int32]:
         """Return which of the settings judges each document, -1 where none does."""
         if self.languages is None:
             return np.zeros(table.num_rows, np.int32)
         places, spoken = places_of_languages(table, settings.languages, self.language, self.name)
-        if self.on_unknown_language == "error" and (places < 0).any():
+        if on_unknown == "error" and (places < 0).any():
             unknown = [name for name in spoken.filter(pa.array(places < 0)).to_pylist() if name is not None]
             raise self._unknown(repr(unknown[0]) if unknown else "null", settings.languages)
-        other = 0 if self.on_unknown_language == "default" else -1
+        other = 0 if on_unknown == "default" else -1
         return np.where(places < 0, other, places + 1).astype(np.int32)
 
     def _unknown(self, name: str, known: Sequence[str]) -> StageError:
@@ -152,6 +179,40 @@ class TextRules(Judge):
             f"{self.name} has no thresholds for the language {name}; {self.languages} has: {listed}; "
             "add it there, or set on_unknown_language to 'default' or 'keep'"
         )
+
+
+def _counted_together(rules: Sequence[TextRules]) -> list[list[TextRules]]:
+    """Return the stages whose counts one pass makes: of the same definitions, and with one list of stop words."""
+    passes: list[list[TextRules]] = []
+    for rule in rules:
+        for others in passes:
+            twice = any(each.columns & rule.columns & ~page.REPETITION for each in others)
+            if others[0].reads_as == rule.reads_as and not twice:
+                others.append(rule)
+                break
+        else:
+            passes.append([rule])
+    return passes
+
+
+def _count_together(rules: Sequence[TextRules], table: pa.Table) -> Doubles:
+    """Count what some stages need of texts in one pass."""
+    first = next((rule for rule in rules if rule.columns & page.QUALITY), rules[0])
+    texts = valid_texts(column(table, "text", rules[0].name), rules[0].name)
+    what, short_line = reduce(or_, (rule.columns for rule in rules)), max(rule.short_lines for rule in rules)
+    settings = _settings(first, first.languages)
+    # A language that is an error is one of the stage that judges it.
+    places = first.places(table, settings, "default" if first.on_unknown_language == "default" else "keep")
+    return count_pages(texts, what, settings.stop_words, places, first.words, short_line, first.reads_as)
+
+
+def _write_counts(counts: Doubles) -> pa.Array:
+    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(counts.T).ravel()), len(counts))
+
+
+def _read_counts(measured: pa.ChunkedArray) -> Doubles:
+    rows: Doubles = measured.combine_chunks().flatten().to_numpy().reshape(len(measured), measured.type.list_size)
+    return rows.T
 
 
 def _divided(counts: Doubles, share: Share) -> Doubles:

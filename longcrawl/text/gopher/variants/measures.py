@@ -8,15 +8,12 @@ from typing import Any
 import numpy as np
 
 from longcrawl.kernels.compiling import compiled, inlined
-from longcrawl.kernels.lookup import find_word
 from longcrawl.kernels.ngrams import HASHED
-from longcrawl.kernels.phrase_trees import step
-from longcrawl.kernels.phrases import PhraseTree
 from longcrawl.kernels.utf8 import decode, last_start
 from longcrawl.text.gopher import page_columns as columns
 from longcrawl.text.gopher._page_characters import ALPHABETIC, ALPHANUMERIC, LINE_BREAK, SYMBOL, TEXTUAL
 from longcrawl.text.gopher._page_kernels import Page, Texts, count_segments, find_lines, make_segment
-from longcrawl.text.gopher._page_measures import StopWords, count_symbols, count_words
+from longcrawl.text.gopher._page_measures import StopWords, count_stop_words, count_symbols, count_words
 from longcrawl.text.gopher.variants import definitions as defined
 from longcrawl.text.gopher.variants.definitions import Reading
 from longcrawl.text.gopher.variants.ngrams import Spelling, count_grams
@@ -46,7 +43,7 @@ def _whole_lines(page: Page, segment: int, first: int, stop: int) -> None:
     """Make a segment of whole lines, with the white space around them."""
     page.segment_keys[segment] = HASHED
     if page.line_words[stop] > page.line_words[first]:
-        make_segment(page, segment, page.line_words[first], page.line_words[stop] - 1)
+        make_segment(page, segment, first, stop)
     page.segment_begins[segment] = page.line_begins[first]
     page.segment_ends[segment] = page.line_begins[stop] - 1
     page.segment_characters[segment] = page.line_places[stop] - page.line_places[first] - 1
@@ -108,12 +105,11 @@ def _between_pairs(page: Page, lines: int, cut: int) -> int:
         if not pair and line + 1 < lines:
             line += 1
             continue
-        first_word, stop_word = page.line_words[first], page.line_words[line + 1]
         if cut != defined.PAIRS_APART_STRIPPED:
             _whole_lines(page, segment, first, line + 1)
             segment += 1
-        elif stop_word > first_word:
-            make_segment(page, segment, first_word, stop_word - 1)
+        elif page.line_words[line + 1] > page.line_words[first]:
+            make_segment(page, segment, first, line + 1)
             segment += 1
         line += 2 if pair else 1
         first = line
@@ -186,7 +182,8 @@ def _count_unicode_lines(texts: Texts, document: int, page: Page, words: int, re
     at, first = begin, 0
     for word in range(words + 1):
         stop = page.word_begins[word] if word < words else end
-        breaks = _count_breaks(data, at, stop, texts.flags)
+        alone = stop - at == 1 and data[at] == _SPACE
+        breaks = 0 if alone else _count_breaks(data, at, stop, texts.flags)
         row[columns.LINES] += breaks
         if word > first and (breaks or word == words):
             _count_line(data, page.word_begins[first], page.word_ends[word - 1], reading, row)
@@ -303,35 +300,6 @@ def _count_symbol_words(data: Any, page: Page, words: int, reading: Reading) -> 
 
 
 @compiled
-def _is_listed(data: Any, at: int, end: int, tree: PhraseTree, language: int) -> bool:
-    """Whether a word in lower case, letter by letter, is a stop word of its language."""
-    node = np.int64(language)
-    while at < end and node >= 0:
-        point, at = decode(data, at)
-        node = step(tree, node, point)
-    return node >= 0 and tree.kinds[node] != 0
-
-
-@compiled
-def _count_stop_words(data: Any, page: Page, words: int, stop_words: StopWords, language: int, reading: Reading) -> int:
-    begins, ends, tree = page.word_begins, page.word_ends, stop_words.lowered
-    spellings, numbers = stop_words.spellings, stop_words.numbers
-    met = np.zeros(max(1, stop_words.most), np.int64)
-    distinct, occurrences = 0, 0
-    for word in range(words):
-        if reading.stop_word_case == defined.LOWERED:
-            occurrences += _is_listed(data, begins[word], ends[word], tree, language)
-            continue
-        spelling = find_word(spellings, language, data, begins[word], ends[word])
-        if spelling >= 0:
-            number = numbers[spelling]
-            distinct += 1 - met[number]
-            met[number] = 1
-            occurrences += 1
-    return distinct if reading.stop_words == defined.DISTINCT else occurrences
-
-
-@compiled
 def _median_length(page: Page, words: int) -> float:
     """Return the middle of the words' lengths, or the mean of the two in the middle; lengths are few, so counted."""
     longest = 0
@@ -351,7 +319,15 @@ def _median_length(page: Page, words: int) -> float:
 
 @compiled
 def _count_quality(
-    texts: Texts, document: int, page: Page, words: int, lines: int, stop_words: StopWords, reading: Reading, row: Any
+    texts: Texts,
+    document: int,
+    page: Page,
+    words: int,
+    lines: int,
+    stop_words: StopWords,
+    reading: Reading,
+    met: Any,
+    row: Any,
 ) -> None:
     data, begin, end = texts.data, texts.offsets[document], texts.offsets[document + 1]
     _count_lines(texts, document, page, words, lines, reading, row)
@@ -361,12 +337,15 @@ def _count_quality(
         row[columns.SYMBOLS] = apart + _count_spaced_dots(data, begin, end)
     else:
         row[columns.SYMBOLS] = _count_symbol_words(data, page, words, reading)
-    row[columns.ALPHABETIC_WORDS] = np.count_nonzero(page.word_flags[:words] & reading.alphabetic)
+    for word in range(words):
+        row[columns.ALPHABETIC_WORDS] += page.word_flags[word] & reading.alphabetic != 0
     if reading.lengths == defined.MEDIAN and words:
         row[columns.MEDIAN_LENGTH] = _median_length(page, words)
     language = stop_words.languages[document]
     if language >= 0:
-        row[columns.STOP_WORDS] = _count_stop_words(data, page, words, stop_words, language, reading)
+        lowers = reading.stop_word_case == defined.LOWERED
+        distinct, occurrences = count_stop_words(data, page, words, stop_words, language, lowers, met)
+        row[columns.STOP_WORDS] = distinct if reading.stop_words == defined.DISTINCT else occurrences
 
 
 @compiled
@@ -405,12 +384,13 @@ def measure_readings(
         rows: float64 [documents, READING_COLUMNS], zeros, written.
     """
     next_break = np.int64(0)
+    met = np.zeros(stop_words.most, np.int64)
     for document in range(len(texts.offsets) - 1):
         row = rows[document]
         words, lines, next_break = count_words(texts, document, next_break, page, row)
         lines = _open_last_line(texts, document, page, words, lines)
         _count_counted(texts, page, words, reading.counted, row)
         if what & columns.QUALITY:
-            _count_quality(texts, document, page, words, lines, stop_words, reading, row)
+            _count_quality(texts, document, page, words, lines, stop_words, reading, met, row)
         if what & columns.REPETITION:
             _count_repetition(texts, document, page, words, lines, reading, spelling, row)

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.compiling import compiled, inlined
 from longcrawl.kernels.lookup import mixed
+from longcrawl.kernels.memory import eight_at, put_eight
 from longcrawl.kernels.ngrams import clear, covered, keep_repeated, lengthen, repeated_words, same_letters
 from longcrawl.kernels.utf8 import copy
 from longcrawl.text.gopher import page_columns as columns
@@ -22,52 +23,121 @@ _BASE = _U(0x9E3779B97F4A7C15)
 _INVERSE = _U(pow(0x9E3779B97F4A7C15, -1, 1 << 64))
 """Of the base, modulo 2**64."""
 _SPACE = 0x20
+_LEAST = 5
+"""Words of the shortest n-grams that are found by their letters."""
+_FIRST_LETTERS = 16
+"""Bytes by which these are compared first."""
 
 
 class Spelling(NamedTuple):
     """Memory for the words of one document in a row, for what compares n-grams by their letters."""
 
     joined: npt.NDArray[np.uint8]
-    """The bytes of all words without spaces, or of one n-gram with spaces."""
+    """The bytes of all words without spaces."""
     begins: npt.NDArray[np.int64]
     """Where each word begins in it, and where the last ends."""
     sums: npt.NDArray[np.uint64]
     """Sum of all bytes before, each times a power of the base."""
     inverses: npt.NDArray[np.uint64]
     """The inverse of the power that the word's first byte was multiplied with."""
+    of_words: npt.NDArray[np.uint64]
+    """Shape (3, different words): the sum of a word's own bytes, its power and the inverse of that."""
+    slots: npt.NDArray[np.int32]
+    """Where in the table the first letters of an n-gram at each word are."""
+    candidates: npt.NDArray[np.int32]
+    """The words at which n-grams may start that stand elsewhere, too."""
 
 
 def make_spelling(texts: Texts) -> Spelling:
     """Allocate memory for the longest document."""
     longest = int(np.diff(texts.offsets).max(initial=0))
     words = longest // 2 + longest // 3 + 5
-    joined, begins = np.empty(longest + 16, np.uint8), np.empty(words, np.int64)
-    return Spelling(joined, begins, np.empty(words, np.uint64), np.empty(words, np.uint64))
+    joined, begins = np.empty(longest + 2 * _FIRST_LETTERS, np.uint8), np.empty(words, np.int64)
+    places = np.empty((2, words), np.int32)
+    return Spelling(
+        joined, begins, np.empty(words, np.uint64), np.empty(words, np.uint64), np.empty((3, words), np.uint64), *places
+    )
 
 
 @compiled
 def _join(data: Any, page: Page, words: int, spelling: Spelling) -> None:
-    """Write the words in a row, and what hashes any stretch of them wherever it is cut into words."""
-    at, power, inverse, total = 0, _U(1), _U(1), _U(0)
+    """Write the words in a row."""
+    at, begins, ends = 0, page.word_begins, page.word_ends
+    source, target = np.int64(data.ctypes.data), np.int64(spelling.joined.ctypes.data)
     for word in range(words):
-        spelling.begins[word], spelling.sums[word], spelling.inverses[word] = at, total, inverse
-        for place in range(page.word_begins[word], page.word_ends[word]):
-            spelling.joined[at] = data[place]
-            total += _U(data[place]) * power
-            power *= _BASE
-            inverse *= _INVERSE
-            at += 1
-    spelling.begins[words], spelling.sums[words] = at, total
+        begin, end = begins[word], ends[word]
+        spelling.begins[word] = at
+        if begin + (end - begin + 7) // 8 * 8 <= len(data):
+            for place in range(0, end - begin, 8):
+                put_eight(target + at + place, eight_at(source + begin + place))
+        else:
+            copy(data, begin, end, spelling.joined, at)
+        at += end - begin
+    spelling.begins[words] = at
 
 
 @compiled
-def _skipped(page: Page, words: int, n: int, spelling: Spelling) -> int:
+def _hash_stretches(data: Any, page: Page, words: int, different: int, spelling: Spelling) -> None:
+    """Write what hashes any stretch of the words in a row, wherever it is cut into words."""
+    of_words, ids, firsts = spelling.of_words, page.repeats.ids, page.repeats.firsts
+    for number in range(different):
+        total, power, inverse, first = _U(0), _U(1), _U(1), firsts[number]
+        for place in range(page.word_begins[first], page.word_ends[first]):
+            total += _U(data[place]) * power
+            power *= _BASE
+            inverse *= _INVERSE
+        of_words[0, number], of_words[1, number], of_words[2, number] = total, power, inverse
+    total, power, inverse = _U(0), _U(1), _U(1)
+    for word in range(words):
+        spelling.sums[word], spelling.inverses[word] = total, inverse
+        number = ids[word]
+        total += of_words[0, number] * power
+        power *= of_words[1, number]
+        inverse *= of_words[2, number]
+    spelling.sums[words] = total
+
+
+@compiled
+def _find_candidates(page: Page, words: int, spelling: Spelling) -> int:
+    """Write at which words an n-gram may start that stands elsewhere, too, and give how many there are.
+
+    Such n-grams have the same first letters, or fewer of them; some others have them by chance.
+    """
+    table, begins, slots = page.repeats.table, spelling.begins, spelling.slots
+    address, last = np.int64(spelling.joined.ctypes.data), begins[words] - _FIRST_LETTERS
+    mask = clear(table, words)
+    for word in range(words):
+        if begins[word] > last:
+            break
+        at = address + begins[word]
+        key = (eight_at(at) * _BASE ^ eight_at(at + 8)) * _INVERSE
+        key ^= key >> _U(32)
+        mark, slot = np.int32(key >> _U(33)) | 3, np.int64(key * _BASE >> _U(32)) & mask
+        while table[slot] != 0 and table[slot] | 1 != mark:
+            slot = (slot + 1) & mask
+        table[slot] = mark if table[slot] else mark - 1
+        slots[word] = slot
+    found = 0
+    for word in range(words - _LEAST + 1):
+        spelling.candidates[found] = word
+        few = begins[word + _LEAST] - begins[word] < _FIRST_LETTERS
+        found += few or table[slots[word]] & 1
+    return found
+
+
+@compiled
+def _skipped(page: Page, words: int, n: int, candidates: int, spelling: Spelling) -> int:
     """Count the characters of n-grams that stood before, going on after each; equal ones are spelled equally."""
     begins, starts, joined, table = spelling.begins, page.starts, spelling.joined, page.repeats.table
     sums, inverses, firsts, keys = spelling.sums, spelling.inverses, page.repeats.gram_firsts, page.repeats.keys
-    mask = clear(table, words)
-    place, unique, characters = 0, 0, 0
-    while place + n <= words:
+    mask = clear(table, candidates)
+    reached, unique, characters = 0, 0, 0
+    for candidate in range(candidates):
+        place = spelling.candidates[candidate]
+        if place < reached:
+            continue
+        if place + n > words:
+            break
         begin, length = begins[place], begins[place + n] - begins[place]
         key = (sums[place + n] - sums[place]) * inverses[place]
         at = mixed(key ^ _U(length)) & mask
@@ -79,31 +149,46 @@ def _skipped(page: Page, words: int, n: int, spelling: Spelling) -> int:
             at = (at + 1) & mask
         if table[at] != 0:
             characters += starts[place + n] - starts[place]
-            place += n
+            reached = place + n
             continue
         firsts[unique], keys[unique] = place, key
         unique += 1
         table[at] = unique
-        place += 1
     return characters
 
 
+@inlined
+def _stands_at(data: Any, at: int, begin: int, size: int) -> bool:
+    """Whether the bytes from ``begin`` on stand at another place, too."""
+    same = 0
+    while same < size and data[at + same] == data[begin + same]:
+        same += 1
+    return same == size
+
+
 @compiled
-def _count_in_text(text: Any, data: Any, page: Page, first: int, n: int, joined: Any) -> int:
+def _count_in_text(data: Any, start: int, end: int, page: Page, words: int, first: int, n: int) -> int:
     """Count where the n words from ``first`` on, with a space between, stand in the text, inside words too."""
-    size = 0
-    for word in range(first, first + n):
-        if word > first:
-            joined[size] = _SPACE
-            size += 1
-        size = copy(data, page.word_begins[word], page.word_ends[word], joined, size)
-    found, at = 0, 0
-    while at + size <= len(text):
-        same = 0
-        while same < size and text[at + same] == joined[same]:
-            same += 1
-        found += same == size
-        at += size if same == size else 1
+    begins, ends = page.word_begins, page.word_ends
+    found, reached, head = 0, start, ends[first] - begins[first]
+    size = head + n - 1
+    for word in range(first + 1, first + n):
+        size += ends[word] - begins[word]
+    for word in range(words - 1):
+        # Before the n-gram's first space a word of the text ends.
+        space = ends[word]
+        begin = space - head
+        fits = begin >= reached and begin + size <= end and data[space] == _SPACE
+        if not (fits and _stands_at(data, begin, begins[first], head)):
+            continue
+        at, same = space, True
+        for other in range(first + 1, first + n):
+            length = ends[other] - begins[other]
+            same = same and data[at] == _SPACE and _stands_at(data, at + 1, begins[other], length)
+            at += 1 + length
+        if same:
+            found += 1
+            reached = at
     return found
 
 
@@ -121,7 +206,7 @@ def _choose_top(page: Page, found: int, n: int, top: int) -> int:
 
 @compiled
 def _top_characters(
-    texts: Texts, document: int, page: Page, size: int, found: int, n: int, reading: Reading, joined: Any
+    texts: Texts, document: int, page: Page, words: int, size: int, found: int, n: int, reading: Reading
 ) -> int:
     """Count the characters that a reading gives to the most frequent n-gram."""
     first, count = 0, 0
@@ -134,8 +219,8 @@ def _top_characters(
     if reading.top_size == defined.IN_WORDS:
         return length * count
     if reading.top_size == defined.FOUND_IN_TEXT:
-        text = texts.data[texts.offsets[document] : texts.offsets[document + 1]]
-        count = _count_in_text(text, texts.data, page, first, n, joined)
+        start, end = texts.offsets[document], texts.offsets[document + 1]
+        count = _count_in_text(texts.data, start, end, page, words, first, n)
     return (length + n - 1) * count
 
 
@@ -164,9 +249,7 @@ def _summed(page: Page, size: int, n: int) -> int:
 
 
 @compiled
-def _repeated_characters(page: Page, words: int, size: int, n: int, reading: Reading, spelling: Spelling) -> int:
-    if reading.repeated == defined.SKIP:
-        return _skipped(page, words, n, spelling)
+def _repeated_characters(page: Page, size: int, n: int, reading: Reading) -> int:
     if reading.repeated == defined.SUM:
         return _summed(page, size, n)
     if reading.repeated == defined.LATER:
@@ -185,18 +268,24 @@ def count_grams(
     if reading.few_words == defined.EVERYTHING and words:
         for n in range(words + 1, 11):
             row[columns.TOP_2_GRAM + n - 2] = row[columns.CHARACTERS]
-    if reading.repeated == defined.SKIP:
-        _join(texts.data, page, words, spelling)
-    number_page_words(texts, page, words)
+    skips = reading.repeated == defined.SKIP
+    different = number_page_words(texts, page, words)
     size, found = repeated_words(page.repeats, words), 0
-    for n in range(2, min(words, 10) + 1):
-        if size and not (reading.repeated == defined.SKIP and n > 4):
+    for n in range(2, min(words, 4 if skips else 10) + 1):
+        if size:
             size, found = lengthen(page.repeats, size)
             size = keep_repeated(page.repeats, size)
         if n <= 4:
-            characters = _top_characters(texts, document, page, size, found, n, reading, spelling.joined)
+            characters = _top_characters(texts, document, page, words, size, found, n, reading)
         else:
-            characters = _repeated_characters(page, words, size, n, reading, spelling)
+            characters = _repeated_characters(page, size, n, reading)
         row[columns.TOP_2_GRAM + n - 2] = characters
         if n > 4 and reading.repeated == defined.SUM:
-            row[columns.GRAM_CHARACTERS + n - 5] = (page.starts[n : words + 1] - page.starts[: words + 1 - n]).sum()
+            for word in range(words + 1 - n):
+                row[columns.GRAM_CHARACTERS + n - 5] += page.starts[word + n] - page.starts[word]
+    if skips and words >= _LEAST:
+        _join(texts.data, page, words, spelling)
+        _hash_stretches(texts.data, page, words, different, spelling)
+        candidates = _find_candidates(page, words, spelling)
+        for n in range(_LEAST, 11):
+            row[columns.TOP_2_GRAM + n - 2] = _skipped(page, words, n, candidates, spelling)
