@@ -13,12 +13,18 @@ TABLE = pa.table({"id": ["a", "b", "c"], "text": ["one two three", "a b", None]}
 
 
 @pytest.mark.parametrize(
-    "documents",
-    [TABLE, Dataset(TABLE), lc.Crawl(Dataset(TABLE)), Dataset(TABLE).to_iterable_dataset()],
+    "make",
+    [
+        lambda: TABLE,
+        lambda: Dataset(TABLE),
+        lambda: lc.Crawl(Dataset(TABLE)),
+        # It imports torch, which each process would hold that only collects tests.
+        lambda: Dataset(TABLE).to_iterable_dataset(),
+    ],
     ids=["table", "dataset", "crawl", "stream"],
 )
-def test_values_have_a_column_per_rule(documents):
-    values = lc.text.rule_values(documents, lc.text.GopherQuality(max_words=None))
+def test_values_have_a_column_per_rule(make):
+    values = lc.text.rule_values(make(), lc.text.GopherQuality(max_words=None))
     assert values["id"].to_pylist() == ["a", "b", "c"]
     assert values["min_words"].to_pylist() == [3.0, 2.0, 0.0]
     assert "max_words" not in values.column_names
