@@ -1,6 +1,7 @@
 """Fixtures shared by all tests."""
 
 import collections
+import ctypes
 import functools
 import gc
 import gzip
@@ -57,10 +58,10 @@ if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 << 30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 FIRST = ("text", "dedup")
-"""Folders of tests that compile most kernels: two processes begin with one each."""
+"""Folders of tests that compile most kernels: two processes take one each before all other folders."""
 
-LONG = ("test_docs.py", "test_notebooks.py", "test_run.py", "test_hub.py", "test_cli.py")
-"""Files that take longest: begun late, one of them would keep one process busy when the others are done."""
+FORKING = ("test_duplicate_ids.py", "test_run.py", "test_run_surveys.py", "test_run_index.py", "test_places.py")
+"""Files that fork most, which takes as long as a process is large: they are first, and the other whole runs next."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -77,14 +78,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             super()._assign_work_unit(node)
 
         def _next_file(self, node: Any) -> str:
-            """Return a file of a folder that this process has begun, else of a folder not begun, else the first."""
+            """Return a whole run, else a file of a folder that this process has begun, else of a new folder."""
             mine = {Path(file).parent for file in self.assigned_work.get(node, ())}
             begun = {Path(file).parent for files in self.assigned_work.values() for file in files}
             waiting = list(self.workqueue)
-            folders = [file for file in waiting if Path(file).parent != Path("tests")]
-            own = (file for file in folders if Path(file).parent in mine)
-            new = (file for file in folders if Path(file).parent not in begun)
-            return next(itertools.chain(own, new, waiting))
+            whole = (file for file in waiting if Path(file).parent == Path("tests"))
+            own = (file for file in waiting if Path(file).parent in mine)
+            new = (file for file in waiting if Path(file).parent not in begun)
+            return next(itertools.chain(whole, own, new, waiting))
 
     config.option.loadscopereorder = False
     return FolderScheduling(config, log) if config.getvalue("dist") == "load" else None
@@ -104,15 +105,15 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order files for several processes: folders that compile most come first, whole runs last."""
+    """Order files for several processes: whole runs come first, then the folders that compile most."""
     if config.getoption("numprocesses", None) is None and not hasattr(config, "workerinput"):
         return
     whole = Path(__file__).parent
 
     def turn(item: pytest.Item) -> tuple[bool, int, Path]:
         folder = item.path.parent
-        names, name = (LONG, item.path.name) if folder == whole else (FIRST, folder.name)
-        return (folder == whole, names.index(name) if name in names else len(names), item.path)
+        names, name = (FORKING, item.path.name) if folder == whole else (FIRST, folder.name)
+        return (folder != whole, names.index(name) if name in names else len(names), item.path)
 
     items.sort(key=turn)
 
@@ -125,6 +126,15 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Return memory that a file's tests have freed: each fork copies what lists the pages of a process."""
+    if nextitem is None or nextitem.path != item.path:
+        pa.default_memory_pool().release_unused()
+        if sys.platform == "linux":
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 @pytest.fixture(scope="session", autouse=True)

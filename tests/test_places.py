@@ -216,7 +216,7 @@ def killed(store: Any, tmp_path: Path, step: int) -> None:
 
 
 def test_a_killed_run_is_finished_on_another_machine(store, tmp_path):
-    killed(store, tmp_path, 25)
+    killed(store, tmp_path, 45)
 
 
 @pytest.mark.slow
