@@ -15,6 +15,7 @@ import numpy.typing as npt
 from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.lookup import stable_order
 from longcrawl.kernels.memory import byte_at, eight_at, four_at, lowest_bit, put_four
+from longcrawl.tokens._split_kernels import forced_inline
 
 Wide = npt.NDArray[np.uint64]
 Ranks = npt.NDArray[np.uint32]
@@ -83,7 +84,7 @@ def locate(merges: Merges) -> Located:
     )
 
 
-@compiled
+@forced_inline
 def rank_of(merges: Located, left: int, right: int) -> int:
     """Return the rank of the join of two tokens, ``NONE`` where they do not join."""
     parts = _U(left) << _U(RANK_BITS) | _U(right)
@@ -101,7 +102,7 @@ def rank_of(merges: Located, left: int, right: int) -> int:
         place = (place + _U(1)) & merges.mask
 
 
-@compiled
+@forced_inline
 def merge_short(merges: Located, at: int, length: int, tokens: int, ranks: int, below: int, fewest: int) -> int:
     """Encode bytes by ranks ``below`` one, down to the ``fewest`` tokens; return how many stand at ``tokens``."""
     previous = byte_at(at)

@@ -30,7 +30,7 @@ from longcrawl.tokens._merge_kernels import (
     merge_short,
 )
 from longcrawl.tokens._patterns import character_classes
-from longcrawl.tokens._split_kernels import piece_end
+from longcrawl.tokens._split_kernels import forced_inline, piece_end
 
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
@@ -102,7 +102,7 @@ def _same(at: int, other: int, length: int) -> bool:
     return eight_at(at + length - 8) == eight_at(other + length - 8)
 
 
-@compiled
+@forced_inline
 def _find(table: int, mask: np.uint64, arena: int, at: int, low: np.uint64, high: np.uint64, place: np.uint64) -> int:
     """Return the address of the word with a key, or of the empty place where it belongs; ``place`` is its first."""
     while True:
@@ -118,7 +118,7 @@ def _find(table: int, mask: np.uint64, arena: int, at: int, low: np.uint64, high
         place = (place + _U(1)) & mask
 
 
-@compiled
+@forced_inline
 def _remember(words: Words, entry: int, at: int, low: np.uint64, high: np.uint64, tokens: int, count: int) -> None:
     """Enter a word, whose ranks stand at ``tokens``, that does not fit in the table with them."""
     _, ranks, arena, used = words
