@@ -97,8 +97,11 @@ def three(tmp_path) -> Path:
     return write_recipe(tmp_path)
 
 
-@pytest.mark.parametrize("kind", WRITERS)
-@pytest.mark.parametrize("num_proc", [1, 2])
+@pytest.mark.parametrize(
+    ("num_proc", "kind"),
+    [(1, "parquet"), (1, "warc"), (2, "jsonl")]
+    + [pytest.param(*each, marks=pytest.mark.slow) for each in ((1, "jsonl"), (2, "parquet"), (2, "warc"))],
+)
 def test_a_file_that_is_there_twice_stops_a_run_before_its_first_stage(tmp_path, kind, num_proc):
     one = WRITERS[kind](tmp_path / f"in/b.{kind}", documents("b", "c"))
     WRITERS[kind](tmp_path / f"in/a.{kind}", documents("a"))
@@ -143,7 +146,7 @@ def test_the_sentence_leads_on_in_the_same_folder(three, tmp_path):
     assert set(kept(tmp_path / "out")) == {"d", "y", "x", "e"}
 
 
-@pytest.mark.parametrize("num_proc", [1, 2, 3])
+@pytest.mark.parametrize("num_proc", [1, *(pytest.param(each, marks=pytest.mark.slow) for each in (2, 3))])
 def test_the_first_document_of_an_id_is_kept_and_the_others_are_accounted_for(three, tmp_path, num_proc):
     out = tmp_path / "out"
     summary = lc.run(three, out, num_proc, KEEP_FIRST)
@@ -204,7 +207,7 @@ def test_records_that_are_no_documents_may_share_ids(tmp_path):
     assert set(kept(tmp_path / "out")) == set(kept(tmp_path / "first")) == {"<urn:a>", "<urn:x>"}
 
 
-@pytest.mark.parametrize("bits", [0, 1, 2])
+@pytest.mark.parametrize("bits", [1, *(pytest.param(each, marks=pytest.mark.slow) for each in (0, 2))])
 def test_other_ids_of_the_same_hash_are_no_duplicates(three, tmp_path, monkeypatch, bits):
     lc.run(three, tmp_path / "whole", 1, KEEP_FIRST)
     hashed = ids.keyed_hash

@@ -1,5 +1,6 @@
 """What kernels keep on disk."""
 
+import functools
 import json
 import os
 import pickle
@@ -55,22 +56,36 @@ print(json.dumps([len(recorded.buffer) > 0, values.tolist()]))
 """
 
 
-@pytest.mark.skipif(not compiling.runs_portable(), reason="this CPU has not all of x86-64-v3")
-def test_code_that_comes_with_a_wheel_is_loaded_and_not_compiled(tmp_path):
-    def called(**environment):
+ROUNDED = [0.12345679, 2.5]
+portable = pytest.mark.skipif(not compiling.runs_portable(), reason="this CPU has not all of x86-64-v3")
+
+
+@pytest.fixture
+def called(tmp_path):
+    """Return what calls a kernel in a process of its own: whether it compiled, the result, whether it said so."""
+
+    def call(**environment):
         command = [sys.executable, "-c", CALLED, str(tmp_path / "portable")]
         done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=True)
         return *json.loads(done.stdout), "compiling kernels, once for this machine" in done.stderr
 
-    rounded = [0.12345679, 2.5]
-    assert called(**compiling.portable_environment(tmp_path / "portable")) == (True, rounded, True)
-    cache = {"NUMBA_CACHE_DIR": str(tmp_path / "own"), compiling.WRITE_PORTABLE: ""}
-    assert called(**cache) == (False, rounded, False)
-    assert called(**cache, **{compiling.COMPILE_HERE: "1"}) == (True, rounded, True)
-    assert called(**cache) == (False, rounded, False)
+    assert call(**compiling.portable_environment(tmp_path / "portable")) == (True, ROUNDED, True)
+    return functools.partial(call, NUMBA_CACHE_DIR=str(tmp_path / "own"), **{compiling.WRITE_PORTABLE: ""})
+
+
+@portable
+def test_code_that_comes_with_a_wheel_is_loaded_and_not_compiled(called):
+    assert called() == (False, ROUNDED, False)
+
+
+@portable
+@pytest.mark.slow
+def test_code_that_comes_with_a_wheel_is_left_where_it_is_asked_for_or_of_another_numba(called, tmp_path):
+    assert called(**{compiling.COMPILE_HERE: "1"}) == (True, ROUNDED, True)
+    assert called() == (False, ROUNDED, False)
     for index in (tmp_path / "portable").rglob("*.nbi"):  # as with another version of numba
         index.write_bytes(pickle.dumps("0.1") + b"anything")
-    assert called(**cache | {"NUMBA_CACHE_DIR": str(tmp_path / "another")}) == (True, rounded, True)
+    assert called(NUMBA_CACHE_DIR=str(tmp_path / "another")) == (True, ROUNDED, True)
 
 
 @pytest.mark.slow

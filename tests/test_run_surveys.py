@@ -3,8 +3,6 @@
 import json
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -73,7 +71,7 @@ def in_parts(source, tmp_path_factory) -> Path:
     return out
 
 
-@pytest.mark.parametrize("num_proc", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("num_proc", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_documents_in_many_tasks_give_the_same_files(
     source, in_parts, tmp_path, monkeypatch, num_proc, directory_digest
 ):
@@ -118,16 +116,15 @@ lc.run(recipe, out)
     ["spans", *(pytest.param(name, marks=pytest.mark.slow) for name in ("anchors", "repeated", "windows", "linked"))],
 )
 def test_an_exchange_of_passages_that_is_killed_is_finished_by_others(
-    source, in_parts, tmp_path, monkeypatch, step, directory_digest
+    source, in_parts, tmp_path, monkeypatch, step, directory_digest, python
 ):
     out = tmp_path / "out"
-    killed = subprocess.run([sys.executable, "-c", KILLED, recipe(source), out, step], check=False)
-    assert killed.returncode == -signal.SIGKILL
+    assert python(KILLED, recipe(source), out, step).returncode == -signal.SIGKILL
     assert [folder.name for folder in out.glob("work/search-*")] == ["search-2-0"]
     assert len([*out.glob(f"work/search-*/*/{step}-rows/*.rows")]) == (1 if step == "spans" else 3)
     monkeypatch.setattr(removals, "HELD", 0)
     monkeypatch.setattr(removals, "TASK", 1)
-    lc.run(recipe(source), out, num_proc=2)
+    lc.run(recipe(source), out)
     assert directory_digest(out) == directory_digest(in_parts)
 
 

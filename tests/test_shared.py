@@ -53,6 +53,15 @@ removals.HELD, removals.TASK = 0, 1
 lc.run(sys.argv[1], sys.argv[2], engine=lc.engines.Shared(beat=0.2, stale=2))
 """
 
+ALONE = """
+import os, sys
+import longcrawl as lc
+recipe, out, package, marks = sys.argv[1:]
+sys.path.append(package)
+os.environ |= {"MARKS": marks, "WAITS": ""}
+lc.run(recipe, out)
+"""
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -120,12 +129,13 @@ class Machines:
 
 
 @pytest.fixture(scope="module")
-def whole(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, python: Callable[..., subprocess.CompletedProcess[str]]
+) -> Path:
     out = tmp_path_factory.mktemp("whole") / "out"
-    machines = Machines(folder, out, folder / "alone")
-    write_recipe(folder)
-    words = [sys.executable, "-m", "longcrawl.cli", "run", str(folder / "recipe.yaml"), "--out", str(out)]
-    subprocess.run(words, env=machines.environment, check=True, capture_output=True)
+    (folder / "alone").mkdir()
+    words = (write_recipe(folder), out, folder, folder / "alone")
+    assert python(ALONE, *words).returncode == 0
     return out
 
 

@@ -28,12 +28,12 @@ MINHASH = {"bands": 3, "rows": 1, "ngram": 2, "unit": "word"}
 WARN, KEEP = ({"max_cluster": 2, "on_large_cluster": policy} for policy in ("warn", "keep"))
 SURVEYS = [
     partial(ExactDocuments, keep="random"),
-    partial(MinHash, **MINHASH, keep="longest"),
-    partial(MinHash, **MINHASH, **KEEP),
     partial(MinHash, **MINHASH, verify=0.4, linkage="star"),
 ]
 OTHER_SURVEYS = [
     ExactDocuments,
+    partial(MinHash, **MINHASH, keep="longest"),
+    partial(MinHash, **MINHASH, **KEEP),
     partial(Urls, keep="random", seed=3),
     *(partial(MinHash, **MINHASH, keep=keep) for keep in ("first", "random")),
     *(partial(MinHash, **MINHASH, keep=keep, verify=0.4) for keep in ("first", "random", "longest")),
@@ -129,10 +129,12 @@ def in_pieces(most):
 @pytest.mark.parametrize(
     "make",
     [
-        ExactDocuments,
         partial(Urls, keep="random"),
-        partial(MinHash, **MINHASH, keep="longest"),
         partial(MinHash, **MINHASH, verify=0.4, linkage="star"),
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in (ExactDocuments, partial(MinHash, **MINHASH, keep="longest"))
+        ),
     ],
 )
 @given(groups=grouped, earlier=st.lists(st.sampled_from(["to be", "or not to", "be", "to be or not"]), max_size=4))

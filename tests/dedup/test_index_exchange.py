@@ -55,10 +55,9 @@ def files(folder):
 @pytest.mark.parametrize(
     "make",
     [
-        ExactDocuments,
         Urls,
-        partial(MinHash, **MINHASH),
         partial(MinHash, **MINHASH, verify=0.4, keep="longest"),
+        *(pytest.param(each, marks=pytest.mark.slow) for each in (ExactDocuments, partial(MinHash, **MINHASH))),
     ],
 )
 @given(groups=grouped, piece=st.sampled_from([1, 3, 100]))
