@@ -539,14 +539,21 @@ def web_server() -> Iterator[Callable[..., str]]:
         server.server_close()
 
 
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[Any]:
+    """Return an S3 server that runs here; its tests are skipped where moto or s3fs is not installed."""
+    with _load("s3_server").serve() as server:
+        yield server
+
+
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Return a bucket of an S3 server that runs here; a test is skipped where moto or s3fs is not installed."""
+def store(s3_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Return a bucket of an S3 server that runs here."""
     from longcrawl.storage import network
 
     monkeypatch.setattr(network, "PAUSE", 0.001)
     monkeypatch.setattr(network, "_silent", set())
-    with _load("s3_server").serve(monkeypatch) as found:
+    with s3_server.begin(monkeypatch) as found:
         yield found
 
 

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 import pytest
@@ -16,21 +16,42 @@ boto3 = pytest.importorskip("boto3", reason="needs pip install 'moto[s3]'")
 
 
 class Store:
-    """An S3 server, a bucket in it, and what it answers instead of what it would."""
+    """An S3 server, a bucket of each test in it, and what it answers instead of what it would."""
 
     def __init__(self, server: Any) -> None:
         self.endpoint = "http://{}:{}".format(*server.get_host_and_port())
         keys = {"aws_access_key_id": "me", "aws_secret_access_key": "hidden", "region_name": "us-east-1"}
         self.client = boto3.client("s3", endpoint_url=self.endpoint, **keys)
-        self.bucket = f"bucket-{uuid4().hex[:12]}"
-        self.client.create_bucket(Bucket=self.bucket)
-        self.answers: Iterator[str | None] = iter(())
-        """A status and a code for each request to come, or None for what the server itself answers."""
-        self.asked: list[str] = []
         app, server._server.app = server._server.app, self._answer
         self._app = app
         # A client that keeps its connection would keep the process from ending.
         server._server.daemon_threads = True
+
+    @contextmanager
+    def begin(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Self]:
+        """Make a new bucket, and let the environment name the server; s3fs asks it instead of Amazon's."""
+        self.answers: Iterator[str | None] = iter(())
+        """A status and a code for each request to come, or None for what the server itself answers."""
+        self.asked: list[str] = []
+        self.bucket = f"bucket-{uuid4().hex[:12]}"
+        self.client.create_bucket(Bucket=self.bucket)
+        for name, value in {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": "me",
+            "AWS_SECRET_ACCESS_KEY": "hidden",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_MAX_ATTEMPTS": "1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }.items():
+            monkeypatch.setenv(name, value)
+        yield self
+
+    @contextmanager
+    def read_environment_again(self) -> Iterator[None]:
+        """Let s3fs make new clients: it keeps those for the same options, and reads the environment once."""
+        s3fs.S3FileSystem.clear_instance_cache()
+        yield
+        s3fs.S3FileSystem.clear_instance_cache()
 
     def _answer(self, environ: dict[str, Any], start_response: Any) -> Any:
         self.asked.append(f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}")
@@ -61,23 +82,11 @@ class Store:
 
 
 @contextmanager
-def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """Start a server with a bucket, which the environment names; s3fs asks it instead of Amazon's."""
+def serve() -> Iterator[Store]:
+    """Start a server; its thread would look for its end twice a second, and each test would wait for that."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = moto_server.ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
     server.start()
-    found = Store(server)
-    for name, value in {
-        "AWS_ENDPOINT_URL": found.endpoint,
-        "AWS_ACCESS_KEY_ID": "me",
-        "AWS_SECRET_ACCESS_KEY": "hidden",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_MAX_ATTEMPTS": "1",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }.items():
-        monkeypatch.setenv(name, value)
-    # fsspec keeps a file system for the same options, and its endpoint is read from the environment once.
-    s3fs.S3FileSystem.clear_instance_cache()
-    yield found
+    yield Store(server)
     s3fs.S3FileSystem.clear_instance_cache()
     server.stop()

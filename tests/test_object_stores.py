@@ -246,7 +246,8 @@ def test_missing_credentials_are_one_sentence(store, monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     store.put("a.jsonl", b'{"text": "one"}\n')
-    with pytest.raises(NotYetError, match=r"does not allow it \(NoCredentialsError.*anon: true"):
+    message = r"does not allow it \(NoCredentialsError.*anon: true"
+    with store.read_environment_again(), pytest.raises(NotYetError, match=message):
         train(data_files=store.url("*.jsonl"))
     store.client.put_bucket_acl(Bucket=store.bucket, ACL="public-read")
     store.client.put_object_acl(Bucket=store.bucket, Key="a.jsonl", ACL="public-read")
@@ -272,7 +273,8 @@ def test_an_endpoint_of_the_recipe_reaches_every_process(store, raw, tmp_path, m
     monkeypatch.setenv("LONGCRAWL_RETRY_SECONDS", "1")
     monkeypatch.setattr(network, "RETRY_SECONDS", 1)
     options = {"endpoint_url": store.endpoint, "use_ssl": False}
-    lc.run(write_recipe(tmp_path, data_dir=store.url(), storage_options=options), tmp_path / "out", 2)
+    with store.read_environment_again():
+        lc.run(write_recipe(tmp_path, data_dir=store.url(), storage_options=options), tmp_path / "out", 2)
     manifest = manifest_of(tmp_path / "out")
     assert manifest["recipe"]["source"]["storage_options"] == options
     assert [file["file"] for (file,) in manifest["inputs"].values()] == [store.url(name) for name in sorted(NAMES)]
