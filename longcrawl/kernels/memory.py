@@ -1,4 +1,4 @@
-"""What kernels compile to one instruction: numbers at any address of memory, and the lowest bit of a number."""
+"""What kernels compile to few instructions: numbers at any address, the lowest bit of a number, tests of 64 bytes."""
 
 from typing import Any
 
@@ -64,3 +64,29 @@ def lowest_bit(_typing: Any, number: Any) -> Any:
         return builder.cttz(arguments[0], ir.IntType(1)(1))
 
     return types.int64(number), generate
+
+
+def _tester(test: Any) -> Any:
+    """Return what tests the 64 bytes at an address, and gives a bit for each that passes."""
+
+    @intrinsic  # type: ignore[untyped-decorator]  # as above
+    def find(_typing: Any, address: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            block = ir.VectorType(ir.IntType(8), 64)
+            pointer = builder.inttoptr(arguments[0], block.as_pointer())
+            passed = test(builder, builder.load(pointer, align=1), lambda byte: ir.Constant(block, [byte] * 64))
+            return builder.bitcast(passed, ir.IntType(64))
+
+        return types.uint64(address), generate
+
+    return find
+
+
+find_stops = _tester(lambda builder, bytes_, every: builder.icmp_signed("<=", bytes_, every(ord(" "))))
+"""Which bytes are white space or control characters of ASCII, or belong to other characters."""
+find_others = _tester(
+    lambda builder, bytes_, every: builder.icmp_unsigned(
+        ">", builder.sub(builder.or_(bytes_, every(0x20)), every(ord("a"))), every(25)
+    )
+)
+"""Which bytes are no letters of ASCII."""

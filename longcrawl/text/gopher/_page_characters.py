@@ -33,6 +33,8 @@ LETTER = 1 << 10
 """Of Unicode's property Alphabetic, which vowel signs, Roman numerals and circled letters have too."""
 TEXTUAL = 1 << 11
 """None of the marks that datatrove calls punctuation."""
+ALPHANUMERIC_FIRST = 1 << 12
+"""Of a word: its first character is alphanumeric."""
 
 _BULLETS = "•‣\N{HYPHEN BULLET}⁌⁍∙◘◦⦾⦿▪▫■□●○◆◇▶►◀"
 _MARKERS = "-*+\N{EN DASH}"

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.compiling import compiled, inlined
-from longcrawl.kernels.memory import eight_at, lowest_bit
+from longcrawl.kernels.memory import eight_at, find_others, find_stops, lowest_bit
 from longcrawl.kernels.ngrams import HASHED, Repeats, make_repeats, number_words
 from longcrawl.kernels.utf8 import decode
 from longcrawl.text.gopher import page_columns as columns
-from longcrawl.text.gopher._page_characters import ALPHANUMERIC, MARK, SPACE, UNSPACED
+from longcrawl.text.gopher._page_characters import ALPHABETIC, ALPHANUMERIC, ALPHANUMERIC_FIRST, MARK, SPACE, UNSPACED
 
 Integers = npt.NDArray[np.int64]
 
@@ -31,12 +31,11 @@ PACKED = 7
 """Bytes of a word that is its own key: they and their number."""
 _LENGTH_AT = _U(8 * PACKED)
 
-HIGH = _U(0x8080808080808080)
-"""The highest bit of each of eight bytes; below, numbers to add or to take from each."""
-CASE = _U(0x2020202020202020)
-FROM_A = _U(0x1F1F1F1F1F1F1F1F)
-AFTER_Z = _U(0x0505050505050505)
-_AFTER_SPACE = _U(0x2121212121212121)
+_TO_FIRST = np.uint16(ALPHANUMERIC_FIRST // ALPHANUMERIC)
+_BLOCK = 64
+"""Bytes that are looked at together."""
+_SURE = 56
+"""Of them those after the first that is not at the start of a byte of bits."""
 
 _STOP = np.uint16(1 << 15)
 """White space, or the first byte of a character that is not ASCII."""
@@ -62,6 +61,10 @@ class Page(NamedTuple):
 
     byte_flags: npt.NDArray[np.uint16]
     """Flags of every byte; of those beyond ASCII only that a word of ASCII stops there."""
+    stops: npt.NDArray[np.uint64]
+    """A bit for each byte at which a word of ASCII stops."""
+    others: npt.NDArray[np.uint64]
+    """A bit for each byte that is no letter of ASCII."""
     word_begins: Integers
     """Byte at which each word begins."""
     word_ends: Integers
@@ -71,7 +74,7 @@ class Page(NamedTuple):
     """Where each word starts among the characters of the document."""
     word_keys: npt.NDArray[np.uint64]
     word_flags: npt.NDArray[np.uint16]
-    """The flags of all characters of a word, or-ed."""
+    """The flags of all characters of a word, or-ed, and that of its first."""
     line_words: Integers
     """The first word of each line, and how many there are."""
     line_begins: Integers
@@ -98,6 +101,8 @@ def make_page(texts: Texts) -> Page:
     byte_flags[:128] = of_ascii | np.where(of_ascii & SPACE, _STOP, np.uint16(0))
     return Page(
         byte_flags=byte_flags,
+        stops=np.empty(longest // _BLOCK + 3, np.uint64),
+        others=np.empty(longest // _BLOCK + 3, np.uint64),
         word_begins=np.empty(words, np.int64),
         word_ends=np.empty(words, np.int64),
         starts=np.empty(words, np.int64),
@@ -116,35 +121,28 @@ def make_page(texts: Texts) -> Page:
     )
 
 
-@inlined
-def _read_ascii(block: np.uint64, left: int) -> tuple[int, np.uint64]:
-    """Return how many of eight bytes, of up to ``left``, stand before white space, control characters and UTF-8."""
-    stops = (block | ~((block | HIGH) - _AFTER_SPACE)) & HIGH
-    size = lowest_bit(stops) >> 3 if stops else 8
-    size = min(size, left)
-    return size, block & (_U(1) << _U(8 * size)) - _U(1) if size < 8 else block
+@compiled
+def _mark_bytes(data: Any, begin: int, end: int, page: Page) -> None:
+    """Write bits of all bytes of a document: where words of ASCII stop and it ends, and which are no letters."""
+    address, whole = np.int64(data.ctypes.data), len(data) - _BLOCK
+    for at in range(begin, end + 1, _BLOCK):
+        stops, others, left = _U(0), _U(0), end - at
+        if at <= whole:
+            stops, others = find_stops(address + at), find_others(address + at)
+        else:
+            for place in range(left):
+                flag = page.byte_flags[data[at + place]]
+                stops |= _U(data[at + place] <= 0x20 or flag & _STOP != 0) << _U(place)
+                others |= _U(flag & ALPHABETIC == 0) << _U(place)
+        if left < _BLOCK:
+            stops |= ~_U(0) << _U(left)
+        page.stops[(at - begin) // _BLOCK], page.others[(at - begin) // _BLOCK] = stops, others
 
 
 @inlined
-def find_letters(block: np.uint64) -> np.uint64:
-    """Return the highest bit of each of eight ASCII bytes that is a letter."""
-    lower = block | CASE
-    return (lower + FROM_A) & ~(lower + AFTER_Z) & HIGH
-
-
-@inlined
-def _flags_of(block: np.uint64, size: int, byte_flags: Any) -> np.uint16:
-    """Return the flags of the first of eight ASCII bytes, or-ed; the others are 0."""
-    letters = find_letters(block)
-    seen = byte_flags[0x61] if letters else np.uint16(0)
-    others = ~letters & HIGH
-    if size < 8:
-        others &= (_U(1) << _U(8 * size)) - _U(1)
-    while others:
-        place = lowest_bit(others)
-        seen |= byte_flags[block >> _U(place - 7) & _U(0xFF)]
-        others &= others - _U(1)
-    return seen
+def _bits_from(bits: int, place: int) -> np.uint64:
+    """Return the next 57 bits or more of an array at an address."""
+    return eight_at(bits + (place >> 3)) >> _U(place & 7)
 
 
 @compiled
@@ -194,11 +192,13 @@ def split_page(  # noqa: C901, PLR0912, PLR0915  # reading a word in a function 
     """
     data, flag_of, mode, breaks = texts.data, texts.flags, texts.mode, texts.breaks
     at, end = texts.offsets[document], texts.offsets[document + 1]
-    address, whole = np.int64(data.ctypes.data), len(data) - 8
+    stop_bits, other_bits = np.int64(page.stops.ctypes.data), np.int64(page.others.ctypes.data)
     word, line, unspaced, characters, line_key = 0, 0, 0, 0, _SEED
     # A byte that does not start a character has been passed over: a place in characters is a byte less those.
-    behind, byte_flags = at, page.byte_flags
+    document_begin, behind, byte_flags = at, at, page.byte_flags
+    letter = byte_flags[0x61]
     page.starts[0] = 0
+    _mark_bytes(data, at, end, page)
     page.line_words[0], page.line_begins[0], page.line_places[0] = 0, at, 0
     while at < end:
         byte = data[at]
@@ -210,25 +210,33 @@ def split_page(  # noqa: C901, PLR0912, PLR0915  # reading a word in a function 
                 line += 1
                 page.line_words[line], page.line_begins[line], page.line_places[line] = word, at, at - behind
             continue
+        head = flag
         if flag & _STOP:
             point, after = decode(data, at)
-            if flag_of[point] & SPACE:
+            head = flag_of[point]
+            if head & SPACE:
                 behind += after - at - 1
                 at = after
                 continue
-        begin, first, block, seen, before = at, at - behind, _U(0), np.uint16(0), np.uint16(0)
+        begin, first, seen, before = at, at - behind, (head & ALPHANUMERIC) * _TO_FIRST, np.uint16(0)
         while True:
             # Most text is ASCII: nothing to decode, and no script without spaces.
             while flag & _STOP == 0:
-                size = 0
-                if at <= whole:
-                    size, block = _read_ascii(eight_at(address + at), end - at)
-                if size:
-                    seen |= _flags_of(block, size, byte_flags)
-                    at += size
-                else:
+                place = at - document_begin
+                stops, others = _bits_from(stop_bits, place), _bits_from(other_bits, place)
+                size = lowest_bit(stops) if stops else _SURE
+                every = (_U(1) << _U(size)) - _U(1)
+                others &= every
+                if others != every:
+                    seen |= letter
+                while others:
+                    seen |= byte_flags[data[at + lowest_bit(others)]]
+                    others &= others - _U(1)
+                # A control character stops words, too, where it is not white space.
+                if size == 0:
                     seen |= flag
-                    at += 1
+                    size = 1
+                at += size
                 if at == end:
                     break
                 byte = data[at]

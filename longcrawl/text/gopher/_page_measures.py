@@ -18,7 +18,6 @@ from longcrawl.kernels.word_lists import Vocabulary
 from longcrawl.text.gopher import page_columns as columns
 from longcrawl.text.gopher._page_characters import ALPHABETIC, BULLET, MARKER, SYMBOL, TERMINAL
 from longcrawl.text.gopher._page_kernels import (
-    HIGH,
     PACKED,
     Page,
     Texts,
@@ -33,9 +32,10 @@ _NEWLINE, _DOT, _HASH_SIGN = 0x0A, 0x2E, 0x23
 
 _U = np.uint64
 _BYTES = (_U(1) << _U(8 * PACKED)) - _U(1)
+_HIGH = _U(0x8080808080808080)
+"""The highest bit of each of eight bytes; below, numbers that are added to each to set it."""
 _FROM_CAPITAL_A = _U(0x3F3F3F3F3F3F3F3F)
 _AFTER_CAPITAL_Z = _U(0x2525252525252525)
-"""As in the splitting of words."""
 
 
 class StopWords(NamedTuple):
@@ -105,7 +105,7 @@ def _is_lowered(data: Any, at: int, end: int, tree: PhraseTree, language: int) -
 @inlined
 def _lower_key(key: np.uint64) -> np.uint64:
     """Return the key of a word of ASCII in lower case."""
-    return key | ((key + _FROM_CAPITAL_A) & ~(key + _AFTER_CAPITAL_Z) & HIGH) >> _U(2)
+    return key | ((key + _FROM_CAPITAL_A) & ~(key + _AFTER_CAPITAL_Z) & _HIGH) >> _U(2)
 
 
 @compiled
@@ -123,7 +123,7 @@ def count_stop_words(
         met[number] = 0
     for word in range(words):
         key = keys[word]
-        if lowers and key & (HASHED | _BYTES & HIGH):
+        if lowers and key & (HASHED | _BYTES & _HIGH):
             # A character has up to four bytes, and in lower case one at least.
             fits = ends[word] - begins[word] <= 4 * longest
             occurrences += fits and _is_lowered(data, begins[word], ends[word], tree, language)

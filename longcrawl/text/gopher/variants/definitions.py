@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.text.gopher import page_columns as page
-from longcrawl.text.gopher._page_characters import ALPHABETIC, LETTER
+from longcrawl.text.gopher._page_characters import ALPHABETIC, ALPHANUMERIC_FIRST, LETTER, TEXTUAL
 
 Definitions = Literal["paper", "datatrove", "dclm", "dolma", "nemo-curator"]
 """Whose reading of Gopher's rules is taken."""
@@ -15,8 +15,8 @@ Definitions = Literal["paper", "datatrove", "dclm", "dolma", "nemo-curator"]
 Share = tuple[int, int | None]
 """The column that is counted, and the one by which it is divided."""
 
-ALL_WORDS, TEXTUAL_WORDS, ALPHANUMERIC_FIRST = range(3)
-"""Which words count: all, those that are not only punctuation, those whose first character is alphanumeric."""
+ALL_WORDS = 0
+"""Which words count: all, or those with the flag ``TEXTUAL`` or ``ALPHANUMERIC_FIRST``."""
 
 MEAN, MEDIAN = range(2)
 """How the length of words is summed up."""
@@ -50,6 +50,9 @@ NOTHING, EVERYTHING = range(2)
 """What the share of n-grams is in a text of fewer than n words."""
 
 
+BULLET_BYTE, ENDING_BYTE = 1, 2
+
+
 class Reading(NamedTuple):
     """One project's choices, in the form that kernels take."""
 
@@ -57,6 +60,8 @@ class Reading(NamedTuple):
     endings: npt.NDArray[np.uint8]
     """Shape (endings, bytes of the longest): what a line's end is compared with once it is lowered."""
     ending_sizes: npt.NDArray[np.int64]
+    edges: npt.NDArray[np.uint8]
+    """Shape (256,): ``BULLET_BYTE`` of the first bytes of bullets, ``ENDING_BYTE`` of the last ones of endings."""
     segments: int
     paragraphs: int
     repeated: int
@@ -81,14 +86,17 @@ def _reading(bullets: str, endings: tuple[str, ...], **chosen: int) -> Reading:
     table = np.zeros((len(spelled), sizes.max()), np.uint8)
     for row, ending in zip(table, spelled, strict=True):
         row[: len(ending)] = ending
-    return Reading(np.array(list(map(ord, bullets)), np.uint32), table, sizes, **chosen)
+    edges = np.zeros(256, np.uint8)
+    edges[[bullet.encode()[0] for bullet in bullets]] |= BULLET_BYTE
+    edges[[spelled.encode()[-1] for ending in endings for spelled in (ending, ending.upper())]] |= ENDING_BYTE
+    return Reading(np.array(list(map(ord, bullets)), np.uint32), table, sizes, edges, **chosen)
 
 
 READINGS: Mapping[str, Reading] = {
     "datatrove": _reading(
         "•-",
         ("...", "…"),
-        counted=TEXTUAL_WORDS,
+        counted=TEXTUAL,
         stop_words=DISTINCT,
         lines=UNICODE_LINES,
         segments=NEWLINE_RUNS,

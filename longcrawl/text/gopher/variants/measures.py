@@ -11,7 +11,7 @@ from longcrawl.kernels.compiling import compiled, inlined
 from longcrawl.kernels.ngrams import HASHED
 from longcrawl.kernels.utf8 import decode, last_start
 from longcrawl.text.gopher import page_columns as columns
-from longcrawl.text.gopher._page_characters import ALPHABETIC, ALPHANUMERIC, LINE_BREAK, SYMBOL, TEXTUAL
+from longcrawl.text.gopher._page_characters import ALPHABETIC, LINE_BREAK, SYMBOL
 from longcrawl.text.gopher._page_kernels import Page, Texts, count_segments, find_lines, make_segment
 from longcrawl.text.gopher._page_measures import StopWords, count_stop_words, count_symbols, count_words
 from longcrawl.text.gopher.variants import definitions as defined
@@ -152,16 +152,29 @@ def _is_ending(data: Any, begin: int, end: int, reading: Reading) -> bool:
     return False
 
 
+@compiled
+def _is_bullet(data: Any, begin: int, reading: Reading) -> bool:
+    point, found = decode(data, begin)[0], False
+    for bullet in reading.bullets:
+        found |= point == bullet
+    return found
+
+
+@compiled
+def _has_ending(data: Any, begin: int, end: int, reading: Reading) -> bool:
+    found = False
+    for ending in range(len(reading.ending_sizes)):
+        found |= _matches(data, begin, end, reading, ending)
+    return found
+
+
 @inlined
 def _count_line(data: Any, begin: int, end: int, reading: Reading, row: Any) -> None:
     if end > begin:
-        point, _ = decode(data, begin)
-        for bullet in reading.bullets:
-            row[columns.BULLET_LINES] += point == bullet
-        ended = False
-        for ending in range(len(reading.ending_sizes)):
-            ended = ended or _matches(data, begin, end, reading, ending)
-        row[columns.ELLIPSIS_LINES] += ended
+        if reading.edges[data[begin]] & defined.BULLET_BYTE:
+            row[columns.BULLET_LINES] += _is_bullet(data, begin, reading)
+        if reading.edges[data[end - 1]] & defined.ENDING_BYTE:
+            row[columns.ELLIPSIS_LINES] += _has_ending(data, begin, end, reading)
 
 
 @inlined
@@ -207,37 +220,29 @@ def _count_lines(texts: Texts, document: int, page: Page, words: int, lines: int
         _count_line(texts.data, page.segment_begins[segment], page.segment_ends[segment], reading, row)
 
 
-@inlined
-def _is_counted(data: Any, begin: int, flags: int, flag_of: Any, counted: int) -> bool:
-    """Whether a word is one that a reading counts, if it does not count them all."""
-    if counted == defined.TEXTUAL_WORDS:
-        return flags & TEXTUAL != 0
-    return flag_of[decode(data, begin)[0]] & ALPHANUMERIC != 0
-
-
 @compiled
-def _count_counted(texts: Texts, page: Page, words: int, counted: int, row: Any) -> None:
-    data, flag_of, begins, flags, starts = texts.data, texts.flags, page.word_begins, page.word_flags, page.starts
+def _count_counted(page: Page, words: int, counted: int, row: Any) -> None:
+    flags, starts = page.word_flags, page.starts
     found, characters = words, starts[words]
     if counted != defined.ALL_WORDS:
+        found, characters = 0, 0
         for word in range(words):
-            if not _is_counted(data, begins[word], flags[word], flag_of, counted):
-                found -= 1
-                characters -= starts[word + 1] - starts[word]
+            counts = np.int64(flags[word] & counted != 0)
+            found += counts
+            characters += counts * (starts[word + 1] - starts[word])
     row[columns.COUNTED_WORDS], row[columns.COUNTED_CHARACTERS] = found, characters
 
 
 @compiled
-def _keep_counted(texts: Texts, page: Page, words: int, counted: int) -> int:
+def _keep_counted(page: Page, words: int, counted: int) -> int:
     """Keep the words that count; give how many there are."""
     begins, ends, starts, keys = page.word_begins, page.word_ends, page.starts, page.word_keys
-    data, flag_of, flags, left = texts.data, texts.flags, page.word_flags, 0
+    flags, left = page.word_flags, 0
     for word in range(words):
-        if _is_counted(data, begins[word], flags[word], flag_of, counted):
-            length = starts[word + 1] - starts[word]
-            begins[left], ends[left], keys[left] = begins[word], ends[word], keys[word]
-            starts[left + 1] = starts[left] + length
-            left += 1
+        length = starts[word + 1] - starts[word]
+        begins[left], ends[left], keys[left] = begins[word], ends[word], keys[word]
+        starts[left + 1] = starts[left] + length
+        left += flags[word] & counted != 0
     return left
 
 
@@ -364,7 +369,7 @@ def _count_repetition(
     found = _find_paragraphs(page, words, lines, reading.paragraphs)
     count_segments(texts, page, found, row[columns.PARAGRAPH_SEGMENTS :][:6])
     if reading.gram_words != defined.ALL_WORDS:
-        words = _keep_counted(texts, page, words, reading.gram_words)
+        words = _keep_counted(page, words, reading.gram_words)
     count_grams(texts, document, page, words, reading, spelling, row)
 
 
@@ -389,7 +394,7 @@ def measure_readings(
         row = rows[document]
         words, lines, next_break = count_words(texts, document, next_break, page, row)
         lines = _open_last_line(texts, document, page, words, lines)
-        _count_counted(texts, page, words, reading.counted, row)
+        _count_counted(page, words, reading.counted, row)
         if what & columns.QUALITY:
             _count_quality(texts, document, page, words, lines, stop_words, reading, met, row)
         if what & columns.REPETITION:
