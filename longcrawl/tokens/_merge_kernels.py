@@ -1,7 +1,12 @@
 """Byte pair encoding by rank: of all neighbours whose join is a token, those of the lowest rank first, then the first.
 
 Short pieces are searched for their lowest rank again and again. Long ones keep a list of pairs for every rank, so
-that their time grows with their length alone.
+that their time grows with their length alone. Very long ones are encoded in parts that overlap.
+
+Why parts give the same tokens: let each two neighbours of a list of tokens be what their joined bytes are encoded to.
+A first join across the end of a token of the list would be the first such join of those two tokens' bytes alone, too,
+as nothing has crossed their ends before; so there is none, and all bytes are encoded to the list. Neighbours within
+one part are such two. Where a part begins with a token of the part before, so are those where the two meet.
 """
 
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
@@ -19,11 +24,14 @@ from longcrawl.tokens._split_kernels import forced_inline
 
 Wide = npt.NDArray[np.uint64]
 Ranks = npt.NDArray[np.uint32]
+Longs = npt.NDArray[np.int64]
 
 RANK_BITS = 21
 """Two parts and their rank fit in one number; the largest vocabularies have 2**18 tokens."""
 SHORT = 64
 """Bytes of the longest piece that is searched from its start for each merge."""
+_OVERLAP = 32
+"""Tokens of a part that the next one encodes again."""
 NONE = np.uint32(0xFFFFFFFF)
 
 FILTER_BYTES = 1 << 18
@@ -287,3 +295,31 @@ def merge_long(merges: Merges, queue: Queue, at: int, length: int, out: Ranks, w
         written += 1
         place = np.int64(after[place])
     return written
+
+
+@compiled
+def merge_parts(
+    merges: Merges, queue: Queue, bounds: Longs, at: int, length: int, out: Ranks, written: int, part: int
+) -> int:
+    """As :func:`merge_long`, in parts of so many bytes; ``bounds`` are those of the tokens by rank.
+
+    A part begins with one of the last tokens of the part before. Where it is encoded to another token first, it begins
+    earlier and is longer.
+    """
+    beginning, start, size, back = written, np.int64(0), part, _OVERLAP
+    while True:
+        stop = min(length, start + size)
+        wanted = out[written]
+        end = merge_long(merges, queue, at + start, stop - start, out, written)
+        agrees = start == 0 or out[written] == wanted
+        if agrees and stop == length:
+            return end
+        if agrees and end - _OVERLAP > written:
+            start, last, following = stop, end, end - _OVERLAP
+            size, back = part, _OVERLAP
+        else:
+            size, back = 2 * size, 2 * back
+            last, following = written, written if agrees else max(beginning, written - back)
+        for number in range(following, last):
+            start -= bounds[out[number] + 1] - bounds[out[number]]
+        written = following

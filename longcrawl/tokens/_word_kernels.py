@@ -27,6 +27,7 @@ from longcrawl.tokens._merge_kernels import (
     fill_merges,
     locate,
     merge_long,
+    merge_parts,
     merge_short,
 )
 from longcrawl.tokens._patterns import character_classes
@@ -37,6 +38,8 @@ Longs = npt.NDArray[np.int64]
 
 LONGEST_WORD = 128
 """In bytes; longer pieces that are no token are too rare to remember."""
+PART = 1 << 14
+"""Bytes of a piece that are encoded at once: what that takes then stays in the nearest caches."""
 PAST_END = 16
 """Bytes that may be read after the last of a text."""
 _BLOCK = 64
@@ -310,7 +313,8 @@ def encode_texts(  # noqa: C901, PLR0912, PLR0915  # arrays are counted for ever
                     if length > longest:
                         return -1
                     if length > LONGEST_WORD:
-                        written = _U(merge_long(merges, queue, start, length, out, np.int64(written)))
+                        so_far = np.int64(written)
+                        written = _U(merge_parts(merges, queue, vocabulary.bounds, start, length, out, so_far, PART))
                         continue
                     if used[0] >= most_words or used[1] > most_ranks or used[2] > most_bytes:
                         preload(words, vocabulary)

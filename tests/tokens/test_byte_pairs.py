@@ -18,6 +18,7 @@ from longcrawl.errors import TokenizerError
 from longcrawl.tokens import _engines, _patterns
 from longcrawl.tokens._engines import BytePairs, Tiktoken, by_ranks
 from longcrawl.tokens._patterns import PATTERNS, character_classes
+from longcrawl.tokens._word_kernels import PART
 from longcrawl.tokens.byte_level import GPT2_PATTERN, ByteLevelBPE, byte_level_bpe, read_rank_file
 
 BYTES = {bytes([byte]): byte for byte in range(256)}
@@ -171,6 +172,30 @@ def test_merges_are_those_of_a_naive_search_for_any_ranks(tokens, word, chance):
     ours, _ = pair(GPT2_PATTERN, ranks, room=8)
     words = [word, word * 3, word[:20]]
     assert encoded(ours, words) == [merged(each.encode(), ranks) for each in words]
+
+
+@settings(deadline=None, max_examples=30)  # as above
+@given(tokens=st.sets(st.text("ab", min_size=2, max_size=20), max_size=30), seed=st.integers(0, 1 << 30))
+def test_words_of_several_parts_have_the_ids_of_tiktoken_for_any_ranks(tokens, seed):
+    chance = random.Random(seed)  # as above
+    shuffled = sorted(tokens)
+    chance.shuffle(shuffled)
+    ours, peer = pair(GPT2_PATTERN, BYTES | {token.encode(): 256 + rank for rank, token in enumerate(shuffled)})
+    word = "".join(chance.choices("ab", k=2 * PART + chance.randrange(1000))) + "ab" * chance.randrange(PART)
+    assert encoded(ours, [word]) == [peer.encode_ordinary(word)]
+
+
+@pytest.mark.parametrize("letters", [20, 127, 383])
+def test_parts_that_do_not_agree_are_encoded_again(letters):
+    """Pairs of these letters join from the end of the alphabet: tokens at its beginning depend on where it ends."""
+    alphabet = [chr(0x4E00 + number) for number in range(letters)]
+    bytes_of = [*(letter.encode()[:2] for letter in alphabet), *map(str.encode, alphabet)]
+    joined = [(left + right).encode() for left, right in itertools.pairwise(alphabet)][::-1]
+    ranks = {token: rank for rank, token in enumerate([*BYTES, *dict.fromkeys(bytes_of), *joined])}
+    ours, peer = pair(GPT2_PATTERN, ranks)
+    for repeats in range(1, 6):
+        word = "".join(alphabet) * (repeats * PART // (3 * letters))
+        assert encoded(ours, [word, word[1:]]) == peer.encode_ordinary_batch([word, word[1:]], num_threads=1)
 
 
 WORDS_OF_ONE_KIND = ["a", " ", "7", "\U0001f600", "\n", "!", "ab", "\r\n", "e\u0301", "the", "\t "]
