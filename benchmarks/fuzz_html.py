@@ -131,14 +131,14 @@ def hostile_page(chance: random.Random, pages: list[str], scale: int) -> str:
 
 
 def check_batch(pages: list[str], limits: dict) -> Counter[str]:
-    """Extract a batch by both engines and assert what holds of any; gives how many pages left by which rule."""
+    """Extract a batch by each engine and assert what holds of any; gives how many pages left by which rule."""
     import longcrawl as lc
     from longcrawl.core.stages import first_failure
 
     rules: Counter[str] = Counter()
     sound = len(pages) // 2
     batch = [*pages[:sound], SOUND, *pages[sound:]]
-    for engine in ("trafilatura", "resiliparse"):
+    for engine in ("trafilatura", "resiliparse", "blocks"):
         stage = lc.text.ExtractText(engine=engine, **limits)
         alone = stage.edit(pa.table({"html": [SOUND]}))[0]["text"][0].as_py()
         assert alone.endswith("End."), alone

@@ -74,7 +74,7 @@ def tasks() -> list[Callable[[Path], object]]:
     judged: list[Callable[[Path], object]] = [partial(judge, definitions) for definitions in get_args(Definitions)]
     written = [partial(write, shape) for shape in SHAPES]
     searched = [partial(search, unit) for unit in UNITS]
-    return [explain, *judged, correct, compare, verify_pairs, *written, *searched, filter_urls, count_signals]
+    return [explain, *judged, correct, compare, verify_pairs, *written, *searched, filter_urls, count_signals, extract]
 
 
 def prepare(folder: Path) -> None:
@@ -154,6 +154,12 @@ def filter_urls(folder: Path) -> None:
     (listed / "domains").write_text("example1.org\n")
     (listed / "urls").write_text("example2.org/page\n")
     lc.text.UrlFilter(lists=str(listed.parent), categories=("porn",)).apply(documents())
+
+
+def extract(_: Path) -> None:
+    """Extract the text of pages."""
+    pages = [f"<main><h1>Title</h1><p>{text}</p></main>" for text in documents()["text"].to_pylist()]
+    lc.text.ExtractText(engine="blocks").apply(pa.table({"html": pa.array(pages, pa.large_string())}))
 
 
 def count_signals(_: Path) -> None:

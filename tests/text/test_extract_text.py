@@ -31,8 +31,8 @@ from longcrawl.text.extract import _pool as _extraction_pool
 from longcrawl.text.extract._pool import WorkerSettings, extract_pages
 
 ROOT = Path(__file__).parent.parent.parent
-ENGINES = ("trafilatura", "resiliparse")
-RESILIPARSE_TOO, TRAFILATURA_TOO = (pytest.param(name, marks=pytest.mark.slow) for name in ENGINES[::-1])
+ENGINES = ("trafilatura", "resiliparse", "blocks")
+RESILIPARSE_TOO, TRAFILATURA_TOO = (pytest.param(name, marks=pytest.mark.slow) for name in ENGINES[1::-1])
 STORY = (
     "The river rose in the night, and by the morning the lower streets of the town stood under water.",
     "Boats were brought from the coast; nobody had used them in a generation, and half of them leaked.",
@@ -253,6 +253,14 @@ def test_a_hostile_page_costs_one_page(name):
     for kind, text in zip(HOSTILE, found[1::2], strict=True):
         assert text in (":extraction_time", ":no_text") or any(sentence in text for sentence in STORY), kind
     assert found[1::2][list(HOSTILE).index("many attributes")] == ":extraction_time"
+
+
+def test_no_page_is_hostile_to_blocks():
+    """Its time is linear in the bytes of a page, so every page has its text, and no limit is needed."""
+    found = outcomes(table(*HOSTILE.values()), extraction("blocks"))
+    for kind, text in zip(HOSTILE, found, strict=True):
+        assert all(sentence in text for sentence in STORY), kind
+    assert workers() == []
 
 
 def test_the_limit_of_time_is_cpu_time():
@@ -539,7 +547,10 @@ def test_a_run_extracts_as_a_crawl_does(tmp_path, monkeypatch, num_proc):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"engine": "readability"}, "ExtractText.engine takes one of 'trafilatura', 'resiliparse', got 'readability'"),
+        (
+            {"engine": "readability"},
+            "ExtractText.engine takes one of 'trafilatura', 'resiliparse', 'blocks', got 'readability'",
+        ),
         ({"max_seconds": 0.0}, "extract_text.max_seconds must be between 0.001 and 86,400, got 0.0"),
         ({"max_seconds": 1e9}, "extract_text.max_seconds must be between 0.001 and 86,400, got 1000000000.0"),
         ({"max_bytes": 0}, "extract_text.max_bytes must be at least 1, got 0"),

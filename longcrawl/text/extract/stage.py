@@ -4,13 +4,15 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.stages import Check, Edit, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import check_not_masked, valid_texts
-from longcrawl.text.extract._pool import WorkerSettings, extract_pages
+from longcrawl.text.extract._pool import Extracted, WorkerSettings, extract_pages
+from longcrawl.text.extract.blocks import extract_blocks, load_model
 from longcrawl.text.refinedweb.formatting import format_text
 
 _WALL_SECONDS = 60.0
@@ -36,11 +38,16 @@ class ExtractText(Edit):
     * ``extraction_crash``: the library failed, or its process died;
     * ``no_text``: nothing is left, or nothing was there.
 
-    Pages are extracted in processes of their own, ``workers`` for each process that works on documents, which stay for
-    later batches and end with their parent. So a hostile page costs one page. The operating system keeps the limits:
-    time is CPU time of the process, whatever else the machine does, and memory is address space beyond what an idle
-    worker has (on Linux only; more than twice ``max_memory`` is refused). A page that a worker dies of is tried again
-    alone, so neither the pages before it nor somebody's ``kill`` decide about it.
+    The engine "blocks" divides a page into blocks of text by HTML's rules, and a model that was trained on annotated
+    pages keeps those of the main content. Pages are extracted in this process: the time is linear in a page's bytes and
+    the memory at most 60 times as much, so that ``max_seconds``, ``max_memory`` and ``workers`` mean nothing to it. On
+    annotated pages that it was not trained on it is as right as trafilatura, at more than ten times the speed.
+
+    For the other engines pages are extracted in processes of their own, ``workers`` for each process that works on
+    documents, which stay for later batches and end with their parent. So a hostile page costs one page. The operating
+    system keeps the limits: time is CPU time of the process, whatever else the machine does, and memory is address
+    space beyond what an idle worker has (on Linux only; more than twice ``max_memory`` is refused). A page that a
+    worker dies of is tried again alone, so neither the pages before it nor somebody's ``kill`` decide about it.
 
     What a document becomes depends on no other document, so batches, ``workers`` and ``--num-proc`` change nothing.
     What can still vary: a page close to the limit of time passes on a faster machine, and one close to that of memory
@@ -48,10 +55,9 @@ class ExtractText(Edit):
     for a minute of wall time per second of ``max_seconds`` is taken to be stuck, so that its page leaves as for time.
 
     Args:
-        engine: "trafilatura", or "resiliparse", which is faster by an order of magnitude and keeps more that is no
-            content.
-        favor: what trafilatura does in doubt; "balanced" is its own default. Comments of readers are left out. Of no
-            account for resiliparse.
+        engine: "trafilatura", the paper's; "blocks", or "resiliparse", which keeps more that is not content.
+        favor: what happens in doubt; "balanced" is trafilatura's own default, and "blocks" keeps what is content with a
+            probability of 0.45, 0.4 or 0.3. Comments of readers are left out. Of no account for resiliparse.
         max_seconds: CPU time per page, up to a day.
         max_bytes: of ``html`` as UTF-8.
         max_memory: bytes per page.
@@ -71,7 +77,7 @@ class ExtractText(Edit):
     code_version: ClassVar[str] = "2"
     looks_at = "html"
 
-    engine: Literal["trafilatura", "resiliparse"] = "trafilatura"
+    engine: Literal["trafilatura", "resiliparse", "blocks"] = "trafilatura"
     favor: Literal["precision", "balanced", "recall"] = "precision"
     max_seconds: float = 10.0
     max_bytes: int = 10_000_000
@@ -91,12 +97,15 @@ class ExtractText(Edit):
             )
 
     def prepare(self) -> None:
-        """Start a worker.
+        """Start a worker, or read the model.
 
         Raises:
             StageError: the engine is not installed.
         """
-        extract_pages(None, self._worker_settings(), self.workers)
+        if self.engine == "blocks":
+            load_model()
+        else:
+            extract_pages(None, self._worker_settings(), self.workers)
 
     def edit(self, table: pa.Table) -> tuple[pa.Table, list[Check]]:
         """Return the table with the texts and without ``html``, and every rule measured.
@@ -108,17 +117,23 @@ class ExtractText(Edit):
         pages = valid_texts(column(table, "html", self.name), self.name, "html")
         given, kind = _given_texts(table)
         sizes = pc.binary_length(pages)
-        chosen = np.flatnonzero(pc.fill_null(pc.less_equal(sizes, self.max_bytes), False))
-        # Buffers of the column itself: no page is copied before it is in the pipe.
-        sent = [memoryview(pages[row].as_buffer()) for row in chosen.tolist()]
-        extracted = extract_pages(sent, self._worker_settings(), self.workers)
+        chosen = np.asarray(pc.fill_null(pc.less_equal(sizes, self.max_bytes), False))
+        extracted = self._extract(pages, chosen)
         texts = [text if page is None else None for text, page in zip(given, sizes.to_pylist(), strict=True)]
         failures: list[str | None] = [None] * table.num_rows
-        for row, (text, failure) in zip(chosen.tolist(), extracted, strict=True):
+        for row, (text, failure) in zip(np.flatnonzero(chosen).tolist(), extracted, strict=True):
             texts[row], failures[row] = text, failure
         formatted = [None if text is None else format_text(text, self.urls, self.max_newlines) for text in texts]
         made = with_column(table.drop_columns("html"), "text", pa.array(formatted, kind))
         return made, self._checks(sizes, np.array(failures, object), formatted)
+
+    def _extract(self, pages: pa.Array, chosen: npt.NDArray[np.bool_]) -> list[Extracted]:
+        """Return what became of the pages that are chosen."""
+        if self.engine == "blocks":
+            return [Extracted(text) for text in extract_blocks(pages, chosen, self.favor).filter(chosen).to_pylist()]
+        # Buffers of the column itself: no page is copied before it is in the pipe.
+        sent = [memoryview(pages[row].as_buffer()) for row in np.flatnonzero(chosen).tolist()]
+        return extract_pages(sent, self._worker_settings(), self.workers)
 
     def _worker_settings(self) -> WorkerSettings:
         wall_seconds = _WALL_SECONDS * max(self.max_seconds, 1.0)
