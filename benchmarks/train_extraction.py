@@ -3,9 +3,9 @@ r"""Train the model of the extraction engine "blocks", and print how right it is
     pip install lightgbm
     python benchmarks/train_extraction.py --data FOLDER [--out longcrawl/text/extract/blocks.json] [--folds 3]
 
-FOLDER is that of ``benchmarks/extraction.py``. A third of the pages, by the SHA-256 of their HTML, is held out; the
-model is trained on the others, and written with --out. --folds trains on other parts instead, and prints what pages get
-that are not in them: what one may expect of pages of other sites.
+FOLDER is that of ``benchmarks/extraction.py``. A third of the pages of each kind, by the SHA-256 of their HTML, is held
+out; the model is trained on the others, and written with --out. --folds trains on other parts instead, and prints what
+pages get that are not in them: what one may expect of pages of other sites.
 
 What a block should be: content where an annotation says so; else what trafilatura makes of it in two modes, of little
 weight where they do not agree. Pieces of text that pages must contain, or not, weigh five times. Elements that say that
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from extraction import Page, part_of, read_pages, score
+from extraction import Page, parts_of, read_pages, score
 
 TREES = {
     "objective": "cross_entropy",
@@ -120,7 +120,7 @@ def train(examples: Sequence[Example]) -> list[dict[str, Any]]:
     """Return the trees of a model."""
     import lightgbm
 
-    from longcrawl.text.extract._block_kernels import FEATURES
+    from longcrawl.text.extract.blocks import FEATURES
 
     filled = [each for each in examples if len(each.rows)]
     rows, wanted, weight = (np.concatenate([each[part] for each in filled]) for part in range(3))
@@ -175,7 +175,7 @@ def main() -> None:
     print(f"{len(pages)} pages, {sum(len(each.rows) for each in examples):,} blocks")
 
     folds = options.folds or 3
-    parts = [part_of(page, folds) for page in pages]
+    parts = list(map(parts_of(pages, truth, folds).get, (page.html for page in pages)))
     held_out: dict[str, list[tuple[str, str]]] = {favor: [] for favor in ("precision", "balanced", "recall")}
     for fold in range(folds) if options.folds else [0]:
         trees = train([each for each, part in zip(examples, parts, strict=True) if part != fold])

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.text.extract import blocks
-from longcrawl.text.extract._block_kernels import FEATURES, _score
 from longcrawl.text.extract._markup import GROUPS, load_markup
 from longcrawl.text.extract._tree_kernels import make_tree, scan
 
@@ -204,15 +203,15 @@ def test_a_score_is_the_sum_of_the_trees_leaves():
     trees = json.loads((Path(blocks.__file__).parent / "blocks.json").read_text())["trees"]
     model, chance = blocks.load_model(), np.random.default_rng(0)
     for _ in range(20):
-        row = (chance.random(len(FEATURES)) ** 4 * 300).astype(np.float32)
+        row = (chance.random(len(blocks.FEATURES)) ** 4 * 300).astype(np.float32)
         total = 0.0
         for tree in trees:
             node = 0
             while node >= 0:
-                right = int(row[FEATURES.index(tree["features"][node])] > tree["thresholds"][node])
+                right = int(row[blocks.FEATURES.index(tree["features"][node])] > tree["thresholds"][node])
                 node = tree["children"][node][right]
             total += tree["leaves"][~node]
-        assert _score(model, row) == pytest.approx(total, abs=1e-9)
+        assert blocks._score(model, row) == pytest.approx(total, abs=1e-9)
 
 
 def test_lists_and_tables_are_written_as_such():

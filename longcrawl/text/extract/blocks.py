@@ -1,4 +1,12 @@
-"""The extraction engine "blocks": a page's text blocks, and a model that keeps those of the main content."""
+"""The extraction engine "blocks": which blocks of a page are its main content, and the model that decides.
+
+Prose is a block's text outside of links, where it is long, has punctuation and few links. What counts most is how much
+prose there is around a block, in the elements that hold it; then its length and links, and which elements that say what
+they are (``nav``, ``class="comments"``) are around it, other than those around most of the page's prose.
+"""
+
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,17 +19,336 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.texts import text_buffers, text_column
-from longcrawl.text.extract._block_kernels import FEATURES, Model, describe, extract
-from longcrawl.text.extract._markup import load_markup
-from longcrawl.text.extract._tree_kernels import BEGIN, END, make_tree, scan
+from longcrawl.kernels.utf8 import copy
+from longcrawl.text.extract._markup import CODE, GROUPS, TAGS, Markup, load_markup
+from longcrawl.text.extract._tree_kernels import (
+    BEGIN,
+    COMMAS,
+    ELEMENT,
+    END,
+    ENDS,
+    FIRST,
+    LINES,
+    LINKED,
+    LINKS,
+    PARENT,
+    STOP,
+    TAG,
+    WORDS,
+    Bytes,
+    Tree,
+    make_tree,
+    scan,
+)
 
 Favor = Literal["precision", "balanced", "recall"]
 
-LEAST: dict[Favor, float] = {"precision": 0.45, "balanced": 0.4, "recall": 0.3}
+LEAST: dict[Favor, float] = {"precision": 0.4, "balanced": 0.33, "recall": 0.25}
 """The probability from which on a block is content."""
 
 _MODEL = Path(__file__).parent / "blocks.json"
+
+PLACES = ("header", "article", "main", "section", "figure", "figcaption", "table", "td", "ul", "ol", "li", "blockquote")
+"""Tags that say what is in them."""
+
+NEAR = (*GROUPS, *PLACES)
+FAR = 12
+"""The distance to what is not around a block; 0 is its own element."""
+
+LEVELS = ("parent", "grandparent", "third")
+"""The elements around that of a block."""
+
+FEATURES = (
+    *("bytes", "words", "link_density", "links", "ends", "commas", "lines", "last", "tag"),
+    *("previous_bytes", "previous_link_density", "next_bytes", "next_link_density"),
+    *("since_prose", "until_prose", "since_heading", "prose_density"),
+    *("up_to_core", "up_to_best", "in_best"),
+    *(f"{level}_{each}" for level in LEVELS for each in ("bytes", "link_density", "blocks", "prose", "prose_density")),
+    *(f"near_{name}" for name in NEAR),
+)
+"""What is known of a block, in the order of its row."""
+
+_UNLIKELY = ("comment", "side", "footer", "related", "navigation", "hidden", "notice", "subscribe", "share")
+_UNLIKELY_GROUPS = sum(1 << list(GROUPS).index(name) for name in _UNLIKELY)
+_PLACE_OF = np.array([PLACES.index(name) if name in PLACES else -1 for name in TAGS])
+_NEVER = np.array([name in ("nav", "footer", "aside", "form") for name in TAGS])
+_H1, _H4, _LI, _TR = (CODE[name] for name in ("h1", "h4", "li", "tr"))
+_GROUPS, _NEAR = len(GROUPS), len(NEAR)
+
+_SHORTEST_PROSE, _PROSE_WITHOUT_MARKS = 60, 200
+"""Bytes outside of links; scripts without spaces may have no marks that are known here."""
+
+_NEAR_BEST, _HOPELESS = 0.7, -3.0
+"""Log-odds: a block is half as likely as the best one; a block is none of the content (0.05)."""
+
+
+class Model(NamedTuple):
+    """Regression trees whose sum is the log-odds that a block is content."""
+
+    features: npt.NDArray[np.int16]
+    """Shape (nodes,): the column that a node asks about."""
+    thresholds: npt.NDArray[np.float64]
+    """Shape (nodes,): the largest value that goes left."""
+    children: npt.NDArray[np.int16]
+    """Shape (nodes, 2): the next node, or the complement of a leaf."""
+    roots: npt.NDArray[np.int16]
+    """Shape (trees,): the first node of each tree."""
+    leaves: npt.NDArray[np.float64]
+    """Shape (leaves,): what is added."""
+
+
+class Sums(NamedTuple):
+    """Sums over the blocks before each block, shape (blocks + 1,) each."""
+
+    size: npt.NDArray[np.float64]
+    linked: npt.NDArray[np.float64]
+    prose: npt.NDArray[np.float64]
+
+
+class Surroundings(NamedTuple):
+    """What is known of elements."""
+
+    near: npt.NDArray[np.int8]
+    """Shape (elements, near): how far up the next element is that says so."""
+    in_core: npt.NDArray[np.bool_]
+    """Shape (elements,): whether an element holds at least half of the page's prose."""
+    never: npt.NDArray[np.bool_]
+    """Shape (elements,): whether an element is in navigation, a footer, an aside or a form that does not hold it."""
+    best: int
+    """The element with the most prose close below it."""
+
+
+@compiled
+def _prose_of(block: Any) -> float:
+    size = block[END] - block[BEGIN]
+    own = size - block[LINKED]
+    has_marks = block[ENDS] + block[COMMAS] > 0 or own >= _PROSE_WITHOUT_MARKS
+    return np.float64(own) if own >= _SHORTEST_PROSE and block[LINKED] < 0.4 * size and has_marks else 0.0
+
+
+@compiled
+def _between(sums: Any, row: Any) -> float:
+    """Return a sum over the blocks of an element."""
+    return sums[row[STOP]] - sums[row[FIRST]]
+
+
+@compiled
+def _sum(tree: Tree, elements: int, blocks: int) -> Sums:
+    """Sum up the blocks; prose in comments, menus and the like does not count, unless there is hardly any other."""
+    sums = Sums(np.zeros(blocks + 1), np.zeros(blocks + 1), np.zeros(blocks + 1))
+    everything = np.zeros(blocks + 1)
+    for number in range(blocks):
+        block = tree.blocks[number]
+        sums.size[number + 1] = sums.size[number] + block[END] - block[BEGIN]
+        sums.linked[number + 1] = sums.linked[number] + block[LINKED]
+        everything[number + 1] = everything[number] + _prose_of(block)
+    unlikely = np.zeros(elements, np.bool_)
+    for element in range(1, elements):
+        row = tree.elements[element]
+        says_so = tree.marks[element] & _UNLIKELY_GROUPS != 0 or _NEVER[row[TAG]]
+        is_small = _between(everything, row) < 0.6 * everything[blocks]
+        unlikely[element] = unlikely[row[PARENT]] or (says_so and is_small)
+    for number in range(blocks):
+        counts = not unlikely[tree.blocks[number, ELEMENT]]
+        sums.prose[number + 1] = sums.prose[number] + (everything[number + 1] - everything[number]) * counts
+    if sums.prose[blocks] < 0.2 * everything[blocks]:
+        for number in range(blocks + 1):
+            sums.prose[number] = everything[number]
+    return sums
+
+
+@compiled
+def _best_element(tree: Tree, elements: int, blocks: int, sums: Sums) -> int:
+    """Return the element with the most prose below it, which counts less at each level."""
+    score, best = np.zeros(elements), 0
+    for number in range(blocks):
+        prose = sums.prose[number + 1] - sums.prose[number]
+        element = tree.elements[tree.blocks[number, ELEMENT], PARENT]
+        for _ in range(4 * (prose > 0)):
+            score[element] += prose
+            prose *= 0.6
+            if element == 0:
+                break
+            element = tree.elements[element, PARENT]
+    for element in range(elements):
+        if score[element] > score[best]:
+            best = element
+    return best
+
+
+@compiled
+def _look_around(tree: Tree, elements: int, blocks: int, sums: Sums) -> Surroundings:
+    """Find what is near each element; an element that holds most of the prose says nothing about its parts."""
+    near = np.full((elements, _NEAR), FAR, np.int8)
+    in_core, never = np.zeros(elements, np.bool_), np.zeros(elements, np.bool_)
+    for element in range(elements):
+        row = tree.elements[element]
+        holds_most = sums.prose[blocks] > 0 and _between(sums.prose, row) >= 0.5 * sums.prose[blocks]
+        in_core[element] = element == 0 or (in_core[row[PARENT]] and holds_most)
+        if in_core[element]:
+            continue
+        never[element] = never[row[PARENT]] or _NEVER[row[TAG]]
+        for place in range(_NEAR):
+            near[element, place] = min(near[row[PARENT], place] + 1, FAR)
+        for group in range(_GROUPS):
+            if tree.marks[element] >> group & 1:
+                near[element, group] = 0
+        if _PLACE_OF[row[TAG]] >= 0:
+            near[element, _GROUPS + _PLACE_OF[row[TAG]]] = 0
+    return Surroundings(near, in_core, never, _best_element(tree, elements, blocks, sums))
+
+
+@compiled
+def _describe_neighbours(tree: Tree, number: int, blocks: int, sums: Sums, row: Any) -> None:
+    for side in range(2):
+        other = number + 2 * side - 1
+        row[9 + 2 * side], row[10 + 2 * side] = 0, 1
+        if 0 <= other < blocks:
+            size = tree.blocks[other, END] - tree.blocks[other, BEGIN]
+            row[9 + 2 * side], row[10 + 2 * side] = size, tree.blocks[other, LINKED] / size
+    first, last = max(0, number - 4), min(blocks, number + 5)
+    row[16] = (sums.prose[last] - sums.prose[first]) / (sums.size[last] - sums.size[first])
+
+
+@compiled
+def _describe_tree(tree: Tree, number: int, blocks: int, sums: Sums, around: Surroundings, row: Any) -> None:
+    own = tree.blocks[number, ELEMENT]
+    best_first, best_stop = tree.elements[around.best, FIRST], tree.elements[around.best, STOP]
+    element, row[17], row[18] = own, 0, 0
+    while not around.in_core[element]:
+        element = tree.elements[element, PARENT]
+        row[17] += 1
+    element = own
+    while not (tree.elements[element, FIRST] <= best_first and tree.elements[element, STOP] >= best_stop):
+        element = tree.elements[element, PARENT]
+        row[18] += 1
+    row[19] = best_first <= number < best_stop
+    element, column = own, 20
+    for _ in range(3):
+        element = tree.elements[element, PARENT]
+        held = tree.elements[element]
+        size, prose = _between(sums.size, held), _between(sums.prose, held)
+        row[column], row[column + 1] = size, _between(sums.linked, held) / size
+        row[column + 2] = held[STOP] - held[FIRST]
+        row[column + 3] = prose / max(sums.prose[blocks], 1.0)
+        row[column + 4] = prose / size
+        column += 5
+    for place in range(_NEAR):
+        row[column + place] = around.near[own, place]
+
+
+@compiled
+def _describe_block(tree: Tree, number: int, row: Any) -> None:
+    block = tree.blocks[number]
+    size, last = block[END] - block[BEGIN], tree.text[block[END] - 1]
+    row[0], row[1], row[2], row[3] = size, block[WORDS], block[LINKED] / size, block[LINKS]
+    row[4], row[5], row[6] = block[ENDS], block[COMMAS], block[LINES]
+    row[7] = 1 if last in (46, 33, 63) else 2 if last == 58 else 3 if last >= 128 else 0
+    row[8] = tree.elements[block[ELEMENT], TAG]
+
+
+@compiled
+def describe(tree: Tree, elements: int, blocks: int, model: Model, rows: Any, scores: Any) -> None:
+    """Write what is known of each block, shape (blocks, features) or one row that is used again, and its log-odds.
+
+    What is in navigation, footers, asides and forms is never content: 0.3 % of it was, on the annotated pages. A page
+    whose forms hold most of its prose is one whose page is a form.
+    """
+    sums = _sum(tree, elements, blocks)
+    around = _look_around(tree, elements, blocks, sums)
+    until = np.full(blocks + 1, 2 * blocks, np.int64)
+    for number in range(blocks - 1, -1, -1):
+        until[number] = 0 if sums.prose[number + 1] > sums.prose[number] else until[number + 1] + 1
+    since, heading = 50, 50
+    for number in range(blocks):
+        row, own = rows[number % len(rows)], tree.blocks[number, ELEMENT]
+        if around.never[own]:
+            scores[number] = -np.inf
+        else:
+            _describe_block(tree, number, row)
+            _describe_neighbours(tree, number, blocks, sums, row)
+            _describe_tree(tree, number, blocks, sums, around, row)
+            row[13], row[14], row[15] = since, min(until[number + 1], 50), heading
+            scores[number] = _score(model, row)
+        since = 0 if until[number] == 0 else min(since + 1, 50)
+        heading = 0 if _H1 <= tree.elements[own, TAG] <= _H4 else min(heading + 1, 50)
+
+
+@compiled
+def _score(model: Model, row: Any) -> float:
+    total = 0.0
+    for root in model.roots:
+        node = np.int64(root)
+        while node >= 0:
+            node = np.int64(model.children[node, np.int64(row[model.features[node]] > model.thresholds[node])])
+        total += model.leaves[~node]
+    return total
+
+
+@compiled
+def _least_of(scores: Any, blocks: int, least: float) -> float:
+    """Return the log-odds from which on a block is kept: of a page where no block reaches them, the best are."""
+    best = -np.inf
+    for number in range(blocks):
+        best = max(best, scores[number])
+    return least if best >= least else max(best - _NEAR_BEST, _HOPELESS)
+
+
+@compiled
+def _separate(tree: Tree, number: int, before: int, out: Bytes, place: int) -> int:
+    """Write what comes between two blocks: cells of a row are beside each other, all else is on a line of its own."""
+    element = tree.blocks[number, ELEMENT]
+    if before >= 0:
+        cell, row = tree.blocks[before, ELEMENT], tree.elements[element, PARENT]
+        if cell != element and tree.elements[cell, PARENT] == row and tree.elements[row, TAG] == _TR:
+            out[place], out[place + 1], out[place + 2] = 32, 124, 32
+            return place + 3
+        out[place] = 10
+        place += 1
+    while element and tree.elements[element, TAG] != _LI and tree.elements[element, FIRST] == number:
+        element = tree.elements[element, PARENT]
+    if tree.elements[element, TAG] == _LI and tree.elements[element, FIRST] == number:
+        out[place], out[place + 1] = 45, 32
+        place += 2
+    return place
+
+
+@compiled
+def extract(
+    data: Bytes, offsets: Any, chosen: Any, least: float, markup: Markup, model: Model, tree: Tree, out: Bytes
+) -> Any:
+    """Write the main text of pages; return where each text ends.
+
+    Args:
+        data: the pages, UTF-8.
+        offsets: where each page starts and the last ends, int64 [pages + 1].
+        chosen: whether a page is looked at, bool [pages]; the text of others is empty.
+        least: the log-odds from which on a block is content.
+        markup: the tables of the scanner.
+        model: the model of blocks.
+        tree: for the largest of the pages.
+        out: uint8, as long as all pages that are chosen, and half as much again.
+    """
+    place = 0
+    rows, scores, ends = (
+        np.zeros((1, len(FEATURES)), np.float32),
+        np.empty(len(tree.blocks)),
+        np.zeros(len(chosen), np.int64),
+    )
+    for page in range(len(chosen)):
+        if chosen[page]:
+            elements, blocks = scan(data[offsets[page] : offsets[page + 1]], tree, markup)
+            describe(tree, elements, blocks, model, rows, scores)
+            before, enough = -1, _least_of(scores, blocks, least)
+            for number in range(blocks):
+                if scores[number] >= enough:
+                    place = _separate(tree, number, before, out, place)
+                    place = copy(tree.text, tree.blocks[number, BEGIN], tree.blocks[number, END], out, place)
+                    before = number
+        ends[page] = place
+    return ends
 
 
 class Block(NamedTuple):

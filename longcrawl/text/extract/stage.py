@@ -12,7 +12,6 @@ from longcrawl.core.stages import Check, Edit, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import check_not_masked, valid_texts
 from longcrawl.text.extract._pool import Extracted, WorkerSettings, extract_pages
-from longcrawl.text.extract.blocks import extract_blocks, load_model
 from longcrawl.text.refinedweb.formatting import format_text
 
 _WALL_SECONDS = 60.0
@@ -57,7 +56,7 @@ class ExtractText(Edit):
     Args:
         engine: "trafilatura", the paper's; "blocks", or "resiliparse", which keeps more that is not content.
         favor: what happens in doubt; "balanced" is trafilatura's own default, and "blocks" keeps what is content with a
-            probability of 0.45, 0.4 or 0.3. Comments of readers are left out. Of no account for resiliparse.
+            probability of 0.4, 0.33 or 0.25. Comments of readers are left out. Of no account for resiliparse.
         max_seconds: CPU time per page, up to a day.
         max_bytes: of ``html`` as UTF-8.
         max_memory: bytes per page.
@@ -103,6 +102,8 @@ class ExtractText(Edit):
             StageError: the engine is not installed.
         """
         if self.engine == "blocks":
+            from longcrawl.text.extract.blocks import load_model
+
             load_model()
         else:
             extract_pages(None, self._worker_settings(), self.workers)
@@ -130,6 +131,8 @@ class ExtractText(Edit):
     def _extract(self, pages: pa.Array, chosen: npt.NDArray[np.bool_]) -> list[Extracted]:
         """Return what became of the pages that are chosen."""
         if self.engine == "blocks":
+            from longcrawl.text.extract.blocks import extract_blocks
+
             return [Extracted(text) for text in extract_blocks(pages, chosen, self.favor).filter(chosen).to_pylist()]
         # Buffers of the column itself: no page is copied before it is in the pipe.
         sent = [memoryview(pages[row].as_buffer()) for row in np.flatnonzero(chosen).tolist()]
