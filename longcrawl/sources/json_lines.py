@@ -115,7 +115,7 @@ def texts_of(found: Found, index: int, rows: npt.NDArray[np.int64]) -> pa.LargeS
     spans = np.ascontiguousarray(found.spans[rows, index])
     kinds = np.ascontiguousarray(found.kinds[rows, index])
     absent = kinds == kernels.ABSENT
-    out = np.empty(int((spans[:, 1] - spans[:, 0])[~absent].sum()), dtype=np.uint8)
+    out = np.empty(int((spans[:, 1] - spans[:, 0])[~absent].sum()) + 7, dtype=np.uint8)
     offsets = np.empty(len(rows) + 1, dtype=np.int64)
     kernels.unescape(found.data, spans, kinds, out, offsets)
     bitmap = pa.py_buffer(np.packbits(~absent, bitorder="little")) if absent.any() else None

@@ -1,0 +1,132 @@
+"""Reading documents, against decompressing the same bytes and doing nothing with them.
+
+    python benchmarks/reading.py [--text short.jsonl.zst] [--archives pages-*.warc.gz] [--release RELEASE]
+
+JSON lines (plain, gzip, zstd), parquet and text are written from ``--text``, or from made-up documents; archives and a
+RedPajama-V2 release are those of ``warc_reading.py`` and ``redpajama_v2.py`` where none are named. "alone" is what the
+reader decompresses with: zstandard, isal for gzip, pyarrow's columns of parquet, a plain read, each on one thread.
+CPU time of one process, the best of --repeats, after one warm-up. The last line has the greatest ratio of a reader's
+seconds to those of decompressing.
+"""
+
+import argparse
+import gzip
+import io
+import itertools
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import redpajama_v2
+import warc_reading
+import zstandard
+from _measures import seconds
+from isal import igzip
+from tokenization import made_up
+
+from longcrawl.builders.longcrawl import SOURCES
+from longcrawl.core.sources import BadFiles, Source
+from longcrawl.sources.warc.source import Warc
+
+PIECE = 1 << 20
+
+
+def read_all(source: Source) -> int:
+    """Return the bytes of all texts."""
+    tables = (table for part in source.splits()["train"] for table in source.read(part, BadFiles()))
+    return sum(table[name].nbytes for table in tables for name in ("text", "html") if name in table.column_names)
+
+
+def pieces(file: io.BufferedIOBase) -> int:
+    return sum(map(len, iter(lambda: file.read(PIECE), b"")))
+
+
+def decompress(files: list[Path]) -> int:
+    size = 0
+    for path in files:
+        if path.suffix == ".parquet":
+            size += sum(batch.nbytes for batch in pq.ParquetFile(path).iter_batches(1024, use_threads=False))
+            continue
+        with path.open("rb") as packed:
+            if path.suffix == ".zst":
+                size += pieces(zstandard.ZstdDecompressor().stream_reader(packed, read_size=PIECE))
+            elif path.suffix == ".gz":
+                size += pieces(igzip.IGzipFile(fileobj=packed))
+            else:
+                size += pieces(packed)
+    return size
+
+
+def written(folder: Path, documents: list[str]) -> Iterator[Path]:
+    """Write the documents in every form that the source ``text`` reads."""
+    rows = [{"id": f"d{n}", "text": text, "url": f"https://example.org/{n}"} for n, text in enumerate(documents)]
+    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    for ending, content in {
+        ".jsonl": lines,
+        ".jsonl.gz": gzip.compress(lines, 6),
+        ".jsonl.zst": zstandard.ZstdCompressor(3).compress(lines),
+        ".txt": "\n".join(documents).encode(),
+    }.items():
+        path = folder / f"documents{ending}"
+        path.write_bytes(content)
+        yield path
+    path = folder / "documents.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), path, compression="zstd")
+    yield path
+
+
+def release_source(release: Path, **settings) -> tuple[Source, list[Path]]:
+    parts = sorted(path for path in release.glob("documents/*/*/*.json.gz") if "_tail" not in path.name)
+    names = [str(path.relative_to(release / "documents")).removesuffix(".json.gz") for path in parts]
+    snapshots, languages = sorted({name[:7] for name in names}), sorted({Path(name).name[:2] for name in names})
+    source = SOURCES["redpajama-v2"](
+        data_dir=str(release), snapshots=tuple(snapshots), languages=tuple(languages), **settings
+    )
+    found = [Path(file) for part in source.splits()["train"] for file in part.files]
+    return source, [path for path in found if path.suffix == ".gz"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--text", type=Path, help="a .jsonl.zst file with a field 'text'")
+    parser.add_argument("--archives", type=Path, nargs="*")
+    parser.add_argument("--release", type=Path)
+    parser.add_argument("--repeats", type=int, default=5)
+    settings = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        if settings.text:
+            with zstandard.open(settings.text, "rt", encoding="utf-8") as lines:
+                documents = [json.loads(line)["text"] for line in itertools.islice(lines, 4000)]
+        else:
+            documents = made_up(30_000_000)
+        sides: dict[str, tuple[Callable[[], int], list[Path]]] = {}
+        for path in written(place, documents):
+            source = SOURCES["text"](data_files=str(path), unit="line", max_record_bytes=1 << 30)
+            sides[path.name.partition(".")[2]] = (lambda source=source: read_all(source)), [path]
+        archives = settings.archives or warc_reading.synthetic(place)
+        warc = Warc(data_files=tuple(map(str, archives)), mimes=warc_reading.HTML, record_types=("response",))
+        sides["warc"] = (lambda: read_all(warc)), archives
+        release = settings.release or redpajama_v2.synthetic(place / "release")
+        for name, wanted in {"rpv2": {}, "rpv2, documents alone": {"signals": False, "duplicates": False}}.items():
+            source, files = release_source(release, **wanted)
+            sides[name] = (lambda source=source: read_all(source)), files
+        ratios = []
+        print(f"{'':24}{'MB':>8}{'alone':>10}{'reader':>10}{'ratio':>8}   MB/s of what is decompressed")
+        for name, (read, files) in sides.items():
+            size = decompress(files) / 1e6
+            read()
+            alone, reader = (
+                seconds(lambda files=files: decompress(files), settings.repeats),
+                seconds(read, settings.repeats),
+            )
+            ratios.append(reader[0] / alone[0])
+            print(f"{name:24}{size:8.1f}{size / alone[0]:10.0f}{size / reader[0]:10.0f}{ratios[-1]:8.2f}")
+    print(f"reading ratio={max(ratios):.2f}")
+
+
+if __name__ == "__main__":
+    main()
