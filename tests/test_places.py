@@ -7,8 +7,6 @@ import os
 import pickle
 import random
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -53,9 +51,9 @@ CHAINS: dict[str, tuple[list[Any], dict[str, Any]]] = {
 BRIEF = {"stages": ["exact_documents"], "outputs": {"parquet": {"file_bytes": 20_000}}}
 
 KILLED = """
-import os, signal, sys
+import json, os, signal, sys
 from pathlib import Path
-import datasets
+import datasets, s3fs
 import longcrawl as lc
 from longcrawl.engines import base
 from longcrawl.storage import files
@@ -63,6 +61,7 @@ from longcrawl.storage import files
 datasets.disable_progress_bars()
 base.SETTLES = 0.05
 recipe, url, places, step = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
+os.environ |= json.loads(sys.argv[5])
 
 def on_a_machine(name, work):
     child = os.fork()
@@ -202,11 +201,12 @@ def test_machines_that_share_the_store_alone_write_the_same_files(store, tmp_pat
     assert store.files("run") == files_of(tmp_path / "local")
 
 
-def killed(store: Any, tmp_path: Path, step: int) -> None:
+def killed(store: Any, python: Callable[..., Any], tmp_path: Path, step: int) -> None:
     recipe = write_recipe(tmp_path, **BRIEF)
     lc.run(recipe, tmp_path / "local")
-    words = [sys.executable, "-c", KILLED, str(recipe), store.url("killed"), str(tmp_path / "places"), str(step)]
-    last = int(subprocess.run(words, capture_output=True, text=True, timeout=600, check=True).stdout)
+    environment = {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
+    words = (recipe, store.url("killed"), tmp_path / "places", step, json.dumps(environment))
+    last = int(python(KILLED, *words).stdout)
     assert last > 2 * step
     expected = files_of(tmp_path / "local")
     for point in range(1, last, step):
@@ -215,13 +215,13 @@ def killed(store: Any, tmp_path: Path, step: int) -> None:
     assert len(list((tmp_path / "places/other").iterdir())) == 0
 
 
-def test_a_killed_run_is_finished_on_another_machine(store, tmp_path):
-    killed(store, tmp_path, 45)
+def test_a_killed_run_is_finished_on_another_machine(store, python, tmp_path):
+    killed(store, python, tmp_path, 45)
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_anywhere_is_finished_on_another_machine(store, tmp_path):
-    killed(store, tmp_path, 2)
+def test_a_run_that_is_killed_anywhere_is_finished_on_another_machine(store, python, tmp_path):
+    killed(store, python, tmp_path, 2)
 
 
 def test_the_copies_of_a_killed_command_go_with_the_next_one(store, tmp_path, places):
