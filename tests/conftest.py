@@ -60,8 +60,11 @@ if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 << 30:
 FIRST = ("text", "dedup")
 """Folders of tests that compile most kernels: two processes take one each before all other folders."""
 
-FORKING = ("test_duplicate_ids.py", "test_run.py", "test_run_surveys.py", "test_run_index.py", "test_places.py")
+FORKING = ("test_duplicate_ids.py", "test_run.py", "test_run_surveys.py", "test_run_index.py", "test_run_damage.py")
 """Files that fork most, which takes as long as a process is large: they are first, and the other whole runs next."""
+
+LARGE = ("test_crawl.py", "test_stage_calls.py", "test_run_inputs.py", "test_object_stores.py", "test_places.py")
+"""Files of whole runs that import most, such as torch and a server of S3: they come after the others."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -112,8 +115,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     def turn(item: pytest.Item) -> tuple[bool, int, Path]:
         folder = item.path.parent
-        names, name = (FORKING, item.path.name) if folder == whole else (FIRST, folder.name)
-        return (folder != whole, names.index(name) if name in names else len(names), item.path)
+        names, name = ((*FORKING, "", *LARGE), item.path.name) if folder == whole else ((*FIRST, ""), folder.name)
+        return (folder != whole, names.index(name if name in names else ""), item.path)
 
     items.sort(key=turn)
 
