@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longcrawl.kernels import compiling, lookup
+from longcrawl.kernels import compiling, lookup, phrases
 from longcrawl.kernels.compiling import _CachedKernels
 from longcrawl.text.rpv2 import _kernels as kernels
 
@@ -121,3 +121,12 @@ def test_a_kernel_is_compiled_again_when_what_it_calls_has_changed(tmp_path, mon
 def test_an_order_is_that_of_numpy_with_equal_keys_as_they_stand(keys):
     array = np.array(keys, np.int64)
     assert lookup.stable_order(array).tolist() == np.argsort(array, kind="stable").tolist()
+
+
+def test_capitals_are_those_that_each_character_has():
+    naive: dict[str, list[int]] = {}
+    for point in range(0x110000):
+        lower = chr(point).lower()
+        if len(lower) == 1 and lower != chr(point):
+            naive.setdefault(lower, []).append(point)
+    assert phrases._capitals() == naive
