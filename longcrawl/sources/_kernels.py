@@ -15,31 +15,14 @@ from typing import Any
 import numpy as np
 
 from longcrawl.kernels.compiling import compiled
-from longcrawl.kernels.memory import eight_at, lowest_bit, put_eight
+from longcrawl.sources._string_kernels import BACKSLASH, ESCAPES, QUOTE, copy_plain, end_of_string, hex4, put
 
 ABSENT, PLAIN, ESCAPED, NUMBER, LITERAL, NESTED = range(6)
 """What a field holds: nothing or null, text without or with escapes, a number, true or false, a list or object."""
 
-QUOTE, BACKSLASH, COMMA, COLON, MINUS, DOT = 34, 92, 44, 58, 45, 46
+COMMA, COLON, MINUS, DOT = 44, 58, 45, 46
 OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT = 91, 93, 123, 125
 
-
-_U = np.uint64
-_ONES, _HIGH = _U(0x0101010101010101), _U(0x8080808080808080)
-
-_SPECIAL = np.zeros(256, dtype=np.bool_)
-_SPECIAL[:32] = True
-_SPECIAL[[QUOTE, BACKSLASH]] = True
-
-_HEX = np.full(256, 255, dtype=np.uint8)
-for _digit, _byte in enumerate(b"0123456789abcdef"):
-    _HEX[_byte] = _digit
-for _digit, _byte in enumerate(b"ABCDEF"):
-    _HEX[_byte] = 10 + _digit
-
-ESCAPES = np.zeros(256, dtype=np.uint8)
-for _byte, _meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
-    ESCAPES[_byte] = _meaning
 
 _POWERS = np.array([10.0**_exponent for _exponent in range(23)])
 
@@ -49,62 +32,6 @@ def skip_space(data: Any, at: int, end: int) -> int:
     while at < end and (data[at] == 32 or data[at] == 9 or data[at] == 10 or data[at] == 13):
         at += 1
     return at
-
-
-@compiled
-def hex4(data: Any, at: int, end: int) -> int:
-    """Return the value of four hexadecimal digits, or -1."""
-    if at + 4 > end:
-        return -1
-    value = 0
-    for offset in range(4):
-        digit = _HEX[data[at + offset]]
-        if digit == 255:
-            return -1
-        value = value * 16 + np.int64(digit)
-    return value
-
-
-@compiled
-def _plain_end(data: Any, at: int, end: int) -> int:
-    """Return where the first quote, backslash or control character is, eight bytes at a time."""
-    first = np.int64(data.ctypes.data)
-    while at + 8 <= end:
-        eight = eight_at(first + at)
-        quotes, backslashes = eight ^ (_U(QUOTE) * _ONES), eight ^ (_U(BACKSLASH) * _ONES)
-        # Subtracting borrows from bytes above a small one only: the lowest bit that is found is right.
-        small = ((eight - _U(32) * _ONES) & ~eight) | ((quotes - _ONES) & ~quotes)
-        found = (small | ((backslashes - _ONES) & ~backslashes)) & _HIGH
-        if found != _U(0):
-            return at + (lowest_bit(found) >> 3)
-        at += 8
-    while at < end and not _SPECIAL[data[at]]:
-        at += 1
-    return at
-
-
-@compiled
-def _end_of_string(data: Any, at: int, end: int) -> tuple[int, bool]:
-    """Return where the closing quote is, after the opening one (-1: nowhere), and whether there are escapes."""
-    escaped = False
-    while at < end:
-        at = _plain_end(data, at, end)
-        if at >= end or data[at] < 32:
-            return -1, escaped
-        if data[at] == QUOTE:
-            return at, escaped
-        escaped = True
-        if at + 1 >= end:
-            return -1, escaped
-        if data[at + 1] == 117:
-            if hex4(data, at + 2, end) < 0:
-                return -1, escaped
-            at += 6
-        elif ESCAPES[data[at + 1]]:
-            at += 2
-        else:
-            return -1, escaped
-    return -1, escaped
 
 
 @compiled
@@ -179,7 +106,7 @@ def _scalar(data: Any, at: int, end: int) -> tuple[int, int]:
     if at >= end:
         return -1, ABSENT
     if data[at] == QUOTE:
-        close, escaped = _end_of_string(data, at + 1, end)
+        close, escaped = end_of_string(data, at + 1, end)
         return (close + 1 if close >= 0 else -1), (ESCAPED if escaped else PLAIN)
     if data[at] == MINUS or 48 <= data[at] <= 57:
         return read_number(data, at, end)[1], NUMBER
@@ -193,7 +120,7 @@ def read_key(data: Any, at: int, end: int) -> tuple[int, int, int]:
     at = skip_space(data, at, end)
     if at >= end or data[at] != QUOTE:
         return 0, 0, -1
-    close, escaped = _end_of_string(data, at + 1, end)
+    close, escaped = end_of_string(data, at + 1, end)
     if close < 0 or escaped:
         return 0, 0, -1
     after = skip_space(data, close + 1, end)
@@ -259,7 +186,7 @@ def _matching(data: Any, at: int, end: int) -> int:
     while at < end:
         byte = data[at]
         if byte == QUOTE:
-            at = _end_of_string(data, at + 1, end)[0]
+            at = end_of_string(data, at + 1, end)[0]
             if at < 0:
                 return -1
         elif byte in (OPEN_LIST, OPEN_OBJECT):
@@ -357,44 +284,6 @@ def parse_numbers(data: Any, spans: Any, kinds: Any, values: Any, exact: Any) ->
 
 
 @compiled
-def _put(out: Any, to: int, code: int) -> int:
-    """Write one code point as UTF-8, a lone surrogate as U+FFFD, and return where the next one goes."""
-    if 0xD800 <= code <= 0xDFFF:
-        code = 0xFFFD
-    if code < 0x80:
-        out[to] = code
-        return to + 1
-    if code < 0x800:
-        out[to], out[to + 1] = 0xC0 | code >> 6, 0x80 | code & 63
-        return to + 2
-    if code < 0x10000:
-        out[to], out[to + 1], out[to + 2] = 0xE0 | code >> 12, 0x80 | code >> 6 & 63, 0x80 | code & 63
-        return to + 3
-    out[to], out[to + 1] = 0xF0 | code >> 18, 0x80 | code >> 12 & 63
-    out[to + 2], out[to + 3] = 0x80 | code >> 6 & 63, 0x80 | code & 63
-    return to + 4
-
-
-@compiled
-def _copy_plain(data: Any, at: int, end: int, out: Any, to: int) -> int:
-    """Copy bytes up to the first backslash, eight at a time, and return how many; seven more may be written."""
-    source, target = np.int64(data.ctypes.data), np.int64(out.ctypes.data)
-    start = at
-    while at + 8 <= end:
-        eight = eight_at(source + at)
-        put_eight(target + to + at - start, eight)
-        backslashes = eight ^ (_U(BACKSLASH) * _ONES)
-        found = (backslashes - _ONES) & ~backslashes & _HIGH
-        if found != _U(0):
-            return at + (lowest_bit(found) >> 3) - start
-        at += 8
-    while at < end and data[at] != BACKSLASH:
-        out[to + at - start] = data[at]
-        at += 1
-    return at - start
-
-
-@compiled
 def unescape(data: Any, spans: Any, kinds: Any, out: Any, offsets: Any) -> None:
     r"""Write the texts of one field one after the other, ``\n`` and its like resolved.
 
@@ -418,7 +307,7 @@ def unescape(data: Any, spans: Any, kinds: Any, out: Any, offsets: Any) -> None:
             continue
         while at < end:
             if data[at] != BACKSLASH:
-                plain = _copy_plain(data, at, end, out, to)
+                plain = copy_plain(data, at, end, out, to)
                 at, to = at + plain, to + plain
             elif data[at + 1] != 117:
                 out[to] = ESCAPES[data[at + 1]]
@@ -432,5 +321,5 @@ def unescape(data: Any, spans: Any, kinds: Any, out: Any, offsets: Any) -> None:
                     if 0xDC00 <= low < 0xE000:
                         code = 0x10000 + ((code - 0xD800) << 10 | (low - 0xDC00))
                         at += 6
-                to = _put(out, to, code)
+                to = put(out, to, code)
     offsets[len(spans)] = to
