@@ -1,4 +1,4 @@
-"""What kernels compile to few instructions: numbers at any address, the lowest bit of a number, tests of 64 bytes."""
+"""What kernels compile to few instructions: numbers at any address, ends of bits, the least of 16, tests of 64."""
 
 from typing import Any
 
@@ -64,6 +64,30 @@ def lowest_bit(_typing: Any, number: Any) -> Any:
         return builder.cttz(arguments[0], ir.IntType(1)(1))
 
     return types.int64(number), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # as above
+def highest_bit(_typing: Any, number: Any) -> Any:
+    """Return the place of the highest bit of a number that is not 0."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.sub(ir.IntType(64)(63), builder.ctlz(arguments[0], ir.IntType(1)(1)))
+
+    return types.int64(number), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # as above
+def least_of_sixteen(_typing: Any, address: Any) -> Any:
+    """Return the least of 16 numbers of 32 bits."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        block, number = ir.VectorType(ir.IntType(32), 16), ir.IntType(32)
+        name = "llvm.vector.reduce.umin.v16i32"
+        least = builder.module.declare_intrinsic(name, (), ir.FunctionType(number, [block]))
+        numbers = builder.load(builder.inttoptr(arguments[0], block.as_pointer()), align=4)
+        return builder.zext(builder.call(least, [numbers]), ir.IntType(64))
+
+    return types.int64(address), generate
 
 
 def _tester(test: Any) -> Any:

@@ -1,7 +1,8 @@
 """Byte pair encoding by rank: of all neighbours whose join is a token, those of the lowest rank first, then the first.
 
-Short pieces are searched for their lowest rank again and again. Long ones keep a list of pairs for every rank, so
-that their time grows with their length alone. Very long ones are encoded in parts that overlap.
+Short pieces are searched for their lowest rank again and again, those of a few bytes several at a time. Long ones keep
+a list of pairs for every rank, so that their time grows with their length alone. Very long ones are encoded in parts
+that overlap.
 
 Why parts give the same tokens: let each two neighbours of a list of tokens be what their joined bytes are encoded to.
 A first join across the end of a token of the list would be the first such join of those two tokens' bytes alone, too,
@@ -19,95 +20,115 @@ import numpy.typing as npt
 
 from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.lookup import stable_order
-from longcrawl.kernels.memory import byte_at, eight_at, four_at, lowest_bit, put_four
+from longcrawl.kernels.memory import byte_at, four_at, highest_bit, least_of_sixteen, lowest_bit, put_four
+from longcrawl.tokens._join_table import NONE, RANK_BITS, Located, Merges, Ranks, Wide, locate, rank_of
 from longcrawl.tokens._split_kernels import forced_inline
 
-Wide = npt.NDArray[np.uint64]
-Ranks = npt.NDArray[np.uint32]
 Longs = npt.NDArray[np.int64]
 
-RANK_BITS = 21
-"""Two parts and their rank fit in one number; the largest vocabularies have 2**18 tokens."""
 SHORT = 64
 """Bytes of the longest piece that is searched from its start for each merge."""
 _OVERLAP = 32
 """Tokens of a part that the next one encodes again."""
-NONE = np.uint32(0xFFFFFFFF)
-
-FILTER_BYTES = 1 << 18
+TOGETHER = 16
+"""Words of fewer bytes are joined together."""
+TOKENS_STEP, _KEYS_STEP = 80, 64
+"""Bytes that the tokens and the keys of a word take."""
+_KEY_BITS = 4
 
 _U = np.uint64
-_FILTER_BYTE, _FILTER_BIT = _U(64 - 18), _U(64 - 21)
-_RANK = _U((1 << RANK_BITS) - 1)
-_EMPTY = _U(0xFFFFFFFFFFFFFFFF)
-_MIX = _U(0x9E3779B97F4A7C15)
+_NO_TOKEN = np.int64((1 << RANK_BITS) - 1)
+"""Ranks are below it."""
+_NO_KEY = np.int64(0xFFFFFFF0)
 
 
-class Merges(NamedTuple):
-    """What joins with what: the rank of two bytes by index, that of two tokens in an open-addressing table."""
+class Together(NamedTuple):
+    """Words of fewer than ``TOGETHER`` bytes while their tokens are joined, a step of each word in turn.
 
-    bytes: Ranks
-    """The rank of each of the 256 bytes."""
-    of_bytes: Ranks
-    """The rank of two bytes at 256 * first + second; ``NONE`` where they do not join."""
-    table: Wide
-    """Left rank, right rank and rank of the join in 21 bits each; the size is a power of two."""
-    filter: npt.NDArray[np.uint8]
-    """A bit for every join, by its hash: most pairs do not join, and the table is larger than the nearest caches."""
+    A token stands one place after its first byte, between two that join with nothing. The key of a place is the rank
+    of the join of its token with the next, and the place. A step waits for memory several times: those of other words
+    are done meanwhile.
+    """
 
-
-@compiled
-def fill_merges(joins: Wide, table: Wide, bits: npt.NDArray[np.uint8]) -> None:
-    """Enter joins, packed as in :class:`Merges`, into a table."""
-    mask = _U(len(table) - 1)
-    table[:] = _EMPTY
-    for number in range(len(joins)):
-        mixed = (joins[number] >> _U(RANK_BITS)) * _MIX
-        bits[mixed >> _FILTER_BYTE] |= 1 << (mixed >> _FILTER_BIT & _U(7))
-        place = (mixed >> _U(32)) & mask
-        while table[place] != _EMPTY:
-            place = (place + _U(1)) & mask
-        table[place] = joins[number]
+    starts: Longs
+    """The address of each word."""
+    lengths: Longs
+    """Bytes of each; once all are joined, its tokens."""
+    begins: Wide
+    """A bit for every place of a word where a token begins."""
+    tokens: Ranks
+    keys: Ranks
 
 
-class Located(NamedTuple):
-    """The addresses of ``Merges``: integers are not counted where they are handed on."""
-
-    bytes: int
-    of_bytes: int
-    table: int
-    mask: np.uint64
-    filter: int
-
-
-@compiled
-def locate(merges: Merges) -> Located:
-    """Return where merges are; the arrays must outlive it."""
-    return Located(
-        np.int64(merges.bytes.ctypes.data),
-        np.int64(merges.of_bytes.ctypes.data),
-        np.int64(merges.table.ctypes.data),
-        _U(len(merges.table) - 1),
-        np.int64(merges.filter.ctypes.data),
-    )
+def make_together(count: int) -> Together:
+    """Return room for so many words."""
+    longs = np.empty(count, np.int64), np.empty(count, np.int64)
+    tokens, keys = np.empty(count * TOKENS_STEP // 4, np.uint32), np.empty(count * _KEYS_STEP // 4, np.uint32)
+    return Together(*longs, np.empty(count, np.uint64), tokens, keys)
 
 
 @forced_inline
-def rank_of(merges: Located, left: int, right: int) -> int:
-    """Return the rank of the join of two tokens, ``NONE`` where they do not join."""
-    parts = _U(left) << _U(RANK_BITS) | _U(right)
-    mixed = parts * _MIX
-    bits = byte_at(merges.filter + np.int64(mixed >> _FILTER_BYTE))
-    if bits >> np.int64(mixed >> _FILTER_BIT & _U(7)) & 1 == 0:
-        return np.int64(NONE)
-    place = (mixed >> _U(32)) & merges.mask
-    while True:
-        found = eight_at(merges.table + np.int64(place << _U(3)))
-        if found >> _U(RANK_BITS) == parts:
-            return np.int64(found & _RANK)
-        if found == _EMPTY:
-            return np.int64(NONE)
-        place = (place + _U(1)) & merges.mask
+def _set_out(merges: Located, at: int, length: int, tokens: int, keys: int) -> None:
+    """Take every byte of a word as a token."""
+    for place in range(TOGETHER):
+        put_four(keys + 4 * place, _NO_KEY)
+    previous = byte_at(at)
+    put_four(tokens, _NO_TOKEN)
+    put_four(tokens + 4, four_at(merges.bytes + 4 * previous))
+    for place in range(1, length):
+        byte = byte_at(at + place)
+        put_four(tokens + 4 * place + 4, four_at(merges.bytes + 4 * byte))
+        put_four(keys + 4 * place, four_at(merges.of_bytes + 4 * (previous << 8 | byte)) << _KEY_BITS | place)
+        previous = byte
+    put_four(tokens + 4 * length + 4, _NO_TOKEN)
+
+
+@forced_inline
+def _step(merges: Located, begins: np.uint64, lowest: int, tokens: int, keys: int) -> np.uint64:
+    """Join the pair with the lowest key and return where tokens begin then."""
+    place, rank = lowest & (TOGETHER - 1), lowest >> _KEY_BITS
+    after = begins >> _U(place) >> _U(1)
+    second = place + 1 + lowest_bit(after)
+    third = place + 1 + lowest_bit(after & (after - _U(1)))
+    before = highest_bit(begins & ((_U(1) << _U(place)) - _U(1)))
+    put_four(tokens + 4 * place, rank)
+    put_four(keys + 4 * second, _NO_KEY)
+    joined = rank_of(merges, rank, four_at(tokens + 4 * third))
+    put_four(keys + 4 * place, joined << _KEY_BITS | place)
+    joined = rank_of(merges, four_at(tokens + 4 * before), rank)
+    put_four(keys + 4 * before, joined << _KEY_BITS | before)
+    return begins ^ _U(1) << _U(second)
+
+
+@compiled
+def merge_together(merges: Merges, words: Together, count: int) -> None:
+    """Encode words of fewer than ``TOGETHER`` bytes; the tokens of each stand at its place in ``tokens``."""
+    starts, lengths, begins, _, _ = words
+    first_token, first_key = np.int64(words.tokens.ctypes.data), np.int64(words.keys.ctypes.data)
+    located, waiting = locate(merges), np.arange(count)
+    for word in range(count):
+        tokens, keys = first_token + TOKENS_STEP * word, first_key + _KEYS_STEP * word
+        _set_out(located, starts[word], lengths[word], tokens, keys)
+        begins[word] = (_U(4) << _U(lengths[word])) - _U(1)
+    while count > 0:
+        turn = 0
+        while turn < count:
+            word = waiting[turn]
+            tokens, keys = first_token + TOKENS_STEP * word, first_key + _KEYS_STEP * word
+            lowest = least_of_sixteen(keys)
+            if lowest >= _NO_KEY:
+                count -= 1
+                waiting[turn] = waiting[count]
+                continue
+            begins[word] = _step(located, begins[word], lowest, tokens, keys)
+            turn += 1
+    for word in range(len(waiting)):
+        tokens, written = first_token + TOKENS_STEP * word, 0
+        bits = begins[word] & ((_U(2) << _U(lengths[word])) - _U(1))
+        for place in range(1, TOGETHER):
+            put_four(tokens + 4 * written, four_at(tokens + 4 * place))
+            written += np.int64(bits >> _U(place) & _U(1))
+        lengths[word] = written
 
 
 @forced_inline

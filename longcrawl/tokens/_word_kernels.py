@@ -15,20 +15,27 @@ import numpy.typing as npt
 
 from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.memory import byte_at, eight_at, four_at, prefetch, put_eight
-from longcrawl.tokens._merge_kernels import (
-    FILTER_BYTES,
+from longcrawl.tokens._join_table import (
     NONE,
     RANK_BITS,
-    SHORT,
     Merges,
-    Queue,
     Ranks,
     Wide,
-    fill_merges,
     locate,
+    make_merges,
+    possible_joins,
+)
+from longcrawl.tokens._merge_kernels import (
+    SHORT,
+    TOGETHER,
+    TOKENS_STEP,
+    Queue,
+    Together,
+    make_together,
     merge_long,
     merge_parts,
     merge_short,
+    merge_together,
 )
 from longcrawl.tokens._patterns import character_classes
 from longcrawl.tokens._split_kernels import forced_inline, piece_end
@@ -42,7 +49,7 @@ PART = 1 << 14
 """Bytes of a piece that are encoded at once: what that takes then stays in the nearest caches."""
 PAST_END = 16
 """Bytes that may be read after the last of a text."""
-_BLOCK = 64
+_BLOCK = 128
 """Pieces whose words are loaded while the next are split."""
 
 _U = np.uint64
@@ -221,18 +228,17 @@ def make_words(tokens: Sequence[bytes], room: int) -> tuple[Words, Vocabulary, M
     np.cumsum([len(token) for token in tokens], out=bounds[1:])
     vocabulary = Vocabulary(np.frombuffer(b"".join(tokens) + bytes(PAST_END), np.uint8), bounds)
     words = Words(
-        table=np.empty(4 << (8 * (len(tokens) + room) // 5).bit_length(), np.uint64),
-        ranks=np.empty(len(tokens) + 2 * room + 2 * LONGEST_WORD, np.uint32),
-        arena=np.empty(int(bounds[-1]) + 4 * room + 4 * LONGEST_WORD, np.uint8),
+        table=np.empty(4 << (8 * (len(tokens) + room + _BLOCK) // 5).bit_length(), np.uint64),
+        ranks=np.empty(len(tokens) + 2 * room + 2 * _BLOCK * LONGEST_WORD, np.uint32),
+        arena=np.empty(int(bounds[-1]) + 4 * room + 2 * _BLOCK * LONGEST_WORD, np.uint8),
         used=np.zeros(3, np.int64),
     )
     preload(words, vocabulary)
     single, of_bytes = np.empty(256, np.uint32), np.empty(1 << 16, np.uint32)
     joins = list_joins(words, vocabulary, single, of_bytes)
-    table = np.empty(1 << (2 * len(joins)).bit_length(), np.uint64)
-    bits = np.zeros(FILTER_BYTES, np.uint8)
-    fill_merges(joins, table, bits)
-    return words, vocabulary, Merges(single, of_bytes, table, bits)
+    halves = np.empty(2 * len(tokens), np.uint32)
+    list_halves(vocabulary, make_merges(single, of_bytes, joins), halves)
+    return words, vocabulary, make_merges(single, of_bytes, possible_joins(joins, halves))
 
 
 def find_halves(tokens: Sequence[bytes]) -> npt.NDArray[np.int64]:
@@ -252,13 +258,14 @@ class Tables(NamedTuple):
     vocabulary: Vocabulary
     merges: Merges
     queue: Queue
+    together: Together
 
 
 def make_tables(pattern: int, tokens: Sequence[bytes], room: int) -> Tables:
     """Return all tables for a pattern and tokens in the order of their ranks."""
     words, vocabulary, merges = make_words(tokens, room)
     queue = Queue(np.full(len(tokens), NONE, np.uint32), np.zeros(len(tokens) // 64 + 1, np.uint64))
-    return Tables(pattern, character_classes(), words, vocabulary, merges, queue)
+    return Tables(pattern, character_classes(), words, vocabulary, merges, queue, make_together(_BLOCK))
 
 
 @compiled
@@ -266,6 +273,21 @@ def _merge_apart(tables: Tables, entry: int, at: int, length: int, low: Any, hig
     """Encode and remember a word of more than ``SHORT`` bytes."""
     made = merge_long(tables.merges, tables.queue, at, length, tokens, 0)
     _remember(tables.words, entry, at, low, high, np.int64(tokens.ctypes.data), made)
+
+
+@compiled
+def _merge_new(words: Words, merges: Merges, together: Together, entries: Longs, count: int) -> None:
+    """Encode and remember words whose keys are in the table already."""
+    merge_together(merges, together, count)
+    first = np.int64(together.tokens.ctypes.data)
+    for word in range(count):
+        entry, made, tokens = entries[word], together.lengths[word], first + TOKENS_STEP * word
+        low, high = eight_at(entry), eight_at(entry + 8)
+        if made <= 3:
+            _remember_short(entry, low, high, tokens, made)
+            words.used[0] += 1
+        else:
+            _remember(words, entry, together.starts[word], low, high, tokens, made)
 
 
 @compiled
@@ -277,7 +299,7 @@ def encode_texts(  # noqa: C901, PLR0912, PLR0915  # arrays are counted for ever
     Returns how many there are, or -1 where a piece has more than ``longest`` bytes. Pieces are split some ahead of
     looking them up, so that the misses of the cache overlap.
     """
-    pattern, classes, words, vocabulary, merges, queue = tables
+    pattern, classes, words, vocabulary, merges, queue, together = tables
     first_word, arena, kept_ranks = (
         np.int64(words.table.ctypes.data),
         np.int64(words.arena.ctypes.data),
@@ -289,8 +311,9 @@ def encode_texts(  # noqa: C901, PLR0912, PLR0915  # arrays are counted for ever
     lows, highs, places = np.empty(_BLOCK, np.uint64), np.empty(_BLOCK, np.uint64), np.empty(_BLOCK, np.uint64)
     tokens, ranks = np.empty(LONGEST_WORD, np.uint32), np.empty(SHORT, np.uint32)
     tokens_at, ranks_at, located = np.int64(tokens.ctypes.data), np.int64(ranks.ctypes.data), locate(merges)
-    used, most_words = words.used, len(words.table) // 4 * 5 // 8
-    most_ranks, most_bytes = len(words.ranks) - LONGEST_WORD, len(words.arena) - LONGEST_WORD
+    used, most_words = words.used, len(words.table) // 4 * 5 // 8 - _BLOCK
+    most_ranks, most_bytes = len(words.ranks) - _BLOCK * LONGEST_WORD, len(words.arena) - _BLOCK * LONGEST_WORD
+    entries, fresh = np.empty(_BLOCK, np.int64), np.empty(_BLOCK, np.int64)
     written = _U(0)
     for number in range(len(bounds) - 1):
         at, end = start_of_text + bounds[number], start_of_text + bounds[number + 1]
@@ -305,29 +328,38 @@ def encode_texts(  # noqa: C901, PLR0912, PLR0915  # arrays are counted for ever
                 count += _U(1)
                 at = stop
             starts[count] = at
+            if used[0] > most_words or used[1] > most_ranks or used[2] > most_bytes:
+                preload(words, vocabulary)
+            new = _U(0)
             for piece in range(_U(0), count):
                 start, low, high = starts[piece], lows[piece], highs[piece]
                 entry = _find(first_word, mask, arena, start, low, high, places[piece])
+                entries[piece] = entry
                 if eight_at(entry + 8) == _U(0):
                     length = starts[piece + _U(1)] - start
                     if length > longest:
                         return -1
-                    if length > LONGEST_WORD:
-                        so_far = np.int64(written)
-                        written = _U(merge_parts(merges, queue, vocabulary.bounds, start, length, out, so_far, PART))
-                        continue
-                    if used[0] >= most_words or used[1] > most_ranks or used[2] > most_bytes:
-                        preload(words, vocabulary)
-                        entry = _find(first_word, mask, arena, start, low, high, places[piece])
-                    if length > SHORT:
+                    if length < TOGETHER:
+                        put_eight(entry, low)
+                        put_eight(entry + 8, high)
+                        together.starts[new], together.lengths[new], fresh[new] = start, length, entry
+                        new += _U(1)
+                    elif length > LONGEST_WORD:
+                        entries[piece] = 0
+                    elif length > SHORT:
                         _merge_apart(tables, entry, start, length, low, high, tokens)
                     else:
                         made = merge_short(located, start, length, tokens_at, ranks_at, np.int64(NONE), 1)
-                        if made <= 3 and high < _HASHED:
-                            _remember_short(entry, low, high, tokens_at, made)
-                            used[0] += 1
-                        else:
-                            _remember(words, entry, start, low, high, tokens_at, made)
+                        _remember(words, entry, start, low, high, tokens_at, made)
+            if new > _U(0):
+                _merge_new(words, merges, together, fresh, np.int64(new))
+            for piece in range(_U(0), count):
+                entry = entries[piece]
+                if entry == 0:
+                    start, so_far = starts[piece], np.int64(written)
+                    length = starts[piece + _U(1)] - start
+                    written = _U(merge_parts(merges, queue, vocabulary.bounds, start, length, out, so_far, PART))
+                    continue
                 third, fourth = eight_at(entry + 16), eight_at(entry + 24)
                 if fourth < _KEPT:
                     out[written] = np.uint32(third)
