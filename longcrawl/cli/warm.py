@@ -158,8 +158,9 @@ def filter_urls(folder: Path) -> None:
 
 def extract(_: Path) -> None:
     """Extract the text of pages."""
-    pages = [f"<main><h1>Title</h1><p>{text}</p></main>" for text in documents()["text"].to_pylist()]
-    lc.text.ExtractText(engine="blocks").apply(pa.table({"html": pa.array(pages, pa.large_string())}))
+    table = documents()
+    pages = [f"<main><h1>Title</h1><p>{text}</p></main>" for text in table["text"].to_pylist()]
+    lc.text.ExtractText(engine="blocks").apply(table.append_column("html", pa.array(pages, pa.large_string())))
 
 
 def count_signals(_: Path) -> None:
