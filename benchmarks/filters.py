@@ -6,7 +6,9 @@ Both sides measure every rule of GopherQuality, GopherRepetition and FineWebQual
 --peers-python, the Python of an environment that has datatrove, its Gopher, C4 and FineWeb filters run on the same
 documents with repetition thresholds so wide that nothing ends early, against our four stages. CPU time of one process
 on one core, the best of --repeats, after one warm-up. Documents are short (below 4 KiB), medium, or long (from 64 KiB
-on). Without --documents synthetic text is made. The last line is plain seconds / longcrawl seconds over all documents.
+on). Without --documents synthetic text is made. Then Gopher's two stages run by each project's definitions as in a run,
+ledger included, and several of them after each other: MB of all texts that come, per second. The last line is plain
+seconds / longcrawl seconds over all documents.
 """
 
 import argparse
@@ -18,7 +20,7 @@ from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
-from _measures import seconds
+from _measures import best, seconds
 from signals import compared, duplicate_share, ngrams, sets, synthetic
 
 STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
@@ -130,6 +132,45 @@ def against_datatrove(python: str, texts: list[str], repeats: int) -> tuple[floa
     return theirs, seconds(lambda: [stage(table) for stage in stages], 5 * repeats)[0]
 
 
+def pipelines() -> dict[str, list]:
+    """Return Gopher's stages by each project's definitions, and such pipelines as documents go through."""
+    import longcrawl as lc
+
+    names = ("paper", "datatrove", "dclm", "dolma", "nemo-curator")
+    gopher = {
+        name: [lc.text.GopherRepetition(definitions=name), lc.text.GopherQuality(definitions=name)] for name in names
+    }
+    c4, fineweb = lc.text.C4Quality(), lc.text.FineWebQuality()
+    return gopher | {
+        "paper, FineWeb": [*gopher["paper"], fineweb],
+        "paper, FineWeb, C4": [*gopher["paper"], fineweb, c4],
+        "datatrove, C4, FineWeb": [*gopher["datatrove"], c4, fineweb],
+        "all five": [stage for stages in gopher.values() for stage in stages],
+    }
+
+
+def run_pipelines(texts: list[str], repeats: int) -> None:
+    """Print the speed of all stages in one part of a run, and of each in a part of its own, which reads texts again."""
+    from longcrawl.run.part import Tally, run_fused
+
+    documents = pa.table(
+        {"id": [str(number) for number in range(len(texts))], "text": pa.array(texts, pa.large_string())}
+    )
+    size = sum(len(text.encode()) for text in texts) / 1e6
+
+    def one_by_one(labelled: list) -> None:
+        tables = [documents]
+        for each in labelled:
+            tables = list(run_fused([each], tables, Tally()))
+
+    for name, stages in pipelines().items():
+        labelled = [(f"{number}-{stage.name}", stage) for number, stage in enumerate(stages)]
+        together = lambda labelled=labelled: list(run_fused(labelled, [documents], Tally()))  # noqa: E731
+        together()
+        fused, apart = best(together, repeats), best(lambda labelled=labelled: one_by_one(labelled), repeats)
+        print(f"{name:22} {size / fused:6.1f} MB/s in one run, {size / apart:6.1f} stage by stage")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=Path, nargs="+")
@@ -143,9 +184,8 @@ def main() -> None:
     for stage in rules:
         stage.prepare()
     terminal, totals = terminal_marks(), Counter()
-    for name, texts in sets(
-        documents(options.documents, options.language) if options.documents else synthetic()
-    ).items():
+    by_length = sets(documents(options.documents, options.language) if options.documents else synthetic())
+    for name, texts in by_length.items():
         table = pa.table({"text": pa.array(texts, pa.large_string())})
         found = {check.rule: check.value.to_pylist() for stage in rules for check in stage.checks(table)}
         del found["max_unspaced_letters"]
@@ -161,6 +201,7 @@ def main() -> None:
             theirs, ours = against_datatrove(options.peers_python, texts, options.repeats)
             totals.update({"datatrove": theirs, "all four": ours})
             print(f"       with C4: {size / ours:6.1f} MB/s, datatrove {size / theirs:.3f}, ratio {theirs / ours:.0f}")
+    run_pipelines([text for texts in by_length.values() for text in texts], options.repeats)
     if options.peers_python:
         print(f"datatrove ratio {totals['datatrove'] / totals['all four']:.0f}")
     print(f"filters ratio={totals['plain'] / totals['ours']:.3f}")

@@ -67,7 +67,10 @@ def column(table: pa.Table, name: str, needed_by: str) -> pa.Array:
     """
     if name not in table.column_names:
         raise StageError(f"{needed_by} needs a column {name!r}; the documents have: {', '.join(table.column_names)}")
-    chunks = table[name].combine_chunks()
+    held = table[name]
+    if held.num_chunks == 1 and held.chunk(0).offset == 0:
+        return held.chunk(0)  # to combine a single chunk copies it, too
+    chunks = held.combine_chunks()
     return pa.concat_arrays(chunks.chunks) if isinstance(chunks, pa.ChunkedArray) else chunks
 
 

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.lookup import mixed
+from longcrawl.kernels.memory import eight_at
 
 _U = np.uint64
 GOLDEN = _U(0x9E3779B97F4A7C15)
@@ -65,10 +66,19 @@ def clear(table: npt.NDArray[np.int32], entries: int) -> int:
 @compiled
 def same_letters(letters: Any, first: int, second: int, length: int) -> bool:
     """Whether two stretches of a text are equal."""
-    same = 0
-    while same < length and letters[first + same] == letters[second + same]:
-        same += 1
-    return same == length
+    address, item = np.int64(letters.ctypes.data), letters.itemsize
+    one, other = address + first * item, address + second * item
+    last, place = length * item - 8, 0
+    if last < 0:
+        while place < length and letters[first + place] == letters[second + place]:
+            place += 1
+        return place == length
+    # The last eight bytes may overlap those before.
+    same = eight_at(one + last) == eight_at(other + last)
+    while same and place < last:
+        same = eight_at(one + place) == eight_at(other + place)
+        place += 8
+    return same
 
 
 @compiled

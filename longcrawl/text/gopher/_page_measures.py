@@ -124,8 +124,8 @@ def count_stop_words(
     for word in range(words):
         key = keys[word]
         if lowers and key & (HASHED | _BYTES & _HIGH):
-            # A character has up to four bytes, and in lower case one at least.
-            fits = ends[word] - begins[word] <= 4 * longest
+            # Lower case has as many characters, each of a byte or more.
+            fits = page.starts[word + 1] - page.starts[word] <= longest
             occurrences += fits and _is_lowered(data, begins[word], ends[word], tree, language)
             continue
         number = -1

@@ -6,7 +6,6 @@ What they share: thresholds as fields, one rule a field, and thresholds by langu
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import reduce
-from itertools import takewhile
 from operator import or_
 from typing import ClassVar, Literal, NamedTuple
 
@@ -99,14 +98,20 @@ class TextRules(Judge):
         ]
 
     def measure_ahead(self, table: pa.Table, following: Sequence[Stage]) -> pa.Table:
-        """Return the documents with the counts of all rules over raw text that follow, so that words are split once."""
-        rules = [self, *takewhile(lambda each: isinstance(each, TextRules) and each.words == self.words, following)]
-        if self._measured in table.column_names or len(rules) == 1:
+        """Return the documents with what this and the next stages count, so that their words are split once."""
+        if self._measured in table.column_names:
             return table
-        for alike in _counted_together(rules):
-            counts = _write_counts(_count_together(alike, table))
-            for name in {rule._measured for rule in alike} - set(table.column_names):  # noqa: SLF001  # of this class
-                table = table.append_column(name, counts)
+        alike = [self]
+        for rules in following:
+            if not isinstance(rules, TextRules):
+                break
+            if rules._measured not in table.column_names and _counts_beside(rules, alike):  # noqa: SLF001  # of this class
+                alike.append(rules)
+        if len(alike) == 1:
+            return table
+        counts = _write_counts(_count_together(alike, table))
+        for name in {rules._measured for rules in alike}:  # noqa: SLF001  # as above
+            table = table.append_column(name, counts)
         return table
 
     def apply(self, table: pa.Table) -> Outcome:
@@ -181,18 +186,10 @@ class TextRules(Judge):
         )
 
 
-def _counted_together(rules: Sequence[TextRules]) -> list[list[TextRules]]:
-    """Return the stages whose counts one pass makes: of the same definitions, and with one list of stop words."""
-    passes: list[list[TextRules]] = []
-    for rule in rules:
-        for others in passes:
-            twice = any(each.columns & rule.columns & ~page.REPETITION for each in others)
-            if others[0].reads_as == rule.reads_as and not twice:
-                others.append(rule)
-                break
-        else:
-            passes.append([rule])
-    return passes
+def _counts_beside(rules: TextRules, others: Sequence[TextRules]) -> bool:
+    """Whether one pass counts for a stage and for others: by the same definitions, with one list of stop words."""
+    alike = (rules.reads_as, rules.words) == (others[0].reads_as, others[0].words)
+    return alike and not any(each.columns & rules.columns & ~page.REPETITION for each in others)
 
 
 def _count_together(rules: Sequence[TextRules], table: pa.Table) -> Doubles:

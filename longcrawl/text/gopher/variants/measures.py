@@ -12,12 +12,13 @@ from longcrawl.kernels.ngrams import HASHED
 from longcrawl.kernels.utf8 import decode, last_start
 from longcrawl.text.gopher import page_columns as columns
 from longcrawl.text.gopher._page_characters import ALPHABETIC, LINE_BREAK, SYMBOL
-from longcrawl.text.gopher._page_kernels import Page, Texts, count_segments, find_lines, make_segment
+from longcrawl.text.gopher._page_kernels import Page, Texts, count_segments, find_lines, make_segment, pack_word
 from longcrawl.text.gopher._page_measures import StopWords, count_stop_words, count_symbols, count_words
 from longcrawl.text.gopher.variants import definitions as defined
 from longcrawl.text.gopher.variants.definitions import Reading
 from longcrawl.text.gopher.variants.ngrams import Spelling, count_grams
 
+_DOT_KEY = np.uint64(pack_word(b"."))
 _NEWLINE, _CARRIAGE_RETURN, _SPACE, _DOT, _HASH_SIGN = 0x0A, 0x0D, 0x20, 0x2E, 0x23
 
 
@@ -247,16 +248,17 @@ def _keep_counted(page: Page, words: int, counted: int) -> int:
 
 
 @compiled
-def _count_spaced_dots(data: Any, at: int, end: int) -> int:
-    """Count ``. . .`` in a text."""
-    found = 0
-    while at + 5 <= end:
-        dots = data[at] == _DOT and data[at + 2] == _DOT and data[at + 4] == _DOT
+def _count_spaced_dots(data: Any, page: Page, words: int, begin: int, end: int) -> int:
+    """Count ``. . .`` in a text, whose second full stop is a word."""
+    found, reached = 0, begin
+    for word in range(words):
+        at = page.word_begins[word] - 2
+        if page.word_keys[word] != _DOT_KEY or at < reached or at + 5 > end:
+            continue
+        dots = data[at] == _DOT and data[at + 4] == _DOT
         if dots and data[at + 1] == _SPACE and data[at + 3] == _SPACE:
             found += 1
-            at += 5
-        else:
-            at += 1
+            reached = at + 5
     return found
 
 
@@ -338,12 +340,15 @@ def _count_quality(
     _count_lines(texts, document, page, words, lines, reading, row)
     if reading.symbols in (defined.APART, defined.TOGETHER):
         _count_symbols_apart(data, page, words, row)
-        apart = row[columns.HASHES] + row[columns.ELLIPSES]
-        row[columns.SYMBOLS] = apart + _count_spaced_dots(data, begin, end)
+        if reading.symbols == defined.TOGETHER:
+            row[columns.SYMBOLS] = row[columns.HASHES] + row[columns.ELLIPSES]
+            row[columns.SYMBOLS] += _count_spaced_dots(data, page, words, begin, end)
     else:
         row[columns.SYMBOLS] = _count_symbol_words(data, page, words, reading)
+    alphabetic = 0
     for word in range(words):
-        row[columns.ALPHABETIC_WORDS] += page.word_flags[word] & reading.alphabetic != 0
+        alphabetic += page.word_flags[word] & reading.alphabetic != 0
+    row[columns.ALPHABETIC_WORDS] = alphabetic
     if reading.lengths == defined.MEDIAN and words:
         row[columns.MEDIAN_LENGTH] = _median_length(page, words)
     language = stop_words.languages[document]

@@ -20,8 +20,7 @@ from longcrawl.text.gopher.variants.definitions import Reading
 
 _U = np.uint64
 _BASE = _U(0x9E3779B97F4A7C15)
-_INVERSE = _U(pow(0x9E3779B97F4A7C15, -1, 1 << 64))
-"""Of the base, modulo 2**64."""
+_OTHER_BASE = _U(0xFF51AFD7ED558CCD)
 _SPACE = 0x20
 _LEAST = 5
 """Words of the shortest n-grams that are found by their letters."""
@@ -36,16 +35,14 @@ class Spelling(NamedTuple):
     """The bytes of all words without spaces."""
     begins: npt.NDArray[np.int64]
     """Where each word begins in it, and where the last ends."""
-    sums: npt.NDArray[np.uint64]
-    """Sum of all bytes before, each times a power of the base."""
-    inverses: npt.NDArray[np.uint64]
-    """The inverse of the power that the word's first byte was multiplied with."""
-    of_words: npt.NDArray[np.uint64]
-    """Shape (3, different words): the sum of a word's own bytes, its power and the inverse of that."""
     slots: npt.NDArray[np.int32]
     """Where in the table the first letters of an n-gram at each word are."""
     candidates: npt.NDArray[np.int32]
     """The words at which n-grams may start that stand elsewhere, too."""
+    hashed: npt.NDArray[np.int32]
+    """How many bytes from each of these on are hashed, whole blocks of eight."""
+    hashes: npt.NDArray[np.uint64]
+    """And to what."""
 
 
 def make_spelling(texts: Texts) -> Spelling:
@@ -53,10 +50,8 @@ def make_spelling(texts: Texts) -> Spelling:
     longest = int(np.diff(texts.offsets).max(initial=0))
     words = longest // 2 + longest // 3 + 5
     joined, begins = np.empty(longest + 2 * _FIRST_LETTERS, np.uint8), np.empty(words, np.int64)
-    places = np.empty((2, words), np.int32)
-    return Spelling(
-        joined, begins, np.empty(words, np.uint64), np.empty(words, np.uint64), np.empty((3, words), np.uint64), *places
-    )
+    slots, candidates, hashed = np.empty((3, words), np.int32)
+    return Spelling(joined, begins, slots, candidates, hashed, np.empty(words, np.uint64))
 
 
 @compiled
@@ -77,27 +72,6 @@ def _join(data: Any, page: Page, words: int, spelling: Spelling) -> None:
 
 
 @compiled
-def _hash_stretches(data: Any, page: Page, words: int, different: int, spelling: Spelling) -> None:
-    """Write what hashes any stretch of the words in a row, wherever it is cut into words."""
-    of_words, ids, firsts = spelling.of_words, page.repeats.ids, page.repeats.firsts
-    for number in range(different):
-        total, power, inverse, first = _U(0), _U(1), _U(1), firsts[number]
-        for place in range(page.word_begins[first], page.word_ends[first]):
-            total += _U(data[place]) * power
-            power *= _BASE
-            inverse *= _INVERSE
-        of_words[0, number], of_words[1, number], of_words[2, number] = total, power, inverse
-    total, power, inverse = _U(0), _U(1), _U(1)
-    for word in range(words):
-        spelling.sums[word], spelling.inverses[word] = total, inverse
-        number = ids[word]
-        total += of_words[0, number] * power
-        power *= of_words[1, number]
-        inverse *= of_words[2, number]
-    spelling.sums[words] = total
-
-
-@compiled
 def _find_candidates(page: Page, words: int, spelling: Spelling) -> int:
     """Write at which words an n-gram may start that stands elsewhere, too, and give how many there are.
 
@@ -110,7 +84,7 @@ def _find_candidates(page: Page, words: int, spelling: Spelling) -> int:
         if begins[word] > last:
             break
         at = address + begins[word]
-        key = (eight_at(at) * _BASE ^ eight_at(at + 8)) * _INVERSE
+        key = (eight_at(at) * _BASE ^ eight_at(at + 8)) * _OTHER_BASE
         key ^= key >> _U(32)
         mark, slot = np.int32(key >> _U(33)) | 3, np.int64(key * _BASE >> _U(32)) & mask
         while table[slot] != 0 and table[slot] | 1 != mark:
@@ -119,17 +93,31 @@ def _find_candidates(page: Page, words: int, spelling: Spelling) -> int:
         slots[word] = slot
     found = 0
     for word in range(words - _LEAST + 1):
-        spelling.candidates[found] = word
+        spelling.candidates[found], spelling.hashed[found], spelling.hashes[found] = word, 0, _U(0)
         few = begins[word + _LEAST] - begins[word] < _FIRST_LETTERS
         found += few or table[slots[word]] & 1
     return found
+
+
+@inlined
+def _hash(spelling: Spelling, candidate: int, begin: int, length: int) -> np.uint64:
+    """Hash the letters from a candidate on, after those that were hashed for shorter n-grams."""
+    at = np.int64(spelling.joined.ctypes.data) + begin
+    done, found = spelling.hashed[candidate], spelling.hashes[candidate]
+    while done + 8 <= length:
+        found = (found ^ eight_at(at + done)) * _BASE
+        found ^= found >> _U(32)
+        done += 8
+    spelling.hashed[candidate], spelling.hashes[candidate] = done, found
+    rest = eight_at(at + done) & (_U(1) << _U(8 * (length - done))) - _U(1)
+    return (found ^ rest) * _BASE
 
 
 @compiled
 def _skipped(page: Page, words: int, n: int, candidates: int, spelling: Spelling) -> int:
     """Count the characters of n-grams that stood before, going on after each; equal ones are spelled equally."""
     begins, starts, joined, table = spelling.begins, page.starts, spelling.joined, page.repeats.table
-    sums, inverses, firsts, keys = spelling.sums, spelling.inverses, page.repeats.gram_firsts, page.repeats.keys
+    firsts, keys = page.repeats.gram_firsts, page.repeats.keys
     mask = clear(table, candidates)
     reached, unique, characters = 0, 0, 0
     for candidate in range(candidates):
@@ -139,7 +127,7 @@ def _skipped(page: Page, words: int, n: int, candidates: int, spelling: Spelling
         if place + n > words:
             break
         begin, length = begins[place], begins[place + n] - begins[place]
-        key = (sums[place + n] - sums[place]) * inverses[place]
+        key = _hash(spelling, candidate, begin, length)
         at = mixed(key ^ _U(length)) & mask
         while table[at] != 0:
             other = firsts[table[at] - 1]
@@ -269,7 +257,7 @@ def count_grams(
         for n in range(words + 1, 11):
             row[columns.TOP_2_GRAM + n - 2] = row[columns.CHARACTERS]
     skips = reading.repeated == defined.SKIP
-    different = number_page_words(texts, page, words)
+    number_page_words(texts, page, words)
     size, found = repeated_words(page.repeats, words), 0
     for n in range(2, min(words, 4 if skips else 10) + 1):
         if size:
@@ -285,7 +273,6 @@ def count_grams(
                 row[columns.GRAM_CHARACTERS + n - 5] += page.starts[word + n] - page.starts[word]
     if skips and words >= _LEAST:
         _join(texts.data, page, words, spelling)
-        _hash_stretches(texts.data, page, words, different, spelling)
         candidates = _find_candidates(page, words, spelling)
         for n in range(_LEAST, 11):
             row[columns.TOP_2_GRAM + n - 2] = _skipped(page, words, n, candidates, spelling)
