@@ -185,8 +185,10 @@ def main() -> None:
     for favor, texts in held_out.items():
         print(f"held out, {favor}: {score(*zip(*texts, strict=True), truth)}")
     if options.out and not options.folds:
+        from longcrawl.text.extract._markup import TAGS
+
         lines = ",\n".join(json.dumps(tree, separators=(",", ":")) for tree in trees)
-        options.out.write_text(f'{{"trees":[\n{lines}\n]}}\n')
+        options.out.write_text(f'{{"tags":{json.dumps(TAGS)},\n"trees":[\n{lines}\n]}}\n')
         print(f"{len(trees)} trees in {options.out}")
 
 

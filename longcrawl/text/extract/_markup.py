@@ -27,7 +27,7 @@ _SCOPES = "html table td th caption object template applet svg"
 _ALL = f"{_LINES} {_PLAIN_BLOCKS} {_TABLE_PARTS} {_RAW} {_UNSEEN_BLOCKS} {_VOID}"
 
 TAGS = ("", "custom", *dict.fromkeys(_ALL.split()))
-"""Names by their code; 0 is that of all inline tags but ``a``, 1 that of names with a hyphen."""
+"""Names by their code; 0 is that of all inline tags but ``a``, 1 that of names with a hyphen. The model knows codes."""
 
 CODE = {name: code for code, name in enumerate(TAGS)}
 CUSTOM = CODE["custom"]

@@ -70,6 +70,10 @@ FEATURES = (
 )
 """What is known of a block, in the order of its row."""
 
+_NEIGHBOURS, _SINCE, _UP = (FEATURES.index(name) for name in ("previous_bytes", "since_prose", "up_to_core"))
+_LEVELS, _AROUND = FEATURES.index("parent_bytes"), FEATURES.index(f"near_{NEAR[0]}")
+"""Where parts of a row begin."""
+
 _UNLIKELY = ("comment", "side", "footer", "related", "navigation", "hidden", "notice", "subscribe", "share")
 _UNLIKELY_GROUPS = sum(1 << list(GROUPS).index(name) for name in _UNLIKELY)
 _PLACE_OF = np.array([PLACES.index(name) if name in PLACES else -1 for name in TAGS])
@@ -204,28 +208,29 @@ def _look_around(tree: Tree, elements: int, blocks: int, sums: Sums) -> Surround
 def _describe_neighbours(tree: Tree, number: int, blocks: int, sums: Sums, row: Any) -> None:
     for side in range(2):
         other = number + 2 * side - 1
-        row[9 + 2 * side], row[10 + 2 * side] = 0, 1
+        column = _NEIGHBOURS + 2 * side
+        row[column], row[column + 1] = 0, 1
         if 0 <= other < blocks:
             size = tree.blocks[other, END] - tree.blocks[other, BEGIN]
-            row[9 + 2 * side], row[10 + 2 * side] = size, tree.blocks[other, LINKED] / size
+            row[column], row[column + 1] = size, tree.blocks[other, LINKED] / size
     first, last = max(0, number - 4), min(blocks, number + 5)
-    row[16] = (sums.prose[last] - sums.prose[first]) / (sums.size[last] - sums.size[first])
+    row[_SINCE + 3] = (sums.prose[last] - sums.prose[first]) / (sums.size[last] - sums.size[first])
 
 
 @compiled
 def _describe_tree(tree: Tree, number: int, blocks: int, sums: Sums, around: Surroundings, row: Any) -> None:
     own = tree.blocks[number, ELEMENT]
     best_first, best_stop = tree.elements[around.best, FIRST], tree.elements[around.best, STOP]
-    element, row[17], row[18] = own, 0, 0
+    element, row[_UP], row[_UP + 1] = own, 0, 0
     while not around.in_core[element]:
         element = tree.elements[element, PARENT]
-        row[17] += 1
+        row[_UP] += 1
     element = own
     while not (tree.elements[element, FIRST] <= best_first and tree.elements[element, STOP] >= best_stop):
         element = tree.elements[element, PARENT]
-        row[18] += 1
-    row[19] = best_first <= number < best_stop
-    element, column = own, 20
+        row[_UP + 1] += 1
+    row[_UP + 2] = best_first <= number < best_stop
+    element, column = own, _LEVELS
     for _ in range(3):
         element = tree.elements[element, PARENT]
         held = tree.elements[element]
@@ -236,7 +241,7 @@ def _describe_tree(tree: Tree, number: int, blocks: int, sums: Sums, around: Sur
         row[column + 4] = prose / size
         column += 5
     for place in range(_NEAR):
-        row[column + place] = around.near[own, place]
+        row[_AROUND + place] = around.near[own, place]
 
 
 @compiled
@@ -270,7 +275,7 @@ def describe(tree: Tree, elements: int, blocks: int, model: Model, rows: Any, sc
             _describe_block(tree, number, row)
             _describe_neighbours(tree, number, blocks, sums, row)
             _describe_tree(tree, number, blocks, sums, around, row)
-            row[13], row[14], row[15] = since, min(until[number + 1], 50), heading
+            row[_SINCE], row[_SINCE + 1], row[_SINCE + 2] = since, min(until[number + 1], 50), heading
             scores[number] = _score(model, row)
         since = 0 if until[number] == 0 else min(since + 1, 50)
         heading = 0 if _H1 <= tree.elements[own, TAG] <= _H4 else min(heading + 1, 50)
