@@ -51,6 +51,8 @@ def read_pages(folder: Path) -> list[Page]:
 def parts_of(pages: Sequence[Page], truth: dict[str, list[dict]], parts: int = 3) -> dict[str, int]:
     """Return which part each page is in, by its HTML: each part has as many of each kind of annotation.
 
+    A page that occurs again, under another address, counts as where it was first.
+
     The model of "blocks" was not trained on part 0 of 3.
     """
 
@@ -59,7 +61,8 @@ def parts_of(pages: Sequence[Page], truth: dict[str, list[dict]], parts: int = 3
         return not any("text" in each for each in known), not known, hashlib.sha256(page.html.encode()).hexdigest()
 
     return {
-        page.html: number % parts for number, page in enumerate(sorted({p.html: p for p in pages}.values(), key=key))
+        page.html: number % parts
+        for number, page in enumerate(sorted({page.html: page for page in reversed(pages)}.values(), key=key))
     }
 
 
