@@ -189,6 +189,7 @@ def test_a_run_in_a_store_has_the_files_of_one_in_a_folder(store, tmp_path, plac
     assert not (tmp_path / "s3:").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", quick("parquet"))
 def test_machines_that_share_the_store_alone_write_the_same_files(store, tmp_path, places, output, monkeypatch):
     recipe = write_recipe(tmp_path, output)
@@ -224,6 +225,7 @@ def test_a_run_that_is_killed_anywhere_is_finished_on_another_machine(store, pyt
     killed(store, python, tmp_path, 2)
 
 
+@pytest.mark.slow
 def test_the_copies_of_a_killed_command_go_with_the_next_one(store, tmp_path, places):
     recipe = write_recipe(tmp_path, **BRIEF)
     bucket = store.url().strip("/").partition("://")[2]
