@@ -15,13 +15,12 @@ Longs = npt.NDArray[np.int64]
 LOGGED = 6
 """Columns of a log of lines: number, start and stop in the texts, start and stop in what was written, what was done."""
 
-_MAY_END_LINE = np.isin(np.arange(256), [*range(0x20), 0x85, 0xA8, 0xA9])
-"""The last byte of whatever ends a line, by any definition."""
-
 
 def most_lines(data: Bytes, offsets: Longs) -> int:
     """Return how many lines, however they end, all documents together have at most."""
-    return int(np.count_nonzero(_MAY_END_LINE[data[offsets[0] : offsets[-1]]])) + len(offsets) - 1
+    from longcrawl.text.lines._place_kernels import count_line_ends
+
+    return int(count_line_ends(data, offsets[0], offsets[-1])) + len(offsets) - 1
 
 
 def locate_lines(
