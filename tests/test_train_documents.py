@@ -15,7 +15,7 @@ from longcrawl.core.choice import choose
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.errors import StageError
 from longcrawl.recipe import load_recipe, recipes
-from longcrawl.run import samples
+from longcrawl.run import segments
 from longcrawl.tokens import Tokenize
 
 FILES, COUNT, VOCABULARY = 3, 25, 300
@@ -93,7 +93,7 @@ def test_a_run_trains_on_exactly_these_documents(run, documents, tmp_path):
 @pytest.mark.parametrize("few", [False, True])
 def test_neither_processes_nor_the_order_of_inputs_matter(run, documents, recipe, tmp_path, monkeypatch, few):
     if few:  # so that tasks have to draw again
-        monkeypatch.setattr(samples, "likely_last", lambda *_: 1 << 56)
+        monkeypatch.setattr(segments, "likely_last", lambda *_: 1 << 56)
     ids = sorted(documents, key=lambda name: documents[name])
     lc.run(recipe(ids), tmp_path / "out", num_proc=1 if few else 2)
     assert tokenizer_of(tmp_path / "out") == tokenizer_of(run)

@@ -39,7 +39,7 @@ from longcrawl.ledger.analysis import Lengths, analyse
 from longcrawl.ledger.funnel import Funnel, FunnelRow, RemovalRates, total
 from longcrawl.manifest import MANIFEST, PLAN, VERSION, WORK, read_manifest
 from longcrawl.recipe import Recipe, check_order, load_recipe
-from longcrawl.run import ids, indexes, inputs, removals, samples, segments
+from longcrawl.run import ids, indexes, inputs, removals, segments
 from longcrawl.run.costs import RunCosts, StageCost
 from longcrawl.run.part import SPILL, PartTask, mark_fitted, run_part, stored_ids
 from longcrawl.run.removed_rows import input_marker
@@ -280,7 +280,7 @@ class _Job:
     def _fit(self, number: int, label: str, stage: Rewrite) -> Stage:
         """Let a stage learn from documents; what it has become is among the stages of the next segment."""
         with self.costs.measure(label, f"{number}"):
-            fitted, report = samples.learn(self.work, number, len(self.parts), stage, self.funnel.kept, self.engine)
+            fitted, report = segments.learn(self.work, number, len(self.parts), stage, self.funnel.kept, self.engine)
         if report:
             self.reports[label] = report
         mark_fitted(self.work, number)

@@ -1,4 +1,4 @@
-"""Segments of a run: their tasks, each done once and marked, and the surveys between two of them.
+"""Segments of a run: their tasks, each done once and marked, and what a stage learns between two of them.
 
 What is read of a task later is compared with its marker. A survey decides about the documents of all inputs.
 
@@ -6,20 +6,30 @@ RefinedWeb deduplicates a hundred parts one by one, since all at once is too muc
 every dump. A recipe's ``parts`` is their number. Input number ``n`` belongs to part ``n % parts``, so that the files of
 one dump, which have neighbouring names, are spread over all. A survey with ``within_parts`` sees one part at a time,
 and takes the memory of one; every other survey sees all documents, with their part in the column ``part`` (int32).
+
+A stage learns from all documents or from a sample that tasks draw. Each input writes its documents of small hashes, a
+few more than the sample has. One process compares these hashes, 8 bytes each, and lets the stage learn from one input
+after the other. A task has the documents of its input in memory that it writes.
 """
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
+import pyarrow as pa
 from datasets.utils import tqdm
 
+from longcrawl.core.choice import HASH, LAST, filter_hashes, last_chosen, likely_last, up_to_hash
 from longcrawl.core.clock import CoreClock
 from longcrawl.core.outputs import Writer, WriteTask
-from longcrawl.engines.base import Engine
+from longcrawl.core.sketched import no_rows, take_each
+from longcrawl.core.stages import Rewrite
+from longcrawl.engines.base import Engine, Exchange
 from longcrawl.errors import warn_user
 from longcrawl.formats.spill import PLANNED, sealed
 from longcrawl.manifest import MANIFEST, PLAN, WORK
@@ -28,6 +38,7 @@ from longcrawl.run.part import (
     SPILL,
     part_marker,
     spilled,
+    survivors,
 )
 from longcrawl.storage.files import file_entries, file_sizes, whole_files
 from longcrawl.storage.place import bring, name_of, url_of
@@ -187,3 +198,57 @@ def _by_size(sizes: Mapping[str, int]) -> list[list[str]]:
 def _is_passing(name: str) -> bool:
     """Return whether a file of a run is not listed in its manifest."""
     return name.partition("/")[0] in (WORK, MANIFEST, PLAN)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Documents that tasks have drawn, of each input in a partition, and the largest hash of those that are chosen."""
+
+    drawn: Exchange
+    last: int
+
+    def tables(self) -> Iterator[pa.Table]:
+        """Return the chosen documents, one input after the other."""
+        for number in range(self.drawn.partitions):
+            yield filter_hashes(self.drawn.read(number), self.last).drop_columns([HASH])
+
+
+def learn(
+    work: Path, segment: int, inputs: int, stage: Rewrite, documents: int, engine: Engine
+) -> tuple[Rewrite, list[str]]:
+    """Let a stage learn from what a segment has kept; return what it has become, and a sentence about a sample.
+
+    Args:
+        work: the folder of the run's work.
+        segment: number of the segment.
+        inputs: how many there are.
+        stage: which learns.
+        documents: how many the segment has kept.
+        engine: what draws the sample.
+    """
+    folder, count = str(work / f"fit-{segment}"), stage.train_documents
+    every = partial(survivors, work, segment, range(inputs))
+    if count is None:
+        return stage.fit(every(), folder), []
+    learns: Rewrite = replace(cast("Any", stage), train_documents=None)
+    if count >= documents:
+        return learns.fit(every(), folder), [f"it was trained on all {documents:,} documents"]
+    sample = _draw(work, segment, inputs, f"{stage.name}.train_documents", count, documents, engine)
+    trained = sum(table.num_rows for table in sample.tables())
+    report = f"it was trained on {trained:,} of {documents:,} documents, those whose ids have the smallest keyed hashes"
+    return learns.fit(sample.tables(), folder), [report]
+
+
+def _draw(work: Path, segment: int, inputs: int, purpose: str, count: int, documents: int, engine: Engine) -> Sample:
+    last, rows = likely_last(count, documents), 0
+    while rows < count:
+        take = partial(_take_drawn, work, segment, purpose, last)
+        drawn = Exchange(no_rows, take, inputs, work / f"sample-{segment}" / f"{last:016x}")
+        take_each(drawn, engine)
+        rows = sum(map(drawn.rows, range(inputs)))
+        last = min(LAST, 2 * last)
+    return Sample(drawn, last_chosen(np.concatenate([drawn.read(number)[HASH] for number in range(inputs)]), count))
+
+
+def _take_drawn(work: Path, segment: int, purpose: str, last: int, number: int, _: Iterator[pa.Table]) -> pa.Table:
+    return pa.concat_tables(up_to_hash(table, purpose, last) for table in survivors(work, segment, [number]))
