@@ -176,3 +176,12 @@ def inlined(function: F) -> F:
     """As ``compiled``, but put into its callers: calls with many arrays cost more than what they do."""
     kernel: F = numba.njit(cache=True, nogil=True, inline="always")(function)
     return kernel
+
+
+def forced_inline(function: F) -> F:
+    """Compile what LLVM puts into its callers: a call costs as much as a short piece.
+
+    ``inlined`` is done before types are known, and compiling then takes six times as long.
+    """
+    kernel: F = numba.njit(nogil=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    return kernel

@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.compiling import compiled, forced_inline
 from longcrawl.kernels.memory import eight_at, four_at, lowest_bit
-from longcrawl.tokens._split_kernels import forced_inline
 
 Wide = npt.NDArray[np.uint64]
 Ranks = npt.NDArray[np.uint32]

@@ -18,11 +18,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.compiling import compiled, forced_inline
 from longcrawl.kernels.lookup import stable_order
 from longcrawl.kernels.memory import byte_at, four_at, highest_bit, least_of_sixteen, lowest_bit, put_four
 from longcrawl.tokens._join_table import NONE, RANK_BITS, Located, Merges, Ranks, Wide, locate, rank_of
-from longcrawl.tokens._split_kernels import forced_inline
 
 Longs = npt.NDArray[np.int64]
 

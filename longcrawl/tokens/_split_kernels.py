@@ -7,13 +7,9 @@ function gets. Texts are valid UTF-8, and eight bytes after their end can be rea
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
-import numba
 import numpy as np
 
-from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.compiling import compiled, forced_inline
 from longcrawl.kernels.memory import byte_at, eight_at, lowest_bit
 from longcrawl.tokens._patterns import (
     CL100K,
@@ -29,8 +25,6 @@ from longcrawl.tokens._patterns import (
     UPPER,
 )
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 _LETTER = UPPER | LOWER | EITHER_CASE
 _NO_WORD = OTHER | MARK
 _CAPITALS = UPPER | EITHER_CASE | MARK
@@ -43,15 +37,6 @@ _HIGH = _U(0x8080808080808080)
 _CASE = _U(0x20) * _ONES
 _FROM_A = _U(0x80 - ord("a")) * _ONES
 _AFTER_Z = _U(0x7F - ord("z")) * _ONES
-
-
-def forced_inline(function: F) -> F:
-    """Compile what LLVM puts into its callers: a call costs as much as a short piece.
-
-    ``inlined`` is done before types are known, and compiling then takes six times as long.
-    """
-    kernel: F = numba.njit(nogil=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
-    return kernel
 
 
 @compiled

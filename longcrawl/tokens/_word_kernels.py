@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.compiling import compiled, forced_inline
 from longcrawl.kernels.memory import byte_at, eight_at, four_at, prefetch, put_eight
 from longcrawl.tokens._join_table import (
     NONE,
@@ -38,7 +38,7 @@ from longcrawl.tokens._merge_kernels import (
     merge_together,
 )
 from longcrawl.tokens._patterns import character_classes
-from longcrawl.tokens._split_kernels import forced_inline, piece_end
+from longcrawl.tokens._split_kernels import piece_end
 
 Bytes = npt.NDArray[np.uint8]
 Longs = npt.NDArray[np.int64]
