@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 import longcrawl as lc
 from longcrawl.cli.commands import app
-from longcrawl.engines import Local, Shared, base
+from longcrawl.engines import Local, Shared, hold
 from longcrawl.engines.base import Exchange
 from longcrawl.errors import NotYetError, RunError, SourceError
 from longcrawl.formats import order, spill
@@ -55,11 +55,11 @@ import json, os, signal, sys
 from pathlib import Path
 import datasets, s3fs
 import longcrawl as lc
-from longcrawl.engines import base
+from longcrawl.engines import hold
 from longcrawl.storage import files
 
 datasets.disable_progress_bars()
-base.SETTLES = 0.05
+hold.SETTLES = 0.05
 recipe, url, places, step = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
 os.environ |= json.loads(sys.argv[5])
 
@@ -284,13 +284,13 @@ def test_a_lock_that_its_process_could_not_remove_is_taken_by_it(store, lock):
     left = place.read_store(lock)
     heartbeat.stop()
     place.create(lock, str(left))
-    with base.hold_alone(lock.parent, lambda: False) as leads:
-        assert leads
+    with hold.hold_alone(lock.parent) as held:
+        held.check()
 
 
 def test_the_lock_of_a_machine_that_is_gone_is_taken(store, lock, tmp_path, monkeypatch):
-    monkeypatch.setattr(base, "STALE", 0.0)
-    monkeypatch.setattr(base, "SETTLES", 0.05)
+    monkeypatch.setattr(hold, "STALE", 0.0)
+    monkeypatch.setattr(hold, "SETTLES", 0.05)
     place.create(lock, json.dumps({"owner": "x", "host": "elsewhere", "process": 1}))
     with pytest.warns(UserWarning, match=rf"^{store.url('run')} is of elsewhere: waiting"):
         lc.run(write_recipe(tmp_path, **BRIEF), store.url("run"))
@@ -299,19 +299,19 @@ def test_the_lock_of_a_machine_that_is_gone_is_taken(store, lock, tmp_path, monk
 def test_of_two_that_see_a_stale_lock_one_notices_that_it_has_lost_it(lock, monkeypatch):
     def lose(seconds: float) -> None:
         pause(seconds)
-        if seconds == base.SETTLES:
+        if seconds == hold.SETTLES:
             place.overwrite(lock, json.dumps({"owner": "y", "host": "elsewhere"}))
 
-    monkeypatch.setattr(base, "SETTLES", 0.05)
+    monkeypatch.setattr(hold, "SETTLES", 0.05)
     gone = json.dumps({**lease._process(os.getpid()), "owner": "x", "started": 1})
     place.create(lock, gone)
-    with base.hold_alone(lock.parent, lambda: False) as leads:
-        assert leads
+    with hold.hold_alone(lock.parent) as held:
+        held.check()
     place.create(lock, gone)
     pause = time.sleep
     monkeypatch.setattr(time, "sleep", lose)
-    hold = base.hold_alone(lock.parent, lambda: False)
-    with pytest.raises(RunError, match="another process has begun to work in s3://"), hold:
+    taken = hold.hold_alone(lock.parent)
+    with pytest.raises(RunError, match="another process has begun to work in s3://"), taken:
         pass
 
 

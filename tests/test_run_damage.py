@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import longcrawl as lc
-from longcrawl.engines import Local
+from longcrawl.engines import Local, hold
 from longcrawl.errors import LongCrawlError, RunError
 from longcrawl.run.segments import check_results
 from longcrawl.storage.sealed import DamagedWorkError, Marker, seal
@@ -21,6 +21,14 @@ RUN, SEGMENTS, SURVEYS = (importlib.import_module(f"longcrawl.run.{name}") for n
 STOPS = {
     "in a search": (SURVEYS, "keep_spans"),
     "before the manifest": (RUN, "write_card"),
+}
+LOSSES = {
+    "reading an input": (RUN, "run_part"),
+    "a survey": (SURVEYS, "_decide"),
+    "a search": (SURVEYS, "_find"),
+    "planning the output": (SEGMENTS, "check_plan"),
+    "the analysis": (RUN, "analyse"),
+    "the card": (RUN, "write_card"),
 }
 
 
@@ -70,6 +78,37 @@ def stop(recipe: Path, out: Path, where: str) -> None:
         patch.setattr(*STOPS[where], interrupt)
         with pytest.raises(KeyboardInterrupt):
             lc.run(recipe, out)
+
+
+@pytest.mark.parametrize("where", LOSSES)
+def test_a_run_whose_lock_another_one_has_taken_writes_nothing_more(
+    recipe, whole, tmp_path, monkeypatch, where, directory_digest
+):
+    """One that stood still for a minute removed what the other one was reading, and published its manifest."""
+    out, here, seen = tmp_path / "out", tmp_path / "out/work/lock", list[dict[Path, int]]()
+    lost = getattr(*LOSSES[where])
+
+    def lose(*given: object, **named: object) -> object:
+        done = lost(*given, **named)
+        if not seen:
+            here.write_text(json.dumps({"owner": "x", "host": "elsewhere", "process": 1}))
+            seen.append(changes(out))
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*LOSSES[where], lose)
+        patch.setattr(hold, "BEAT", 0.0)
+        with pytest.raises(RunError, match="so long that another one leads the run in .*out"):
+            lc.run(recipe, out)
+    assert [changes(out)] == seen
+    assert json.loads(here.read_text())["host"] == "elsewhere"
+    here.unlink()
+    lc.run(recipe, out)
+    assert directory_digest(out) == directory_digest(whole)
+
+
+def changes(folder: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize("harm", ["flipped", "missing"])

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from longcrawl.engines import Local, Shared, base
+from longcrawl.engines import Local, Shared, hold
 from longcrawl.engines.shared import _Step
 from longcrawl.errors import RunError
 from longcrawl.storage import lease
@@ -271,7 +271,7 @@ def test_a_task_whose_process_is_killed_each_time_is_given_up(tmp_path):
 
 
 def test_a_run_goes_on_where_another_machine_was_lost(tmp_path, monkeypatch):
-    monkeypatch.setattr(base, "STALE", 0.5)
+    monkeypatch.setattr(hold, "STALE", 0.5)
     (tmp_path / "lock").write_text(json.dumps({"owner": "x", "host": "elsewhere", "process": 1}))
     with (
         pytest.warns(UserWarning, match="is of elsewhere: waiting up to 0 s"),

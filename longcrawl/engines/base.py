@@ -9,30 +9,25 @@ of an exchange and bytes with a checksum in between, whatever carries them. No f
 its name, the number of its processes, or a host in it: a run that was begun by one is finished by another.
 """
 
-import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from longcrawl.errors import CorruptionError, RunError, warn_user
+from longcrawl.errors import CorruptionError
 from longcrawl.storage.files import remove, reread_when_changed, whole_file
-from longcrawl.storage.lease import STALE, Heartbeat, Watched, is_here, read_owner
-from longcrawl.storage.place import clear_others, name_of, scratch, url_of
+from longcrawl.storage.place import scratch
 from longcrawl.storage.sealed import DamagedWorkError, Marker
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-LOCK = "lock"
-SETTLES = 2.0
-"""Seconds after which a lock that was taken in a store, which cannot rename, is looked at again."""
 CHECKSUM = 4
 """Bytes of the CRC-32 in front of a packed table."""
 
@@ -102,11 +97,22 @@ class Exchange:
 class Engine(Protocol):
     """What carries out a run, on one machine or on many."""
 
-    def hold(self, work: Path, is_finished: Callable[[], bool]) -> AbstractContextManager[bool]:
-        """Hold the folder ``work`` of a run; False where another process has finished the run meanwhile.
+    def hold(self, work: Path, is_finished: Callable[[], bool]) -> AbstractContextManager[Self | None]:
+        """Hold the folder ``work`` of a run; None where another process has finished the run meanwhile.
+
+        What is returned works there as long as this process holds the folder.
 
         Raises:
             RunError: another run is working there.
+        """
+
+    def check(self) -> None:
+        """Check that this process still holds the folder, before it removes or publishes what others may look at.
+
+        The first and the last result of :meth:`tasks` come behind such a check.
+
+        Raises:
+            RunError: another process has taken it.
         """
 
     def tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
@@ -117,43 +123,6 @@ class Engine(Protocol):
 
     def exchange(self, step: Exchange, tasks: Sequence[Any]) -> None:
         """Carry out an exchange between tasks, of which ``step.make`` makes rows."""
-
-
-@contextmanager
-def hold_alone(work: Path, is_finished: Callable[[], bool]) -> Iterator[bool]:
-    """Hold the folder ``work`` of a run, as the only process that does.
-
-    Raises:
-        RunError: another run is working there.
-    """
-    heartbeat, lock = Heartbeat(), work / LOCK
-    watched, run = Watched(lock, STALE), name_of(work.parent)
-    try:
-        renewed = watched.remove_if_stale()
-        while not heartbeat.take(lock):
-            owner = read_owner(lock) or {}
-            if renewed or is_here(owner):
-                raise RunError(
-                    f"another run is working in {run}, process {owner.get('process')} on {owner.get('host')}: "
-                    "wait for it, or choose another folder"
-                )
-            if not watched.waited:
-                warn_user(f"{run} is of {owner.get('host')}: waiting up to {STALE:.0f} s for a sign that it still runs")
-            time.sleep(1)
-            renewed = watched.remove_if_stale()
-        _check_it_stays(heartbeat, lock, run)
-        clear_others(work.parent)
-        yield not is_finished()
-    finally:
-        heartbeat.stop()
-
-
-def _check_it_stays(heartbeat: Heartbeat, lock: Path, run: str) -> None:
-    """Check that no other process has the lock of a store: one that saw it stale, too, or was not refused."""
-    if url_of(lock) is not None:
-        time.sleep(SETTLES)
-        if not heartbeat.holds(lock):
-            raise RunError(f"another process has begun to work in {run}: wait for it, or choose another folder")
 
 
 def pack_table(table: pa.Table) -> bytes:
@@ -208,6 +177,7 @@ def exchange_files(engine: Engine, step: Exchange, tasks: Sequence[Any]) -> None
         pass
     for _ in engine.tasks(partial(_take_rows, step, spill, len(tasks)), waiting):
         pass
+    engine.check()
     remove(spill)
 
 

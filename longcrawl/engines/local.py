@@ -5,17 +5,16 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, TypeVar
 
-from longcrawl.engines.base import Exchange, exchange_files, hold_alone
+from longcrawl.engines.base import Exchange, exchange_files
+from longcrawl.engines.hold import HeldAlone
 from longcrawl.engines.worker import pack, run_packed
 from longcrawl.errors import RunError
 
@@ -24,7 +23,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Local:
+class Local(HeldAlone):
     """Processes of this machine.
 
     >>> sorted(Local().tasks(abs, [-1, 2]))
@@ -33,13 +32,9 @@ class Local:
 
     num_proc: int = 1
 
-    def hold(self, work: Path, is_finished: Callable[[], bool]) -> AbstractContextManager[bool]:
-        """Hold the folder of a run, as the only process that does."""
-        return hold_alone(work, is_finished)
-
     def tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
         """Call a function on every task and yield the results as they come, in any order."""
-        return map_tasks(function, tasks, self.num_proc)
+        return self._while_held(map_tasks(function, tasks, self.num_proc))
 
     def exchange(self, step: Exchange, tasks: Sequence[Any]) -> None:
         """Carry out an exchange through files."""
@@ -53,7 +48,7 @@ def usable_cpus() -> int:
     return os.cpu_count() or 1
 
 
-def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> Iterator[R]:
+def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> Generator[R, None, None]:
     """Call ``function`` on every task and yield results as they come; the order is not that of the tasks.
 
     With ``num_proc`` 1 everything happens in this process. The first error of a task ends the map; tasks that are

@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
-from longcrawl.engines.base import LOCK, Exchange, exchange_files, with_checksum, without_checksum
+from longcrawl.engines.base import Exchange, exchange_files, with_checksum, without_checksum
+from longcrawl.engines.hold import LOCK, Hold
 from longcrawl.engines.worker import answer, installed_versions, pack, unpack
 from longcrawl.errors import RunError
 from longcrawl.storage.files import PARTIAL, partial_path, publish, whole_file, write_text
@@ -57,12 +58,13 @@ class Shared:
     def __init__(self, beat: float = BEAT, stale: float = STALE) -> None:
         self._beat, self._stale = beat, stale
         self._heartbeat: Heartbeat
+        self._held: Hold
         self._work: Path
         self._watched: dict[Path, Watched] = {}
 
     @contextmanager
-    def hold(self, work: Path, is_finished: Callable[[], bool]) -> Iterator[bool]:
-        """Lead the run, or do tasks for the process that leads it; False once that one has finished it.
+    def hold(self, work: Path, is_finished: Callable[[], bool]) -> Iterator[Self | None]:
+        """Lead the run, or do tasks for the process that leads it; None once that one has finished it.
 
         Raises:
             RunError: the process that led the run has ended by an error, or the run is in an object store.
@@ -73,16 +75,21 @@ class Shared:
                 "the engine local or spark"
             )
         self._heartbeat, self._work, self._watched = Heartbeat(self._beat), work, {}
+        self._held = Hold(self._heartbeat, work)
         try:
             leads = self._work_until_it_leads(is_finished)
             try:
-                yield leads
+                yield self if leads else None
             except Exception as failed:
                 if self._heartbeat.holds(work / LOCK):
                     write_text(work / FAILED, str(failed))
                 raise
         finally:
             self._heartbeat.stop()
+
+    def check(self) -> None:
+        """Check that this process still leads the run."""
+        self._held.check()
 
     def tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
         """Call a function on every task, here and in all other processes, and yield the results as they come."""
@@ -91,15 +98,16 @@ class Shared:
         step, pause, found = _Step.post(self._work / TASKS / uuid4().hex, function, tasks), _Pause(), set[int]()
         try:
             while len(found) < len(tasks):
-                self._check_it_leads()
+                self.check()
                 for number in sorted(step.finished() - found):
                     found.add(number)
                     yield step.result(number)
                     pause = _Pause()
                 if len(found) < len(tasks) and not self._do_one(step):
                     pause.wait()
+            self.check()
         except FileNotFoundError:
-            self._check_it_leads()
+            self.check()
             raise
         finally:
             _withdraw(step.folder)
@@ -108,13 +116,6 @@ class Shared:
     def exchange(self, step: Exchange, tasks: Sequence[Any]) -> None:
         """Carry out an exchange through files."""
         exchange_files(self, step, tasks)
-
-    def _check_it_leads(self) -> None:
-        if not self._heartbeat.holds(self._work / LOCK):
-            raise RunError(
-                "this process did not renew its lock for so long that another one leads the run in "
-                f"{self._work.parent} now: type the same command again to help it"
-            )
 
     def _work_until_it_leads(self, is_finished: Callable[[], bool]) -> bool:
         lock, pause, before = self._work / LOCK, _Pause(), _changed(self._work / FAILED)

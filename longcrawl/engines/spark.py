@@ -13,18 +13,17 @@ import re
 import shutil
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import chain
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from longcrawl.engines.base import Exchange, hold_alone, pack_table, unpack_table
+from longcrawl.engines.base import Exchange, pack_table, unpack_table
+from longcrawl.engines.hold import HeldAlone
 from longcrawl.engines.worker import answer, installed_versions, pack, restorable, unpack
 from longcrawl.errors import LongCrawlError, RunError
 
@@ -45,7 +44,7 @@ ERROR = re.compile(r"longcrawl-error:([A-Za-z0-9+/=]+)")
 
 
 @dataclass(frozen=True)
-class Spark:
+class Spark(HeldAlone):
     """A cluster of Apache Spark, 4.1 or newer, whose machines see the folder of the run and have longcrawl installed.
 
     Args:
@@ -58,12 +57,11 @@ class Spark:
     master: str | None = None
     _opened: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
 
-    def hold(self, work: Path, is_finished: Callable[[], bool]) -> AbstractContextManager[bool]:
-        """Hold the folder of a run, as the only process that does."""
-        return hold_alone(work, is_finished)
-
     def tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
         """Call a function on every task and yield the results as they come, in any order."""
+        return self._while_held(self._tasks(function, tasks))
+
+    def _tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Generator[R, None, None]:
         if not tasks:
             return
         session, tag = self._session(), f"longcrawl-{uuid.uuid4()}"
@@ -80,6 +78,7 @@ class Spark:
 
     def exchange(self, step: Exchange, tasks: Sequence[Any]) -> None:
         """Carry out an exchange by Spark's shuffle."""
+        self.check()
         if not step.waiting():
             return
         session = self._session()
@@ -94,6 +93,7 @@ class Spark:
         finished = set(map(_result, answers))
         for number in sorted(set(range(step.partitions)) - finished):  # to which no rows came
             step.write(number, ())
+        self.check()
 
     def _session(self) -> Any:
         if self.session is not None:

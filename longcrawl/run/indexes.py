@@ -50,6 +50,7 @@ def save_index(folder: Path, segment: int, inputs: int, label: str, survey: Stag
         files = json.loads((index / DESCRIPTION).read_text("utf-8"))["files"]
         entries = {os.path.relpath(index / name, marker.parent): entry for name, entry in files.items()}
         Marker(marker, {}, entries | Marker.entries(marker, [index / DESCRIPTION])).write()
+    engine.check()
     remove(decisions)
     return marker
 

@@ -15,6 +15,7 @@ from longcrawl.core.sources import Part, Source
 from longcrawl.engines.worker import installed_versions
 from longcrawl.errors import RunError
 from longcrawl.ledger.analysis import Lengths
+from longcrawl.ledger.funnel import Funnel
 from longcrawl.manifest import INPUTS, MANIFEST, WORK
 from longcrawl.recipe import Recipe
 from longcrawl.run.ids import IDS
@@ -262,6 +263,22 @@ def no_documents(
         counted = ", ".join(f"{rule} {count:,}" for rule, count in largest)
         message += f"; {sum(left_out.values()):,} record(s) are not documents by the source's rules: {counted}"
     return RunError(message)
+
+
+def check_not_empty(funnel: Funnel) -> None:
+    """Check that documents remain.
+
+    Raises:
+        RunError: naming the stage that removed the last ones; the funnel is its note.
+    """
+    if (emptied := funnel.emptied_by()) is not None:
+        last = next(row.documents_in for row in funnel if row.stage == emptied)
+        error = RunError(
+            f"no document remains: stage {emptied!r} removed the last {last:,}. "
+            f"Change its fields with --set stages.{emptied}.FIELD=VALUE, and choose another folder"
+        )
+        error.add_note(repr(funnel))
+        raise error
 
 
 def recorded_versions(others: Iterable[Implementation] = ()) -> dict[str, str]:

@@ -113,9 +113,9 @@ def _work_on(
     try:
         (folder / WORK).mkdir(parents=True, exist_ok=True)
         # A listing, as machines that share a folder may remember for a while that a file was not there.
-        with engine.hold(folder / WORK, lambda: MANIFEST in names_in(folder)) as leads:
-            if leads:
-                return _finish(recipe, folder, engine, plan)
+        with engine.hold(folder / WORK, lambda: MANIFEST in names_in(folder)) as leading:
+            if leading is not None:
+                return _finish(recipe, folder, leading, plan)
         inputs.reject_other_contents(folder, recipe)
         return read_manifest(folder), {}
     except OSError as failed:
@@ -140,6 +140,7 @@ def _finish(
         try:
             return job.finish(), job.costs.stages
         except DamagedWorkError as damaged:
+            engine.check()
             if damaged.problem in again:
                 raise
             again.add(damaged.problem)
@@ -199,6 +200,7 @@ class _Job:
         self._save_indexes()
         with self.costs.measure(self.recipe.output.name, "describe"):
             manifest = self._describe(written)
+            self.engine.check()
         self.costs.add_disk(self.ended_by)
         if self.plan is not None:
             manifest["plan"] = [each.as_dict() for each in self.plan.against(manifest)]
@@ -333,18 +335,7 @@ class _Job:
     def _add_counts(self, results: Sequence[dict[str, Any]]) -> None:
         for rows in zip(*(map(FunnelRow.from_dict, each["stages"]) for each in results), strict=True):
             self.funnel = self.funnel.then(reduce(add, rows))
-        self._check_not_empty()
-
-    def _check_not_empty(self) -> None:
-        emptied = self.funnel.emptied_by()
-        if emptied is not None:
-            last = next(row.documents_in for row in self.funnel if row.stage == emptied)
-            error = RunError(
-                f"no document remains: stage {emptied!r} removed the last {last:,}. "
-                f"Change its fields with --set stages.{emptied}.FIELD=VALUE, and choose another folder"
-            )
-            error.add_note(repr(self.funnel))
-            raise error
+        inputs.check_not_empty(self.funnel)
 
     def _write_output(self, writer: Writer) -> dict[str, Any]:
         spill, target = self.work / SPILL, self.folder / self.recipe.output.name
@@ -353,6 +344,7 @@ class _Job:
             segments.check_spill(self.work, len(self.ended_by) - 1, writer, len(self.parts), self.engine)
             writer.order(spill, len(self.parts), self.engine)
             tasks = writer.plan(spill, len(self.parts), target)
+            self.engine.check()
             markers = [self.work / segments.WRITTEN / f"{task.name}.json" for task in tasks]
             known = [*self.markers[-len(self.parts) :], *markers]
             planned = segments.planned_files(self.work, target, known)
@@ -363,6 +355,7 @@ class _Job:
             self.markers.append(segments.check_plan(self.work, planned, known))
             for marker, each in zip(markers, written, strict=True):
                 Marker.open(marker, *(spill / name for name in each.get("spilled", ())))
+            self.engine.check()
             return writer.finish(spill, target, written)
 
     def _save_indexes(self) -> None:
@@ -402,6 +395,7 @@ class _Job:
             manifest["source_lengths"] = self.source_lengths.as_dict()
         if self.reports:
             manifest["reports"] = self.reports
+        self.engine.check()
         write_card(self.folder, manifest)
         manifest["files"] = dict(sorted((files | file_entries(self.folder, [CARD])).items()))
         return manifest

@@ -74,6 +74,7 @@ def resolve(
             writes += _each_group(partial(_write, folder, segment, label, decided), batches, engine)
             report += decided.report
         rules = sum(map(Counter, writes), Counter[str]())
+        engine.check()
         done = Marker(marker, {"rules": dict(sorted(rules.items())), "report": report}, {})
         done.write()
         remove(_decisions(work, segment))
@@ -92,6 +93,7 @@ def find_spans(folder: Path, segment: int, survey: SpanSurvey, parts: Sequence[S
         if not spans_kept(work, segment, inputs):
             batches, found = _find(work, segment, survey, inputs, search, engine)
             _each_group(partial(_write_spans, work, segment, found), batches, engine)
+        engine.check()
         for place in {search, scratch(search)}:
             most = max(most, folder_bytes(place))
             remove(place)
@@ -115,6 +117,7 @@ def _each_group(write: Callable[[tuple[int, int, Batch]], R], batches: Sequence[
     """Write what is decided about each batch, with its number and that of its first document."""
     firsts = np.cumsum([0, *(sum(batch.rows) for batch in batches)]).tolist()
     tasks = list(zip(range(len(batches)), firsts, batches, strict=False))
+    engine.check()
     return list(engine.tasks(write, tasks)) if len(tasks) > 1 else [write(tasks[0])]
 
 
