@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +22,8 @@ import longcrawl as lc
 from longcrawl.engines import Exchange, Spark
 from longcrawl.engines import spark as spark_engine
 from longcrawl.errors import RunError
-from longcrawl.run import removals
+from longcrawl.run import removals, segments
+from longcrawl.storage.files import PARTIAL
 
 cloudpickle = pytest.importorskip("pyspark", reason="PySpark is missing: pip install -e '.[spark]'").cloudpickle
 pytestmark = [
@@ -65,7 +67,13 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 url = f"https://example.org/{row % 7 if row < 9 else f'{number}/{row}'}"
                 lines.write(json.dumps({"id": f"{number}-{row}", "text": " ".join(words), "url": url}) + "\n")
     source = {"builder": "text", "id_field": "id", "data_files": [str(folder / f"{n}.jsonl") for n in range(FILES)]}
-    spec = {"longcrawl": 1, "name": "spark", "source": source, "stages": STAGES, "outputs": {"datatrove": {}}}
+    spec = {
+        "longcrawl": 1,
+        "name": "spark",
+        "source": source,
+        "stages": STAGES,
+        "outputs": {"datatrove": {"shard_bytes": 1500}},
+    }
     path = folder / "recipe.yaml"
     path.write_text(yaml.safe_dump(spec))
     return path
@@ -207,6 +215,56 @@ def test_a_run_has_the_files_of_one_process(cluster, recipe, whole, tmp_path, mo
     monkeypatch.setattr(removals, "HELD", 0)
     monkeypatch.setattr(removals, "TASK", 1)
     lc.run(recipe, tmp_path / "out", engine=cluster)
+    assert directory_digest(tmp_path / "out") == directory_digest(whole)
+
+
+class MarkedWrites:
+    """An engine whose tasks of writing an output leave marks, before each file that they give its name."""
+
+    def __init__(self, engine: Spark, marks: Marks) -> None:
+        self.engine, self.marks = engine, marks
+        self.check, self.exchange = engine.check, engine.exchange
+
+    @contextmanager
+    def hold(self, work: Path, is_finished):
+        with self.engine.hold(work, is_finished) as held:
+            yield MarkedWrites(held, self.marks)
+
+    def tasks(self, function, tasks):
+        writes = isinstance(function, partial) and function.func is segments.write_file
+        return self.engine.tasks(partial(write_marked, self.marks, function) if writes else function, tasks)
+
+
+def write_marked(marks: Marks, write, task):
+    """Do a task that writes files of an output; mark it at the first one that is whole, and at the second."""
+    renamed, rename = [], Path.replace
+
+    def marked(beside: Path, path: Path) -> Path:
+        if PARTIAL in beside.name:
+            renamed.append(path)
+            marks.begin(f"{task[0].name}.{len(renamed)}")
+        return rename(beside, path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "replace", marked)
+        done = write(task)
+    for number in range(len(renamed)):
+        marks.end(f"{task[0].name}.{number + 1}")
+    return done
+
+
+@pytest.mark.parametrize("victim", ["executor", "worker"])
+@pytest.mark.parametrize("killed", ["shard-000001.1", "shard-000001.2"])
+def test_an_output_whose_writer_is_killed_is_that_of_one_process(
+    cluster, recipe, whole, tmp_path, killed, victim, directory_digest
+):
+    marks = Marks(tmp_path / "marks", killed)
+    with ThreadPoolExecutor(1) as beside:
+        killing = beside.submit(marks.kill, victim)
+        lc.run(recipe, tmp_path / "out", engine=MarkedWrites(cluster, marks))
+        killing.result()
+    assert len(marks.find("began", killed)) > len(marks.find("ended", killed)) >= 1
+    assert (tmp_path / "out" / "manifest.json").read_bytes() == (whole / "manifest.json").read_bytes()
     assert directory_digest(tmp_path / "out") == directory_digest(whole)
 
 
