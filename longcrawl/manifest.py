@@ -4,7 +4,8 @@ Runs outlive versions: a manifest may be of an earlier longcrawl, which recorded
 has written is asked for when a manifest is read; reading any other entry that is missing raises :class:`MissingEntry`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -14,7 +15,7 @@ from longcrawl.core.results import RESULTS
 from longcrawl.errors import RunError
 from longcrawl.ledger.edits import EDITS
 from longcrawl.ledger.reasons import LEDGER
-from longcrawl.storage.place import STORES
+from longcrawl.storage.place import READ_ONLY, STORES, bring, bring_folder, given_url, open_place, url_of
 from longcrawl.storage.sealed import is_sealed
 from longcrawl.storage.structured import Kinds, is_count, load_json, may_be_count, misfits
 
@@ -188,6 +189,30 @@ def holds_run(folder: Path) -> bool:
     return any((folder / name).exists() for name in (MANIFEST, "recipe.yaml", f"{WORK}/{INPUTS}"))
 
 
+@contextmanager
+def open_run(run: str | Path, *folders: str) -> Iterator[Path]:
+    """Return the folder of a run; of one behind a URL, a local place for as long as the block is running.
+
+    Args:
+        run: a folder, or a URL of an object store or of the Hub.
+        folders: what is needed of it, beside files at its top; "" for all.
+
+    Raises:
+        RunError: there is none at this URL.
+    """
+    if (url := given_url(run)) is None:
+        yield Path(run)
+        return
+    protocol, _, below = url.partition("://")
+    if protocol not in (*STORES, *READ_ONLY) or not below.strip("/") or ".." in below.split("/"):
+        raise RunError(f"a run is not read from {url}: name a folder, s3://…, gs://… or hf://datasets/USER/NAME")
+    with open_place(url) as folder:
+        bring(*(folder / name for name in (MANIFEST, PLAN, "README.md", "recipe.yaml")))
+        for name in folders:
+            bring_folder(folder / name, without=WORK)
+        yield folder
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Read the manifest of a finished run; looking up what it does not hold raises :class:`MissingEntry`.
 
@@ -230,10 +255,12 @@ def lost_ledger(folder: Path, manifest: Mapping[str, Any]) -> str:
 
 def _why_no_manifest(folder: Path) -> str:
     """Describe what there is instead of a finished run, and what to type."""
-    protocol, _, place = str(folder).partition(":/")
-    if protocol in STORES:
-        url = f"{protocol}://{place.lstrip('/')}"
-        return f"{url} is read where it is copied to: type `aws s3 cp --recursive {url} FOLDER`, or its like, first"
+    if (url := url_of(folder)) is not None:
+        return f"there is no finished run at {url}, it has no {MANIFEST}: check the URL, or type `longcrawl run` again"
+    if (url := given_url(folder)) is not None:
+        return (
+            f"{url} is read where it is copied to: fetch it first, with `aws s3 cp --recursive`, `hf download` or such"
+        )
     if folder.is_file():
         at = next((above for above in folder.parents if (above / MANIFEST).is_file()), None)
         return f"{folder} is a file: name the folder of a run" + ("" if at is None else f", such as {at}")

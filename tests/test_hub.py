@@ -928,3 +928,19 @@ def test_a_crawl_pushes_its_documents_and_its_ledger(hub, repo):
     assert datasets.load_dataset(repo, "ledger", split="removed")["id"] == ["a"]
     with pytest.raises(LongCrawlError, match="private or public"):
         lc.Crawl(documents).push_to_hub(repo, "yes")
+
+
+def test_a_run_on_the_hub_answers_as_one_on_disk_and_is_only_read(hub, repo, run, tmp_path):
+    lc.push(run, repo, "private")
+    url, kept = f"hf://datasets/{repo}", lc.report.RectangleResult().ids(run / "rectangle").head(1)["id"][0].as_py()
+    assert str(lc.why(url, kept)) == str(lc.why(run, kept))
+    assert repr(lc.funnel(url)) == repr(lc.funnel(run))
+    hub.reset()
+    told = rf"^{url}/\S+ is not written, as runs are only read from there: fetch the run, and send .*longcrawl push"
+    for write in (lc.card, lc.write_report):
+        with pytest.raises(RunError, match=told):
+            write(url)
+    assert lc.write_report(url, tmp_path / "a.html") == tmp_path / "a.html"
+    assert hub.sent() == {}
+    with pytest.raises(RunError, match="^there is no finished run at hf://datasets/me/nothing, it has no manifest"):
+        lc.funnel("hf://datasets/me/nothing")

@@ -294,7 +294,7 @@ OWN: dict[str, str] = {
     "longcrawl/kernels/word_lists.py:_LANGUAGE_FILE": "names of files of word lists",
     "longcrawl/tokens/encoders.py:local_file": "the name of a tokenizer",
     "longcrawl/hub/remote.py:TAG": "tags of a repository",
-    "longcrawl/run/inputs.py:run_folder": "the folder that a user types",
+    "longcrawl/storage/place.py:given_url": "the folder that a user types",
     "longcrawl/core/sources.py:_CREDENTIAL": "names of options that a user types",
     "longcrawl/engines/spark.py:ERROR": "errors of workers of a run",
     "longcrawl/engines/spark.py:_open_session": "the Spark master that a user types",

@@ -23,8 +23,9 @@ from longcrawl.ledger.clusters import Clusters, find_clusters
 from longcrawl.ledger.edits import EDITS, find_edits
 from longcrawl.ledger.funnel import Funnel, RemovalRates, value_tables
 from longcrawl.ledger.reasons import DUPLICATE_IDS, LEDGER, Reason, find_reason, open_ledger
-from longcrawl.manifest import holds_run, input_names, lost_ledger, read_manifest
+from longcrawl.manifest import holds_run, input_names, lost_ledger, open_run, read_manifest
 from longcrawl.recipe import parse_recipe, recorded_source
+from longcrawl.storage.place import bring_folder
 from longcrawl.storage.sealed import check_unchanged
 from longcrawl.storage.stored_tables import DAMAGED
 from longcrawl.text import ExtractText, UrlFilter, UrlHits
@@ -37,22 +38,30 @@ EXTRACT = ExtractText.name
 
 def funnel(run: str | Path) -> Funnel:
     """Return how many documents each stage kept, for a run."""
-    return Funnel.from_dict(read_manifest(Path(run))["funnel"])
+    with open_run(run) as folder:
+        return Funnel.from_dict(read_manifest(folder)["funnel"])
 
 
 def removal_rates(run: str | Path) -> RemovalRates:
     """Return the percentage that each stage of a run kept, beside the figures that its recipe refers to."""
-    return RemovalRates.from_manifest(read_manifest(Path(run)))
+    with open_run(run) as folder:
+        return RemovalRates.from_manifest(read_manifest(folder))
 
 
 def why(run: str | Path, document: str) -> Reason:
     """Describe why a document was removed from a run, or that it was kept, and what was changed in it.
 
+    Of a run behind a URL the ledger is fetched and, for a document that is not in it, the tables of those kept.
+
     Raises:
         LedgerError: the run never had a document of this id, or has lost a file that may say so.
         CorruptionError: a file that may say so is not as it was written.
     """
-    folder = Path(run)
+    with open_run(run, LEDGER, EDITS) as folder:
+        return _why(folder, document)
+
+
+def _why(folder: Path, document: str) -> Reason:
     manifest = read_manifest(folder)
     if lost := lost_ledger(folder, manifest):
         raise LedgerError(
@@ -67,6 +76,7 @@ def why(run: str | Path, document: str) -> Reason:
     if reason is not None:
         return replace(reason, edits=edits)
     result, output = find_result(folder)
+    bring_folder(output)
     ids = result.ids(output)
     if not ids.files:
         raise LedgerError(f"{output} has lost the tables of its documents; longcrawl verify says what is missing")
@@ -90,11 +100,11 @@ def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clust
         LedgerError: the run has no such stage, or ``most`` is less than 1.
         CorruptionError: the ledger is not as it was written.
     """
-    folder = Path(run)
-    manifest = read_manifest(folder)
-    stages = [row.stage for row in Funnel.from_dict(manifest["funnel"])]
-    with open_ledger(folder / LEDGER) as ledger:
-        found = find_clusters(ledger, stages, stage, most)
+    with open_run(run, LEDGER) as folder:
+        manifest = read_manifest(folder)
+        stages = [row.stage for row in Funnel.from_dict(manifest["funnel"])]
+        with open_ledger(folder / LEDGER) as ledger:
+            found = find_clusters(ledger, stages, stage, most)
     return found.with_texts(*source_texts(manifest, found.compared()))
 
 
@@ -175,7 +185,11 @@ def run_url_hits(run: str | Path, min_documents: int = 1) -> UrlHits:
     Raises:
         LedgerError: the run has no URL filter, or its source does not have all documents any more.
     """
-    folder = Path(run)
+    with open_run(run, LEDGER) as folder:
+        return _run_url_hits(folder, min_documents)
+
+
+def _run_url_hits(folder: Path, min_documents: int) -> UrlHits:
     manifest = read_manifest(folder)
     stages = parse_recipe(manifest["recipe"]).stages
     filters = [(label, stage) for label, stage in stages if isinstance(stage, UrlFilter)]

@@ -33,9 +33,10 @@ from longcrawl.card.plots import draw_pictures
 from longcrawl.display.markdown import code, fenced, plain
 from longcrawl.display.numbers import counted
 from longcrawl.errors import RunError, unreadable
-from longcrawl.manifest import MANIFEST, MissingEntry, input_names, lost_ledger, read_sealed, writer_of
+from longcrawl.manifest import MANIFEST, MissingEntry, input_names, lost_ledger, open_run, read_sealed, writer_of
 from longcrawl.printable import as_lines
 from longcrawl.storage.files import checksum, file_entries, write_text, writing
+from longcrawl.storage.place import check_writable, name_of
 from longcrawl.storage.sealed import seal
 from longcrawl.storage.structured import load_json
 
@@ -241,7 +242,7 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
     edit, and ``problems`` says what is wrong with it.
 
     Args:
-        run: the folder of a finished run.
+        run: the folder of a finished run, or the URL of one in an object store.
         plots: draw pictures into ``card/``, too; matplotlib does it.
 
     Raises:
@@ -250,7 +251,12 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
         FormatError: the front matter of the card is not YAML.
         StageError: matplotlib is not installed.
     """
-    folder = Path(run)
+    with open_run(run, "") as folder:
+        check_writable(folder / CARD)
+        return _card(folder, plots)
+
+
+def _card(folder: Path, plots: bool) -> Card:  # noqa: FBT001  # as the caller was asked
     manifest = read_sealed(folder)
     if lost := lost_ledger(folder, manifest):
         raise RunError(f"{folder} has lost {lost}, which lists removed documents: copy it back, then write the card")
@@ -270,7 +276,7 @@ def card(run: str | Path, *, plots: bool = False) -> Card:
         write_text(folder / CARD, written.text)
         _name_in_manifest(folder, manifest, pictures)
     missing = tuple(name for name in SHOWN if name not in manifest)
-    return Card(str(folder / CARD), written.kept, pictures, missing, tuple(head_problems(written.head)))
+    return Card(name_of(folder / CARD), written.kept, pictures, missing, tuple(head_problems(written.head)))
 
 
 def _merged(folder: Path, manifest: dict[str, Any], pictures: list[str]) -> Merged:

@@ -26,7 +26,7 @@ def new_app(about: str) -> typer.Typer:
 
 app = new_app("From a web crawl to long-context training data, with a reason for every removed document.")
 
-RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run.", metavar="RUN")]
+RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run, or a URL of one.", metavar="RUN")]
 NumProc = Annotated[int, typer.Option(min=1, help="Number of processes. The output does not depend on it.")]
 ShardsFrom = Annotated[
     str | None, typer.Option("--from", help="Format of token shards that do not record it, such as nanogpt.")

@@ -226,7 +226,7 @@ def report(
 
 @app.command(epilog="Example: longcrawl push quickstart me/quickstart --private")
 def push(
-    folder: RunFolder,
+    folder: Annotated[Path, typer.Argument(help="The folder of a finished run.", metavar="RUN")],
     repo: Annotated[str, typer.Argument(help="Dataset on the Hub, as user/name.", metavar="REPO")],
     *,
     private: Annotated[

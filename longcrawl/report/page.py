@@ -31,11 +31,12 @@ from longcrawl.ledger.clusters import Clusters
 from longcrawl.ledger.edits import EDITS
 from longcrawl.ledger.funnel import Funnel, RemovalRates, value_tables
 from longcrawl.ledger.reasons import LEDGER
-from longcrawl.manifest import MANIFEST, PLAN, WORK, MissingEntry, read_manifest
+from longcrawl.manifest import MANIFEST, PLAN, WORK, MissingEntry, open_run, read_manifest
 from longcrawl.printable import shortened
 from longcrawl.report import sections, texts
 from longcrawl.report.removed_documents import removed_documents
 from longcrawl.storage.files import check_target, write_text, writing
+from longcrawl.storage.place import bring, check_writable, url_of
 
 LONGEST_RECIPE = 20_000
 TITLE = b": longcrawl report</title>"
@@ -268,7 +269,7 @@ OWN_FOLDERS = frozenset({WORK, LEDGER, EDITS, "index", PICTURE_FOLDER})
 
 def write_report(
     run: str | Path, out: str | Path | None = None, per_rule: int = 5, most: int = 200, most_clusters: int = CLUSTERS
-) -> Path:
+) -> Path | str:
     """Write what a run did as one HTML file, which opens without a network and runs no script but its own.
 
     It holds the funnel, reasons, lengths, domains, languages, some of the removed documents with the offending
@@ -281,21 +282,27 @@ def write_report(
     file can be written is asked before anything is read.
 
     Args:
-        run: the folder of a finished run.
-        out: the file; ``report.html`` in the run's folder if left out. Folders above it are made.
+        run: the folder of a finished run, or its URL.
+        out: the file; ``report.html`` in the run's folder, or store, if left out. Folders above it are made.
         per_rule: how many removed documents to show for each rule.
         most: how many removed documents to show altogether.
         most_clusters: how many clusters to show.
 
     Returns:
-        The file.
+        The file, or its URL.
 
     Raises:
         RunError: the run is not finished, its manifest lacks what every run writes, or ``out`` is not to be written.
         LedgerError: a number is less than 1, or the ledger is damaged.
     """
-    folder = Path(run)
-    target = folder / REPORT if out is None else Path(out)
+    with open_run(run, LEDGER) as folder:
+        bring(folder / REPORT)
+        target = folder / REPORT if out is None else Path(out)
+        _write_report(folder, target, per_rule, most, most_clusters)
+        return url_of(target) or target
+
+
+def _write_report(folder: Path, target: Path, per_rule: int, most: int, most_clusters: int) -> None:
     manifest = read_manifest(folder)
     place = _place(target, folder, manifest)
     # A manifest in which something is not as runs write it fails here already, by the page that it alone makes.
@@ -304,11 +311,11 @@ def write_report(
     page = ReportPage(manifest, removed_documents(folder, per_rule, most), clusters(folder, most=most_clusters)).html()
     with writing(target, RunError, ELSEWHERE):
         write_text(place, page)
-    return target
 
 
 def _place(target: Path, run: Path, manifest: Mapping[str, Any]) -> Path:
     """Return where a file lies, behind links, that may be written and can be."""
+    check_writable(target)
     with writing(target, RunError, ELSEWHERE):
         with suppress(FileNotFoundError):
             target.stat()  # fails where links lead in a circle

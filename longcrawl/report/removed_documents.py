@@ -17,7 +17,7 @@ from longcrawl.display.word_diff import diff_words
 from longcrawl.errors import LedgerError, LongCrawlError
 from longcrawl.ledger.funnel import Funnel
 from longcrawl.ledger.reasons import DUPLICATE_IDS, LEDGER, LEDGER_SCHEMA, Reason, follow, open_ledger
-from longcrawl.manifest import read_manifest
+from longcrawl.manifest import open_run, read_manifest
 from longcrawl.recipe import load_recipe
 from longcrawl.report.texts import Passage, Place, RemovedDocument, RemovedDocuments, opening, passages
 from longcrawl.text import UrlFilter, explain
@@ -45,7 +45,11 @@ def removed_documents(run: str | Path, per_rule: int = 5, most: int = 200) -> Re
     """
     if min(per_rule, most) < 1:
         raise LedgerError(f"a sample of {per_rule} per rule and {most} in all is none; ask for 1 or more of each")
-    folder = Path(run)
+    with open_run(run, LEDGER) as folder:
+        return _removed_documents(folder, per_rule, most)
+
+
+def _removed_documents(folder: Path, per_rule: int, most: int) -> RemovedDocuments:
     manifest = read_manifest(folder)
     funnel = Funnel.from_dict(manifest["funnel"])
     left = funnel.documents - funnel.kept

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
@@ -22,7 +21,7 @@ from longcrawl.run.ids import IDS
 from longcrawl.run.part import part_marker
 from longcrawl.sources.identity import InputFile, changed_files
 from longcrawl.storage.files import PARTIAL, remove, whole_files
-from longcrawl.storage.place import STORES, is_there, names_in, open_place
+from longcrawl.storage.place import STORES, given_url, is_there, names_in, open_place
 from longcrawl.storage.sealed import Marker
 from longcrawl.urls import without_secrets
 
@@ -37,10 +36,9 @@ def run_folder(out: str | Path) -> Iterator[Path]:
     Raises:
         RunError: it is a URL that no run can be written to.
     """
-    if not re.match(r"[A-Za-z][\w+.-]+:/", str(out)):  # a Path has one of the slashes
+    if (url := given_url(out)) is None:
         yield Path(out).absolute()
         return
-    url = without_secrets(re.sub(":/(?!/)", "://", str(out), count=1))
     protocol, _, below = url.partition("://")
     if protocol == "hf":
         raise RunError(

@@ -1,6 +1,6 @@
 """The folder of a run in an object store: its files are sent there whole, and fetched where they are read.
 
-A run works with local files. One in a store has a folder on this machine, whose path says the URL::
+A run works with local files. One in a store, or on the Hub, has a folder on this machine, whose path says the URL::
 
     /tmp/longcrawl-place-a1b2c3/s3/bucket/run    for    s3://bucket/run
 
@@ -12,6 +12,7 @@ folder there. All other paths have no URL, and nothing is done about them.
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -27,9 +28,12 @@ from filelock import FileLock, Timeout
 from longcrawl.errors import LongCrawlError, RunError
 from longcrawl.storage.file_systems import REQUESTS, file_system_of
 from longcrawl.storage.network import ask, verdict_of
+from longcrawl.urls import without_secrets
 
 STORES = ("s3", "s3a", "gs", "gcs")
 """Protocols of stores that create an object only where there is none, as a lock needs it."""
+READ_ONLY = ("hf",)
+"""Protocols of servers whose runs are read; a finished run gets there by ``longcrawl push``."""
 PLACES = "LONGCRAWL_PLACES"
 """The environment variable that names the folder of local copies; the temporary folder where it is not set."""
 PREFIX = "longcrawl-place-"
@@ -78,7 +82,18 @@ def url_of(path: Path) -> str | None:
     if not found:
         return None
     protocol, _, below = place.partition(os.sep)[2].partition(os.sep)
-    return f"{protocol}://{below}" if protocol in STORES else None
+    return f"{protocol}://{below}" if protocol in (*STORES, *READ_ONLY) else None
+
+
+def given_url(path: str | Path) -> str | None:
+    """Return the URL that somebody gave as a path, without its secrets; None of a local path.
+
+    >>> given_url(Path("s3://bucket/run")), given_url("run")
+    ('s3://bucket/run', None)
+    """
+    if not re.match(r"[A-Za-z][\w+.-]+:/", str(path)):  # a Path has one of the slashes
+        return None
+    return without_secrets(re.sub(":/(?!/)", "://", str(path), count=1))
 
 
 def name_of(path: Path) -> str:
@@ -104,12 +119,27 @@ def clear_others(folder: Path) -> None:
                     shutil.rmtree(other, ignore_errors=True)
 
 
+def check_writable(path: Path) -> None:
+    """Check that a file of a run may be written.
+
+    Raises:
+        RunError: the run is on a server that runs are only read from.
+    """
+    if (url := url_of(path)) is not None and url.partition(":")[0] in READ_ONLY:
+        raise RunError(
+            f"{url} is not written, as runs are only read from there: fetch the run, and send what is changed with "
+            "`longcrawl push FOLDER user/name`, or name another file with --out"
+        )
+
+
 def send(file: Path, path: Path) -> None:
     """Send a finished file to the store where ``path`` is of a run in one, under the URL of ``path``.
 
     Raises:
         NotYetError: the server does not take it in time.
+        RunError: runs are only read from there.
     """
+    check_writable(path)
     if (url := url_of(path)) is not None:
         filesystem, inner = file_system_of(url)
         ask(url, partial(filesystem.put_file, str(file), inner), "written")
