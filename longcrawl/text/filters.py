@@ -2,39 +2,35 @@
 
 import json
 import math
-import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.stages import Check, Judge, column, stage
 from longcrawl.errors import StageError
+from longcrawl.kernels.code_points import load_characters
+from longcrawl.kernels.texts import text_buffers, valid_texts
 from longcrawl.text.languages import places_of_languages
 from longcrawl.text.presets import Presets
 
 RULE_SETS = Presets("longcrawl.text.presets", "presets")
 WORD_COUNT = "rps_doc_word_count"
-WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
-
-
-def count_words(text: str) -> int:
-    """Count words as RedPajama-V2's ``rps_doc_word_count`` does: ASCII punctuation is deleted, white space separates.
-
-    >>> count_words("don't count -- dashes")
-    3
-    """
-    return len(text.translate(WITHOUT_PUNCTUATION).split())
 
 
 @stage
 class MinWords(Judge):
-    """Keep documents of at least ``n`` words in RedPajama-V2's sense (:func:`count_words`); LongCrawl64 keeps 16,000.
+    """Keep documents of at least ``n`` words in RedPajama-V2's sense; LongCrawl64 keeps 16,000.
 
-    Where the documents carry the signal ``rps_doc_word_count`` it is taken as it is, else the words are counted.
+    Where the documents carry the signal ``rps_doc_word_count`` it is taken as it is. Else words are counted as for it:
+    ASCII punctuation is deleted, white space separates.
+
+    >>> MinWords(3)(pa.table({"text": ["don't count -- dashes", "-- two words"]}))
+    [True, False]
     """
 
     n: int = 16_000
@@ -53,11 +49,12 @@ class MinWords(Judge):
                 known = _signal(signals, WORD_COUNT)
         if not known.null_count:
             return known
-        counted = [
-            count_words(one.as_py() or "") if missing else None
-            for one, missing in zip(text, known.is_null().to_pylist(), strict=True)
-        ]
-        return pc.coalesce(known, pa.array(counted, pa.float64()))
+        from longcrawl.text._word_kernels import count_words
+
+        data, offsets = text_buffers(valid_texts(text, self.name))
+        counts = np.empty(table.num_rows, np.float64)
+        count_words(data, offsets, load_characters("re").flags, counts)
+        return pc.coalesce(known, pa.array(counts))
 
 
 @stage
