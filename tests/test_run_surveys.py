@@ -5,12 +5,14 @@ import random
 import signal
 from collections.abc import Iterable
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
 import longcrawl as lc
+from longcrawl.engines import Local
 from longcrawl.errors import RecipeError, RunError
 from longcrawl.ledger.funnel import Funnel
 from longcrawl.run import removals
@@ -81,6 +83,26 @@ def test_documents_in_many_tasks_give_the_same_files(
     assert directory_digest(tmp_path / "out") == directory_digest(in_parts)
 
 
+class Counted(Local):
+    """One process, and how many tasks each function has had."""
+
+    seen: ClassVar[list[tuple[str, int]]] = []
+
+    def tasks(self, function, tasks):
+        self.seen.append((getattr(function, "func", function).__name__, len(tasks)))
+        return super().tasks(function, tasks)
+
+
+def test_what_one_process_has_decided_is_written_by_tasks(source, in_parts, tmp_path, monkeypatch, directory_digest):
+    """One process wrote ledger, rows and marker of each of 90,000 inputs, one after the other."""
+    monkeypatch.setattr(removals, "WRITTEN", 2)
+    lc.run(recipe(source), tmp_path / "out", engine=Counted())
+    assert directory_digest(tmp_path / "out") == directory_digest(in_parts)
+    # URLs of all five inputs together; near-duplicates and passages of the three and of the two of a part.
+    assert [count for name, count in Counted.seen if name == "_write"] == [3, 2]
+    assert [count for name, count in Counted.seen if name == "_write_spans"] == [2]
+
+
 @pytest.mark.slow
 def test_a_search_of_spans_that_has_no_exchange_takes_all_documents(
     source, in_parts, tmp_path, monkeypatch, directory_digest
@@ -95,6 +117,7 @@ def test_a_search_of_spans_that_has_no_exchange_takes_all_documents(
 KILLED = """
 import os, signal, sys
 import longcrawl as lc
+from longcrawl.engines import Local
 from longcrawl.engines.base import Exchange
 from longcrawl.run import removals
 

@@ -8,6 +8,7 @@ documents is mapped from the file.
 """
 
 import json
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +24,18 @@ from longcrawl.core.sketched import cut as cut_rows
 from longcrawl.core.sketched import key_ranges
 from longcrawl.engines.base import Engine, Exchange
 from longcrawl.errors import FormatError
-from longcrawl.formats.spill import INDEX, LANGUAGE, ORDER, PLACE, changes, checked, difference, read_places, sealed
+from longcrawl.formats.spill import (
+    COLUMNS,
+    INDEX,
+    LANGUAGE,
+    ORDER,
+    PLACE,
+    changes,
+    checked,
+    difference,
+    read_places,
+    sealed,
+)
 from longcrawl.storage.files import whole_file, write_text
 from longcrawl.storage.place import bring
 
@@ -148,7 +160,7 @@ def _describe(spill: Path, parts: int, by_language: bool) -> Spilled:  # noqa: F
     if not rows:
         raise FormatError("there are no documents to write: all documents were removed before the output")
     filled = [part for part in range(parts) if found[part]["rows"]]
-    schema = _one_schema(spill, filled)
+    schema = _one_schema([found[part] for part in filled])
     if by_language and not all(found[part]["has_language"] for part in filled):
         raise FormatError(
             f"parquet.by is 'language', and the documents have no column {LANGUAGE!r} of text, only: "
@@ -247,16 +259,19 @@ def _places(rows: pa.Table) -> npt.NDArray[Any]:
     return places
 
 
-def _one_schema(spill: Path, parts: Sequence[int]) -> pa.Schema:
-    first: pa.Schema | None = None
-    for part in parts:
-        bring(file := spill / f"{part:05d}.arrow")
-        with pa.memory_map(str(file)) as mapped:
-            schema = pa.ipc.open_file(mapped).schema
-        if first is not None and schema != first:
-            raise FormatError(f"parts hold documents of different columns: {difference(first, schema)}")
-        first = schema
-    return first
+def _one_schema(found: Sequence[Mapping[str, Any]]) -> pa.Schema:
+    """Return the columns of the parts that have documents, as each of them recorded its own."""
+    schemas = [_read_schema(columns) for columns in dict.fromkeys(each.get(COLUMNS, "") for each in found)]
+    for other in schemas[1:]:
+        if other != schemas[0]:
+            raise FormatError(f"parts hold documents of different columns: {difference(schemas[0], other)}")
+    return schemas[0]
+
+
+def _read_schema(columns: str) -> pa.Schema:
+    if not columns:
+        raise FormatError("documents were kept by an earlier longcrawl: remove the run's folder 'work' and run again")
+    return pa.ipc.read_schema(pa.py_buffer(b64decode(columns)))
 
 
 def _check_unique(spill: Path, ids: npt.NDArray[np.uint64], places: npt.NDArray[Any]) -> None:

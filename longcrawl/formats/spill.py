@@ -7,6 +7,7 @@ cut into files of about equal size. Pass two gathers the documents of one file, 
 
 import itertools
 import json
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ PLANNED = "sealed.json"
 """The marker of what the plan of an output wrote."""
 ORDER = "order"
 LANGUAGE = "language"
+COLUMNS = "columns"
+"""The entry of ``NNNNN.json`` that is the schema of the documents, as base64; \"\" of a part without tables."""
 NO_LANGUAGE = 0xFFFFFFFF
 INDEX = np.dtype(
     [
@@ -102,7 +105,12 @@ def spill_documents(
     joined = np.concatenate(index)
     with whole_file(spill / f"{part:05d}.index") as beside:
         joined.tofile(beside)
-    recorded = {"rows": len(joined), "languages": list(languages), "has_language": _has_text(schema, group)}
+    recorded = {
+        "rows": len(joined),
+        "languages": list(languages),
+        "has_language": _has_text(schema, group),
+        COLUMNS: "" if schema is None else b64encode(schema.serialize()).decode(),
+    }
     write_text(spill / f"{part:05d}.json", json.dumps(recorded))
 
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from longcrawl.core.sketched import DOCUMENT, Decided, Sketched
 from longcrawl.core.stages import PART, Survey
 from longcrawl.core.surveys import SpanSurvey, report_of
-from longcrawl.engines.base import Engine
+from longcrawl.engines.base import Engine, pack_table, unpack_table
 from longcrawl.ledger.reasons import LEDGER, entries
 from longcrawl.manifest import WORK
 from longcrawl.run.part import keep_spans, sketch_bytes, sketches, spans_kept, stored_rows
@@ -36,6 +36,8 @@ HELD = 512 << 20
 """Bytes of sketches on disk that one process holds to decide; it takes about three times as much memory."""
 TASK = 128 << 20
 """Bytes of sketches on disk of the inputs that a task of an exchange takes; an input is never cut."""
+WRITTEN = 256
+"""Inputs of which a task writes ledger and removed rows, where one process has decided: three files of each."""
 
 
 class Removed(NamedTuple):
@@ -54,6 +56,16 @@ class Batch(NamedTuple):
     rows: tuple[int, ...]
 
 
+class Share(NamedTuple):
+    """Inputs for which one task writes what is decided about them."""
+
+    batch: Batch
+    first: int
+    """The number of their first document."""
+    read: Callable[[], pa.Table]
+    """Returns removals or spans, sorted by ``document``: those of all these inputs, and of no others."""
+
+
 def resolve(
     folder: Path, segment: int, label: str, survey: Survey, parts: Sequence[Sequence[int]], engine: Engine
 ) -> Removed:
@@ -70,9 +82,9 @@ def resolve(
         writes, report = list[dict[str, int]](), list[str]()
         for inputs in parts if survey.within_parts else [sorted(part_of)]:
             read = partial(_read, work, segment, {} if survey.within_parts else part_of)
-            batches, decided = _decide(work, segment, survey, inputs, read, engine)
-            writes += _each_group(partial(_write, folder, segment, label, decided), batches, engine)
-            report += decided.report
+            shares, said = _decide(work, segment, survey, inputs, read, engine)
+            writes += _each_share(partial(_write, folder, segment, label), shares, engine)
+            report += said
         rules = sum(map(Counter, writes), Counter[str]())
         engine.check()
         done = Marker(marker, {"rules": dict(sorted(rules.items())), "report": report}, {})
@@ -91,8 +103,8 @@ def find_spans(folder: Path, segment: int, survey: SpanSurvey, parts: Sequence[S
     for part, inputs in enumerate(parts):
         search = work / f"search-{segment}-{part}"
         if not spans_kept(work, segment, inputs):
-            batches, found = _find(work, segment, survey, inputs, search, engine)
-            _each_group(partial(_write_spans, work, segment, found), batches, engine)
+            shares = _find(work, segment, survey, inputs, search, engine)
+            _each_share(partial(_write_spans, work, segment), shares, engine)
         engine.check()
         for place in {search, scratch(search)}:
             most = max(most, folder_bytes(place))
@@ -102,23 +114,40 @@ def find_spans(folder: Path, segment: int, survey: SpanSurvey, parts: Sequence[S
 
 def _find(
     work: Path, segment: int, survey: SpanSurvey, inputs: Sequence[int], search: Path, engine: Engine
-) -> tuple[list[Batch], Decided]:
-    """Return the spans that a survey finds, and the inputs of each group of documents that it has looked at."""
+) -> list[Share]:
+    """Return the spans that a survey finds."""
     read, batches = partial(sketches, work, segment), group_inputs_by_size(work, segment, inputs)
     if len(batches) > 1:
         found = survey.exchange(grouped_sketches(search, batches, read), engine)
         if found is not None:
-            return batches, found
-    spans = survey.find(read(inputs), str(scratch(search))).table
-    return [_whole(batches)], Decided(partial(_of_all, spans))
+            return _shares_of_groups(batches, found)
+    return _cut_shares(batches, survey.find(read(inputs), str(scratch(search))).table)
 
 
-def _each_group(write: Callable[[tuple[int, int, Batch]], R], batches: Sequence[Batch], engine: Engine) -> list[R]:
-    """Write what is decided about each batch, with its number and that of its first document."""
+def _shares_of_groups(batches: Sequence[Batch], decided: Decided) -> list[Share]:
+    """Return what is decided about each batch, which the task that writes it reads."""
     firsts = np.cumsum([0, *(sum(batch.rows) for batch in batches)]).tolist()
-    tasks = list(zip(range(len(batches)), firsts, batches, strict=False))
+    places = enumerate(zip(batches, firsts, strict=False))
+    return [Share(batch, first, partial(decided.read, group)) for group, (batch, first) in places]
+
+
+def _cut_shares(batches: Sequence[Batch], decided: pa.Table) -> list[Share]:
+    """Cut what one process has decided about all documents into shares of ``WRITTEN`` inputs, packed for a task."""
+    inputs, rows = ([each for batch in batches for each in batch[column]] for column in (0, 1))
+    bounds, shares = np.cumsum([0, *rows]), list[Share]()
+    places = np.searchsorted(decided[DOCUMENT].to_numpy(), bounds)
+    for start in range(0, len(inputs), WRITTEN):
+        stop = min(start + WRITTEN, len(inputs))
+        packed = pack_table(decided.slice(places[start], places[stop] - places[start]))
+        batch = Batch(tuple(inputs[start:stop]), tuple(rows[start:stop]))
+        shares.append(Share(batch, int(bounds[start]), partial(unpack_table, packed, "this task")))
+    return shares
+
+
+def _each_share(write: Callable[[Share], R], shares: Sequence[Share], engine: Engine) -> list[R]:
+    """Write what is decided about the inputs of each share; one alone is written here."""
     engine.check()
-    return list(engine.tasks(write, tasks)) if len(tasks) > 1 else [write(tasks[0])]
+    return list(engine.tasks(write, shares)) if len(shares) > 1 else [write(share) for share in shares]
 
 
 def _decide(
@@ -128,27 +157,19 @@ def _decide(
     inputs: Sequence[int],
     read: Callable[..., Iterator[pa.Table]],
     engine: Engine,
-) -> tuple[list[Batch], Decided]:
-    """Return what a survey removes, and the inputs of each group of documents that it has decided about."""
+) -> tuple[list[Share], Sequence[str]]:
+    """Return what a survey removes, and what it has to say about that."""
     batches = group_inputs_by_size(work, segment, inputs)
     if len(batches) > 1:
         decided = survey.exchange(grouped_sketches(_decisions(work, segment), batches, read), engine)
         if decided is not None:
-            return batches, decided
+            return _shares_of_groups(batches, decided), decided.report
     table = pa.concat_tables(read(inputs))
     removals = survey.removals(table)
     ids = pc.cast(table["id"], pa.large_string())
     found = pc.index_in(pc.cast(removals["id"], pa.large_string()), value_set=ids)
     numbered = removals.replace_schema_metadata(None).add_column(0, DOCUMENT, pc.cast(found, pa.int64()))
-    return [_whole(batches)], Decided(partial(_of_all, numbered.sort_by(DOCUMENT)), tuple(report_of(removals)))
-
-
-def _whole(batches: Sequence[Batch]) -> Batch:
-    return Batch(sum((each.inputs for each in batches), ()), sum((each.rows for each in batches), ()))
-
-
-def _of_all(decided: pa.Table, _: int) -> pa.Table:
-    return decided
+    return _cut_shares(batches, numbered.sort_by(DOCUMENT)), report_of(removals)
 
 
 def group_inputs_by_size(work: Path, segment: int, inputs: Sequence[int]) -> list[Batch]:
@@ -192,10 +213,10 @@ def _read_batch(
     return read(batches[group], columns)
 
 
-def _write(folder: Path, segment: int, label: str, decided: Decided, task: tuple[int, int, Batch]) -> dict[str, int]:
-    """Write the ledger of each input of a group, and which of its rows leave; return how many do, by rule."""
-    group, first, batch = task
-    removals, work = decided.read(group), folder / WORK
+def _write(folder: Path, segment: int, label: str, share: Share) -> dict[str, int]:
+    """Write the ledger of each input, and which of its rows leave; return how many do, by rule."""
+    batch, first, read = share
+    removals, work = read(), folder / WORK
     for number, rows in zip(batch.inputs, batch.rows, strict=True):
         files = list[Path]()
         start, stop = np.searchsorted(removals[DOCUMENT].to_numpy(), [first, first + rows]).tolist()
@@ -212,9 +233,8 @@ def _write(folder: Path, segment: int, label: str, decided: Decided, task: tuple
     return {each["values"]: each["counts"] for each in rules}
 
 
-def _write_spans(work: Path, segment: int, found: Decided, task: tuple[int, int, Batch]) -> None:
-    group, first, batch = task
-    keep_spans(work, segment, batch.inputs, found.read(group), first)
+def _write_spans(work: Path, segment: int, share: Share) -> None:
+    keep_spans(work, segment, share.batch.inputs, share.read(), share.first)
 
 
 def _decisions(work: Path, segment: int) -> Path:

@@ -55,6 +55,15 @@ def test_an_exchange_gives_the_order_of_one_process(by_language, parts, piece):
         assert ordered(folder, len(parts), by_language=by_language) == expected
 
 
+@pytest.mark.parametrize("shuffled", [True, False])
+def test_an_order_is_made_without_the_documents(tmp_path, shuffled):
+    spill([[("en", 1, "a")], [], [("de", 2, "b")]], tmp_path, shuffled=shuffled)
+    for documents_of_part in tmp_path.glob("*.arrow"):  # in a store, they would be fetched
+        documents_of_part.unlink()
+    _, schema = order.order_documents(tmp_path, 3, shuffled=shuffled, unique=True)
+    assert schema.names == ["id", "text", "language"] + ["sort_key"] * (not shuffled)
+
+
 def test_an_order_by_language_is_not_taken_from_one_of_all(tmp_path, monkeypatch):
     monkeypatch.setattr(order, "HELD", 0)
     (tmp_path / "spill").mkdir()
