@@ -215,7 +215,7 @@ def figures() -> dict[str, float]:
 MOST = {
     "modules at the top": 12,
     "private imports across packages": 0,
-    "% of modules that one other module imports": 14,
+    "% of modules that one other module imports": 15,
     "% of code lines that are imports": 11,
     'function docstrings that begin with "Give"': 0,
 }

@@ -28,7 +28,7 @@ def tokenize(
     """Tokenise documents into shards, or resume where it was stopped: :func:`longcrawl.run` of a small recipe.
 
     Args:
-        source: a folder, file, URL or glob: JSON lines (``.jsonl``, ``.gz``, ``.zst``), parquet or text files.
+        source: a folder, file, URL or glob: JSON lines, CSV or text files (``.gz``, ``.zst``), or parquet.
         output_dir: the run's folder. Shards are in ``FORMAT/train`` below it, beside the card and the recipe.
         tokenizer: a file, a Hub id, or "trained", see :class:`longcrawl.tokens.Tokenize`.
         max_length: tokens of a window, the end-of-text token included; None leaves documents whole.

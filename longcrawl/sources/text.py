@@ -1,14 +1,15 @@
-"""Plain text sets: JSON lines, parquet and text files, in folders or by name, local or below a URL.
+"""Plain text sets: JSON lines, parquet, CSV and text files, in folders or by name, local or below a URL.
 
 ===================== ============================================ ======================
 files                 documents                                    ids
 ===================== ============================================ ======================
 ``.jsonl``, ``.json`` one per line, each a JSON object             ``FILE:LINE``
 ``.parquet``          one per row                                  ``FILE:ROW``
+``.csv``, ``.tsv``    one per row after the first, which has names ``FILE:ROW``
 ``.txt``              one per file, or one per line that has text  ``FILE`` or ``FILE:LINE``
 ===================== ============================================ ======================
 
-``.jsonl``, ``.json`` and ``.txt`` may be compressed: ``.gz``, ``.zst``. Ids count lines and rows from 0, with blank and
+All but parquet may be compressed: ``.gz``, ``.zst``. Ids count lines and rows from 0, with blank and
 unreadable ones; a sentence about a line counts from 1, as editors do. FILE is relative to ``data_dir``, or to the
 deepest folder that all ``data_files`` share.
 """
@@ -26,6 +27,7 @@ from longcrawl.core import sources
 from longcrawl.errors import SourceError
 from longcrawl.printable import MOST_QUOTED, listed, shortened
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks, read_bytes, too_long
+from longcrawl.sources.csv_rows import ENDINGS, read_csv
 from longcrawl.sources.files import DamagedFileError
 from longcrawl.sources.json_lines import read_lines
 from longcrawl.sources.named_files import DataFiles, named_parts
@@ -34,26 +36,26 @@ from longcrawl.storage.listing import why_no_file
 from longcrawl.urls import is_url
 
 _PACKED = ("", ".gz", ".zst")
-EXTENSIONS = (*(f"{kind}{packed}" for kind in (".jsonl", ".json", ".txt") for packed in _PACKED), ".parquet")
+EXTENSIONS = (*(f"{kind}{packed}" for kind in (".jsonl", ".json", ".txt", *ENDINGS) for packed in _PACKED), ".parquet")
 
 
 @sources.source("text")
 class Text(sources.Source):
-    """Documents of JSON lines, parquet or text files.
+    """Documents of JSON lines, parquet, CSV or text files.
 
     The column ``source`` is the file; a field ``source`` of the records is taken instead only if ``fields`` names it.
 
     Args:
         data_dir: a folder, read with all folders in it, or its URL.
         data_files: a path, URL or glob, several, or a mapping from splits to them; relative to ``data_dir`` if set.
-        text_field: the field of the text, in JSON and parquet.
+        text_field: the field of the text, in JSON, parquet and CSV.
         id_field: the field of the id; None for file and line. Ids are taken as they are, repeated ones too.
         url_field: the field of the URL; null where there is none.
         date_field: the field of the date; null where there is none.
         language_field: the field of the language.
         language: the language of documents that name none.
-        fields: further fields of JSON and parquet, such as ``domain``, each a column of text of that name; null where
-            there is none. A list or an object is not text.
+        fields: further fields of JSON, parquet and CSV, such as ``domain``, each a column of text of that name; null
+            where there is none. A list or an object is not text.
         source_from: what ``source`` says, the "file", or the "folder": the first step of its relative path, null where
             that is the file itself. So ``buckets: source`` of an output makes a bucket of each folder.
         unit: whether a ``.txt`` file is one document, or each of its lines that is not blank.
@@ -130,10 +132,12 @@ class Text(sources.Source):
     def _documents(self, part: sources.Part, bad_files: sources.BadFiles) -> Iterator[pa.Table]:
         (path,) = part.files
         lost = sources.LostRecords(bad_files, path)
-        kind = part.name.removesuffix(".gz").removesuffix(".zst").rpartition(".")[2]
-        if kind == "parquet":
+        kind = "." + part.name.removesuffix(".gz").removesuffix(".zst").rpartition(".")[2]
+        if kind == ".parquet":
             tables = self._parquet(part.name, path, lost)
-        elif kind == "txt":
+        elif kind in ENDINGS:
+            tables = self._csv(part.name, path, ENDINGS[kind], lost)
+        elif kind == ".txt":
             tables = self._lines(part.name, path, lost) if self.unit == "line" else self._file(part.name, path)
         else:
             tables = self._json(part.name, path, lost)
@@ -141,7 +145,7 @@ class Text(sources.Source):
             yield from tables
             lost.report()
         except DamagedFileError as damage:
-            lost.report(str(damage), damage.records_lost)
+            lost.report(self._hint(str(damage)), damage.records_lost)
 
     def _json(self, name: str, path: str, lost: sources.LostRecords) -> Iterator[pa.Table]:
         wanted = {self.text_field: pa.field(self.text_field, pa.large_string(), nullable=False)}
@@ -176,6 +180,14 @@ class Text(sources.Source):
                     return
             for first, table in read_rows(file, copy, columns, self.max_record_bytes):
                 yield self._rows(name, table, np.arange(first, first + table.num_rows), lost)
+
+    def _csv(self, name: str, path: str, separator: str, lost: sources.LostRecords) -> Iterator[pa.Table]:
+        needed = list(dict.fromkeys(field for field in (self.text_field, self.id_field) if field))
+        for rows in read_csv(path, needed, self._optional(), separator, self.max_record_bytes):
+            for number, reason in rows.lost:
+                lost.add(f"row {number}", reason)
+            if rows.table.num_rows:
+                yield self._table(name, rows.table, pa.array(rows.numbers))
 
     def _rows(self, name: str, table: pa.Table, numbers: npt.NDArray[np.int64], lost: sources.LostRecords) -> pa.Table:
         """Return the rows that are short enough and UTF-8, and have a text and, where it is asked for, an id."""

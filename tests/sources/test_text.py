@@ -200,9 +200,9 @@ def test_nothing_to_read_is_refused(tmp_path):
         Text(data_dir=str(tmp_path)).splits()
     with pytest.raises(SourceError, match="no file matches"):
         Text(data_files=str(tmp_path / "*.jsonl")).splits()
-    write(tmp_path / "a.csv")
-    with pytest.raises(SourceError, match=r"a.csv has an ending that cannot be read; known: \.jsonl"):
-        Text(data_files=str(tmp_path / "a.csv")).splits()
+    write(tmp_path / "a.pdf")
+    with pytest.raises(SourceError, match=r"a.pdf has an ending that cannot be read; known: \.jsonl"):
+        Text(data_files=str(tmp_path / "a.pdf")).splits()
 
 
 def test_other_files_in_a_folder_are_passed_over(tmp_path):
