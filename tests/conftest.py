@@ -291,6 +291,36 @@ def give_directory_digest() -> Callable[[Path], str]:
     return directory_digest
 
 
+LIMITS = {
+    "run.removals": {"HELD": 0, "TASK": 1, "WRITTEN": 1},
+    "run.ids": {"HELD": 0, "PIECE": 16},
+    "formats.order": {"HELD": 0, "PIECE": 8},
+    "dedup.cluster_exchanges": {"SECTION": 5, "PIECE": 8, "BANDS": 7, "TABLES": 10, "SENT": 1},
+    "dedup.substring_exchanges": {"PIECE": 1500, "SENT": 1, "FREQUENT": 2},
+    "dedup.index_exchange": {"PIECE": 4},
+    "engines.spark": {"BATCH": 1000},
+}
+"""What one process or task holds, so little that few documents of a test are too many: all that can spill does."""
+
+
+@pytest.fixture(scope="session")
+def set_limits() -> str:
+    """Return a line of Python that sets them, for processes that a test starts."""
+    return (
+        "import importlib\n"
+        f"for module, named in {LIMITS!r}.items():\n"
+        "    vars(importlib.import_module(f'longcrawl.{module}')).update(named)\n"
+    )
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let one process, and each task, hold as little as ``LIMITS`` has."""
+    for module, named in LIMITS.items():
+        for name, value in named.items():
+            monkeypatch.setattr(importlib.import_module(f"longcrawl.{module}"), name, value)
+
+
 KILL_BEFORE_RENAMES = """
 import hashlib, json, os, shutil, signal, sys
 from pathlib import Path

@@ -75,10 +75,8 @@ def in_parts(source, tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("num_proc", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_documents_in_many_tasks_give_the_same_files(
-    source, in_parts, tmp_path, monkeypatch, num_proc, directory_digest
+    source, in_parts, tmp_path, small_limits, num_proc, directory_digest
 ):
-    monkeypatch.setattr(removals, "HELD", 0)
-    monkeypatch.setattr(removals, "TASK", 1)
     lc.run(recipe(source), tmp_path / "out", num_proc)
     assert directory_digest(tmp_path / "out") == directory_digest(in_parts)
 

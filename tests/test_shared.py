@@ -47,9 +47,8 @@ class Marked(Judge):
 
 COMMAND = """
 import sys
+import limits
 import longcrawl as lc
-from longcrawl.run import removals
-removals.HELD, removals.TASK = 0, 1
 lc.run(sys.argv[1], sys.argv[2], engine=lc.engines.Shared(beat=0.2, stale=2))
 """
 
@@ -64,9 +63,10 @@ lc.run(recipe, out)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, set_limits: str) -> Path:
     """Return a folder with documents and a package of a stage that marks what it does."""
     folder = tmp_path_factory.mktemp("shared")
+    (folder / "limits.py").write_text(set_limits)
     (folder / "marking.py").write_text(MARKED)
     for number in range(FILES):
         rows = [{"id": f"{number}-{row}", "text": f"some words {(row * number) % 7} of it " * 9} for row in range(ROWS)]

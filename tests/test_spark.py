@@ -22,7 +22,7 @@ import longcrawl as lc
 from longcrawl.engines import Exchange, Spark
 from longcrawl.engines import spark as spark_engine
 from longcrawl.errors import RunError
-from longcrawl.run import removals, segments
+from longcrawl.run import segments
 from longcrawl.storage.files import PARTIAL
 
 cloudpickle = pytest.importorskip("pyspark", reason="PySpark is missing: pip install -e '.[spark]'").cloudpickle
@@ -211,9 +211,7 @@ def test_java_that_is_missing_is_one_sentence(monkeypatch):
         list(Spark(master="local[1]").tasks(abs, [1]))
 
 
-def test_a_run_has_the_files_of_one_process(cluster, recipe, whole, tmp_path, monkeypatch, directory_digest):
-    monkeypatch.setattr(removals, "HELD", 0)
-    monkeypatch.setattr(removals, "TASK", 1)
+def test_a_run_has_the_files_of_one_process(cluster, recipe, whole, tmp_path, small_limits, directory_digest):
     lc.run(recipe, tmp_path / "out", engine=cluster)
     assert directory_digest(tmp_path / "out") == directory_digest(whole)
 

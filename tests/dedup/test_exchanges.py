@@ -26,22 +26,23 @@ grouped = st.lists(
 )
 MINHASH = {"bands": 3, "rows": 1, "ngram": 2, "unit": "word"}
 WARN, KEEP = ({"max_cluster": 2, "on_large_cluster": policy} for policy in ("warn", "keep"))
-SURVEYS = [
-    partial(ExactDocuments, keep="random"),
-    partial(MinHash, **MINHASH, verify=0.4, linkage="star"),
-]
-OTHER_SURVEYS = [
-    ExactDocuments,
-    partial(MinHash, **MINHASH, keep="longest"),
+KEEPS = ("first", "random", "longest")
+EQUAL = [partial(kind, keep=keep, seed=3) for kind in (ExactDocuments, Urls) for keep in KEEPS[:2]]
+PAIRS = ({}, {"verify": 0.4}, {"verify": 0.4, "linkage": "star"}, {"min_size_ratio": 0.6})
+NEAR = [partial(MinHash, **MINHASH, keep=keep, seed=3, **pairs) for keep in KEEPS for pairs in PAIRS]
+RELEASED = [partial(MinHashSignatures, column="signature_sim0.9", keep=keep) for keep in KEEPS[:2]]
+LARGE = [
     partial(MinHash, **MINHASH, **KEEP),
-    partial(Urls, keep="random", seed=3),
-    *(partial(MinHash, **MINHASH, keep=keep) for keep in ("first", "random")),
-    *(partial(MinHash, **MINHASH, keep=keep, verify=0.4) for keep in ("first", "random", "longest")),
-    *(partial(MinHash, **MINHASH, keep=keep, verify=0.4, linkage="star") for keep in ("first", "longest")),
-    partial(MinHash, **MINHASH, min_size_ratio=0.6),
     partial(MinHash, **MINHASH, verify=0.3, min_size_ratio=0.6, **KEEP),
     partial(MinHash, **MINHASH, **WARN),
 ]
+SURVEYS = [*EQUAL, *NEAR, *RELEASED, *LARGE]
+"""Every survey that keeps one of several documents, by what it keeps, and by what pairs of near-duplicates are."""
+
+
+def cases(*quick):
+    """Return all surveys as cases; `make slow` has those whose places are not among the quick ones."""
+    return [make if n in quick else pytest.param(make, marks=pytest.mark.slow) for n, make in enumerate(SURVEYS)]
 
 
 def documents(texts, first=0, prefix="d"):
@@ -49,7 +50,11 @@ def documents(texts, first=0, prefix="d"):
     numbers = range(first, first + len(texts))
     urls = [f"http://example.org/{text.replace(' ', '-')}" if text else None for text in texts]
     columns = [[f"{prefix}{number * 7 % 101:03d}" for number in numbers], texts, urls]
-    return pa.table([pa.array(column, pa.string()) for column in columns], names=["id", "text", "url"])
+    table = pa.table([pa.array(column, pa.string()) for column in columns], names=["id", "text", "url"])
+    bands = [
+        [bytes([len(text.split()) * (band + 2) % 5]) * 100 for band in range(5)] if text else None for text in texts
+    ]
+    return table.append_column("signature_sim0.9", pa.array(bands, pa.list_(pa.binary())))
 
 
 def sketch(survey, groups, parts="none"):
@@ -87,7 +92,7 @@ def resolve(survey, found):
 
 
 @pytest.mark.filterwarnings("ignore:.*max_cluster")
-@pytest.mark.parametrize("make", [*SURVEYS, *(pytest.param(make, marks=pytest.mark.slow) for make in OTHER_SURVEYS)])
+@pytest.mark.parametrize("make", cases(1, 9))
 @given(groups=grouped, parts=st.sampled_from(["none", "two"]), most=st.sampled_from([1, 6, 100]))
 @example(groups=[["to be"] * 3, [], ["to be or", "to be"], ["not"]], parts="two", most=100)
 @example(groups=[[], ["to be or", "to be"], ["to be"] * 3, ["not", "to be"], []], parts="two", most=3)
@@ -126,17 +131,8 @@ def in_pieces(most):
         yield
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        partial(Urls, keep="random"),
-        partial(MinHash, **MINHASH, verify=0.4, linkage="star"),
-        *(
-            pytest.param(each, marks=pytest.mark.slow)
-            for each in (ExactDocuments, partial(MinHash, **MINHASH, keep="longest"))
-        ),
-    ],
-)
+@pytest.mark.filterwarnings("ignore:.*max_cluster")
+@pytest.mark.parametrize("make", cases(3, 10))
 @given(groups=grouped, earlier=st.lists(st.sampled_from(["to be", "or not to", "be", "to be or not"]), max_size=4))
 def test_exchanges_leave_out_what_earlier_datasets_have(make, groups, earlier):
     with tempfile.TemporaryDirectory() as folder:
