@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +17,11 @@ import pyarrow as pa
 from longcrawl import sources  # noqa: F401  # importing it registers the sources
 from longcrawl.builders.register import code_hash, shard_key
 from longcrawl.core.sources import SOURCES, BadFiles, Part, Source, make_source
-from longcrawl.errors import SourceError, no_documents
+from longcrawl.crawl import Crawl
+from longcrawl.errors import LongCrawlError, SourceError, no_documents
 from longcrawl.printable import as_lines
 from longcrawl.sources.files import absolute
+from longcrawl.sources.guess import guess_source
 
 logger = logging.getLogger("longcrawl")
 
@@ -111,6 +114,40 @@ class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets`
             logger.warning("%s input files could not be read whole: %s", len(bad_files.found), names)
 
 
+def open_crawl(name: str, split: str = "train", **settings: Any) -> Crawl:
+    """Open a source, or what a source can be guessed for, as a crawl.
+
+    Args:
+        name: a source, such as "redpajama-v2"; or a dataset of the Hub as "org/name", a file, a folder, a URL or a
+            glob, whose source is found by the names of its files.
+        split: of the source.
+        settings: the fields of the source, such as ``text_field="content"``; ``streaming``, ``num_proc`` and
+            ``cache_dir`` as ``load_dataset`` takes them.
+
+    >>> open_crawl("crawl/*.jsonl.gz", text_field="content")  # doctest: +SKIP
+    <2,104 documents of 'crawl/*.jsonl.gz'>
+
+    Raises:
+        SourceError: there is nothing of this name, a setting is wrong, or the documents cannot be read.
+    """
+    if name in SOURCES or ":" in name.partition("://")[0]:
+        with _cause(), no_documents(name):
+            return Crawl(datasets.load_dataset("longcrawl", name, split=split, **settings), source=name)
+    source, found = guess_source(name)
+    return Crawl(load(source, split, **found | settings), source=name)
+
+
+@contextmanager
+def _cause() -> Iterator[None]:
+    """Raise the sentence that says what went wrong; `datasets` says that an error occurred, and has it as the cause."""
+    try:
+        yield
+    except datasets.exceptions.DatasetGenerationError as failed:
+        if isinstance(failed.__cause__, LongCrawlError):
+            raise failed.__cause__ from failed
+        raise
+
+
 def load(
     name: str,
     split: str | None = "train",
@@ -138,6 +175,6 @@ def load(
     builder = LongCrawl(config_name=name, hash=code_hash(), cache_dir=cache_dir, **settings)
     if streaming:
         return builder.as_streaming_dataset(split=split)
-    builder.download_and_prepare(num_proc=num_proc)
-    with no_documents(name):
+    with _cause(), no_documents(name):
+        builder.download_and_prepare(num_proc=num_proc)
         return builder.as_dataset(split=split)

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from longcrawl.audit.finished import analysis, clusters, funnel, inspect, removal_rates, why
     from longcrawl.audit.verify import verify
     from longcrawl.builders.longcrawl import load
+    from longcrawl.builders.longcrawl import open_crawl as open  # noqa: A004  # lc.open reads as it should
     from longcrawl.card.write import Card, card
     from longcrawl.crawl import Crawl
-    from longcrawl.crawl import open_crawl as open  # noqa: A004  # lc.open reads as it should
     from longcrawl.errors import LongCrawlError
     from longcrawl.formats.shards.convert import convert
     from longcrawl.hub.push import Push, push
@@ -41,9 +41,9 @@ _NAMES = {
     "audit.compose": ("compose",),
     "audit.finished": ("analysis", "clusters", "funnel", "inspect", "removal_rates", "why"),
     "audit.verify": ("verify",),
-    "builders.longcrawl": ("load",),
+    "builders.longcrawl": ("load", "open_crawl"),
     "card.write": ("Card", "card"),
-    "crawl": ("Crawl", "open_crawl"),
+    "crawl": ("Crawl",),
     "errors": ("LongCrawlError",),
     "formats.shards.convert": ("convert",),
     "hub.push": ("Push", "push"),

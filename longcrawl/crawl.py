@@ -1,7 +1,8 @@
 """A crawl: documents in a `datasets` object, and the story of how they came to be these."""
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,12 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from longcrawl.core.documents import as_documents
+from longcrawl.core.functions import FilterFunction, MapFunction
 from longcrawl.core.outputs import OUTPUTS, write_output
 from longcrawl.core.pipeline import label_stages, order_fault
 from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.stages import Needs, Rewrite, Stage, Survey, document_ids, reject_duplicate_ids
 from longcrawl.core.surveys import SpanSurvey, WithSpans
-from longcrawl.errors import LedgerError, LongCrawlError, StageError, no_documents, warn_user
+from longcrawl.errors import LedgerError, LongCrawlError, StageError, warn_user
 from longcrawl.hub.client import Visibility, push_documents
 from longcrawl.ledger.clusters import Clusters, find_clusters
 from longcrawl.ledger.edits import NO_EDITS, Edits, find_edits, split_traced, trace_batch
@@ -44,20 +47,38 @@ class Crawl:
     a: removed at min_chars, rule min_chars: 9 against 12
     """
 
-    def __init__(self, data: "datasets.Dataset | datasets.IterableDataset", source: str = "documents") -> None:
-        if isinstance(data, datasets.DatasetDict | datasets.IterableDatasetDict):
-            raise LongCrawlError(f"a crawl is one split; choose one: data[{next(iter(data), 'train')!r}]")
-        if not isinstance(data, datasets.Dataset | datasets.IterableDataset):
-            raise LongCrawlError(
-                f"a crawl is made of a datasets.Dataset or IterableDataset, got {type(data).__name__}; "
-                "make one with datasets.Dataset.from_dict or .from_list"
-            )
-        self.data = data
+    def __init__(self, data: Any, source: str = "documents", *, text: str = "text", id: str | None = None) -> None:  # noqa: A002  # the column's name
+        """Take documents as they come.
+
+        Args:
+            data: a ``datasets.Dataset`` or ``IterableDataset``; a table of pandas, polars or pyarrow; a mapping of
+                columns; rows, as mappings or texts, in a list or from a generator. ``lc.open`` opens what has a name.
+            source: what the documents are called in the funnel.
+            text: the column that has the texts; it becomes ``text``.
+            id: the column that has the ids; it becomes ``id``. None for ``id``, and where there is no such column
+                ``SOURCE:ROW``, with a warning.
+
+        Raises:
+            LongCrawlError: documents of no known kind, or without these columns.
+        """
+        self._data = as_documents(data, text, id, source)
         self.steps: tuple[Stage, ...] = ()
         self.ledger: pa.Table = LEDGER_SCHEMA.empty_table()
         self.edits: pa.Table = EDIT_SCHEMA.empty_table()
-        self._funnel = None if self.streaming else Funnel(source, len(data))
+        self._funnel = None if isinstance(self._data, datasets.IterableDataset) else Funnel(source, len(self._data))
         self._parent: Crawl | None = None
+
+    @property
+    def data(self) -> "datasets.Dataset | datasets.IterableDataset":
+        """The documents that are kept, with the columns that stages have made."""
+        return self._data
+
+    @data.setter
+    def data(self, _: Any) -> None:
+        raise LongCrawlError(
+            "documents that are set have no reason in the ledger: write crawl.filter(function) or crawl.map(function), "
+            "or begin another crawl with lc.Crawl(data)"
+        )
 
     @property
     def streaming(self) -> bool:
@@ -88,6 +109,28 @@ class Crawl:
             "spans": self._with_spans,
         }
         return steps[stage.needs](stage)
+
+    def filter(self, function: Callable[[Mapping[str, Any]], Any], name: str | None = None) -> "Crawl":
+        r"""Keep the documents for which a function of a row, a dictionary of its columns, returns a true value.
+
+        The ledger has those that leave under ``name``, the function's own if left out.
+
+        >>> crawl = Crawl({"id": ["a", "b"], "text": ["one line", "two\nlines"]})
+        >>> print(crawl.filter(lambda row: row["text"].count("\n") < 1, name="one_line").why("b"))
+        b: removed at one_line, rule one_line
+        """
+        return self | FilterFunction(function, name)
+
+    def map(self, function: Callable[[Mapping[str, Any]], Any], name: str | None = None) -> "Crawl":
+        """Set the columns that a function of a row returns, or its text where it returns one.
+
+        The edit ledger has what changed in texts under ``name``, the function's own if left out.
+
+        >>> crawl = Crawl({"id": ["a"], "text": ["SHOUTED"]})
+        >>> crawl.map(lambda row: row["text"].lower(), name="lower").data["text"][0]
+        'shouted'
+        """
+        return self | MapFunction(function, name)
 
     def why(self, document: str) -> Reason:
         """Describe why a document was removed, or that it was kept, and what was changed in it.
@@ -268,16 +311,16 @@ class Crawl:
         gone: pa.Table,
         edits: Edits = NO_EDITS,
     ) -> "Crawl":
-        after = Crawl(data)
+        after = copy(self)
+        after._data, after._parent = data, self  # noqa: SLF001  # of this class
         after.steps = (*self.steps, stage)
         after.ledger = pa.concat_tables([self.ledger, gone]) if gone.num_rows else self.ledger
         after.edits = pa.concat_tables([self.edits, edits.table]) if edits.table.num_rows else self.edits
-        after._parent = self
         if self._funnel is not None:
             values = count_values(_all_rows(data.select_columns(stage.counts)), stage.counts) if stage.counts else {}
             label, rules = self._label(stage), count_rules(gone)
             row = FunnelRow(label, self._funnel.kept, len(data), rules, values=values, edits=edits.counts)
-            after._funnel = self._funnel.then(row)
+            after._funnel = self._funnel.then(row)  # noqa: SLF001  # as above
         return after
 
     def _check_order(self, stage: Stage) -> None:
@@ -298,19 +341,6 @@ class Crawl:
 
     def _tables(self) -> Iterator[pa.Table]:
         return _batches(self.data)
-
-
-def open_crawl(name: str, split: str = "train", **settings: Any) -> Crawl:
-    """Open a source as a crawl: ``lc.Crawl(load_dataset("longcrawl", name, split=split, …))``."""
-    try:
-        with no_documents(name):
-            data = datasets.load_dataset("longcrawl", name, split=split, **settings)
-    except datasets.exceptions.DatasetGenerationError as failed:
-        # `datasets` says that an error occurred; the sentence that says which one is the cause.
-        if isinstance(failed.__cause__, LongCrawlError):
-            raise failed.__cause__ from failed
-        raise
-    return Crawl(data, source=name)
 
 
 def _entries(ids: pa.ChunkedArray, verdicts: pa.Table, label: str) -> pa.Table:

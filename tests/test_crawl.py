@@ -1,6 +1,7 @@
 """A crawl: `crawl | stage` on data in memory, on disk and streaming, with a reason for every removed document."""
 
 import random
+from pathlib import Path
 
 import datasets
 import pyarrow as pa
@@ -288,9 +289,9 @@ def test_a_dictionary_of_splits_is_refused_and_a_split_offered():
         assert str(raised.value) == "a crawl is one split; choose one: data['train']"
 
 
-@pytest.mark.parametrize("data", [[{"id": "a"}], {"id": ["a"]}, None, "documents", pa.table({"id": ["a"]})])
-def test_what_is_no_dataset_is_refused(data):
-    with pytest.raises(LongCrawlError, match=r"a crawl is made of a datasets\.Dataset or IterableDataset, got "):
+@pytest.mark.parametrize("data", [None, "documents", 7, Path("a.jsonl")])
+def test_what_holds_no_documents_is_refused(data):
+    with pytest.raises(LongCrawlError, match=r"a crawl is made of a datasets\.Dataset, a table .* write lc\.open"):
         lc.Crawl(data)
 
 
@@ -305,8 +306,8 @@ def test_a_missing_column_names_those_there_are(crawl):
         StageError, match="roll needs a column 'tokens'; the documents have: id, text, language, signals"
     ):
         crawl | lc.tokens.Roll()
-    with pytest.raises(StageError, match="min_words needs a column 'id'; the documents have: text"):
-        lc.Crawl(Dataset.from_dict({"text": ["a"]})) | lc.text.MinWords(1)
+    with pytest.raises(StageError, match="min_words needs a column 'text'; the documents have: id, body"):
+        lc.Crawl(Dataset.from_dict({"id": ["a"], "body": ["a"]})) | lc.text.MinWords(1)
 
 
 def test_an_unknown_output_names_the_known_ones(crawl, tmp_path):

@@ -221,7 +221,9 @@ def front_matter(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     if any((folder / EDITS).glob("*.parquet")):
         configs.append({"config_name": EDITS, "data_files": [{"split": "changed", "path": f"{EDITS}/*.parquet"}]})
     codes = language_codes(spoken(manifest))
-    sources = facts["source_datasets"] or SOURCE_DATASETS.get(recipe["source"]["builder"], ())
+    source = recipe["source"]
+    of_hub = {"hub": (source.get("path"),)}
+    sources = facts["source_datasets"] or (SOURCE_DATASETS | of_hub).get(source["builder"], ())
     entries = {
         "language": list(dict.fromkeys(codes.values())),
         "language_bcp47": [_bcp47(name, code) for name, code in codes.items() if re.search("[-_]", name)],

@@ -96,7 +96,10 @@ def plan(
 @app.command(epilog="Example: longcrawl tokenize texts.jsonl --tokenizer gpt2 --max-length 2048 --output-dir tokenized")
 def tokenize(
     source: Annotated[
-        str | None, typer.Argument(help="Documents: a folder, file, URL or glob.", metavar="INPUT", show_default=False)
+        str | None,
+        typer.Argument(
+            help="Documents: a folder, file, URL or glob, or a dataset of the Hub.", metavar="INPUT", show_default=False
+        ),
     ] = None,
     output_dir: Annotated[
         Path | None, typer.Option("--output-dir", "--output_dir", help="Folder to write.", show_default=False)
@@ -128,8 +131,9 @@ def tokenize(
         str, typer.Option("--format", help="Format to write: gpt-simple, datatrove, megatron or nanogpt.")
     ] = "gpt-simple",
     builder: Annotated[
-        str, typer.Option("--source", help="Source that reads INPUT; `longcrawl sources` lists them.")
-    ] = "text",
+        str | None,
+        typer.Option("--source", help="Source that reads INPUT; guessed by its files' names if left out."),
+    ] = None,
     overrides: Annotated[list[str] | None, set_option("Set a field, such as outputs.gpt-simple.heldout=0.01.")] = None,
     input_dir: Annotated[str | None, typer.Option("--input-dir", "--input_dir", help="The same as INPUT.")] = None,
 ) -> None:

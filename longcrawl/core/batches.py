@@ -66,7 +66,9 @@ def column(table: pa.Table, name: str, needed_by: str) -> pa.Array:
         StageError: the table has no such column.
     """
     if name not in table.column_names:
-        raise StageError(f"{needed_by} needs a column {name!r}; the documents have: {', '.join(table.column_names)}")
+        hint = ". Name the one that has the texts: lc.Crawl(data, text=COLUMN)" if name == "text" else ""
+        have = ", ".join(table.column_names)
+        raise StageError(f"{needed_by} needs a column {name!r}; the documents have: {have}{hint}")
     held = table[name]
     if held.num_chunks == 1 and held.chunk(0).offset == 0:
         return held.chunk(0)  # to combine a single chunk copies it, too

@@ -8,6 +8,7 @@ from longcrawl.errors import RecipeError
 from longcrawl.recipe import Recipe, parse_recipe
 from longcrawl.run.job import run
 from longcrawl.run.summary import RunSummary
+from longcrawl.sources.guess import guess_source
 from longcrawl.urls import is_url
 
 FORMATS = ("gpt-simple", "datatrove", "megatron", "nanogpt")
@@ -22,20 +23,22 @@ def tokenize(
     overlap_size: int = 0,
     num_proc: int = 1,
     format: str = "gpt-simple",  # noqa: A002  # the word that says what is meant
-    builder: str = "text",
+    builder: str | None = None,
     overrides: Iterable[str] = (),
 ) -> RunSummary:
     """Tokenise documents into shards, or resume where it was stopped: :func:`longcrawl.run` of a small recipe.
 
     Args:
-        source: a folder, file, URL or glob: JSON lines, CSV or text files (``.gz``, ``.zst``), or parquet.
+        source: a folder, file, URL or glob: JSON lines, CSV or text files (``.gz``, ``.zst``), or parquet; or a dataset
+            of the Hub, ``org/name``.
         output_dir: the run's folder. Shards are in ``FORMAT/train`` below it, beside the card and the recipe.
         tokenizer: a file, a Hub id, or "trained", see :class:`longcrawl.tokens.Tokenize`.
         max_length: tokens of a window, the end-of-text token included; None leaves documents whole.
         overlap_size: tokens that a window shares with the one before it, at most half of ``max_length``.
         num_proc: processes; the bytes do not depend on it.
         format: "gpt-simple", "datatrove", "megatron" or "nanogpt".
-        builder: the source that reads the documents, such as "warc" or "redpajama-v2".
+        builder: the source that reads the documents, such as "redpajama-v2"; None for what the names of the files
+            suggest: "text", "warc", "hub".
         overrides: ``PATH=VALUE`` as :func:`longcrawl.run` takes them, such as ``outputs.gpt-simple.heldout=0.01``.
 
     Raises:
@@ -52,7 +55,7 @@ def tokenize_recipe(
     max_length: int | None = None,
     overlap_size: int = 0,
     format: str = "gpt-simple",  # noqa: A002  # as above
-    builder: str = "text",
+    builder: str | None = None,
     overrides: Iterable[str] = (),
 ) -> Recipe:
     """Return the recipe that :func:`tokenize` runs.
@@ -68,7 +71,11 @@ def tokenize_recipe(
         raise RecipeError(f"token shards have no format {format!r}; known: {', '.join(FORMATS)}")
     if max_length is None and overlap_size:
         raise RecipeError("overlap_size is that of windows: set max_length too, or leave both out")
-    is_folder = not is_url(str(source)) and Path(source).is_dir()
+    if builder is None:
+        builder, settings = guess_source(str(source))
+    else:
+        is_folder = not is_url(str(source)) and Path(source).is_dir()
+        settings = {"data_dir" if is_folder else "data_files": str(source)}
     stages: list[Any] = [{"tokenize": {"tokenizer": tokenizer}}]
     if max_length is not None:
         stages.append({"windows": {"max_length": max_length, "overlap_size": overlap_size}})
@@ -76,7 +83,7 @@ def tokenize_recipe(
         "longcrawl": 1,
         "name": "tokenize",
         "about": f"Documents as token shards for {format}.",
-        "source": {"builder": builder, "data_dir" if is_folder else "data_files": str(source)},
+        "source": {"builder": builder, **settings},
         "stages": stages,
         "outputs": {format: {}},
     }

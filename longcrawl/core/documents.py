@@ -1,0 +1,135 @@
+"""Documents of any kind as a `datasets` object with the columns ``id`` and ``text``."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, TypeAlias
+
+import datasets
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.core.batches import with_column
+from longcrawl.errors import LongCrawlError, warn_user
+
+BATCH = 1_000
+"""Rows of a generator, and of a stream, that become one table."""
+
+Documents: TypeAlias = "datasets.Dataset | datasets.IterableDataset"
+
+
+def as_documents(data: Any, text: str, id: str | None, source: str) -> Documents:  # noqa: A002  # the word that says what is meant
+    """Return documents whose text is in the column ``text`` and whose ids are in the column ``id``.
+
+    Args:
+        data: a ``Dataset`` or ``IterableDataset``; a table of pandas, polars, pyarrow or anything else that has
+            Arrow's stream interface; a mapping of columns; a list or generator of rows, which are mappings or texts,
+            or a function that makes one. All but the first two are held in memory.
+        text: the column that has the texts.
+        id: the column that has the ids; None for ``id``, or, where there is none, ``SOURCE:ROW``, with a warning.
+        source: what made ids begin with.
+
+    Raises:
+        LongCrawlError: documents of no known kind, or without these columns.
+    """
+    documents = _as_dataset(data)
+    for name, wanted in ((text, "text"), (id or "id", "id")):
+        documents = _renamed(documents, name, wanted)
+    if isinstance(documents, datasets.IterableDataset):
+        # A stream may not know its columns, and nothing is read before somebody asks for documents.
+        return documents if "id" in (documents.column_names or ()) else _numbered_stream(documents, source)
+    return documents if "id" in documents.column_names else _numbered(documents, source)
+
+
+def _as_dataset(data: Any) -> Documents:
+    if isinstance(data, datasets.Dataset | datasets.IterableDataset):
+        return data
+    if isinstance(data, datasets.DatasetDict | datasets.IterableDatasetDict):
+        raise LongCrawlError(f"a crawl is one split; choose one: data[{next(iter(data), 'train')!r}]")
+    if type(data).__module__.partition(".")[0] == "pandas":
+        return _of_table(pa.Table.from_pandas(data, preserve_index=False))
+    if hasattr(data, "collect") and not hasattr(data, "__arrow_c_stream__"):  # a lazy table of polars
+        data = data.collect()
+    if isinstance(data, pa.RecordBatch):
+        data = pa.table(data)
+    if hasattr(data, "__arrow_c_stream__"):
+        return _of_table(pa.table(data))
+    if isinstance(data, Mapping):
+        return _of_table(pa.table(dict(data)))
+    rows = data() if callable(data) else data
+    if isinstance(rows, Iterable) and not isinstance(rows, str | bytes):
+        return _of_table(_of_rows(iter(rows)))
+    raise LongCrawlError(
+        f"a crawl is made of a datasets.Dataset, a table of pandas, polars or pyarrow, or rows; got "
+        f"{type(data).__name__}: to open a file or a dataset by its name, write lc.open(NAME)"
+    )
+
+
+def _of_rows(rows: Iterator[Any]) -> pa.Table:
+    tables = []
+    while batch := list(islice(rows, BATCH)):
+        named = [{"text": row} if isinstance(row, str) else row for row in batch]
+        if (wrong := next((row for row in named if not isinstance(row, Mapping)), None)) is not None:
+            raise LongCrawlError(f"a row of documents is a mapping or a text, got {type(wrong).__name__}")
+        # pyarrow takes the columns of the first row alone.
+        columns = dict.fromkeys(name for row in named for name in row)
+        tables.append(pa.table({name: pa.array([row.get(name) for row in named]) for name in columns}))
+    return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({"text": pa.array([], "str")})
+
+
+def _of_table(table: pa.Table) -> datasets.Dataset:
+    """Return a table as `datasets` takes it, which knows no views of strings."""
+    for place, field in enumerate(table.schema):
+        if pa.types.is_string_view(field.type):
+            table = table.set_column(place, field.name, pc.cast(table[field.name], pa.large_string()))
+    return datasets.Dataset(table)
+
+
+def _columns(documents: Documents) -> list[str]:
+    """Name the columns; of a stream that does not know them, those of its first row."""
+    named = documents.column_names
+    return list(next(iter(documents.take(1)), {})) if named is None else list(named)
+
+
+def _renamed(documents: Documents, name: str, wanted: str) -> Documents:
+    if name == wanted:
+        return documents
+    columns = _columns(documents)
+    if name not in columns:
+        raise LongCrawlError(
+            f"the documents have no column {name!r}; they have: {', '.join(columns)}. Set {wanted}= to one of them"
+        )
+    if wanted in columns:
+        raise LongCrawlError(
+            f"the documents have a column {wanted!r} beside {name!r}: drop it, data.remove_columns({wanted!r})"
+        )
+    return documents.rename_column(name, wanted)
+
+
+def _numbered(documents: datasets.Dataset, source: str) -> datasets.Dataset:
+    _warn_of_ids(source)
+    return documents.add_column("id", _ids(source, range(len(documents))))
+
+
+def _numbered_stream(documents: datasets.IterableDataset, source: str) -> datasets.IterableDataset:
+    add: Callable[..., Any] = partial(_with_ids, source)
+    with_arrow = documents.with_format("arrow")
+    return with_arrow.map(add, with_indices=True, batched=True, batch_size=BATCH).with_format(None)
+
+
+def _with_ids(source: str, table: pa.Table, rows: Sequence[int]) -> pa.Table:
+    if "id" in table.column_names:
+        return table
+    _warn_of_ids(source)
+    return with_column(table, "id", _ids(source, rows))
+
+
+def _warn_of_ids(source: str) -> None:
+    warn_user(
+        f"the documents have no column 'id': their ids are {source}:ROW, counted from 0; name a column with id= if "
+        "another one has ids"
+    )
+
+
+def _ids(source: str, rows: Iterable[int]) -> pa.Array:
+    return pa.array([f"{source}:{row}" for row in rows], pa.string())

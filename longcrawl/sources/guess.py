@@ -1,0 +1,69 @@
+"""Which source reads what a user names: a file, folder, URL or glob, or a dataset of the Hub."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from longcrawl.errors import SourceError
+from longcrawl.printable import quoted
+from longcrawl.sources import text
+from longcrawl.sources.files import absolute, list_tree
+from longcrawl.sources.hub import HUB
+from longcrawl.sources.warc import source as warc
+from longcrawl.urls import has_pattern, is_url, path_of
+
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+_RECTANGLE = re.compile(r"(train|heldout)(\.zarr)?/zarr\.json")
+_RPV2 = re.compile(r"documents/[^/]+/[^/]+/[^/]+\.json\.gz")
+
+
+def guess_source(name: str) -> tuple[str, dict[str, Any]]:
+    """Return the source that reads what is named so, and its settings.
+
+    What is here is read from here, also where the Hub has a dataset of that name; and a path whose folder is here is
+    no dataset of the Hub.
+
+    >>> guess_source("crawl/*.warc.gz"), guess_source("hf://datasets/org/name")
+    (('warc', {'data_files': 'crawl/*.warc.gz'}), ('hub', {'path': 'org/name'}))
+
+    Raises:
+        SourceError: nothing is there, or nothing that a source can be guessed for.
+    """
+    if name.startswith(HUB) and _REPOSITORY.fullmatch(name.removeprefix(HUB)):
+        return "hub", {"path": name.removeprefix(HUB)}
+    is_there = is_url(name) or has_pattern(name) or Path(absolute(name)).exists()
+    if not is_there and _REPOSITORY.fullmatch(name) and not Path(name).parent.is_dir():
+        return "hub", {"path": name}
+    if not is_there:
+        raise SourceError(
+            f"nothing is at {quoted(name)}: name a file, folder, URL or glob, a dataset of the Hub as ORG/NAME, or a "
+            "source that `longcrawl sources` lists"
+        )
+    if is_url(name) or has_pattern(name) or Path(absolute(name)).is_file():
+        if (found := _of_files([path_of(name)])) is None and not has_pattern(name) and is_url(name):
+            return _of_folder(name), {"data_dir": name}
+        return found or "text", {"data_files": name}
+    return _of_folder(name), {"data_dir": name}
+
+
+def _of_files(names: Iterable[str]) -> str | None:
+    """Return the source that reads files of these names."""
+    names = list(names)
+    if any(name.endswith(warc.EXTENSIONS) for name in names):
+        return "warc"
+    return "text" if any(name.endswith(text.EXTENSIONS) for name in names) else None
+
+
+def _of_folder(folder: str) -> str:
+    names = list_tree(absolute(folder))
+    if any(_RECTANGLE.fullmatch(name) for name in names):
+        return "rectangle"
+    if any(_RPV2.fullmatch(name) for name in names):
+        return "redpajama-v2"
+    if (found := _of_files(names)) is None:
+        raise SourceError(
+            f"{quoted(folder)} has no documents, by the names of its files: name a source of `longcrawl sources`, "
+            "as lc.open('datatrove', data_dir=…)"
+        )
+    return found

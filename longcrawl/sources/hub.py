@@ -1,0 +1,95 @@
+"""Datasets of the Hugging Face Hub whose files are parquet, JSON lines, CSV or text.
+
+`datasets` says which files each configuration and split has, at one commit. They are read as those of the source
+``text`` are: each file is a part, so a run resumes file by file, and the commit is in the name of every file that a
+manifest lists. Another commit on resume is an error.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from longcrawl.core import sources
+from longcrawl.errors import SourceError, reason_of
+from longcrawl.sources.named_files import named_parts
+from longcrawl.sources.text import EXTENSIONS, Text
+from longcrawl.storage.network import ask
+
+HUB = "hf://datasets/"
+
+
+@sources.source("hub")
+class Hub(Text):
+    """Documents of a dataset on the Hub: ``source: {builder: hub, path: org/name, text_field: content}``.
+
+    All else is as of the source ``text``: ``text_field`` and the other fields, ids, damage. A private or gated dataset
+    takes the token that ``hf auth login`` keeps.
+
+    Args:
+        path: the dataset, ``org/name``.
+        config: its configuration, which ``load_dataset`` calls ``name``; None for the only one or the default.
+        split: the split to read, under the name "train", which runs read; None for all splits, by their names.
+        revision: a branch, tag or commit; None for the main branch as it is now.
+        data_dir: a folder of the dataset, in place of what its configuration names.
+        data_files: files or globs of the dataset, in place of what its configuration names; the largest datasets are
+            read in pieces so.
+    """
+
+    path: str | None = None
+    config: str | None = None
+    split: str | None = None
+    revision: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.path or self.path.count("/") != 1 or not all(self.path.split("/")):
+            raise SourceError(f"source 'hub' reads a dataset of the Hub, not {self.path!r}: set path to ORG/NAME")
+
+    def splits(self) -> dict[str, list[sources.Part]]:
+        """List the files of every split at one commit.
+
+        Raises:
+            SourceError: there is no such dataset, configuration or split, or it has files of other kinds.
+            NotYetError: the Hub does not answer now.
+        """
+        found = self._files()
+        if self.split is not None:
+            if self.split not in found:
+                raise SourceError(f"{self.path} has no split {self.split!r}, it has: {', '.join(found)}; set split")
+            found = {"train": found[self.split]}
+        root = next(iter(found.values()))[0].removeprefix(HUB).split("/")[:2]
+        return named_parts(self.name, HUB + "/".join(root), found, EXTENSIONS, "*.parquet")
+
+    def _files(self) -> Mapping[str, list[str]]:
+        from datasets import load_dataset_builder
+
+        chosen = {"data_dir": self.data_dir, "data_files": self.data_files} if self.data_dir or self.data_files else {}
+        load = partial(load_dataset_builder, str(self.path), name=self.config, revision=self.revision, **chosen)
+        builder = ask(f"{HUB}{self.path}", partial(_or_error, load), "listed")
+        files = {str(split): list(map(str, names)) for split, names in (builder.config.data_files or {}).items()}
+        others = [name for names in files.values() for name in names if not name.endswith(EXTENSIONS)]
+        if any(not name.startswith(HUB) for names in files.values() for name in names):
+            raise SourceError(
+                f"{self.path} is a folder here, which datasets reads instead: run elsewhere"
+            )
+        if others or not all(files.values()) or not files:
+            example = f", such as {others[0].rpartition('/')[2]}" if others else ""
+            raise SourceError(
+                f"{self.path} has other files than parquet, JSON lines, CSV and text{example}: read it with "
+                f"lc.Crawl(datasets.load_dataset({self.path!r}, split='train'))"
+            )
+        return files
+
+
+def _or_error(load: Any) -> Any:
+    """Return the builder; what `datasets` says of a configuration or of files is an error of the source."""
+    from datasets.exceptions import DatasetNotFoundError
+
+    try:
+        return load()
+    except DatasetNotFoundError as missing:
+        raise SourceError(
+            f"{str(missing).rstrip('.')}: check path and revision; a private one takes the token of hf auth login"
+        ) from missing
+    except ValueError as wrong:
+        raise SourceError(f"{reason_of(wrong)}; set config, data_dir or data_files") from wrong

@@ -1,0 +1,317 @@
+"""Documents of all kinds and places: tables, rows, files, folders, the Hub, and functions as stages."""
+
+import json
+import re
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from datasets import Dataset, IterableDataset, load_dataset
+
+import longcrawl as lc
+from longcrawl.errors import LongCrawlError, RunError, SourceError, StageError
+from longcrawl.recipe import parse_recipe
+from longcrawl.sources.guess import guess_source
+
+ROWS = [{"id": "a", "text": "one two three", "n": 1}, {"id": "b", "text": "one", "n": None}]
+
+
+class Exported:
+    """Has Arrow's stream interface and nothing else, as tables of other libraries do."""
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        views = pa.table({"id": ["a", "b"], "text": pa.array(["one two three", "one"]).cast(pa.string_view())})
+        return views.append_column("n", pa.array([1, None])).__arrow_c_stream__(requested_schema)
+
+
+def generate():
+    yield from ROWS
+
+
+KINDS = {
+    "dataset": Dataset.from_list(ROWS),
+    "stream": Dataset.from_list(ROWS).to_iterable_dataset(),
+    "pandas": pd.DataFrame(ROWS, index=[7, 9]),
+    "pyarrow": pa.Table.from_pylist(ROWS),
+    "batch": pa.RecordBatch.from_pylist(ROWS),
+    "reader": lambda: pa.Table.from_pylist(ROWS).to_reader(),
+    "exported": Exported(),
+    "columns": {"id": ["a", "b"], "text": ["one two three", "one"], "n": [1, None]},
+    "rows": ROWS,
+    "generator": lambda: iter(ROWS),
+    "function": generate,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_documents_of_every_kind_are_a_crawl(kind):
+    data = KINDS[kind]() if kind in ("reader", "generator") else KINDS[kind]
+    crawl = lc.Crawl(data) | lc.text.MinWords(2)
+    assert [(row["id"], row["text"], row["n"]) for row in crawl.data] == [("a", "one two three", 1)]
+    if kind != "stream":
+        assert str(crawl.why("b")) == "b: removed at min_words, rule min_words: 1 against 2"
+
+
+def test_tables_of_polars_are_a_crawl():
+    polars = pytest.importorskip("polars")
+    for table in (polars.DataFrame(ROWS), polars.LazyFrame(ROWS)):
+        assert (lc.Crawl(table) | lc.text.MinWords(2)).data["id"][:] == ["a"]
+
+
+def test_columns_are_named():
+    crawl = lc.Crawl({"key": [1, 2], "content": ["one two", "one"]}, text="content", id="key") | lc.text.MinWords(2)
+    assert crawl.data.column_names == ["id", "text"]
+    assert str(crawl.why("2")) == "2: removed at min_words, rule min_words: 1 against 2"
+    with pytest.raises(LongCrawlError, match="no column 'body'; they have: id, text, n. Set text= to one of them"):
+        lc.Crawl(ROWS, text="body")
+    with pytest.raises(
+        LongCrawlError, match=r"a column 'text' beside 'other': drop it, data\.remove_columns\('text'\)"
+    ):
+        lc.Crawl({"text": ["x"], "other": ["y"]}, text="other")
+    with pytest.raises(
+        StageError, match=r"have: id, content\. Name the one that has the texts: lc\.Crawl\(data, text="
+    ):
+        lc.Crawl({"id": ["a"], "content": ["x"]}) | lc.text.MinWords(2)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_rows_without_ids_are_numbered_and_this_is_said(streaming):
+    rows = [{"content": f"text {row}"} for row in range(2_500)]
+    data = Dataset.from_list(rows)
+
+    def read():
+        crawl = lc.Crawl(data.to_iterable_dataset(3) if streaming else data, "pages", text="content")
+        return [row["id"] for row in crawl.data]
+
+    with pytest.warns(UserWarning, match=r"no column 'id': their ids are pages:ROW, counted from 0"):
+        ids = read()
+    assert ids == [f"pages:{row}" for row in range(2_500)]
+
+
+def test_a_stream_that_does_not_know_its_columns_is_not_read_ahead():
+    read = []
+
+    def rows():
+        for row in ROWS:
+            read.append(row)
+            yield {"id": row["id"], "text": row["text"]}
+
+    crawl = lc.Crawl(IterableDataset.from_generator(rows)) | lc.text.MinWords(2)
+    assert not read
+    assert [row["id"] for row in crawl.data] == ["a"]
+
+
+def test_rows_are_mappings_or_texts():
+    with pytest.warns(UserWarning, match="documents:ROW"):
+        assert lc.Crawl(["one", "two"]).data["text"][:] == ["one", "two"]
+    assert lc.Crawl([{"id": "a", "text": "x"}, {"id": "b", "text": "y", "late": 2}]).data["late"][:] == [None, 2]
+    with pytest.raises(LongCrawlError, match="a row of documents is a mapping or a text, got int"):
+        lc.Crawl([1])
+
+
+# -------------------- functions
+
+
+def test_what_functions_drop_and_change_is_in_the_ledgers():
+    crawl = lc.Crawl(ROWS)
+
+    def only_long(row):
+        return len(row["text"]) > 3
+
+    def shouted(row):
+        return {"text": row["text"].upper(), "length": len(row["text"])}
+
+    after = crawl.map(shouted).filter(only_long) | lc.text.MinWords(1)
+    assert after.data[:] == {"id": ["a"], "text": ["ONE TWO THREE"], "n": [1], "length": [13]}
+    assert str(after.why("b")).startswith("b: removed at only_long, rule only_long")
+    assert [row.stage for row in after.funnel] == ["shouted", "only_long", "min_words"]
+    assert [(edit["id"], edit["stage"], edit["rule"]) for edit in after.edits.to_pylist()] == [
+        ("a", "shouted", "changed"),
+        ("b", "shouted", "changed"),
+    ]
+    assert crawl.map(lambda row: row["text"][:3], name="cut").data["text"][:] == ["one", "one"]
+    again = crawl.filter(only_long).filter(only_long)
+    assert [row.stage for row in again.funnel] == ["only_long", "only_long_2"]
+
+
+def test_a_function_that_was_edited_is_called_again():
+    crawl = lc.Crawl(ROWS)
+    kept = [
+        crawl.filter(lambda row, least=least: len(row["text"]) > least, name="long").data["id"][:] for least in (3, 1)
+    ]
+    assert kept == [["a"], ["a", "b"]]
+
+
+def test_functions_on_a_stream():
+    crawl = lc.Crawl(Dataset.from_list(ROWS).to_iterable_dataset())
+    after = crawl.map(lambda row: row["text"].upper(), name="upper").filter(lambda row: row["n"], name="numbered")
+    assert [row["text"] for row in after.data] == ["ONE TWO THREE"]
+
+
+def test_what_no_ledger_could_say_is_refused():
+    crawl = lc.Crawl(ROWS)
+    with pytest.raises(
+        LongCrawlError, match=r"documents that are set have no reason in the ledger: write crawl\.filter"
+    ):
+        crawl.data = crawl.data.select([0])
+    with pytest.raises(StageError, match=r"the ledger needs a name for .*<lambda>.*: add one, name='only_poems'"):
+        crawl.filter(lambda row: row)
+    with pytest.raises(StageError, match="renamed changes the id 'a', by which ledgers know a document"):
+        crawl.map(lambda row: {"id": row["id"] + "!"}, name="renamed")
+    with pytest.raises(StageError, match="odd returns int: return a text, or columns"):
+        crawl.map(len, name="odd")
+
+
+# -------------------- names
+
+
+def test_a_source_is_guessed_by_the_names_of_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in (
+        "texts/a.jsonl",
+        "pages/deep/x.warc.gz",
+        "release/documents/2023-06/0000/en_head.json.gz",
+        "odd/a.pdf",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    guessed = {
+        "texts": ("text", {"data_dir": "texts"}),
+        "texts/a.jsonl": ("text", {"data_files": "texts/a.jsonl"}),
+        "texts/*.csv.gz": ("text", {"data_files": "texts/*.csv.gz"}),
+        "pages": ("warc", {"data_dir": "pages"}),
+        "https://host/CC-1.warc.gz?sig=x": ("warc", {"data_files": "https://host/CC-1.warc.gz?sig=x"}),
+        "release": ("redpajama-v2", {"data_dir": "release"}),
+        "org/name": ("hub", {"path": "org/name"}),
+        "hf://datasets/org/name": ("hub", {"path": "org/name"}),
+        "hf://datasets/org/name/a.parquet": ("text", {"data_files": "hf://datasets/org/name/a.parquet"}),
+    }
+    assert {name: guess_source(name) for name in guessed} == guessed
+    for name in ("nothing", "texts/b.jsonl", "a/b/c"):
+        with pytest.raises(SourceError, match=rf"nothing is at '{name}': name a file, folder, URL or glob, a dataset"):
+            guess_source(name)
+    with pytest.raises(SourceError, match="'odd' has no documents, by the names of its files"):
+        guess_source("odd")
+
+
+def test_files_and_folders_are_opened_by_name(tmp_path):
+    pq.write_table(pa.table({"content": ["one two", "one"]}), tmp_path / "a.parquet")
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "b.csv").write_text('text\n"a, b"\n')
+    crawl = lc.open(str(tmp_path / "a.parquet"), text_field="content") | lc.text.MinWords(2)
+    assert crawl.data["id"][:] == ["a.parquet:0"]
+    assert lc.open(str(tmp_path / "more")).data["text"][:] == ["a, b"]
+    assert [row["text"] for row in lc.open(str(tmp_path / "more" / "*.csv"), streaming=True).data] == ["a, b"]
+    with pytest.raises(SourceError, match=r"a\.parquet: it has no field 'text'; its fields: content; set text_field="):
+        lc.open(str(tmp_path / "a.parquet"))
+
+
+# -------------------- the Hub
+
+
+@pytest.fixture
+def repository(hub, tmp_path):
+    """Return a private dataset of two configurations, whose texts are in the column ``content``."""
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    name = f"me/{re.sub(r'[^a-z]', '', tmp_path.name)[:40]}"
+    api.create_repo(name, repo_type="dataset", private=True)
+    pq.write_table(pa.table({"content": [f"first {row}" for row in range(5)]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"content": ["held out"]}), tmp_path / "b.parquet")
+    (tmp_path / "c.jsonl").write_text("".join(json.dumps({"content": text}) + "\n" for text in ("x", "y")))
+    web = [{"split": "train", "path": "web/a*"}, {"split": "test", "path": "web/b*"}]
+    lines = {"config_name": "lines", "data_files": "c.jsonl"}
+    card = {"configs": [{"config_name": "web", "default": True, "data_files": web}, lines]}
+    files = {
+        "web/a.parquet": (tmp_path / "a.parquet").read_bytes(),
+        "web/b.parquet": (tmp_path / "b.parquet").read_bytes(),
+    }
+    files |= {"c.jsonl": (tmp_path / "c.jsonl").read_bytes(), "README.md": f"---\n{yaml.safe_dump(card)}---\n".encode()}
+    for path, content in files.items():
+        api.upload_file(path_or_fileobj=content, path_in_repo=path, repo_id=name, repo_type="dataset")
+    return name
+
+
+def test_a_dataset_of_the_hub_is_opened_by_its_name(repository):
+    crawl = lc.open(repository, text_field="content")
+    assert crawl.data["id"][:] == [f"web/a.parquet:{row}" for row in range(5)]
+    assert crawl.data["text"][:] == load_dataset(repository, split="train")["content"][:]
+    assert lc.open(repository, split="test", text_field="content").data["text"][:] == ["held out"]
+    lines = lc.open(repository, config="lines", text_field="content", streaming=True)
+    assert [(row["id"], row["text"]) for row in lines.data] == [("c.jsonl:0", "x"), ("c.jsonl:1", "y")]
+
+
+def test_what_the_hub_does_not_have_is_one_sentence(repository, monkeypatch):
+    wrong = [
+        ({}, r"web/a\.parquet: it has no field 'text'; its fields: content; set text_field="),
+        ({"config": "none"}, r"BuilderConfig 'none' not found.*web.*; set config"),
+        (
+            {"path": "me/nothing"},
+            r"Dataset 'me/nothing' doesn't exist on the Hub.*: check path and revision; a private",
+        ),
+        ({"revision": "v9"}, r"'v9'.*: check path and revision"),
+    ]
+    for fields, sentence in wrong:
+        with pytest.raises(LongCrawlError, match=sentence):
+            lc.load("hub", **{"path": repository} | fields)
+    with pytest.raises(SourceError, match=r"reads a dataset of the Hub, not 'name': set path to ORG/NAME"):
+        lc.load("hub", path="name")
+
+
+def test_other_kinds_of_files_are_opened_with_datasets(hub):
+    from huggingface_hub import HfApi
+
+    HfApi().create_repo("me/pictures", repo_type="dataset")
+    HfApi().upload_file(path_or_fileobj=b"x", path_in_repo="a.png", repo_id="me/pictures", repo_type="dataset")
+    with pytest.raises(
+        SourceError, match=r"me/pictures has other files than parquet.*lc\.Crawl\(datasets\.load_dataset"
+    ):
+        lc.open("me/pictures")
+
+
+def recipe(repository, **source):
+    source = {"builder": "hub", "path": repository, "text_field": "content", **source}
+    return parse_recipe(
+        {
+            "longcrawl": 1,
+            "name": "from_hub",
+            "source": source,
+            "stages": [{"min_chars": {"n": 2}}],
+            "outputs": {"parquet": {}},
+        }
+    )
+
+
+def test_a_run_reads_one_commit_of_the_hub(repository, tmp_path):
+    from huggingface_hub import HfApi
+
+    api, first = HfApi(), HfApi().dataset_info(repository).sha
+    lc.run(recipe(repository), tmp_path / "run")
+    manifest = (tmp_path / "run" / "manifest.json").read_text()
+    assert f"{repository}@{first}/web/a.parquet" in manifest
+    lc.run(recipe(repository, split="test"), tmp_path / "other")
+    table = pq.read_table(next((tmp_path / "other" / "parquet").rglob("*.parquet")))
+    assert table["text"].to_pylist() == ["held out"]
+
+    where = {"repo_id": repository, "repo_type": "dataset"}
+    api.upload_file(path_or_fileobj=b"no parquet", path_in_repo="web/a2.parquet", **where)
+    with pytest.raises(LongCrawlError, match=r"web/a2\.parquet: is corrupt"):
+        lc.run(recipe(repository), tmp_path / "stopped")
+    api.delete_file("web/a2.parquet", **where)
+    with pytest.raises(RunError, match="input"):
+        lc.run(recipe(repository), tmp_path / "stopped")
+    lc.run(recipe(repository, revision=first), tmp_path / "pinned")
+    assert json.loads((tmp_path / "pinned" / "manifest.json").read_text())["inputs"] == json.loads(manifest)["inputs"]
+
+
+def test_tokenize_takes_a_dataset_of_the_hub(repository, tmp_path):
+    lc.tokenize(
+        repository,
+        tmp_path / "tokens",
+        "trained",
+        overrides=["source.text_field=content", "stages.tokenize.vocabulary_size=300"],
+    )
+    assert next((tmp_path / "tokens").rglob("*.bin")).stat().st_size > 0
