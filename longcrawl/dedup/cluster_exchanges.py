@@ -49,7 +49,8 @@ from longcrawl.dedup.clusters import (
     report_large,
     sample_bytes,
 )
-from longcrawl.dedup.index import REMOVALS, removal_table, staying
+from longcrawl.dedup.earlier import staying
+from longcrawl.dedup.index import REMOVALS, removal_table
 from longcrawl.dedup.signatures import Clustering
 from longcrawl.engines.base import Engine, Exchange
 from longcrawl.kernels.texts import fixed_binary, fixed_rows

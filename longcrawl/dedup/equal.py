@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.sketched import DOCUMENT, Decided, Sketched, cut, key_ranges
 from longcrawl.core.stages import PART, REMOVAL_SCHEMA, document_ids, reject_duplicate_ids
+from longcrawl.dedup.earlier import search_earlier, staying
 from longcrawl.dedup.index import (
     REMOVALS,
     IndexedSurvey,
@@ -25,8 +26,6 @@ from longcrawl.dedup.index import (
     Places,
     SaveIndex,
     removal_table,
-    search_earlier,
-    staying,
 )
 from longcrawl.engines.base import Engine, Exchange
 from longcrawl.kernels.texts import fixed_rows

@@ -11,14 +11,13 @@ An index is a folder::
 
 Keys are hashes: one word for a band of MinHash, two (128 bits) where equal keys are to mean equal documents. Files are
 mapped, and keys are searched for in their order, so that many of them read a file once and no file has to fit into
-memory. ``index.json`` is written last and holds its own SHA-256. A process compares each file with its SHA-256 once,
-before it maps it: that reads the file one time more, about a second for each GB.
+memory. ``index.json`` is written last and holds its own SHA-256. Each file is compared with its SHA-256 once, by
+one process or by a task, before it is mapped: that reads it one time more, about a second for each GB.
 """
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -29,11 +28,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.lib.format import header_data_from_array_1_0, write_array_header_1_0
 
-from longcrawl.core.sketched import DOCUMENT, Sketched, no_rows, take_each
+from longcrawl.core.sketched import DOCUMENT, Sketched
 from longcrawl.core.stages import REMOVAL_SCHEMA, Survey
-from longcrawl.engines.base import Engine, Exchange
+from longcrawl.engines.base import Engine
 from longcrawl.errors import CorruptionError, FormatError, unreadable
-from longcrawl.storage.files import checksum, content_digest, file_entries, remove, whole_file, write_text
+from longcrawl.storage.files import (
+    checksum,
+    content_digest,
+    file_entries,
+    remove,
+    whole_file,
+    write_text,
+)
 from longcrawl.storage.sealed import SEAL, is_sealed, seal, verify_files
 from longcrawl.storage.structured import load_json
 
@@ -351,31 +357,6 @@ class IndexedSurvey(Survey):
 
 REMOVALS = pa.schema([(DOCUMENT, pa.int64()), *REMOVAL_SCHEMA])
 """Removals by number, sorted by it."""
-
-
-def search_earlier(survey: IndexedSurvey, sketched: Sketched, engine: Engine) -> Exchange:
-    """Find the documents of each group that earlier datasets have (``REMOVALS``), each group by itself."""
-    folder = sketched.folder / "earlier"
-    step = Exchange(no_rows, partial(_take_earlier, survey, sketched), sketched.groups, folder)
-    take_each(step, engine)
-    return step
-
-
-def _take_earlier(survey: IndexedSurvey, sketched: Sketched, group: int, _: Iterator[pa.Table]) -> pa.Table:
-    if not survey.against:
-        return REMOVALS.empty_table()
-    table = sketched.table(group)
-    removals = survey.find_earlier(table)
-    places = pc.index_in(removals["id"], value_set=pc.cast(table["id"], pa.string()).combine_chunks())
-    numbers = places.to_numpy().astype(np.int64) + sketched.starts[group]
-    return pa.table([numbers, *removals.columns], schema=REMOVALS).sort_by(DOCUMENT).combine_chunks()
-
-
-def staying(keys: pa.ChunkedArray, group: int, sketched: Sketched, earlier: Exchange) -> Places:
-    """Return the places in a group of the documents that have a key, and that no earlier dataset has."""
-    stays = pc.is_valid(keys).to_numpy().copy()
-    stays[earlier.read(group)[DOCUMENT].to_numpy() - sketched.starts[group]] = False
-    return np.flatnonzero(stays)
 
 
 def removal_table(

@@ -13,7 +13,8 @@ from longcrawl.core.sketched import Decided, Sketched
 from longcrawl.core.stages import column, document_ids, stage
 from longcrawl.core.surveys import report_of, with_report
 from longcrawl.dedup.curve import SimilarityCurve
-from longcrawl.dedup.index import Arrays, IndexedSurvey, Keys, SaveIndex, search_earlier
+from longcrawl.dedup.earlier import search_earlier
+from longcrawl.dedup.index import Arrays, IndexedSurvey, Keys, SaveIndex
 from longcrawl.engines.base import Engine
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import fixed_binary, fixed_rows

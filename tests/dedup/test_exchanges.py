@@ -16,8 +16,9 @@ from longcrawl.core.stages import PART, REMOVAL_SCHEMA
 from longcrawl.core.surveys import report_of
 from longcrawl.dedup import ExactDocuments, MinHash, MinHashSignatures, Urls, cluster_exchanges
 from longcrawl.engines import Local
-from longcrawl.errors import StageError
+from longcrawl.errors import CorruptionError, StageError
 from longcrawl.kernels.texts import fixed_binary
+from longcrawl.storage import files
 
 WORDS = ["to", "be", "or", "not"]
 # Few texts and few hash values in a band, so that documents meet, within groups and across them.
@@ -144,6 +145,32 @@ def test_exchanges_leave_out_what_earlier_datasets_have(make, groups, earlier):
         found = sketch(survey, groups, "none" if survey.within_parts else "two")
         with in_pieces(3):
             assert exchange(survey, found, Path(folder, "work")) == resolve(survey, found)
+
+
+def test_the_files_of_an_index_are_read_whole_by_one_task(tmp_path, monkeypatch):
+    """Each worker compared all of them with their SHA-256 before it looked for anything."""
+    (folder := tmp_path / "index").mkdir()
+    make = partial(MinHash, **MINHASH)
+    make().save_index(make().sketch(documents(["to be", "or not to"], prefix="e")), folder)
+    read = files.checksum
+
+    def note_and_read(path):
+        with (tmp_path / "read").open("a") as notes:
+            notes.write(f"{path.name}\n")
+        return read(path)
+
+    files._digest.cache_clear()
+    monkeypatch.setattr(files, "checksum", note_and_read)
+    survey = make(against=(str(folder),))
+    found = sketch(survey, [["to be", "not"], ["or not to"], ["be"], ["to be or"], ["to be"]])
+    removed, _ = exchange(survey, found, tmp_path / "work", Local(2))
+    names = (tmp_path / "read").read_text().split()
+    assert sorted(name for name in names if name.endswith(".npy")) == sorted(path.name for path in folder.glob("*.npy"))
+    assert len(removed) >= 3
+    changed = folder / "keys-000.npy"
+    changed.write_bytes(changed.read_bytes()[:-1] + b"x")
+    with pytest.raises(CorruptionError, match=r"keys-000.npy has been changed"):
+        exchange(survey, found, tmp_path / "work-2", Local(2))
 
 
 @pytest.mark.parametrize("engine", [Local(), Local(2)])
