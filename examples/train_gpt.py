@@ -1,4 +1,4 @@
-"""Train a small GPT with transformers' Trainer on the quickstart's documents, and go on with it exactly.
+"""Train a small GPT with a stock Trainer of transformers on the quickstart's documents, and go on with it exactly.
 
     pip install "longcrawl[torch]" accelerate
     python examples/train_gpt.py gpt                               # shards, then 100 steps, a checkpoint every 50
@@ -14,14 +14,11 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments, set_seed
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
 
 import longcrawl as lc
-
-STATE = "feed.json"
 
 
 def make_shards(folder: Path, packages: Sequence[str] = (), vocabulary_size: int = 2048) -> None:
@@ -46,38 +43,9 @@ def make_model(vocabulary_size: int, context_length: int) -> GPT2LMHeadModel:
     return GPT2LMHeadModel(config)
 
 
-class FeedTrainer(Trainer):
-    """A trainer that reads a feed.
-
-    The feed has the ranks, the order and the workers. So its loader is not given to ``accelerate``, whose own loader
-    would deal batches out to ranks once more, and read one ahead, which a state would then count as trained on.
-    """
-
-    def __init__(self, feed: lc.loading.Packed, **settings: Any) -> None:
-        super().__init__(callbacks=[KeepFeedState(feed)], **settings)
-        self.feed = feed
-
-    def get_train_dataloader(self) -> Any:
-        """Return the batches that are left, as a model of transformers takes them."""
-        return self.feed.dataloader(self.args.dataloader_num_workers, collate_fn=lc.loading.collators.for_transformers)
-
-
-class KeepFeedState(TrainerCallback):
-    """Writes the feed's state into each checkpoint. It is the same on every rank."""
-
-    def __init__(self, feed: lc.loading.Packed) -> None:
-        self.feed = feed
-
-    def on_save(self, args: TrainingArguments, state: Any, control: Any, **more: Any) -> None:  # noqa: ARG002  # Trainer's
-        """Follow the model into its folder."""
-        if state.is_world_process_zero:
-            checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-            (checkpoint / STATE).write_text(json.dumps(self.feed.state_dict()))
-
-
 def make_trainer(
     out: Path, steps: int = 100, batch_size: int = 8, context_length: int = 128, num_workers: int = 0
-) -> FeedTrainer:
+) -> Trainer:
     """Return the trainer of the shards in ``out``; its checkpoints are written there, too."""
     settings = TrainingArguments(
         output_dir=str(out),
@@ -89,27 +57,19 @@ def make_trainer(
         logging_steps=1,
         save_steps=steps // 2,
         dataloader_num_workers=num_workers,
-        ignore_data_skip=True,  # the feed stands where it stood; Trainer would read and throw away what came before
+        train_sampling_strategy="sequential",  # the feed has an order of its own
         use_cpu=not torch.cuda.is_available(),  # has torchrun make ranks of processes on a CPU, too
         disable_tqdm=True,
         report_to="none",
         seed=0,
     )
-    feed = lc.loading.Packed(
-        out / "shards",
-        max_length=context_length,
-        batch_size=batch_size,
-        rank=settings.process_index,
-        world_size=settings.world_size,
-    )
+    feed = lc.loading.Packed(out / "shards", max_length=context_length)  # the Trainer has batches and ranks
     vocabulary_size = json.loads((out / "shards/gpt-simple.json").read_text())["vocabulary_size"]
-    return FeedTrainer(feed, model=make_model(vocabulary_size, context_length), args=settings)
+    return Trainer(make_model(vocabulary_size, context_length), settings, train_dataset=feed)
 
 
-def train(trainer: FeedTrainer, checkpoint: Path | None = None) -> list[float]:
+def train(trainer: Trainer, checkpoint: Path | None = None) -> list[float]:
     """Train, from the start or from a checkpoint on; gives the loss of every step, those before it too."""
-    if checkpoint is not None:
-        trainer.feed.load_state_dict(json.loads((checkpoint / STATE).read_text()))
     trainer.train(resume_from_checkpoint=checkpoint and str(checkpoint))
     return [row["loss"] for row in trainer.state.log_history if "loss" in row]
 

@@ -78,6 +78,10 @@ class _Package(ModuleType):
         setattr(self, name, found)
         return found
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by name: `datasets` pickles a function of a script with the packages that it uses."""
+        return import_module, (self.__name__,)
+
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in _HOMES or not isinstance(value, ModuleType):
             super().__setattr__(name, value)

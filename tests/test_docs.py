@@ -25,6 +25,7 @@ from longcrawl.cli.commands import app
 
 ROOT = Path(__file__).parent.parent
 SPARK = bool(importlib.util.find_spec("pyspark")) and shutil.which("java") is not None
+TRAINER = importlib.util.find_spec("torch") and importlib.util.find_spec("accelerate")
 NOT_HERE = ("pytest", "longcrawl push")
 """What stands in shell blocks of the README that another test runs."""
 LONG = ("filters", "dedup", "refinedweb", "composition", "feeds", "plan")
@@ -179,6 +180,8 @@ def test_every_block_for_a_cluster_runs_that_needs_none(tmp_path, blocks_of_pyth
 @pytest.mark.parametrize("page", ["extend", *(pytest.param(page, marks=pytest.mark.slow) for page in LONG)])
 def test_every_block_of_a_page_runs(page, tmp_path, blocks_of_python):
     texts = [text for language, text in blocks(f"docs/{page}.md") if language == "python"]
+    if not TRAINER:
+        texts = [text for text in texts if "import LlamaConfig" not in text]
     assert texts
     blocks_of_python(texts, tmp_path)
 

@@ -2,12 +2,14 @@
 
 import importlib
 import json
+import pickle
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from datasets.fingerprint import Hasher
 
 import longcrawl as lc
 from longcrawl._moved import MOVED
@@ -24,6 +26,14 @@ def test_all_is_sorted_and_resolves(name):
     module = importlib.import_module(name)
     assert list(module.__all__) == sorted(module.__all__, key=lambda each: (not each.isupper(), each))
     assert all(getattr(module, each) is not None for each in module.__all__)
+
+
+def test_a_function_that_uses_the_package_can_be_hashed():
+    def uses(each):
+        return lc.urls, each
+
+    assert pickle.loads(pickle.dumps(lc)) is lc
+    assert Hasher.hash(uses) == Hasher.hash(uses)
 
 
 def test_the_public_surface():

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from longcrawl.errors import LoaderError, warn_user
 from longcrawl.loading.curriculum import CurriculumPlan, Drained, OnExhausted, Phase
@@ -131,6 +131,13 @@ class PlannedFeed(Feed):
     epochs: int | Mapping[str, int]
     training_tokens: int | None
     on_budget_mismatch: Literal["error", "warn"]
+
+    curriculum: Sequence[Any]
+
+    @property
+    def ordered(self) -> bool:
+        """Whether another order of batches would be other data, as of a curriculum."""
+        return bool(self.curriculum)
 
     @property
     @abstractmethod

@@ -106,6 +106,7 @@ class ComposedBatches(PlannedFeed):
     kind: ClassVar[str] = "buckets"
     unit: ClassVar[str] = "steps"
     earlier_position: ClassVar[str] = "next_step"
+    or_its_own: ClassVar[str] = ""
     no_step: ClassVar[str] = "the plan has no step: lower tokens_per_step, or say last_step='fill'"
 
     path: str | os.PathLike[str] | ComposedDataset
@@ -295,6 +296,16 @@ class ComposedBatches(PlannedFeed):
             for name in buckets_called(drained[0].bucket, stock):
                 epochs[name] += 1 + epochs[name] // 8
         return epochs
+
+    @property
+    def ordered(self) -> bool:
+        """Whether another order of batches would be other data, as of a curriculum or a sorted schedule."""
+        return super().ordered or self.schedule != "mixed"
+
+    @property
+    def most_rows(self) -> int:
+        """The most rows that a batch has: those of the smallest capacity."""
+        return self.tokens_per_step // (min(self._samples) * self.world_size)
 
     @property
     def step_size(self) -> int:

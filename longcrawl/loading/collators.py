@@ -1,8 +1,9 @@
 """What trainers consume, made of batches of :class:`longcrawl.loading.Packed` or :meth:`longcrawl.tokens.Packing.fill`.
 
-Each function takes a batch, or a list of batches such as ``torch.utils.data.DataLoader`` hands to its ``collate_fn``,
-and gives torch tensors, or NumPy arrays with ``tensors="numpy"``. Where documents begin is taken from ``seq_lengths``,
-never from the end-of-text token or from positions.
+Each function takes a batch, or a list of batches or of rows such as ``torch.utils.data.DataLoader`` hands to its
+``collate_fn``, and gives torch tensors, or NumPy arrays with ``tensors="numpy"``. Where documents begin is taken from
+``seq_lengths``, never from the end-of-text token; in rows, which have none, a document begins where ``position_ids``
+are 0. Only :func:`for_transformers` also takes windows and rectangles.
 
 In models of `transformers` one document does not see another if, and only if, ``position_ids`` start again at 0, there
 is no ``attention_mask``, and there is no cache of keys and values. A mask of ones or ``use_cache=True``, which is a
@@ -28,15 +29,20 @@ IGNORED = -100
 
 ARRAYS = ("input_ids", "labels", "doc_ids", "n_tokens")
 
+ROW = ("input_ids", "labels", "position_ids")
+"""What a row has that a feed gives a DataLoader; without documents it has no positions."""
+
 
 def for_transformers(batches: Batches, tensors: Tensors = "torch") -> dict[str, Any]:
     """Return ``input_ids``, ``labels`` and ``position_ids`` [rows, length] for eager, sdpa or flex attention.
 
-    ``model(**batch)`` trains each document as if it were alone. Labels are not shifted, as models do that.
+    ``model(**batch)`` trains each document as if it were alone. Labels are not shifted, as models do that: each is the
+    token of its place, -100 where no loss is to be computed.
+
+    Windows are taken whole, ``seq_len + 1`` tokens; without positions they have no ``position_ids``. Of a rectangle
+    ``text`` is read, and of its targets all are predicted but the last of each row, which has no place in ``text``.
     """
-    batch = _joined(batches)
-    made = {name: batch[name] for name in ("input_ids", "labels")} | {"position_ids": _reset_positions(batch)}
-    return _as_tensors(made, tensors) | {"use_cache": False}
+    return _as_tensors(_inputs(batches), tensors) | {"use_cache": False}
 
 
 def for_flash_attention(batches: Batches, padding: Padding = "drop", tensors: Tensors = "torch") -> dict[str, Any]:
@@ -108,14 +114,55 @@ def for_torchtitan(batches: Batches, tensors: Tensors = "torch") -> tuple[dict[s
     return inputs, inputs.pop("labels")
 
 
+def _inputs(batches: Batches) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays that a model of transformers takes, of a batch of any feed."""
+    parts = [batches] if isinstance(batches, Mapping) else list(batches)
+    if parts and all(_is_row(part) for part in parts):
+        return {name: np.stack([np.asarray(part[name]) for part in parts]) for name in ROW if name in parts[0]}
+    if parts and all("targets" in part for part in parts):
+        return _inputs_of_rectangle(_stacked(parts))
+    if parts and all(_is_windows(part) for part in parts):
+        return _inputs_of_windows(_stacked(parts))
+    batch = _joined(parts)
+    return {name: batch[name] for name in ("input_ids", "labels")} | {"position_ids": _reset_positions(batch)}
+
+
+def _is_windows(part: Mapping[str, Any]) -> bool:
+    return "input_ids" in part and "labels" not in part and np.ndim(part["input_ids"]) == 2
+
+
+def _stacked(parts: Sequence[Mapping[str, Any]]) -> Batch:
+    return {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in parts[0]}
+
+
+def _inputs_of_windows(batch: Batch) -> dict[str, npt.NDArray[Any]]:
+    made = {"input_ids": batch["input_ids"].astype(np.int64)}
+    made["labels"] = made["input_ids"].copy()
+    made["labels"][:, 0] = IGNORED
+    if "loss_mask" in batch:
+        made["labels"][~batch["loss_mask"]] = IGNORED
+    return made | ({"position_ids": batch["positions"].astype(np.int64)} if "positions" in batch else {})
+
+
+def _inputs_of_rectangle(batch: Batch) -> dict[str, npt.NDArray[Any]]:
+    """Return labels one place after their targets: a model predicts label t + 1 from the text up to t."""
+    made = {"input_ids": batch["text"].astype(np.int64)}
+    made["labels"] = made["input_ids"].copy()
+    made["labels"][:, 0] = IGNORED
+    if "loss_mask" in batch:
+        made["labels"][:, 1:][~batch["loss_mask"][:, :-1]] = IGNORED
+    return made
+
+
 def _joined(batches: Batches) -> Batch:
     """Put batches together, as NumPy arrays."""
     parts = [batches] if isinstance(batches, Mapping) else list(batches)
+    parts = [_as_batch(part) if _is_row(part) and "position_ids" in part else part for part in parts]
     lacking = [name for name in (*ARRAYS, "seq_lengths") if any(name not in part for part in parts)]
     if lacking or not parts:
         windows = ""
         if parts and all("input_ids" in part and "labels" not in part for part in parts):
-            windows = "; windows need no collator: a model reads input_ids[:, :-1] and predicts input_ids[:, 1:]"
+            windows = "; windows need no collator, or for_transformers"
         raise LoaderError(
             f"this is not a batch of Packed: it lacks {', '.join(lacking) or 'rows'}; pass what iterating a feed gives"
             f"{windows}"
@@ -123,6 +170,20 @@ def _joined(batches: Batches) -> Batch:
     batch: Batch = {name: np.concatenate([np.asarray(part[name]) for part in parts]) for name in ARRAYS}
     batch["seq_lengths"] = [np.asarray(lengths) for part in parts for lengths in part["seq_lengths"]]
     return batch
+
+
+def _is_row(part: Mapping[str, Any]) -> bool:
+    return all(name in part and np.ndim(part[name]) == 1 for name in ("input_ids", "labels"))
+
+
+def _as_batch(row: Mapping[str, Any]) -> Batch:
+    """Return a batch of one row; its padding, if any, is its last piece."""
+    starts = np.flatnonzero(np.asarray(row["position_ids"]) == 0)
+    length = len(row["position_ids"])
+    sizes = np.diff(starts, append=length)
+    batch: Batch = {name: np.asarray(row[name])[None] for name in ("input_ids", "labels")}
+    pieces = np.repeat(np.arange(len(sizes)), sizes)[None]
+    return batch | {"doc_ids": pieces, "n_tokens": np.array([length]), "seq_lengths": [sizes]}
 
 
 def _reset_positions(batch: Batch) -> npt.NDArray[np.int64]:

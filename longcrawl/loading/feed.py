@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from longcrawl.errors import LoaderError, warn_user
 from longcrawl.loading._data_identity import changed_values
+from longcrawl.loading._loader_rows import check_asked, rows_of
 
 Batch = dict[str, Any]
 """Arrays by name; see the feeds."""
@@ -46,6 +47,8 @@ class Feed(ABC):
     fixed_options: ClassVar[tuple[str, ...]] = ORDER_OPTIONS
     """Options of torch's DataLoader that are the feed's own."""
     fixed_because: ClassVar[str] = "order and batches are the loader's"
+    or_its_own: ClassVar[str] = " or of the feed"
+    """Whose ``batch_size`` makes a DataLoader's batches possible, beside its own."""
 
     rank: int
     world_size: int
@@ -117,6 +120,29 @@ class Feed(ABC):
         if not 0 <= step < len(self):
             raise IndexError(f"batch {index} of {len(self)}: this rank has batches 0 to {len(self) - 1}")
         return self.read(step * self.step_size)
+
+    def __getitems__(self, indices: list[int]) -> list[Batch]:
+        """Return the rows of batches, for a DataLoader that makes batches itself, as the Trainer of transformers does.
+
+        Each row has ``input_ids``, ``labels`` and, where documents have them, ``position_ids``, int64 [length], as
+        :func:`longcrawl.loading.collators.for_transformers` makes them. With ``batch_size=1`` a row is an item. Nothing
+        is moved: the DataLoader has ranks, workers and its own state.
+
+        Raises:
+            LoaderError: the feed has ranks or batches of its own, or a curriculum that the DataLoader shuffles.
+        """
+        check_asked(self, indices)
+        return [row for index in indices for row in rows_of(self[index])]
+
+    @property
+    def most_rows(self) -> int:
+        """The most rows that a batch has."""
+        return int(getattr(self, "batch_size", 1))
+
+    @property
+    def ordered(self) -> bool:
+        """Whether another order of batches would be other data, as of a curriculum."""
+        return False
 
     def remaining_steps(self) -> range:
         """Return the steps that are left of the plan or pass; those of a new pass where one is over."""

@@ -125,7 +125,7 @@ class Jsonl(Feed):
     text_field: str = "text"
     max_length: int = 2048
     overlap_size: int = 0
-    batch_size: int = 8
+    batch_size: int = 1
     rank: int = 0
     world_size: int = 1
     seed: int = 0

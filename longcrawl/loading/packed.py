@@ -122,7 +122,7 @@ class Packed(PlannedFeed):
     curriculum: Sequence[Phase | Mapping[str, Any]] = ()
     split: str = "train"
     max_length: int = 2048
-    batch_size: int = 8
+    batch_size: int = 1
     rank: int = 0
     world_size: int = 1
     seed: int = 0

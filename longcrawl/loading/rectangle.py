@@ -71,7 +71,7 @@ class Rectangle(Feed):
 
     path: str | os.PathLike[str]
     split: str = "train"
-    batch_size: int = 8
+    batch_size: int = 1
     context_length: int | None = None
     rank: int = 0
     world_size: int = 1

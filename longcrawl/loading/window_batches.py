@@ -51,7 +51,7 @@ class WindowBatches(Feed):
     earlier_position: ClassVar[str] = "next_window"
 
     windows: Windows
-    batch_size: int = 8
+    batch_size: int = 1
     rank: int = 0
     world_size: int = 1
     leftover: Leftover = "carry"

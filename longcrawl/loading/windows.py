@@ -24,6 +24,7 @@ from longcrawl.errors import CorruptionError, LoaderError
 from longcrawl.formats.shards.base import Check
 from longcrawl.kernels.keyed_order import KeyedOrder, file_order, keyed_order
 from longcrawl.loading import _window_files as window_files
+from longcrawl.loading._loader_rows import rows_of
 from longcrawl.loading._token_facts import TokenFacts, check_ids, recorded_facts, warn_of_absent
 from longcrawl.loading._window_shards import ShardTokens, open_tokens
 
@@ -263,6 +264,16 @@ class Windows:
         self._fill(layout.files[slot], starts, window)
         return {name: values[0] for name, values in window.items()}
 
+    def __getitems__(self, indices: list[int]) -> list[Window]:
+        """Return windows for a DataLoader that makes batches itself, such as that of transformers' Trainer.
+
+        Beside what ``[i]`` has there are ``labels``, int64, the ids of the window, -100 on its first token and where
+        ``loss_mask`` is False, and ``position_ids``, where there are ``positions``.
+        """
+        batch = self.read(np.asarray(indices, np.int64))
+        rows = ({name: values[row] for name, values in batch.items()} for row in range(len(indices)))
+        return [inputs | window for window, inputs in zip(rows, rows_of(batch), strict=True)]
+
     def __iter__(self) -> Iterator[Window]:
         """Return every window of the first pass, in order."""
         for index in range(self._count):
@@ -291,7 +302,7 @@ class Windows:
         return batch
 
     def batches(
-        self, batch_size: int = 8, rank: int = 0, world_size: int = 1, leftover: "Leftover" = "carry"
+        self, batch_size: int = 1, rank: int = 0, world_size: int = 1, leftover: "Leftover" = "carry"
     ) -> "WindowBatches":
         """Return batches for one rank of a trainer, with exact resume; see :class:`WindowBatches`.
 

@@ -1,5 +1,6 @@
 """Collated batches against what models do with each document alone."""
 
+import itertools
 import re
 import sys
 
@@ -156,6 +157,38 @@ def test_attention_within_those_borders_is_that_of_documents_alone(batch, docume
         assert torch.allclose(logits[0, border : border + document[2]], alone, atol=1e-5)
 
 
+@pytest.mark.parametrize("padding", ["drop", "keep"])
+def test_varlen_attention_is_that_under_a_block_diagonal_mask(batch, torch, padding):
+    """One attention for each pair of borders, as the varlen kernels do it, against a dense mask of all pieces."""
+    flat = collators.for_flash_attention(batch, padding)
+    borders, length = flat["cu_seq_lens_q"].tolist(), flat["input_ids"].shape[1]
+    torch.manual_seed(0)
+    query, key, value = torch.randn(3, 1, 2, length, 8)
+    attend = torch.nn.functional.scaled_dot_product_attention
+    pairs = list(itertools.pairwise(borders))
+    assert max(stop - start for start, stop in pairs) == flat["max_length_q"]
+    varlen = [
+        attend(*(each[:, :, start:stop] for each in (query, key, value)), is_causal=True) for start, stop in pairs
+    ]
+    blocks = torch.block_diag(*(torch.ones(stop - start, stop - start).tril() for start, stop in pairs)).bool()
+    assert torch.allclose(torch.cat(varlen, 2), attend(query, key, value, attn_mask=blocks), atol=1e-6)
+
+
+def test_transformers_finds_the_same_borders_in_positions(feed, batch, torch):
+    """From positions alone it takes only one row; several become one through the collator, also as a loader's rows."""
+    from transformers.modeling_flash_attention_utils import _is_packed_sequence, prepare_fa_kwargs_from_position_ids
+
+    flat = collators.for_flash_attention(batch, padding="keep")
+    (borders, _), (longest, _) = prepare_fa_kwargs_from_position_ids(flat["position_ids"])
+    assert borders.tolist() == flat["cu_seq_lens_q"].tolist()
+    assert longest == flat["max_length_q"]
+    assert _is_packed_sequence(flat["position_ids"], 1)
+    assert not _is_packed_sequence(collators.for_transformers(batch)["position_ids"], 3)
+    single = Packed(feed.path, max_length=MAX_LENGTH, packing="in-order", shuffle="none")
+    loader = torch.utils.data.DataLoader(single, batch_size=3, collate_fn=collators.for_flash_attention)
+    assert next(iter(loader))["cu_seq_lens_q"].tolist() == flat["cu_seq_lens_q"].tolist()
+
+
 @pytest.mark.slow
 def test_flex_attention_keeps_documents_and_padding_apart(batch, torch):
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -238,11 +271,11 @@ def test_a_row_of_padding_alone_is_no_example(feed):
 
 def test_what_is_no_batch_is_refused():
     said = (
-        "this is not a batch of Packed: it lacks labels, doc_ids, n_tokens, seq_lengths; pass what iterating a feed "
+        "this is not a batch of Packed: it lacks input_ids, labels, n_tokens, seq_lengths; pass what iterating a feed "
         "gives"
     )
     with pytest.raises(LoaderError, match=re.escape(said)):
-        collators.for_transformers({"input_ids": np.zeros((1, 2))})
+        collators.for_transformers({"doc_ids": np.zeros((1, 2))})
     with pytest.raises(LoaderError, match="it lacks rows"):
         collators.for_transformers([])
 

@@ -195,18 +195,18 @@ def test_a_state_of_the_end_begins_a_new_pass(ours, tokens):
 def test_the_defaults_are_whole_rows_and_the_stores_own_end_of_text(ours, tokens):
     batches = Rectangle(ours)
     assert (batches.context_length, batches.pad_token) == (LENGTH, END_OF_TEXT)
-    assert_global(list(batches), Article(tokens, 8, LENGTH), 0)
+    assert_global(list(batches), Article(tokens, 1, LENGTH), 0)
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("int64", np.int64), ("int32", np.int32), ("store", np.uint16)])
 def test_dtypes(ours, tokens, name, dtype):
-    batch = Rectangle(ours, dtype=name, pad_token=3)[2]
+    batch = Rectangle(ours, batch_size=8, dtype=name, pad_token=3)[2]
     assert batch["text"].dtype == batch["targets"].dtype == dtype
     assert_equal(batch, Article(tokens, 8, LENGTH, pad=3)[2])
 
 
 def test_batches_are_the_callers_own(ours, tokens):
-    batches = Rectangle(ours, context_length=30)
+    batches = Rectangle(ours, batch_size=8, context_length=30)
     batch = batches[0]
     batch["targets"][:] = 0
     assert_equal(batches[0], Article(tokens, 8, 30)[0])
@@ -229,7 +229,7 @@ def test_engines_give_equal_batches(ours):
         ({"batch_size": 78}, "batch_size 78 must be from 1 to the 77 documents of split 'train'"),
         ({"batch_size": 0}, "batch_size 0 must be from 1"),
         ({"batch_size": "8"}, "Rectangle.batch_size takes a whole number, got '8'"),
-        ({"world_size": 10}, "split 'train' gives 9 batches, not one for each of 10 ranks"),
+        ({"batch_size": 8, "world_size": 10}, "split 'train' gives 9 batches, not one for each of 10 ranks"),
         (
             {"dtype": "store", "pad_token": 65536},
             "pad_token 65536 is not an id of uint16 tokens: set it from",
@@ -250,10 +250,10 @@ def test_no_such_split(ours):
 
 
 def test_a_state_of_something_else_is_refused(tmp_path, ours):
-    state = Rectangle(ours, context_length=100).state_dict()
+    state = Rectangle(ours, batch_size=8, context_length=100).state_dict()
     other = write_ours(tmp_path / "other", tokens_of(ROWS, LENGTH, seed=1))
     with pytest.raises(LoaderError, match="as opened here: tokens or loss mask changed in row 0, from token 0"):
-        Rectangle(other, context_length=100).load_state_dict(state)
+        Rectangle(other, batch_size=8, context_length=100).load_state_dict(state)
     with pytest.raises(LoaderError, match="batch_size was 8 and is 4, context_length was 100 and is 50;"):
         Rectangle(ours, batch_size=4, context_length=50).load_state_dict(state)
 
