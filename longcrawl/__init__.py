@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from longcrawl.recipe import Recipe, load_recipe, recipes
     from longcrawl.report.page import write_report
     from longcrawl.report.removed_documents import removed_documents
+    from longcrawl.run.first_recipe import first_recipe
     from longcrawl.run.job import run
+    from longcrawl.run.preview import preview_run
     from longcrawl.run.summary import RunSummary
     from longcrawl.run.tokenize_files import tokenize
 
@@ -54,7 +56,9 @@ _NAMES = {
     "recipe": ("Recipe", "load_recipe", "recipes"),
     "report.page": ("write_report",),
     "report.removed_documents": ("removed_documents",),
+    "run.first_recipe": ("first_recipe",),
     "run.job": ("run",),
+    "run.preview": ("preview_run",),
     "run.summary": ("RunSummary",),
     "run.tokenize_files": ("tokenize",),
 }
@@ -115,6 +119,7 @@ __all__ = [
     "convert",
     "dedup",
     "engines",
+    "first_recipe",
     "formats",
     "funnel",
     "inspect",
@@ -124,6 +129,7 @@ __all__ = [
     "open",
     "plan",
     "plan_cluster",
+    "preview_run",
     "push",
     "recipes",
     "removal_rates",

@@ -110,14 +110,23 @@ def load_recipe(name: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     Raises:
         RecipeError: no such recipe, or something in it does not exist; the message lists what does.
     """
-    text = _recipe_text(str(name))
+    return parse_recipe(read_recipe(str(name)), overrides)
+
+
+def read_recipe(name: str) -> dict[str, Any]:
+    """Return the content of a recipe file, as it is spelled there.
+
+    Raises:
+        RecipeError: there is no such recipe, or it is not a mapping in YAML.
+    """
+    text = _recipe_text(name)
     try:
         spec = load_yaml(text)
     except yaml.YAMLError as broken:
-        raise RecipeError(f"recipe {str(name)!r} is not YAML: {' '.join(str(broken).split())}") from broken
+        raise RecipeError(f"recipe {name!r} is not YAML: {' '.join(str(broken).split())}") from broken
     if not isinstance(spec, dict):
-        raise RecipeError(f"recipe {str(name)!r} must be a mapping with the keys {', '.join(KEYS)}")
-    return parse_recipe(spec, overrides)
+        raise RecipeError(f"recipe {name!r} must be a mapping with the keys {', '.join(KEYS)}")
+    return spec
 
 
 def parse_recipe(spec: Mapping[str, Any], overrides: Iterable[str] = ()) -> Recipe:

@@ -299,6 +299,11 @@ OWN: dict[str, str] = {
     "longcrawl/engines/spark.py:ERROR": "errors of workers of a run",
     "longcrawl/engines/spark.py:_open_session": "the Spark master that a user types",
     "longcrawl/sources/named_files.py:_SLICE": "the slice of a list that a user types",
+    "longcrawl/sources/guess.py:_REPOSITORY": "the name that a user types",
+    "longcrawl/sources/guess.py:_RECTANGLE": "names of files",
+    "longcrawl/sources/guess.py:_RPV2": "names of files",
+    "longcrawl/run/first_recipe.py:_identifier": "the name that a user types",
+    "longcrawl/storage/structured.py:_EXPONENT": "scalars of YAML, of which it reads 805 characters at most",
 }
 
 SMALL, FLOOR = 8_000, 0.1

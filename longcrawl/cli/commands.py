@@ -13,18 +13,42 @@ from typing import Annotated, Any
 import typer
 from typer.exceptions import TyperException
 
+from longcrawl._version import __version__
 from longcrawl.errors import LongCrawlError
 from longcrawl.printable import one_line, printable, show
 
 
-def new_app(about: str) -> typer.Typer:
+def new_app(about: str, *, add_completion: bool = False) -> typer.Typer:
     """Return an app without commands."""
     return typer.Typer(
-        help=about, no_args_is_help=True, add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
+        help=about,
+        no_args_is_help=True,
+        add_completion=add_completion,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
     )
 
 
-app = new_app("From a web crawl to long-context training data, with a reason for every removed document.")
+app = new_app(
+    "From a web crawl to long-context training data, with a reason for every removed document.", add_completion=True
+)
+
+
+def _show_version(asked: bool) -> None:  # noqa: FBT001  # as typer calls it
+    if asked:
+        show(f"longcrawl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _all_commands(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
 
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a finished run, or a URL of one.", metavar="RUN")]
 NumProc = Annotated[int, typer.Option(min=1, help="Number of processes. The output does not depend on it.")]

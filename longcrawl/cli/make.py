@@ -38,6 +38,10 @@ def run(
         Path | None,
         typer.Option("--plan", help="A file of `longcrawl plan --save`, to compare the run with.", metavar="FILE"),
     ] = None,
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check recipe, inputs and folder; read no document, write nothing.")
+    ] = False,
 ) -> None:
     """Run a recipe, from documents to a dataset.
 
@@ -46,10 +50,31 @@ def run(
     """
     if master is not None and engine != "spark":
         raise RunError(f"--master {master} is for the engine spark: add --engine spark")
+    if dry_run:
+        from longcrawl.run.preview import preview_run
+
+        show(preview_run(recipe, out, overrides or ()))
+        return
     engines: dict[str, Any] = {"local": None, "shared": lc.engines.Shared(), "spark": lc.engines.Spark(master=master)}
     with stoppable():
         estimate = lc.Plan.load(planned) if planned else None
         show(lc.run(recipe, out, num_proc, overrides or (), estimate, engines[engine]))
+
+
+@app.command(epilog="Example: longcrawl init texts/ --out mine.yaml")
+def init(
+    name: Annotated[
+        str, typer.Argument(help="Documents: a folder, file, URL or glob, or a dataset of the Hub.", metavar="INPUT")
+    ],
+    out: Annotated[Path, typer.Option(help="Recipe to write.", metavar="FILE")] = Path("recipe.yaml"),
+    text_field: Annotated[
+        str | None, typer.Option(help="The field that has the texts; found by its usual names if left out.")
+    ] = None,
+) -> None:
+    """Write a first recipe for your documents, with comments."""
+    from longcrawl.run.first_recipe import write_first_recipe
+
+    show(write_first_recipe(name, out, text_field))
 
 
 @app.command(epilog="Example: longcrawl plan longcrawl64 --set source.data_dir=release --save plan.json")

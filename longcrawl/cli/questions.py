@@ -294,7 +294,14 @@ def validate(
     curriculum: Annotated[
         Path | None, typer.Option(help="YAML file: a list of phases, or GPT-Simple's configuration.", metavar="FILE")
     ] = None,
-    max_length: Annotated[int, typer.Option("--max-length", "--max_length", help="Tokens per training sample.")] = 2048,
+    max_length: Annotated[
+        int | None,
+        typer.Option(
+            "--max-length",
+            "--max_length",
+            help="Tokens per training sample; if left out, the configuration's or 2048.",
+        ),
+    ] = None,
     on_exhausted: Annotated[
         str | None,
         typer.Option(
@@ -315,10 +322,12 @@ def validate(
     training samples are counted. The exit code is 1 if a bucket has too few samples, or if the phases do not add up to
     --training-tokens.
     """
-    from longcrawl.loading.validation import read_curriculum
+    from longcrawl.loading.validation import configured_length, read_curriculum
     from longcrawl.loading.validation import validate as validate_curriculum
 
     settings: dict[str, Any] = {} if curriculum is None else read_curriculum(curriculum)
+    if max_length is None:
+        max_length = (None if curriculum is None else configured_length(curriculum)) or 2048
     settings |= {"max_length": max_length, "training_tokens": training_tokens, "mix_by": mix_by, "epochs": epochs}
     settings |= {"split": split, **({} if on_exhausted is None else {"on_exhausted": on_exhausted})}
     report = validate_curriculum(path, **settings)

@@ -45,6 +45,10 @@ def check_fields(instance: Any, error: type[LongCrawlError]) -> None:
         if isinstance(value, list):
             value = tuple(value)
             object.__setattr__(instance, field.name, value)
+        if isinstance(value, float) and value.is_integer() and not _fits(value, hints[field.name]):
+            # A whole number may be spelled 5e9.
+            value = int(value)
+            object.__setattr__(instance, field.name, value)
         if not _fits(value, hints[field.name]):
             wants = spell(hints[field.name])
             raise error(f"{type(instance).__name__}.{field.name} takes {wants}, got {quoted(value)}")

@@ -14,6 +14,7 @@ from longcrawl.loading.buckets import ComposedBatches
 from longcrawl.loading.composed_phases import ComposedPhase
 from longcrawl.loading.curriculum import Phase, phases_of
 from longcrawl.loading.packed import Packed
+from longcrawl.printable import quoted
 from longcrawl.storage.structured import load_yaml
 
 
@@ -88,12 +89,7 @@ def read_curriculum(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises:
         LoaderError: it is missing, no YAML, or has no such list; or a phase is none.
     """
-    try:
-        content = load_yaml(Path(path).read_text("utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as wrong:
-        raise LoaderError(f"{path} is no YAML that can be read ({' '.join(str(wrong).split())})") from wrong
-    recorded = content if isinstance(content, Mapping) else {"curriculum": content}
-    recorded = recorded["data"] if isinstance(recorded.get("data"), Mapping) else recorded
+    recorded = _recorded(path)
     phases = recorded.get("curriculum")
     if not isinstance(phases, list) or not phases or not all(isinstance(phase, Mapping) for phase in phases):
         raise LoaderError(
@@ -113,3 +109,25 @@ def read_curriculum(path: str | os.PathLike[str]) -> dict[str, Any]:
     if recorded.get("allow_budget_mismatch") is True:
         found["on_budget_mismatch"] = "warn"
     return found
+
+
+def configured_length(path: str | os.PathLike[str]) -> int | None:
+    """Return ``max_length`` of GPT-Simple's configuration, beside its curriculum; None where there is none.
+
+    Raises:
+        LoaderError: the file is missing or no YAML, or it is not a whole number from 2 on.
+    """
+    length = _recorded(path).get("max_length")
+    if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 2):
+        raise LoaderError(f"{path} has max_length {quoted(length)}: write a whole number of tokens, such as 2048")
+    return length
+
+
+def _recorded(path: str | os.PathLike[str]) -> Mapping[str, Any]:
+    """Return a configuration of data, or a mapping with the list of phases that a file is."""
+    try:
+        content = load_yaml(Path(path).read_text("utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as wrong:
+        raise LoaderError(f"{path} is no YAML that can be read ({' '.join(str(wrong).split())})") from wrong
+    recorded = content if isinstance(content, Mapping) else {"curriculum": content}
+    return recorded["data"] if isinstance(recorded.get("data"), Mapping) else recorded

@@ -69,9 +69,7 @@ class Hub(Text):
         files = {str(split): list(map(str, names)) for split, names in (builder.config.data_files or {}).items()}
         others = [name for names in files.values() for name in names if not name.endswith(EXTENSIONS)]
         if any(not name.startswith(HUB) for names in files.values() for name in names):
-            raise SourceError(
-                f"{self.path} is a folder here, which datasets reads instead: run elsewhere"
-            )
+            raise SourceError(f"{self.path} is a folder here, which datasets reads instead: run elsewhere")
         if others or not all(files.values()) or not files:
             example = f", such as {others[0].rpartition('/')[2]}" if others else ""
             raise SourceError(

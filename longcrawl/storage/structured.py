@@ -1,6 +1,7 @@
 """YAML and JSON of others, within limits on depth and aliases, and which kinds of values JSON of a known form holds."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from types import UnionType
 from typing import Any
@@ -13,11 +14,19 @@ ENTRIES = 1_000_000
 """How many values YAML may have once every alias is replaced by what it stands for."""
 
 
-def load_yaml(text: str, loader: Any = yaml.SafeLoader) -> Any:
+class SafeLoader(yaml.SafeLoader):
+    """PyYAML's safe loader, to which 5e9 is a number, as in YAML 1.2; YAML 1.1 wants 5.0e+9."""
+
+
+_EXPONENT = re.compile(r"[-+]?[0-9]{1,400}(\.[0-9]{0,400})?[eE][-+]?[0-9]{1,4}$")
+SafeLoader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0123456789"))
+
+
+def load_yaml(text: str, loader: Any = SafeLoader) -> Any:
     """Return the plain values of one YAML document, read by a safe loader of PyYAML or a class made of one.
 
-    >>> load_yaml("{a: [1, 2], b: no}")
-    {'a': [1, 2], 'b': False}
+    >>> load_yaml("{a: [1, 2], b: no, c: 5e9}")
+    {'a': [1, 2], 'b': False, 'c': 5000000000.0}
 
     Raises:
         yaml.YAMLError: it is not YAML, holds a value that Python cannot, or exceeds ``DEPTH`` or ``ENTRIES``.

@@ -1,0 +1,132 @@
+"""A first recipe for documents that have a name, with a comment on every part."""
+
+import re
+from collections.abc import Iterator, Mapping
+from inspect import getdoc
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from longcrawl.core.outputs import OUTPUTS
+from longcrawl.core.sources import SOURCES, BadFiles, make_source
+from longcrawl.core.stages import STAGES
+from longcrawl.errors import RecipeError, SourceError
+from longcrawl.recipe import parse_recipe, read_recipe
+from longcrawl.run.inputs import train_parts
+from longcrawl.sources.guess import guess_source
+from longcrawl.storage.files import write_text
+from longcrawl.storage.structured import load_yaml
+
+TEXT_FIELDS = ("text", "content", "raw_content", "body", "document", "markdown")
+"""Fields that are tried, in this order."""
+
+_RECIPES = {"warc": "refinedweb", "redpajama-v2": "longcrawl64-clean"}
+"""The shipped recipe that documents of a source begin with."""
+
+_OF_TEXTS: Mapping[str, Any] = {
+    "stages": [
+        {"gopher_quality": {}},
+        {"gopher_repetition": {}},
+        {"exact_documents": {}},
+        {"min_hash": {"bands": 14, "rows": 8, "unit": "word"}},
+        {"tokenize": {"tokenizer": "gpt2"}},
+        {"min_tokens": {"n": 4096}},
+    ],
+    "outputs": {"gpt-simple": {"heldout": 0.01}},
+}
+"""What documents of other sources begin with."""
+
+
+def first_recipe(name: str, text_field: str | None = None) -> str:
+    """Return the YAML of a recipe that reads what is named so, with comments.
+
+    Args:
+        name: a file, folder, URL or glob, or a dataset of the Hub, as ``lc.open`` takes it.
+        text_field: the field that has the texts; None for the first of ``TEXT_FIELDS`` that the documents have.
+
+    Raises:
+        LongCrawlError: nothing is there that a source can be guessed for, or no field has texts.
+    """
+    source, settings = guess_source(name)
+    settings |= {} if text_field is None else {"text_field": text_field}
+    if source in ("text", "hub") and text_field is None:
+        settings |= _text_field(source, settings)
+    spec: Mapping[str, Any] = _OF_TEXTS
+    if (known := _RECIPES.get(source)) is not None:
+        spec = read_recipe(known)
+        settings = {key: value for key, value in spec["source"].items() if key != "builder"} | settings
+    text = "\n".join(_lines(name, source, settings, spec)) + "\n"
+    parse_recipe(load_yaml(text))
+    return text
+
+
+def write_first_recipe(name: str, out: Path, text_field: str | None = None) -> str:
+    """Write the recipe that :func:`first_recipe` returns and return what to type next.
+
+    Raises:
+        RecipeError: a file of this name is there.
+    """
+    if out.suffix not in (".yaml", ".yml"):
+        raise RecipeError(f"{out} is not the name of a recipe: end it in .yaml")
+    if out.exists():
+        raise RecipeError(f"{out} is there already: choose another name with --out, or remove it")
+    write_text(out, first_recipe(name, text_field))
+    return (
+        f"{out} is written. Edit it, then:\n"
+        f"longcrawl run {out} --out {out.stem} --dry-run   # check it\n"
+        f"longcrawl run {out} --out {out.stem}"
+    )
+
+
+def _text_field(source: str, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return the setting of the field that has the texts, by reading the first documents."""
+    failed: SourceError | None = None
+    for field in TEXT_FIELDS:
+        made = make_source(source, {**settings, "text_field": field})
+        try:
+            next(iter(made.read(train_parts(made)[0], BadFiles())), None)
+        except SourceError as wrong:
+            if "has no field" not in str(wrong):
+                raise
+            failed = failed or wrong
+        else:
+            return {} if field == "text" else {"text_field": field}
+    raise failed or RecipeError("no field has texts")
+
+
+def _lines(name: str, source: str, settings: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[str]:
+    yield f"# Long-context training data from {name}. Stages run from top to bottom."
+    yield "# A field that is left out has its default: longcrawl stages NAME lists them."
+    yield from ("longcrawl: 1", f"name: {_identifier(name)}", *_yaml({"about": f"Documents of {name}."}), "source:")
+    yield f"  # {_about(SOURCES.find(source))}"
+    yield from (f"  {line}" for line in _yaml({"builder": source, **settings}))
+    yield "stages:"
+    for stage in spec["stages"]:
+        for label, fields in ({stage: {}} if isinstance(stage, str) else stage).items():
+            yield f"  # {_about(STAGES.find(label))}"
+            yield from (f"  - {line}" for line in _yaml({label: fields}))
+    yield "outputs:"
+    for output, fields in spec["outputs"].items():
+        yield f"  # {_about(OUTPUTS.find(output))}"
+        yield from (f"  {line}" for line in _yaml({output: fields}))
+    yield "card:"
+    yield "  # The licence of the documents, by its identifier on the Hub. A push asks for it."
+    yield "  license: other"
+    yield "  license_name: unknown"
+
+
+def _yaml(values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line of YAML for each value."""
+    for name, value in values.items():
+        line: str = yaml.safe_dump({name: value}, allow_unicode=True, width=10_000, default_flow_style=True)
+        yield line.strip()[1:-1]
+
+
+def _about(kind: type) -> str:
+    return (getdoc(kind) or "").partition("\n")[0]
+
+
+def _identifier(name: str) -> str:
+    last = name.rstrip("/").rpartition("/")[2].partition(".")[0]
+    return re.sub(r"[^a-z0-9]+", "_", last.lower()).strip("_") or "mine"

@@ -1,0 +1,80 @@
+"""What a run would do, checked without reading a document or writing a file."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from longcrawl.core.sources import Part
+from longcrawl.core.stages import Needs
+from longcrawl.display.numbers import counted
+from longcrawl.display.table import Column, Table
+from longcrawl.manifest import MANIFEST
+from longcrawl.printable import one_line
+from longcrawl.recipe import Recipe, check_order, load_recipe
+from longcrawl.run.inputs import reject_other_contents, run_folder, train_parts
+from longcrawl.storage.place import is_there
+from longcrawl.urls import is_url, without_secrets
+
+FEW = 3
+"""How many parts are named."""
+
+_SEES: dict[Needs, str] = {
+    "batch": "each document by itself",
+    "order": "all documents, to order them",
+    "fit": "all documents, to learn from them",
+    "removals": "all documents, to compare them",
+    "spans": "all documents, to compare their passages",
+}
+
+
+@dataclass(frozen=True)
+class RunPreview:
+    """What a run of a recipe would read, do and write."""
+
+    recipe: Recipe
+    out: str
+    parts: Sequence[Part]
+    local_bytes: int
+    """Of all local files."""
+    is_done: bool
+    """Whether the folder holds the finished run."""
+
+    def __str__(self) -> str:
+        stages = [[label, _SEES[stage.needs]] for label, stage in self.recipe.stages]
+        table = Table([Column("stage", "name"), Column("looks at", "text")], stages, self._reads(), self._writes())
+        return f"{one_line(f'{self.recipe.name}: {self.recipe.about}')}\n\n{table}"
+
+    def _reads(self) -> str:
+        names = [without_secrets(file) for part in self.parts[:FEW] for file in part.files[:1]] or [
+            part.name for part in self.parts[:FEW]
+        ]
+        more = len(self.parts) - len(names)
+        bytes_of = f", {self.local_bytes:,} bytes of local files" if self.local_bytes else ""
+        others = f" and {more:,} more" if more > 0 else ""
+        source = self.recipe.source.name
+        return f"reads {counted(len(self.parts), 'part')} of source {source!r}{bytes_of}: {', '.join(names)}{others}"
+
+    def _writes(self) -> Sequence[str]:
+        done = "; the run is done, and would only be read back" if self.is_done else ""
+        return (f"writes {self.recipe.output.name} to {self.out}{done}", "nothing has been read or written")
+
+
+def preview_run(recipe: str | Path | Recipe, out: str | Path, overrides: Iterable[str] = ()) -> RunPreview:
+    """Check all that :func:`longcrawl.run` checks before it reads a document, and return what it would do.
+
+    Inputs are listed, stages load their data files and tokenizers and compile their kernels, and the folder is looked
+    at. What only documents can tell, such as columns and damage, is not found so; ``longcrawl plan`` reads a sample.
+
+    Raises:
+        LongCrawlError: the run could not begin.
+    """
+    chosen = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
+    check_order(chosen)
+    with run_folder(out) as folder:
+        reject_other_contents(folder, chosen)
+        is_done = is_there(folder / MANIFEST)
+    parts = train_parts(chosen.source)
+    for _, stage in chosen.stages:
+        stage.prepare()
+    local = {file for part in parts for file in part.files if not is_url(file) and Path(file).is_file()}
+    return RunPreview(chosen, str(out), parts, sum(Path(file).stat().st_size for file in local), is_done)

@@ -1,0 +1,124 @@
+"""From documents to a first recipe, and what a run of it would do."""
+
+import re
+import subprocess
+import sys
+from random import Random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+import longcrawl as lc
+from longcrawl.cli.commands import app
+from longcrawl.core.fields import build
+from longcrawl.errors import LongCrawlError, RecipeError, RunError, StageError
+from longcrawl.recipe import load_recipe
+from longcrawl.run.first_recipe import first_recipe
+from longcrawl.run.preview import preview_run
+from longcrawl.storage.structured import load_yaml
+
+TRAINED = ["stages.tokenize.tokenizer=trained", "stages.tokenize.vocabulary_size=300", "stages.min_tokens.n=1"]
+
+
+@pytest.fixture
+def texts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = [
+        "the",
+        "and",
+        "that",
+        "with",
+        "have",
+        "to",
+        "of",
+        *(f"word{chr(97 + each % 26)}{chr(97 + each // 26)}" for each in range(300)),
+    ]
+    random = Random(0)
+    rows = [". ".join(" ".join(random.choices(words, k=12)) for _ in range(20)) for _ in range(40)]
+    pq.write_table(pa.table({"content": rows, "title": ["t"] * 40}), tmp_path / "texts.parquet")
+    return "texts.parquet"
+
+
+def test_a_first_recipe_runs_as_it_is(texts, tmp_path):
+    done = CliRunner().invoke(app, ["init", texts, "--out", "mine.yaml"])
+    assert done.exit_code == 0, done.exception
+    assert done.stdout.splitlines()[-1] == "longcrawl run mine.yaml --out mine"
+    written = (tmp_path / "mine.yaml").read_text()
+    assert yaml.safe_load(written)["source"] == {"builder": "text", "data_files": texts, "text_field": "content"}
+    stages = [label for label, _ in load_recipe("mine.yaml").stages]
+    assert len(re.findall(r"^  # .+\n  - ", written, re.MULTILINE)) == len(stages)  # a comment above each
+    summary = lc.run("mine.yaml", "mine", overrides=TRAINED)
+    assert summary.funnel.documents == 40
+    assert [row.stage for row in summary.funnel] == stages
+
+
+@pytest.mark.parametrize("kind", ["warc", "redpajama-v2"])
+def test_crawls_begin_with_a_shipped_recipe(kind, tmp_path):
+    name = {"warc": "a.warc.gz", "redpajama-v2": "documents/2023-06/0000/en_head.json.gz"}[kind]
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_bytes(b"")
+    made = yaml.safe_load(first_recipe(str(tmp_path)))
+    shipped = load_recipe({"warc": "refinedweb", "redpajama-v2": "longcrawl64-clean"}[kind])
+    assert made["source"]["builder"] == kind
+    assert made["source"]["data_dir"] == str(tmp_path)
+    assert [name for stage in made["stages"] for name in stage] == [label for label, _ in shipped.stages]
+
+
+def test_what_has_no_texts_is_one_sentence(texts, tmp_path):
+    pq.write_table(pa.table({"main": ["x"]}), tmp_path / "odd.parquet")
+    with pytest.raises(LongCrawlError, match="has no field 'text'; its fields: main"):
+        first_recipe("odd.parquet")
+    assert yaml.safe_load(first_recipe("odd.parquet", "main"))["source"]["text_field"] == "main"
+    (tmp_path / "there.yaml").write_text("mine")
+    for out, sentence in (("there.yaml", "is there already"), ("recipe.txt", r"end it in \.yaml")):
+        with pytest.raises(RecipeError, match=sentence):
+            CliRunner().invoke(app, ["init", texts, "--out", out], catch_exceptions=False)
+    assert (tmp_path / "there.yaml").read_text() == "mine"
+
+
+def test_a_dry_run_says_what_a_run_would_do_and_writes_nothing(texts, tmp_path):
+    CliRunner().invoke(app, ["init", texts, "--out", "mine.yaml"])
+    before = sorted(tmp_path.rglob("*"))
+    settings = [word for each in TRAINED for word in ("--set", each)]
+    done = CliRunner().invoke(app, ["run", "mine.yaml", "--out", "mine", "--dry-run", *settings])
+    assert done.exit_code == 0, done.exception
+    assert f"reads 1 part of source 'text', {(tmp_path / texts).stat().st_size:,} bytes of local files" in done.stdout
+    assert re.search(r"^min_hash +all documents, to compare them$", done.stdout, re.MULTILINE)
+    assert done.stdout.endswith("writes gpt-simple to mine\nnothing has been read or written\n")
+    assert sorted(tmp_path.rglob("*")) == before
+    lc.run("mine.yaml", "mine", overrides=TRAINED)
+    assert "the run is done, and would only be read back" in str(preview_run("mine.yaml", "mine", TRAINED))
+    with pytest.raises(RunError, match="mine holds the run of another recipe"):
+        preview_run("mine.yaml", "mine", [*TRAINED, "stages.min_hash.bands=15"])
+
+
+def test_a_dry_run_finds_what_a_run_would_miss(texts, tmp_path):
+    CliRunner().invoke(app, ["init", texts, "--out", "mine.yaml"])
+    with pytest.raises(LongCrawlError, match=r"no tokenizer at .*none\.json"):
+        preview_run("mine.yaml", "mine", ["stages.tokenize.tokenizer=./none.json"])
+    with pytest.raises(LongCrawlError, match="no file matches"):
+        preview_run("mine.yaml", "mine", [*TRAINED, "source.data_files=none/*.jsonl"])
+
+
+def test_version_and_completion():
+    assert CliRunner().invoke(app, ["--version"]).stdout == f"longcrawl {lc._version.__version__}\n"
+    assert "--install-completion" in CliRunner().invoke(app, ["--help"]).stdout
+
+
+def test_a_number_may_have_an_exponent():
+    assert load_yaml("[5e9, -1.5E-3, 1e, e9, 5e9x, '5e9']") == [5e9, -0.0015, "1e", "e9", "5e9x", "5e9"]
+    made = build(lc.tokens.MinTokens, load_yaml("{n: 5e4}"), "stage", StageError)
+    assert (made.n, type(made.n)) == (50_000, int)
+    with pytest.raises(StageError, match=r"MinTokens.n takes a whole number, got 1\.5"):
+        build(lc.tokens.MinTokens, load_yaml("{n: 15e-1}"), "stage", StageError)
+
+
+def test_stopping_a_command_leaves_no_traceback(tmp_path):
+    code = "import longcrawl.cli.make as make, longcrawl as lc\n"
+    code += "def stop(*_, **__): raise KeyboardInterrupt\n"
+    code += "lc.card = stop\nimport sys\nsys.argv = ['longcrawl', 'card', 'x']\nfrom longcrawl.cli import main\nmain()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "")
