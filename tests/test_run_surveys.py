@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import ClassVar
 
+import datasets
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -16,7 +17,8 @@ from longcrawl.engines import Local
 from longcrawl.errors import RecipeError, RunError
 from longcrawl.ledger.funnel import Funnel
 from longcrawl.run import removals
-from longcrawl.run.segments import group_inputs
+from longcrawl.run.segments import do_once, group_inputs
+from longcrawl.storage.sealed import Marker
 
 WORDS = [f"word{number}" for number in range(500)]
 FILES, PARTS = 5, 2
@@ -99,6 +101,21 @@ def test_what_one_process_has_decided_is_written_by_tasks(source, in_parts, tmp_
     # URLs of all five inputs together; near-duplicates and passages of the three and of the two of a part.
     assert [count for name, count in Counted.seen if name == "_write"] == [3, 2]
     assert [count for name, count in Counted.seen if name == "_write_spans"] == [2]
+
+
+@pytest.mark.parametrize(("unit", "shown"), [("files", "2 files"), ("documents", "14 documents")])
+def test_progress_counts_what_it_names(tmp_path, capsys, unit, shown):
+    def write(marker: Path) -> dict[str, int]:
+        Marker(marker, {"documents": 7}, {}).write()
+        return {"documents": 7}
+
+    markers = [tmp_path / "0.json", tmp_path / "1.json"]
+    datasets.enable_progress_bars()
+    try:
+        do_once(tmp_path, write, markers, markers, Local(), "write", unit)
+    finally:
+        datasets.disable_progress_bars()
+    assert f" {shown}, " in capsys.readouterr().err
 
 
 @pytest.mark.slow

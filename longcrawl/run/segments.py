@@ -85,7 +85,7 @@ def do_once(
             if "not_yet" in result:
                 not_yet.append(result["not_yet"])
                 continue
-            amount += result.get("documents", 1)
+            amount += result.get("documents", 1) if unit == "documents" else 1
             rate = amount / max(time.monotonic() - started, 1e-9)
             bar.set_postfix_str(f"{amount:,} {unit}, {rate:,.0f}/s", refresh=False)
             bar.update()
