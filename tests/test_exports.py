@@ -39,10 +39,10 @@ def test_a_function_that_uses_the_package_can_be_hashed():
 def test_the_public_surface():
     assert lc.__all__ == [
         "Card", "Cluster", "ClusterPlan", "Clusters", "Crawl", "Funnel", "LongCrawlError", "Plan", "Push", "Reason",
-        "Recipe", "RunSummary", "analysis", "card", "clusters", "compose", "convert", "dedup", "engines", "formats",
-        "funnel", "inspect", "load", "load_recipe", "loading", "open", "plan", "plan_cluster", "push", "recipes",
-        "removal_rates", "removed_documents", "report", "run", "text", "tokenize", "tokens", "verify", "why",
-        "write_report",
+        "Recipe", "RunSummary", "analysis", "card", "clusters", "compose", "convert", "dedup", "engines",
+        "first_recipe", "formats", "funnel", "inspect", "load", "load_recipe", "loading", "open", "plan",
+        "plan_cluster", "preview_run", "push", "recipes", "removal_rates", "removed_documents", "report", "run",
+        "text", "tokenize", "tokens", "verify", "why", "write_report",
     ]  # fmt: skip
     assert lc.text.__all__ == [
         "C4Quality", "Explanation", "ExtractText", "FineWebQuality", "FittedThresholds", "GopherQuality",
