@@ -10,6 +10,7 @@ from longcrawl.loading.packed import Packed
 from longcrawl.loading.rectangle import Rectangle
 from longcrawl.loading.validation import read_curriculum, validate
 from longcrawl.loading.window_batches import WindowBatches
+from longcrawl.loading.window_mixture import WindowMixture
 from longcrawl.loading.windows import Windows
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Phase",
     "Rectangle",
     "WindowBatches",
+    "WindowMixture",
     "Windows",
     "collators",
     "plan_curriculum",

@@ -1,7 +1,7 @@
 """What feeds share whose steps are planned up front: the report of the plan, and where in it a position is."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -100,6 +100,31 @@ def demand_of(phases: Sequence[Phase]) -> dict[str, float]:
     return demand
 
 
+def sufficient_epochs(
+    phases: Sequence[Phase],
+    epochs: Mapping[str, int],
+    tokens: Mapping[str, int],
+    plan_with: Callable[[Mapping[str, int]], CurriculumPlan],
+) -> dict[str, int]:
+    """Return epochs with which no bucket runs dry: those that the shares ask for, and more where draws do.
+
+    Args:
+        phases: of the curriculum.
+        epochs: of each bucket, as they are.
+        tokens: of each bucket, in one epoch.
+        plan_with: plans the phases with as many epochs, up to where a bucket runs dry.
+    """
+    asked = demand_of(phases)
+    enough = {name: max(epochs[name], -int(-asked[name] // max(tokens[name], 1))) for name in epochs}
+    while max(enough.values()) <= MOST_EPOCHS:
+        dry = [each.bucket for each in plan_with(enough).drained if each.bucket is not None]
+        if not dry:
+            break
+        for name in dry:
+            enough[name] += 1
+    return enough
+
+
 def _renormalised(drained: Sequence[Drained], phases: int, counted: str) -> str:
     """Describe what follows the first dry bucket, and where phases end for want of samples."""
     first = drained[0]
@@ -132,7 +157,7 @@ class PlannedFeed(Feed):
     training_tokens: int | None
     on_budget_mismatch: Literal["error", "warn"]
 
-    curriculum: Sequence[Any]
+    curriculum: Sequence[Any] | Mapping[str, float]
 
     @property
     def ordered(self) -> bool:

@@ -19,11 +19,15 @@ from longcrawl.composition.plan import Longs
 from longcrawl.core.fields import build, check_fields
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.errors import LoaderError
-from longcrawl.kernels.keyed_order import uniform_numbers
+from longcrawl.kernels.keyed_order import even_numbers, uniform_numbers
 from longcrawl.printable import listed, quoted
 
 MixBy = Literal["tokens", "samples"]
 """What the numbers of a mix are shares of."""
+
+Mixing = Literal["random", "even"]
+"""How samples draw their buckets: each by itself, so that shares differ from the weights as those of coins do, or in an
+order in which each stretch of samples has the shares of the mix."""
 
 OnExhausted = Literal["error", "halt", "renormalize"]
 """What becomes of a plan in which a bucket runs dry: rejected, cut there, or continued without the bucket, and
@@ -229,6 +233,7 @@ def plan_curriculum(
     seed: int = 0,
     mix_by: MixBy = "tokens",
     on_exhausted: OnExhausted = "error",
+    mixing: Mixing = "random",
 ) -> CurriculumPlan:
     """Plan a curriculum: a pure function of its arguments.
 
@@ -244,6 +249,8 @@ def plan_curriculum(
         on_exhausted: "renormalize" continues with the other buckets from the sample at which one runs dry; otherwise
             the plan ends there. Where nothing of a mix is left, its phase ends and the next one has its own budget.
             Nothing is raised for it: see ``drained``.
+        mixing: "even" draws by :func:`longcrawl.kernels.keyed_order.even_numbers`: of 196 samples at 70 to 30, 136 to
+            139 are of the first bucket; "random" gives 124 to 149 in 95 of 100 seeds.
 
     Raises:
         LoaderError: a phase names a bucket that is not in the inventory, or one without tokens.
@@ -256,7 +263,7 @@ def plan_curriculum(
         raise LoaderError(f"{len(stock):,} buckets are more than {MOST_BUCKETS:,}: put some of them together")
     _check_buckets(wanted, stock)
     shares = [_shares(phase, stock, mix_by) for phase in wanted]
-    planning = _Planning(stock, shares, seed, on_exhausted == "renormalize")
+    planning = _Planning(stock, shares, seed, on_exhausted == "renormalize", mixing)
     whole = planning.run(wanted)
     return CurriculumPlan(
         tuple(stock), np.concatenate(planning.picks), tuple(planning.totals), tuple(planning.drained), not whole
@@ -291,6 +298,7 @@ class _Planning:
     shares: Sequence[npt.NDArray[np.float64]]
     seed: int
     renormalize: bool
+    mixing: Mixing
     picks: list[Picks] = field(default_factory=list)
     drained: list[Drained] = field(default_factory=list)
     totals: list[PhaseTotals] = field(default_factory=list)
@@ -337,7 +345,8 @@ class _Planning:
 
     def _draw(self, shares: npt.NDArray[np.float64], budget: int) -> tuple[Picks, int | None]:
         """Draw up to a chunk of buckets: as far as the budget reaches, or to the draw that a bucket cannot answer."""
-        chunk = picked(shares, uniform_numbers(self.seed, "curriculum", self.samples, CHUNK))
+        numbers = even_numbers if self.mixing == "even" else uniform_numbers
+        chunk = picked(shares, numbers(self.seed, "curriculum", self.samples, CHUNK))
         stop, bucket = first_dry(chunk, [len(each) for each in self.inventory.values()] - self.used)
         costs = np.zeros(stop, np.int64)
         for each, name in enumerate(self.names):

@@ -13,6 +13,7 @@ What differs on purpose:
 """
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -20,7 +21,7 @@ import numpy as np
 from longcrawl.errors import LoaderError
 from longcrawl.loading._window_files import OnStalePaths, folder_of
 from longcrawl.loading.windows import Windows
-from longcrawl.urls import has_pattern
+from longcrawl.urls import has_pattern, is_url, with_options
 
 if TYPE_CHECKING:
     import torch
@@ -112,11 +113,24 @@ class DatatroveFileDataset(_Items):
         return self.file_path
 
 
+Folder = str | os.PathLike[str] | tuple[str, Mapping[str, Any]]
+
+
+def _located(folder: Folder) -> str:
+    """Return a folder as a path or a URL, which carries the options of its store."""
+    if not isinstance(folder, tuple):
+        return os.fspath(folder)
+    path, options = folder
+    if options and not is_url(path):
+        raise LoaderError(f"data_folder {path} is local and takes no options: name the folder alone")
+    return with_options(path, options) if options else path
+
+
 class DatatroveFolderDataset(_Items):
     """The windows of the ``.ds`` files below a folder, files sorted by path.
 
     Attributes:
-        data_folder: local or a URL that fsspec reads.
+        data_folder: local or a URL that fsspec reads, or a pair of it and what fsspec takes to open its store.
         seq_len: an item has one token more.
         filename_pattern: how file names end, or a pattern with ``*`` below the folder.
         recursive: whether sub-folders are read, where ``filename_pattern`` has no ``*``.
@@ -128,6 +142,7 @@ class DatatroveFolderDataset(_Items):
         paths_file: a JSON file to keep the list of files and their sizes in; datatrove's own is read, too.
         max_tokens: only the windows within the first so many tokens; None for all.
         on_stale_paths: what is done where sizes are not those in ``paths_file``: "refresh", "error" or "trust".
+        folder_path: ``data_folder``, by its name in datatrove's other releases.
 
     Raises:
         LoaderError: there is no such file, or the arguments do not fit each other.
@@ -136,8 +151,8 @@ class DatatroveFolderDataset(_Items):
 
     def __init__(
         self,
-        data_folder: str | os.PathLike[str],
-        seq_len: int,
+        data_folder: Folder | None = None,
+        seq_len: int | None = None,
         filename_pattern: str = ".ds",
         recursive: bool = True,  # noqa: FBT001, FBT002  # an argument of datatrove's
         token_size: Literal[2, 4] = 2,
@@ -148,8 +163,13 @@ class DatatroveFolderDataset(_Items):
         paths_file: str | os.PathLike[str] | None = None,
         max_tokens: int | None = None,
         on_stale_paths: OnStalePaths = "refresh",
+        *,
+        folder_path: Folder | None = None,
     ) -> None:
-        self.data_folder, self.filename_pattern, self.recursive = os.fspath(data_folder), filename_pattern, recursive
+        folder = folder_path if data_folder is None else data_folder
+        if folder is None or seq_len is None or (data_folder is not None and folder_path is not None):
+            raise LoaderError("a dataset takes one folder and a seq_len: DatatroveFolderDataset(FOLDER, 2048)")
+        self.data_folder, self.filename_pattern, self.recursive = _located(folder), filename_pattern, recursive
         self.shuffle, self.seed, self.paths_file, self._item = shuffle, seed, paths_file, 0
         listing = {"paths_file": paths_file, "on_stale_paths": on_stale_paths}
         eos = positions_from_eos_token_id

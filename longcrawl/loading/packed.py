@@ -18,7 +18,7 @@ from longcrawl.core.fields import check_fields
 from longcrawl.errors import FormatError, LoaderError
 from longcrawl.formats.shards.spec import SPLITS, find_format, named_split, shards_in
 from longcrawl.loading._data_identity import changed_values
-from longcrawl.loading._planned_feed import MOST_EPOCHS, CurriculumReport, PlannedFeed, Stock, demand_of
+from longcrawl.loading._planned_feed import CurriculumReport, PlannedFeed, Stock, sufficient_epochs
 from longcrawl.loading._samples import (
     LastBatch,
     Positions,
@@ -30,6 +30,7 @@ from longcrawl.loading._token_facts import TokenFacts, check_ids, recorded_facts
 from longcrawl.loading.curriculum import (
     CurriculumPlan,
     MixBy,
+    Mixing,
     OnExhausted,
     Phase,
     PhaseTotals,
@@ -104,6 +105,8 @@ class Packed(PlannedFeed):
         vocabulary_size: an id that is not below it is an error, in the batch that has it.
         check: what is looked at in shards when they are opened: "sizes"; also the "ends" of documents; or "everything",
             which finds such ids before a batch is read.
+        mixing: how samples draw their buckets: "random", each by itself, as GPT-Simple does; "even", so that each
+            stretch of samples has the shares of the mix.
 
     Raises:
         LoaderError: a field, a bucket or the curriculum does not fit the data; the message says what would.
@@ -140,6 +143,7 @@ class Packed(PlannedFeed):
     end_of_text: int | None = None
     vocabulary_size: int | None = None
     check: Literal["everything", "ends", "sizes"] = "ends"
+    mixing: Mixing = "random"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "curriculum", phases_of(self.curriculum, Phase))
@@ -238,10 +242,7 @@ class Packed(PlannedFeed):
     def plan(self) -> CurriculumPlan:
         """The bucket of every global sample."""
         if self.curriculum:
-            inventory = {name: bucket.tokens_by_place() for name, bucket in self.buckets.items()}
-            return plan_curriculum(
-                self._phases, inventory, seed=self.seed, mix_by=self.mix_by, on_exhausted=self.on_exhausted
-            )
+            return self._planned({name: bucket.epochs for name, bucket in self.buckets.items()}, self.on_exhausted)
         bucket = self.buckets[""]
         samples, tokens = bucket.epochs * len(bucket), bucket.epochs * int(bucket.sample_tokens.sum())
         return CurriculumPlan(("",), np.zeros(samples, np.uint8), (PhaseTotals(0, samples, {"": tokens}),))
@@ -256,7 +257,9 @@ class Packed(PlannedFeed):
         """What is asked for, what is there, and what comes of it."""
         enough = {}
         if self.plan.drained and self.on_exhausted == "error":
-            enough = self._sufficient_epochs()
+            epochs = {name: bucket.epochs for name, bucket in self.buckets.items()}
+            tokens = {name: int(bucket.sample_tokens.sum()) for name, bucket in self.buckets.items()}
+            enough = sufficient_epochs(self._phases, epochs, tokens, lambda more: self._planned(more, "halt"))
         stock = {
             name: Stock(
                 each.epochs * len(each), each.epochs * int(each.sample_tokens.sum()), each.epochs, enough.get(name, 0)
@@ -269,24 +272,12 @@ class Packed(PlannedFeed):
             warned += self.padded_ranks(len(self.plan) % self.step_size, "the last step", "last_batch")
         return CurriculumReport(self.plan, phases, stock, self.max_length, problems, tuple(warned), self._notes())
 
-    def _sufficient_epochs(self) -> dict[str, int]:
-        """Return epochs with which no bucket runs dry: those that the shares ask for, and more where draws do."""
-        asked = demand_of(self._phases)
-        epochs = {
-            name: max(bucket.epochs, -int(-asked[name] // max(int(bucket.sample_tokens.sum()), 1)))
-            for name, bucket in self.buckets.items()
+    def _planned(self, epochs: Mapping[str, int], on_exhausted: OnExhausted) -> CurriculumPlan:
+        inventory = {
+            name: replace(bucket, epochs=epochs[name]).tokens_by_place() for name, bucket in self.buckets.items()
         }
-        while max(epochs.values()) <= MOST_EPOCHS:
-            inventory = {
-                name: replace(bucket, epochs=epochs[name]).tokens_by_place() for name, bucket in self.buckets.items()
-            }
-            plan = plan_curriculum(self._phases, inventory, seed=self.seed, mix_by=self.mix_by, on_exhausted="halt")
-            dry = [each.bucket for each in plan.drained if each.bucket is not None]
-            if not dry:
-                break
-            for name in dry:
-                epochs[name] += 1
-        return epochs
+        given = {"seed": self.seed, "mix_by": self.mix_by, "mixing": self.mixing}
+        return plan_curriculum(self._phases, inventory, on_exhausted=on_exhausted, **given)  # type: ignore[arg-type]  # fields
 
     def _notes(self) -> tuple[str, ...]:
         notes = [f"no phase draws from {name!r}" for name in self._folders if name not in self.buckets]

@@ -127,21 +127,25 @@ class WindowBatches(Feed):
 
     @cached_property
     def _order(self) -> dict[str, Any]:
-        windows = self.windows
-        names = content_names([file.path for file in windows.files]) if windows.shuffle == "files" else []
-        return {
-            "seq_len": windows.seq_len,
-            "windows": len(windows),
-            "shuffle": windows.shuffle,
-            "seed": windows.seed if windows.shuffle != "none" else None,
-            "positions": windows.positions,
-            "end_of_text": windows.end_of_text if windows.positions != "none" else None,
-            "tail": windows.tail,
-            "pad_token": windows.pad_token if windows.tail == "pad" else None,
-            "loss_mask": windows.masked,
-            "names": blake2b("\0".join(names).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest(),
-        }
+        return order_identity(self.windows)
 
     @cached_property
     def _data(self) -> dict[str, Any]:
         return data_identity(self.windows.files)
+
+
+def order_identity(windows: Windows) -> dict[str, Any]:
+    """Return what decides which tokens a window of a pass has, beside the data."""
+    names = content_names([file.path for file in windows.files]) if windows.shuffle == "files" else []
+    return {
+        "seq_len": windows.seq_len,
+        "windows": len(windows),
+        "shuffle": windows.shuffle,
+        "seed": windows.seed if windows.shuffle != "none" else None,
+        "positions": windows.positions,
+        "end_of_text": windows.end_of_text if windows.positions != "none" else None,
+        "tail": windows.tail,
+        "pad_token": windows.pad_token if windows.tail == "pad" else None,
+        "loss_mask": windows.masked,
+        "names": blake2b("\0".join(names).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest(),
+    }

@@ -1,4 +1,4 @@
-"""What all five feeds promise alike: a position, its state, ranks, workers and the identity of the data."""
+"""What all feeds promise alike: a position, its state, ranks, workers and the identity of the data."""
 
 import itertools
 import json
@@ -20,9 +20,9 @@ from datasets import Dataset
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, LoaderError, LongCrawlError
 from longcrawl.formats.shards.spec import HELD_OUT
-from longcrawl.loading import ComposedBatches, Jsonl, Packed, Rectangle, Windows
+from longcrawl.loading import ComposedBatches, Jsonl, Packed, Rectangle, WindowMixture, Windows
 
-KINDS = ("windows", "packed", "buckets", "jsonl", "rectangle")
+KINDS = ("windows", "mixture", "packed", "buckets", "jsonl", "rectangle")
 WORKERS = [
     pytest.param(kind, workers, marks=pytest.mark.slow if workers == 2 and kind not in ("rectangle", "jsonl") else ())
     for kind in KINDS
@@ -41,6 +41,12 @@ def write_shards(folder: Path, seed: int) -> None:
         documents = [chance.integers(1, WORDS, length).tolist() for length in lengths]
         lc.formats.datatrove.write([pa.table({"tokens": pa.array(documents, pa.list_(pa.uint16()))})],
                                    folder / f"{number}.ds")  # fmt: skip
+
+
+def write_mixture(folder: Path, seed: int) -> None:
+    """Write shards of two buckets."""
+    for number, bucket in enumerate(("code", "web")):
+        write_shards(folder / bucket, 2 * seed + number)
 
 
 def write_buckets(folder: Path, seed: int) -> None:
@@ -81,6 +87,7 @@ def write_rectangle(folder: Path, seed: int) -> None:
 
 WRITERS: dict[str, Callable[[Path, int], None]] = {
     "windows": write_shards,
+    "mixture": write_mixture,
     "packed": write_shards,
     "buckets": write_buckets,
     "jsonl": write_lines,
@@ -101,6 +108,10 @@ def open_feed(kind: str, folder: Path, rank: int = 0, world_size: int = 1, **fie
     if kind == "windows":
         batching = {name: fields.pop(name) for name in ("batch_size", "leftover") if name in fields}
         return Windows(folder, **{"seq_len": 15} | fields).batches(**{"batch_size": 2} | ranks | batching)
+    if kind == "mixture":
+        settings = {name: fields.pop(name) for name in ("seq_len", "shuffle") if name in fields}
+        windows = {name: Windows(folder / name, **{"seq_len": 15} | settings) for name in ("web", "code")}
+        return WindowMixture(windows, {"web": 3, "code": 2}, **{"batch_size": 2} | ranks | fields)
     if kind == "packed":
         return Packed(folder, **{"max_length": 24, "batch_size": 2} | ranks | fields)
     if kind == "buckets":
@@ -142,7 +153,7 @@ def plain(batch: Any) -> Any:
     return {name: [np.asarray(row).tolist() for row in values] for name, values in batch.items()}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "mixture"])  # which came with version 4
 def test_a_state_of_version_3_is_read(kind, folder_of, batches_of):
     state = json.loads((Path(__file__).parent / "states_of_version_3.json").read_text())[kind]
     feed = open_feed(kind, folder_of(kind))

@@ -802,6 +802,22 @@ def test_datatroves_names_give_datatroves_items(tmp_path):
         DatatroveFolderDataset(tmp_path, 4, token_size=4)
 
 
+def test_a_folder_has_datatrove_s_names_and_options(tmp_path):
+    write(tmp_path / "a.ds", [30, 20])
+    memory = fsspec.filesystem("memory")
+    memory.pipe_file("/named/a.ds", (tmp_path / "a.ds").read_bytes())
+    expected = [item["input_ids"].tolist() for item in DatatroveFolderDataset(tmp_path, 4)]
+    for folder in ({"folder_path": tmp_path}, {"data_folder": (str(tmp_path), {})}):
+        assert [item["input_ids"].tolist() for item in DatatroveFolderDataset(**folder, seq_len=4)] == expected
+    remote = DatatroveFolderDataset(("memory://named", {"use_listings_cache": False}), 4, token_size=2)
+    assert [item["input_ids"].tolist() for item in remote] == expected
+    for wrong in ({}, {"data_folder": tmp_path, "folder_path": tmp_path}):
+        with pytest.raises(LoaderError, match="takes one folder and a seq_len"):
+            DatatroveFolderDataset(**wrong, seq_len=4)
+    with pytest.raises(LoaderError, match="is local and takes no options: name the folder alone"):
+        DatatroveFolderDataset((str(tmp_path), {"anon": True}), 4)
+
+
 def test_datatroves_patterns_and_sub_folders(tmp_path):
     for name in ("a_shuffled.ds", "b.ds", "deep/c_shuffled.ds"):
         write(tmp_path / name, [30])

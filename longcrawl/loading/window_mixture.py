@@ -1,0 +1,222 @@
+"""Windows of several folders in one sequence: weights, epochs and phases, as nanotron's Nanoset blends folders.
+
+All windows have as many tokens, so weights are shares of windows and of tokens alike. The bucket of every window is
+planned before the first step, evenly: each stretch of windows has the shares of the mix. A window of a bucket comes
+again only when all others of it have come, in another order.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from longcrawl.core.fields import check_fields
+from longcrawl.errors import LoaderError
+from longcrawl.loading._data_identity import changed_values, data_changes, data_identity
+from longcrawl.loading._planned_feed import CurriculumReport, PlannedFeed, Stock, sufficient_epochs
+from longcrawl.loading.curriculum import CurriculumPlan, Mixing, OnExhausted, Phase, phases_of, plan_curriculum
+from longcrawl.loading.feed import Batch
+from longcrawl.loading.window_batches import order_identity
+from longcrawl.loading.windows import Windows
+
+BY_BUCKET = ("order", "data")
+"""What a state has of each bucket."""
+
+_ALIKE = ("seq_len", "positions", "masked", "window_dtype")
+"""What the windows of one batch have in common."""
+
+
+@dataclass(frozen=True, eq=False)
+class WindowMixture(PlannedFeed):
+    """Batches of windows of several folders for one rank of a trainer, with exact resume.
+
+    >>> windows = {name: Windows(f"{name}/", 2048, shuffle="windows") for name in ("web", "code")}  # doctest: +SKIP
+    >>> phases = [Phase(5_000_000_000, {"web": 0.9, "code": 0.1}), Phase(500_000_000, {"code": 1})]  # doctest: +SKIP
+    >>> for batch in WindowMixture(windows, phases, batch_size=8, epochs={"code": 2}):  # doctest: +SKIP
+    ...     step(batch["input_ids"])  # (8, 2049) int64
+
+    A batch has what those of :meth:`Windows.batches` have. A step takes the next ``batch_size * world_size`` windows of
+    the plan, and rank ``r`` those from ``r * batch_size`` on; windows at the end that fill no step are left out.
+
+    Attributes:
+        windows: of each bucket, by its name; all of one ``seq_len``, and of one kind of positions, loss mask and dtype.
+        curriculum: phases, or one mapping of weights for as many tokens as one epoch of the buckets holds. A window
+            counts ``seq_len`` tokens, those that a model predicts.
+        batch_size: windows in a batch.
+        rank: which of the trainer's ``world_size`` processes this is.
+        world_size: processes that share a step's windows.
+        seed: of the draws; windows have a seed of their own order.
+        epochs: how often a window may come: a number, or one for each bucket.
+        mixing: "even", or "random": each window draws by itself.
+        on_exhausted: what becomes of a plan in which a bucket runs dry: "error" names the epochs that are enough,
+            "halt" ends there, "renormalize" continues with the others.
+        training_tokens: what the training takes, to compare with the sum of the phases.
+        on_budget_mismatch: what becomes of a difference of more than 5 %.
+
+    Raises:
+        LoaderError: windows are not alike, or the curriculum does not fit them; the message says what would.
+    """
+
+    kind: ClassVar[str] = "mixture"
+    unit: ClassVar[str] = "windows"
+    earlier_position: ClassVar[str] = "position"
+    no_step: ClassVar[str] = (
+        "the plan has {positions:,} windows, not one for each row of {feed.world_size} batches of {feed.batch_size}; "
+        "lower batch_size, or raise duration_tokens"
+    )
+
+    windows: Mapping[str, Windows]
+    curriculum: Sequence[Phase | Mapping[str, Any]] | Mapping[str, float]
+    batch_size: int = 1
+    rank: int = 0
+    world_size: int = 1
+    seed: int = 0
+    epochs: int | Mapping[str, int] = 1
+    mixing: Mixing = "even"
+    on_exhausted: OnExhausted = "error"
+    training_tokens: int | None = None
+    on_budget_mismatch: Literal["error", "warn"] = "error"
+
+    def __post_init__(self) -> None:
+        check_fields(self, LoaderError)
+        self.check_ranks(batch_size=1)
+        self._check_alike()
+        given = self.epochs_by_name()
+        if unknown := [name for name in given if name is not None and name not in self.windows]:
+            raise LoaderError(f"epochs names {unknown[0]!r}, which is not there; known: {', '.join(self.windows)}")
+        if isinstance(self.curriculum, Mapping):
+            object.__setattr__(self, "curriculum", (self._one_epoch(self.curriculum),))
+        object.__setattr__(self, "curriculum", phases_of(self.curriculum, Phase))
+        self.check_plan()
+
+    def _check_alike(self) -> None:
+        for name, windows in self.windows.items():
+            if not isinstance(windows, Windows):
+                raise LoaderError(f"bucket {name!r} is {type(windows).__name__}: make it Windows(FOLDER, seq_len)")
+        if not self.windows:
+            raise LoaderError("a mixture has no windows: name one bucket or more, {'web': Windows(FOLDER, seq_len)}")
+        (first, one), *others = self.windows.items()
+        for field in _ALIKE:
+            for name, other in others:
+                if getattr(other, field) != getattr(one, field):
+                    raise LoaderError(
+                        f"windows of {first!r} have {field} {getattr(one, field)}, those of {name!r} "
+                        f"{getattr(other, field)}: open all alike"
+                    )
+
+    def _one_epoch(self, weights: Mapping[str, float]) -> Phase:
+        """Return the phase that ends where the first bucket has come once, or as often as ``epochs`` says."""
+        Phase(1, weights)  # the weights are checked there
+        stock, total = self._epochs, sum(weights.values())
+        unknown = [name for name in weights if name not in self.windows]
+        if unknown:
+            raise LoaderError(f"weights name {unknown[0]!r}, which is not there; known: {', '.join(self.windows)}")
+        most = min(stock[name] * len(self.windows[name]) * total / each for name, each in weights.items() if each > 0)
+        # Evenly drawn, a bucket may be a few windows ahead of its share.
+        return Phase(max(int(most * (1 - 1e-9)) - 4 * len(weights), 1) * self.seq_len, weights)
+
+    @property
+    def seq_len(self) -> int:
+        """Tokens that a model reads of a window, which has one more."""
+        return next(iter(self.windows.values())).seq_len
+
+    @cached_property
+    def _epochs(self) -> dict[str, int]:
+        given = self.epochs_by_name()
+        return {name: given.get(name, given.get(None, 1)) for name in self.windows}
+
+    @property
+    def _phases(self) -> tuple[Phase, ...]:
+        return phases_of(self.curriculum, Phase)
+
+    def _planned(self, epochs: Mapping[str, int], on_exhausted: OnExhausted) -> CurriculumPlan:
+        drawn = {name for phase in self._phases for name in phase.mix}
+        # One number stands for the tokens of all windows.
+        inventory = {
+            name: np.broadcast_to(np.int64(self.seq_len), epochs[name] * len(windows))
+            for name, windows in self.windows.items()
+            if name in drawn
+        }
+        return plan_curriculum(
+            self._phases, inventory, seed=self.seed, mix_by="samples", on_exhausted=on_exhausted, mixing=self.mixing
+        )
+
+    @cached_property
+    def plan(self) -> CurriculumPlan:
+        """The bucket of every window of all ranks."""
+        return self._planned(self._epochs, self.on_exhausted)
+
+    @property
+    def drawn(self) -> CurriculumPlan:
+        """The bucket of every window of all ranks."""
+        return self.plan
+
+    @cached_property
+    def report(self) -> CurriculumReport:
+        """What is asked for, what is there, and what comes of it."""
+        enough: Mapping[str, int] = {}
+        if self.plan.drained and self.on_exhausted == "error":
+            epochs = {name: self._epochs[name] for name in self.plan.names}
+            tokens = {name: len(self.windows[name]) * self.seq_len for name in self.plan.names}
+            enough = sufficient_epochs(self._phases, epochs, tokens, lambda more: self._planned(more, "halt"))
+        stock = {}
+        for name in self.plan.names:
+            samples = self._epochs[name] * len(self.windows[name])
+            stock[name] = Stock(samples, samples * self.seq_len, self._epochs[name], enough.get(name, 0))
+        problems, warned = self.judge(self._phases, stock)
+        notes = [f"no phase draws from {name!r}" for name in self.windows if name not in stock]
+        return CurriculumReport(self.plan, self._phases, stock, self.seq_len, problems, tuple(warned), tuple(notes))
+
+    @property
+    def step_size(self) -> int:
+        """Windows of one step, of all ranks."""
+        return self.batch_size * self.world_size
+
+    def stop(self, position: int) -> int:
+        """Return the window at which steps from a position on stop, a multiple of a step after it."""
+        return position + max(len(self.plan) - position, 0) // self.step_size * self.step_size
+
+    def read(self, step: int) -> Batch:
+        """Return this rank's windows of the step that begins with window ``step`` of the plan."""
+        first = step + self.rank * self.batch_size
+        picks, places = self.plan.places(first, first + self.batch_size)
+        batch: Batch = {}
+        for pick in np.unique(picks).tolist():
+            windows, mine = self.windows[self.plan.names[pick]], np.flatnonzero(picks == pick)
+            passes, within = np.divmod(places[mine], len(windows))
+            for number in np.unique(passes).tolist():
+                rows = mine[passes == number]
+                for name, values in windows.read(within[passes == number], number).items():
+                    whole = batch.setdefault(name, np.empty((len(picks), values.shape[1]), values.dtype))
+                    whole[rows] = values
+        return batch
+
+    def identity(self, position: int) -> dict[str, Any]:
+        """Return order and data of each bucket, and the draws before a position."""
+        return {**self._buckets, "curriculum up to here": self.plan.fingerprint(position)}
+
+    def changes(self, state: Mapping[str, Any]) -> list[str]:
+        """List the differences between a state and this feed, but for buckets that no window was taken from yet."""
+        position = state["position"]
+        drawn = {self.plan.names[pick] for pick in np.unique(self.plan.picks[:position]).tolist()}
+        drawn = drawn or set(self.plan.names)
+        changed = changed_values(state, self.identity(position), apart=BY_BUCKET)
+        orders, data = (state[name] if isinstance(state[name], Mapping) else {} for name in BY_BUCKET)
+        if not drawn <= set(data) & set(orders):
+            return [*changed, self.changed_buckets(data, self._buckets["data"])]
+        for name in sorted(drawn):
+            now = self._buckets["order"][name]
+            differences = changed_values({**dict.fromkeys(now), **orders[name]}, now)
+            differences += data_changes(data[name], self._buckets["data"][name], self.windows[name].files)
+            changed += [f"{each} of bucket {name!r}" for each in differences]
+        return changed
+
+    @cached_property
+    def _buckets(self) -> dict[str, dict[str, Any]]:
+        drawn = {name: self.windows[name] for name in self.plan.names}
+        return {
+            "order": {name: order_identity(windows) for name, windows in drawn.items()},
+            "data": {name: data_identity(windows.files) for name, windows in drawn.items()},
+        }
