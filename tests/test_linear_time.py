@@ -292,7 +292,7 @@ OWN: dict[str, str] = {
     "longcrawl/core/registry.py:stage_name": "names of classes",
     "longcrawl/text/refinedweb/_url_words.py:_part": "words of a list",
     "longcrawl/kernels/word_lists.py:_LANGUAGE_FILE": "names of files of word lists",
-    "longcrawl/tokens/encoders.py:local_file": "the name of a tokenizer",
+    "longcrawl/tokens/tokenizer_files.py:local_file": "the name of a tokenizer",
     "longcrawl/hub/remote.py:TAG": "tags of a repository",
     "longcrawl/storage/place.py:given_url": "the folder that a user types",
     "longcrawl/core/sources.py:_CREDENTIAL": "names of options that a user types",

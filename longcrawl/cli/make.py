@@ -134,7 +134,7 @@ def tokenize(
         typer.Option(
             "--tokenizer",
             "--tokenizer_path",
-            help="A tokenizer file, a Hub id, or `trained` to train a byte-level BPE on the input.",
+            help="A tokenizer file or folder, a Hub id, or `trained` to train a byte-level BPE on the input.",
         ),
     ] = "gpt2",
     max_length: Annotated[

@@ -17,9 +17,10 @@ from longcrawl.dedup.index import Index, SaveIndex
 from longcrawl.dedup.ngrams import ngram_hash, split_words, unique_ngrams
 from longcrawl.dedup.normalize import normal_bytes, normalize
 from longcrawl.dedup.signatures import Clustering, Keep, Linkage, MinHashSignatures, NearDuplicates, OnLargeCluster
-from longcrawl.errors import FormatError, StageError
+from longcrawl.errors import FormatError, StageError, TokenizerError
 from longcrawl.kernels.texts import fixed_binary, valid_texts
-from longcrawl.tokens.encoders import load_encoder, restore_with_tokenizer, tokenizer_digest
+from longcrawl.tokens.encoders import Encoder, load_encoder
+from longcrawl.tokens.tokenizer_files import name_tokenizer, restore_with_tokenizer, tokenizer_digest
 
 if TYPE_CHECKING:
     from longcrawl.dedup._minhash_kernels import Permutations
@@ -67,7 +68,8 @@ class MinHash(NearDuplicates):
         unit: "token" of ``tokenizer``, or "word".
         seed: of the permutations, as datasketch takes it, and of the choice "random".
         keep: of a cluster, "random", the "longest" in bytes of text, or the "first" by id.
-        tokenizer: a file or a Hub id, see :func:`longcrawl.tokens.encoders.load_encoder`; for the unit "token".
+        tokenizer: a file, a Hub id or an object, see :func:`longcrawl.tokens.encoders.load_encoder`; for the unit
+            "token".
         verify: the least Jaccard similarity at which two documents that share a band are linked. N-grams are then part
             of the sketch, 4 bytes each. All pairs that share a band key count; where one key has more than 1,024
             different sets of n-grams, each is compared with the 1,024 before and the 1,024 after it in size.
@@ -112,6 +114,7 @@ class MinHash(NearDuplicates):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
 
     def __post_init__(self) -> None:
+        name_tokenizer(self)
         super().__post_init__()
         for name in ("bands", "rows", "ngram"):
             if getattr(self, name) < 1:
@@ -246,7 +249,7 @@ class MinHash(NearDuplicates):
         normal = normalize(pa.array([text]))
         if self.unit == "word":
             return unique_ngrams(split_words(normal[0].as_py()), self.ngram)
-        return unique_ngrams(load_encoder(self.tokenizer).encode(normal).ids.tolist(), self.ngram)
+        return unique_ngrams(self._encoder().encode(normal).ids.tolist(), self.ngram)
 
     def signatures(self, texts: Texts) -> npt.NDArray[np.uint32]:
         """Return the hash values of texts: uint32 [texts, bands * rows]; of one without n-grams, all 0xFFFFFFFF."""
@@ -284,12 +287,18 @@ class MinHash(NearDuplicates):
         digest = tokenizer_digest(self.tokenizer) if self.unit == "token" else None
         return restore_with_tokenizer, (make, arguments, digest)
 
+    def _encoder(self) -> Encoder:
+        try:
+            return load_encoder(self.tokenizer)
+        except TokenizerError as missing:
+            raise TokenizerError(f"{self.name}.tokenizer: {missing}; or set unit='word', which takes none") from missing
+
     def _hash_units(self, texts: pa.Array) -> tuple[Wide, Longs]:
         """Return the hashes of the words or tokens of all texts, and where each text starts among them."""
         from longcrawl.dedup._minhash_kernels import hash_tokens, hash_words
 
         if self.unit == "token":
-            tokens, bounds = load_encoder(self.tokenizer).encode(normalize(texts))
+            tokens, bounds = self._encoder().encode(normalize(texts))
             units = np.empty(len(tokens), np.uint64)
             hash_tokens(tokens, units)
             return units, bounds

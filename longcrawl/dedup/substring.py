@@ -22,7 +22,8 @@ from longcrawl.dedup.normalize import normalize, normalize_with_sources
 from longcrawl.engines.base import Engine
 from longcrawl.errors import StageError, TokenizerError
 from longcrawl.kernels.texts import text_buffers, valid_texts
-from longcrawl.tokens.encoders import EncodedTexts, load_encoder, restore_with_tokenizer, tokenizer_digest
+from longcrawl.tokens.encoders import EncodedTexts, load_encoder
+from longcrawl.tokens.tokenizer_files import name_tokenizer, restore_with_tokenizer, tokenizer_digest
 
 Longs = npt.NDArray[np.int64]
 
@@ -85,7 +86,7 @@ class ExactSubstring(SpanSurvey):
         policy: see above; RefinedWeb cuts.
         unit: what is compared: "token" of ``tokenizer``, "character" or "byte".
         text: "normalised", see :mod:`longcrawl.dedup.normalize`, or "raw": texts as they stand, to the byte.
-        tokenizer: a byte-level BPE by name or file, see :func:`longcrawl.tokens.encoders.load_encoder`.
+        tokenizer: a byte-level BPE by name, file or object, see :func:`longcrawl.tokens.encoders.load_encoder`.
         max_share: for "drop-partial".
         min_characters: for "cut" and "mask".
         memory: bytes that the search of one process may take, 64 MiB or more. It makes as many passes as that needs,
@@ -118,6 +119,7 @@ class ExactSubstring(SpanSurvey):
     copies_share = "passages"
 
     def __post_init__(self) -> None:
+        name_tokenizer(self)
         super().__post_init__()
         if self.min_tokens < 1:
             raise StageError(f"exact_substring.min_tokens must be 1 or more, got {self.min_tokens}")
@@ -292,7 +294,12 @@ class Tokens:
     """Tokens of a byte-level BPE, such as GPT-2's."""
 
     def __init__(self, tokenizer: str) -> None:
-        self._encoder = load_encoder(tokenizer)
+        try:
+            self._encoder = load_encoder(tokenizer)
+        except TokenizerError as missing:
+            raise TokenizerError(
+                f"exact_substring.tokenizer: {missing}; or set unit='character', which takes none"
+            ) from missing
         try:
             self._bytes = self._encoder.token_bytes
         except TokenizerError as wrong:

@@ -22,7 +22,7 @@ def kept_arrays(name: str, stamp: str, build: Callable[[], Arrays]) -> Arrays:
     The file begins with a SHA-256 of stamp and arrays: one that is damaged, or of another stamp, is made again. Where
     the folder cannot be written, every process builds its own.
     """
-    path = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "longcrawl" / f"{name}.arrays"
+    path = cache_folder() / f"{name}.arrays"
     with suppress(OSError):
         kept = path.read_bytes()
         if kept[:32] == _digest(stamp, kept[32:]):
@@ -33,6 +33,11 @@ def kept_arrays(name: str, stamp: str, build: Callable[[], Arrays]) -> Arrays:
     with suppress(OSError), whole_file(path) as beside:
         beside.write_bytes(_digest(stamp, packed.getvalue()) + packed.getvalue())
     return made
+
+
+def cache_folder() -> Path:
+    """Return ``$XDG_CACHE_HOME/longcrawl``, or ``~/.cache/longcrawl``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "longcrawl"
 
 
 def _digest(stamp: str, content: bytes) -> bytes:

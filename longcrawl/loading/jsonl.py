@@ -38,6 +38,7 @@ from longcrawl.loading.feed import Batch, Feed, Status
 from longcrawl.sources.blocks import RECORD_BYTES
 from longcrawl.sources.json_lines import read_lines
 from longcrawl.tokens.encoders import Encoder, load_encoder
+from longcrawl.tokens.tokenizer_files import name_tokenizer
 from longcrawl.tokens.windows import document_windows
 
 
@@ -142,6 +143,7 @@ class Jsonl(Feed):
     _bad_files: dict[tuple[str, int], list[BadFile]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        name_tokenizer(self)
         check_fields(self, LoaderError)
         self.check_ranks(max_length=2, batch_size=1, epochs=1, block_bytes=1, max_record_bytes=1)
         if not 0 <= 2 * self.overlap_size <= self.max_length:

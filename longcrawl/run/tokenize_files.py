@@ -9,6 +9,7 @@ from longcrawl.recipe import Recipe, parse_recipe
 from longcrawl.run.job import run
 from longcrawl.run.summary import RunSummary
 from longcrawl.sources.guess import guess_source
+from longcrawl.tokens.tokenizer_files import tokenizer_name
 from longcrawl.urls import is_url
 
 FORMATS = ("gpt-simple", "datatrove", "megatron", "nanogpt")
@@ -32,7 +33,7 @@ def tokenize(
         source: a folder, file, URL or glob: JSON lines, CSV or text files (``.gz``, ``.zst``), or parquet; or a dataset
             of the Hub, ``org/name``.
         output_dir: the run's folder. Shards are in ``FORMAT/train`` below it, beside the card and the recipe.
-        tokenizer: a file, a Hub id, or "trained", see :class:`longcrawl.tokens.Tokenize`.
+        tokenizer: a file, a folder, a Hub id, an object, or "trained", see :class:`longcrawl.tokens.Tokenize`.
         max_length: tokens of a window, the end-of-text token included; None leaves documents whole.
         overlap_size: tokens that a window shares with the one before it, at most half of ``max_length``.
         num_proc: processes; the bytes do not depend on it.
@@ -76,7 +77,7 @@ def tokenize_recipe(
     else:
         is_folder = not is_url(str(source)) and Path(source).is_dir()
         settings = {"data_dir" if is_folder else "data_files": str(source)}
-    stages: list[Any] = [{"tokenize": {"tokenizer": tokenizer}}]
+    stages: list[Any] = [{"tokenize": {"tokenizer": tokenizer_name(tokenizer)}}]
     if max_length is not None:
         stages.append({"windows": {"max_length": max_length, "overlap_size": overlap_size}})
     spec = {

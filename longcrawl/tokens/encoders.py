@@ -8,7 +8,6 @@ GPT-2, cl100k, o200k, Llama 3 and Qwen2 are done by kernels of ours, with the id
 import hashlib
 import json
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
 from importlib.metadata import version
@@ -21,8 +20,7 @@ import pyarrow as pa
 
 from longcrawl.errors import TokenizerError
 from longcrawl.kernels.kept_arrays import Arrays, kept_arrays
-from longcrawl.storage.files import content_digest, whole_file
-from longcrawl.storage.place import is_there
+from longcrawl.storage.files import whole_file
 from longcrawl.storage.structured import load_json
 from longcrawl.tokens._engines import BytePairs, Tiktoken, Tokenizers, by_ranks, require_equal
 from longcrawl.tokens.byte_level import (
@@ -33,6 +31,7 @@ from longcrawl.tokens.byte_level import (
     parse_ranks,
     tokenizer_document,
 )
+from longcrawl.tokens.tokenizer_files import configured_end, tokenizer_file, tokenizer_name
 
 Engine = Literal["auto", "tiktoken", "tokenizers"]
 
@@ -50,17 +49,21 @@ class EncodedTexts(NamedTuple):
     """One more than there are texts, in tokens, from 0."""
 
 
-def load_encoder(tokenizer: str, end_of_text: str | None = None, engine: Engine = "auto") -> "Encoder":
+def load_encoder(tokenizer: Any, end_of_text: str | None = None, engine: Engine = "auto") -> "Encoder":
     """Load a tokenizer by name or file; the same file is loaded once per process.
 
     ``tokenizer`` is one of
 
-    * a `tokenizer.json`, or a folder that holds one;
+    * a `tokenizer.json`, or a folder that holds one, as ``save_pretrained`` writes it. `transformers` converts what is
+      in a folder without one, such as `vocab.json` or, with `sentencepiece` installed, `tokenizer.model`;
     * a `*.tiktoken` file of ranks. Such a file does not say how it splits text: GPT-2's pattern is used (which
       is right for GPT-2, r50k and p50k, and wrong for cl100k and o200k), and end of text is the number of ranks;
-    * the id of a repository on the Hub, such as ``"gpt2"``.
+    * the id of a repository on the Hub, such as ``"gpt2"``;
+    * a ``PreTrainedTokenizerFast`` of `transformers` or a ``Tokenizer`` of `tokenizers`, see
+      :func:`longcrawl.tokens.tokenizer_files.tokenizer_name`.
 
-    ``end_of_text`` names the token that ends a document; None takes the usual one that the tokenizer has.
+    ``end_of_text`` names the token that ends a document; None takes the usual one that the tokenizer has, or else the
+    ``eos_token`` of the `tokenizer_config.json` beside it.
 
     >>> load_encoder("gpt2").encode(["Hello world"]).ids  # doctest: +SKIP
     array([15496,   995], dtype=uint16)
@@ -69,61 +72,9 @@ def load_encoder(tokenizer: str, end_of_text: str | None = None, engine: Engine 
         TokenizerError: nothing is there, it is not a tokenizer, it has no token ``end_of_text``, or ``engine`` is
             "tiktoken" and ranks cannot say what the tokenizer does.
     """
-    path = local_file(tokenizer) or _from_hub(tokenizer)
+    path = tokenizer_file(tokenizer_name(tokenizer))
     status = path.stat()
     return _load(path, (status.st_mtime_ns, status.st_size), end_of_text, engine)
-
-
-def local_file(tokenizer: str) -> Path | None:
-    """Return the file that ``tokenizer`` names on this machine; None when it names a repository on the Hub.
-
-    Raises:
-        TokenizerError: it is spelled as a path and nothing is there.
-    """
-    path = Path(tokenizer).expanduser()
-    for file in (path, path / "tokenizer.json"):
-        if is_there(file) and file.is_file():
-            return file.absolute()
-    if (
-        path.suffix in (".json", ".tiktoken")
-        or path.is_absolute()
-        or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", tokenizer)
-    ):
-        raise TokenizerError(
-            f"no tokenizer at {tokenizer!r}: pass a tokenizer.json, a folder that holds one, or a *.tiktoken file"
-        )
-    return None
-
-
-def tokenizer_digest(tokenizer: str) -> str | None:
-    """Return the SHA-256 of the file that ``tokenizer`` names on this machine; None for a repository on the Hub."""
-    path = local_file(tokenizer)
-    return None if path is None else content_digest(str(path))
-
-
-def restore_with_tokenizer(make: Any, arguments: tuple[Any, ...], digest: str | None) -> Any:
-    """Make a pickled stage with a field ``tokenizer`` again: `datasets` tells stages apart by what is pickled.
-
-    Raises:
-        TokenizerError: the tokenizer's file has changed.
-    """
-    made = make(*arguments)
-    if digest is not None and tokenizer_digest(made.tokenizer) != digest:
-        raise TokenizerError(f"{made.tokenizer} changed since the stage was saved: make the stage again")
-    return made
-
-
-@lru_cache(maxsize=8)
-def _from_hub(repository: str) -> Path:
-    from huggingface_hub import hf_hub_download
-
-    try:
-        return Path(hf_hub_download(repository, "tokenizer.json"))
-    except (OSError, ValueError) as failed:
-        raise TokenizerError(
-            f"tokenizer {repository!r} is not a file here and did not come from the Hub ({type(failed).__name__}): "
-            "pass the path of a local tokenizer.json or *.tiktoken file"
-        ) from failed
 
 
 @lru_cache(maxsize=8)
@@ -170,7 +121,8 @@ class Encoder:
     """Texts to token ids and back, made by :func:`load_encoder`.
 
     No special token is added, nothing is cut or padded, and a special token spelled out in a text is text like any
-    other: ``<|endoftext|>`` on a web page does not end a document.
+    other: ``<|endoftext|>`` on a web page does not end a document. But a Unigram model of `tokenizers`, such as T5's,
+    finds its special tokens in a text, too: ``</s>`` in a text is then the id of the end of text.
     """
 
     def __init__(self, path: Path, end_of_text: str | None = None, engine: Engine = "auto") -> None:
@@ -225,7 +177,7 @@ class Encoder:
             TokenizerError: the tokenizer has no token of that name, or None was asked and it has no usual one.
         """
         asked = self._end_of_text_name
-        for name in _END_OF_TEXT_NAMES if asked is None else (asked,):
+        for name in (*_END_OF_TEXT_NAMES, *configured_end(self._path)) if asked is None else (asked,):
             token = self._id_of(name)
             if token is not None and self._engine.encode(name).tolist() != [token]:
                 return token

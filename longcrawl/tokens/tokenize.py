@@ -16,8 +16,10 @@ from longcrawl.core.stages import Rewrite, column, stage
 from longcrawl.errors import StageError, TokenizerError
 from longcrawl.storage.files import whole_file
 from longcrawl.tokens._engines import one_thread
-from longcrawl.tokens.encoders import EncodedTexts, Encoder, load_encoder, restore_with_tokenizer, tokenizer_digest
+from longcrawl.tokens.byte_level import END_OF_TEXT
+from longcrawl.tokens.encoders import EncodedTexts, Encoder, load_encoder
 from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED, loss_mask
+from longcrawl.tokens.tokenizer_files import name_tokenizer, restore_with_tokenizer, tokenizer_digest
 
 _TRAINED = "trained"
 _REPLACED = ("text", MASKED, "tokens", "n_tokens", LOSS_MASK)
@@ -33,7 +35,8 @@ class Tokenize(Rewrite):
     Where documents have a column ``masked``, as :class:`longcrawl.dedup.ExactSubstring` makes it, ``loss_mask`` takes
     its place: a list of booleans as long as ``tokens``, False for every token that has a byte of a masked character.
 
-    ``tokenizer`` is a file or a Hub id, see :func:`longcrawl.tokens.encoders.load_encoder`, or ``"trained"``: then
+    ``tokenizer`` is a file, a folder, a Hub id or an object, see :func:`longcrawl.tokens.encoders.load_encoder`, or
+    ``"trained"``: then
     :meth:`fit` trains a byte-level BPE of at most ``vocabulary_size`` tokens, ``end_of_text`` as id 0, on the
     documents themselves. One core does so; with ``train_documents`` it takes only so many of them, those whose ids have
     the smallest keyed hashes, whatever their order.
@@ -41,6 +44,8 @@ class Tokenize(Rewrite):
     ``json_escaped`` gives the tokens of the text as JSON spells it, without the quotes. LongCrawl64 was made so (the
     tokenizer of a model trained on it says it); it takes 1.21 times the tokens in English, 3.13 in Russian.
     ``ensure_ascii`` is the setting of that escape.
+
+    ``end_of_text``, as it is, also stands for the usual one of a tokenizer that has no such token, such as ``</s>``.
 
     ``dtype`` "auto" takes uint16 while the vocabulary has at most 65,536 ids.
 
@@ -60,11 +65,12 @@ class Tokenize(Rewrite):
     ensure_ascii: bool = True
     dtype: Literal["auto", "uint16", "uint32"] = "auto"
     vocabulary_size: int = 8192
-    end_of_text: str = "<|endoftext|>"
+    end_of_text: str = END_OF_TEXT
     train_documents: int | None = None
     looks_at = "tokens"
 
     def __post_init__(self) -> None:
+        name_tokenizer(self)
         super().__post_init__()
         if self.vocabulary_size < 257:
             raise StageError(
@@ -137,7 +143,7 @@ class Tokenize(Rewrite):
             raise StageError(
                 "tokenize has no tokenizer yet: call stage.fit(tables, directory) first, or name one in tokenizer"
             )
-        return load_encoder(self.tokenizer, self.end_of_text)
+        return load_encoder(self.tokenizer, None if self.end_of_text == END_OF_TEXT else self.end_of_text)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle with the content of a local tokenizer, so that `datasets` sees a changed file at the same path."""

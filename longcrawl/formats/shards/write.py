@@ -27,8 +27,8 @@ from longcrawl.formats.token_output import TokenOutput, TokenWriter, last_stage
 from longcrawl.storage import sealed
 from longcrawl.storage.files import file_entries, write_text
 from longcrawl.storage.stored_tables import write_table
-from longcrawl.tokens.encoders import local_file
 from longcrawl.tokens.loss_mask import LOSS_MASK
+from longcrawl.tokens.tokenizer_files import local_file
 from longcrawl.tokens.windows import Windows
 
 Longs = npt.NDArray[np.int64]

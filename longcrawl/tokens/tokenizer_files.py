@@ -1,0 +1,151 @@
+"""Where a tokenizer's `tokenizer.json` is: in a file or folder, on the Hub, or in the cache folder for an object."""
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from longcrawl.errors import TokenizerError
+from longcrawl.kernels.kept_arrays import cache_folder
+from longcrawl.storage.files import content_digest, whole_file
+from longcrawl.storage.place import is_there
+from longcrawl.storage.structured import load_json
+
+CONFIGURATION = "tokenizer_config.json"
+
+CONVERTIBLE = (CONFIGURATION, "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+"""Files of a folder without `tokenizer.json` of which `transformers` may make one."""
+
+TAKEN = "a tokenizer.json, a folder that holds one, a *.tiktoken file or a Hub id"
+
+
+def tokenizer_name(tokenizer: Any) -> str:
+    """Return what names a tokenizer: a name or path as it is, and of an object the path of its content.
+
+    A ``PreTrainedTokenizerFast``, or a ``Tokenizer`` of `tokenizers`, is written into a folder of
+    ``$XDG_CACHE_HOME/longcrawl`` (``~/.cache/longcrawl``) that is named after its content, without truncation, padding
+    and chat template. Stages and recipes then name this file.
+
+    Raises:
+        TokenizerError: it is not a tokenizer that `tokenizers` can write, or the folder cannot be written.
+    """
+    if isinstance(tokenizer, str | os.PathLike):
+        return os.fspath(tokenizer)
+    backend = getattr(tokenizer, "backend_tokenizer", None) or tokenizer
+    if not hasattr(backend, "to_str"):
+        raise TokenizerError(f"a tokenizer is {TAKEN}, or a PreTrainedTokenizerFast, not a {type(tokenizer).__name__}")
+    document = json.loads(backend.to_str()) | {"truncation": None, "padding": None}
+    content = json.dumps(document, ensure_ascii=False).encode()
+    end = getattr(tokenizer, "eos_token", None)
+    configuration = json.dumps({"eos_token": end if isinstance(end, str) else None}).encode()
+    name = hashlib.sha256(configuration + content).hexdigest()[:16]
+    folder = cache_folder() / "tokenizers" / name
+    try:
+        for file, written in ((CONFIGURATION, configuration), ("tokenizer.json", content)):
+            if not (folder / file).exists():
+                with whole_file(folder / file) as beside:
+                    beside.write_bytes(written)
+    except OSError as failed:
+        raise TokenizerError(
+            f"{folder} cannot be written ({type(failed).__name__}): set XDG_CACHE_HOME, or pass a saved tokenizer"
+        ) from failed
+    return str(folder / "tokenizer.json")
+
+
+def name_tokenizer(instance: Any) -> None:
+    """Put the name of a tokenizer in place of an object in the field ``tokenizer`` of a frozen dataclass."""
+    object.__setattr__(instance, "tokenizer", tokenizer_name(instance.tokenizer))
+
+
+def tokenizer_file(tokenizer: str) -> Path:
+    """Return the file of a tokenizer by its name, fetched from the Hub or converted where needed.
+
+    Raises:
+        TokenizerError: nothing is there, or it cannot be converted.
+    """
+    return local_file(tokenizer) or _from_hub(tokenizer)
+
+
+def local_file(tokenizer: str) -> Path | None:
+    """Return the file that ``tokenizer`` names on this machine; None when it names a repository on the Hub.
+
+    Raises:
+        TokenizerError: it is spelled as a path and nothing is there.
+    """
+    path = Path(tokenizer).expanduser()
+    for file in (path, path / "tokenizer.json"):
+        if is_there(file) and file.is_file():
+            return file.absolute()
+    if present := [path / name for name in CONVERTIBLE if is_there(path / name)]:
+        return _converted(str(path.absolute()), tuple(content_digest(str(file)) for file in present))
+    if (
+        path.suffix in (".json", ".tiktoken")
+        or path.is_absolute()
+        or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", tokenizer)
+    ):
+        raise TokenizerError(f"no tokenizer at {tokenizer!r}: pass {TAKEN}")
+    return None
+
+
+def tokenizer_digest(tokenizer: str) -> str | None:
+    """Return the SHA-256 of the file that ``tokenizer`` names on this machine; None for a repository on the Hub."""
+    path = local_file(tokenizer)
+    return None if path is None else content_digest(str(path))
+
+
+def restore_with_tokenizer(make: Any, arguments: tuple[Any, ...], digest: str | None) -> Any:
+    """Make a pickled stage with a field ``tokenizer`` again: `datasets` tells stages apart by what is pickled.
+
+    Raises:
+        TokenizerError: the tokenizer's file has changed.
+    """
+    made = make(*arguments)
+    if digest is not None and tokenizer_digest(made.tokenizer) != digest:
+        raise TokenizerError(f"{made.tokenizer} changed since the stage was saved: make the stage again")
+    return made
+
+
+def configured_end(path: Path) -> tuple[str, ...]:
+    """Return the ``eos_token`` that the `tokenizer_config.json` beside a tokenizer names, if it does."""
+    with suppress(OSError, ValueError):
+        configuration = load_json((path.parent / CONFIGURATION).read_bytes())
+        end = configuration.get("eos_token") if isinstance(configuration, Mapping) else None
+        end = end.get("content") if isinstance(end, Mapping) else end
+        return (end,) if isinstance(end, str) else ()
+    return ()
+
+
+@lru_cache(maxsize=8)
+def _from_hub(repository: str) -> Path:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    try:
+        return Path(hf_hub_download(repository, "tokenizer.json"))
+    except (OSError, ValueError) as failed:
+        if isinstance(failed, EntryNotFoundError):
+            with suppress(TokenizerError):
+                return _converted(repository)
+        raise TokenizerError(
+            f"tokenizer {repository!r} is not a file here and did not come from the Hub ({type(failed).__name__}): "
+            "set tokenizer= to the path of a local tokenizer.json or *.tiktoken file, or to a tokenizer object"
+        ) from failed
+
+
+@lru_cache(maxsize=8)
+def _converted(name: str, _contents: tuple[str, ...] = ()) -> Path:
+    """Return the file of what `transformers` makes of a folder, or of a repository, without `tokenizer.json`."""
+    from transformers import AutoTokenizer
+
+    try:
+        return Path(tokenizer_name(AutoTokenizer.from_pretrained(name)))
+    except Exception as failed:  # what it raises depends on the kind of tokenizer
+        raise TokenizerError(
+            f"{name} has no tokenizer.json, and transformers cannot make one ({type(failed).__name__}): save it again "
+            "with AutoTokenizer.from_pretrained(…).save_pretrained(FOLDER), where sentencepiece is installed"
+        ) from failed

@@ -1,0 +1,200 @@
+"""Tokenizers as users have them: objects, saved folders and Hub ids, wherever a tokenizer is taken."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from datasets import Dataset
+
+import longcrawl as lc
+from longcrawl.errors import TokenizerError
+from longcrawl.tokens import tokenizer_files
+from longcrawl.tokens.encoders import load_encoder
+from longcrawl.tokens.tokenizer_files import tokenizer_name
+
+TEXTS = [
+    "The tide was out, and the boats lay on the sand.",
+    "",
+    "Über das Meer — 海の上 🌊",
+    "Bread needs flour, salt, water and time. <fin> is text.",
+    " two  spaces\tand\nlines ",
+] * 3
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    """Write no object into the cache folder of whoever runs the tests, and start no thread before later tests fork."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TOKENIZERS_PARALLELISM", "false")
+        patch.setattr(tokenizer_files, "cache_folder", lambda: folder)
+        yield
+
+
+def byte_level():
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300, special_tokens=["<fin>"], initial_alphabet=alphabet, show_progress=False
+    )
+    made.train_from_iterator(TEXTS, trainer)
+    return made, "<fin>"
+
+
+def unigram():
+    """Return a tokenizer as those of SentencePiece are in `tokenizers`: pieces of words, bytes for the rest."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+    made = Tokenizer(models.Unigram())
+    made.normalizer = normalizers.NFKC()
+    made.pre_tokenizer, made.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=120,
+        special_tokens=["<unk>", "</s>"],
+        unk_token="<unk>",  # noqa: S106
+        show_progress=False,
+    )
+    made.train_from_iterator(TEXTS, trainer)
+    return made, "</s>"
+
+
+@pytest.fixture(scope="module", params=[byte_level, unigram], ids=["bytes", "unigram"])
+def tokenizer(request):
+    from transformers import PreTrainedTokenizerFast
+
+    made, end = request.param()
+    return PreTrainedTokenizerFast(tokenizer_object=made, eos_token=end)
+
+
+@pytest.fixture(scope="module")
+def wanted(tokenizer):
+    """Return the ids of each text; a special token that a text spells out is text."""
+    return [tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"] for text in TEXTS]
+
+
+@pytest.fixture(scope="module", params=["object", "tokenizers", "folder", "file"])
+def given(request, tokenizer, tmp_path_factory):
+    if request.param == "object":
+        return tokenizer
+    if request.param == "tokenizers":
+        return tokenizer.backend_tokenizer
+    folder = tmp_path_factory.mktemp("saved")
+    tokenizer.save_pretrained(folder)
+    return str(folder) if request.param == "folder" else folder / "tokenizer.json"
+
+
+def ended(wanted, tokenizer):
+    return [token for ids in wanted for token in (*ids, tokenizer.eos_token_id)]
+
+
+def test_every_stage_and_feed_takes_it(given, tokenizer, wanted, tmp_path):
+    # A Tokenizer of `tokenizers` does not say which of its tokens ends a text.
+    named = {"end_of_text": tokenizer.eos_token} if given is tokenizer.backend_tokenizer else {}
+    stage = lc.tokens.Tokenize(given, **named)
+    assert stage(pa.table({"text": TEXTS}))["tokens"].to_pylist() == wanted
+    assert stage.encoder().end_of_text == tokenizer.eos_token_id
+    again = lc.tokens.Tokenize(**stage.settings())
+    assert again(pa.table({"text": TEXTS[:2]}))["tokens"].to_pylist() == wanted[:2]
+    ids = load_encoder(given).encode([TEXTS[0].lower().replace(",", "").replace(".", "")]).ids.tolist()
+    assert lc.dedup.MinHash(tokenizer=given, ngram=3).ngrams(TEXTS[0])[0] == tuple(ids[:3])
+    (tmp_path / "raw.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    feed = lc.loading.Jsonl(tmp_path / "raw.jsonl", given, max_length=256, packing="separate", **named)
+    rows = [batch["input_ids"][0, : int(batch["n_tokens"][0])].tolist() for batch in feed]
+    assert rows == [[*ids, tokenizer.eos_token_id] for ids in wanted]
+    overrides = [f"stages.tokenize.end_of_text={end}" for end in named.values()]
+    lc.tokenize(tmp_path / "raw.jsonl", tmp_path / "shards", given, format="datatrove", overrides=overrides)
+    (shard,) = (tmp_path / "shards/datatrove/train").glob("*.ds")
+    assert lc.formats.open_shard(shard).tokens.tolist() == ended(wanted, tokenizer)
+
+
+def test_passages_take_one_that_stands_for_bytes(given, tokenizer):
+    rows = {"id": ["a", "b"], "text": [f"{TEXTS[0]} One.", f"{TEXTS[0]} Two."]}
+    stage = lc.dedup.ExactSubstring(8, tokenizer=given, min_characters=0)
+    if "Ġthe" not in tokenizer.get_vocab():
+        with pytest.raises(lc.LongCrawlError, match="do not say which bytes they stand for"):
+            _ = lc.Crawl(Dataset.from_dict(rows)) | stage
+        return
+    crawl = lc.Crawl(Dataset.from_dict(rows)) | stage
+    assert crawl.data["text"][1] in (". Two.", " Two.")
+
+
+def test_an_object_is_kept_by_its_content(tokenizer):
+    file = Path(tokenizer_name(tokenizer))
+    before = file.stat().st_mtime_ns
+    tokenizer(TEXTS, padding="max_length", max_length=5, truncation=True) if tokenizer.pad_token else None
+    tokenizer.backend_tokenizer.enable_truncation(5)
+    assert Path(tokenizer_name(tokenizer)) == file
+    assert file.stat().st_mtime_ns == before
+    tokenizer.backend_tokenizer.no_truncation()
+    assert (
+        load_encoder(tokenizer).encode(TEXTS[:1]).ids.tolist() == load_encoder(str(file)).encode(TEXTS[:1]).ids.tolist()
+    )
+
+
+def test_texts_of_a_unigram_model_are_the_same_in_any_batches(monkeypatch):
+    made, _ = unigram()
+    encoder = load_encoder(made)
+    whole = encoder.encode([*TEXTS, None])
+    assert len(whole.offsets) == len(TEXTS) + 2
+    monkeypatch.setattr("longcrawl.tokens._engines._BATCH", 60)
+    assert encoder.encode([*TEXTS, None]).ids.tolist() == whole.ids.tolist()
+    assert [*whole.ids[: whole.offsets[1]]] == made.encode(TEXTS[0], add_special_tokens=False).ids
+
+
+def test_a_hub_id_is_taken_on_the_command_line(tmp_path):
+    from transformers import PreTrainedTokenizerFast
+
+    made, end = unigram()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, eos_token=end)
+    repository = tmp_path / "hub/models--me--words"
+    tokenizer.save_pretrained(repository / "snapshots/0123")
+    (repository / "refs").mkdir()
+    (repository / "refs/main").write_text("0123")
+    (tmp_path / "raw.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    command = [Path(sys.executable).with_name("longcrawl"), "tokenize", "raw.jsonl", "--tokenizer", "me/words"]
+    command += ["--output-dir", "out", "--format", "datatrove"]
+    offline = os.environ | {"HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=offline, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (shard,) = (tmp_path / "out/datatrove/train").glob("*.ds")
+    wanted = [made.encode(text, add_special_tokens=False).ids for text in TEXTS]
+    assert lc.formats.open_shard(shard).tokens.tolist() == ended(wanted, tokenizer)
+
+
+def test_a_folder_without_tokenizer_json_is_converted(tmp_path):
+    made, _ = byte_level()
+    made.model.save(str(tmp_path))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPT2Tokenizer"}))
+    assert load_encoder(str(tmp_path)).encode(TEXTS[:1]).ids.tolist() == made.encode(TEXTS[0]).ids
+    (tmp_path / "vocab.json").write_text("{")
+    with pytest.raises(
+        TokenizerError, match=r"has no tokenizer.json, and transformers cannot make one \(\w+\): save it"
+    ):
+        load_encoder(str(tmp_path))
+
+
+def test_what_is_no_tokenizer_is_named():
+    with pytest.raises(TokenizerError, match=r"or a PreTrainedTokenizerFast, not a dict"):
+        lc.tokens.Tokenize({})
+
+
+@pytest.mark.parametrize(
+    ("stage", "said"),
+    [
+        (lc.dedup.MinHash, r"min_hash.tokenizer: .*: set tokenizer= to .*; or set unit='word', which takes none"),
+        (lc.dedup.ExactSubstring, r"exact_substring.tokenizer: .*: set tokenizer= to .*; or set unit='character'"),
+        (lc.tokens.Tokenize, r"tokenizer 'no-such-tokenizer' is not a file here .*: set tokenizer= to the path"),
+    ],
+)
+def test_without_a_tokenizer_the_argument_is_named(stage, said, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    crawl = lc.Crawl(Dataset.from_dict({"id": ["a"], "text": ["A text."]}))
+    with pytest.raises(TokenizerError, match=said):
+        _ = crawl | stage(tokenizer="no-such-tokenizer")
