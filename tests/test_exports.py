@@ -70,8 +70,8 @@ def test_the_public_surface():
     ]  # fmt: skip
     assert lc.loading.__all__ == [
         "ComposedBatches", "ComposedPhase", "CurriculumPlan", "DatatroveFileDataset", "DatatroveFolderDataset",
-        "Jsonl", "Packed", "Phase", "Rectangle", "WindowBatches", "WindowMixture", "Windows", "collators", "plan_curriculum",
-        "read_curriculum", "validate",
+        "Jsonl", "Packed", "Phase", "Rectangle", "WindowBatches", "WindowMixture", "Windows", "collators",
+        "plan_curriculum", "read_curriculum", "validate",
     ]  # fmt: skip
 
 
