@@ -8,8 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import longcrawl as lc
+from longcrawl.cli.commands import app
 from longcrawl.errors import RecipeError
 from longcrawl.run.tokenize_files import tokenize_recipe
 
@@ -127,3 +129,14 @@ def test_what_is_no_format_is_refused():
         RecipeError, match="token shards have no format 'zarr'; known: gpt-simple, datatrove, megatron, nanogpt"
     ):
         tokenize_recipe("raw", format="zarr")
+
+
+def test_options_of_gpt_simple_s_command():
+    recipe = tokenize_recipe("raw/*.jsonl", "gpt2", 64, 8, min_text_length=200, overlap_probability=0.5)
+    assert recipe.as_dict()["stages"][0] == {"min_chars": {"n": 200}}
+    assert recipe.as_dict()["stages"][2]["windows"]["overlap_probability"] == 0.5
+    with pytest.raises(RecipeError, match="overlap_probability is that of windows which overlap: set overlap_size too"):
+        tokenize_recipe("raw/*.jsonl", "gpt2", 64, overlap_probability=0.5)
+    done = CliRunner().invoke(app, ["tokenize", "--help"])
+    assert "--min-text-length" in done.stdout
+    assert "--overlap-probability" in done.stdout

@@ -146,6 +146,15 @@ def tokenize(
     overlap_size: Annotated[
         int, typer.Option("--overlap-size", "--overlap_size", help="Tokens that two windows share; at most half.")
     ] = 0,
+    overlap_probability: Annotated[
+        float,
+        typer.Option(
+            "--overlap-probability", "--overlap_probability", help="Share of documents whose windows overlap."
+        ),
+    ] = 1.0,
+    min_text_length: Annotated[
+        int, typer.Option("--min-text-length", "--min_text_length", help="Leave out documents of fewer characters.")
+    ] = 0,
     num_proc: Annotated[
         int,
         typer.Option(
@@ -179,6 +188,8 @@ def tokenize(
                 num_proc=num_proc,
                 format=to,
                 builder=builder,
+                min_text_length=min_text_length,
+                overlap_probability=overlap_probability,
                 overrides=overrides or (),
             )
         )

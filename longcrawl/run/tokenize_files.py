@@ -25,6 +25,8 @@ def tokenize(
     num_proc: int = 1,
     format: str = "gpt-simple",  # noqa: A002  # the word that says what is meant
     builder: str | None = None,
+    min_text_length: int = 0,
+    overlap_probability: float = 1.0,
     overrides: Iterable[str] = (),
 ) -> RunSummary:
     """Tokenise documents into shards, or resume where it was stopped: :func:`longcrawl.run` of a small recipe.
@@ -40,13 +42,16 @@ def tokenize(
         format: "gpt-simple", "datatrove", "megatron" or "nanogpt".
         builder: the source that reads the documents, such as "redpajama-v2"; None for what the names of the files
             suggest: "text", "warc", "hub".
+        min_text_length: characters that a document has at least.
+        overlap_probability: share of documents whose windows overlap, see :class:`longcrawl.tokens.Windows`.
         overrides: ``PATH=VALUE`` as :func:`longcrawl.run` takes them, such as ``outputs.gpt-simple.heldout=0.01``.
 
     Raises:
         RecipeError: the options make no recipe.
         RunError: the run cannot start, continue or finish; the message says what to do.
     """
-    made = tokenize_recipe(source, tokenizer, max_length, overlap_size, format, builder, overrides)
+    windows, chosen = (max_length, overlap_size), (min_text_length, overlap_probability)
+    made = tokenize_recipe(source, tokenizer, *windows, format, builder, overrides, *chosen)
     return run(made, output_dir, num_proc)
 
 
@@ -58,6 +63,8 @@ def tokenize_recipe(
     format: str = "gpt-simple",  # noqa: A002  # as above
     builder: str | None = None,
     overrides: Iterable[str] = (),
+    min_text_length: int = 0,
+    overlap_probability: float = 1.0,
 ) -> Recipe:
     """Return the recipe that :func:`tokenize` runs.
 
@@ -70,6 +77,8 @@ def tokenize_recipe(
     """
     if format not in FORMATS:
         raise RecipeError(f"token shards have no format {format!r}; known: {', '.join(FORMATS)}")
+    if overlap_probability < 1 and not overlap_size:
+        raise RecipeError("overlap_probability is that of windows which overlap: set overlap_size too")
     if max_length is None and overlap_size:
         raise RecipeError("overlap_size is that of windows: set max_length too, or leave both out")
     if builder is None:
@@ -77,9 +86,11 @@ def tokenize_recipe(
     else:
         is_folder = not is_url(str(source)) and Path(source).is_dir()
         settings = {"data_dir" if is_folder else "data_files": str(source)}
-    stages: list[Any] = [{"tokenize": {"tokenizer": tokenizer_name(tokenizer)}}]
+    stages: list[Any] = [{"min_chars": {"n": min_text_length}}] if min_text_length else []
+    stages.append({"tokenize": {"tokenizer": tokenizer_name(tokenizer)}})
     if max_length is not None:
-        stages.append({"windows": {"max_length": max_length, "overlap_size": overlap_size}})
+        shared = {"overlap_size": overlap_size, "overlap_probability": overlap_probability}
+        stages.append({"windows": {"max_length": max_length, **shared}})
     spec = {
         "longcrawl": 1,
         "name": "tokenize",

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.composition.plan import checked_lengths
-from longcrawl.core.stages import Rewrite, column, stage, with_column
+from longcrawl.core.keyed_hash import keyed_hash
+from longcrawl.core.stages import Rewrite, column, document_ids, stage, with_column
 from longcrawl.errors import StageError
 
 Longs = npt.NDArray[np.int64]
@@ -61,14 +62,18 @@ class Windows(Rewrite):
     >>> [list(window.values()) for window in Windows(4, 1)(table)["windows"][0].as_py()]
     [[0, 4, 0], [3, 6, 1]]
 
+    ``overlap_probability`` is the share of documents whose windows overlap, chosen by a keyed hash of their ids; the
+    windows of the others share no token. GPT-Simple draws by a hash that differs in every process.
+
     Raises:
-        StageError: ``max_length`` is less than 1, ``overlap_size`` is negative or more than half of it, or there is no
-            column ``tokens``.
+        StageError: ``max_length`` is less than 1, ``overlap_size`` is negative or more than half of it,
+            ``overlap_probability`` is no probability, or there is no column ``tokens``, or ``id`` where it is needed.
     """
 
     max_length: int = 2048
     overlap_size: int = 0
     end_of_text: int | None = None
+    overlap_probability: float = 1.0
     looks_at = "tokens"
 
     def __post_init__(self) -> None:
@@ -76,6 +81,13 @@ class Windows(Rewrite):
         _check_sizes(self.max_length, self.overlap_size, "windows.")
         if self.end_of_text is not None and self.end_of_text < 0:
             raise StageError(f"windows.end_of_text is a token id, 0 or more, got {self.end_of_text}")
+        if not 0 <= self.overlap_probability <= 1:
+            raise StageError(f"windows.overlap_probability is from 0 to 1, got {self.overlap_probability}")
+
+    def settings(self) -> dict[str, Any]:
+        """Return the fields as YAML-ready values; earlier recipes have no ``overlap_probability``, and keep digests."""
+        left_out = {"overlap_probability"} if self.overlap_probability == 1 else set()
+        return {name: value for name, value in super().settings().items() if name not in left_out}
 
     def rewrite(self, table: pa.Table) -> pa.Table:
         """Return the table with the column ``windows``."""
@@ -86,15 +98,22 @@ class Windows(Rewrite):
             ends, some = np.cumsum(lengths), lengths > 0
             values = tokens.flatten().to_numpy(zero_copy_only=False)
             ended[some] -= values[ends[some] - 1] == self.end_of_text
-        made = document_windows(ended, self.max_length, self.overlap_size)
+        made = document_windows(ended, self.max_length, self._overlaps(table))
         fields = [pa.array(each) for each in (made.starts, made.stops, made.overlaps)]
         structs = pa.StructArray.from_arrays(fields, fields=list(WINDOWS_TYPE.value_type))
         offsets = np.searchsorted(made.documents, np.arange(len(lengths) + 1))
         lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs)
         return with_column(table, WINDOWS, lists)
 
+    def _overlaps(self, table: pa.Table) -> int | Longs:
+        """Return the tokens that windows share, of each document or of all."""
+        if self.overlap_probability == 1 or not self.overlap_size:
+            return self.overlap_size
+        hashes = keyed_hash(document_ids(table, self.name).to_pylist(), "overlap", 0)
+        return np.where(hashes * 2.0**-64 < self.overlap_probability, self.overlap_size, 0)
 
-def document_windows(lengths: Any, max_length: int, overlap_size: int = 0) -> DocumentWindows:
+
+def document_windows(lengths: Any, max_length: int, overlap_size: int | Longs = 0) -> DocumentWindows:
     """Cut documents into windows, looking at nothing but their lengths.
 
     Window k starts at token k * (``max_length`` - ``overlap_size``); the first that reaches the end of its document is
@@ -104,20 +123,23 @@ def document_windows(lengths: Any, max_length: int, overlap_size: int = 0) -> Do
         lengths: whole numbers [documents]: tokens of each, with an end-of-text token that it has or is to get. A
             document of 0 tokens has no window.
         max_length: tokens of a window at most.
-        overlap_size: tokens that a window shares with the one before it, at most half of ``max_length``.
+        overlap_size: tokens that a window shares with the one before it, at most half of ``max_length``; of all
+            documents, or int64 [documents].
 
     Raises:
         StageError: for sizes other than that.
     """
-    _check_sizes(max_length, overlap_size, "")
     checked = checked_lengths(lengths)
-    stride = max_length - overlap_size
+    overlap = np.broadcast_to(np.asarray(overlap_size, np.int64), len(checked))
+    for size in {0, *overlap[:1].tolist(), int(overlap.max(initial=0)), int(overlap.min(initial=0))}:
+        _check_sizes(max_length, size, "")
+    stride = max_length - overlap
     counts = np.where(checked > max_length, -(-(checked - max_length) // stride) + 1, np.minimum(checked, 1))
     documents = np.repeat(np.arange(len(checked), dtype=np.int64), counts)
     within = np.arange(len(documents)) - np.repeat(np.cumsum(counts) - counts, counts)
-    starts = within * stride
+    starts = within * stride[documents]
     stops = np.minimum(starts + max_length, checked[documents])
-    return DocumentWindows(documents, starts, stops, np.where(within > 0, overlap_size, 0))
+    return DocumentWindows(documents, starts, stops, np.where(within > 0, overlap[documents], 0))
 
 
 def windows_of_tokens(table: pa.Table, lengths: Longs, needed_by: str) -> DocumentWindows:

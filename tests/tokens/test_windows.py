@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
+from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.errors import StageError
-from longcrawl.tokens.windows import document_windows, windows_of_tokens
+from longcrawl.tokens.windows import Windows, document_windows, windows_of_tokens
 
 END = 0
 SIZES = [
@@ -152,3 +153,36 @@ def test_sizes_that_make_no_sense_are_refused(settings, said):
     with pytest.raises(StageError) as refused:
         lc.tokens.Windows(**settings)
     assert str(refused.value) == said
+
+
+@given(
+    lengths=st.lists(st.integers(0, 40), max_size=30),
+    max_length=st.integers(2, 12),
+    share=st.sampled_from([0.0, 0.3, 1.0]),
+    data=st.data(),
+)
+def test_each_document_is_cut_by_its_own_overlap(lengths, max_length, share, data):
+    overlap_size = data.draw(st.integers(0, max_length // 2))
+    overlaps = np.array([overlap_size * data.draw(st.booleans()) for _ in lengths], np.int64)
+    made = document_windows(lengths, max_length, overlaps)
+    for document, (length, overlap) in enumerate(zip(lengths, overlaps.tolist(), strict=True)):
+        alone, mine = document_windows([length], max_length, overlap), made.documents == document
+        assert (made.starts[mine].tolist(), made.stops[mine].tolist()) == (alone.starts.tolist(), alone.stops.tolist())
+        assert made.overlaps[mine].tolist() == alone.overlaps.tolist()
+    ids = [f"d{row}" for row in range(len(lengths))]
+    tokens = pa.array([list(range(length)) for length in lengths], pa.list_(pa.uint16()))
+    stage = Windows(max_length, overlap_size, overlap_probability=share)
+    rows = stage(pa.table({"id": pa.array(ids, pa.string()), "tokens": tokens}))["windows"].to_pylist()
+    chosen = keyed_hash(ids, "overlap", 0) / 2.0**64 < share
+    for length, overlaps_too, windows in zip(lengths, chosen, rows, strict=True):
+        alone = document_windows([length + 1], max_length, overlap_size if overlaps_too else 0)
+        assert [tuple(window.values()) for window in windows] == list(
+            zip(alone.starts.tolist(), alone.stops.tolist(), alone.overlaps.tolist(), strict=True)
+        )
+
+
+def test_overlap_probability_is_spelled_only_where_it_is_set():
+    assert "overlap_probability" not in Windows(8, 2).settings()
+    assert Windows(8, 2, overlap_probability=0.5).settings()["overlap_probability"] == 0.5
+    with pytest.raises(StageError, match=r"windows\.overlap_probability is from 0 to 1, got 1\.5"):
+        Windows(8, 2, overlap_probability=1.5)
