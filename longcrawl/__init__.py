@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from longcrawl.run.summary import RunSummary
     from longcrawl.run.tokenize_files import tokenize
 
-_PACKAGES = ("dedup", "engines", "formats", "loading", "report", "text", "tokens")
+_PACKAGES = ("dedup", "engines", "formats", "integrations", "loading", "report", "text", "tokens")
 _NAMES = {
     "audit.compose": ("compose",),
     "audit.finished": ("analysis", "clusters", "funnel", "inspect", "removal_rates", "why"),
@@ -123,6 +123,7 @@ __all__ = [
     "formats",
     "funnel",
     "inspect",
+    "integrations",
     "load",
     "load_recipe",
     "loading",

@@ -20,7 +20,10 @@ HEAVY = ("numba", "zarr", "transformers", "torch", "tokenizers", "tiktoken", "sc
 
 @pytest.mark.parametrize(
     "name",
-    ["longcrawl", *(f"longcrawl.{each}" for each in ("text", "dedup", "engines", "tokens", "formats", "loading"))],
+    [
+        "longcrawl",
+        *(f"longcrawl.{each}" for each in ("text", "dedup", "engines", "tokens", "formats", "loading", "integrations")),
+    ],
 )
 def test_all_is_sorted_and_resolves(name):
     module = importlib.import_module(name)
@@ -40,9 +43,9 @@ def test_the_public_surface():
     assert lc.__all__ == [
         "Card", "Cluster", "ClusterPlan", "Clusters", "Crawl", "Funnel", "LongCrawlError", "Plan", "Push", "Reason",
         "Recipe", "RunSummary", "analysis", "card", "clusters", "compose", "convert", "dedup", "engines",
-        "first_recipe", "formats", "funnel", "inspect", "load", "load_recipe", "loading", "open", "plan",
-        "plan_cluster", "preview_run", "push", "recipes", "removal_rates", "removed_documents", "report", "run",
-        "text", "tokenize", "tokens", "verify", "why", "write_report",
+        "first_recipe", "formats", "funnel", "inspect", "integrations", "load", "load_recipe", "loading", "open",
+        "plan", "plan_cluster", "preview_run", "push", "recipes", "removal_rates", "removed_documents", "report",
+        "run", "text", "tokenize", "tokens", "verify", "why", "write_report",
     ]  # fmt: skip
     assert lc.text.__all__ == [
         "C4Quality", "Explanation", "ExtractText", "FineWebQuality", "FittedThresholds", "GopherQuality",

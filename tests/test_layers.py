@@ -31,6 +31,7 @@ ORDER = [
     "formats",
     "sources",
     "loading",
+    "integrations",
     "manifest",
     "card",
     "recipe",

@@ -199,13 +199,21 @@ class Feed(ABC):
         Raises:
             LoaderError: the state is of other data, another order or another kind of feed; the message names what.
         """
+        self.resume(self.compare(state))
+
+    def compare(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a state in the words of this version, if it is one of this feed; nothing is moved.
+
+        Raises:
+            LoaderError: as of :meth:`load_state_dict`.
+        """
         known = self._checked(state)
         changed = self.changes(known)
         if changed:
             raise LoaderError(
                 f"this state is not of {self.source_name} as opened here: {', '.join(changed)}; open it as it was then"
             )
-        self.resume(known)
+        return known
 
     def changes(self, state: Mapping[str, Any]) -> list[str]:
         """List the differences between a state, which has all names, and this feed; empty where they match."""

@@ -17,12 +17,12 @@ import longcrawl as lc
 WORDS = 97
 LENGTH = 24
 END = 7
-KINDS = ("rectangle", "packed", "windows", "buckets")
+KINDS = ("rectangle", "packed", "windows", "buckets", "mixture")
 
 
-def write(folder: Path) -> None:
+def write(folder: Path, seed: int = 0) -> None:
     """Write 150 documents as shards, as a bucketed dataset with a loss mask, and as a rectangle with one."""
-    chance = np.random.default_rng(0)
+    chance = np.random.default_rng(seed)
     documents = [chance.integers(8, WORDS, length).tolist() for length in chance.integers(3, 40, 150)]
     masks = [(chance.random(len(each)) < 0.9).tolist() for each in documents]
     table = pa.table({"tokens": pa.array(documents, pa.list_(pa.uint16())), "loss_mask": masks})
@@ -41,6 +41,9 @@ def open_feed(kind: str, folder: Path, **fields: Any) -> Any:
         return lc.loading.Windows(
             folder / "shards", **{"seq_len": LENGTH - 1, "positions": "index", "shuffle": "windows"} | fields
         )
+    if kind == "mixture":
+        parts = {name: lc.loading.Windows(folder / "shards", LENGTH - 1, seed=seed) for seed, name in enumerate("ab")}
+        return lc.loading.WindowMixture(parts, **{"curriculum": {"a": 0.7, "b": 0.3}, "epochs": 2} | fields)
     if kind == "packed":
         return lc.loading.Packed(folder / "shards", **{"max_length": 48} | fields)
     if kind == "buckets":

@@ -7,18 +7,22 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
+import longcrawl as lc
 from longcrawl.errors import LoaderError
+from longcrawl.integrations.transformers import check_documents
 from longcrawl.loading import collators
 from longcrawl.loading._loader_rows import AskedOrder
 
 SCRIPT = Path(__file__).parent / "stock_trainer.py"
-KINDS = ("rectangle", "packed", "windows", "buckets")
+KINDS = ("rectangle", "packed", "windows", "buckets", "mixture")
 FEEDS = ("rectangle", "packed", "buckets")
 
 
@@ -53,6 +57,13 @@ def rows_of(stock, folder):
     return rows
 
 
+def made_tokenizer():
+    from transformers import PreTrainedTokenizerFast
+
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"w": 0}, unk_token="w"))  # noqa: S106
+    return PreTrainedTokenizerFast(tokenizer_object=words, pad_token="w")  # noqa: S106
+
+
 def flat(steps):
     return [row for step in steps for row in step]
 
@@ -81,17 +92,46 @@ def test_the_trainers_own_order_is_warned_of_and_goes_on_too(kind, stock, folder
 
 def test_with_a_tokenizer_the_collator_keeps_documents_apart(stock, folder, tmp_path):
     """Trainer's own collator for a tokenizer adds a mask of ones, with which documents see each other."""
-    import transformers
-    from tokenizers import Tokenizer, models
-
-    words = Tokenizer(models.WordLevel({f"w{number}": number for number in range(stock.WORDS)}, unk_token="w0"))  # noqa: S106
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="w1")  # noqa: S106
+    tokenizer = made_tokenizer()
     named = {"processing_class": tokenizer, "data_collator": collators.for_transformers}
     plain, given, masked = (
         stock.losses(stock.train(stock.open_feed("packed", folder), tmp_path, objects=objects))
         for objects in ({}, named, {"processing_class": tokenizer})
     )
     assert plain == given != masked
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_checkpoint_of_other_data_is_refused_where_that_is_asked(kind, stock, folder, tmp_path):
+    def train(out, data, checkpoint=None, **fields):
+        feed = stock.open_feed(kind, data, **fields)
+        stock.train(feed, out, checkpoint, objects={"callbacks": [lc.integrations.transformers.check_feed(feed)]})
+
+    train(tmp_path / "out", folder)
+    train(tmp_path / "out", folder, tmp_path / "out/checkpoint-5")
+    other = tmp_path / "other"
+    stock.write(other, seed=1)
+    with pytest.raises(LoaderError, match="this state is not of .* as opened here: "):
+        train(tmp_path / "out", other, tmp_path / "out/checkpoint-5")
+    stock.train(stock.open_feed(kind, folder), tmp_path / "without")
+    with pytest.warns(UserWarning, match="the checkpoint has no state of a feed: its data are not compared"):
+        train(tmp_path / "without", other, tmp_path / "without/checkpoint-5")
+
+
+def test_a_check_refuses_what_lets_documents_see_each_other(stock, folder, tmp_path):
+    import transformers
+
+    feed = stock.open_feed("packed", folder)
+    check = lc.integrations.transformers.check_feed(feed)
+    tokenizer = made_tokenizer()
+    with pytest.raises(LoaderError, match="see each other: pass data_collator=.*for_transformers"):
+        stock.train(feed, tmp_path, objects={"processing_class": tokenizer, "callbacks": [check]})
+    with pytest.raises(LoaderError, match="flash_attention_2 separates documents only in one row: pass data_collator="):
+        check_documents(
+            SimpleNamespace(train_batch_size=2),
+            SimpleNamespace(config=SimpleNamespace(_attn_implementation="flash_attention_2")),
+            SimpleNamespace(collate_fn=transformers.default_data_collator),
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)

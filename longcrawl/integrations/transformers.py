@@ -1,0 +1,81 @@
+"""A callback for transformers' Trainer: it checks what a feed cannot see of the training that reads it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from longcrawl.errors import LoaderError, warn_user
+from longcrawl.loading.collators import for_flash_attention
+from longcrawl.loading.feed import Feed
+from longcrawl.loading.windows import Windows
+
+NAME = "FeedCheck"
+"""The entry of its state in `trainer_state.json`."""
+
+
+def check_feed(feed: Feed | Windows) -> Any:
+    """Return a ``TrainerCallback`` that compares the data with those of a checkpoint, and checks the collator.
+
+    A Trainer resumes by counting batches, of whatever data it finds. This callback writes the feed's state into
+    `trainer_state.json`, and compares it when a training begins from a checkpoint.
+
+    >>> trainer = Trainer(model, args, train_dataset=feed, callbacks=[check_feed(feed)])  # doctest: +SKIP
+
+    Raises:
+        LoaderError: when the training begins: the data, or the plan up to the checkpoint, are others; or the Trainer's
+            collator or attention would let documents of a row see each other.
+    """
+    from transformers import TrainerCallback
+    from transformers.trainer_callback import ExportableState
+
+    read = feed.batches() if isinstance(feed, Windows) else feed
+
+    class FeedCheck(TrainerCallback, ExportableState):  # type: ignore[misc]  # transformers has no types here
+        def __init__(self) -> None:
+            self._items = 0
+
+        def state(self) -> dict[str, Any]:
+            position = min(self._items, len(read)) * read.step_size
+            head = read.state_dict() | {"position": position}
+            return {"args": {}, "attributes": {"feed": head | dict(read.identity(position))}}
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:  # noqa: ARG002  # Trainer's
+            step = args.train_batch_size * args.gradient_accumulation_steps * args.world_size
+            self._items = state.global_step * step
+
+        def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:  # noqa: ARG002  # as above
+            if "position_ids" in feed.__getitems__([0])[0]:
+                check_documents(args, more.get("model"), more.get("train_dataloader"))
+            # Trainer updates the entry where a checkpoint has one.
+            kept = state.stateful_callbacks.setdefault(NAME, None)
+            if kept is None:
+                state.stateful_callbacks[NAME] = self.state()
+                warn_user("the checkpoint has no state of a feed: its data are not compared with those here")
+                return
+            saved = kept[-1] if isinstance(kept, list) else kept
+            read.compare(saved["attributes"]["feed"])
+
+    return FeedCheck()
+
+
+def check_documents(args: Any, model: Any, loader: Any) -> None:
+    """Check that documents of a row stay apart.
+
+    Raises:
+        LoaderError: the collator adds a mask, or FlashAttention gets several rows, whose positions it does not look at.
+    """
+    from transformers import DataCollatorWithPadding
+
+    collate = getattr(loader, "collate_fn", None)
+    collate = getattr(collate, "data_collator", collate)
+    configuration: Mapping[str, Any] | Any = getattr(model, "config", None)
+    attention = str(getattr(configuration, "_attn_implementation", None))
+    if isinstance(collate, DataCollatorWithPadding):
+        raise LoaderError(
+            "the Trainer's collator for a tokenizer adds a mask with which documents of a row see each other: pass "
+            "data_collator=longcrawl.loading.collators.for_transformers"
+        )
+    if "flash" in attention and args.train_batch_size > 1 and collate is not for_flash_attention:
+        raise LoaderError(
+            f"{attention} separates documents only in one row: pass "
+            "data_collator=longcrawl.loading.collators.for_flash_attention, or per_device_train_batch_size=1"
+        )
