@@ -39,7 +39,7 @@ END = 7
 @pytest.fixture(autouse=True)
 def small_files(monkeypatch):
     """Make bands of 64 samples and groups of few tokens, so that some hundred documents fill several."""
-    for module in (composed_output, composed_build, rectangle_build):
+    for module in (composed_output, rectangle_build):
         monkeypatch.setattr(module, "BAND", 64)
     monkeypatch.setattr(composed_build, "GROUP_TOKENS", 300)
     monkeypatch.setattr(composed_build, "GROUP_DOCUMENTS", 20)

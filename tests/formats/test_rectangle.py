@@ -153,6 +153,26 @@ def test_every_band_is_a_file_of_its_own_and_the_last_one_is_filled_up(tmp_path,
     assert np.array_equal(open_split(tmp_path / "made", "heldout").read_chunk(1, 0), tokens[64:70])
 
 
+@pytest.mark.parametrize("blank", [False, True])
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_a_short_band_has_the_bytes_of_a_whole_one(tmp_path, monkeypatch, zarr_format, blank):
+    monkeypatch.setattr(rectangle_build, "BAND", 256)
+    layout = rectangle_build.Layout(3000, "uint16", END_OF_TEXT, zarr_format, "zstd", (64, 1024))
+    whole = np.full((256, 3000), END_OF_TEXT, np.uint16)
+    if not blank:
+        whole[:70, :2000] = made_up(70, 2000)
+    with monkeypatch.context() as context:
+        context.setattr(numcodecs.blosc, "use_threads", False)
+        written = layout.create(tmp_path / "whole", 256, write_empty_chunks=blank or zarr_format == 2)
+        written[:] = whole
+    height = layout.whole_chunks(70)
+    assert height == (128 if zarr_format == 3 else 256)
+    names = rectangle_build.write_band(tmp_path, "band", 0, whole[:height], layout)
+    expected = sorted((tmp_path / "whole").glob("c/0/*" if zarr_format == 3 else "0.*"))
+    assert [(tmp_path / name).read_bytes() for name in sorted(names)] == [path.read_bytes() for path in expected]
+    assert len(names) == (1 if zarr_format == 3 else 2)
+
+
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_documents_of_nothing_but_end_of_text_are_written_too(tmp_path, zarr_format):
     """A chunk of fill value alone is what Zarr likes to leave out; then nobody could tell that it is there."""

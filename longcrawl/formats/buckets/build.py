@@ -19,7 +19,7 @@ import pyarrow as pa
 from longcrawl.composition.measures import Bucket, Composition, combine, measure, measure_pools
 from longcrawl.composition.plan import Longs, Strategy
 from longcrawl.formats.documents.spec import UNKNOWN
-from longcrawl.formats.rectangle.build import BAND, Layout, write_band
+from longcrawl.formats.rectangle.build import Layout, write_band
 from longcrawl.formats.rectangle.spec import LOSS_MASK_SUFFIX
 from longcrawl.formats.shards.shard import N_TOKENS, TOKENS, Documents
 from longcrawl.formats.shards.spec import FORMATS
@@ -312,12 +312,13 @@ def write_array_band(
     table.add(pieces.table(capacity, band.first))
     places = pieces.places(capacity)
     layout = layouts[""]
-    tokens = np.full((BAND, capacity), layout.fill_value, np.dtype(layout.dtype).newbyteorder("<"))
+    rows = layout.whole_chunks(band.samples)
+    tokens = np.full((rows, capacity), layout.fill_value, np.dtype(layout.dtype).newbyteorder("<"))
     _gather(spill, pieces, TOKENS, places, tokens)
     names = write_band(target, path, band.number, tokens, layout)
     del tokens
     if LOSS_MASK_SUFFIX in layouts:
-        mask = np.arange(BAND)[:, None] >= np.full((1, capacity), band.samples)
+        mask = np.arange(rows)[:, None] >= np.full((1, capacity), band.samples)
         _gather(spill, pieces, LOSS_MASK, places, mask)
         names += write_band(target, path + LOSS_MASK_SUFFIX, band.number, mask, layouts[LOSS_MASK_SUFFIX])
     return names

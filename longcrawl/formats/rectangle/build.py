@@ -48,6 +48,11 @@ class Layout:
     checksum: Checksum = "crc32c"
     """Behind each chunk that is decoded at once (v3)."""
 
+    def whole_chunks(self, rows: int) -> int:
+        """Return rows of a band and those behind them in their chunks: all else of a short band is not stored."""
+        step = self.inner_chunk[0] if self.zarr_format == 3 else BAND  # the Zarr version
+        return -(-rows // step) * step
+
     def create(self, store: Path, rows: int, *, write_empty_chunks: bool = False) -> Any:
         """Create an empty array of so many rows at ``store``."""
         import zarr
@@ -103,14 +108,15 @@ def gather(
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8], pa.Table]:
     """Return rows ``start`` to ``stop`` of the order: tokens, loss mask and origins.
 
-    Tokens are (BAND, context_length), short bands filled up; the loss mask also, eight in a byte, or of no width.
+    Tokens are (rows, context_length), the last chunks filled up; the loss mask also, eight in a byte, or of no width.
 
     Raises:
         FormatError: a spill file is cut.
     """
     places = read_order(spill, start, stop)
-    tokens = np.full((BAND, layout.context_length), layout.fill_value, np.dtype(layout.dtype).newbyteorder("<"))
-    flags = np.full((BAND, -(-layout.context_length // 8) if masked else 0), 0xFF, np.uint8)
+    height = layout.whole_chunks(len(places))
+    tokens = np.full((height, layout.context_length), layout.fill_value, np.dtype(layout.dtype).newbyteorder("<"))
+    flags = np.full((height, -(-layout.context_length // 8) if masked else 0), 0xFF, np.uint8)
     for chosen, batch, rows in read_batches(spill, places):
         stored = batch.column(TOKENS).flatten().to_numpy().reshape(batch.num_rows, layout.context_length)
         for place, row in zip(chosen.tolist(), rows.tolist(), strict=True):
@@ -122,7 +128,10 @@ def gather(
 
 
 def write_band(target: Path, name: str, number: int, tokens: npt.NDArray[Any], layout: Layout) -> list[str]:
-    """Write one band of an array into one of its own beside the target, then move its files; return their names."""
+    """Write one band of an array into one of its own beside the target, then move its files; return their names.
+
+    ``tokens`` has whole chunks of rows, at most BAND.
+    """
     import numcodecs.blosc
 
     beside = partial_path(target)
@@ -131,8 +140,13 @@ def write_band(target: Path, name: str, number: int, tokens: npt.NDArray[Any], l
     # Blosc's threads write blocks in the order in which they finish, which would make the bytes depend on chance.
     numcodecs.blosc.use_threads = False
     try:
-        empty = not sharded or bool(np.all(tokens == layout.fill_value))
-        layout.create(beside, BAND, write_empty_chunks=empty)[:] = tokens
+        # A shard that stores no chunk would not be there.
+        blank = bool(np.all(tokens == layout.fill_value))
+        array = layout.create(beside, BAND, write_empty_chunks=blank or not sharded)
+        if blank:
+            array[:] = layout.fill_value
+        else:
+            array[: len(tokens)] = tokens
     finally:
         numcodecs.blosc.use_threads = threads
     names = []
