@@ -192,7 +192,10 @@ class Jsonl(Feed):
 
     def stop(self, position: int) -> int:
         """Raise: how many samples there are is known once all is tokenised."""
-        raise TypeError(f"{self.path} has no length before it is tokenised, from sample {position:,} on: iterate")
+        raise TypeError(
+            f"{self.path} has no length before it is tokenised, from sample {position:,} on: iterate, or give a "
+            "DataLoader feed.iterable()"
+        )
 
     def __getitem__(self, index: int) -> Batch:
         """Return this rank's batch ``index``, from 0 on; all that is before it is tokenised. It moves nothing."""

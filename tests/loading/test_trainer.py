@@ -101,6 +101,35 @@ def test_with_a_tokenizer_the_collator_keeps_documents_apart(stock, folder, tmp_
     assert plain == given != masked
 
 
+def test_rows_end_to_end_train_as_rows(stock, folder, tmp_path):
+    """As FlashAttention takes them; here without its kernels, by positions."""
+    rows, flat = (
+        stock.losses(stock.train(stock.open_feed("packed", folder), tmp_path, dropout=0.0, objects=objects))
+        for objects in ({}, {"data_collator": collators.for_flash_attention})
+    )
+    assert flat == pytest.approx(rows, rel=1e-5)
+
+
+def test_lines_are_trained_on_as_an_iterable(stock, tmp_path):
+    known = {f"w{number}": number for number in range(90)}
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel(known, unk_token="w0"))  # noqa: S106
+    words.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    words.add_special_tokens(["<|endoftext|>"])
+    words.save(str(tmp_path / "tokenizer.json"))
+    lines = (json.dumps({"text": " ".join(f"w{number % 90}" for number in range(length))}) for length in range(80))
+    (tmp_path / "raw.jsonl").write_text("\n".join(lines))
+    feed = lc.loading.Jsonl(tmp_path / "raw.jsonl", str(tmp_path / "tokenizer.json"), max_length=24)
+    with pytest.raises(TypeError, match=r"or give a DataLoader feed.iterable\(\)"):
+        stock.train(feed, tmp_path)
+    objects = {"data_collator": collators.for_transformers}
+    whole, again = (
+        stock.train(feed.iterable(), tmp_path, checkpoint, objects=objects, remove_unused_columns=False)
+        for checkpoint in (None, tmp_path / "checkpoint-5")
+    )
+    assert flat(whole.seen) == [row for number in range(16) for row in feed[number]["input_ids"].tolist()]
+    assert stock.losses(again) == stock.losses(whole)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_checkpoint_of_other_data_is_refused_where_that_is_asked(kind, stock, folder, tmp_path):
     def train(out, data, checkpoint=None, **fields):
