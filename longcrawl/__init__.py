@@ -14,7 +14,7 @@ from longcrawl._moved import find_moved_modules
 from longcrawl._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from longcrawl import dedup, engines, formats, loading, report, text, tokens
+    from longcrawl import dedup, engines, formats, loading, report, samples, text, tokens
     from longcrawl.audit.compose import compose
     from longcrawl.audit.finished import analysis, clusters, funnel, inspect, removal_rates, why
     from longcrawl.audit.verify import verify
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from longcrawl.run.summary import RunSummary
     from longcrawl.run.tokenize_files import tokenize
 
-_PACKAGES = ("dedup", "engines", "formats", "integrations", "loading", "report", "text", "tokens")
+_PACKAGES = ("dedup", "engines", "formats", "integrations", "loading", "report", "samples", "text", "tokens")
 _NAMES = {
     "audit.compose": ("compose",),
     "audit.finished": ("analysis", "clusters", "funnel", "inspect", "removal_rates", "why"),
@@ -137,6 +137,7 @@ __all__ = [
     "removed_documents",
     "report",
     "run",
+    "samples",
     "text",
     "tokenize",
     "tokens",

@@ -4,7 +4,6 @@ import collections
 import ctypes
 import functools
 import gc
-import gzip
 import hashlib
 import http.server
 import importlib.util
@@ -21,18 +20,19 @@ import sys
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from filelock import FileLock
 from hypothesis import settings
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.dispatcher import Dispatcher
+
+from longcrawl.samples.release import SIGNATURES, list_part, write_part
 
 datasets.disable_progress_bars()
 
@@ -413,10 +413,6 @@ NULL_SIGNALS = [
 ]
 
 
-SIGNATURES = {"1.0": (1, 128), "0.9": (5, 25), "0.8": (9, 13), "0.7": (14, 9)}
-"""Bands and rows of the release's columns; equal texts have equal signatures here, and others nothing in common."""
-
-
 def naive_signals(text: str, bucket: str) -> dict[str, Any]:
     """Return the signals that filters look at, computed the plain way; all other ones are null."""
     bare = text.translate(str.maketrans("", "", string.punctuation)).lower()
@@ -460,75 +456,26 @@ def naive_signals(text: str, bucket: str) -> dict[str, Any]:
     return signals
 
 
-def _records(part: str, documents: Sequence[str | dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Return each document as it was asked for and as the record that the release holds of it."""
-    snapshot, shard, name = part.split("/")
-    language, bucket = name.split("_")
-    for line, asked in enumerate(documents):
-        document = {"text": asked} if isinstance(asked, str) else dict(asked)
-        text = document["text"]
-        yield (
-            document,
-            {
-                "url": f"https://example.org/{part}/{line}",
-                "date_download": f"{snapshot[:4]}-02-03T04:05:06Z",
-                "digest": "sha1:" + hashlib.sha1(text.encode()).hexdigest(),  # noqa: S324  # the release's own digest
-                "length": len(text),
-                "nlines": text.count("\n") + 1,
-                "source_domain": "example.org",
-                "title": f"Document {line} of shard {shard}",
-                "raw_content": text,
-                "cc_segment": f"crawl-data/CC-MAIN-{snapshot}/wet/{shard}.warc.wet.gz",
-                "original_nlines": text.count("\n") + 1,
-                "original_length": len(text),
-                "line_ids": str(list(range(text.count("\n") + 1))),
-                "language": language,
-                "language_score": 0.98,
-                "perplexity": 321.5,
-                "bucket": bucket,
-            }
-            | {key: value for key, value in document.items() if key not in ("text", "signals", "duplicate")},
-        )
+def _naive_signals(documents: Sequence[dict[str, Any]], bucket: str) -> Iterator[dict[str, Any] | None]:
+    for document in documents:
+        if (changed := document.get("signals", {})) is None:
+            yield None
+        else:
+            spans = {key: value if isinstance(value, list) else [[0, 1, value]] for key, value in changed.items()}
+            yield naive_signals(document["text"], bucket) | spans
 
 
-def _write_gz(path: Path, lines: Iterable[Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with gzip.open(path, "wt", encoding="utf-8") as file:
-        file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-
-
-def _write_part(root: Path, part: str, documents: Sequence[str | dict[str, Any]]) -> None:
-    records = list(_records(part, documents))
-    _write_gz(root / f"documents/{part}.json.gz", (record for _, record in records))
-    bucket = part.rpartition("_")[2]
-    if bucket == "tail":
-        return
-    signals, listed, hashed = [], [], []
-    for line, (document, record) in enumerate(records):
-        name = f"{part}.json.gz/{line}"
-        number = int.from_bytes(hashlib.sha1(name.encode()).digest()[:8], "little")  # noqa: S324  # the release's own id
-        if (changed := document.get("signals", {})) is not None:
-            measured = naive_signals(document["text"], bucket)
-            measured |= {key: value if isinstance(value, list) else [[0, 1, value]] for key, value in changed.items()}
-            metadata = {"url": record["url"], "language": record["language"], "snapshot_id": part.partition("/")[0]}
-            signals.append({"id": name, "id_int": number, "metadata": metadata, "quality_signals": measured})
-        if document.get("duplicate"):
-            listed.append({"shard_id": f"{part}.json.gz", "doc_id": name, "digest": record["digest"]})
-        bands = {
+def _naive_signatures(texts: Sequence[str]) -> list[dict[str, list[bytes]]]:
+    """Return signatures that equal texts have alike, and others nothing in common."""
+    return [
+        {
             f"signature_sim{similarity}": [
-                hashlib.shake_128(f"{band} {document['text']}".encode()).digest(4 * rows) for band in range(count)
+                hashlib.shake_128(f"{band} {text}".encode()).digest(4 * rows) for band in range(count)
             ]
             for similarity, (count, rows) in SIGNATURES.items()
         }
-        hashed.append({"shard_id": f"{part}.json.gz", "id": name, "id_int": number, **bands})
-    _write_gz(root / f"quality_signals/{part}.signals.json.gz", signals)
-    texts = pa.schema([(key, pa.string()) for key in ("shard_id", "doc_id", "digest")])
-    signatures = [(f"signature_sim{similarity}", pa.list_(pa.binary())) for similarity in SIGNATURES]
-    minhash = pa.schema([("shard_id", pa.string()), ("id", pa.string()), ("id_int", pa.uint64()), *signatures])
-    for kind, rows, schema in (("duplicates", listed, texts), ("minhash", hashed, minhash)):
-        path = root / f"{kind}/{part}.{kind}.parquet"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.Table.from_pylist(rows, schema=schema), path)
+        for text in texts
+    ]
 
 
 @pytest.fixture(scope="session")
@@ -542,15 +489,12 @@ def make_release() -> Callable[..., Path]:
     """
 
     def write(root: Path, parts: Mapping[str, Sequence[str | dict[str, Any]]], *, listings: bool = True) -> Path:
-        for part, documents in parts.items():
-            _write_part(root, part, documents)
-            snapshot, _, name = part.split("/")
-            language, bucket = name.split("_")
-            listing = root / f"listings/{language}-{snapshot}-{'tail' if bucket == 'tail' else 'head_middle'}.txt"
+        for part, asked in parts.items():
+            documents = [{"text": each} if isinstance(each, str) else dict(each) for each in asked]
+            signals = list(_naive_signals(documents, part.rpartition("_")[2]))
+            write_part(root, part, documents, lambda _, signals=signals: signals, _naive_signatures)
             if listings:
-                listing.parent.mkdir(parents=True, exist_ok=True)
-                with listing.open("a", encoding="utf-8") as file:
-                    file.write(part + "\n")
+                list_part(root, part)
         return root
 
     return write

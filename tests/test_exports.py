@@ -22,7 +22,10 @@ HEAVY = ("numba", "zarr", "transformers", "torch", "tokenizers", "tiktoken", "sc
     "name",
     [
         "longcrawl",
-        *(f"longcrawl.{each}" for each in ("text", "dedup", "engines", "tokens", "formats", "loading", "integrations")),
+        *(
+            f"longcrawl.{each}"
+            for each in ("text", "dedup", "engines", "tokens", "formats", "loading", "integrations", "samples")
+        ),
     ],
 )
 def test_all_is_sorted_and_resolves(name):
@@ -45,7 +48,7 @@ def test_the_public_surface():
         "Recipe", "RunSummary", "analysis", "card", "clusters", "compose", "convert", "dedup", "engines",
         "first_recipe", "formats", "funnel", "inspect", "integrations", "load", "load_recipe", "loading", "open",
         "plan", "plan_cluster", "preview_run", "push", "recipes", "removal_rates", "removed_documents", "report",
-        "run", "text", "tokenize", "tokens", "verify", "why", "write_report",
+        "run", "samples", "text", "tokenize", "tokens", "verify", "why", "write_report",
     ]  # fmt: skip
     assert lc.text.__all__ == [
         "C4Quality", "Explanation", "ExtractText", "FineWebQuality", "FittedThresholds", "GopherQuality",

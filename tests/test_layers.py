@@ -28,6 +28,7 @@ ORDER = [
     "composition",
     "tokens",
     "dedup",
+    "samples",
     "formats",
     "sources",
     "loading",

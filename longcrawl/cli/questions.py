@@ -1,9 +1,7 @@
 """Commands that show or check: what a recipe can name, finished runs, texts, shards and curricula."""
 
-import dataclasses
 import inspect as introspection
 import sys
-import typing
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -75,11 +73,10 @@ def _show_kinds(registry: "Registry[Any]", what: str, name: str | None) -> None:
 
 def _description(registry: "Registry[Any]", name: str) -> str:
     """Return the docstring of a kind and its fields, with types and defaults."""
-    from longcrawl.core.fields import spell
+    from longcrawl.core.fields import describe_fields
 
     kind = registry.find(name)
-    hints = typing.get_type_hints(kind)
-    rows = [(field.name, spell(hints[field.name]), _default(field)) for field in dataclasses.fields(kind) if field.init]
+    rows = describe_fields(kind)
     presets = sorted(getattr(kind, "presets", {}))
     about = registry.implementation(kind)
     package = f" of {about['package']} {about['version']}" if "package" in about else ""
@@ -92,14 +89,6 @@ def _description(registry: "Registry[Any]", name: str) -> str:
             *([as_lines([f"presets  {', '.join(presets)}"])] if presets else []),
         ]
     )
-
-
-def _default(field: Any) -> str:
-    from longcrawl.core.fields import plain
-
-    if field.default is not dataclasses.MISSING:
-        return repr(plain(field.default))
-    return "must be given" if field.default_factory is dataclasses.MISSING else repr(plain(field.default_factory()))
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> "Table":

@@ -68,6 +68,24 @@ def plain(value: Any) -> Any:
     return value
 
 
+def describe_fields(cls: type) -> list[tuple[str, str, str]]:
+    """Return the name, what it takes and the default of every field of a configuration.
+
+    >>> from longcrawl.tokens import Truncate
+    >>> describe_fields(Truncate)
+    [('n', 'a whole number', '65536')]
+    """
+    hints = typing.get_type_hints(cls)
+    fields = [field for field in dataclasses.fields(cls) if field.init]
+    return [(field.name, spell(hints[field.name]), _default(field)) for field in fields]
+
+
+def _default(field: "dataclasses.Field[Any]") -> str:
+    if field.default is not dataclasses.MISSING:
+        return repr(plain(field.default))
+    return "must be given" if field.default_factory is dataclasses.MISSING else repr(plain(field.default_factory()))
+
+
 def _fits(value: Any, hint: Any) -> bool:
     origin, options = typing.get_origin(hint), typing.get_args(hint)
     if origin is Literal:

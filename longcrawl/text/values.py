@@ -76,7 +76,7 @@ def plot_rules(documents: Any, stage: Stage, bins: int = 40) -> Any:
         bins: how many bars.
 
     Returns:
-        A matplotlib ``Figure``, which a notebook shows and ``.savefig`` writes.
+        A matplotlib ``Figure``, which a notebook shows after ``%matplotlib inline`` and ``.savefig`` writes.
 
     Raises:
         StageError: matplotlib is not installed, or there are no documents.
