@@ -1,10 +1,11 @@
-"""Every notebook runs from its first cell to its last: the first in every test run, all in `make notebooks`."""
+"""Every notebook runs from its first cell to its last, and has what its cells returned: `make notebooks` runs all."""
 
-import base64
+import hashlib
 import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import nbformat
@@ -15,6 +16,10 @@ NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
 TRAINING = {"05_feeds"}
 PUBLISHING = "07_publish"
 """It needs a Hub: `huggingface_hub` is told which before it is imported."""
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
 SHORTEST = "06_buckets"
 """What every run of the suite runs; `make notebooks` runs all."""
 OFFLINE = "datasets.config.HF_HUB_OFFLINE = huggingface_hub.constants.HF_HUB_OFFLINE = True\n"
@@ -34,7 +39,7 @@ shell.display_formatter.active_types = shell.display_formatter.format_types
 ran = 0
 for cell in json.load(open(sys.argv[1], encoding="utf-8"))["cells"]:
     if cell["cell_type"] == "code":
-        shell.run_cell("".join(cell["source"]), store_history=True).raise_error()
+        shell.run_cell("".join(cell["source"]).removeprefix("%matplotlib inline\\n"), store_history=True).raise_error()
         ran += 1
 assert shell.execution_count == ran + 1
 """
@@ -42,31 +47,32 @@ assert shell.execution_count == ran + 1
 
 
 @pytest.fixture
-def release(tmp_path, make_release):
-    """Return a release and a tokenizer: the real ones where they are, else small ones of one long document in three."""
-    data = os.environ.get("LONGCRAWL_DATA")
-    if data:
-        return Path(data) / "rpv2", Path(data) / "gpt2.tiktoken"
-    ranks = (f"{base64.b64encode(bytes([byte])).decode()} {byte}" for byte in range(256))
-    (tmp_path / "bytes.tiktoken").write_text("\n".join(ranks) + "\n")
-    words = " ".join(f"word{(7 * i) % 1009}" for i in range(20_000))
-    texts = [f"{number} {words if number % 3 else words[:100]}" for number in range(12)]
-    root = make_release(tmp_path / "release", {"2023-06/0000/en_head": texts, "2023-06/0000/en_middle": ["short"]})
-    return root, tmp_path / "bytes.tiktoken"
-
-
-@pytest.fixture
-def environment(tmp_path, release):
-    root, tokenizer = release
+def environment(tmp_path):
+    """Return the environment of somebody who has the package alone: no data, no network, an empty folder."""
     (tmp_path / "work").mkdir()
     return {
-        "LONGCRAWL_RELEASE": str(root),
-        "LONGCRAWL_TOKENIZER": str(tokenizer),
         "HF_DATASETS_CACHE": str(tmp_path / "cache"),
+        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
         "HF_HUB_OFFLINE": "1",
         "IPYTHONDIR": str(tmp_path / "ipython"),
         "MPLBACKEND": "agg",
     }
+
+
+def code_digest(notebook):
+    """Return the SHA-256 of the code cells, which a notebook's metadata has of what was run."""
+    cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    return hashlib.sha256(json.dumps(cells).encode()).hexdigest()
+
+
+def store(notebook, path):
+    """Write a notebook that was run, with its text and pictures; warnings and bars on stderr are left out."""
+    for cell in notebook.cells:
+        cell.metadata.pop("execution", None)
+        if cell.cell_type == "code":
+            cell.outputs = [each for each in cell.outputs if each.get("name") != "stderr"]
+    notebook.metadata = {**METADATA, "longcrawl": {"ran": code_digest(notebook)}}
+    path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n", "utf-8")
 
 
 def needs(path):
@@ -93,9 +99,12 @@ def test_cells_of_a_notebook_run(path, tmp_path, environment, python, request):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [path for path in NOTEBOOKS if path.stem != PUBLISHING], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_in_a_kernel(path, tmp_path, environment, monkeypatch):
+    """Where ``LONGCRAWL_NOTEBOOKS`` is "write", what the cells returned is stored in the notebook."""
     needs(path)
+    for name in ("LONGCRAWL_RELEASE", "LONGCRAWL_TOKENIZER", "LONGCRAWL_DATA", "HF_TOKEN", "MPLBACKEND"):
+        monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         if name != "MPLBACKEND":
             monkeypatch.setenv(name, value)
@@ -104,3 +113,20 @@ def test_a_notebook_runs_in_a_kernel(path, tmp_path, environment, monkeypatch):
     client = NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path / "work")}})
     client.execute()
     assert all(cell.get("execution_count") for cell in notebook.cells if cell.cell_type == "code")
+    if os.environ.get("LONGCRAWL_NOTEBOOKS") == "write":
+        store(notebook, path)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_has_what_its_cells_returned(path):
+    """After a change of a cell, ``LONGCRAWL_NOTEBOOKS=write make notebooks`` runs it and stores what it returned."""
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    outputs = [output for cell in cells for output in cell.outputs]
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert "error" not in {output.output_type for output in outputs}
+    assert {"image/png", "image/svg+xml"} & {kind for output in outputs for kind in output.get("data", {})}
+    assert notebook.metadata.get("longcrawl", {}).get("ran") == code_digest(notebook)
+    assert path.stat().st_size < 700_000
+    assert tempfile.gettempdir() + "/" not in path.read_text("utf-8")
