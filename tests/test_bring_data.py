@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from datasets import Dataset, IterableDataset, load_dataset
+from datasets import Dataset, IterableDataset, config, load_dataset
 
 import longcrawl as lc
 from longcrawl.errors import LongCrawlError, RunError, SourceError, StageError
@@ -194,6 +194,12 @@ def test_a_source_is_guessed_by_the_names_of_files(tmp_path, monkeypatch):
             guess_source(name)
     with pytest.raises(SourceError, match="'odd' has no documents, by the names of its files"):
         guess_source("odd")
+    for name in ("run/manifest.json", "run/recipe.yaml", "run/ledger/a.parquet", "run/rectangle/train/zarr.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    with pytest.raises(SourceError, match="'run' is a run: name its output, 'run/rectangle'"):
+        guess_source("run")
+    assert guess_source("run/rectangle") == ("rectangle", {"data_dir": "run/rectangle"})
 
 
 def test_files_and_folders_are_opened_by_name(tmp_path):
@@ -257,6 +263,9 @@ def test_what_the_hub_does_not_have_is_one_sentence(repository, monkeypatch):
     for fields, sentence in wrong:
         with pytest.raises(LongCrawlError, match=sentence):
             lc.load("hub", **{"path": repository} | fields)
+    monkeypatch.setattr(config, "HF_HUB_OFFLINE", True)
+    with pytest.raises(SourceError, match="HF_HUB_OFFLINE is set, and the files of a dataset are asked of the Hub"):
+        lc.open(repository)
     with pytest.raises(SourceError, match=r"reads a dataset of the Hub, not 'name': set path to ORG/NAME"):
         lc.load("hub", path="name")
 

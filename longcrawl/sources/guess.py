@@ -5,13 +5,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from longcrawl.core.outputs import OUTPUTS
 from longcrawl.errors import SourceError
 from longcrawl.printable import quoted
 from longcrawl.sources import text
 from longcrawl.sources.files import absolute, list_tree
 from longcrawl.sources.hub import HUB
 from longcrawl.sources.warc import source as warc
-from longcrawl.urls import has_pattern, is_url, path_of
+from longcrawl.urls import has_pattern, is_url, join, path_of
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 _RECTANGLE = re.compile(r"(train|heldout)(\.zarr)?/zarr\.json")
@@ -57,6 +58,9 @@ def _of_files(names: Iterable[str]) -> str | None:
 
 def _of_folder(folder: str) -> str:
     names = list_tree(absolute(folder))
+    if {"manifest.json", "recipe.yaml"} <= set(names):
+        written = next((output for output in OUTPUTS if any(name.startswith(f"{output}/") for name in names)), "OUTPUT")
+        raise SourceError(f"{quoted(folder)} is a run: name its output, {quoted(join(folder, written))}")
     if any(_RECTANGLE.fullmatch(name) for name in names):
         return "rectangle"
     if any(_RPV2.fullmatch(name) for name in names):

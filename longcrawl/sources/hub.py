@@ -16,6 +16,8 @@ from longcrawl.sources.text import EXTENSIONS, Text
 from longcrawl.storage.network import ask
 
 HUB = "hf://datasets/"
+PATIENCE = 60.0
+"""Seconds for which the Hub is asked what files a dataset has; somebody waits for it, and nothing is lost yet."""
 
 
 @sources.source("hub")
@@ -65,7 +67,7 @@ class Hub(Text):
 
         chosen = {"data_dir": self.data_dir, "data_files": self.data_files} if self.data_dir or self.data_files else {}
         load = partial(load_dataset_builder, str(self.path), name=self.config, revision=self.revision, **chosen)
-        builder = ask(f"{HUB}{self.path}", partial(_or_error, load), "listed")
+        builder = ask(f"{HUB}{self.path}", partial(_or_error, load), "listed", PATIENCE)
         files = {str(split): list(map(str, names)) for split, names in (builder.config.data_files or {}).items()}
         others = [name for names in files.values() for name in names if not name.endswith(EXTENSIONS)]
         if any(not name.startswith(HUB) for names in files.values() for name in names):
@@ -81,8 +83,11 @@ class Hub(Text):
 
 def _or_error(load: Any) -> Any:
     """Return the builder; what `datasets` says of a configuration or of files is an error of the source."""
+    from datasets import config
     from datasets.exceptions import DatasetNotFoundError
 
+    if config.HF_HUB_OFFLINE:
+        raise SourceError("HF_HUB_OFFLINE is set, and the files of a dataset are asked of the Hub: unset it")
     try:
         return load()
     except DatasetNotFoundError as missing:
