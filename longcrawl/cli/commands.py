@@ -3,6 +3,7 @@
 Commands that write are in ``make``, those that show or check in ``questions``; each calls one function of the package.
 """
 
+import gc
 import sys
 import warnings
 from collections.abc import Iterator
@@ -62,6 +63,17 @@ VocabularySize = Annotated[int | None, typer.Option(help="Token ids of shards mu
 def set_option(about: str) -> Any:
     """Return the option ``--set``, which may come several times."""
     return typer.Option("--set", help=f"{about} Repeatable.", metavar="FIELD=VALUE")
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Keep what is imported within the block out of the garbage collector, which walks through it again and again."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @contextmanager

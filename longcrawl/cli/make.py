@@ -6,7 +6,17 @@ from typing import Annotated, Any, Literal
 import typer
 
 import longcrawl as lc
-from longcrawl.cli.commands import EndOfText, NumProc, RunFolder, ShardsFrom, VocabularySize, app, set_option, stoppable
+from longcrawl.cli.commands import (
+    EndOfText,
+    NumProc,
+    RunFolder,
+    ShardsFrom,
+    VocabularySize,
+    app,
+    importing,
+    set_option,
+    stoppable,
+)
 from longcrawl.errors import LongCrawlError, RunError
 from longcrawl.printable import show
 
@@ -55,10 +65,12 @@ def run(
 
         show(preview_run(recipe, out, overrides or ()))
         return
+    with importing():
+        run_recipe = lc.run
     engines: dict[str, Any] = {"local": None, "shared": lc.engines.Shared(), "spark": lc.engines.Spark(master=master)}
     with stoppable():
         estimate = lc.Plan.load(planned) if planned else None
-        show(lc.run(recipe, out, num_proc, overrides or (), estimate, engines[engine]))
+        show(run_recipe(recipe, out, num_proc, overrides or (), estimate, engines[engine]))
 
 
 @app.command(epilog="Example: longcrawl init texts/ --out mine.yaml")
@@ -177,9 +189,11 @@ def tokenize(
     """
     if (source is None) == (input_dir is None) or output_dir is None:
         raise LongCrawlError("tokenize takes one INPUT and --output-dir: longcrawl tokenize raw --output-dir shards")
+    with importing():
+        tokenize_files = lc.tokenize
     with stoppable():
         show(
-            lc.tokenize(
+            tokenize_files(
                 source or input_dir or "",
                 output_dir,
                 tokenizer,
