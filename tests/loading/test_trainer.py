@@ -24,6 +24,8 @@ from longcrawl.loading._loader_rows import AskedOrder
 SCRIPT = Path(__file__).parent / "stock_trainer.py"
 KINDS = ("rectangle", "packed", "windows", "buckets", "mixture")
 FEEDS = ("rectangle", "packed", "buckets")
+PACKED_FIRST = [pytest.param(kind, marks=() if kind == "packed" else pytest.mark.slow) for kind in KINDS]
+"""Where all kinds assert the same of one mechanism, one of them does so in the suite."""
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +80,7 @@ def test_a_stopped_training_goes_on_with_the_losses_of_one_that_was_not(kind, st
     assert len(set(stock.losses(whole))) == 8
 
 
-@pytest.mark.parametrize("kind", FEEDS)
+@pytest.mark.parametrize("kind", [each for each in PACKED_FIRST if each.values[0] in FEEDS])
 def test_the_trainers_own_order_is_warned_of_and_goes_on_too(kind, stock, folder, rows_of, tmp_path):
     with pytest.warns(UserWarning, match="in another order than theirs: set shuffle=False, or train_sampling_strategy"):
         whole = stock.train(stock.open_feed(kind, folder), tmp_path, train_sampling_strategy="random", seed=2)
@@ -130,7 +132,7 @@ def test_lines_are_trained_on_as_an_iterable(stock, tmp_path):
     assert stock.losses(again) == stock.losses(whole)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PACKED_FIRST)
 def test_a_checkpoint_of_other_data_is_refused_where_that_is_asked(kind, stock, folder, tmp_path):
     def train(out, data, checkpoint=None, **fields):
         feed = stock.open_feed(kind, data, **fields)
@@ -163,7 +165,7 @@ def test_a_check_refuses_what_lets_documents_see_each_other(stock, folder, tmp_p
         )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PACKED_FIRST)
 def test_several_epochs_in_the_feeds_order_are_no_other_order(kind, stock, folder, tmp_path):
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*another order")
