@@ -47,6 +47,8 @@ HELD_OUT = ("val", "valid", "validation", "dev", "eval", "test", "heldout")
 SPLITS = (TRAIN, *HELD_OUT)
 TABLES = ("documents", "pieces")
 """Folders that outputs have beside their splits, with tables of where documents or pieces came from."""
+RUN_TABLES = ("edits", "ledger", "tokens")
+"""Folders that runs have beside their outputs, with tables that are not shards to train on."""
 KIND = "longcrawl_token_shards"
 """The entry that says what a description describes."""
 
@@ -151,7 +153,7 @@ def shards_in(folder: Path, name: str | None = None, split: str | None = "train"
             format_name, listed = outputs[output]
             if file in listed and name in (None, format_name):
                 found.append(file)
-        elif not beside_shards(file, folders):
+        elif not (beside_shards(file, folders) or _beside_outputs(file, outputs)):
             found.append(file)
     splits = {} if split is None else sort_into_splits(found, outputs)
     chosen = found if split is None else splits.get(named_split(split, splits.__contains__), [])
@@ -208,6 +210,12 @@ def beside_shards(name: str, folders: Collection[str]) -> bool:
         for folder in _folders(name)
         for split in SPLITS
     )
+
+
+def _beside_outputs(name: str, outputs: Collection[str]) -> bool:
+    """Return whether a name is in a folder of tables of a run, beside an output, such as ``tokens``."""
+    runs = {output.rpartition("/")[0] for output in outputs if output}
+    return any(folder in {_below(run, table) for run in runs for table in RUN_TABLES} for folder in _folders(name))
 
 
 def described_shards(description: Path) -> list[str] | None:
