@@ -24,6 +24,8 @@ WORK = "work"
 INPUTS = "inputs.json"
 """The marker in ``work`` of what a run is made of."""
 MANIFEST = "manifest.json"
+TOKEN_TABLES = "tokens"  # noqa: S105  # of a model, not of a server
+"""The folder of a pushed run that has the rows of its output as plain `datasets` loads them."""
 PLAN = "plan.json"
 """What was planned, beside what became of it; times differ from run to run, so the manifest does not list it."""
 VERSION = 1

@@ -189,7 +189,7 @@ def stopped(hub, monkeypatch):
             with pytest.raises(HubError, match="cannot be reached.*type the same command again, what has been sent"):
                 lc.push(run, repo, "private", **settings)
 
-    monkeypatch.setattr(push_module, "COMMIT_FILES", 4)
+    monkeypatch.setattr(push_module, "COMMIT_FILES", 6)
     return push_and_cut
 
 
@@ -399,6 +399,7 @@ def test_a_card_that_was_edited_on_the_hub_is_not_replaced(hub, repo, run):
 
 
 def test_an_edited_card_is_pushed_with_a_warning_until_the_manifest_names_it(hub, repo, run):
+    lc.push(run, repo, "private")
     (run / "README.md").write_text((run / "README.md").read_text() + "\nA person has added this.\n")
     said = (
         r"README\.md was edited and is pushed as it is, so longcrawl verify will say .*: type longcrawl card .*/run and"
@@ -752,7 +753,7 @@ def test_a_rectangle_on_the_hub_is_verified_by_the_digests_that_the_hub_lists(hu
     hub.reset()
     found = lc.verify(f"hf://datasets/{repo}")
     assert found.problems == ()
-    assert "6 files compared with the SHA-256 that the Hub gives" in str(found)
+    assert "8 files compared with the SHA-256 that the Hub gives" in str(found)
     assert hub.served[RECTANGLE] == 0
     assert lc.verify(f"hf://datasets/{repo}/rectangle").problems == ()
 

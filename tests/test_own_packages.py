@@ -6,6 +6,7 @@ import multiprocessing
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -74,11 +75,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset as pads
 
 from longcrawl.storage.files import file_entries
 from longcrawl.core.outputs import Output, Writer, WriteTask, output
-from longcrawl.core.results import Inspection, Result, Verification, result
+from longcrawl.core.results import Inspection, Result, TokenRows, Verification, result
 from longcrawl.storage.sealed import seal, verify_files
 
 
@@ -112,6 +114,16 @@ class LineWriter(Writer):
         return described
 
 
+class Lists(TokenRows):
+    def __init__(self, lists):
+        self.lists, self.rows, self.tokens = lists, len(lists), sum(map(len, lists))
+
+    def read(self, start, stop):
+        lists = self.lists[start:stop]
+        ids = pa.array(lists, pa.list_(pa.int32()))
+        yield pa.table({"n_tokens": pa.array([len(each) for each in lists]), "input_ids": ids})
+
+
 @result
 class JsonLinesResult(Result):
     name, description = "json-lines", "json-lines.json"
@@ -139,6 +151,9 @@ class JsonLinesResult(Result):
     def inspect(self, folder, split, row):
         line = self.ids(folder).to_table().slice(row, 1).to_pylist()[0]
         return Line(path=str(folder), split=split, row=row, row_id=line["id"], url=None, text=line.get("text"))
+
+    def token_rows(self, folder):
+        return {"train": Lists(self.ids(folder).to_table()["tokens"].to_pylist())}
 
     def ids(self, folder):
         return pads.dataset(sorted(map(str, folder.glob("*.jsonl"))), format="json")
@@ -284,6 +299,10 @@ def test_an_own_output_is_one_folder_and_answers_every_verb(tmp_path, type_comma
     pushed.join()
     assert pushed.exitcode == 0
     assert {"json-lines/00000.jsonl", "json-lines/json-lines.json"} < set(hub.repositories["me/lines"].files())
+    table = pq.read_table(run / "tokens/train-00000-of-00001.parquet")
+    assert "tokens/train-00000-of-00001.parquet" in hub.repositories["me/lines"].files()
+    lines = (run / "json-lines" / "00000.jsonl").read_text().splitlines()
+    assert table["input_ids"].to_pylist() == [json.loads(line)["tokens"] for line in lines]
     (run / "json-lines" / "00000.jsonl").write_text("{}")
     damaged = type_command("verify", run)
     assert (damaged.returncode, "json-lines: 00000.jsonl" in damaged.stdout) == (1, True)

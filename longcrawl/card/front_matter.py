@@ -5,7 +5,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import yaml
@@ -17,7 +17,7 @@ from longcrawl.core.results import RESULTS, Result
 from longcrawl.errors import FormatError, RecipeError
 from longcrawl.ledger.edits import EDITS
 from longcrawl.ledger.funnel import Funnel
-from longcrawl.manifest import MissingEntry
+from longcrawl.manifest import TOKEN_TABLES, MissingEntry
 from longcrawl.storage.stored_tables import read_footers
 from longcrawl.storage.structured import load_yaml
 from longcrawl.text import find_language
@@ -216,6 +216,10 @@ def front_matter(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     recipe, facts = manifest["recipe"], facts_of(manifest)
     result = RESULTS[manifest["output"]["format"]]
     configs = _configs(result, manifest["output"])
+    if splits := _token_splits(manifest):
+        files = [{"split": split, "path": f"{TOKEN_TABLES}/{split}-*.parquet"} for split in splits]
+        others = [{name: value for name, value in config.items() if name != "default"} for config in configs]
+        configs = [{"config_name": TOKEN_TABLES, "data_files": files, "default": True}, *others]
     if any((folder / "ledger").glob("*.parquet")):
         configs.append({"config_name": "ledger", "data_files": [{"split": "removed", "path": "ledger/*.parquet"}]})
     if any((folder / EDITS).glob("*.parquet")):
@@ -239,6 +243,15 @@ def front_matter(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "dataset_info": [info for config in configs if (info := _info(folder, config))],
     }
     return {name: value for name, value in entries.items() if value}
+
+
+def _token_splits(manifest: Mapping[str, Any]) -> list[str]:
+    """Return the splits of the tables of tokens that a push has made, ``train`` before ``heldout`` or ``val``."""
+    if manifest["output"]["format"] == TOKEN_TABLES:
+        return []
+    files = [PurePosixPath(name) for name in manifest.get("files", {})]
+    tables = {file.name.partition("-")[0] for file in files if file.parent.as_posix() == TOKEN_TABLES}
+    return sorted(tables, key=lambda split: (split != "train", split))
 
 
 def _configs(result: Result, output: Mapping[str, Any]) -> list[dict[str, Any]]:

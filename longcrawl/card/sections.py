@@ -6,6 +6,7 @@ They are written from the folder of a run and its manifest, which may be of an e
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +23,9 @@ from longcrawl.ledger.clusters import Cluster, find_clusters
 from longcrawl.ledger.edits import EDITS, repeated_spans
 from longcrawl.ledger.funnel import Funnel, RemovalRates, value_tables
 from longcrawl.ledger.reasons import LEDGER, open_ledger
-from longcrawl.manifest import MissingEntry
+from longcrawl.manifest import TOKEN_TABLES, MissingEntry
 from longcrawl.printable import shortened
+from longcrawl.storage.stored_tables import read_footers
 from longcrawl.text import SignalRules
 from longcrawl.text.filters import WORD_COUNT
 
@@ -35,6 +37,18 @@ PICTURES = {
     "languages": "Languages with most documents",
 }
 """What each picture shows; they lie in ``card/NAME.svg``."""
+
+
+TOKEN_COLUMNS = {
+    "beginning": "the text of its first tokens",
+    "roll": "by how many tokens `input_ids` are rolled: a row may start in the middle of its document",
+    "overlap": "how many tokens a window begins with that the one before ended with; no loss is due on them",
+    "capacity": "of its bucket",
+    "seq_lengths": "tokens of each piece of a sample: attention and positions begin again",
+    "n_tokens": "of `input_ids`",
+    "loss_mask": "for each token, false where no loss is due",
+}
+"""Columns of tables of tokens that need words."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +120,17 @@ class Section:
         except MissingEntry as missing:
             text = missing_sentence(missing)
         return paragraphs(f"## {self.title}", text) if text else ""
+
+
+def token_tables(folder: Path) -> str:
+    """Describe how the tables of tokens load that a push has made, and their columns; "" where there are none."""
+    tables = sorted((folder / TOKEN_TABLES).glob("*.parquet"))
+    if not tables:
+        return ""
+    text = resources.files("longcrawl.cards").joinpath("tokens.md").read_text("utf-8").rstrip()
+    columns = read_footers(tables[:1])[0].schema.to_arrow_schema().names
+    about = [f"- `{name}`: {TOKEN_COLUMNS[name]}" for name in columns if name in TOKEN_COLUMNS]
+    return paragraphs(text, "\n".join(about))
 
 
 def paragraphs(*texts: str) -> str:

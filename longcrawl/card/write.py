@@ -78,7 +78,7 @@ def _load(card: sections.CardSource) -> str:
     left = any((card.folder / "ledger").glob("*.parquet"))
     words = {"ledger": REMOVED if left else "", **card.result.card_words(card.output)}
     text = Template(card.result.card_template()).substitute(words)
-    return sections.paragraphs(PLACE, re.sub("\n{3,}", "\n\n", text).rstrip())
+    return sections.paragraphs(PLACE, sections.token_tables(card.folder), re.sub("\n{3,}", "\n\n", text).rstrip())
 
 
 def _made(card: sections.CardSource) -> str:

@@ -294,10 +294,24 @@ def push(
             metavar="NAME",
         ),
     ] = None,
+    tables: Annotated[
+        str,
+        typer.Option(
+            help="`make` first writes tables of tokens, which plain datasets loads, into RUN; `keep` does not."
+        ),
+    ] = "make",
+    num_proc: Annotated[int, typer.Option(min=1, help="Number of processes that write tables.")] = 1,
 ) -> None:
     """Push a run to the Hugging Face Hub. The same command resumes a stopped push."""
     if private is None:
         raise LongCrawlError(f"who may see {repo}? type --private or --public behind it")
     with stoppable():
         visibility: Literal["private", "public"] = "private" if private else "public"
-        show(lc.push(folder, repo, visibility, dry_run=dry_run, instead_of=instead_of))
+        # The word is checked by the function: what is typed is plain text here.
+        settings: dict[str, Any] = {
+            "dry_run": dry_run,
+            "instead_of": instead_of,
+            "tables": tables,
+            "num_proc": num_proc,
+        }
+        show(lc.push(folder, repo, visibility, **settings))

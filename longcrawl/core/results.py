@@ -12,6 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import pyarrow as pa
 import pyarrow.dataset as pads
 
 from longcrawl.core.outputs import OUTPUTS
@@ -59,6 +60,23 @@ class Inspection(ABC):
 
     @abstractmethod
     def __str__(self) -> str: ...
+
+
+class TokenRows(ABC):
+    """The rows of one split of an output of tokens, for tables that plain `datasets` loads; picklable."""
+
+    rows: int
+    tokens: int
+    """In all rows, about: files are cut by it."""
+
+    @abstractmethod
+    def read(self, start: int, stop: int) -> Iterator[pa.Table]:
+        """Yield rows ``start:stop`` in order, in tables of any number of rows that fit into memory.
+
+        Every table has the same columns: ``input_ids``, lists of int32; ``n_tokens``, int64, how many these are; and
+        what else is known of a row, such as ``id``, ``url``, ``loss_mask`` (lists of bool) or ``roll`` (int64, by how
+        much ``input_ids`` are rolled).
+        """
 
 
 class Result(ABC):
@@ -157,6 +175,10 @@ class Result(ABC):
         files where nothing says it. It is the tables that ``lengths`` names.
         """
         return scan_tables(sorted(folder.glob(self.lengths)) if self.lengths else [])
+
+    def token_rows(self, folder: Path) -> Mapping[str, TokenRows]:  # noqa: ARG002  # others need it
+        """Return the rows of tokens by split, of which a push makes tables; none where plain `datasets` needs none."""
+        return {}
 
 
 class Results(Mapping[str, Result]):

@@ -2,7 +2,7 @@
 
 Up to ``COMMIT_FILES`` changed files are one commit, so that nobody sees a half of it. Larger pushes take several; from
 the first to the last of them ``unfinished-push.json`` says whose, and nothing on ``main`` says how to read what is
-there. Only what is all there gets a tag.
+there. Only what is all there gets a tag. Tables that plain `datasets` loads are made first, see ``prepare``.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from longcrawl.card.write import CARD
 from longcrawl.core.results import RESULTS
 from longcrawl.display.numbers import counted
 from longcrawl.errors import FormatError, HubError, RunError
-from longcrawl.hub import client, remote
+from longcrawl.hub import client, prepare, remote
 from longcrawl.manifest import MANIFEST, read_manifest, read_sealed
 from longcrawl.printable import as_lines
 from longcrawl.storage.files import checksum
@@ -48,7 +48,10 @@ class Push:
     delete: tuple[str, ...]
     """What an earlier push has left there and this run does not have."""
     tag: str
-    """What names these bytes on the Hub: the first digits of the SHA-256 that manifest.json gives of itself."""
+    """What names these bytes on the Hub: the first digits of the SHA-256 that manifest.json gives of itself.
+
+    Of a dry run with ``first`` it is that of the run without them.
+    """
     commits: int = 1
     """How many commits that takes; none where nothing is sent or deleted."""
     commit: str | None = None
@@ -59,6 +62,8 @@ class Push:
     """SHA-256 by path of all files of the run."""
     problems: tuple[str, ...] = ()
     """Of a dry run, what the Hub would reject in the front matter of the card, as far as known without asking it."""
+    first: tuple[str, ...] = ()
+    """Of a dry run, the tables of tokens that the push writes first, and sends."""
     local: tuple[str, ...] = ()
     """Paths of this machine that the recipe names, and so the card, the recipe and the manifest on the Hub."""
 
@@ -75,13 +80,22 @@ class Push:
         width = max((len(f"{each:,}") for each in self.send.values()), default=0)
         lines = [f"  {bytes_:>{width},}  {path}" for path, bytes_ in self.send.items()]
         lines += [f"  {'delete':>{width}}  {path}" for path in self.delete]
+        lines += [f"  {'made first':>{width}}  {path}" for path in self.first]
         lines += [f"{CARD} would be rejected: {problem}" for problem in self.problems]
         lines += [f"everybody who reads it sees this path of your machine: {path}" for path in self.local]
-        return as_lines([f"{self.repo} ({self.visibility}), tag {self.tag}: {summary}", *lines])
+        tag = "tag known when its tables are made" if self.first else f"tag {self.tag}"
+        return as_lines([f"{self.repo} ({self.visibility}), {tag}: {summary}", *lines])
 
 
 def push(
-    run: str | Path, repo: str, visibility: client.Visibility, *, dry_run: bool = False, instead_of: str | None = None
+    run: str | Path,
+    repo: str,
+    visibility: client.Visibility,
+    *,
+    dry_run: bool = False,
+    instead_of: str | None = None,
+    tables: prepare.Tables = "make",
+    num_proc: int = 1,
 ) -> Push:
     """Send a finished run to a dataset repository of the Hub, and tag it.
 
@@ -95,25 +109,38 @@ def push(
         visibility: "private" or "public"; that of a repository which exists is not changed.
         dry_run: list what would be sent, and change nothing.
         instead_of: what may be replaced there: the tag of another run's unfinished push, or README.md, if edited there.
+        tables: "make" first writes the tokens of the output to ``tokens/`` in the run as parquet, where plain
+            `datasets` does not load the output itself, as the default configuration, and merges small files of its
+            ledgers. "keep" leaves the run as it is.
+        num_proc: processes that write them; the bytes do not depend on it.
 
     Raises:
         RunError: the run is not finished or not whole, or goes beyond a limit of the Hub.
         HubError: the Hub rejects it or cannot be reached; the message says what to do.
     """
     client.check_visibility(repo, visibility)
+    prepare.check_tables(tables)
     folder = Path(run)
+    prepare.resume_moves(folder)
     manifest = read_sealed(folder)
     _check_limits(folder, manifest)
     _check_whole(folder, manifest)
+    remote.read_card(folder / CARD)
+    first = prepare.missing_tables(folder, manifest, tables)
+    with client.hub_errors(repo, client.NOTHING_SENT):
+        api = client.connect()
+        there = client.read_repository(api, repo)
+        client.check_same_visibility(repo, visibility, there)
+    if not dry_run:
+        prepare.prepare(folder, tables, num_proc)
+        manifest, first = read_sealed(folder), []
+        _check_limits(folder, manifest)
     card = remote.read_card(folder / CARD)
     digests = {name: entry["sha256"] for name, entry in manifest["files"].items()}
     # A person may edit the card of a finished run.
     digests |= {name: checksum(folder / name) for name in (CARD, MANIFEST)}
     remote.warn_of_edits(folder / CARD, manifest["files"], digests[CARD])
     with client.hub_errors(repo, client.NOTHING_SENT):
-        api = client.connect()
-        there = client.read_repository(api, repo)
-        client.check_same_visibility(repo, visibility, there)
         tag = f"{remote.TAG_BEGINS}{manifest['sha256'][:TAG_LENGTH]}"
         earlier = _earlier(repo, there, {tag, instead_of}) if there else _Earlier()
         planned = _plan(folder, digests, repo, tag, there or client.Repository(visibility, "", {}, {}), earlier)
@@ -122,7 +149,7 @@ def push(
         if there and before and not before.is_like(folder / CARD, digests[CARD]):
             remote.check_card_is_ours(api, repo, there.head)
         if dry_run:
-            return replace(planned, problems=tuple(card_problems(card)))
+            return replace(planned, problems=tuple(card_problems(card)), first=tuple(first))
         if CARD in planned.send:
             remote.check_front_matter(folder / CARD, card)
     with client.hub_errors(repo, client.SOME_SENT):

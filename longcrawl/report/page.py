@@ -31,7 +31,7 @@ from longcrawl.ledger.clusters import Clusters
 from longcrawl.ledger.edits import EDITS
 from longcrawl.ledger.funnel import Funnel, RemovalRates, value_tables
 from longcrawl.ledger.reasons import LEDGER
-from longcrawl.manifest import MANIFEST, PLAN, WORK, MissingEntry, open_run, read_manifest
+from longcrawl.manifest import MANIFEST, PLAN, TOKEN_TABLES, WORK, MissingEntry, open_run, read_manifest
 from longcrawl.printable import shortened
 from longcrawl.report import sections, texts
 from longcrawl.report.removed_documents import removed_documents
@@ -263,7 +263,7 @@ REPORT = "report.html"
 ELSEWHERE = "name another file with --out"
 CLUSTERS = 20
 OWN_FILES = frozenset({MANIFEST, PLAN, CARD, "recipe.yaml"})
-OWN_FOLDERS = frozenset({WORK, LEDGER, EDITS, "index", PICTURE_FOLDER})
+OWN_FOLDERS = frozenset({WORK, LEDGER, EDITS, TOKEN_TABLES, "index", PICTURE_FOLDER})
 """Of a run, besides those that its manifest names."""
 
 

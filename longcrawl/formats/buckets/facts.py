@@ -1,23 +1,26 @@
 """Summary, card text, verification and inspection of bucketed datasets."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.composition.measures import LEGEND
-from longcrawl.core.results import Inspection, Result, Verification, result
+from longcrawl.core.results import Inspection, Result, TokenRows, Verification, result
 from longcrawl.display.markdown import table
 from longcrawl.display.table import Column, Table
 from longcrawl.errors import FormatError
 from longcrawl.formats.buckets import spec
 from longcrawl.formats.buckets.build import composition_of
+from longcrawl.formats.shards.shard import BLOCK_TOKENS
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.formats.token_output import decode_beginning
+from longcrawl.formats.token_rows import token_table
 from longcrawl.printable import as_lines, printable
 from longcrawl.storage.stored_tables import read_table
 
@@ -29,6 +32,8 @@ BUCKETS = """@misc{liu2024bucket,
   archivePrefix = {arXiv}
 }"""
 MOST_PIECES = 10
+SEQ_LENGTHS = "seq_lengths"
+"""The column of the tokens of each piece of a sample, as TRL names it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +71,38 @@ class ComposedInspection(Inspection):
             lines.append(f"  and {len(self.pieces) - MOST_PIECES:,} more")
         shown = "  (no tokenizer to decode it)" if self.text is None else printable(self.text)
         return f"{as_lines(lines)}\n{shown}"
+
+
+@dataclass(frozen=True)
+class ComposedRows(TokenRows):
+    """The samples of one split, bucket after bucket, without padding; memory holds a block of them."""
+
+    buckets: tuple[spec.ComposedBucket, ...]
+    rows: int
+    tokens: int
+
+    def read(self, start: int, stop: int) -> Iterator[pa.Table]:
+        """Yield blocks of samples: ``capacity``, ``domain`` where there are some, ``seq_lengths`` and tokens."""
+        before = 0
+        for bucket in self.buckets:
+            step = max(BLOCK_TOKENS // bucket.capacity, 1)
+            last = min(stop - before, len(bucket))
+            for first in range(max(start - before, 0), last, step):
+                yield self._read_block(bucket, np.arange(first, min(first + step, last)))
+            before += len(bucket)
+
+    def _read_block(
+        self, bucket: spec.ComposedBucket, samples: "np.ndarray[tuple[int], np.dtype[np.int64]]"
+    ) -> pa.Table:
+        found = bucket.read(samples)
+        lengths = np.array([sizes.sum() for sizes in found.piece_sizes], np.int64)
+        filled = np.arange(bucket.capacity) < lengths[:, None]
+        names = {"capacity": pa.array(np.full(len(samples), bucket.capacity), pa.int64())}
+        if any(each.domain for each in self.buckets):
+            names |= {"domain": pa.array([bucket.domain] * len(samples), pa.string())}
+        pieces = pa.array([sizes.tolist() for sizes in found.piece_sizes], pa.list_(pa.int32()))
+        flags = found.loss_mask[filled] if bucket.masked else None
+        return token_table(pa.table(names), found.tokens[filled], lengths, flags, **{SEQ_LENGTHS: pieces})
 
 
 @result
@@ -213,6 +250,16 @@ class ComposedResult(Result):
             pieces=tuple(pieces),
             lossless=int((~read.loss_mask).sum()),
         )
+
+    def token_rows(self, folder: Path) -> dict[str, ComposedRows]:
+        """Return the samples of every split that has some."""
+        opened = spec.open_composed(folder)
+        found = {}
+        for split in sorted({each.split for each in opened.buckets}, reverse=True):
+            buckets = tuple(each for each in opened.buckets if each.split == split and len(each))
+            tokens = sum(each.capacity * len(each) for each in buckets)
+            found[split] = ComposedRows(buckets, sum(map(len, buckets)), tokens)
+        return {split: each for split, each in found.items() if each.rows}
 
 
 def _domain_row(row: Mapping[str, Any]) -> list[str]:

@@ -21,6 +21,7 @@ from longcrawl.display.table import Column, Table
 from longcrawl.errors import CorruptionError, FormatError, unreadable
 from longcrawl.formats.rectangle import spec
 from longcrawl.formats.rectangle._layout import ArrayLayout
+from longcrawl.formats.rectangle.token_rows import RectangleRows
 from longcrawl.formats.token_output import TOKENIZER, decode_beginning
 from longcrawl.printable import as_lines, printable
 from longcrawl.storage.sealed import is_sealed, verify_files
@@ -222,6 +223,13 @@ class RectangleResult(Result):
             n_tokens=origin.get("n_tokens"),
             text=_decode(folder, tokens),
         )
+
+    def token_rows(self, folder: Path) -> dict[str, RectangleRows]:
+        """Return the rows of every split."""
+        described = spec.read_description(folder)
+        shapes = sorted(described["shapes"].items(), reverse=True)
+        rolled = described.get("rolled", False)
+        return {split: RectangleRows(folder, split, rows, rows * length, rolled) for split, (rows, length) in shapes}
 
 
 def _tokens_of(rows: Path) -> npt.NDArray[np.int64] | None:

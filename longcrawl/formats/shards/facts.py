@@ -1,21 +1,28 @@
 """Summary, card text, verification and inspection of token-shard outputs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar
 
-from longcrawl.core.results import Inspection, Result, Verification, result
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.core.results import Inspection, Result, TokenRows, Verification, result
 from longcrawl.display.numbers import counted
 from longcrawl.display.table import Code, Column, Table
 from longcrawl.errors import CorruptionError
-from longcrawl.formats.shards.shard import TokenShard
+from longcrawl.formats.shards.shard import OVERLAP, TokenShard
 from longcrawl.formats.shards.spec import FORMATS, read_description
 from longcrawl.formats.splits import counts_of_split
 from longcrawl.formats.token_output import decode_beginning
+from longcrawl.formats.token_rows import ORIGINS, token_table
 from longcrawl.printable import as_lines, printable
-from longcrawl.storage.stored_tables import read_row
+from longcrawl.storage.stored_tables import read_row, read_table
+from longcrawl.tokens.loss_mask import LOSS_MASK
 
 DATATROVE = """@software{penedo2024datatrove,
   title = {{DataTrove}: large scale data processing},
@@ -56,6 +63,49 @@ class ShardInspection(Inspection):
         ]
         shown = "  (no tokenizer to decode it)" if self.text is None else printable(self.text)
         return f"{as_lines(lines)}\n{shown}"
+
+
+@dataclass(frozen=True)
+class ShardRows(TokenRows):
+    """The entries of one split, documents or windows; memory holds the table of a shard's documents and a block."""
+
+    tables: tuple[Path, ...]
+    """Of the documents of each shard, in the order of the shards."""
+    entries: tuple[int, ...]
+    """Of each shard."""
+    rows: int
+    tokens: int
+    open: Callable[[str], TokenShard]
+    """Opens a shard of this output by the name that its table gives; picklable."""
+    overlapping: bool
+    """Whether the format counts by how much windows overlap."""
+    masked: bool
+    """Whether a shard of the output has a loss mask."""
+
+    def read(self, start: int, stop: int) -> Iterator[pa.Table]:
+        """Yield blocks of entries: what is known of their documents, ``overlap`` of windows, and tokens."""
+        before = 0
+        for table, entries in zip(self.tables, self.entries, strict=True):
+            first, last = max(start - before, 0), min(stop - before, entries)
+            if first < last:
+                yield from self._read_shard(table, first, last)
+            before += entries
+
+    def _read_shard(self, table: Path, first: int, last: int) -> Iterator[pa.Table]:
+        documents = read_table(table)
+        begins = documents["entry"].to_numpy()
+        shard = self.open(documents["shard"][0].as_py())
+        origins = documents.select([name for name in ORIGINS if name in documents.column_names])
+        for block in shard.blocks(start=first, stop=last):
+            count = len(block.lengths)
+            owners = np.searchsorted(begins, np.arange(first, first + count), "right") - 1
+            flags = block.loss_mask
+            if flags is None and self.masked:
+                flags = np.ones(len(block.tokens), np.bool_)
+            overlaps = np.zeros(count, np.int64) if block.overlaps is None else block.overlaps
+            others = {OVERLAP: pa.array(overlaps, pa.int64())} if self.overlapping else {}
+            yield token_table(origins.take(pa.array(owners)), block.tokens, block.lengths, flags, **others)
+            first += count
 
 
 class ShardResult(Result):
@@ -180,6 +230,22 @@ class ShardResult(Result):
             entries=found["entries"],
             n_tokens=found["n_tokens"],
         )
+
+    def token_rows(self, folder: Path) -> dict[str, ShardRows]:
+        """Return the entries of every split, shard after shard."""
+        described, form = read_description(folder, self.name), FORMATS[self.name]
+        about = {name: value for name, value in described.items() if name != "files"}
+        opener = partial(self._open, folder, about)
+        shards = [name for name in described["files"] if name.endswith(form.suffix)]
+        masked = LOSS_MASK in form.holds and any(opener(name).loss_mask is not None for name in shards)
+        overlaps = OVERLAP in form.holds and described.get("max_length") is not None
+        found = {}
+        for split, counts in described["splits"].items():
+            names = [name for name in described["files"] if name.startswith(f"documents/{split}/")]
+            tables = tuple(folder / name for name in names)
+            entries = tuple(int(pc.sum(read_table(table, ["entries"])["entries"]).as_py()) for table in tables)
+            found[split] = ShardRows(tables, entries, sum(entries), counts["tokens"], opener, overlaps, masked)
+        return found
 
     def _first(self, described: Mapping[str, Any]) -> str:
         buckets = described.get("buckets")

@@ -78,7 +78,7 @@ class TokenParquet(ShardFormat):
         first = next(tables, nothing)
         schema = first.schema.with_metadata({KEY: recorded.encode()})
         with table_writer(files.beside(SUFFIX), schema, compression="zstd") as writer:
-            for group in _row_groups(chain([first], tables), schema):
+            for group in row_groups(chain([first], tables), schema):
                 writer.write_table(group, row_group_size=max(group.num_rows, 1))
 
     @classmethod
@@ -270,7 +270,7 @@ def _agreed(file: Path, name: str, in_file: int | None, given: int | None) -> in
     return in_file if given is None else given
 
 
-def _row_groups(tables: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
+def row_groups(tables: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
     """Regroup documents into tables of GROUP_TOKENS tokens, or one document."""
     held: list[pa.Table] = []
     room = GROUP_TOKENS

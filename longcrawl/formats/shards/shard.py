@@ -210,15 +210,15 @@ class TokenShard:
             None if self.loss_mask is None else self.loss_mask[first:last],
         )
 
-    def blocks(self, block_tokens: int = BLOCK_TOKENS) -> Iterator[Documents]:
-        """Return all documents in order, some ``block_tokens`` tokens at a time, cut at the same places each time."""
-        start = 0
-        while start < len(self):
+    def blocks(self, block_tokens: int = BLOCK_TOKENS, start: int = 0, stop: int | None = None) -> Iterator[Documents]:
+        """Return documents ``start:stop``, some ``block_tokens`` tokens at a time, cut at the same places each time."""
+        last = len(self) if stop is None else stop
+        while start < last:
             limit = self.start(start) + block_tokens
-            stop = max(int(np.searchsorted(self.ends, limit, "right")), start + 1)
-            stop = min(stop, start + block_tokens)
-            yield self.documents(start, stop)
-            start = stop
+            end = max(int(np.searchsorted(self.ends, limit, "right")), start + 1)
+            end = min(end, start + block_tokens, last)
+            yield self.documents(start, end)
+            start = end
 
 
 def _reopen(path: str, opener: Callable[..., TokenShard], settings: Mapping[str, Any]) -> TokenShard:

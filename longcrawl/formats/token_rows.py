@@ -1,0 +1,42 @@
+"""Rows of tokens as plain `datasets` loads them: the columns that the outputs of tokens have in common."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from longcrawl.formats.shards.shard import N_TOKENS
+from longcrawl.tokens.loss_mask import LOSS_MASK
+
+INPUT_IDS = "input_ids"
+ORIGINS = ("id", "url", "language")
+"""Columns of a row's document, where an output records them."""
+
+
+def token_table(
+    origins: pa.Table,
+    tokens: npt.NDArray[Any],
+    lengths: npt.NDArray[np.int64],
+    loss_mask: npt.NDArray[np.bool_] | None = None,
+    **others: Any,
+) -> pa.Table:
+    """Return a table for :meth:`longcrawl.core.results.TokenRows.read`.
+
+    Args:
+        origins: a row for each row of tokens.
+        tokens: those of all rows, end to end; ids are below 2**31.
+        lengths: int64, tokens in each row.
+        loss_mask: bool for each token, False where no loss is due.
+        others: further columns.
+
+    >>> token_table(pa.table({"id": ["a"]}), np.array([5, 6], np.uint16), np.array([2])).to_pylist()
+    [{'id': 'a', 'n_tokens': 2, 'input_ids': [5, 6]}]
+    """
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+    columns = {name: origins[name] for name in origins.column_names} | others
+    columns[N_TOKENS] = pa.array(lengths, pa.int64())
+    columns[INPUT_IDS] = pa.ListArray.from_arrays(offsets, pa.array(tokens).cast(pa.int32()))
+    if loss_mask is not None:
+        columns[LOSS_MASK] = pa.ListArray.from_arrays(offsets, pa.array(loss_mask))
+    return pa.table(columns)

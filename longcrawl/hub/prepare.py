@@ -1,0 +1,220 @@
+"""What a push makes in the folder of a run first: tables of its tokens, and few files of a ledger instead of many.
+
+Plain `datasets` reads neither Zarr nor token shards. ``tokens/`` has the rows of such an output as parquet, and is the
+card's default configuration. Everything is written to ``.push`` and moved from there at once; a list of the moves is
+written before the first, so that the same push finishes them. Whatever the number of processes, the bytes are the same.
+"""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from longcrawl.card.write import CARD, card, is_marked
+from longcrawl.core.results import RESULTS, TokenRows
+from longcrawl.engines.local import Local
+from longcrawl.errors import RunError, warn_user
+from longcrawl.formats.shards.parquet import row_groups
+from longcrawl.formats.token_output import TOKENIZER, decode_beginning
+from longcrawl.formats.token_rows import INPUT_IDS
+from longcrawl.ledger.edits import EDITS
+from longcrawl.ledger.reasons import LEDGER
+from longcrawl.manifest import MANIFEST, TOKEN_TABLES, read_sealed
+from longcrawl.run.segments import do_once
+from longcrawl.storage.files import checksum, file_entries, whole_file, write_text, writing
+from longcrawl.storage.sealed import Marker, seal
+from longcrawl.storage.stored_tables import GroupedTable, check_undamaged
+
+Tables = Literal["make", "keep"]
+PREPARING = ".push"
+MOVES = "moves.json"
+"""The marker, in ``.push``, of what is moved from there."""
+FILE_TOKENS = 1 << 27
+"""Tokens of a file, about: 200 to 300 MB, of which the Hub's viewer reads the first part."""
+BEGINNING = "beginning"
+BEGINNING_TOKENS = 64
+LEDGER_BYTES = 16 << 20
+"""Bytes of small files that one replaces, at most; larger ones stay."""
+MERGED = "merged-"
+"""What names of such files begin with; they are not merged again."""
+
+
+@dataclass(frozen=True)
+class _TableTask:
+    """One file of tokens."""
+
+    file: Path
+    output: Path
+    rows: TokenRows
+    start: int
+    stop: int
+    json_escaped: bool
+
+    @property
+    def marker(self) -> Path:
+        return self.file.with_suffix(".json")
+
+
+def check_tables(tables: str) -> None:
+    """Raise RunError unless ``tables`` is one of its words."""
+    if tables not in get_args(Tables):
+        raise RunError(f"--tables takes {' or '.join(get_args(Tables))}, got {tables!r}")
+
+
+def missing_tables(folder: Path, manifest: Mapping[str, Any], tables: Tables) -> list[str]:
+    """Name the tables of tokens that a push would write first."""
+    return [f"{TOKEN_TABLES}/{task.file.name}" for task in _tasks(folder, manifest, tables)]
+
+
+def prepare(folder: Path, tables: Tables = "make", num_proc: int = 1) -> None:
+    """Write the tables of tokens and merge small files of the ledgers, where that is still to do.
+
+    Card and manifest name them then. A card without longcrawl's comments is a person's: then nothing is written, with a
+    warning, as no configuration would name the tables.
+
+    Raises:
+        RunError: a file cannot be written.
+    """
+    manifest = read_sealed(folder)
+    tasks, merges = _tasks(folder, manifest, tables), _merges(manifest)
+    if tables == "keep" or not (tasks or merges):
+        return
+    if not _is_ours(folder, manifest):
+        warn_user(
+            f"{folder / CARD} has no comments of longcrawl, so it cannot name tables of tokens and none are written: "
+            "move it away and type `longcrawl card`, or push with --tables keep"
+        )
+        return
+    beside = folder / PREPARING
+    with writing(beside, RunError, "make room for tables of its tokens, or push with --tables keep"):
+        (beside / TOKEN_TABLES).mkdir(parents=True, exist_ok=True)
+        markers = [task.marker for task in tasks]
+        if tasks:
+            do_once(folder, _write_table, tasks, markers, Local(num_proc), TOKEN_TABLES, "files")
+        made = {f"{TOKEN_TABLES}/{task.file.name}": Marker.open(task.marker, task.file) for task in tasks}
+        entries = {name: next(iter(marker.files.values())) for name, marker in made.items()}
+        for name, files in merges.items():
+            _merge([folder / each for each in files], beside / name)
+        entries |= file_entries(beside, list(merges))
+        moves = {
+            "output": _identity(manifest),
+            "made": entries,
+            "replaced": [name for files in merges.values() for name in files],
+        }
+        Marker(beside / MOVES, moves, {}).write()
+        resume_moves(folder)
+
+
+def resume_moves(folder: Path) -> None:
+    """Move what was prepared to its place, and name it in card and manifest; again after a stop between the two."""
+    beside = folder / PREPARING
+    moves = Marker.read(beside / MOVES)
+    if moves is None:
+        return
+    manifest = read_sealed(folder)
+    if moves.content["output"] != _identity(manifest):
+        return
+    # The old tables go first: with both, each document would have left twice.
+    for name in moves.content["replaced"]:
+        (folder / name).unlink(missing_ok=True)
+    for name in moves.content["made"]:
+        if (beside / name).exists():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (beside / name).replace(folder / name)
+    kept = {name: entry for name, entry in manifest["files"].items() if name not in moves.content["replaced"]}
+    files = dict(sorted((kept | moves.content["made"]).items()))
+    write_text(folder / MANIFEST, seal({**manifest, "files": files}))
+    card(folder)
+    shutil.rmtree(beside)
+
+
+def _identity(manifest: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of what describes the output: that of another run differs."""
+    result = RESULTS[manifest["output"]["format"]]
+    return str(manifest["files"].get(f"{result.name}/{result.description}", {}).get("sha256"))
+
+
+def _is_ours(folder: Path, manifest: Mapping[str, Any]) -> bool:
+    file = folder / CARD
+    return is_marked(file.read_text("utf-8")) or checksum(file) == manifest["files"].get(CARD, {}).get("sha256")
+
+
+def _tasks(folder: Path, manifest: Mapping[str, Any], tables: Tables) -> list[_TableTask]:
+    if tables == "keep" or any(name.startswith(f"{TOKEN_TABLES}/") for name in manifest["files"]):
+        return []
+    name, escaped = manifest["output"]["format"], bool(manifest["output"].get("json_escaped"))
+    tasks = []
+    for split, rows in RESULTS[name].token_rows(folder / name).items():
+        count = min(max(-(-rows.tokens // FILE_TOKENS), 1), rows.rows)
+        bounds = [rows.rows * number // count for number in range(count + 1)]
+        for number in range(count):
+            file = folder / PREPARING / TOKEN_TABLES / f"{split}-{number:05d}-of-{count:05d}.parquet"
+            tasks.append(_TableTask(file, folder / name, rows, bounds[number], bounds[number + 1], escaped))
+    return tasks
+
+
+def _write_table(task: _TableTask) -> dict[str, Any]:
+    """Write one file of tokens and its marker."""
+    tables = task.rows.read(task.start, task.stop)
+    if (task.output / TOKENIZER).exists():
+        tables = (_with_beginnings(table, task.output, task.json_escaped) for table in tables)
+    with whole_file(task.file) as beside, GroupedTable(beside) as written:
+        first = next(tables)
+        for group in row_groups(chain([first], tables), first.schema):
+            written.add(group.combine_chunks())
+    content = {"rows": task.stop - task.start}
+    Marker(task.marker, content, Marker.entries(task.marker, [task.file])).write()
+    return content
+
+
+def _with_beginnings(table: pa.Table, output: Path, json_escaped: bool) -> pa.Table:  # noqa: FBT001  # as it is recorded
+    """Add the first text of each row, which people look at; of a rolled row that of its document."""
+    rolls = table["roll"].to_pylist() if "roll" in table.column_names else [0] * table.num_rows
+    found = []
+    for tokens, roll in zip(_lists(table), rolls, strict=True):
+        start = (roll or 0) % max(len(tokens), 1)
+        first = np.concatenate([tokens[start : start + BEGINNING_TOKENS], tokens[:start]])[:BEGINNING_TOKENS].tolist()
+        try:
+            found.append(decode_beginning(output, first, json_escaped=json_escaped))
+        except ValueError:  # A window may begin within an escape.
+            found.append(decode_beginning(output, first, json_escaped=False))
+    place = table.column_names.index(INPUT_IDS)
+    return table.add_column(place, BEGINNING, pa.array(found, pa.string()))
+
+
+def _lists(table: pa.Table) -> "Iterator[np.ndarray[tuple[int], np.dtype[np.int32]]]":
+    for chunk in table[INPUT_IDS].chunks:
+        values, ends = chunk.values.to_numpy(), chunk.offsets.to_numpy()
+        yield from (values[first:last] for first, last in pairwise(ends.tolist()))
+
+
+def _merges(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the files of ledgers that are to be one, by its name: neighbours in the order of names."""
+    merges: dict[str, list[str]] = {}
+    for kind in (LEDGER, EDITS):
+        groups: list[list[str]] = []
+        size = 0
+        for name, entry in sorted(manifest["files"].items()):
+            if Path(name).parent != Path(kind) or not name.endswith(".parquet") or Path(name).name.startswith(MERGED):
+                continue
+            if not groups or size + entry["bytes"] > LEDGER_BYTES:
+                groups.append([])
+                size = 0
+            groups[-1].append(name)
+            size += entry["bytes"]
+        large = [group for group in groups if len(group) > 1]
+        merges |= {f"{kind}/{MERGED}{number:05d}.parquet": group for number, group in enumerate(large)}
+    return merges
+
+
+def _merge(files: list[Path], merged: Path) -> None:
+    merged.parent.mkdir(exist_ok=True)
+    check_undamaged(files)
+    with whole_file(merged) as beside, GroupedTable(beside) as written:
+        written.add(pa.concat_tables([pq.read_table(file, partitioning=None) for file in files]).combine_chunks())

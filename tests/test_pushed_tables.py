@@ -1,0 +1,218 @@
+"""What a push makes first: tokens as tables that plain `datasets` loads, and one file of a ledger instead of many."""
+
+import importlib.util
+import json
+import os
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+import zarr
+
+import longcrawl as lc
+from longcrawl.errors import RunError
+from longcrawl.formats.shards.spec import FORMATS
+from longcrawl.hub import prepare
+
+LENGTH, DOCUMENTS = 32, 60
+TOKENIZE = {"tokenize": {"tokenizer": "trained", "vocabulary_size": 300}}
+WINDOWS = {"windows": {"max_length": 24, "overlap_size": 4}}
+ROWS = [{"min_tokens": {"n": LENGTH}}, {"truncate": {"n": LENGTH}}, "shuffle", "roll"]
+STAGES = {
+    "rectangle": [TOKENIZE, *ROWS],
+    "gpt-simple": [TOKENIZE, WINDOWS],
+    "datatrove": [TOKENIZE, WINDOWS],
+    "megatron": [TOKENIZE, "shuffle"],
+    "nanogpt": [TOKENIZE],
+    "composed": [TOKENIZE],
+    "parquet": [],
+}
+SETTINGS = {name: {"shard_bytes": 1500} for name in ("gpt-simple", "datatrove", "megatron", "nanogpt")}
+SETTINGS |= {"composed": {"capacities": [32, 64]}}
+
+
+def write_run(folder: Path, output: str) -> Path:
+    chance = random.Random(3)
+    folder.mkdir()
+    for part in range(3):
+        rows = []
+        for number in range(part, DOCUMENTS, 3):
+            words = chance.choices(["öffnen", "river", '"quoted"', "sea", "a\nline"], k=chance.randint(2, 60))
+            rows.append({"id": str(number), "url": f"https://e.org/{number}", "text": " ".join(words)})
+        (folder / f"{part}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    spec = {"longcrawl": 1, "name": "tiny", "about": "Made in a test."}
+    spec |= {"source": {"builder": "text", "id_field": "id", "data_dir": str(folder)}}
+    spec |= {"stages": [{"min_chars": {"n": 40}}, *STAGES[output]]}
+    spec |= {"outputs": {output: {"heldout": 5} | SETTINGS.get(output, {})}}
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(spec))
+    lc.run(folder / "tiny.yaml", folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    return {name: write_run(folder / name, name) for name in STAGES}
+
+
+@pytest.fixture
+def run(runs, tmp_path):
+    return shutil.copytree(runs["rectangle"], tmp_path / "run")
+
+
+def stored(run: Path, output: str) -> dict[str, list]:
+    """Return what an output holds by split, as its own readers read it."""
+    folder = run / output
+    if output == "rectangle":
+        group = zarr.open_group(str(folder), mode="r")
+        return {split: group[split][:].tolist() for split in ("train", "heldout")}
+    if output == "parquet":
+        return {split: pq.read_table(sorted(folder.glob(f"{split}-*")))["text"].to_pylist() for split in SPLITS}
+    found = {}
+    if output == "composed":
+        for bucket in lc.formats.open_composed(folder).buckets:
+            read = bucket.read(np.arange(len(bucket)))
+            rows = [row[: sum(sizes)].tolist() for row, sizes in zip(read.tokens, read.piece_sizes, strict=True)]
+            found.setdefault(bucket.split, []).extend(rows)
+        return found
+    described = json.loads((folder / f"{output}.json").read_text())
+    settings = {"token_size": 2} if output == "nanogpt" else {}
+    for split in ("train", "val"):
+        shards = sorted((folder / split).glob(f"*{FORMATS[output].suffix}"))
+        assert len(shards) > (split == "train")
+        opened = [
+            lc.formats.open_shard(each, output, end_of_text=described["end_of_text"], **settings) for each in shards
+        ]
+        found[split] = [each.document(number).tolist() for each in opened for number in range(len(each))]
+    return found
+
+
+SPLITS = ("train", "heldout")
+PLAIN = """
+import importlib.util, json, sys
+assert importlib.util.find_spec("longcrawl") is None
+from datasets import load_dataset
+
+found = {}
+for name in sys.argv[1:]:
+    data = load_dataset(f"me/content-{name}")
+    found[name] = {split: {each: rows[each][:] for each in rows.column_names} for split, rows in data.items()}
+print(json.dumps(found))
+"""
+
+
+def test_a_pushed_dataset_has_its_content_without_longcrawl(hub, runs, tmp_path):
+    source = runs["rectangle"].parent
+    runs = {name: Path(shutil.copytree(run, tmp_path / name)) for name, run in runs.items()}
+    for name, run in runs.items():
+        lc.push(run, f"me/content-{name}", "private")
+        assert lc.verify(run).problems == ()
+        assert lc.verify(f"hf://datasets/me/content-{name}").problems == ()
+    place = Path(__file__).with_name("second_environment.py")
+    spec = importlib.util.spec_from_file_location(place.stem, place)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    python = module.environment_without("longcrawl", tmp_path / "environment")
+    environment = os.environ | hub.environment | {"HF_HOME": str(tmp_path / "home"), "USE_TORCH": "NO"}
+    command = [python, "-I", "-c", PLAIN, *runs]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    loaded = json.loads(done.stdout)
+    for name, run in runs.items():
+        column = "text" if name == "parquet" else "input_ids"
+        assert {split: rows[column] for split, rows in loaded[name].items()} == stored(run, name)
+    train = loaded["rectangle"]["train"]
+    origins = pq.read_table(runs["rectangle"] / "rectangle/rows/train.parquet").to_pydict()
+    assert {name: train[name] for name in ("id", "url", "roll")} == {
+        name: origins[name] for name in ("id", "url", "roll")
+    }
+    texts = {row["id"]: row["text"] for file in source.glob("*.jsonl") for row in map(json.loads, file.open())}
+    for name in ("rectangle", "nanogpt", "megatron"):
+        rows = loaded[name]["train"]
+        for number, beginning in zip(rows["id"], rows["beginning"], strict=True):
+            assert len(beginning) > 20
+            assert texts[number].startswith(beginning.removesuffix("<|endoftext|>").rstrip("\ufffd"))
+    windows, masked = (loaded[name]["train"] for name in ("gpt-simple", "datatrove"))
+    assert max(windows["n_tokens"]) == 24
+    assert set(windows["overlap"]) == {0, 4}
+    assert [row.index(True) for row in masked["loss_mask"]] == windows["overlap"]
+    packed = loaded["composed"]["train"]
+    assert [sum(sizes) for sizes in packed["seq_lengths"]] == packed["n_tokens"]
+
+
+def count_windows(run: Path, output: str) -> int:
+    """Count what a trainer reads of the folder of a run, where it can: tables of a push are no shards."""
+    return len(lc.loading.Windows(run, 16)) if output in FORMATS else 0
+
+
+@pytest.mark.parametrize("output", ["rectangle", "datatrove", "composed"])
+def test_tables_are_the_same_in_many_files_by_any_number_of_processes(runs, tmp_path, monkeypatch, output):
+    monkeypatch.setattr(prepare, "FILE_TOKENS", 300)
+    copies = [shutil.copytree(runs[output], tmp_path / str(number)) for number in (1, 2)]
+    made, windows = [], count_windows(runs[output], output)
+    for number, run in enumerate(copies, 1):
+        prepare.prepare(run, num_proc=number)
+        made.append({file.name: file.read_bytes() for file in (run / "tokens").iterdir()})
+        assert (run / "manifest.json").read_bytes() == (copies[0] / "manifest.json").read_bytes()
+    assert made[0] == made[1]
+    assert count_windows(copies[0], output) == windows
+    assert len([name for name in made[0] if name.startswith("train-")]) > 2
+    rows = datasets.load_dataset("parquet", data_files=str(copies[0] / "tokens/train-*"), cache_dir=str(tmp_path / "c"))
+    assert rows["train"]["input_ids"][:] == stored(copies[0], output)["train"]
+
+
+def test_a_ledger_is_one_file_with_the_rows_of_all(run):
+    parts = sorted((run / "ledger").glob("*.parquet"))
+    before = pa.concat_tables([pq.read_table(file) for file in parts])
+    gone = before["id"][0].as_py()
+    told = str(lc.why(run, gone))
+    prepare.prepare(run)
+    (merged,) = (run / "ledger").glob("*.parquet")
+    assert len(parts) > 1
+    assert pq.read_table(merged).equals(before)
+    assert str(lc.why(run, gone)) == told
+    assert lc.verify(run).problems == ()
+
+
+@pytest.mark.parametrize("stops_at", ["card", "rmtree"])
+def test_a_push_that_stops_between_moves_is_finished_by_the_next(hub, run, monkeypatch, stops_at):
+
+    def stop(*_given):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(prepare if stops_at == "card" else prepare.shutil, stops_at, stop)
+        with pytest.raises(KeyboardInterrupt):
+            lc.push(run, "me/stops", "private")
+    sent = lc.push(run, f"me/stops-{stops_at}", "private")
+    assert lc.verify(run).problems == ()
+    assert not (run / ".push").exists()
+    assert {"tokens/train-00000-of-00001.parquet", "README.md"} <= sent.send.keys()
+    head = yaml.safe_load((run / "README.md").read_text().split("---\n")[1])
+    assert [each["config_name"] for each in head["configs"] if each.get("default")] == ["tokens"]
+
+
+def test_a_dry_run_names_tables_and_keep_leaves_the_run_as_it_is(hub, run):
+    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    shown = str(lc.push(run, "me/dry", "private", dry_run=True))
+    assert "made first  tokens/train-00000-of-00001.parquet" in shown
+    assert "tag known when its tables are made" in shown
+    assert before == {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    with pytest.raises(RunError, match="--tables takes make or keep, got 'all'"):
+        lc.push(run, "me/dry", "private", tables="all")
+    lc.push(run, "me/dry", "private", tables="keep")
+    assert before == {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+
+
+def test_a_card_of_a_person_gets_no_tables(hub, run):
+    (run / "README.md").write_text("---\nlicense: mit\n---\n# Mine\n")
+    with pytest.warns(UserWarning, match="has no comments of longcrawl, so it cannot name tables of tokens"):
+        sent = lc.push(run, "me/mine", "private")
+    assert not [name for name in sent.send if name.startswith("tokens/")]
