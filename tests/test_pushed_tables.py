@@ -168,6 +168,31 @@ def test_tables_are_the_same_in_many_files_by_any_number_of_processes(runs, tmp_
     assert rows["train"]["input_ids"][:] == stored(copies[0], output)["train"]
 
 
+def test_a_stopped_push_keeps_the_tables_that_it_has_written(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(prepare, "FILE_TOKENS", 300)
+    whole = Path(shutil.copytree(run, tmp_path / "whole"))
+    prepare.prepare(whole)
+    write, written = prepare._write_table, []
+
+    def write_two(task):
+        if len(written) == 2:
+            raise KeyboardInterrupt
+        written.append(task.file.name)
+        return write(task)
+
+    before = (run / "manifest.json").read_bytes()
+    monkeypatch.setattr(prepare, "_write_table", write_two)
+    with pytest.raises(KeyboardInterrupt):
+        prepare.prepare(run)
+    assert (run / "manifest.json").read_bytes() == before
+    assert lc.verify(run).problems == ()
+    monkeypatch.setattr(prepare, "_write_table", lambda task: written.append(task.file.name) or write(task))
+    prepare.prepare(run)
+    assert len(written) == len(set(written)) == len(list((run / "tokens").iterdir()))
+    for file in (whole / "tokens").iterdir():
+        assert (run / "tokens" / file.name).read_bytes() == file.read_bytes()
+
+
 def test_a_ledger_is_one_file_with_the_rows_of_all(run):
     parts = sorted((run / "ledger").glob("*.parquet"))
     before = pa.concat_tables([pq.read_table(file) for file in parts])
