@@ -234,6 +234,9 @@ def test_a_dry_run_names_tables_and_keep_leaves_the_run_as_it_is(hub, run):
         lc.push(run, "me/dry", "private", tables="all")
     lc.push(run, "me/dry", "private", tables="keep")
     assert before == {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    made = lc.push(run, "me/dry", "private")
+    assert "ledger/00-00000.parquet" in made.delete
+    assert lc.verify("hf://datasets/me/dry").problems == ()
 
 
 def test_a_card_of_a_person_gets_no_tables(hub, run):
