@@ -1,4 +1,4 @@
-.PHONY: test slow lint types notebooks wheel bench faults
+.PHONY: test slow lint types notebooks site wheel bench faults
 
 test:
 	pytest -n 2
@@ -21,6 +21,10 @@ types:
 
 notebooks:
 	pytest -m "slow or not slow" tests/test_notebooks.py
+
+# build/site, with README, notebooks and the reference; needs pip install -e ".[docs]".
+site:
+	NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 
 # With machine code for any CPU of x86-64-v3, for this version of Python and of numba; all others compile.
 wheel:

@@ -28,7 +28,7 @@ SPARK = bool(importlib.util.find_spec("pyspark")) and shutil.which("java") is no
 TRAINER = importlib.util.find_spec("torch") and importlib.util.find_spec("accelerate")
 NOT_HERE = ("pytest", "longcrawl push")
 """What stands in shell blocks of the README that another test runs."""
-LONG = ("filters", "dedup", "refinedweb", "composition", "feeds", "plan")
+LONG = ("filters", "dedup", "refinedweb", "composition", "feeds", "plan", "migrate")
 """Pages whose blocks take seconds: .ci/run runs them beside the wheel."""
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TINY = """
@@ -186,6 +186,40 @@ def test_every_block_of_a_page_runs(page, tmp_path, blocks_of_python):
         texts = [text for text in texts if "import LlamaConfig" not in text]
     assert texts
     blocks_of_python(texts, tmp_path)
+
+
+@pytest.mark.slow
+def test_every_block_of_the_tutorial_runs(tmp_path, blocks_of_python):
+    for language, text in blocks("docs/tutorial.md"):
+        if language == "python":
+            blocks_of_python([text], tmp_path)
+        else:
+            shell(text, tmp_path)
+    assert (tmp_path / "pages" / "report.html").exists()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("material") is None, reason="the site needs pip install -e '.[docs]'")
+def test_the_site_builds_without_warnings(tmp_path):
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    built = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr[-2000:]
+    pages = {path.relative_to(tmp_path / "site").as_posix() for path in (tmp_path / "site").rglob("*.html")}
+    assert {"index.html", "tutorial.html", "reference/stages.html", "notebooks/00_first_crawl.html"} <= pages
+    for page in pages:
+        text = (tmp_path / "site" / page).read_text("utf-8")
+        fetched = re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="?(?:https?:)?//[^">]*', text)
+        assert [each for each in fetched if "canonical" not in each] == [], page
+    stages = (tmp_path / "site/reference/stages.html").read_text("utf-8")
+    assert "RedPajama-V2&rsquo;s sense" in stages or "RedPajama-V2's sense" in stages
+    assert 'id="gopher_quality"' in stages
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.stem)
+def test_links_of_a_page_lead_to_files(page):
+    """As GitHub resolves them; MkDocs checks pages and headings, where it can be installed."""
+    prose = re.sub(r"`[^`\n]*`", "", BLOCK.sub("", page.read_text("utf-8")))
+    for target in re.findall(r"\]\(([^)#\s]+)", prose):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
 
 
 def test_the_readme_holds_the_two_commands():
