@@ -222,6 +222,13 @@ def test_links_of_a_page_lead_to_files(page):
         assert target.startswith("https://") or (page.parent / target).exists(), target
 
 
+def test_every_page_is_in_the_navigation_of_the_site():
+    navigation = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2]
+    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    pages |= {f"notebooks/{path.stem}.md" for path in (ROOT / "notebooks").glob("*.ipynb")}
+    assert {page for page in pages if f": {page}\n" not in navigation} == set()
+
+
 def test_the_readme_holds_the_two_commands():
     commands = [text.strip() for language, text in blocks("README.md") if language == "sh"]
     assert "pip install -e .\nlongcrawl run quickstart --out quickstart" in commands
