@@ -189,12 +189,15 @@ def test_every_block_of_a_page_runs(page, tmp_path, blocks_of_python):
 
 
 @pytest.mark.slow
-def test_every_block_of_the_tutorial_runs(tmp_path, blocks_of_python):
-    for language, text in blocks("docs/tutorial.md"):
+def test_every_block_of_the_tutorial_runs(tmp_path, longcrawl, blocks_of_python, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for language, group in itertools.groupby(blocks("docs/tutorial.md"), key=operator.itemgetter(0)):
+        texts = [text for _, text in group]
         if language == "python":
-            blocks_of_python([text], tmp_path)
-        else:
-            shell(text, tmp_path)
+            blocks_of_python(texts, tmp_path)
+        for line in "".join(texts).splitlines() if language == "sh" else ():
+            asked = longcrawl(*shlex.split(line, comments=True)[1:])
+            assert asked.returncode == 0, (line, asked.stderr[-2000:])
     assert (tmp_path / "pages" / "report.html").exists()
 
 
