@@ -1,7 +1,7 @@
 """C4's rules over Arrow's string buffers: each line is written without citation marks, measured, and kept or not."""
 
 # Numba compiles plain loops, and takes arguments by position:
-# ruff: noqa: FBT001
+# ruff: noqa: FBT001, SIM110
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
@@ -85,10 +85,10 @@ def make_byte_flags(
 
 @compiled
 def _is_one_of(point: np.uint32, points: Any) -> bool:
-    found = False
-    for one in points:
-        found |= one == point
-    return found
+    for at in range(len(points)):
+        if points[at] == point:
+            return True
+    return False
 
 
 @compiled
@@ -193,10 +193,11 @@ def _ends_sentence(data: Bytes, at: int, end: int, flag_of: Flags, rules: Rules)
 @compiled
 def _trim(data: Bytes, start: int, stop: int, flag_of: Flags, byte_flags: Any, line: Facts) -> None:
     """Write where a line's content starts and stops."""
-    if not (stop > start and byte_flags[data[start]] & byte_flags[data[stop - 1]] & _SOLID):
-        start = skip_space(data, start, stop, flag_of)
-        stop = drop_space(data, start, stop, flag_of)
-    line[FIRST], line[STOP] = start, stop
+    if stop > start and byte_flags[data[start]] & byte_flags[data[stop - 1]] & _SOLID:
+        line[FIRST], line[STOP] = start, stop
+        return
+    first = skip_space(data, start, stop, flag_of)
+    line[FIRST], line[STOP] = first, drop_space(data, first, stop, flag_of)
 
 
 @compiled
