@@ -61,8 +61,8 @@ def workplace(tmp_path_factory):
     (folder / "gpt2.tiktoken").write_text("\n".join(ranks) + "\n")
     page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>A page</p>"
     head = f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: https://a/\r\nContent-Length: {len(page)}\r\n\r\n"
-    (folder / "texts").mkdir()
-    (folder / "texts/a.txt").write_text("A text of somebody's own.")
+    (folder / "books").mkdir()
+    (folder / "books/a.txt").write_text("A text of somebody's own.")
     (folder / "crawl").mkdir()
     (folder / "crawl/a.warc.gz").write_bytes(gzip.compress(head.encode() + page + b"\r\n\r\n"))
     return folder

@@ -276,6 +276,7 @@ def test_a_run_that_another_command_holds_is_one_sentence(store, lock, tmp_path)
         heartbeat.stop()
 
 
+@pytest.mark.slow
 def test_a_lock_that_its_process_could_not_remove_is_taken_by_it(store, lock):
     """A server that failed to the end of a run left it, and in a notebook the process lives on."""
     heartbeat = Heartbeat()
@@ -314,6 +315,7 @@ def test_of_two_that_see_a_stale_lock_one_notices_that_it_has_lost_it(lock, monk
         pass
 
 
+@pytest.mark.slow
 def test_what_a_store_does_not_take_is_one_sentence(store, tmp_path, monkeypatch):
     monkeypatch.setattr(network, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(place, "PATIENCE", 0.05)
@@ -351,6 +353,7 @@ def test_a_server_that_fails_now_and_then_changes_nothing(store, tmp_path):
     assert store.files("run") == files_of(tmp_path / "local")
 
 
+@pytest.mark.slow
 def test_what_a_store_already_has_is_not_written_over(store, tmp_path):
     recipe = write_recipe(tmp_path, **BRIEF)
     store.put("data/a.csv", b"mine")
@@ -364,6 +367,7 @@ def test_what_a_store_already_has_is_not_written_over(store, tmp_path):
     assert store.files("data") == {"a.csv": hashlib.sha256(b"mine").hexdigest()}
 
 
+@pytest.mark.slow
 def test_the_command_line_writes_to_a_store(store, tmp_path, monkeypatch):
     recipe = write_recipe(tmp_path, **BRIEF)
     told = CliRunner().invoke(app, ["run", str(recipe), "--out", store.url("run")])

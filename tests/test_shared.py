@@ -168,6 +168,7 @@ def test_three_machines_give_the_files_of_one(folder, whole, tmp_path, directory
     assert len({mark.name.split()[2] for mark in machines.find("began")}) > 1
 
 
+@pytest.mark.slow
 @spaces
 def test_a_machine_that_is_gone_loses_the_lead(folder, whole, tmp_path, directory_digest):
     machines = Machines(folder, tmp_path / "out", tmp_path / "marks")

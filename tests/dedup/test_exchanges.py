@@ -93,7 +93,7 @@ def resolve(survey, found):
 
 
 @pytest.mark.filterwarnings("ignore:.*max_cluster")
-@pytest.mark.parametrize("make", cases(1, 9))
+@pytest.mark.parametrize("make", cases(1))
 @given(groups=grouped, parts=st.sampled_from(["none", "two"]), most=st.sampled_from([1, 6, 100]))
 @example(groups=[["to be"] * 3, [], ["to be or", "to be"], ["not"]], parts="two", most=100)
 @example(groups=[[], ["to be or", "to be"], ["to be"] * 3, ["not", "to be"], []], parts="two", most=3)
@@ -133,7 +133,7 @@ def in_pieces(most):
 
 
 @pytest.mark.filterwarnings("ignore:.*max_cluster")
-@pytest.mark.parametrize("make", cases(3, 10))
+@pytest.mark.parametrize("make", cases(10))
 @given(groups=grouped, earlier=st.lists(st.sampled_from(["to be", "or not to", "be", "to be or not"]), max_size=4))
 def test_exchanges_leave_out_what_earlier_datasets_have(make, groups, earlier):
     with tempfile.TemporaryDirectory() as folder:
