@@ -130,9 +130,10 @@ def document_windows(lengths: Any, max_length: int, overlap_size: int | Longs = 
         StageError: for sizes other than that.
     """
     checked = checked_lengths(lengths)
-    overlap = np.broadcast_to(np.asarray(overlap_size, np.int64), len(checked))
-    for size in {0, *overlap[:1].tolist(), int(overlap.max(initial=0)), int(overlap.min(initial=0))}:
-        _check_sizes(max_length, size, "")
+    sizes = np.asarray(overlap_size, np.int64)
+    for size in (sizes.min(initial=0), sizes.max(initial=0)):
+        _check_sizes(max_length, int(size), "")
+    overlap = np.broadcast_to(sizes, len(checked))
     stride = max_length - overlap
     counts = np.where(checked > max_length, -(-(checked - max_length) // stride) + 1, np.minimum(checked, 1))
     documents = np.repeat(np.arange(len(checked), dtype=np.int64), counts)

@@ -181,6 +181,12 @@ def test_each_document_is_cut_by_its_own_overlap(lengths, max_length, share, dat
         )
 
 
+@pytest.mark.parametrize("overlap_size", [5, -1, np.array([0, 5]), np.array([-1, 0])])
+def test_sizes_are_checked_also_where_no_document_is(overlap_size):
+    with pytest.raises(StageError, match="overlap_size is from 0 to half of max_length, 4 here"):
+        document_windows([9, 9] if np.ndim(overlap_size) else [], 8, overlap_size)
+
+
 def test_overlap_probability_is_spelled_only_where_it_is_set():
     assert "overlap_probability" not in Windows(8, 2).settings()
     assert Windows(8, 2, overlap_probability=0.5).settings()["overlap_probability"] == 0.5
