@@ -12,6 +12,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+DATASETS = "hf://datasets/"
+"""What URLs of datasets on the Hub begin with."""
+REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
+"""The name of one."""
+
 PUBLIC = frozenset({"versionid", "generation", "revision"})
 """Parameters of a query that name the version of a file; they stay."""
 

@@ -22,9 +22,8 @@ from longcrawl.storage.file_systems import fetch, file_system_of
 from longcrawl.storage.files import BLOCK
 from longcrawl.storage.network import ask
 from longcrawl.storage.sealed import is_sealed, verify_files
-from longcrawl.urls import is_url
+from longcrawl.urls import DATASETS, is_url
 
-DATASETS = "hf://datasets/"
 CHANGED = "has been changed: the SHA-256 that it gives of itself differs"
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import pyarrow as pa
 
 from longcrawl.errors import HubError, LongCrawlError
+from longcrawl.urls import REPOSITORY
 
 if TYPE_CHECKING:
     import datasets
@@ -32,7 +33,6 @@ FOLDER_ENTRIES, REPOSITORY_FILES = 10_000, 100_000
 FILE_BYTES = 50_000_000_000
 """What one file may have: `huggingface_hub` downloads no larger one over plain HTTP; the Hub takes ten times that."""
 
-NAME = re.compile(r"[\w.-]+/[\w.-]+")
 TOKEN = re.compile(r"[!-~]+")
 AGAIN = "type the same command again"
 NOTHING_SENT = f"nothing has been sent, {AGAIN}"
@@ -73,7 +73,7 @@ def check_visibility(repo: str, visibility: Visibility) -> None:
     Raises:
         HubError: the message says what to write instead.
     """
-    if not NAME.fullmatch(repo):
+    if not REPOSITORY.fullmatch(repo):
         raise HubError(f"{repo!r} is not the name of a dataset on the Hub: write it as user/name")
     if visibility not in get_args(Visibility):
         raise HubError(f"who may see {repo}? say private or public, got {visibility!r}")

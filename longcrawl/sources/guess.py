@@ -10,11 +10,9 @@ from longcrawl.errors import SourceError
 from longcrawl.printable import quoted
 from longcrawl.sources import text
 from longcrawl.sources.files import absolute, list_tree
-from longcrawl.sources.hub import HUB
 from longcrawl.sources.warc import source as warc
-from longcrawl.urls import has_pattern, is_url, join, path_of
+from longcrawl.urls import DATASETS, REPOSITORY, has_pattern, is_url, join, path_of
 
-_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 _RECTANGLE = re.compile(r"(train|heldout)(\.zarr)?/zarr\.json")
 _RPV2 = re.compile(r"documents/[^/]+/[^/]+/[^/]+\.json\.gz")
 
@@ -31,10 +29,10 @@ def guess_source(name: str) -> tuple[str, dict[str, Any]]:
     Raises:
         SourceError: nothing is there, or nothing that a source can be guessed for.
     """
-    if name.startswith(HUB) and _REPOSITORY.fullmatch(name.removeprefix(HUB)):
-        return "hub", {"path": name.removeprefix(HUB)}
+    if name.startswith(DATASETS) and REPOSITORY.fullmatch(name.removeprefix(DATASETS)):
+        return "hub", {"path": name.removeprefix(DATASETS)}
     is_there = is_url(name) or has_pattern(name) or Path(absolute(name)).exists()
-    if not is_there and _REPOSITORY.fullmatch(name) and not Path(name).parent.is_dir():
+    if not is_there and REPOSITORY.fullmatch(name) and not Path(name).parent.is_dir():
         return "hub", {"path": name}
     if not is_there:
         raise SourceError(

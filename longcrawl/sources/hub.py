@@ -14,8 +14,8 @@ from longcrawl.errors import SourceError, reason_of
 from longcrawl.sources.named_files import named_parts
 from longcrawl.sources.text import EXTENSIONS, Text
 from longcrawl.storage.network import ask
+from longcrawl.urls import DATASETS, REPOSITORY
 
-HUB = "hf://datasets/"
 PATIENCE = 60.0
 """Seconds for which the Hub is asked what files a dataset has; somebody waits for it, and nothing is lost yet."""
 
@@ -44,7 +44,7 @@ class Hub(Text):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.path or self.path.count("/") != 1 or not all(self.path.split("/")):
+        if not REPOSITORY.fullmatch(self.path or ""):
             raise SourceError(f"source 'hub' reads a dataset of the Hub, not {self.path!r}: set path to ORG/NAME")
 
     def splits(self) -> dict[str, list[sources.Part]]:
@@ -59,18 +59,18 @@ class Hub(Text):
             if self.split not in found:
                 raise SourceError(f"{self.path} has no split {self.split!r}, it has: {', '.join(found)}; set split")
             found = {"train": found[self.split]}
-        root = next(iter(found.values()))[0].removeprefix(HUB).split("/")[:2]
-        return named_parts(self.name, HUB + "/".join(root), found, EXTENSIONS, "*.parquet")
+        root = next(iter(found.values()))[0].removeprefix(DATASETS).split("/")[:2]
+        return named_parts(self.name, DATASETS + "/".join(root), found, EXTENSIONS, "*.parquet")
 
     def _files(self) -> Mapping[str, list[str]]:
         from datasets import load_dataset_builder
 
         chosen = {"data_dir": self.data_dir, "data_files": self.data_files} if self.data_dir or self.data_files else {}
         load = partial(load_dataset_builder, str(self.path), name=self.config, revision=self.revision, **chosen)
-        builder = ask(f"{HUB}{self.path}", partial(_or_error, load), "listed", PATIENCE)
+        builder = ask(f"{DATASETS}{self.path}", partial(_or_error, load), "listed", PATIENCE)
         files = {str(split): list(map(str, names)) for split, names in (builder.config.data_files or {}).items()}
         others = [name for names in files.values() for name in names if not name.endswith(EXTENSIONS)]
-        if any(not name.startswith(HUB) for names in files.values() for name in names):
+        if any(not name.startswith(DATASETS) for names in files.values() for name in names):
             raise SourceError(f"{self.path} is a folder here, which datasets reads instead: run elsewhere")
         if others or not all(files.values()) or not files:
             example = f", such as {others[0].rpartition('/')[2]}" if others else ""
