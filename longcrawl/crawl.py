@@ -65,7 +65,7 @@ class Crawl:
         self.steps: tuple[Stage, ...] = ()
         self.ledger: pa.Table = LEDGER_SCHEMA.empty_table()
         self.edits: pa.Table = EDIT_SCHEMA.empty_table()
-        self._funnel = None if isinstance(self._data, datasets.IterableDataset) else Funnel(source, len(self._data))
+        self._funnel = None if self.streaming else Funnel(source, len(self._data))
         self._parent: Crawl | None = None
 
     @property

@@ -82,10 +82,11 @@ def write_first_recipe(name: str, out: Path, text_field: str | None = None) -> s
 def _text_field(source: str, settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the setting of the field that has the texts, by reading the first documents."""
     failed: SourceError | None = None
+    first = train_parts(make_source(source, settings))[0]
     for field in TEXT_FIELDS:
         made = make_source(source, {**settings, "text_field": field})
         try:
-            next(iter(made.read(train_parts(made)[0], BadFiles())), None)
+            next(iter(made.read(first, BadFiles())), None)
         except SourceError as wrong:
             if "has no field" not in str(wrong):
                 raise

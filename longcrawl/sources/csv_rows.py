@@ -13,16 +13,13 @@ import pyarrow as pa
 from longcrawl.core.sources import Loss
 from longcrawl.display.numbers import counted
 from longcrawl.printable import listed
-from longcrawl.sources.blocks import read_blocks, too_long
+from longcrawl.sources.blocks import BLOCK_BYTES, read_blocks, too_long
 from longcrawl.sources.files import DamagedFileError
 from longcrawl.sources.json_lines import Lines
+from longcrawl.sources.parquet import ROWS
 
 ENDINGS = {".csv": ",", ".tsv": "\t"}
 """What parts fields, by the ending of a file."""
-
-ROWS = 1_024
-BATCH_BYTES = 32_000_000
-"""Rows, and bytes of the wanted fields, after which a batch ends."""
 
 _LARGEST_FIELD = 2**31 - 1
 """What the limit of ``csv`` can be everywhere; records are bounded here."""
@@ -53,7 +50,7 @@ def read_csv(
     try:
         for number, row in _numbered(rows, text):
             batch.add(number, row)
-            if len(batch.numbers) + len(batch.lost) >= ROWS or batch.bytes >= BATCH_BYTES:
+            if len(batch.numbers) + len(batch.lost) >= ROWS or batch.characters >= BLOCK_BYTES:
                 yield batch.take()
     except DamagedFileError:
         yield batch.take()
@@ -106,6 +103,7 @@ class _Text:
 
 
 def _stop(loss: Loss) -> None:
+    """Stop at the first loss, as ``blocks.stop_at`` does; nobody knows how many rows the lines behind it are."""
     reason = f"has a line {loss.line:,} that {loss.reason}" if loss.kind == "line" else loss.reason
     raise DamagedFileError(reason)
 
@@ -125,7 +123,7 @@ class _Batch:
         self._values: dict[str, list[str | None]] = {name: [] for name in self._places}
         self.numbers: list[int] = []
         self.lost: list[tuple[int, str]] = []
-        self.bytes = 0
+        self.characters = 0
 
     def add(self, number: int, row: list[str] | str) -> None:
         """Add a row, or why it is lost."""
@@ -135,7 +133,7 @@ class _Batch:
         self.numbers.append(number)
         for name, place in self._places.items():
             self._values[name].append(None if name in self._optional and not row[place] else row[place])
-            self.bytes += len(row[place])
+            self.characters += len(row[place])
 
     def take(self) -> Lines:
         """Return the rows so far, and forget them."""
@@ -154,6 +152,7 @@ class _Batch:
 
 
 def _is_utf8(text: str) -> bool:
+    """Return whether a text has no byte that was not UTF-8; a search for surrogates takes a third longer."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -166,12 +166,11 @@ class Text(sources.Source):
     def _parquet(self, name: str, path: str, lost: sources.LostRecords) -> Iterator[pa.Table]:
         with open_parquet(path) as (file, copy):
             names = file.schema_arrow.names
-            needed = [field for field in (self.text_field, self.id_field) if field]
-            for field in needed:
+            for field in self._needed():
                 if field not in names:
                     lost.add("it", self._hint(f"has no field {field!r}; its fields: {listed(names)}"))
                     return
-            columns = list(dict.fromkeys([*needed, *(field for field in self._optional() if field in names)]))
+            columns = list(dict.fromkeys([*self._needed(), *(field for field in self._optional() if field in names)]))
             for field in columns:
                 kind = file.schema_arrow.field(field).type
                 if pa.types.is_nested(kind):
@@ -182,8 +181,7 @@ class Text(sources.Source):
                 yield self._rows(name, table, np.arange(first, first + table.num_rows), lost)
 
     def _csv(self, name: str, path: str, separator: str, lost: sources.LostRecords) -> Iterator[pa.Table]:
-        needed = list(dict.fromkeys(field for field in (self.text_field, self.id_field) if field))
-        for rows in read_csv(path, needed, self._optional(), separator, self.max_record_bytes):
+        for rows in read_csv(path, self._needed(), self._optional(), separator, self.max_record_bytes):
             for number, reason in rows.lost:
                 lost.add(f"row {number}", reason)
             if rows.table.num_rows:
@@ -207,8 +205,8 @@ class Text(sources.Source):
                 table = table.set_column(place, field, table[field].cast(pa.large_string()))
         for field in table.column_names:
             keep(utf8_rows(table[field]), f"is not UTF-8 in its field {field!r}")
-        for field in (self.text_field, self.id_field):
-            if field and table[field].null_count:
+        for field in self._needed():
+            if table[field].null_count:
                 keep(table[field].is_valid().to_numpy(zero_copy_only=False), f"has null in its field {field!r}")
         return self._table(name, table, pa.array(numbers))
 
@@ -262,6 +260,10 @@ class Text(sources.Source):
             return pa.repeat(name, rows)
         folder, below, _ = name.partition("/")
         return pa.repeat(folder, rows) if below else pa.nulls(rows, pa.string())
+
+    def _needed(self) -> list[str]:
+        """Name the fields that a record has to have."""
+        return [field for field in (self.text_field, self.id_field) if field]
 
     def _optional(self) -> tuple[str, ...]:
         """Name the fields that a record need not have."""
