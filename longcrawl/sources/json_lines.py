@@ -200,7 +200,12 @@ def _value(record: dict[str, Any], field: pa.Field) -> Any:
         raise ValueError(f"holds {_spell(value)} in its field {field.name!r}, not text")  # noqa: TRY004  # the line is wrong, not a caller
     if isinstance(value, bool):
         return "true" if value else "false"
-    return _SURROGATE.sub("\ufffd", value)
+    return without_surrogates(value)
+
+
+def without_surrogates(text: str) -> str:
+    """Return a text with U+FFFD for each lone surrogate, which no UTF-8 can hold."""
+    return _SURROGATE.sub("\ufffd", text)
 
 
 def _number(value: Any, field: pa.Field) -> float | int:

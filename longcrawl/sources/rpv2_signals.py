@@ -38,7 +38,7 @@ from longcrawl.sources._kernels import (
     skip_space,
 )
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks
-from longcrawl.sources.json_lines import Found, Spelled, find_fields, pack, parse_object, texts_of
+from longcrawl.sources.json_lines import Found, Spelled, find_fields, pack, parse_object, texts_of, without_surrogates
 from longcrawl.text.rpv2.schema import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE, SPANS, line_signals_type
 
 _NAMES = DOCUMENT_SIGNALS + LINE_SIGNALS
@@ -140,7 +140,8 @@ def _row(record: dict[str, Any], line_signals: Sequence[str]) -> dict[str, Any]:
         for _, _, value in spans[name] or []:
             total += value or 0.0
         signals[f"{name}.sum"] = None if spans[name] is None else total
-    return {"id": str(record["id"]), "signals": signals, "line_signals": {name: spans[name] for name in line_signals}}
+    lists = {name: spans[name] for name in line_signals}
+    return {"id": without_surrogates(record["id"]), "signals": signals, "line_signals": lists}
 
 
 def _span(item: Any) -> tuple[float, float, float | None]:

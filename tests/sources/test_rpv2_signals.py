@@ -70,6 +70,13 @@ def test_the_kernel_accepts_no_line_that_json_refuses(record, data):
         assert table.select(["signals"]).to_pylist() == [{"signals": by_json(bytes(line), ())["signals"]}]
 
 
+@pytest.mark.parametrize("name", [b"id", b"i\\u0064"])  # the kernel takes the first, json the other
+def test_half_a_character_of_an_id_is_replaced(name):
+    line = b'{"%s": "a\\udc00b", "quality_signals": {}}' % name
+    table = rpv2_signals._table(find_fields(line, ["id", "quality_signals"]), (), 0, LostRecords(BadFiles(), "a file"))
+    assert table["id"].to_pylist() == ["a\ufffdb"]
+
+
 def test_every_document_signal_and_every_sum_is_a_field():
     assert [field.name for field in SIGNALS_TYPE] == [*DOCUMENT_SIGNALS, *(f"{name}.sum" for name in LINE_SIGNALS)]
     assert len(DOCUMENT_SIGNALS) == 39
