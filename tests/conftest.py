@@ -543,12 +543,28 @@ def store(s3_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def _load(name: str) -> Any:
     """Load a module of this folder, which no test can import as it is no package."""
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    return _load_file(Path(__file__).with_name(f"{name}.py"))
+
+
+def _load_file(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
     assert spec.loader is not None
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def load_trainer() -> Callable[[Path], Any]:
+    """Return what loads a script that trains with transformers' Trainer; tests without what that needs are skipped."""
+
+    def load(path: Path) -> Any:
+        pytest.importorskip("torch", reason="the Trainer is torch's")
+        pytest.importorskip("accelerate", reason="the Trainer needs accelerate")
+        return _load_file(path)
+
+    return load
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """The example that trains a GPT with transformers' Trainer: its loss falls, and it goes on exactly."""
 
-import importlib.util
 import shutil
 from pathlib import Path
 from statistics import fmean
@@ -12,13 +11,8 @@ STEPS = 40
 
 
 @pytest.fixture(scope="module")
-def example():
-    pytest.importorskip("torch", reason="the Trainer is torch's")
-    pytest.importorskip("accelerate", reason="the Trainer needs accelerate")
-    spec = importlib.util.spec_from_file_location("train_gpt", EXAMPLE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def example(load_trainer):
+    return load_trainer(EXAMPLE)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """TRL's and Lightning's trainers on packed samples, stopped and resumed; skipped where they are not installed."""
 
-import importlib.util
 from pathlib import Path
 
 import datasets
@@ -12,12 +11,8 @@ END, WORDS = 7, 97
 
 
 @pytest.fixture(scope="module")
-def feed(tmp_path_factory):
-    pytest.importorskip("torch", reason="these trainers are torch's")
-    pytest.importorskip("accelerate", reason="the shared script needs accelerate")
-    spec = importlib.util.spec_from_file_location("stock_trainer", Path(__file__).parent / "stock_trainer.py")
-    stock = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(stock)
+def feed(load_trainer, tmp_path_factory):
+    stock = load_trainer(Path(__file__).parent / "stock_trainer.py")
     folder = tmp_path_factory.mktemp("peers") / "data"
     stock.write(folder)
     return stock.open_feed("packed", folder)

@@ -1,6 +1,5 @@
 """A stock Trainer on every feed: what it reads, what it predicts, and that it goes on exactly and on two ranks."""
 
-import importlib.util
 import itertools
 import json
 import subprocess
@@ -29,13 +28,8 @@ PACKED_FIRST = [pytest.param(kind, marks=() if kind == "packed" else pytest.mark
 
 
 @pytest.fixture(scope="module")
-def stock():
-    pytest.importorskip("torch", reason="the Trainer is torch's")
-    pytest.importorskip("accelerate", reason="the Trainer needs accelerate")
-    spec = importlib.util.spec_from_file_location("stock_trainer", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def stock(load_trainer):
+    return load_trainer(SCRIPT)
 
 
 @pytest.fixture(scope="module")
