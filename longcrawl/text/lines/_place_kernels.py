@@ -15,14 +15,19 @@ from longcrawl.kernels.compiling import compiled
 Bytes = npt.NDArray[np.uint8]
 
 NEWLINE = 0x0A
+SHORT = 128
+"""Bytes whose count fits into a byte: so vector instructions count 12 times as fast as in 64 bits."""
 
 
 @compiled
 def count_line_ends(data: Any, start: int, stop: int) -> int:
     """Count the bytes that are the last one of whatever ends a line, by any definition, and some more."""
     found = 0
-    for byte in data[start:stop]:
-        found += (byte < 0x20) | (byte == 0x85) | (byte == 0xA8) | (byte == 0xA9)
+    for at in range(start, stop, SHORT):
+        few = np.uint8(0)
+        for byte in data[at : min(at + SHORT, stop)]:
+            few = np.uint8(few + np.uint8((byte < 0x20) | (byte == 0x85) | (byte == 0xA8) | (byte == 0xA9)))
+        found += few
     return found
 
 
@@ -30,8 +35,11 @@ def count_line_ends(data: Any, start: int, stop: int) -> int:
 def _count_characters(data: Bytes, start: int, stop: int) -> int:
     """Count the characters that start between two bytes."""
     found = 0
-    for byte in data[start:stop]:
-        found += (byte & 0xC0) != 0x80
+    for at in range(start, stop, SHORT):
+        few = np.uint8(0)
+        for byte in data[at : min(at + SHORT, stop)]:
+            few = np.uint8(few + np.uint8((byte & 0xC0) != 0x80))
+        found += few
     return found
 
 
