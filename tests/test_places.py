@@ -19,6 +19,7 @@ import yaml
 from typer.testing import CliRunner
 
 import longcrawl as lc
+from longcrawl.audit import finished
 from longcrawl.cli.commands import app
 from longcrawl.engines import Local, Shared, hold
 from longcrawl.engines.base import Exchange
@@ -186,6 +187,26 @@ def test_a_run_in_a_store_has_the_files_of_one_in_a_folder(store, tmp_path, plac
     assert lc.run(recipe, store.url("deep/my run")).batch == summary.batch
     assert list(places.iterdir()) == []
     assert not (tmp_path / "s3:").exists()
+
+
+@pytest.mark.slow
+def test_a_run_in_a_store_is_inspected_composed_and_pushed_as_one_in_a_folder(store, hub, tmp_path, monkeypatch):
+    recipe, far = write_recipe(tmp_path, "rectangle"), store.url("run")
+    for out in (tmp_path / "local", far):
+        lc.run(recipe, out)
+    found, expected = lc.inspect(far, row=1), lc.inspect(tmp_path / "local", row=1)
+    assert (found.path, found.text) == (f"{far}/rectangle", expected.text)
+    assert str(lc.compose(far, (16, 64))) == str(lc.compose(tmp_path / "local", (16, 64)))
+    there, here = (CliRunner().invoke(app, ["inspect", path]) for path in (far, str(tmp_path / "local")))
+    assert (there.exit_code, there.stdout) == (0, here.stdout.replace(str(tmp_path / "local"), far))
+    pushed = lc.push(far, "me/far", "private")
+    lc.push(tmp_path / "local", "me/local", "private")
+    assert pushed.digests == lc.push(tmp_path / "local", "me/near", "private").digests
+    assert store.files("run") == files_of(tmp_path / "local")
+    assert (lc.push(far, "me/far", "private").send, lc.verify(far).problems) == ({}, ())
+    monkeypatch.setattr(finished, "FETCHED", 1)
+    with pytest.raises(RunError, match=rf"^{far}: [\d,]+ bytes would be fetched for this: copy the run to a folder"):
+        lc.inspect(far)
 
 
 @pytest.mark.slow

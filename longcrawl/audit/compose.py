@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.audit.finished import open_output
 from longcrawl.composition.comparison import Comparison, compare_strategies, default_strategies
 from longcrawl.composition.plan import Strategy, checked_lengths
 from longcrawl.core.results import RESULTS
@@ -29,6 +31,7 @@ from longcrawl.sources.json_lines import read_lines
 from longcrawl.sources.parquet import open_parquet
 from longcrawl.sources.text import EXTENSIONS, Text
 from longcrawl.storage.listing import match_files, unreachable, why_no_file
+from longcrawl.storage.place import given_url
 from longcrawl.text.values import tables
 from longcrawl.tokens.encoders import Encoder, load_encoder
 from longcrawl.urls import is_url, join
@@ -84,7 +87,7 @@ def read_lengths(
     named and is the last one. Numbers of tokens and texts have none.
 
     Args:
-        path: local, or a URL.
+        path: local, or a URL of a file or of a run.
         tokenizer: a file or a Hub id; texts are then tokenised, even where there are numbers of tokens.
         text_field: the field of the text.
         end_of_text: the id by which documents are separated in shards that do not say where they end, and by which
@@ -98,8 +101,10 @@ def read_lengths(
     read: Reader = partial(_lengths_of_file, end_of_text=end_of_text)
     if encoder is not None:
         read = partial(_tokenised, encoder=encoder, text_field=text_field)
-    files = _files(str(path), end_of_text, tokenised=encoder is not None)
-    found = [Lengths(np.zeros(0, np.int64), np.zeros(0, np.bool_)), *(each for file in files for each in read(file))]
+    with open_output(path, tables_of_lengths=encoder is None) if _may_be_run(str(path)) else nullcontext(path) as here:
+        files = _files(str(here), end_of_text, tokenised=encoder is not None)
+        none = Lengths(np.zeros(0, np.int64), np.zeros(0, np.bool_))
+        found = [none, *(each for file in files for each in read(file))]
     return Lengths(*map(np.concatenate, zip(*found, strict=True)))
 
 
@@ -141,6 +146,11 @@ def _known(names: list[str], where: str) -> str:
         if name in names:
             return name
     raise SourceError(f"{where} has neither n_tokens nor tokens, but {', '.join(names) or 'no fields'}: {_COUNT}")
+
+
+def _may_be_run(path: str) -> bool:
+    """Return whether a URL is not that of a file of documents."""
+    return given_url(path) is not None and not path.endswith((*EXTENSIONS, *SHARDS))
 
 
 def _files(path: str, end_of_text: int | None, *, tokenised: bool) -> list[str]:

@@ -4,6 +4,7 @@ Texts of documents that the run has not written are read again from its source.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.results import RESULTS, Inspection, Result
 from longcrawl.core.sources import BadFiles, Part, Source
 from longcrawl.display.table import Table
-from longcrawl.errors import CorruptionError, FormatError, LedgerError, LongCrawlError, StageError, unreadable
+from longcrawl.errors import CorruptionError, LedgerError, LongCrawlError, RunError, StageError, unreadable
 from longcrawl.ledger.analysis import Analysis, analyse
 from longcrawl.ledger.clusters import Clusters, find_clusters
 from longcrawl.ledger.edits import EDITS, find_edits
@@ -25,7 +26,7 @@ from longcrawl.ledger.funnel import Funnel, RemovalRates, value_tables
 from longcrawl.ledger.reasons import DUPLICATE_IDS, LEDGER, Reason, find_reason, open_ledger
 from longcrawl.manifest import holds_run, input_names, lost_ledger, open_run, read_manifest
 from longcrawl.recipe import parse_recipe, recorded_source
-from longcrawl.storage.place import bring_folder
+from longcrawl.storage.place import bring, bring_folder, given_url, name_of
 from longcrawl.storage.sealed import check_unchanged
 from longcrawl.storage.stored_tables import DAMAGED
 from longcrawl.text import ExtractText, UrlFilter, UrlHits
@@ -34,6 +35,8 @@ from longcrawl.urls import is_url
 
 HTML = "html"
 EXTRACT = ExtractText.name
+FETCHED = 4 << 30
+"""Bytes of a run behind a URL that one question fetches, at most."""
 
 
 def funnel(run: str | Path) -> Funnel:
@@ -111,14 +114,16 @@ def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clust
 def inspect(path: str | Path, split: str = "train", row: int = 0) -> Inspection:
     """Return what a split of a run's output, or of an output by itself, holds, and one of its rows as text.
 
+    Of a run behind a URL the output is fetched, if it has at most ``FETCHED`` bytes.
+
     Raises:
         FormatError: no such output, split or row at ``path``.
-        RunError: the run is not finished.
+        RunError: the run is not finished, or is too large to be fetched.
     """
-    if is_url(str(path)):
-        raise FormatError(f"inspect reads what is on this machine: fetch {path} first, with `hf download` from the Hub")
-    result, output = _whole_result(Path(path))
-    return result.inspect(output, split, row)
+    with open_output(path) as folder:
+        result, output = _whole_result(folder)
+        found = result.inspect(output, split, row)
+        return replace(found, path=name_of(Path(found.path)))
 
 
 def analysis(path: str | Path) -> Analysis:
@@ -130,6 +135,9 @@ def analysis(path: str | Path) -> Analysis:
         RunError: the run is not finished.
         CorruptionError: a file cannot be read.
     """
+    if given_url(path) is not None:
+        with open_run(path) as folder:
+            return Analysis.from_dict(read_manifest(folder)["analysis"])
     folder = Path(path)
     result, output = _whole_result(folder)
     counted = None if output == folder else read_manifest(folder).get("analysis")
@@ -142,8 +150,37 @@ def counted(path: str | Path) -> list[Table]:
     Raises:
         RunError: the run is not finished.
     """
-    folder = Path(path)
-    return [] if find_result(folder)[1] == folder else value_tables(funnel(folder))
+    of_run = given_url(path) is not None or find_result(Path(path))[1] != Path(path)
+    return value_tables(funnel(path)) if of_run else []
+
+
+@contextmanager
+def open_output(path: str | Path, *, tables_of_lengths: bool = False) -> Iterator[Path]:
+    """Return the folder of a run, or of an output by itself; of a run behind a URL, a place with its output.
+
+    Args:
+        path: a folder or a URL, as :func:`longcrawl.manifest.open_run` takes them.
+        tables_of_lengths: of an output that has tables with lengths of documents, fetch no other files.
+
+    Raises:
+        RunError: there is no finished run at this URL, or more than ``FETCHED`` bytes would be fetched.
+    """
+    with open_run(path) as folder:
+        if given_url(path) is not None:
+            manifest = read_manifest(folder)
+            result = RESULTS[manifest["output"]["format"]]
+            tables = result.lengths.partition("/")[0] if tables_of_lengths else ""
+            part = folder / result.name / tables
+            size = sum(
+                each["bytes"] for name, each in manifest["files"].items() if (folder / name).is_relative_to(part)
+            )
+            if size > FETCHED:
+                raise RunError(
+                    f"{path}: {size:,} bytes would be fetched for this: copy the run to a folder, and name that"
+                )
+            bring(folder / result.name / result.description)
+            bring_folder(part)
+        yield folder
 
 
 def find_result(folder: Path) -> tuple[Result, Path]:

@@ -5,7 +5,6 @@ card's default configuration. Everything is written to ``.push`` and moved from 
 written before the first, so that the same push finishes them. Whatever the number of processes, the bytes are the same.
 """
 
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, pairwise
@@ -27,7 +26,7 @@ from longcrawl.ledger.edits import EDITS
 from longcrawl.ledger.reasons import LEDGER
 from longcrawl.manifest import MANIFEST, TOKEN_TABLES, read_sealed
 from longcrawl.run.segments import do_once
-from longcrawl.storage.files import checksum, file_entries, whole_file, write_text, writing
+from longcrawl.storage.files import checksum, file_entries, publish, remove, whole_file, write_text, writing
 from longcrawl.storage.sealed import Marker, seal
 from longcrawl.storage.stored_tables import GroupedTable, check_undamaged
 
@@ -122,16 +121,16 @@ def resume_moves(folder: Path) -> None:
         return
     # The old tables go first: with both, each document would have left twice.
     for name in moves.content["replaced"]:
-        (folder / name).unlink(missing_ok=True)
+        remove(folder / name)
     for name in moves.content["made"]:
         if (beside / name).exists():
             (folder / name).parent.mkdir(exist_ok=True)
-            (beside / name).replace(folder / name)
+            publish(beside / name, folder / name)
     kept = {name: entry for name, entry in manifest["files"].items() if name not in moves.content["replaced"]}
     files = dict(sorted((kept | moves.content["made"]).items()))
     write_text(folder / MANIFEST, seal({**manifest, "files": files}))
     card(folder)
-    shutil.rmtree(beside)
+    remove(beside)
 
 
 def _identity(manifest: Mapping[str, Any]) -> str:

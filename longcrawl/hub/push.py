@@ -18,7 +18,7 @@ from longcrawl.core.results import RESULTS
 from longcrawl.display.numbers import counted
 from longcrawl.errors import FormatError, HubError, RunError
 from longcrawl.hub import client, prepare, remote
-from longcrawl.manifest import MANIFEST, read_manifest, read_sealed
+from longcrawl.manifest import MANIFEST, open_run, read_manifest, read_sealed
 from longcrawl.printable import as_lines
 from longcrawl.storage.files import checksum
 from longcrawl.storage.sealed import verify_files
@@ -104,7 +104,8 @@ def push(
     run are deleted there, all else in the repository stays.
 
     Args:
-        run: the folder of a finished run; temporary files in it are not sent.
+        run: the folder of a finished run, or its URL in a store: then it is fetched whole, and what is made first is
+            sent there. Temporary files in it are not sent to the Hub.
         repo: ``user/name``; it is made where it does not exist.
         visibility: "private" or "public"; that of a repository which exists is not changed.
         dry_run: list what would be sent, and change nothing.
@@ -120,7 +121,20 @@ def push(
     """
     client.check_visibility(repo, visibility)
     prepare.check_tables(tables)
-    folder = Path(run)
+    with open_run(run, "") as folder:
+        return _push(folder, repo, visibility, dry_run=dry_run, instead_of=instead_of, tables=tables, num_proc=num_proc)
+
+
+def _push(
+    folder: Path,
+    repo: str,
+    visibility: client.Visibility,
+    *,
+    dry_run: bool,
+    instead_of: str | None,
+    tables: prepare.Tables,
+    num_proc: int,
+) -> Push:
     prepare.resume_moves(folder)
     manifest = read_sealed(folder)
     _check_limits(folder, manifest)
