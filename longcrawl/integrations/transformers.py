@@ -22,19 +22,22 @@ def check_feed(feed: Feed | Windows) -> Any:
 
     Raises:
         LoaderError: when the training begins: the data, or the plan up to the checkpoint, are others; or the Trainer's
-            collator or attention would let documents of a row see each other.
+            collator or attention would let documents of a row see each other; or accelerate would resume elsewhere.
     """
     from transformers import TrainerCallback
     from transformers.trainer_callback import ExportableState
+    from transformers.trainer_utils import has_length
 
     read = feed.batches() if isinstance(feed, Windows) else feed
+    # Of JSON lines the data and settings are compared: their plan is known only once they are tokenised.
+    steps = len(read) if has_length(read) else 0
 
     class FeedCheck(TrainerCallback, ExportableState):  # type: ignore[misc]  # transformers has no types here
         def __init__(self) -> None:
             self._items = 0
 
         def state(self) -> dict[str, Any]:
-            position = min(self._items, len(read)) * read.step_size
+            position = min(self._items, steps) * read.step_size
             head = read.state_dict() | {"position": position}
             return {"args": {}, "attributes": {"feed": head | dict(read.identity(position))}}
 
@@ -45,6 +48,8 @@ def check_feed(feed: Feed | Windows) -> Any:
         def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:  # noqa: ARG002  # as above
             if "position_ids" in feed.__getitems__([0])[0]:
                 check_documents(args, more.get("model"), more.get("train_dataloader"))
+            if state.global_step:
+                check_resume(args, more.get("train_dataloader"))
             # Trainer updates the entry where a checkpoint has one.
             kept = state.stateful_callbacks.setdefault(NAME, None)
             if kept is None:
@@ -78,4 +83,21 @@ def check_documents(args: Any, model: Any, loader: Any) -> None:
         raise LoaderError(
             f"{attention} separates documents only in one row: pass "
             "data_collator=longcrawl.loading.collators.for_flash_attention, or per_device_train_batch_size=1"
+        )
+
+
+def check_resume(args: Any, loader: Any) -> None:
+    """Check that what is skipped on resume is what was trained on.
+
+    Raises:
+        LoaderError: one rank reads for all, and accelerate would skip only the batches of one.
+    """
+    from accelerate.data_loader import DataLoaderDispatcher
+    from torch.utils.data import IterableDataset
+
+    dispatched = isinstance(loader, DataLoaderDispatcher) and not loader.split_batches
+    if dispatched and args.world_size > 1 and not isinstance(loader.dataset, IterableDataset):
+        raise LoaderError(
+            f"with dispatch_batches accelerate skips too few batches for {args.world_size} ranks: resume with "
+            "accelerator_config={'dispatch_batches': False}, whose batches are the same"
         )

@@ -50,17 +50,31 @@ class AskedOrder:
         return inside and rises
 
 
-def check_asked(feed: "Feed", indices: list[int]) -> None:
-    """Check that a DataLoader leaves ranks, batches and order to one side, itself or the feed.
+def check_alone(feed: "Feed", workers: int = 0) -> None:
+    """Check that ranks are the DataLoader's alone, and that its workers keep the order of rows.
 
     Raises:
-        LoaderError: both have ranks or batches, or the DataLoader shuffles a curriculum.
+        LoaderError: the feed has ranks, or there are several workers.
     """
     if feed.world_size > 1:
         raise LoaderError(
             f"the DataLoader divides batches among ranks, and this feed has world_size={feed.world_size}: open it "
             "without rank and world_size, or use feed.dataloader()"
         )
+    if workers > 1:
+        raise LoaderError(
+            f"the order of iterable('rows') would depend on the {workers} workers: set num_workers "
+            "(dataloader_num_workers) to 0 or 1"
+        )
+
+
+def check_asked(feed: "Feed", indices: list[int]) -> None:
+    """Check that a DataLoader leaves ranks, batches and order to one side, itself or the feed.
+
+    Raises:
+        LoaderError: both have ranks or batches, or the DataLoader shuffles a curriculum.
+    """
+    check_alone(feed)
     if len(indices) > 1 and feed.most_rows > 1:
         raise LoaderError(
             f"the DataLoader asks for {len(indices)} batches of up to {feed.most_rows} rows at once: set "

@@ -8,14 +8,17 @@ processes and both loaders all go through it.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from longcrawl.errors import LoaderError, warn_user
 from longcrawl.loading._data_identity import changed_values
-from longcrawl.loading._loader_rows import check_asked, rows_of
+from longcrawl.loading._loader_rows import check_alone, check_asked, rows_of
 
 Batch = dict[str, Any]
 """Arrays by name; see the feeds."""
+
+Items = Literal["batches", "rows"]
+"""What :meth:`Feed.iterable` yields."""
 
 STATE_VERSION = 4
 """Of states; those of version 3 are read, too, which named the position and no kind."""
@@ -271,17 +274,22 @@ class Feed(ABC):
         """
         return FeedLoader(self, num_workers, options)
 
-    def iterable(self) -> Any:
-        """Return a ``torch.utils.data.IterableDataset`` of the batches left of the plan or pass, with a state.
+    def iterable(self, items: Items = "batches") -> Any:
+        """Return a ``torch.utils.data.IterableDataset`` of the batches or rows left of the plan or pass, with a state.
 
         In torchdata's ``StatefulDataLoader``, with ``batch_size=None`` and any number of workers, its batches come in
         the global order. Iterating again gives the same pass again, and after ``set_epoch(n)`` the n-th after it. Such
         a state is of one rank and as many workers; :meth:`state_dict` is of any.
 
+        ``items="rows"`` is for loaders that make batches themselves, as that of transformers' Trainer does: it yields
+        each row of a batch, as :meth:`__getitems__` returns them, to at most one worker.
+
         Raises:
-            LoaderError: torch is not installed.
+            LoaderError: torch is not installed, or items are neither.
         """
-        return _iterable_batches(self)
+        if items not in get_args(Items):
+            raise LoaderError(f"iterable({items!r}) is neither 'batches' nor 'rows': say one of them")
+        return _iterable_items(self, items)
 
 
 class FeedLoader:
@@ -344,46 +352,61 @@ def _iterable_pieces(feed: Feed) -> Any:
     return Pieces()
 
 
-def _iterable_batches(feed: Feed) -> Any:
-    """Return a torch dataset of a feed's batches; the class is made here, as it derives from torch's."""
+def _upcoming_items(feed: Feed, items: Items, taken: int, row: int) -> Iterator[tuple[dict[str, Any], tuple[int, int]]]:
+    """Yield this worker's items after so many batches and rows of the next one, and how many are taken with each."""
+    worker, workers = _worker()
+    if items == "rows":
+        check_alone(feed, workers)
+    for batch in feed.upcoming(worker + taken * max(workers, 1), max(workers, 1)):
+        parts = [batch] if items == "batches" else rows_of(batch)
+        for number in range(row, len(parts) - 1):
+            yield parts[number], (taken, number + 1)
+        taken, row = taken + 1, 0
+        yield parts[-1], (taken, row)
 
-    class FeedBatches(_torch_data("iterable").IterableDataset):  # type: ignore[misc]  # torch has no types here
+
+def _iterable_items(feed: Feed, items: Items) -> Any:
+    """Return a torch dataset of a feed's batches or rows; the class is made here, as it derives from torch's."""
+
+    class FeedItems(_torch_data("iterable").IterableDataset):  # type: ignore[misc]  # torch has no types here
         """Worker w of n takes every n-th step from the w-th on, so that a loader that asks them in turn has all."""
 
         def __init__(self) -> None:
             super().__init__()
-            self._resumed = self._taken = self._epoch = 0
+            self._resumed = self._taken = (0, 0)
+            self._epoch = 0
             self._start = feed.state_dict()
 
         def set_epoch(self, epoch: int) -> None:
             """Let the next iteration return the pass that is so many after the first one; accelerate calls this."""
             self._epoch = epoch
 
-        def __iter__(self) -> Iterator[Batch]:
+        def __iter__(self) -> Iterator[dict[str, Any]]:
             feed.load_state_dict(self._start)
             for _ in range(self._epoch):
                 feed.skip_pass()
-            worker, workers = _worker()
-            self._taken, self._resumed = self._resumed, 0
-            for batch in feed.upcoming(worker + self._taken * max(workers, 1), max(workers, 1)):
-                self._taken += 1
-                yield batch
+            self._taken, self._resumed = self._resumed, (0, 0)
+            for item, taken in _upcoming_items(feed, items, *self._taken):
+                self._taken = taken
+                yield item
 
         def state_dict(self) -> dict[str, Any]:
-            return {**_reader(feed), "epoch": self._epoch, "taken": self._taken, "start": self._start}
+            taken, row = self._taken
+            place = {"epoch": self._epoch, "taken": taken, "row": row}
+            return {**_reader(feed), "items": items, **place, "start": self._start}
 
         def load_state_dict(self, state: Mapping[str, Any]) -> None:
-            changed = changed_values(state, _reader(feed))
+            changed = changed_values({"items": "batches", **state}, {**_reader(feed), "items": items})
             if changed:
                 raise LoaderError(
                     f"this state is of one worker, and {', '.join(changed)}: keep a feed's own state_dict(), which "
                     "any of them can load"
                 )
-            self._start, self._resumed, self._taken = state["start"], state["taken"], state["taken"]
-            self._epoch = state["epoch"]
+            self._start, self._epoch = state["start"], state["epoch"]
+            self._taken = self._resumed = (state["taken"], state.get("row", 0))
 
         def __reduce__(self) -> tuple[Any, ...]:
             kept = {"_start": self._start, "_resumed": self._resumed, "_epoch": self._epoch}
-            return _iterable_batches, (feed,), kept
+            return _iterable_items, (feed, items), kept
 
-    return FeedBatches()
+    return FeedItems()

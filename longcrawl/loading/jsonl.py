@@ -193,8 +193,8 @@ class Jsonl(Feed):
     def stop(self, position: int) -> int:
         """Raise: how many samples there are is known once all is tokenised."""
         raise TypeError(
-            f"{self.path} has no length before it is tokenised, from sample {position:,} on: iterate, or give a "
-            "DataLoader feed.iterable()"
+            f"{self.path} has no length before it is tokenised, from sample {position:,} on: give a Trainer "
+            "feed.iterable('rows'), a DataLoader feed.iterable(), or iterate"
         )
 
     def __getitem__(self, index: int) -> Batch:

@@ -13,6 +13,7 @@ from datasets import Dataset
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments, set_seed
 
 import longcrawl as lc
+from longcrawl.errors import LoaderError
 
 WORDS = 97
 LENGTH = 24
@@ -97,10 +98,28 @@ def losses(trainer: Trainer) -> list[float]:
     return [row["loss"] for row in trainer.state.log_history if "loss" in row]
 
 
+def resume_dispatched(folder: Path, out: Path) -> dict[str, Any]:
+    """Train with batches that the first rank reads for all, and resume with and without that."""
+
+    def go(*, dispatch: bool, checkpoint: Path | None = None) -> SeeingTrainer:
+        feed = open_feed("packed", folder)
+        check = {"callbacks": [lc.integrations.transformers.check_feed(feed)]}
+        return train(feed, out, checkpoint, 0.0, check, accelerator_config={"dispatch_batches": dispatch})
+
+    first = go(dispatch=True)
+    try:
+        refused = str(go(dispatch=True, checkpoint=out / "checkpoint-5").seen)
+    except LoaderError as error:
+        refused = str(error)
+    again = go(dispatch=False, checkpoint=out / "checkpoint-5")
+    return {"losses": losses(first), "seen": first.seen, "refused": refused, "again": losses(again)}
+
+
 def main(folder: Path, out: Path) -> None:
     """Train on every feed without dropout, which ranks draw for themselves; write losses and ids of this rank."""
     made = {kind: train(open_feed(kind, folder), out / kind, dropout=0.0) for kind in KINDS}
     found = {kind: {"losses": losses(trainer), "seen": trainer.seen} for kind, trainer in made.items()}
+    found["dispatched"] = resume_dispatched(folder, out / "dispatched")
     (out / f"{made['packed'].args.process_index}.json").write_text(json.dumps(found))
 
 

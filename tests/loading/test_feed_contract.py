@@ -21,6 +21,7 @@ import longcrawl as lc
 from longcrawl.errors import CorruptionError, LoaderError, LongCrawlError
 from longcrawl.formats.shards.spec import HELD_OUT
 from longcrawl.loading import ComposedBatches, Jsonl, Packed, Rectangle, WindowMixture, Windows
+from longcrawl.loading._loader_rows import rows_of
 
 KINDS = ("windows", "mixture", "packed", "buckets", "jsonl", "rectangle")
 WORKERS = [
@@ -388,6 +389,34 @@ def test_a_later_epoch_is_the_pass_that_follows(kind, folder_of, batches_of):
     found = through_stateful_loaders(lambda: open_feed(kind, folder_of(kind), **shuffled).iterable(), 0, epochs=1)
     assert found == second
     assert (first == second) == (kind == "rectangle")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_those_of_the_batches_and_go_on_between_two_of_them(kind, folder_of, batches_of):
+    loading = pytest.importorskip("torchdata.stateful_dataloader", reason="stateful loaders are torchdata's")
+    wanted = [row["input_ids"].tolist() for batch in open_feed(kind, folder_of(kind)) for row in rows_of(batch)]
+    found, state = [], None
+    for steps in (1, 4, 10**6):
+        data = open_feed(kind, folder_of(kind)).iterable("rows")
+        loader = loading.StatefulDataLoader(data, batch_size=1)
+        if state is not None:
+            loader.load_state_dict(state)
+        found += [row for _, batch in zip(range(steps), loader, strict=False) for row in batch["input_ids"].tolist()]
+        state = loader.state_dict()
+    assert found == wanted
+
+
+def test_rows_are_of_one_rank_and_worker_and_not_of_batches(folder_of):
+    torch = pytest.importorskip("torch")
+    feed = open_feed("packed", folder_of("packed"))
+    with pytest.raises(LoaderError, match=r"iterable\('row'\) is neither 'batches' nor 'rows'"):
+        feed.iterable("row")
+    with pytest.raises(LoaderError, match="this feed has world_size=2: open it without rank and world_size"):
+        next(iter(open_feed("packed", folder_of("packed"), world_size=2).iterable("rows")))
+    with pytest.raises(LoaderError, match="would depend on the 2 workers: set num_workers"):
+        next(iter(torch.utils.data.DataLoader(feed.iterable("rows"), num_workers=2)))
+    with pytest.raises(LoaderError, match="items was 'batches' and is 'rows'"):
+        feed.iterable("rows").load_state_dict(feed.iterable().state_dict())
 
 
 def test_single_windows_are_batched_by_a_stateful_loader(folder_of):

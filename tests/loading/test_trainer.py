@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import LoaderError
-from longcrawl.integrations.transformers import check_documents
+from longcrawl.integrations.transformers import check_documents, check_resume
 from longcrawl.loading import collators
 from longcrawl.loading._loader_rows import AskedOrder
 
@@ -115,12 +115,11 @@ def test_lines_are_trained_on_as_an_iterable(stock, tmp_path):
     lines = (json.dumps({"text": " ".join(f"w{number % 90}" for number in range(length))}) for length in range(80))
     (tmp_path / "raw.jsonl").write_text("\n".join(lines))
     feed = lc.loading.Jsonl(tmp_path / "raw.jsonl", str(tmp_path / "tokenizer.json"), max_length=24)
-    with pytest.raises(TypeError, match=r"or give a DataLoader feed.iterable\(\)"):
+    with pytest.raises(TypeError, match=r"give a Trainer feed.iterable\('rows'\)"):
         stock.train(feed, tmp_path)
-    objects = {"data_collator": collators.for_transformers}
     whole, again = (
-        stock.train(feed.iterable(), tmp_path, checkpoint, objects=objects, remove_unused_columns=False)
-        for checkpoint in (None, tmp_path / "checkpoint-5")
+        stock.train(feed.iterable("rows"), tmp_path, checkpoint, dataloader_num_workers=workers)
+        for checkpoint, workers in ((None, 0), (tmp_path / "checkpoint-5", 1))
     )
     assert flat(whole.seen) == [row for number in range(16) for row in feed[number]["input_ids"].tolist()]
     assert stock.losses(again) == stock.losses(whole)
@@ -236,6 +235,19 @@ def test_a_shuffled_order_is_found_out(seed, group):
     assert not all(order.follows(numbers[first : first + group]) for first in range(0, 30, group))
 
 
+def test_batches_that_one_rank_reads_for_all_are_the_same(stock, folder, tmp_path):
+    dispatch = {"accelerator_config": {"dispatch_batches": True}}
+    plain = stock.train(stock.open_feed("packed", folder), tmp_path / "plain")
+    feed = stock.open_feed("packed", folder)
+    check = {"callbacks": [lc.integrations.transformers.check_feed(feed)]}
+    stock.train(feed, tmp_path, objects=check, **dispatch)
+    again = stock.train(feed, tmp_path, tmp_path / "checkpoint-5", objects=check, **dispatch)
+    assert again.seen == plain.seen[5:]
+    assert stock.losses(again) == stock.losses(plain)
+    with pytest.raises(LoaderError, match="skips too few batches for 2 ranks: resume with accelerator_config="):
+        check_resume(SimpleNamespace(world_size=2), again.callback_handler.train_dataloader)
+
+
 @pytest.mark.slow
 def test_two_ranks_train_as_one_with_twice_the_batch(stock, folder, tmp_path):
     ranks = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -248,3 +260,8 @@ def test_two_ranks_train_as_one_with_twice_the_batch(stock, folder, tmp_path):
         assert two[0][kind]["losses"] == pytest.approx(stock.losses(alone), rel=1e-5)
         steps = zip(two[0][kind]["seen"], two[1][kind]["seen"], strict=True)
         assert [row for step in steps for row in flat(step)] == flat(alone.seen)
+    for rank in two:
+        dispatched = rank["dispatched"]
+        assert {name: dispatched[name] for name in ("losses", "seen")} == rank["packed"]
+        assert "skips too few batches for 2 ranks: resume with accelerator_config=" in dispatched["refused"]
+        assert dispatched["again"] == dispatched["losses"]
