@@ -14,9 +14,10 @@ from longcrawl._moved import find_moved_modules
 from longcrawl._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from longcrawl import dedup, engines, formats, loading, report, samples, text, tokens
+    from longcrawl import dedup, engines, evaluate, formats, loading, report, samples, text, tokens
     from longcrawl.audit.compose import compose
     from longcrawl.audit.finished import analysis, clusters, funnel, inspect, removal_rates, why
+    from longcrawl.audit.trace import Trace, trace
     from longcrawl.audit.verify import verify
     from longcrawl.builders.longcrawl import load
     from longcrawl.builders.longcrawl import open_crawl as open  # noqa: A004  # lc.open reads as it should
@@ -38,10 +39,22 @@ if TYPE_CHECKING:
     from longcrawl.run.summary import RunSummary
     from longcrawl.run.tokenize_files import tokenize
 
-_PACKAGES = ("dedup", "engines", "formats", "integrations", "loading", "report", "samples", "text", "tokens")
+_PACKAGES = (
+    "dedup",
+    "engines",
+    "evaluate",
+    "formats",
+    "integrations",
+    "loading",
+    "report",
+    "samples",
+    "text",
+    "tokens",
+)
 _NAMES = {
     "audit.compose": ("compose",),
     "audit.finished": ("analysis", "clusters", "funnel", "inspect", "removal_rates", "why"),
+    "audit.trace": ("Trace", "trace"),
     "audit.verify": ("verify",),
     "builders.longcrawl": ("load", "open_crawl"),
     "card.write": ("Card", "card"),
@@ -112,6 +125,7 @@ __all__ = [
     "Reason",
     "Recipe",
     "RunSummary",
+    "Trace",
     "analysis",
     "card",
     "clusters",
@@ -119,6 +133,7 @@ __all__ = [
     "convert",
     "dedup",
     "engines",
+    "evaluate",
     "first_recipe",
     "formats",
     "funnel",
@@ -141,6 +156,7 @@ __all__ = [
     "text",
     "tokenize",
     "tokens",
+    "trace",
     "verify",
     "why",
     "write_report",

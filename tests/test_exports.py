@@ -45,10 +45,10 @@ def test_a_function_that_uses_the_package_can_be_hashed():
 def test_the_public_surface():
     assert lc.__all__ == [
         "Card", "Cluster", "ClusterPlan", "Clusters", "Crawl", "Funnel", "LongCrawlError", "Plan", "Push", "Reason",
-        "Recipe", "RunSummary", "analysis", "card", "clusters", "compose", "convert", "dedup", "engines",
-        "first_recipe", "formats", "funnel", "inspect", "integrations", "load", "load_recipe", "loading", "open",
-        "plan", "plan_cluster", "preview_run", "push", "recipes", "removal_rates", "removed_documents", "report",
-        "run", "samples", "text", "tokenize", "tokens", "verify", "why", "write_report",
+        "Recipe", "RunSummary", "Trace", "analysis", "card", "clusters", "compose", "convert", "dedup", "engines",
+        "evaluate", "first_recipe", "formats", "funnel", "inspect", "integrations", "load", "load_recipe", "loading",
+        "open", "plan", "plan_cluster", "preview_run", "push", "recipes", "removal_rates", "removed_documents",
+        "report", "run", "samples", "text", "tokenize", "tokens", "trace", "verify", "why", "write_report",
     ]  # fmt: skip
     assert lc.text.__all__ == [
         "C4Quality", "Explanation", "ExtractText", "FineWebQuality", "FittedThresholds", "GopherQuality",
@@ -76,7 +76,7 @@ def test_the_public_surface():
     ]  # fmt: skip
     assert lc.loading.__all__ == [
         "ComposedBatches", "ComposedPhase", "CurriculumPlan", "DatatroveFileDataset", "DatatroveFolderDataset",
-        "Jsonl", "Packed", "Phase", "Rectangle", "WindowBatches", "WindowMixture", "Windows", "collators",
+        "Jsonl", "Origin", "Packed", "Phase", "Rectangle", "WindowBatches", "WindowMixture", "Windows", "collators",
         "plan_curriculum", "read_curriculum", "validate",
     ]  # fmt: skip
 

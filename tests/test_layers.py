@@ -33,6 +33,7 @@ ORDER = [
     "sources",
     "loading",
     "integrations",
+    "evaluate",
     "manifest",
     "card",
     "recipe",

@@ -227,6 +227,37 @@ def _read_text(file: str) -> str:
     return text
 
 
+@app.command(epilog="Example: longcrawl trace quickstart --step 7 --row 0 --set batch_size=2 --set context_length=512")
+def trace(
+    path: Annotated[
+        str,
+        typer.Argument(
+            help="What a trainer reads: a run, one output of it, token shards or JSON lines.", metavar="DATA"
+        ),
+    ],
+    step: Annotated[int, typer.Option(min=0, help="Step of the training, counted from 0.")],
+    row: Annotated[int | None, typer.Option(min=0, help="Row of the batch; all rows if left out.")] = None,
+    feed: Annotated[
+        str,
+        typer.Option(help="The trainer's feed: rectangle, windows, packed, buckets, jsonl; auto goes by the format."),
+    ] = "auto",
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Tokenizer that decodes tokens, where none lies beside them: a file or a Hub id.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, set_option("Field of the feed as the trainer had it, such as batch_size=8 or rank=3.")
+    ] = None,
+) -> None:
+    """Show the documents of a training step.
+
+    Of each row: ids, URLs, dates, source files, places in the documents, and the text.
+    """
+    from longcrawl.audit.trace import feed_settings
+
+    settings = feed_settings(overrides or ())
+    show(lc.trace(path, step, row, feed=feed, tokenizer=tokenizer, **settings))  # type: ignore[arg-type]  # checked there
+
+
 @app.command(epilog="Example: longcrawl compose texts.jsonl --tokenizer gpt2 --capacities 2048,8192")
 def compose(
     path: Annotated[

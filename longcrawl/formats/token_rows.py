@@ -12,6 +12,8 @@ from longcrawl.tokens.loss_mask import LOSS_MASK
 INPUT_IDS = "input_ids"
 ORIGINS = ("id", "url", "language")
 """Columns of a row's document, where an output records them."""
+FOUND = ("date", "source", "file", "offset")
+"""Columns that say when and where a document was found, which outputs record beside those."""
 
 
 def token_table(

@@ -6,6 +6,7 @@ from longcrawl.loading.composed_phases import ComposedPhase
 from longcrawl.loading.curriculum import CurriculumPlan, Phase, plan_curriculum
 from longcrawl.loading.datatrove import DatatroveFileDataset, DatatroveFolderDataset
 from longcrawl.loading.jsonl import Jsonl
+from longcrawl.loading.origins import Origin
 from longcrawl.loading.packed import Packed
 from longcrawl.loading.rectangle import Rectangle
 from longcrawl.loading.validation import read_curriculum, validate
@@ -20,6 +21,7 @@ __all__ = [
     "DatatroveFileDataset",
     "DatatroveFolderDataset",
     "Jsonl",
+    "Origin",
     "Packed",
     "Phase",
     "Rectangle",

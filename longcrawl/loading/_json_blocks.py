@@ -6,7 +6,7 @@ is compressed or remote has no such borders: its blocks come one after the other
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -19,8 +19,10 @@ from longcrawl.core.sources import Loss, Part
 from longcrawl.errors import CorruptionError, LoaderError, SourceError
 from longcrawl.kernels.keyed_order import KeyedOrder, file_order
 from longcrawl.loading._window_files import TokenFile, file_sizes
+from longcrawl.loading.origins import Origin
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks, stop_at, too_long
 from longcrawl.sources.files import DamagedFileError, absolute
+from longcrawl.sources.json_lines import parse_object
 from longcrawl.sources.named_files import named_parts
 from longcrawl.urls import has_pattern, is_url
 
@@ -242,6 +244,8 @@ class EncodedBlock:
         ends: int64 [entries], exclusive.
         overlaps: int64 [entries], with how many tokens of the entry before it each begins.
         lost: number of each line of the block that could not be read, and why.
+        lines: int64 [entries], the line of the block that each is from.
+        starts: int64 [entries], which token of its document each begins with.
     """
 
     block: Block
@@ -249,3 +253,30 @@ class EncodedBlock:
     ends: Longs
     overlaps: Longs
     lost: tuple[tuple[int, str], ...]
+    lines: Longs
+    starts: Longs
+
+    def locate(self, found: Origin, first_line: int) -> Origin:
+        """Return an origin in these entries with its line in the file, and what the line says of its document.
+
+        Args:
+            found: in the block, by its entry.
+            first_line: of the block.
+        """
+        content = self.block.read()
+        line = int(self.lines[found.entry])
+        before = content.split(b"\n", line)
+        record, part = parse_object(before[line].partition(b"\n")[0]), self.block.part
+        offset = self.block.stop - len(before[line])
+        texts: dict[str, Any] = {
+            name: str(record[name]) for name in ("url", "date", "source") if record.get(name) is not None
+        }
+        return replace(
+            found,
+            token=found.token + int(self.starts[found.entry]),
+            entry=first_line + line,
+            document=str(record["id"]) if record.get("id") is not None else f"{part.name}:{first_line + line}",
+            file=part.files[0],
+            offset=offset if _is_seekable(part.files[0]) else None,
+            **texts,
+        )

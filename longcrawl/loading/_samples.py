@@ -19,6 +19,7 @@ from longcrawl.loading._data_identity import data_changes, data_identity
 from longcrawl.loading._window_files import TokenFile
 from longcrawl.loading.composed_phases import BucketStock
 from longcrawl.loading.feed import Batch
+from longcrawl.loading.origins import Origin, entry_origins, sample_origins
 
 Positions = Literal["reset", "continuous"]
 
@@ -116,6 +117,11 @@ class DeliveredBucket:
             kernels().fill_pieces(stored.tokens, stored.flags, 0, pieces, into.reset, -1, into.out)
             yield pieces
 
+    def origins(self, places: Longs, rows: Longs) -> Iterator[Origin]:
+        """Yield the documents of samples, by places in the order of delivery, which are these rows of a batch."""
+        for sample, row in zip(self._order(places).tolist(), rows.tolist(), strict=True):
+            yield from sample_origins(self.bucket, sample, row)
+
     @cached_property
     def _order(self) -> EpochOrder:
         return EpochOrder(len(self.bucket), self.seed, self.stock.name)
@@ -176,6 +182,19 @@ class ShardBucket:
             kernels().fill_pieces(shard.tokens, flags, base, pieces, into.reset, -1, into.out)
         return [pieces]
 
+    def origins(self, places: Longs, rows: Longs) -> Iterator[Origin]:
+        """Yield the documents of samples, by places in the order of delivery, which are these rows of a batch."""
+        bases = np.cumsum([0] + [len(shard) for shard in self.shards])
+        for sample, row in zip(self._order(places).tolist(), rows.tolist(), strict=True):
+            column = 0
+            for piece in range(*self.plan.bounds[sample : sample + 2].tolist()):
+                document, size = int(self.plan.documents[piece]), int(self.plan.sizes[piece])
+                number = int(np.searchsorted(bases, document, "right")) - 1
+                shard, entry = self.shards[number], document - int(bases[number])
+                first = shard.start(entry) + int(self.plan.starts[piece])
+                yield from entry_origins(shard.path, shard.ends, row, column, first, first + size)
+                column += size
+
     @cached_property
     def _token_bases(self) -> Longs:
         return np.cumsum([0] + [len(shard.tokens) for shard in self.shards], dtype=np.int64)[:-1]
@@ -224,6 +243,17 @@ class ShardBucket:
         if packing != self.packing_fingerprint:
             changed.append(f"packing{of} was {packing!r} and is {self.packing_fingerprint!r}")
         return changed
+
+
+def origins_of(
+    buckets: Mapping[int, DeliveredBucket | ShardBucket], picks: npt.NDArray[np.integer[Any]], places: Longs
+) -> list[Origin]:
+    """Return the documents of the rows that :func:`assemble` makes of the same picks and places."""
+    found = list[Origin]()
+    for pick in set(picks.tolist()) & buckets.keys():
+        mine = np.flatnonzero(picks == pick)
+        found += buckets[pick].origins(places[mine], mine)
+    return sorted(found, key=lambda each: (each.row, each.start))
 
 
 def assemble(

@@ -116,6 +116,15 @@ def recorded_facts(paths: Sequence[str]) -> TokenFacts:
     return facts[0] if facts else TokenFacts()
 
 
+def output_of(path: str) -> tuple[str, dict[str, Any]] | None:
+    """Return the output that a shard belongs to, its folder and its description; None where there is none."""
+    for output in _outputs(path.rpartition("/")[0]):
+        found = _read_description(output, path)
+        if found is not None:
+            return output, found.content
+    return None
+
+
 class _Description(NamedTuple):
     """Where the description of an output lies, and what it says."""
 

@@ -225,3 +225,17 @@ def open_tokens(path: str, format: str | None, settings: Mapping[str, Any], chec
         shard.compare_index()
     overlaps = None if shard.overlaps is None or not shard.overlaps.any() else np.asarray(shard.overlaps)
     return _MappedShard(path, np.asarray(shard.tokens), ends, mask, overlaps, shard)
+
+
+def open_ends(
+    path: str,
+    format: str | None,  # noqa: A002  # the word that says what is meant
+    settings: Mapping[str, Any],
+    end_of_text: int | None,
+) -> npt.NDArray[np.int64] | None:
+    """Return where the entries of a shard end, by its index or by their end of text; None where nothing says it."""
+    given = dict(settings) | ({} if end_of_text is None or is_url(path) else {"end_of_text": end_of_text})
+    try:
+        return open_tokens(path, format, given, "sizes").ends()
+    except FormatError:
+        return None

@@ -25,11 +25,13 @@ from longcrawl.loading._samples import (
     Positions,
     Rows,
     assemble,
+    origins_of,
 )
 from longcrawl.loading._token_facts import TokenFacts
 from longcrawl.loading.composed_phases import BucketStock, ComposedPhase, buckets_called
 from longcrawl.loading.curriculum import CurriculumPlan, OnExhausted, Phase, phases_of
 from longcrawl.loading.feed import Batch
+from longcrawl.loading.origins import Origin
 from longcrawl.loading.step_plan import Schedule, StepPlan, plan_phases, plan_schedule
 from longcrawl.printable import listed
 
@@ -322,6 +324,12 @@ class ComposedBatches(PlannedFeed):
         mine = slice(self.rank, None, self.world_size)
         rows = Rows(len(picks[mine]), capacity, self.positions)
         return assemble(dict(enumerate(self.buckets)), picks[mine], places[mine], self._padding, rows)
+
+    def origins(self, step: int) -> list[Origin]:
+        """Return which documents are in this rank's samples of a step; columns are those of ``input_ids``."""
+        _, picks, places = self.plan.step(step)
+        mine = slice(self.rank, None, self.world_size)
+        return origins_of(dict(enumerate(self.buckets)), picks[mine], places[mine])
 
     @property
     def _padding(self) -> int:

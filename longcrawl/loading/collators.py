@@ -151,7 +151,7 @@ def _inputs_of_rectangle(batch: Batch) -> dict[str, npt.NDArray[Any]]:
     made["labels"][:, 0] = IGNORED
     if "loss_mask" in batch:
         made["labels"][:, 1:][~batch["loss_mask"][:, :-1]] = IGNORED
-    return made
+    return made | ({"position_ids": batch["position_ids"]} if "position_ids" in batch else {})
 
 
 def _joined(batches: Batches) -> Batch:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, get_args
 from longcrawl.errors import LoaderError, warn_user
 from longcrawl.loading._data_identity import changed_values
 from longcrawl.loading._loader_rows import check_alone, check_asked, rows_of
+from longcrawl.loading.origins import Origin
 
 Batch = dict[str, Any]
 """Arrays by name; see the feeds."""
@@ -64,6 +65,10 @@ class Feed(ABC):
         """Return :meth:`read`, by its name in earlier releases."""
         warn_user("global_batch(step) is now read(step)", DeprecationWarning)
         return self.read(step)
+
+    @abstractmethod
+    def origins(self, step: int) -> list[Origin]:
+        """Return which documents are in this rank's part of a step, row by row from left to right; padding is of none."""
 
     @property
     @abstractmethod

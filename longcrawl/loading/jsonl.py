@@ -35,6 +35,7 @@ from longcrawl.loading._json_blocks import (
 from longcrawl.loading._samples import LastBatch, Positions, Rows, ShardBucket, assemble
 from longcrawl.loading._token_facts import TokenFacts
 from longcrawl.loading.feed import Batch, Feed, Status
+from longcrawl.loading.origins import Origin
 from longcrawl.sources.blocks import RECORD_BYTES
 from longcrawl.sources.json_lines import read_lines
 from longcrawl.tokens.encoders import Encoder, load_encoder
@@ -52,11 +53,15 @@ class _Place:
     sample: int = 0
 
 
+_Samples = tuple[ShardBucket, Longs, EncodedBlock]
+"""Samples of one block: the block as a bucket, their places in it, and the block."""
+
+
 @dataclass(frozen=True)
 class _Step:
-    """A batch, and where the next one begins: samples before it, and its place."""
+    """The samples of a batch, and where the next one begins: samples before it, and its place."""
 
-    batch: Batch
+    samples: list[_Samples]
     following: int
     place: _Place
 
@@ -205,8 +210,23 @@ class Jsonl(Feed):
 
     def read(self, step: int) -> Batch:
         """Return this rank's part of the step that begins with global sample ``step``; tokenises all before it."""
-        for found in self._steps(step, _Place(), self._encoded(_Place()), skipped=step):
-            return found.batch
+        return self._batch(self._step(step, self._encoded(_Place())).samples)
+
+    def origins(self, step: int) -> list[Origin]:
+        """Return which lines are in this rank's part of a step; tokenises all before it. Columns are ``input_ids``'."""
+        # Of a compressed file nothing is read twice.
+        blocks = ((epoch, replace(self._encode(block), block=block)) for epoch, block in self._blocks(_Place()))
+        origins, row = list[Origin](), 0
+        for bucket, places, encoded in self._step(step, blocks).samples:
+            first_line = encoded.block.first_line(self.max_record_bytes)
+            found = bucket.origins(places, np.arange(row, row + len(places)))
+            origins += [encoded.locate(each, first_line) for each in found]
+            row += len(places)
+        return origins
+
+    def _step(self, step: int, blocks: Iterable[tuple[int, EncodedBlock]]) -> _Step:
+        for found in self._steps(step, _Place(), blocks, skipped=step):
+            return found
         raise IndexError(f"{self.path} has no step at sample {step:,}")
 
     def pieces(self, worker: int, workers: int) -> Iterator[tuple[int, EncodedBlock]]:
@@ -234,7 +254,8 @@ class Jsonl(Feed):
         if windows.overlaps.any():
             firsts = (ends - lengths)[windows.documents] + windows.starts
             tokens = tokens[np.arange(stops[-1]) + np.repeat(firsts - (stops - sizes), sizes)]
-        return EncodedBlock(replace(block, content=None), tokens, stops, windows.overlaps, tuple(lines.lost))
+        entries = (tokens, stops, windows.overlaps, tuple(lines.lost), lines.numbers[windows.documents], windows.starts)
+        return EncodedBlock(replace(block, content=None), *entries)
 
     def _pack(self, encoded: EncodedBlock, epoch: int) -> ShardBucket:
         """Plan the samples of a block; where shuffled, they have an order of their own in each epoch."""
@@ -257,13 +278,14 @@ class Jsonl(Feed):
         """Yield every ``every``-th batch that is left, from the ``first``-th on; all are tokenised."""
         steps = self._steps(self.position, self._place, self._encoded(self._place))
         for step in islice(steps, first, None, every):
-            yield step.batch
+            yield self._batch(step.samples)
 
     def deliver(self, pieces: Iterable[tuple[int, EncodedBlock]]) -> Iterator[Batch]:
         """Yield the batches of all blocks that are left, each noted as handed out."""
         for step in self._steps(self.position, self._place, pieces):
+            batch = self._batch(step.samples)
             self._move(step.following, step.place)
-            yield step.batch
+            yield batch
         vars(self)["_over"] = True
 
     def skip_pass(self) -> None:
@@ -273,13 +295,13 @@ class Jsonl(Feed):
     def _steps(
         self, position: int, place: _Place, blocks: Iterable[tuple[int, EncodedBlock]], skipped: int = 0
     ) -> Iterator[_Step]:
-        """Yield this rank's batches of all blocks from a place on, but for so many samples.
+        """Yield the samples of this rank's batches of all blocks from a place on, but for so many samples.
 
         Raises:
             SourceError: a line is not a document or a file is damaged, under ``on_bad_files="error"``.
             LoaderError: there are fewer samples than one step takes.
         """
-        rows: list[tuple[ShardBucket, Longs]] = []
+        rows: list[_Samples] = []
         done, taken, size = position, 0, self.step_size
         for epoch, encoded in blocks:
             self._report(encoded)
@@ -289,14 +311,15 @@ class Jsonl(Feed):
             first, skipped = first + passed, skipped - passed
             while first < len(bucket):
                 stop = min(first + size - taken, len(bucket))
-                rows.append((bucket, np.arange(first + (self.rank - taken) % self.world_size, stop, self.world_size)))
+                mine = np.arange(first + (self.rank - taken) % self.world_size, stop, self.world_size)
+                rows.append((bucket, mine, encoded))
                 first, taken = stop, taken + stop - first
                 if taken == size:
                     done += size
-                    yield _Step(self._batch(rows), done, _Place(epoch, encoded.block.file, encoded.block.number, first))
+                    yield _Step(rows, done, _Place(epoch, encoded.block.file, encoded.block.number, first))
                     rows, taken = [], 0
         if taken and self.last_batch == "fill":
-            yield _Step(self._batch(rows), done + taken, _Place(self.epochs))
+            yield _Step(rows, done + taken, _Place(self.epochs))
         elif not done and place == _Place():
             raise LoaderError(
                 f"{self.path} has {taken:,} samples, not one for each row of {self.world_size} batches of "
@@ -314,11 +337,11 @@ class Jsonl(Feed):
             )
         return place.sample
 
-    def _batch(self, rows: list[tuple[ShardBucket, Longs]]) -> Batch:
+    def _batch(self, rows: list[_Samples]) -> Batch:
         padding = self._end_of_text if self.pad_token is None else self.pad_token
-        picks = np.repeat(np.arange(len(rows)), [len(places) for _, places in rows])
-        places = np.concatenate([places for _, places in rows])
-        buckets = {pick: bucket for pick, (bucket, _) in enumerate(rows)}
+        picks = np.repeat(np.arange(len(rows)), [len(places) for _, places, _ in rows])
+        places = np.concatenate([places for _, places, _ in rows])
+        buckets = {pick: bucket for pick, (bucket, _, _) in enumerate(rows)}
         return assemble(buckets, picks, places, padding, Rows(self.batch_size, self.max_length, self.positions))
 
     def _report(self, encoded: EncodedBlock) -> None:

@@ -25,6 +25,7 @@ from longcrawl.loading._samples import (
     Rows,
     ShardBucket,
     assemble,
+    origins_of,
 )
 from longcrawl.loading._token_facts import TokenFacts, check_ids, recorded_facts, warn_of_absent
 from longcrawl.loading.curriculum import (
@@ -38,6 +39,7 @@ from longcrawl.loading.curriculum import (
     plan_curriculum,
 )
 from longcrawl.loading.feed import Batch, Status
+from longcrawl.loading.origins import Origin
 from longcrawl.printable import listed
 
 __all__ = ["Packed", "Status"]
@@ -311,6 +313,12 @@ class Packed(PlannedFeed):
                 batch["input_ids"], self.vocabulary_size, lambda row, at: f"sample {sample[row]:,} {what} {at:,},"
             )
         return batch
+
+    def origins(self, step: int) -> list[Origin]:
+        """Return which documents are in this rank's samples of a step; columns are those of ``input_ids``."""
+        picks, places = self.plan.places(step, step + self.step_size)
+        mine = slice(self.rank, None, self.world_size)
+        return origins_of(self._by_pick, picks[mine], places[mine])
 
     @cached_property
     def _by_pick(self) -> dict[int, ShardBucket]:

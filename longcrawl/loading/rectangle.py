@@ -7,23 +7,31 @@ behind a pad token.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from longcrawl.core.fields import check_fields
 from longcrawl.engines.local import usable_cpus
 from longcrawl.errors import LoaderError
 from longcrawl.formats.rectangle import spec
 from longcrawl.formats.shards.spec import named_split
+from longcrawl.formats.token_rows import FOUND
 from longcrawl.loading._data_identity import changed_values, row_fingerprint, sample_changes, sample_digests
 from longcrawl.loading._rectangle_chunks import LOOKAHEAD, Chunk, ChunkCache, Walk
 from longcrawl.loading._token_facts import TokenFacts
 from longcrawl.loading.feed import Batch, Feed
+from longcrawl.loading.origins import Origin, rolled_origins
+from longcrawl.sources.rectangle_rows import read_rows
+
+Seam = Literal["keep", "mask"]
+"""What becomes of the target that follows the end of a rolled row's document, its first token."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +51,8 @@ class Rectangle(Feed):
     ends with the pass; the next ``for`` loop starts a new pass, in the same order, at batch 0. One loop at a time.
 
     Where the rectangle has a loss mask, a batch has ``loss_mask`` too, bool: False at targets that no loss is to be
-    computed on.
+    computed on. In a rolled row the beginning of the document follows its end: ``seam="mask"`` masks the target there,
+    and adds ``position_ids``, int64: places in ``text``, counted from 0 again where the document begins.
 
     Attributes:
         path: folder or URL of the rectangle, ours or the original LongCrawl64.
@@ -58,6 +67,7 @@ class Rectangle(Feed):
         prefetch: whether iterating decodes ahead in a thread; "auto" does where the process may use two CPUs or more.
         on_missing_chunks: "error", or "fill" to read a chunk file that is not there as fill value.
         engine: "direct", "zarr" or "auto", see :mod:`longcrawl.formats.rectangle.spec`.
+        seam: "keep" predicts a document's first token from its last one, as the original does; "mask" does not.
 
     Raises:
         LoaderError: a field does not fit the rectangle; the message says what would.
@@ -81,6 +91,7 @@ class Rectangle(Feed):
     prefetch: Literal["auto", "on", "off"] = "auto"
     on_missing_chunks: spec.OnMissingChunks = "error"
     engine: spec.Engine = "auto"
+    seam: Seam = "keep"
 
     def __post_init__(self) -> None:
         check_fields(self, LoaderError)
@@ -192,8 +203,8 @@ class Rectangle(Feed):
         text[:, 0] = self.pad_token
         shifted = text[:, 1:]
         made = {"text": text, "targets": targets}
-        if self.mask is not None:
-            made["loss_mask"] = np.empty(shape, np.bool_)
+        if self.mask is not None or self.seam == "mask":
+            made["loss_mask"] = np.ones(shape, np.bool_)
         columns = self.walk.column_pieces(batch // self.walk.row_batches)
         cache = self._cache()
         with cache.assembling:
@@ -207,9 +218,54 @@ class Rectangle(Feed):
                     seen[...] = tokens[:, : seen.shape[1]]
                     if flags is not None:
                         made["loss_mask"][to_rows, to_columns] = flags[rows, taken]
+        if self.seam == "mask":
+            made["position_ids"] = self._mask_seams(batch, made["loss_mask"])
         if self.dtype == "int32" and self.array.dtype.itemsize == 4 and targets.min() < 0:
             raise LoaderError(f"{self.path} has an id that int32 cannot hold: set dtype='int64'")
         return made
+
+    def origins(self, step: int) -> list[Origin]:
+        """Return which documents are in this rank's batch of a step; columns are those of ``targets``.
+
+        A rolled row has two origins where its seam is within. The original LongCrawl64 does not say its documents:
+        there an origin has the row alone.
+        """
+        batch, array = step + self.rank, self.array
+        columns, first = self._columns(batch), batch % self.walk.row_batches * self.batch_size
+        table = self._rows(first, first + self.batch_size, ("id", "url", "roll", *FOUND))
+        documents = [None] * self.batch_size if table is None else table.to_pylist()
+        stored, found = f"{array.root}/{array.name}", list[Origin]()
+        for row, document in enumerate(documents):
+            found += rolled_origins(row, columns, array.shape[1], (stored, first + row), document)
+        return found
+
+    def _columns(self, batch: int) -> range:
+        """Return the columns of the rectangle that a global batch has."""
+        start = batch // self.walk.row_batches * self.walk.context_length
+        return range(start, start + self.walk.context_length)
+
+    def _rows(self, start: int, stop: int, columns: Sequence[str]) -> pa.Table | None:
+        return read_rows(self.array.root, self.array.name.removesuffix(".zarr"), start, stop, columns)
+
+    @cached_property
+    def _rolls(self) -> "np.ndarray[Any, np.dtype[np.int64]]":
+        """By how much each row is rolled: int64 [rows]."""
+        table = self._rows(0, self.array.shape[0], ("roll",))
+        if table is None or "roll" not in table.column_names:
+            raise LoaderError(f"{self.path} does not record by how much rows are rolled: set seam='keep'")
+        return np.asarray(pc.fill_null(table["roll"], 0), np.int64)
+
+    def _mask_seams(self, batch: int, loss_mask: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
+        """Mask the first token of each document that follows its last one; return the places in ``text``."""
+        columns, first = self._columns(batch), batch % self.walk.row_batches * self.batch_size
+        positions = np.tile(np.arange(len(columns)), (self.batch_size, 1))
+        for row, roll in enumerate(self._rolls[first : first + self.batch_size].tolist()):
+            seam = roll - columns.start
+            if 0 < seam < len(columns):
+                loss_mask[row, seam] = False
+                # Text is one place behind its targets.
+                positions[row, seam + 1 :] -= seam + 1
+        return positions
 
     @cached_property
     def _chunk_bytes(self) -> int:
@@ -219,7 +275,7 @@ class Rectangle(Feed):
         """Return settings, and digests of samples of all rows, which do not depend on how tokens are stored."""
         rows, row_length = self.array.shape
         return {
-            **self.values_of("batch_size", "context_length", "split", "pad_token"),
+            **self.values_of("batch_size", "context_length", "split", "pad_token", "seam"),
             "rows": rows,
             "row_length": row_length,
             "loss_mask": self.mask is not None,
@@ -231,6 +287,10 @@ class Rectangle(Feed):
         now = self.identity(state["position"])
         changed = changed_values(state, now, apart=("data",))
         return changed + sample_changes(state["data"], now["data"], self.array.shape)
+
+    def _checked(self, state: Any) -> dict[str, Any]:
+        """Return a state in the words of this version; those that do not name ``seam`` kept it."""
+        return super()._checked({"seam": "keep", **state} if isinstance(state, Mapping) else state)
 
     def upgrade(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Return a state of version 3 in the words of this one; it knew the first row alone."""

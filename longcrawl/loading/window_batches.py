@@ -7,18 +7,20 @@ windows that all ranks together were given.
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from longcrawl.core.fields import check_fields
 from longcrawl.errors import LoaderError, warn_user
 from longcrawl.loading._data_identity import changed_values, data_changes, data_identity
 from longcrawl.loading._window_files import content_names
 from longcrawl.loading.feed import Batch, Feed
+from longcrawl.loading.origins import Origin
 from longcrawl.loading.windows import Windows
 
 Leftover = Literal["carry", "short", "drop"]
@@ -89,19 +91,31 @@ class WindowBatches(Feed):
 
     def read(self, step: int) -> Batch:
         """Return this rank's windows of the step that begins with window ``step``, counted over all passes."""
+        parts = [self.windows.read(places, number) for places, number in self._parts(step)]
+        return (
+            parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        )
+
+    def origins(self, step: int) -> list[Origin]:
+        """Return which documents are in this rank's windows of a step; columns are those of ``input_ids``."""
+        found, rows = list[Origin](), 0
+        for places, number in self._parts(step):
+            found += [replace(each, row=rows + each.row) for each in self.windows.origins(places, number)]
+            rows += len(places)
+        return found
+
+    def _parts(self, step: int) -> "list[tuple[npt.NDArray[np.int64], int]]":
+        """Return the places of this rank's windows in each pass that a step has windows of, and the pass."""
         start, stop = step + self.rank * self.batch_size, step + (self.rank + 1) * self.batch_size
         if self.leftover == "short":
             end = self._pass_end(step)
             start, stop = min(start, end), min(stop, end)
         count = len(self.windows)
         borders = [start, *range((start // count + 1) * count, stop, count), stop]
-        parts = [
-            self.windows.read(np.arange(left, right) - left // count * count, left // count)
+        return [
+            (np.arange(left, right) - left // count * count, left // count)
             for left, right in itertools.pairwise(borders)
         ]
-        return (
-            parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        )
 
     def hand_out(self, step: int) -> None:
         """Note that the trainer is given a step; what is dropped or missing at the end of a pass is passed over."""

@@ -5,8 +5,8 @@ planned before the first step, evenly: each stretch of windows has the shares of
 again only when all others of it have come, in another order.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -18,6 +18,7 @@ from longcrawl.loading._data_identity import changed_values, data_changes, data_
 from longcrawl.loading._planned_feed import CurriculumReport, PlannedFeed, Stock, sufficient_epochs
 from longcrawl.loading.curriculum import CurriculumPlan, Mixing, OnExhausted, Phase, phases_of, plan_curriculum
 from longcrawl.loading.feed import Batch
+from longcrawl.loading.origins import Longs, Origin
 from longcrawl.loading.window_batches import order_identity
 from longcrawl.loading.windows import Windows
 
@@ -180,18 +181,30 @@ class WindowMixture(PlannedFeed):
 
     def read(self, step: int) -> Batch:
         """Return this rank's windows of the step that begins with window ``step`` of the plan."""
+        batch: Batch = {}
+        count = min(self.batch_size, len(self.plan) - step - self.rank * self.batch_size)
+        for windows, number, rows, places in self._parts(step):
+            for name, values in windows.read(places, number).items():
+                whole = batch.setdefault(name, np.empty((count, values.shape[1]), values.dtype))
+                whole[rows] = values
+        return batch
+
+    def origins(self, step: int) -> list[Origin]:
+        """Return which documents are in this rank's windows of a step; columns are those of ``input_ids``."""
+        found = []
+        for windows, number, rows, places in self._parts(step):
+            found += [replace(each, row=int(rows[each.row])) for each in windows.origins(places, number)]
+        return sorted(found, key=lambda each: (each.row, each.start))
+
+    def _parts(self, step: int) -> Iterator[tuple[Windows, int, Longs, Longs]]:
+        """Yield what a step has of each pass of each bucket: windows, pass, rows of the batch, and places there."""
         first = step + self.rank * self.batch_size
         picks, places = self.plan.places(first, first + self.batch_size)
-        batch: Batch = {}
         for pick in np.unique(picks).tolist():
             windows, mine = self.windows[self.plan.names[pick]], np.flatnonzero(picks == pick)
             passes, within = np.divmod(places[mine], len(windows))
             for number in np.unique(passes).tolist():
-                rows = mine[passes == number]
-                for name, values in windows.read(within[passes == number], number).items():
-                    whole = batch.setdefault(name, np.empty((len(picks), values.shape[1]), values.dtype))
-                    whole[rows] = values
-        return batch
+                yield windows, number, mine[passes == number], within[passes == number]
 
     def identity(self, position: int) -> dict[str, Any]:
         """Return order and data of each bucket, and the draws before a position."""

@@ -26,7 +26,8 @@ from longcrawl.kernels.keyed_order import KeyedOrder, file_order, keyed_order
 from longcrawl.loading import _window_files as window_files
 from longcrawl.loading._loader_rows import rows_of
 from longcrawl.loading._token_facts import TokenFacts, check_ids, recorded_facts, warn_of_absent
-from longcrawl.loading._window_shards import ShardTokens, open_tokens
+from longcrawl.loading._window_shards import ShardTokens, open_ends, open_tokens
+from longcrawl.loading.origins import Origin, entry_origins
 
 if TYPE_CHECKING:
     from longcrawl.loading.window_batches import Leftover, WindowBatches
@@ -300,6 +301,20 @@ class Windows:
             rows = {name: values[first:last] for name, values in batch.items()}
             self._fill(layout.files[int(slots[first])], starts[first:last], rows)
         return batch
+
+    def origins(self, places: npt.NDArray[np.int64], pass_number: int = 0) -> list[Origin]:
+        """Return which documents the windows at these places of a pass have, window by window."""
+        layout = self._layout(pass_number)
+        numbers = self._keyed(pass_number)(places) if self.shuffle == "windows" else places
+        slots = np.searchsorted(layout.starts, numbers, "right") - 1
+        files, starts = np.asarray(layout.files)[slots], (numbers - layout.starts[slots]) * (self.seq_len + 1)
+        end_of_text = self.recorded.end_of_text if self.end_of_text is None else self.end_of_text
+        opened = {file: open_ends(self.files[file].path, self.format, self._settings, end_of_text) for file in files}
+        found = list[Origin]()
+        for row, (file, start) in enumerate(zip(files.tolist(), starts.tolist(), strict=True)):
+            stop = min(start + self.seq_len + 1, self.files[file].tokens)
+            found += entry_origins(self.files[file].path, opened[file], row, 0, start, stop)
+        return found
 
     def batches(
         self, batch_size: int = 1, rank: int = 0, world_size: int = 1, leftover: "Leftover" = "carry"

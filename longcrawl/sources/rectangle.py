@@ -5,19 +5,17 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from longcrawl.core.sources import BadFiles, OnBadFiles, Part, Source, StorageOptions, source
-from longcrawl.errors import CorruptionError, FormatError, SourceError, unreadable
+from longcrawl.errors import CorruptionError, FormatError, SourceError
 from longcrawl.formats.rectangle.spec import DESCRIPTION, SplitArray, has_split, open_loss_mask, open_split
-from longcrawl.sources.files import absolute, opened
+from longcrawl.sources.files import absolute
+from longcrawl.sources.rectangle_rows import read_rows
 from longcrawl.storage.file_systems import exists, fetch
-from longcrawl.storage.stored_tables import check_undamaged
 from longcrawl.tokens.loss_mask import LOSS_MASK
 from longcrawl.urls import is_url, join
 
@@ -25,8 +23,6 @@ SPLITS = ("train", "heldout")
 PART_ROWS = 2048
 REQUESTS = 8
 """Chunks of a remote rectangle that are fetched at once."""
-TABLE_BYTES = 1 << 16
-"""How much of a remote table of rows is fetched at a time."""
 
 
 @source("rectangle")
@@ -122,21 +118,8 @@ class Rectangle(Source):
 
     def _ids(self, split: str, start: int, stop: int) -> pa.Array:
         """Read the ids of some rows; a rectangle that is not ours has no rows table and so no ids."""
-        rows = join(absolute(self._root()), f"rows/{split}.parquet")
-        if not exists(rows):
-            return pa.nulls(stop - start, pa.string())
-        if not is_url(rows):
-            check_undamaged([Path(rows)])
-        fix = "copy it back, or build the rectangle again"
-        with opened(rows, TABLE_BYTES) as file, unreadable(rows, SourceError, fix):
-            table = pq.ParquetFile(file, page_checksum_verification=True)
-            ends = np.cumsum([table.metadata.row_group(each).num_rows for each in range(table.num_row_groups)])
-            # One row group holds the rows of one part, unless somebody has written the table again.
-            first, last = np.searchsorted(ends, [start, stop - 1], side="right")
-            groups = table.read_row_groups(range(first, last + 1), columns=["id"])
-            groups.validate(full=True)
-            before = int(ends[first - 1]) if first else 0
-            return groups["id"].slice(start - before, stop - start).combine_chunks()
+        table = read_rows(self._root(), split, start, stop, ["id"])
+        return pa.nulls(stop - start, pa.string()) if table is None else table["id"].combine_chunks()
 
 
 def _row_of_chunks(array: SplitArray, block: int, pool: ThreadPoolExecutor | None) -> "np.ndarray[Any, Any]":

@@ -157,7 +157,7 @@ def test_plain_datasets_loads_the_tables_and_samples_in_parquet(run_folder, tmp_
         "bucket", "sample", "document", "id", "url", "language", "start", "length", "head", "tail"
     ]  # fmt: skip
     documents = load_dataset(str(run_folder), "documents", split="heldout")
-    assert documents.column_names == ["id", "url", "language", "n_tokens"]
+    assert documents.column_names == ["id", "url", "language", "date", "source", "n_tokens"]
     made = recipe_of(tmp_path / "r.yaml", source, tokenizer, format="token-parquet", domains="language", heldout=3)
     lc.run(made, tmp_path / "out")
     samples = load_dataset(str(tmp_path / "out"), "64", split="train")

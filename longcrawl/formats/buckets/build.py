@@ -24,13 +24,13 @@ from longcrawl.formats.rectangle.spec import LOSS_MASK_SUFFIX
 from longcrawl.formats.shards.shard import N_TOKENS, TOKENS, Documents
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.formats.spill import ORDER, PLACE, PLANNED, checked, read_batches, read_order, read_places
+from longcrawl.formats.token_rows import FOUND, ORIGINS
 from longcrawl.storage.files import whole_file
 from longcrawl.storage.stored_tables import GroupedTable
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
 DOMAIN = "domain"
-ORIGINS = ("id", "url", "language")
-KEPT = (*ORIGINS, DOMAIN, N_TOKENS)
+KEPT = (*ORIGINS, *FOUND, DOMAIN, N_TOKENS)
 GROUP_TOKENS = 1 << 22
 """Tokens of samples that are gathered at a time for a shard, unless one sample has more."""
 GROUP_DOCUMENTS = 50_000
@@ -277,7 +277,7 @@ def _read_pieces(spill: Path, bucket: PlannedBucket, first: int, stop: int) -> P
     documents = pieces["document"].astype(np.int64)
     wanted, back = np.unique(documents, return_inverse=True)
     places = np.memmap(spill / ORDER, PLACE, "r")[wanted + bucket.first_document]
-    recorded = read_places(spill, places, KEPT).take(pa.array(back))
+    recorded = read_places(spill, places, (*ORIGINS, DOMAIN, N_TOKENS)).take(pa.array(back))
     samples = np.repeat(np.arange(stop - first), np.diff(bounds))
     return PieceStretch(samples, documents, pieces["start"], pieces["size"], recorded, places[back])
 

@@ -16,7 +16,7 @@ Specification
   and ``length`` in tokens of its document, ``head`` and ``tail``, whether it has the first and the last of them. A
   sample is its pieces end to end. A file has the pieces of as many samples as a shard, or a band of 2,048;
 * ``documents/SPLIT/00000.parquet`` …: a row for each document, those that ``document`` counts: ``id`` and the like,
-  and ``n_tokens``, with its end-of-text token;
+  ``date``, ``source``, ``file`` and ``offset``, whichever there are, and ``n_tokens``, with its end-of-text token;
 * ``tokenizer.json``, when the tokens were made here;
 * ``composed.json``: settings, measures of the composition, buckets, and bytes and SHA-256 of every file and, last, its
   own. It is written last: without it the output is not finished.
@@ -45,6 +45,8 @@ from longcrawl.storage.stored_tables import read_table
 
 DESCRIPTION = "composed.json"
 VERSION = 1
+FILE_DOCUMENTS = 1_000_000
+"""Rows of a table of documents."""
 HOLDS_MASK = ("zarr", "datatrove", "token-parquet")
 """The formats of samples that have a place for a loss mask."""
 

@@ -20,7 +20,7 @@ from longcrawl.engines.base import Engine
 from longcrawl.errors import FormatError, StageError
 from longcrawl.formats.buckets import build
 from longcrawl.formats.buckets.build import PlannedBucket, PlannedSplit, TokenFacts
-from longcrawl.formats.buckets.spec import DESCRIPTION, HOLDS_MASK, VERSION
+from longcrawl.formats.buckets.spec import DESCRIPTION, FILE_DOCUMENTS, HOLDS_MASK, VERSION
 from longcrawl.formats.documents.spec import folder_name
 from longcrawl.formats.order import Documents, exchange_order, order_documents
 from longcrawl.formats.rectangle.build import BAND, Checksum, Layout, lay_out
@@ -32,6 +32,7 @@ from longcrawl.formats.shards.writing import OnLoss, TokenType
 from longcrawl.formats.spill import spill_documents
 from longcrawl.formats.splits import split_rows
 from longcrawl.formats.token_output import TokenOutput, TokenWriter
+from longcrawl.formats.token_rows import FOUND, ORIGINS
 from longcrawl.storage import sealed
 from longcrawl.storage.files import file_entries, whole_file, whole_files, write_text
 from longcrawl.storage.place import bring
@@ -42,8 +43,6 @@ from longcrawl.tokens.windows import WINDOWS, Windows
 PLANS = "plans.json"
 CHUNK_TOKENS = 16_384
 """Tokens of samples that are decoded at once, unless one sample has more."""
-FILE_DOCUMENTS = 1_000_000
-"""Rows of a table of documents."""
 
 NO_WINDOWS = "composed cuts documents where its plan says: leave the stage windows out, which would cut them before"
 
@@ -144,7 +143,7 @@ class ComposedWriter(TokenWriter):
         ended, _ = entries_of(table.filter(filled), end, "composed", "loss_mask", asked, most)
         lengths = np.zeros(table.num_rows, np.int64)
         lengths[filled.to_numpy(zero_copy_only=False)] = ended.lengths
-        columns = {name: table[name] for name in build.ORIGINS if name in table.column_names}
+        columns = {name: table[name] for name in (*ORIGINS, *FOUND) if name in table.column_names}
         if domains is not None:
             columns[build.DOMAIN] = table[domains]
         if self.shuffled:

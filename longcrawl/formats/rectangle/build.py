@@ -20,6 +20,7 @@ from longcrawl.core.stages import SORT_KEY, column
 from longcrawl.errors import FormatError, StageError
 from longcrawl.formats.shards.shard import TOKENS
 from longcrawl.formats.spill import read_batches, read_order, read_places
+from longcrawl.formats.token_rows import FOUND
 from longcrawl.storage.files import partial_path, publish
 from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED, loss_mask_of_tokens
 
@@ -124,7 +125,7 @@ def gather(
         if masked:
             bits = np.frombuffer(batch.column(LOSS_MASK).buffers()[1], np.uint8, batch.num_rows * flags.shape[1])
             flags[chosen] = bits.reshape(batch.num_rows, -1)[rows]
-    return tokens, flags, read_places(spill, places, ORIGINS.names)
+    return tokens, flags, read_places(spill, places, [*ORIGINS.names, *FOUND])
 
 
 def write_band(target: Path, name: str, number: int, tokens: npt.NDArray[Any], layout: Layout) -> list[str]:
@@ -174,7 +175,7 @@ def row_table(table: pa.Table, context_length: int, *, shuffled: bool) -> pa.Tab
     for field in ORIGINS:
         there = field.name in table.column_names
         columns[field.name] = table[field.name].cast(field.type) if there else pa.nulls(table.num_rows, field.type)
-    return pa.table(columns)
+    return pa.table(columns | {name: table[name] for name in FOUND if name in table.column_names})
 
 
 def row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:

@@ -16,7 +16,7 @@ Beside the arrays lie
 * ``train_loss_mask``, ``heldout_loss_mask``, only where the documents have a column ``loss_mask``: arrays of the shape,
   chunks and codec of the tokens, bool, fill value true; false where no loss is to be computed;
 * ``rows/train.parquet``, ``rows/heldout.parquet``: ``row``, ``id``, ``url``, ``roll``, ``n_tokens`` (before
-  truncation);
+  truncation), and ``date``, ``source``, ``file`` and ``offset``, whichever of these the documents have;
 * ``tokenizer.json``, when the tokens were made here: what decodes a row;
 * ``rectangle.json``: shapes, end of text, and bytes and SHA-256 of every file and, last, its own. It is written last:
   without it the rectangle is not finished.

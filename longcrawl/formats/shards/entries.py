@@ -12,11 +12,12 @@ from longcrawl.core.stages import SORT_KEY, column, with_column
 from longcrawl.errors import StageError
 from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, Documents
 from longcrawl.formats.shards.writing import DocumentStream, Terminate, TokenType, documents_of
+from longcrawl.formats.token_rows import FOUND, ORIGINS
 from longcrawl.tokens.loss_mask import LOSS_MASK
 from longcrawl.tokens.windows import WINDOWS, DocumentWindows, windows_of_tokens
 
 Longs = npt.NDArray[np.int64]
-COLUMNS = ("id", "url", "language", N_TOKENS, TOKENS, LOSS_MASK, OVERLAP, WINDOWS, SORT_KEY)
+COLUMNS = (*ORIGINS, *FOUND, N_TOKENS, TOKENS, LOSS_MASK, OVERLAP, WINDOWS, SORT_KEY)
 
 
 def spilled_columns(table: pa.Table, name: str, bucket: str | None) -> pa.Table:

@@ -9,7 +9,9 @@ Specification
   named as the folders of languages of the output ``parquet`` are;
 * ``documents/train/00000.parquet`` …, in the same folders: for each shard its documents in order, with ``shard`` (the
   path of its file of tokens), ``entry`` and ``entries`` (the first and how many it is in the shard, several where it is
-  cut into windows), ``id``, ``url``, ``language`` and ``n_tokens``, whichever of these the documents have;
+  cut into windows), ``window_starts`` (the first token of each, where documents are not all cut alike), ``id``,
+  ``url``, ``language``, ``date``, ``source``, ``file``, ``offset`` and ``n_tokens``, whichever of these the documents
+  have;
 * ``tokenizer.json``, when the tokens were made here;
 * ``NAME.json``, such as ``gpt-simple.json``: what there is of each split and bucket, and bytes and SHA-256 of every
   file and, last, its own. It is written last: without it the output is not finished.
@@ -49,6 +51,8 @@ TABLES = ("documents", "pieces")
 """Folders that outputs have beside their splits, with tables of where documents or pieces came from."""
 RUN_TABLES = ("edits", "ledger", "tokens")
 """Folders that runs have beside their outputs, with tables that are not shards to train on."""
+STARTS = "window_starts"
+"""The column of these tables with the first token of each window, where documents are not all cut alike."""
 KIND = "longcrawl_token_shards"
 """The entry that says what a description describes."""
 

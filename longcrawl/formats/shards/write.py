@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from longcrawl.core.outputs import WriteTask, are_shuffled, output
 from longcrawl.core.stages import Stage
@@ -17,23 +18,24 @@ from longcrawl.formats.documents.spec import folder_name
 from longcrawl.formats.order import Documents, cut, exchange_order, order_documents
 from longcrawl.formats.shards import gpt_simple, nanogpt
 from longcrawl.formats.shards.entries import entries_of, spilled_columns, token_bytes
-from longcrawl.formats.shards.shard import OVERLAP, TOKENS
+from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS
 from longcrawl.formats.shards.shard import Documents as Entries
-from longcrawl.formats.shards.spec import FORMATS, VERSION
+from longcrawl.formats.shards.spec import FORMATS, STARTS, VERSION
 from longcrawl.formats.shards.writing import OnLoss, TokenType, WrittenShard, stored_type
 from longcrawl.formats.spill import read_places, row_groups, spill_documents
 from longcrawl.formats.splits import split_rows, split_totals
 from longcrawl.formats.token_output import TokenOutput, TokenWriter, last_stage
+from longcrawl.formats.token_rows import FOUND, ORIGINS
 from longcrawl.storage import sealed
 from longcrawl.storage.files import file_entries, write_text
 from longcrawl.storage.stored_tables import write_table
 from longcrawl.tokens.loss_mask import LOSS_MASK
 from longcrawl.tokens.tokenizer_files import local_file
-from longcrawl.tokens.windows import Windows
+from longcrawl.tokens.windows import WINDOWS, Windows
 
 Longs = npt.NDArray[np.int64]
 
-RECORDED = ("id", "url", "language", "n_tokens")
+RECORDED = (*ORIGINS, *FOUND, N_TOKENS)
 GROUP_BYTES = 8 << 20
 """Bytes of tokens that are written at a time, unless one document has more."""
 
@@ -190,7 +192,7 @@ class ShardWriter(TokenWriter):
         path, bucket, start, stop = task.details
         shard_format = FORMATS[self.settings.name]
         name = path + shard_format.suffix
-        gathered = _Gathered(name)
+        gathered = _Gathered(name, self._regular)
         tables = (read_places(spill, places) for places in row_groups(spill, start, stop, GROUP_BYTES))
         entries = (gathered.add(table, *self._entries(table)) for table in tables)
         shard: WrittenShard = shard_format.write(entries, target / name, **self._format_settings())
@@ -238,6 +240,11 @@ class ShardWriter(TokenWriter):
         write_text(target / f"{self.settings.name}.json", sealed.seal(described))
         return described
 
+    @property
+    def _regular(self) -> bool:
+        """Whether the sizes of windows say where they start: all documents are cut alike."""
+        return self.windows is not None and (self.windows.overlap_probability == 1 or not self.windows.overlap_size)
+
     def _entries(self, table: pa.Table) -> tuple[Entries, Longs]:
         # Without overlaps no window needs a mask.
         overlaps = "" if self.windows is not None and not self.windows.overlap_size else self.settings.overlaps
@@ -278,8 +285,8 @@ class ShardWriter(TokenWriter):
 
 
 class _Gathered:
-    def __init__(self, shard: str) -> None:
-        self.shard = shard
+    def __init__(self, shard: str, regular: bool) -> None:  # noqa: FBT001  # of this module alone
+        self.shard, self.regular = shard, regular
         self.documents: list[pa.Table] = []
         self.dtype = ""
         self._entries = 0
@@ -289,6 +296,11 @@ class _Gathered:
         ends = self._entries + np.cumsum(counts)
         places = {"shard": pa.repeat(self.shard, len(counts)), "entry": pa.array(ends - counts)}
         places["entries"] = pa.array(counts)
+        if WINDOWS in table.column_names and not self.regular:
+            windows = table[WINDOWS].combine_chunks()
+            starts = pc.struct_field(windows.flatten(), "start")
+            sizes = np.cumsum(pc.fill_null(pc.list_value_length(windows), 0).to_numpy(zero_copy_only=False))
+            places[STARTS] = pa.ListArray.from_arrays(pa.array(np.concatenate([[0], sizes]), pa.int32()), starts)
         recorded = {name: table[name] for name in RECORDED if name in table.column_names}
         self.documents.append(pa.table(places | recorded))
         self.dtype = str(entries.tokens.dtype)
