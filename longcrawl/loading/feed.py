@@ -68,7 +68,7 @@ class Feed(ABC):
 
     @abstractmethod
     def origins(self, step: int) -> list[Origin]:
-        """Return which documents are in this rank's part of a step, row by row from left to right; padding is of none."""
+        """Return the documents in this rank's part of a step, row by row from left to right; padding has none."""
 
     @property
     @abstractmethod
