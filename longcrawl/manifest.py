@@ -15,7 +15,7 @@ from longcrawl.core.results import RESULTS
 from longcrawl.errors import RunError
 from longcrawl.ledger.edits import EDITS
 from longcrawl.ledger.reasons import LEDGER
-from longcrawl.storage.place import READ_ONLY, STORES, bring, bring_folder, given_url, open_place, url_of
+from longcrawl.storage.place import bring, bring_folder, given_url, may_hold_run, open_place, url_of
 from longcrawl.storage.sealed import is_sealed
 from longcrawl.storage.structured import Kinds, is_count, load_json, may_be_count, misfits
 
@@ -205,8 +205,7 @@ def open_run(run: str | Path, *folders: str) -> Iterator[Path]:
     if (url := given_url(run)) is None:
         yield Path(run)
         return
-    protocol, _, below = url.partition("://")
-    if protocol not in (*STORES, *READ_ONLY) or not below.strip("/") or ".." in below.split("/"):
+    if not may_hold_run(url):
         raise RunError(f"a run is not read from {url}: name a folder, s3://…, gs://… or hf://datasets/USER/NAME")
     with open_place(url) as folder:
         bring(*(folder / name for name in (MANIFEST, PLAN, "README.md", "recipe.yaml")))

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-DATASETS = "hf://datasets/"
-"""What URLs of datasets on the Hub begin with."""
+DATASETS, BUCKETS = "hf://datasets/", "hf://buckets/"
+"""What URLs of datasets and buckets on the Hub begin with."""
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 """The name of one."""
 

@@ -596,6 +596,28 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     server.stop()
 
 
+@pytest.fixture
+def xet(hub: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Let the client use Xet, as it does wherever hf_xet is installed; return the folder that it keeps."""
+    from huggingface_hub import constants
+
+    pytest.importorskip("hf_xet")
+    client = importlib.import_module("huggingface_hub.utils._xet")
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", False)
+    monkeypatch.setattr(client, "_GLOBAL_XET_HOLDER", client.XetSessionHolder())
+    monkeypatch.setenv("HF_XET_CACHE", str(tmp_path / "xet"))
+    return tmp_path / "xet"
+
+
+@pytest.fixture
+def bucket(hub: Any, xet: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a new bucket of the Hub; like ``store``, and its files come and go by Xet."""
+    from longcrawl.storage import network
+
+    monkeypatch.setattr(network, "PAUSE", 0.001)
+    return hub.new_bucket()
+
+
 class _QuietHandler(http.server.SimpleHTTPRequestHandler):
     """Serves files as web servers do, with ranges, which the handler of the standard library lacks."""
 

@@ -1,6 +1,6 @@
 """A server that speaks the Hub's HTTP protocol to the real `huggingface_hub` client; it keeps everything in memory.
 
-It knows dataset repositories only. Files come by LFS from a client that is told so (``HF_HUB_DISABLE_XET=1``), else by
+It knows dataset repositories and buckets. Files come by LFS where ``HF_HUB_DISABLE_XET=1`` says so, else by
 Xet (xet_store.py). Heads of cards are checked by rules of its own (hub_cards.py). It counts what it was sent and what
 it served, and fails on purpose where a test asks for it:
 
@@ -22,6 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,19 @@ class Repository:
         return sha
 
 
+@dataclass(frozen=True)
+class BucketFile:
+    content: bytes
+    xet: str
+    changed: int
+    """Milliseconds, as the client says."""
+
+    def entry(self, path: str) -> dict[str, Any]:
+        changed = datetime.fromtimestamp(self.changed / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        about = {"type": "file", "path": path, "size": len(self.content), "xetHash": self.xet}
+        return about | {"mtime": changed, "uploadedAt": changed}
+
+
 @dataclass
 class Failure:
     request: str
@@ -118,6 +132,27 @@ class Failure:
     """False: do what is asked, and drop the connection instead of saying so."""
 
 
+@dataclass(frozen=True)
+class Bucket:
+    """A new bucket, as tests of stores take one."""
+
+    server: "HubServer"
+    name: str
+
+    def url(self, path: str = "") -> str:
+        return f"hf://buckets/{self.name}/{path}"
+
+    def files(self, folder: str) -> dict[str, str]:
+        """Return the SHA-256 of all files below a folder, by the rest of their paths."""
+        found = {path: file.content for path, file in self.server.buckets[self.name].items()}
+        below = f"{folder}/"
+        return {
+            path.removeprefix(below): hashlib.sha256(content).hexdigest()
+            for path, content in found.items()
+            if path.startswith(below)
+        }
+
+
 class HubServer(ThreadingHTTPServer):
     daemon_threads = True
 
@@ -126,10 +161,14 @@ class HubServer(ThreadingHTTPServer):
         self.multipart_over, self.page = multipart_over, page
         """LFS files of more bytes are asked for in parts of so many; listings come in pages of so many entries."""
         self.repositories: dict[str, Repository] = {}
+        self.buckets: dict[str, dict[str, BucketFile]] = {}
+        """By name of a bucket its files by path; all are private."""
         self.blobs: dict[str, bytes] = {}
         self.xet = _beside("xet_store").XetStore()
         self.xet_hashes: dict[str, str] = {}
         """By the SHA-256 of a file."""
+        self.xet_files: dict[str, bytes] = {}
+        """By the hash that Xet gives a file."""
         self.parts: dict[tuple[str, int], bytes] = {}
         self.failures: list[Failure] = []
         self.commit_operations: int | None = None
@@ -164,6 +203,11 @@ class HubServer(ThreadingHTTPServer):
 
     def named(self, oid: str, path: str) -> None:
         self._paths[oid] = path
+
+    def new_bucket(self) -> Bucket:
+        name = f"{USER}/bucket-{len(self.buckets)}"
+        self.buckets[name] = {}
+        return Bucket(self, name)
 
     def stop(self) -> None:
         self.shutdown()
@@ -439,6 +483,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def xet_token(self, name: str, kind: str, _revision: str) -> Any:
         self._repository(name, write=kind == "write")
+        return self._xet_answer()
+
+    def _xet_answer(self) -> Any:
         told = {"accessToken": XET_TOKEN, "exp": int(time.time()) + 3600, "casUrl": f"{self.server.url}/xet"}
         head = {"X-Xet-Access-Token": XET_TOKEN, "X-Xet-Token-Expiration": str(told["exp"])}
         return told, 200, head | {"X-Xet-Cas-Url": f"{self.server.url}/xet"}
@@ -453,7 +500,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._with_xet_token()
         for xet, content in self.server.xet.add_shard(self.body).items():
             oid = hashlib.sha256(content).hexdigest()
-            self.server.xet_hashes[oid] = xet
+            self.server.xet_hashes[oid], self.server.xet_files[xet] = xet, content
             self._keep(oid, content)
         return {"result": 1}, 200, {}
 
@@ -470,6 +517,55 @@ class _Handler(BaseHTTPRequestHandler):
     def _with_xet_token(self) -> None:
         if self.headers.get("Authorization") != f"Bearer {XET_TOKEN}":
             raise _RefusedError(401, "", "the storage takes no token but its own")
+
+    def _bucket(self, name: str) -> dict[str, BucketFile]:
+        if not self._signed_in() or name not in self.server.buckets:
+            raise _RefusedError(404, "RepoNotFound", "Repository not found")
+        return self.server.buckets[name]
+
+    def bucket_info(self, name: str) -> Any:
+        files = self._bucket(name)
+        size = sum(len(file.content) for file in files.values())
+        told = {"id": name, "private": True, "createdAt": DATE, "size": size, "totalFiles": len(files)}
+        return told, 200, {}
+
+    def bucket_tree(self, name: str, prefix: str = "") -> Any:
+        inside = f"{prefix.strip('/')}/" if prefix else ""
+        recursive = self.query.get("recursive", ["false"])[0].lower() in ("true", "1")
+        found: dict[str, dict[str, Any]] = {}
+        for path, file in sorted(self._bucket(name).items()):
+            if path.startswith(inside):
+                step, below, _ = path[len(inside) :].partition("/")
+                if recursive or not below:
+                    found[path] = file.entry(path)
+                else:
+                    found[inside + step] = {"type": "directory", "path": inside + step, "uploadedAt": DATE}
+        first = int(self.query.get("cursor", ["0"])[0])
+        last = first + self.server.page
+        address = f"{self.server.url}{urlsplit(self.path).path}?recursive={recursive}&cursor={last}"
+        head = {"Link": f'<{address}>; rel="next"'} if len(found) > last else {}
+        return list(found.values())[first:last], 200, head
+
+    def bucket_batch(self, name: str) -> Any:
+        """Do what is asked line by line; the last one to write a path wins, as there are no conditions."""
+        files, failed = self._bucket(name), []
+        for each in map(json.loads, self.body.splitlines()):
+            path = each["path"]
+            if each["type"] == "addFile":
+                files[path] = BucketFile(self.server.xet_files[each["xetHash"]], each["xetHash"], each["mtime"])
+            elif files.pop(path, None) is None:
+                failed.append({"path": path, "error": "not found"})
+        return {"success": not failed, "failed": failed}, 422 if failed else 200, {}
+
+    def bucket_token(self, name: str, _kind: str) -> Any:
+        self._bucket(name)
+        return self._xet_answer()
+
+    def bucket_file(self, name: str, path: str) -> Any:
+        file = self._bucket(name).get(path)
+        if file is None:
+            raise _RefusedError(404, "EntryNotFound", "Entry not found")
+        return self._ranged(path, file.content, {"ETag": f'"{file.xet}"'})
 
     def commit(self, name: str, branch: str) -> Any:
         repository = self._repository(name, write=True)
@@ -509,20 +605,23 @@ class _Handler(BaseHTTPRequestHandler):
         if path not in files:
             raise _RefusedError(404, "EntryNotFound", "Entry not found")
         blob = files[path]
-        size = len(blob.content)
         head = {"X-Repo-Commit": sha, "ETag": f'"{blob.oid}"', "X-Linked-Etag": f'"{blob.oid}"'}
         if blob.xet:
             route = f"{self.server.url}/api/datasets/{name}/xet-read-token/{sha}"
             head |= {"X-Xet-Hash": blob.xet, "X-Xet-Refresh-Route": route}
+        return self._ranged(path, blob.content, head)
+
+    def _ranged(self, path: str, whole: bytes, head: dict[str, str]) -> Any:
+        size = len(whole)
         head |= {"X-Linked-Size": str(size), "Accept-Ranges": "bytes", "Content-Type": "application/octet-stream"}
         asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
         if asked is None:
-            content, status = blob.content, 200
+            content, status = whole, 200
         else:
             first, last = asked.groups()
             start = int(first) if first else max(size - int(last), 0)
             stop = min(int(last) + 1, size) if first and last else size
-            content, status = blob.content[start:stop], 206
+            content, status = whole[start:stop], 206
             head["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
         if self.command == "GET":
             self.server.served[path] += len(content)
@@ -531,6 +630,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 REPO = r"([^/]+/[^/]+?)"
 API = rf"/api/datasets/{REPO}"
+BUCKET = rf"/api/buckets/{REPO}"
 ROUTES: list[tuple[tuple[str, ...], str, Callable[..., Any]]] = [
     (("GET",), "/api/whoami-v2", _Handler.whoami),
     (("POST",), "/api/validate-yaml", _Handler.validate_yaml),
@@ -549,6 +649,11 @@ ROUTES: list[tuple[tuple[str, ...], str, Callable[..., Any]]] = [
     (("PUT",), r"/lfs/([0-9a-f]{64})(?:/(\d+))?", _Handler.lfs_put),
     (("POST",), r"/lfs/([0-9a-f]{64})/complete", _Handler.lfs_complete),
     (("GET",), rf"{API}/xet-(read|write)-token/([^/]+)", _Handler.xet_token),
+    (("GET",), rf"{BUCKET}", _Handler.bucket_info),
+    (("GET",), rf"{BUCKET}/tree(?:/(.*))?", _Handler.bucket_tree),
+    (("POST",), rf"{BUCKET}/batch", _Handler.bucket_batch),
+    (("GET",), rf"{BUCKET}/xet-(read|write)-token", _Handler.bucket_token),
+    (("GET", "HEAD"), rf"/buckets/{REPO}/resolve/(.+)", _Handler.bucket_file),
     (("POST",), r"/xet/v1/xorbs/default/([0-9a-f]{64})", _Handler.xet_xorb),
     (("POST",), r"/xet/v1/shards", _Handler.xet_shard),
     (("GET",), r"/xet/v1/reconstructions/([0-9a-f]{64})", _Handler.xet_reconstruction),

@@ -604,17 +604,6 @@ def test_the_token_is_nowhere_but_in_requests(hub, repo, run, slept, monkeypatch
         assert wrong[3:] not in text
 
 
-@pytest.fixture
-def xet(hub, monkeypatch, tmp_path):
-    """Let the client use Xet, as it does wherever hf_xet is installed; give the folder that it keeps."""
-    pytest.importorskip("hf_xet")
-    client = importlib.import_module("huggingface_hub.utils._xet")
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", False)
-    monkeypatch.setattr(client, "_GLOBAL_XET_HOLDER", client.XetSessionHolder())
-    monkeypatch.setenv("HF_XET_CACHE", str(tmp_path / "xet"))
-    return tmp_path / "xet"
-
-
 def test_files_come_and_go_by_xet(hub, repo, run, xet, tmp_path):
     hub.fail("POST .*/commit/", status=500)
     with pytest.raises(HubError, match="has failed at"):

@@ -6,6 +6,9 @@ import json
 import os
 import pickle
 import random
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -53,7 +56,7 @@ BRIEF = {"stages": ["exact_documents"], "outputs": {"parquet": {"file_bytes": 20
 KILLED = """
 import json, os, signal, sys
 from pathlib import Path
-import datasets, s3fs
+import datasets, fsspec
 import longcrawl as lc
 from longcrawl.engines import hold
 from longcrawl.storage import files
@@ -62,6 +65,7 @@ datasets.disable_progress_bars()
 hold.SETTLES = 0.05
 recipe, url, places, step = sys.argv[1], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4])
 os.environ |= json.loads(sys.argv[5])
+fsspec.get_filesystem_class(url.partition(":")[0])
 
 def on_a_machine(name, work):
     child = os.fork()
@@ -96,7 +100,11 @@ print(point)
 
 @pytest.fixture(autouse=True)
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep the local copies of runs in a folder of the test, and tests in one where a folder ``s3:`` would be seen."""
+    """Keep the local copies of runs in a folder of the test, and tests in one where a folder ``s3:`` would be seen.
+
+    Nobody else takes the locks of these stores, so a run looks at its own again at once.
+    """
+    monkeypatch.setattr(hold, "SETTLES", 0.05)
     monkeypatch.setenv(place.PLACES, str(tmp_path / "places"))
     monkeypatch.chdir(tmp_path)
     return tmp_path / "places"
@@ -209,9 +217,34 @@ def test_a_run_in_a_store_is_inspected_composed_and_pushed_as_one_in_a_folder(st
         lc.inspect(far)
 
 
+def test_a_run_in_a_bucket_of_the_hub_has_the_files_of_one_in_a_folder(bucket, tmp_path, places):
+    recipe, far = write_recipe(tmp_path, **BRIEF), bucket.url("deep/my run")
+    summary = lc.run(recipe, tmp_path / "local")
+    assert lc.run(recipe, far, 2).funnel == summary.funnel
+    assert bucket.files("deep/my run") == files_of(tmp_path / "local")
+    assert lc.run(recipe, far).batch == summary.batch
+    assert lc.verify(far).problems == ()
+    assert lc.inspect(far).text == lc.inspect(tmp_path / "local").text
+    assert list(places.iterdir()) == []
+    with pytest.raises(SourceError, match="the server has no bucket 'me/nothing'"):
+        lc.run(recipe, "hf://buckets/me/nothing/run")
+    with pytest.raises(RunError, match=r"^a run is not written to hf://datasets/me/it: choose .* hf://buckets/"):
+        lc.run(recipe, "hf://datasets/me/it")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("output", quick("parquet"))
+def test_machines_that_share_a_bucket_alone_write_the_same_files(bucket, tmp_path, places, output, monkeypatch):
+    machines_share(bucket, tmp_path, output, monkeypatch)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("output", quick("parquet"))
 def test_machines_that_share_the_store_alone_write_the_same_files(store, tmp_path, places, output, monkeypatch):
+    machines_share(store, tmp_path, output, monkeypatch)
+
+
+def machines_share(store: Any, tmp_path: Path, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = write_recipe(tmp_path, output)
     lc.run(recipe, tmp_path / "local")
     for module, name, value in (
@@ -246,6 +279,18 @@ def test_a_run_that_is_killed_anywhere_is_finished_on_another_machine(store, pyt
 
 
 @pytest.mark.slow
+def test_a_run_in_a_bucket_that_is_killed_is_finished_on_another_machine(bucket, hub, tmp_path, xet):
+    # The client reads where its server is as it is imported.
+    environment = os.environ | hub.environment | {"HF_HUB_DISABLE_XET": "0", "HF_XET_CACHE": str(xet)}
+
+    def python(program: str, *words: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", program, *map(str, words)]
+        return subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+
+    killed(bucket, python, tmp_path, 7)
+
+
+@pytest.mark.slow
 def test_the_copies_of_a_killed_command_go_with_the_next_one(store, tmp_path, places):
     recipe = write_recipe(tmp_path, **BRIEF)
     bucket = store.url().strip("/").partition("://")[2]
@@ -260,6 +305,18 @@ def test_the_copies_of_a_killed_command_go_with_the_next_one(store, tmp_path, pl
 def lock(store: Any) -> Iterator[Path]:
     with place.open_place(store.url("run")) as folder:
         yield folder / "work" / "lock"
+
+
+def test_one_of_two_commands_keeps_the_lock_of_a_bucket_which_both_may_create(bucket, monkeypatch):
+    monkeypatch.setattr(hold, "SETTLES", 1.0)
+    with place.open_place(bucket.url("run")) as one, place.open_place(bucket.url("run")) as other:
+        with hold.hold_alone(one / "work"), pytest.raises(RunError, match="another run is working in hf://buckets/me/"):
+            hold.hold_alone(other / "work").__enter__()
+        late = threading.Timer(0.5, lambda: place.overwrite(one / "work" / "lock", '{"owner": "other"}'))
+        late.start()
+        with pytest.raises(RunError, match="another process has begun to work in hf"), hold.hold_alone(one / "work"):
+            pass
+        late.join()
 
 
 def test_one_of_many_creates_an_object(lock):
@@ -323,7 +380,6 @@ def test_of_two_that_see_a_stale_lock_one_notices_that_it_has_lost_it(lock, monk
         if seconds == hold.SETTLES:
             place.overwrite(lock, json.dumps({"owner": "y", "host": "elsewhere"}))
 
-    monkeypatch.setattr(hold, "SETTLES", 0.05)
     gone = json.dumps({**lease._process(os.getpid()), "owner": "x", "started": 1})
     place.create(lock, gone)
     with hold.hold_alone(lock.parent) as held:

@@ -66,12 +66,9 @@ def test_reports_and_cards_are_written_to_the_store(store, run):
 
 
 def test_a_run_that_is_not_there_is_one_sentence(store, run):
-    for word in (["funnel"], ["report"], ["card"], ["why", "d0"]):
+    words = (["funnel"], ["report"], ["card"], ["why", "d0"], ["inspect"], ["compose"], ["push", "me/it", "--private"])
+    for word in words:
         told = ask(word[0], store.url("none"), *word[1:])
         assert str(told.exception).startswith(f"there is no finished run at {store.url('none')}, it has no manifest")
-    told = ask("push", store.url("run"), "me/it", "--private")
-    assert str(told.exception).startswith(
-        f"{store.url('run')} is read where it is copied to: fetch it first, with `aws"
-    )
     with pytest.raises(RunError, match=r"^a run is not read from https://example.org/run: name a folder, s3://"):
         lc.funnel("https://example.org/run")

@@ -22,7 +22,7 @@ from longcrawl.storage.file_systems import fetch, file_system_of
 from longcrawl.storage.files import BLOCK
 from longcrawl.storage.network import ask
 from longcrawl.storage.sealed import is_sealed, verify_files
-from longcrawl.urls import DATASETS, is_url
+from longcrawl.urls import BUCKETS, DATASETS, is_url
 
 CHANGED = "has been changed: the SHA-256 that it gives of itself differs"
 
@@ -124,7 +124,8 @@ class _Place:
         from huggingface_hub.errors import RepositoryNotFoundError
 
         files, path = file_system_of(root)
-        if files.protocol != "hf":
+        if files.protocol != "hf" or root.startswith(BUCKETS):
+            files.invalidate_cache()
             return cls(root, files, path, {})
         files.invalidate_cache()
         try:

@@ -21,7 +21,7 @@ from longcrawl.run.ids import IDS
 from longcrawl.run.part import part_marker
 from longcrawl.sources.identity import InputFile, changed_files
 from longcrawl.storage.files import PARTIAL, remove, whole_files
-from longcrawl.storage.place import STORES, given_url, is_there, names_in, open_place
+from longcrawl.storage.place import given_url, is_there, names_in, open_place, takes_runs
 from longcrawl.storage.sealed import Marker
 from longcrawl.urls import without_secrets
 
@@ -39,14 +39,11 @@ def run_folder(out: str | Path) -> Iterator[Path]:
     if (url := given_url(out)) is None:
         yield Path(out).absolute()
         return
-    protocol, _, below = url.partition("://")
-    if protocol == "hf":
+    if not takes_runs(url):
         raise RunError(
-            f"a run is not written to {url}: choose a folder, and send the finished run to the Hub with "
-            "`longcrawl push FOLDER user/name`"
+            f"a run is not written to {url}: choose a folder, s3://BUCKET/FOLDER, gs://BUCKET/FOLDER or "
+            "hf://buckets/USER/BUCKET/FOLDER; `longcrawl push` sends a finished run to a dataset"
         )
-    if protocol not in STORES or not below.strip("/") or ".." in below.split("/"):
-        raise RunError(f"a run is not written to {url}: choose a folder, s3://BUCKET/FOLDER or gs://BUCKET/FOLDER")
     with open_place(url) as folder:
         yield folder
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from longcrawl.errors import DISK_FULL, LongCrawlError, NotYetError, SourceError, reason_of
-from longcrawl.urls import hide_secrets, without_secrets
+from longcrawl.urls import BUCKETS, hide_secrets, without_secrets
 
 logger = logging.getLogger("longcrawl")
 
@@ -47,7 +47,8 @@ MISSING = (404, 410)
 LATER = (408, 425, 429)
 FORBIDDEN = (401, 403, 407)
 REPLACED = 412
-NO_BUCKET = "NoSuchBucket"
+NO_BUCKET = {"NoSuchBucket", "BucketNotFoundError"}
+"""The code of S3's answer, and the class of the Hub's error."""
 
 _CONNECTIONS = {"ClientError", "RequestException", "HTTPError", "TransportError", "HTTPClientError", "ProxyError"}
 """Root classes of the connection errors of aiohttp, requests, httpx and botocore, which need not be installed."""
@@ -111,7 +112,7 @@ def ask(url: str, request: Callable[[], T], doing: str = "fetched", patience: fl
             raise FileNotFoundError(without_secrets(url)) from _shown(failed)
         if verdict.kind == "no_bucket":
             raise SourceError(
-                f"{without_secrets(url)}: the server has no bucket {host!r}. Check its name, and the endpoint"
+                f"{without_secrets(url)}: the server has no bucket {_bucket_of(url)!r}. Check its name, or the endpoint"
             ) from _shown(failed)
         pause = max(min(PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE), verdict.retry_after)
         waited = time.monotonic() - started
@@ -127,12 +128,20 @@ def ask(url: str, request: Callable[[], T], doing: str = "fetched", patience: fl
         time.sleep(pause)
 
 
+def _bucket_of(url: str) -> str:
+    """Return the name of a bucket; on the Hub it has its owner's before it."""
+    plain = without_secrets(url)
+    if plain.startswith(BUCKETS):
+        return "/".join(plain.removeprefix(BUCKETS).split("/")[:2])
+    return plain.partition("://")[2].partition("/")[0]
+
+
 def verdict_of(failed: BaseException) -> Verdict:
     """Return what a failure means, by the status that it or its cause carries, else by its class."""
     chain = list(_causes(failed))
     for error in chain:
         if (status := _status(error)) is not None:
-            kind = "no_bucket" if _code(error) == NO_BUCKET else _of_status(status)
+            kind = "no_bucket" if {_code(error), type(error).__name__} & NO_BUCKET else _of_status(status)
             return Verdict(kind, _retry_after(error) if kind == "later" else 0.0)
     names = {kind.__name__ for error in chain for kind in type(error).__mro__}
     if names & _FINAL:

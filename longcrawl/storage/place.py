@@ -17,7 +17,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,12 +28,12 @@ from filelock import FileLock, Timeout
 from longcrawl.errors import LongCrawlError, RunError
 from longcrawl.storage.file_systems import REQUESTS, file_system_of
 from longcrawl.storage.network import ask, verdict_of
-from longcrawl.urls import without_secrets
+from longcrawl.urls import BUCKETS, without_secrets
 
 STORES = ("s3", "s3a", "gs", "gcs")
 """Protocols of stores that create an object only where there is none, as a lock needs it."""
-READ_ONLY = ("hf",)
-"""Protocols of servers whose runs are read; a finished run gets there by ``longcrawl push``."""
+HUB = "hf"
+"""The Hub's: its buckets take runs; a finished run gets into a dataset by ``longcrawl push``, and is read there."""
 PLACES = "LONGCRAWL_PLACES"
 """The environment variable that names the folder of local copies; the temporary folder where it is not set."""
 PREFIX = "longcrawl-place-"
@@ -63,13 +63,30 @@ def open_place(url: str) -> Iterator[Path]:
     try:
         used.acquire()
         folder.mkdir(parents=True)
-        yield folder
+        with _without_bars() if protocol == HUB else nullcontext():
+            yield folder
     except LongCrawlError as failed:
         failed.args = tuple(_with_url(each, top / protocol) for each in failed.args)
         raise
     finally:
         used.release()
         shutil.rmtree(top, ignore_errors=True)
+
+
+@contextmanager
+def _without_bars() -> Iterator[None]:
+    """Let the Hub's client show no bar for each file that it sends and fetches; a run has its own."""
+    from huggingface_hub import utils
+
+    bars: Any = utils  # whose functions are loaded when they are asked for, which mypy does not see
+    if bars.are_progress_bars_disabled():
+        yield
+        return
+    bars.disable_progress_bars()
+    try:
+        yield
+    finally:
+        bars.enable_progress_bars()
 
 
 def url_of(path: Path) -> str | None:
@@ -82,7 +99,27 @@ def url_of(path: Path) -> str | None:
     if not found:
         return None
     protocol, _, below = place.partition(os.sep)[2].partition(os.sep)
-    return f"{protocol}://{below}" if protocol in (*STORES, *READ_ONLY) else None
+    return f"{protocol}://{below}" if protocol in (*STORES, HUB) else None
+
+
+def may_hold_run(url: str) -> bool:
+    """Return whether a URL may be that of a run.
+
+    >>> may_hold_run("s3://bucket/run"), may_hold_run("https://example.com/run")
+    (True, False)
+    """
+    protocol, _, below = url.partition("://")
+    return protocol in (*STORES, HUB) and bool(below.strip("/")) and ".." not in below.split("/")
+
+
+def takes_runs(url: str) -> bool:
+    """Return whether a run may be written to a URL.
+
+    >>> takes_runs("hf://buckets/me/bucket/run"), takes_runs("hf://datasets/me/corpus")
+    (True, False)
+    """
+    _, of_bucket, below = url.rstrip("/").partition(BUCKETS)
+    return may_hold_run(url) and (not url.startswith(f"{HUB}:") or bool(of_bucket and "/" in below))
 
 
 def given_url(path: str | Path) -> str | None:
@@ -125,7 +162,7 @@ def check_writable(path: Path) -> None:
     Raises:
         RunError: the run is on a server that runs are only read from.
     """
-    if (url := url_of(path)) is not None and url.partition(":")[0] in READ_ONLY:
+    if (url := url_of(path)) is not None and not takes_runs(url):
         raise RunError(
             f"{url} is not written, as runs are only read from there: fetch the run, and send what is changed with "
             "`longcrawl push FOLDER user/name`, or name another file with --out"
@@ -206,7 +243,11 @@ def drop(path: Path) -> None:
     """Remove a file of a run in a store, or a folder with all that is in it, from the store alone."""
     if (url := url_of(path)) is None:
         return
-    filesystem, _ = file_system_of(url)
+    filesystem, inner = file_system_of(url)
+    if filesystem.protocol == HUB:
+        with suppress(FileNotFoundError):
+            ask(url, partial(_drop_at_once, filesystem, inner), "removed")
+        return
     gone = [path, *list_store(path)]
     with ThreadPoolExecutor(REQUESTS) as pool:
         for _ in pool.map(partial(_drop, filesystem), gone):
@@ -229,7 +270,7 @@ def read_store(path: Path) -> str | None:
     """Return the text of a small file in the store, whatever is here; None where there is none."""
     filesystem, url, inner = _opened(path)
     try:
-        return str(ask(url, partial(filesystem.cat_file, inner), patience=PATIENCE), "utf-8")
+        return str(ask(url, partial(_read, filesystem, inner), patience=PATIENCE), "utf-8")
     except FileNotFoundError:
         return None
 
@@ -262,6 +303,8 @@ def _fetch_all(paths: list[Path]) -> None:
     if not paths:
         return
     filesystem, _, _ = _opened(paths[0])
+    for folder in {path.parent for path in paths}:
+        filesystem.invalidate_cache(_inner(filesystem, name_of(folder)))
     with ThreadPoolExecutor(min(REQUESTS, len(paths))) as pool:
         for _ in pool.map(partial(_fetch, filesystem), paths):
             pass
@@ -306,7 +349,13 @@ def _drop(filesystem: Any, path: Path) -> None:
         return
 
 
+def _drop_at_once(filesystem: Any, inner: str) -> None:
+    filesystem.invalidate_cache()
+    filesystem.rm(inner, recursive=True)
+
+
 def _create(filesystem: Any, inner: str, content: bytes) -> bool:
+    _forget_listing(filesystem, inner)
     try:
         filesystem.pipe_file(inner, content, mode="create")
     except Exception as failed:
@@ -317,8 +366,19 @@ def _create(filesystem: Any, inner: str, content: bytes) -> bool:
 
 
 def _changed_at(filesystem: Any, inner: str) -> Any:
-    filesystem.invalidate_cache(filesystem._parent(inner))  # noqa: SLF001  # fsspec has no public one
+    _forget_listing(filesystem, inner)
     return filesystem.modified(inner)
+
+
+def _read(filesystem: Any, inner: str) -> bytes:
+    _forget_listing(filesystem, inner)
+    content: bytes = filesystem.cat_file(inner)
+    return content
+
+
+def _forget_listing(filesystem: Any, inner: str) -> None:
+    """Have a folder asked for again: what a listing of before says of its files may be of older ones."""
+    filesystem.invalidate_cache(filesystem._parent(inner))  # noqa: SLF001  # fsspec has no public one
 
 
 def _inner(filesystem: Any, url: str) -> str:
