@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.dedup import ngrams
-from longcrawl.dedup._normalize_kernels import BLANK, eight_bytes
+from longcrawl.dedup._normalize_kernels import BLANK
 from longcrawl.kernels.compiling import compiled, compiled_natively, inlined
+from longcrawl.kernels.memory import eight_at, find_blanks, find_leads_of_three, lowest_bit
 from longcrawl.kernels.utf8 import decode
 
 Bytes = npt.NDArray[np.uint8]
@@ -67,7 +68,8 @@ def make_scratch(longest: int, permutations: int) -> Scratch:
 
 
 @inlined
-def _mix(number: np.uint64) -> np.uint64:
+def mix(number: np.uint64) -> np.uint64:
+    """Return MurmurHash3's finaliser of a number."""
     number = (number ^ (number >> _U(33))) * _MIX_1
     number = (number ^ (number >> _U(33))) * _MIX_2
     return number ^ (number >> _U(33))
@@ -91,29 +93,39 @@ def _stands_alone(data: Bytes, at: int) -> bool:
     return False
 
 
-@compiled
-def _hash_word(data: Bytes, at: int, end: int) -> np.uint64:
-    hashed, size = _WORD_SEED, end - at
-    while end - at > 8:
-        hashed = (hashed ^ eight_bytes(data, at)) * _WORD_FACTOR
+@inlined
+def _hash_word(address: int, size: int) -> np.uint64:
+    """Hash the word of so many bytes at an address, with eight bytes that may be read after it."""
+    hashed, rest = _WORD_SEED, size
+    while rest > 8:
+        hashed = (hashed ^ eight_at(address)) * _WORD_FACTOR
         hashed ^= hashed >> _U(32)
-        at += 8
-    last = eight_bytes(data, at) & (_ALL >> _U(64 - 8 * (end - at)))
-    hashed = (hashed ^ last) * _WORD_FACTOR
+        address += 8
+        rest -= 8
+    hashed = (hashed ^ (eight_at(address) & (_ALL >> _U(64 - 8 * rest)))) * _WORD_FACTOR
     hashed ^= hashed >> _U(32)
-    return _mix(hashed ^ _U(size))
+    return mix(hashed ^ _U(size))
 
 
 @compiled
-def _find_ends(data: Bytes, at: int, end: int, ends: Wide, count: int) -> int:
+def _has_words_alone(data: Bytes, at: int, end: int) -> bool:
+    """Whether some bytes may be of a character that is a word by itself."""
+    place, last, found = np.int64(data.ctypes.data) + at, np.int64(data.ctypes.data) + end, _U(0)
+    while last - place >= 64:
+        found |= find_leads_of_three(place)
+        place += 64
+    for byte in data[end - (last - place) : end]:
+        found |= _U(byte >= _FIRST_WITHOUT_SPACES)
+    return found != _U(0)
+
+
+@compiled
+def find_ends(data: Bytes, at: int, end: int, ends: Wide, count: int) -> int:
     """Write where each word of a normal form ends, from ``ends[count]`` on; return how many there are then.
 
     Without a branch, since where words end is what a processor guesses worst.
     """
-    highest = np.uint8(0)
-    for place in range(at, end):
-        highest = max(highest, data[place])
-    if highest >= _FIRST_WITHOUT_SPACES:
+    if _has_words_alone(data, at, end):
         return _find_ends_alone(data, at, end, ends, count)
     place, number = _U(at), _U(count)
     while place < _U(end):
@@ -126,7 +138,7 @@ def _find_ends(data: Bytes, at: int, end: int, ends: Wide, count: int) -> int:
 
 @compiled
 def _find_ends_alone(data: Bytes, at: int, end: int, ends: Wide, count: int) -> int:
-    """As ``_find_ends``, where characters may be words by themselves."""
+    """As ``find_ends``, where characters may be words by themselves."""
     start = at
     while at < end:
         first = data[at]
@@ -150,28 +162,52 @@ def _find_ends_alone(data: Bytes, at: int, end: int, ends: Wide, count: int) -> 
 
 @compiled
 def hash_words(data: Bytes, offsets: Any, units: Wide, bounds: Any) -> None:
-    """Hash the words of normal forms, ``data``, uint8 [bytes], with eight bytes after the last one.
+    """Hash the words of normal forms, ``data``, uint8 [bytes], with 64 bytes after the last one.
 
     ``units``, uint64 [bytes], gets the hash of every word, document after document, and ``bounds``, int64
     [documents + 1], where each document starts in them and the last ends.
     """
-    count = np.int64(0)
+    count, address = np.int64(0), np.int64(data.ctypes.data)
     bounds[0] = 0
     for document in range(len(offsets) - 1):
-        first, at = count, offsets[document]
-        count = _find_ends(data, at, offsets[document + 1], units, count)
-        for word in range(first, count):
-            end = np.int64(units[word])
-            units[word] = _hash_word(data, at, end)
-            at = end + (data[end] == BLANK)
+        first, at, end = count, offsets[document], offsets[document + 1]
+        if _has_words_alone(data, at, end):
+            count = _find_ends_alone(data, at, end, units, count)
+            for word in range(first, count):
+                stop = np.int64(units[word])
+                units[word] = _hash_word(address + at, stop - at)
+                at = stop + (data[stop] == BLANK)
+        else:
+            count = _hash_words_between_blanks(address + at, address + end, units, count)
         bounds[document + 1] = count
+
+
+@compiled
+def _hash_words_between_blanks(at: int, end: int, units: Wide, count: int) -> int:
+    """Hash the words from an address to another one; return how many there are then."""
+    number, start = _U(count), at
+    while at < end:
+        blanks = find_blanks(at)
+        if end - at < 64:
+            blanks &= (_U(1) << _U(end - at)) - _U(1)
+        while blanks != _U(0):
+            stop = at + lowest_bit(blanks)
+            units[number] = _hash_word(start, stop - start)
+            number += _U(1)
+            start = stop + 1
+            blanks &= blanks - _U(1)
+        at += 64
+    if end > start:
+        units[number] = _hash_word(start, end - start)
+        number += _U(1)
+    return np.int64(number)
 
 
 @compiled
 def hash_tokens(tokens: Any, units: Wide) -> None:
     """Hash token ids: uint16 or uint32 [tokens] to uint64 [tokens]."""
     for at in range(len(tokens)):
-        units[at] = _mix((_U(tokens[at]) + _U(1)) * _GOLDEN)
+        units[at] = mix((_U(tokens[at]) + _U(1)) * _GOLDEN)
 
 
 @compiled
@@ -189,9 +225,9 @@ def _unique_ngrams(units: Wide, start: int, stop: int, n: int, scratch: Scratch)
     for at in range(start, start + n):
         hashed = hashed * _NGRAM_FACTOR + units[at]
         leaving *= _NGRAM_FACTOR
-    first, found, had_zero, table, hashes = _mix(hashed), 0, False, scratch.table, scratch.hashes
+    first, found, had_zero, table, hashes = mix(hashed), 0, False, scratch.table, scratch.hashes
     for at in range(start + n, stop + 1):
-        short = _W(_mix(hashed) >> _U(32))
+        short = _W(mix(hashed) >> _U(32))
         place = _U(short) & mask
         while table[place] != 0 and table[place] != short:
             place = (place + one) & mask
@@ -245,7 +281,7 @@ def _write_band_keys(signature: Any, rows: int, keys: Wide) -> None:
         for at in range(band * rows, (band + 1) * rows):
             key = (key ^ _U(signature[at])) * _MIX_1
             key ^= key >> _U(32)
-        keys[band] = _mix(key)
+        keys[band] = mix(key)
 
 
 @compiled_natively
@@ -296,7 +332,7 @@ def sketch(
         else:
             # Two of 65,536 documents with one n-gram each share its 32 bits by chance: all 64 are compared instead.
             for band in range(keys.shape[1]):
-                keys[document, band] = _mix(first + _U(band) * _GOLDEN) if count == 1 else _U(0)
+                keys[document, band] = mix(first + _U(band) * _GOLDEN) if count == 1 else _U(0)
 
 
 @compiled

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from longcrawl.dedup.normalize import ACCENT, BREAKS, CASED, IGNORABLE, MAPPED, MARKED, REMOVED, SPACE, NormalForms
 from longcrawl.kernels.code_points import CAPITAL_SIGMA, FINAL_SIGMA
-from longcrawl.kernels.compiling import compiled, inlined
+from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.lookup import stable_order
 from longcrawl.kernels.utf8 import decode, last_start
 
@@ -90,16 +90,6 @@ def _write_point(out: Bytes, at: int, point: int) -> int:
         point >>= 6
     out[at] = (0xF00 >> size) & 0xFF | point
     return size
-
-
-@inlined
-def eight_bytes(data: Bytes, at: int) -> np.uint64:
-    """Load the eight bytes from ``at`` on as one little-endian number; LLVM makes one instruction of it."""
-    place = _U(at)  # a signed index might count from the end, which takes a test each time
-    found = _U(data[place])
-    for step in range(1, 8):
-        found |= _U(data[place + _U(step)]) << _U(8 * step)
-    return found
 
 
 @compiled

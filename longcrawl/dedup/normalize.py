@@ -124,7 +124,7 @@ def normalize_with_sources(texts: pa.Array) -> Normalized:
 def normal_bytes(originals: pa.Array, sources: npt.NDArray[np.int32] | None = None) -> tuple[Bytes, Longs]:
     """Return the normal forms of large strings without nulls as bytes end to end, and where each starts.
 
-    Eight bytes at least follow the last form; what they are is not defined.
+    64 bytes at least follow the last form; what they are is not defined.
     ``sources``, as long as the bytes, is written where it is given; see :class:`Normalized`.
     """
     from longcrawl.dedup._normalize_kernels import normalize_all
@@ -139,7 +139,7 @@ def normal_bytes(originals: pa.Array, sources: npt.NDArray[np.int32] | None = No
 def _room(offsets: Longs) -> int:
     from longcrawl.dedup._normalize_kernels import MOST_PER_BYTE
 
-    return MOST_PER_BYTE * int(offsets[-1] - offsets[0]) + 8
+    return MOST_PER_BYTE * int(offsets[-1] - offsets[0]) + 64
 
 
 def _filled(texts: pa.Array) -> pa.Array:

@@ -108,6 +108,10 @@ def _tester(test: Any) -> Any:
 
 find_stops = _tester(lambda builder, bytes_, every: builder.icmp_signed("<=", bytes_, every(ord(" "))))
 """Which bytes are white space or control characters of ASCII, or belong to other characters."""
+find_blanks = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord(" "))))
+"""Which bytes are spaces."""
+find_leads_of_three = _tester(lambda builder, bytes_, every: builder.icmp_unsigned(">=", bytes_, every(0xE0)))
+"""Which bytes begin characters of three bytes of UTF-8, or of four."""
 find_others = _tester(
     lambda builder, bytes_, every: builder.icmp_unsigned(
         ">", builder.sub(builder.or_(bytes_, every(0x20)), every(ord("a"))), every(25)
