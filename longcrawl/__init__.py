@@ -16,7 +16,7 @@ from longcrawl._version import __version__ as __version__
 if TYPE_CHECKING:
     from longcrawl import dedup, engines, evaluate, formats, loading, report, samples, text, tokens
     from longcrawl.audit.compose import compose
-    from longcrawl.audit.finished import analysis, clusters, funnel, inspect, removal_rates, why
+    from longcrawl.audit.finished import analysis, clusters, contamination, funnel, inspect, removal_rates, why
     from longcrawl.audit.trace import Trace, trace
     from longcrawl.audit.verify import verify
     from longcrawl.builders.longcrawl import load
@@ -53,7 +53,7 @@ _PACKAGES = (
 )
 _NAMES = {
     "audit.compose": ("compose",),
-    "audit.finished": ("analysis", "clusters", "funnel", "inspect", "removal_rates", "why"),
+    "audit.finished": ("analysis", "clusters", "contamination", "funnel", "inspect", "removal_rates", "why"),
     "audit.trace": ("Trace", "trace"),
     "audit.verify": ("verify",),
     "builders.longcrawl": ("load", "open_crawl"),
@@ -130,6 +130,7 @@ __all__ = [
     "card",
     "clusters",
     "compose",
+    "contamination",
     "convert",
     "dedup",
     "engines",

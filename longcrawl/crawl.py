@@ -24,6 +24,7 @@ from longcrawl.core.surveys import SpanSurvey, WithSpans
 from longcrawl.errors import LedgerError, LongCrawlError, StageError, warn_user
 from longcrawl.hub.client import Visibility, push_documents
 from longcrawl.ledger.clusters import Clusters, find_clusters
+from longcrawl.ledger.contamination import Contamination, count_contamination
 from longcrawl.ledger.edits import NO_EDITS, Edits, find_edits, split_traced, trace_batch
 from longcrawl.ledger.funnel import Funnel, FunnelRow, count_values
 from longcrawl.ledger.reasons import LEDGER_SCHEMA, Reason, count_rules, entries, find_reason
@@ -168,6 +169,10 @@ class Crawl:
         places = np.flatnonzero(pc.is_in(ids, value_set=pa.array(found.compared(), pa.string())))
         chosen = first.select(places)
         return found.with_texts(dict(zip(map(str, chosen["id"]), chosen["text"], strict=True)))
+
+    def contamination(self) -> Contamination:
+        """Return what ``Decontaminate`` found of evaluation sets: items, documents, passages and characters of each."""
+        return count_contamination(pads.dataset(self.edits))
 
     def removed(self, stage: str) -> "datasets.Dataset":
         """Return the documents removed at a stage as they came to it, with the ledger's columns beside them.

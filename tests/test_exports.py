@@ -45,10 +45,11 @@ def test_a_function_that_uses_the_package_can_be_hashed():
 def test_the_public_surface():
     assert lc.__all__ == [
         "Card", "Cluster", "ClusterPlan", "Clusters", "Crawl", "Funnel", "LongCrawlError", "Plan", "Push", "Reason",
-        "Recipe", "RunSummary", "Trace", "analysis", "card", "clusters", "compose", "convert", "dedup", "engines",
-        "evaluate", "first_recipe", "formats", "funnel", "inspect", "integrations", "load", "load_recipe", "loading",
-        "open", "plan", "plan_cluster", "preview_run", "push", "recipes", "removal_rates", "removed_documents",
-        "report", "run", "samples", "text", "tokenize", "tokens", "trace", "verify", "why", "write_report",
+        "Recipe", "RunSummary", "Trace", "analysis", "card", "clusters", "compose", "contamination", "convert", "dedup",
+        "engines", "evaluate", "first_recipe", "formats", "funnel", "inspect", "integrations", "load", "load_recipe",
+        "loading", "open", "plan", "plan_cluster", "preview_run", "push", "recipes", "removal_rates",
+        "removed_documents", "report", "run", "samples", "text", "tokenize", "tokens", "trace", "verify", "why",
+        "write_report",
     ]  # fmt: skip
     assert lc.text.__all__ == [
         "C4Quality", "Explanation", "ExtractText", "FineWebQuality", "FittedThresholds", "GopherQuality",
@@ -57,8 +58,8 @@ def test_the_public_surface():
         "format_text", "language_shares", "language_tables", "read_languages", "rule_values", "url_hits",
     ]  # fmt: skip
     assert lc.dedup.__all__ == [
-        "TRACKING_PARAMETERS", "ExactDocuments", "ExactSubstring", "ListedDuplicates", "MinHash", "MinHashSignatures",
-        "SimilarityCurve", "Urls", "ngram_hash", "normalise_url",
+        "TRACKING_PARAMETERS", "Decontaminate", "ExactDocuments", "ExactSubstring", "ListedDuplicates", "MinHash",
+        "MinHashSignatures", "SimilarityCurve", "Urls", "ngram_hash", "normalise_url",
     ]  # fmt: skip
     assert lc.engines.__all__ == ["Engine", "Exchange", "Local", "Shared", "Spark"]
     assert lc.tokens.__all__ == [

@@ -17,10 +17,12 @@ from longcrawl.core.fields import build
 from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.results import RESULTS, Inspection, Result
 from longcrawl.core.sources import BadFiles, Part, Source
+from longcrawl.dedup import Decontaminate
 from longcrawl.display.table import Table
 from longcrawl.errors import CorruptionError, LedgerError, LongCrawlError, RunError, StageError, unreadable
 from longcrawl.ledger.analysis import Analysis, analyse
 from longcrawl.ledger.clusters import Clusters, find_clusters
+from longcrawl.ledger.contamination import Contamination, count_contamination
 from longcrawl.ledger.edits import EDITS, find_edits
 from longcrawl.ledger.funnel import Funnel, RemovalRates, value_tables
 from longcrawl.ledger.reasons import DUPLICATE_IDS, LEDGER, Reason, find_reason, open_ledger
@@ -109,6 +111,23 @@ def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clust
         with open_ledger(folder / LEDGER) as ledger:
             found = find_clusters(ledger, stages, stage, most)
     return found.with_texts(*source_texts(manifest, found.compared()))
+
+
+def contamination(run: str | Path) -> Contamination:
+    """Return what the stage ``decontaminate`` of a run found of evaluation sets, by evaluation set and item.
+
+    Raises:
+        LedgerError: the run has no such stage.
+        CorruptionError: the ledger is not as it was written.
+    """
+    with open_run(run, EDITS) as folder:
+        stages = parse_recipe(read_manifest(folder)["recipe"]).stages
+        if not any(isinstance(stage, Decontaminate) for _, stage in stages):
+            raise LedgerError(
+                f"{folder} has no stage decontaminate; it has: {', '.join(label for label, _ in stages) or 'none'}"
+            )
+        with open_ledger(folder / EDITS, EDIT_SCHEMA) as edits:
+            return count_contamination(edits)
 
 
 def inspect(path: str | Path, split: str = "train", row: int = 0) -> Inspection:

@@ -20,6 +20,7 @@ from longcrawl.display.table import Cell, Code, Column, Table
 from longcrawl.errors import RecipeError
 from longcrawl.ledger.analysis import Analysis, Lengths, bin_name, length_table
 from longcrawl.ledger.clusters import Cluster, find_clusters
+from longcrawl.ledger.contamination import contaminated_tables
 from longcrawl.ledger.edits import EDITS, repeated_spans
 from longcrawl.ledger.funnel import Funnel, RemovalRates, value_tables
 from longcrawl.ledger.reasons import LEDGER, open_ledger
@@ -221,6 +222,9 @@ def _repeated(card: CardSource) -> Iterator[str]:
     """Return the spans that occur most often."""
     with open_ledger(card.folder / EDITS, EDIT_SCHEMA) as edits:
         found = repeated_spans(edits, MOST_SPANS)
+        for table in contaminated_tables(edits):
+            yield "What documents had of evaluation sets, removed documents included:"
+            yield table.markdown()
     if found:
         yield "What occurs most often, by the first place where it stands; how many other spans begin with the same:"
         columns = [Column("document"), Column("characters"), _count("other spans")]

@@ -128,6 +128,12 @@ def clusters(
     show(lc.clusters(folder, stage, most))
 
 
+@app.command(epilog="Example: longcrawl contamination clean")
+def contamination(folder: RunFolder) -> None:
+    """Show what a run had of evaluation sets. The stage decontaminate looks for them."""
+    show(lc.contamination(folder))
+
+
 @app.command(epilog="Example: longcrawl verify hf://datasets/me/quickstart")
 def verify(
     path: Annotated[

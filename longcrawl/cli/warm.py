@@ -74,7 +74,8 @@ def tasks() -> list[Callable[[Path], object]]:
     judged: list[Callable[[Path], object]] = [partial(judge, definitions) for definitions in get_args(Definitions)]
     written = [partial(write, shape) for shape in SHAPES]
     searched = [partial(search, unit) for unit in UNITS]
-    return [explain, *judged, correct, compare, verify_pairs, *written, *searched, filter_urls, count_signals, extract]
+    others = [decontaminate, filter_urls, count_signals, extract]
+    return [explain, *judged, correct, compare, verify_pairs, *written, *searched, *others]
 
 
 def prepare(folder: Path) -> None:
@@ -145,6 +146,13 @@ def search(unit: Any, folder: Path) -> None:
     """Find passages that occur twice."""
     survey = lc.dedup.ExactSubstring(unit=unit, tokenizer=str(folder / "tokenizer.json"))
     survey.edit_spans(documents(), survey.resolve(survey.sketch(documents())))
+
+
+def decontaminate(folder: Path) -> None:
+    """Look documents up in an evaluation set."""
+    exam = folder / "exam.txt"
+    exam.write_text("\n".join(documents()["text"].to_pylist()[0].splitlines()))
+    lc.dedup.Decontaminate(against=(str(exam),), ngram=5, policy="cut").apply(documents())
 
 
 def filter_urls(folder: Path) -> None:

@@ -31,6 +31,12 @@ of that document, from 0. Surveys may leave these two columns out.
 MASK = "mask"
 """The rule by which a text stays as it is, and no loss is computed on a place of it."""
 
+TAG = "tag"
+"""The rule by which a text stays as it is, and a place of it is named."""
+
+UNCHANGED = (MASK, TAG)
+"""The rules of places that are as they were."""
+
 _NUMBERS = [("replaced_by", pa.int64()), ("span", pa.int64())]
 _WHAT = [("rule", pa.string()), ("unit", pa.string()), *_PLACE, *_NUMBERS, *_ALSO]
 
@@ -214,7 +220,7 @@ def _without(text: str, rows: Sequence[dict[str, Any]]) -> str:
                 f"{row['stage']} changed characters {start:,}-{end:,}, which this text does not have after the stages "
                 "before: pass the text of the source and all rows of its document"
             )
-        if row["rule"] == MASK:
+        if row["rule"] in UNCHANGED:
             continue
         if row["replaced_by"]:
             raise LedgerError(

@@ -1,6 +1,7 @@
 """Stages that compare documents with each other."""
 
 from longcrawl.dedup.curve import SimilarityCurve
+from longcrawl.dedup.decontaminate import Decontaminate
 from longcrawl.dedup.exact import TRACKING_PARAMETERS, ExactDocuments, ListedDuplicates, Urls, normalise_url
 from longcrawl.dedup.minhash import MinHash
 from longcrawl.dedup.ngrams import ngram_hash
@@ -9,6 +10,7 @@ from longcrawl.dedup.substring import ExactSubstring
 
 __all__ = [
     "TRACKING_PARAMETERS",
+    "Decontaminate",
     "ExactDocuments",
     "ExactSubstring",
     "ListedDuplicates",

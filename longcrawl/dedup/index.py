@@ -98,12 +98,21 @@ class Index:
             keys: uint64, shape (n,).
             most: how many documents of each key at most, those that come first.
         """
-        known, rows = self._band(band, 1)
+        asked, entries = self.entries(band, keys, most)
+        return asked, self.documents_of(band, entries)
+
+    def entries(self, band: int, keys: Keys, most: int) -> tuple[Places, Places]:
+        """Return all pairs of a key that is asked for and an entry of a band that has it; else as :meth:`matches`."""
+        known, _ = self._band(band, 1)
         asked = np.argsort(keys)  # so that the search goes through the file once
         starts = np.searchsorted(known[:, 0], keys[asked], "left")
         counts = np.minimum(np.searchsorted(known[:, 0], keys[asked], "right") - starts, most)
         within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        return np.repeat(asked, counts), self._places(rows[np.repeat(starts, counts) + within])
+        return np.repeat(asked, counts), np.repeat(starts, counts) + within
+
+    def documents_of(self, band: int, entries: Places) -> Places:
+        """Return the document of each of these entries of a band."""
+        return self._places(self.array(band_names(band)[1], np.int64, None)[entries])
 
     def array(self, name: str, dtype: npt.DTypeLike, *shape: int | None) -> npt.NDArray[Any]:
         """Return another array that the stage saved, mapped; None stands for any length.

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from longcrawl.core.stages import column, document_ids, stage
 from longcrawl.dedup.curve import SimilarityCurve, bands_for_threshold
 from longcrawl.dedup.index import Index, SaveIndex
-from longcrawl.dedup.ngrams import ngram_hash, split_words, unique_ngrams
-from longcrawl.dedup.normalize import normal_bytes, normalize
+from longcrawl.dedup.ngrams import hash_units, ngram_hash, split_words, unique_ngrams
+from longcrawl.dedup.normalize import normalize
 from longcrawl.dedup.signatures import Clustering, Keep, Linkage, MinHashSignatures, NearDuplicates, OnLargeCluster
 from longcrawl.errors import FormatError, StageError, TokenizerError
 from longcrawl.kernels.texts import fixed_binary, valid_texts
@@ -295,18 +295,7 @@ class MinHash(NearDuplicates):
 
     def _hash_units(self, texts: pa.Array) -> tuple[Wide, Longs]:
         """Return the hashes of the words or tokens of all texts, and where each text starts among them."""
-        from longcrawl.dedup._minhash_kernels import hash_tokens, hash_words
-
-        if self.unit == "token":
-            tokens, bounds = self._encoder().encode(normalize(texts))
-            units = np.empty(len(tokens), np.uint64)
-            hash_tokens(tokens, units)
-            return units, bounds
-        data, offsets = normal_bytes(pc.fill_null(texts, ""))
-        units = np.empty(int(offsets[-1]) + 1, np.uint64)  # what is not written takes no memory
-        bounds = np.empty(len(offsets), np.int64)
-        hash_words(data, offsets, units, bounds)
-        return units[: bounds[-1]], bounds
+        return hash_units(texts, self._encoder() if self.unit == "token" else None)
 
 
 @lru_cache(maxsize=4)

@@ -15,6 +15,14 @@ A document of fewer units than an n-gram has one n-gram, all of it; one without 
 import re
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.dedup.normalize import normal_bytes, normalize
+from longcrawl.tokens.encoders import Encoder
+
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
 WORD_SEED = 0xCBF29CE484222325
@@ -64,6 +72,26 @@ def unique_ngrams(units: Sequence[str] | Sequence[int], n: int) -> list[tuple[st
     if not units:
         return []
     return list(dict.fromkeys(tuple(units[at : at + n]) for at in range(max(len(units) - n + 1, 1))))
+
+
+def hash_units(texts: pa.Array, encoder: Encoder | None) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
+    """Return the hashes of the tokens of normal forms of large strings, or of their words where there is no encoder.
+
+    Returns:
+        uint64 [units], of all texts end to end, and int64 [texts + 1], where each text starts among them.
+    """
+    from longcrawl.dedup._minhash_kernels import hash_tokens, hash_words
+
+    if encoder is not None:
+        tokens, bounds = encoder.encode(normalize(texts))
+        units = np.empty(len(tokens), np.uint64)
+        hash_tokens(tokens, units)
+        return units, bounds
+    data, offsets = normal_bytes(pc.fill_null(texts, ""))
+    units = np.empty(int(offsets[-1]) + 1, np.uint64)  # what is not written takes no memory
+    bounds = np.empty(len(offsets), np.int64)
+    hash_words(data, offsets, units, bounds)
+    return units[: bounds[-1]], bounds
 
 
 def ngram_hash(ngram: Sequence[str] | Sequence[int]) -> int:

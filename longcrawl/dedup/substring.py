@@ -204,9 +204,9 @@ class ExactSubstring(SpanSurvey):
         np.add.at(covered, rows, lengths)
         checks = [self._check(pc.fill_null(pc.utf8_length(texts), 0).to_numpy(), covered)]
         if self.policy == "cut":
-            table = with_column(table, "text", _cut(texts, rows, places))
+            table = with_column(table, "text", cut_spans(texts, rows, places))
         elif self.policy == "mask":
-            table = with_column(table, "masked", _masked(rows, places, table.num_rows))
+            table = with_column(table, "masked", masked_column(rows, places, table.num_rows))
         if record == "nothing" or self.policy not in ("cut", "mask"):
             return Edited(table, checks, no_places())
         rule, replaced_by = ("cut", 0) if self.policy == "cut" else (MASK, lengths)
@@ -240,7 +240,7 @@ def _ids(folder: Path, documents: Longs) -> pa.Array:
     return pc.cast(stored_ids(folder, documents), pa.string())
 
 
-def _cut(texts: pa.Array, rows: Longs, places: Longs) -> pa.Array:
+def cut_spans(texts: pa.Array, rows: Longs, places: Longs) -> pa.Array:
     """Return the texts without the spans."""
     if not len(rows):
         return texts
@@ -255,7 +255,7 @@ def _cut(texts: pa.Array, rows: Longs, places: Longs) -> pa.Array:
     return pc.replace_with_mask(texts, pa.array(replaced), pa.array(made, pa.large_string()))
 
 
-def _masked(rows: Longs, places: Longs, documents: int) -> pa.Array:
+def masked_column(rows: Longs, places: Longs, documents: int) -> pa.Array:
     """Return the column ``masked``."""
     offsets = np.zeros(documents + 1, np.int32)
     np.cumsum(np.bincount(rows, minlength=documents), out=offsets[1:])

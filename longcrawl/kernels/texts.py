@@ -74,4 +74,4 @@ def check_not_masked(table: pa.Table, edited_by: str) -> None:
         StageError: there is a column ``masked``.
     """
     if "masked" in table.column_names:
-        raise StageError(f"{edited_by} would shift what 'masked' points to; put it before exact_substring")
+        raise StageError(f"{edited_by} would shift what 'masked' points to; put it before the stage that masks")

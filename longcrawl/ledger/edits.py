@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from longcrawl.core.places import EDIT_SCHEMA, MASK, PLACE_SCHEMA, edit_rows
+from longcrawl.core.places import EDIT_SCHEMA, MASK, PLACE_SCHEMA, TAG, UNCHANGED, edit_rows
 from longcrawl.core.stages import VERDICT_SCHEMA, Stage, document_ids, first_failure
 from longcrawl.display.numbers import counted
 from longcrawl.storage.files import remove, whole_file
@@ -93,7 +93,14 @@ class EditCounts:
         """How many characters stay, but no loss is to be computed on them."""
         return self.rules[MASK].touched if MASK in self.rules else 0
 
+    @property
+    def tagged(self) -> int:
+        """How many characters stay, and are named."""
+        return self.rules[TAG].touched if TAG in self.rules else 0
+
     def __str__(self) -> str:
+        if set(self.rules) == {TAG}:
+            return f"{self.documents:,} tagged, {self.tagged:,} {self.unit}"
         cut = [f"{self.removed:,} {self.unit} cut"] if self.removed or not self.masked else []
         masked = [f"{self.masked:,} {self.unit} masked"] if self.masked else []
         return ", ".join([f"{self.documents:,} edited", *cut, *masked])
@@ -120,7 +127,7 @@ class TextEdit:
         return self.end - self.start - self.replaced_by
 
     def __str__(self) -> str:
-        replaced = f", replaced by {self.replaced_by:,}" if self.replaced_by and self.rule != MASK else ""
+        replaced = f", replaced by {self.replaced_by:,}" if self.replaced_by and self.rule not in UNCHANGED else ""
         also = "" if self.also_id is None else f", also in {self.also_id}"
         at = "" if self.also_place is None else " at {:,}-{:,}".format(*self.also_place)
         return f"{self.rule} {self.start:,}-{self.end:,}{replaced}{also}{at}"
@@ -217,7 +224,9 @@ def describe_edits(edits: Sequence[TextEdit]) -> list[str]:
         shown = "; ".join(map(str, places[:LISTED]))
         more = f"; and {len(places) - LISTED:,} more" if len(places) > LISTED else ""
         count = counted(len(places), "place")
-        lines.append(f"{stage} changed {count}, {removed:,} {unit} cut: {shown}{more}")
+        tagged = all(place.rule == TAG for place in places)
+        done = f"tagged {count}" if tagged else f"changed {count}, {removed:,} {unit} cut"
+        lines.append(f"{stage} {done}: {shown}{more}")
     return lines
 
 

@@ -463,5 +463,5 @@ def test_what_has_passed_once_passes_again(real_data):
 
 def test_masked_texts_are_not_edited():
     table = pa.table({"text": ["a"], "masked": [[{"start": 0, "end": 1}]]})
-    with pytest.raises(StageError, match="would shift what 'masked' points to; put it before exact_substring"):
+    with pytest.raises(StageError, match="would shift what 'masked' points to; put it before the stage that masks"):
         lc.text.C4Quality().edit(table)

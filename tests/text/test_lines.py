@@ -366,7 +366,7 @@ def test_shipped_patterns_are_no_rules_of_signals():
 
 def test_masked_texts_are_not_edited():
     table = pa.table({"text": ["a"], "masked": [[{"start": 0, "end": 1}]]})
-    with pytest.raises(StageError, match="would shift what 'masked' points to; put it before exact_substring"):
+    with pytest.raises(StageError, match="would shift what 'masked' points to; put it before the stage that masks"):
         lc.text.LineCorrections(language="en").edit(table)
 
 

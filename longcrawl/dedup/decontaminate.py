@@ -1,0 +1,334 @@
+"""Evaluation sets out of training data: documents, or passages of them, that have n-grams of their items.
+
+Sources: T. Brown et al., "Language Models are Few-Shot Learners" (GPT-3), 2020, appendix C; H. Touvron et al., "Llama
+2: Open Foundation and Fine-Tuned Chat Models", 2023, A.6; N. Lambert et al., "Tülu 3: Pushing Frontiers in Open
+Language Model Post-Training", 2024, section 3.2.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal
+
+import datasets
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.core.places import MASK, TAG, make_places, no_places
+from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
+from longcrawl.dedup import evaluation, evaluation_sets
+from longcrawl.dedup.index import DESCRIPTION
+from longcrawl.dedup.substring import cut_spans, masked_column
+from longcrawl.errors import StageError
+from longcrawl.kernels.texts import check_not_masked, valid_texts
+from longcrawl.storage.files import checksum, content_digest
+from longcrawl.tokens.tokenizer_files import name_tokenizer, restore_with_tokenizer, tokenizer_digest
+
+Longs = npt.NDArray[np.int64]
+
+CONTAMINATION = "contamination"
+"""The column that the policy "tag" adds, list<struct<item, start, end>>."""
+
+TAG_TYPE = pa.list_(pa.struct([("item", pa.string()), ("start", pa.int64()), ("end", pa.int64())]))
+
+PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "gpt3": {"ngram": 13, "unit": "word", "policy": "cut", "window": 200, "min_piece": 200, "max_pieces": 10},
+        "llama2": {"ngram": 11, "unit": "token", "policy": "drop", "min_overlap": 0.8},
+        "tulu3": {"ngram": 8, "unit": "word", "policy": "drop", "min_overlap": 0.5},
+    }
+)
+"""Settings by name, see :meth:`Decontaminate.preset`."""
+
+
+@stage
+class Decontaminate(Edit):
+    r"""Remove documents that hold items of evaluation sets, or cut, mask or tag the passages that do.
+
+    Texts and items are normalised (:mod:`longcrawl.dedup.normalize`), so that case, accents, punctuation and line
+    breaks make no difference, and cut into words or tokens. A document has an item if at least ``min_overlap`` of the
+    item's units lie in n-grams that the document has too; with 0 one n-gram is enough. Contaminated are the passages of
+    the document that such n-grams cover. Items of fewer units than an n-gram are not looked for: the card says how many
+    these are.
+
+    The edit ledger has every passage with its item, such as ``gsm8k#17``: the evaluation set, and the row of the item,
+    from 0. A passage of several items is of the one that begins first, or else goes furthest. ``crawl.contamination()``
+    and ``longcrawl contamination RUN`` count passages, items and documents by evaluation set.
+
+    ``policy`` says what happens to documents with such passages:
+
+    * "drop": they leave, by the rule ``contaminated``, whose value is the greatest share of an item that they have;
+    * "cut": the passages go, with ``window`` characters on either side. What is left joins;
+    * "mask": the column ``masked`` says where no loss is computed, as that of ``ExactSubstring``;
+    * "tag": the column ``contamination`` lists item, start and end; nothing else changes.
+
+    Args:
+        against: evaluation sets: datasets; .jsonl, .json, .parquet, .csv, .tsv and .txt files (an item per line),
+            folders of ``save_to_disk``, ``ORG/NAME[@REVISION][:CONFIGURATION[:SPLIT]]`` of the Hub, or indexes of
+            :meth:`save_index_of_items`. Where none is named, the split for tests is read. An index of all of them is
+            made once and kept in ``$XDG_CACHE_HOME/longcrawl``.
+        ngram: units in an n-gram.
+        unit: "word", or "token" of ``tokenizer``. The first word of an item may have another token inside a text.
+        policy: see above.
+        min_overlap: share of an item's units, above.
+        window: for "cut": characters that go on either side of a passage.
+        min_piece: for "cut": what stays between two passages, before the first or behind the last, goes too if it has
+            fewer characters.
+        max_pieces: for "cut": a document leaves that passages part into more pieces, those too short counted.
+        min_characters: for "cut" and "mask": a document leaves of which fewer characters stay, or are not masked.
+        columns: those that make an item, of which each evaluation set has some; joined in lines. All columns of text
+            and of lists of text but ``id`` if left out.
+        tokenizer: a file, a Hub id or an object, see :func:`longcrawl.tokens.encoders.load_encoder`.
+
+    Of items that share an n-gram, 64 are looked at; :mod:`longcrawl.dedup.evaluation` has the chance of equal hashes.
+
+    >>> from datasets import Dataset
+    >>> import longcrawl as lc
+    >>> exam = Dataset.from_dict({"question": ["Which of the planets of the sun has the largest moon of all?"]})
+    >>> page = "Quiz night! Which of the planets of the sun has\nthe LARGEST moon of all? Answers on Monday."
+    >>> crawl = lc.Crawl(Dataset.from_dict({"id": ["a"], "text": [page]}))
+    >>> (crawl | lc.dedup.Decontaminate(against=[exam], ngram=8, policy="cut")).data["text"][0]
+    'Quiz night! ? Answers on Monday.'
+
+    Raises:
+        StageError: an evaluation set cannot be read; the documents are masked already, and to cut them or mask them
+            again would lose that.
+        TokenizerError: the tokenizer cannot be loaded.
+    """
+
+    against: tuple[str, ...] = ()
+    ngram: int = 13
+    unit: Literal["word", "token"] = "word"
+    policy: Literal["drop", "cut", "mask", "tag"] = "drop"
+    min_overlap: float = 0.0
+    window: int = 0
+    min_piece: int = 0
+    max_pieces: int | None = None
+    min_characters: int = 20
+    columns: tuple[str, ...] = ()
+    tokenizer: str = "gpt2"
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
+
+    def __post_init__(self) -> None:
+        name_tokenizer(self)
+        given: Any = self.against
+        several = given if isinstance(given, list | tuple) else [given]
+        object.__setattr__(self, "against", tuple(map(evaluation_sets.keep_dataset, several)))
+        super().__post_init__()
+        if self.ngram < 1:
+            raise StageError(f"{self.name}.ngram is {self.ngram}: take 1 or more")
+        if not 0 <= self.min_overlap <= 1:
+            raise StageError(f"{self.name}.min_overlap takes a share from 0 to 1, got {self.min_overlap:g}")
+        for name in ("window", "min_piece", "min_characters"):
+            if getattr(self, name) < 0:
+                raise StageError(f"{self.name}.{name} must be 0 or more, got {getattr(self, name)}")
+
+    @classmethod
+    def preset(cls, name: str, **changes: Any) -> "Decontaminate":
+        """Return a stage with published settings; ``changes`` are fields that are to differ, ``against`` among them.
+
+        * "gpt3" (arXiv 2005.14165, appendix C): 13-grams of words go with 200 characters on either side, as do pieces
+          of fewer than 200; a document in more than 10 pieces leaves. Pieces stay one document here, where GPT-3 made
+          documents of them. Left out: 13-grams of more than 10 training documents were ignored. Accents, which GPT-3
+          kept, make no difference here.
+        * "llama2" (arXiv 2307.09288, A.6): an item of which 80 % of the tokens lie in n-grams of more than 10 tokens is
+          "dirty". Llama 2 analysed its evaluation sets by this and removed nothing. Left out: up to 4 tokens of an
+          n-gram could differ, and n-grams of several training documents counted together. Set ``tokenizer`` to the
+          model's. Llama 3 (arXiv 2407.21783, 5.1.4) has 8-grams and a share chosen for each evaluation set: no preset.
+        * "tulu3" (arXiv 2411.15124, 3.2): 8-grams of words, and half of an item in one training document; there "more
+          than half" of tokens of spaCy, and prompts alone were compared: name them with ``columns``. Left out:
+          training datasets with more than 2 % of an evaluation set's items were removed as a whole.
+
+        Raises:
+            StageError: there is no such preset; the message lists those there are.
+        """
+        if name not in PRESETS:
+            raise StageError(f"unknown preset {name!r}; known: {', '.join(PRESETS)}")
+        return cls(**{**PRESETS[name], **changes})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with the content of a local tokenizer, so that `datasets` sees a changed file at the same path."""
+        make, arguments = super().__reduce__()[:2]
+        digest = tokenizer_digest(self.tokenizer) if self.unit == "token" else None
+        return restore_with_tokenizer, (make, arguments, digest)
+
+    def files(self) -> tuple[str, ...]:
+        """Name the evaluation sets that are on this machine."""
+        return tuple(each for each in self.against if Path(each).exists())
+
+    def prepare(self) -> None:
+        """Read the evaluation sets, make their index and compile the kernels.
+
+        Raises:
+            StageError: there is none, or one cannot be read.
+        """
+        self._indexes().find(pa.array(["a text"], pa.large_string()), self.min_overlap)
+
+    def limits(self) -> tuple[str, ...]:
+        """Describe how many items there were, and how many were too short to be looked for."""
+        sizes = self._indexes().sizes()
+        unit = f"{self.ngram} {self.unit}s"
+        return tuple(
+            f"{name}: {items:,} items, {short:,} of which have fewer than {unit} and were not looked for"
+            for name, (items, short) in sizes.items()
+        )
+
+    def used_indexes(self) -> dict[str, str]:
+        """Return by evaluation set the SHA-256 of the index that has it."""
+        folders = self._folders()
+        return {given: checksum(Path(folders[given], DESCRIPTION)) for given in self.against}
+
+    def save_index_of_items(self, folder: str | Path) -> None:
+        """Write the index of the evaluation sets, which ``against`` takes where these cannot be read.
+
+        Raises:
+            StageError: an evaluation set cannot be read.
+        """
+        names = [each for each in self.against if not _is_index(each)]
+        evaluation.write_evaluation_index(Path(folder), _read(tuple(names), self.columns), self._ngrams)
+
+    def checks(self, table: pa.Table) -> Sequence[Check]:
+        """Measure the share of items in every document."""
+        return self._edited(table, record="nothing").checks
+
+    def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
+        """Do what ``policy`` says to a batch of documents."""
+        edited = self._edited(table, record="nothing")
+        return edited.documents, edited.checks
+
+    def trace(self, table: pa.Table) -> Edited:
+        """Do what ``edit`` does, and list the passages, each with its item."""
+        return self._edited(table, record="places")
+
+    def marks(self, text: str, rule: str) -> Sequence[tuple[int, int]]:  # noqa: ARG002  # all rules are about these
+        """Return the passages of a text that items have."""
+        found = self._indexes().find(pa.array([text], pa.large_string()), self.min_overlap)
+        return [(start, stop) for start, stop in found.places.tolist()]
+
+    def _edited(self, table: pa.Table, record: Literal["places", "nothing"]) -> Edited:
+        texts = valid_texts(column(table, "text", self.name), self.name)
+        if self.policy in ("cut", "mask"):
+            check_not_masked(table, self.name)
+        found = self._indexes().find(texts, self.min_overlap)
+        lengths = np.zeros(len(texts), np.int64)
+        if self.policy in ("cut", "mask"):
+            lengths += pc.fill_null(pc.utf8_length(texts), 0).to_numpy()
+        places, pieces = found.places, np.zeros(len(texts), np.int64)
+        if self.policy == "cut":
+            places, pieces = widen(found.rows, places, lengths, self.window, self.min_piece)
+            table = with_column(table, "text", cut_spans(texts, found.rows, places))
+        elif self.policy == "mask":
+            table = with_column(table, "masked", masked_column(found.rows, places, table.num_rows))
+        elif self.policy == "tag":
+            table = with_column(table, CONTAMINATION, _tagged(found, table.num_rows))
+        checks = self._checks(found, places, lengths, pieces)
+        if record == "nothing":
+            return Edited(table, checks, no_places())
+        rule, replaced_by = {"cut": ("cut", 0), "mask": (MASK, 1)}.get(self.policy, (TAG, 1))
+        counts = replaced_by * (places[:, 1] - places[:, 0])
+        return Edited(table, checks, make_places(found.rows, rule, places, counts, also_id=found.items))
+
+    def _checks(self, found: evaluation.Found, places: Longs, lengths: Longs, pieces: Longs) -> list[Check]:
+        if self.policy == "tag":
+            return []
+        if self.policy == "drop":
+            clean = np.ones(len(lengths), bool)
+            clean[found.rows] = False
+            return [Check("contaminated", pa.array(found.overlaps), pa.array(clean), self.min_overlap)]
+        covered = np.zeros(len(lengths), np.int64)
+        np.add.at(covered, found.rows, places[:, 1] - places[:, 0])
+        left = lengths - covered
+        passes = pa.array((covered == 0) | (left >= self.min_characters))
+        checks = [Check("characters_left", pa.array(left), passes, self.min_characters, "at_least")]
+        if self.policy == "cut" and self.max_pieces is not None:
+            few = pa.array(pieces <= self.max_pieces)
+            checks.insert(0, Check("max_pieces", pa.array(pieces), few, self.max_pieces, "at_most"))
+        return checks
+
+    @property
+    def _ngrams(self) -> evaluation.Ngrams:
+        return evaluation.Ngrams(self.ngram, self.unit, self.tokenizer)
+
+    def _folders(self) -> dict[str, str]:
+        """Return the folder of the index that has each evaluation set."""
+        if not self.against:
+            raise StageError(f"{self.name}.against is empty: name evaluation sets, such as against: [exam.jsonl]")
+        names = tuple(each for each in self.against if not _is_index(each))
+        states = tuple(content_digest(each) for each in names)
+        made = _made(names, states, self.columns, self._ngrams) if names else ""
+        return {each: made if each in names else each for each in self.against}
+
+    def _indexes(self) -> evaluation.EvaluationIndexes:
+        return evaluation.open_evaluation_indexes(self._ngrams, *dict.fromkeys(self._folders().values()))
+
+
+def _is_index(given: str) -> bool:
+    return Path(given, DESCRIPTION).is_file()
+
+
+def _read(names: tuple[str, ...], columns: tuple[str, ...]) -> list[evaluation_sets.EvaluationSet]:
+    shown = datasets.is_progress_bar_enabled()
+    datasets.disable_progress_bars()
+    try:
+        sets = [evaluation_sets.read_evaluation_set(name, columns) for name in names]
+    finally:
+        if shown:
+            datasets.enable_progress_bars()
+    twice = {each.name for place, each in enumerate(sets) if each.name in {other.name for other in sets[:place]}}
+    if twice:
+        raise StageError(f"several evaluation sets are called {min(twice)}: name their files after them")
+    return sets
+
+
+@lru_cache(maxsize=4)
+def _made(
+    names: tuple[str, ...],
+    _states: tuple[str | None, ...],
+    columns: tuple[str, ...],
+    ngrams: evaluation.Ngrams,
+) -> str:
+    return str(evaluation.kept_index(_read(names, columns), ngrams))
+
+
+def _tagged(found: evaluation.Found, documents: int) -> pa.Array:
+    offsets = np.zeros(documents + 1, np.int32)
+    np.cumsum(np.bincount(found.rows, minlength=documents), out=offsets[1:])
+    parts = [found.items, pa.array(found.places[:, 0]), pa.array(found.places[:, 1])]
+    return pa.ListArray.from_arrays(
+        pa.array(offsets), pa.StructArray.from_arrays(parts, ["item", "start", "end"])
+    ).cast(TAG_TYPE)
+
+
+def widen(rows: Longs, places: Longs, lengths: Longs, window: int, min_piece: int) -> tuple[Longs, Longs]:
+    """Return passages with the characters around them that go too, and into how many pieces each document falls.
+
+    Args:
+        rows: int64 [spans], the document of each, in increasing order.
+        places: int64 [spans, 2], sorted within a document, none overlapping.
+        lengths: int64 [documents], in characters.
+        window: characters on either side; what lies between two passages is of the first as far as it reaches.
+        min_piece: a piece of fewer characters goes with the passage before it, or else behind it.
+
+    Returns:
+        The wider passages, and int64 [documents], counted before short pieces go.
+    """
+    wide = places.copy()
+    first = np.ones(len(rows), bool)
+    first[1:] = rows[1:] != rows[:-1]
+    last = np.append(first[1:], True)[: len(rows)]
+    following = np.append(places[1:, 0], 0)[: len(rows)]
+    wide[:, 1] = np.minimum(places[:, 1] + window, np.where(last, lengths[rows], following))
+    reached = np.where(first, 0, np.append(0, wide[:-1, 1])[: len(rows)])
+    wide[:, 0] = np.maximum(places[:, 0] - window, reached)
+    before, behind = wide[:, 0] - reached, lengths[rows] - wide[:, 1]
+    pieces = np.zeros(len(lengths), np.int64)
+    np.add.at(pieces, rows, np.add(before > 0, last & (behind > 0), dtype=np.int64))
+    wide[:, 0] = np.where(first & (before < min_piece), 0, wide[:, 0])
+    wide[:, 1] = np.where(last & (behind < min_piece), lengths[rows], wide[:, 1])
+    short = np.flatnonzero(~first & (before < min_piece))
+    wide[short - 1, 1] = wide[short, 0]
+    return wide, pieces
