@@ -8,12 +8,14 @@ import math
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from heapq import nlargest
 from math import gcd
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -137,6 +139,38 @@ Chunk = tuple[npt.NDArray[np.unsignedinteger[Any]], npt.NDArray[Any] | None]
 LOOKAHEAD = 8
 """How many changes of chunk the thread stays ahead, at most; less where that would take over a quarter of the cache."""
 
+REQUESTS = 16
+"""Requests for chunks that a store behind a URL has to answer at a time."""
+
+
+def stays_ahead(requests: int, capacity: int, most_chunks: int) -> int:
+    """Return how many changes of chunk are decoded ahead; of a remote store as many as keep all requests busy."""
+    if requests > 1:
+        return max(1, min(4 * requests, capacity // 2 // most_chunks))
+    return max(1, min(LOOKAHEAD, capacity // 4 // most_chunks))
+
+
+@dataclass(frozen=True)
+class ChunkFiles:
+    """Where a cache has its chunks from.
+
+    Attributes:
+        read: returns chunks that lie in one file.
+        file_of: names the file that holds a chunk.
+        requests: files that are read at a time.
+    """
+
+    read: Callable[[Sequence[ChunkKey]], list[Chunk]]
+    file_of: Callable[[int, int], str]
+    requests: int = 1
+
+    def by_file(self, keys: Iterable[ChunkKey]) -> list[list[ChunkKey]]:
+        """Return chunks by the files that hold them."""
+        groups: dict[str, list[ChunkKey]] = {}
+        for key in keys:
+            groups.setdefault(self.file_of(*key), []).append(key)
+        return list(groups.values())
+
 
 class ChunkCache:
     """At most ``capacity`` decoded chunks, those being decoded included.
@@ -146,11 +180,11 @@ class ChunkCache:
     again, where forgetting the least recently used chunk would decode all of them again.
     """
 
-    def __init__(self, read: Callable[[int, int], Chunk], walk: Walk, capacity: int) -> None:
+    def __init__(self, files: ChunkFiles, walk: Walk, capacity: int) -> None:
         self.process = os.getpid()
         self.assembling = threading.Lock()
         """Held by the caller for one batch: all chunks of a batch are kept until it is whole."""
-        self._read, self._walk, self._capacity = read, walk, capacity
+        self._files, self._walk, self._capacity = files, walk, capacity
         self._chunks: dict[ChunkKey, Chunk] = {}
         self._decoding: set[ChunkKey] = set()
         self._changed = threading.Condition()
@@ -170,6 +204,24 @@ class ChunkCache:
         chunk = self._chunks.get(key)
         return self._load(key, batch) if chunk is None else chunk
 
+    def load(self, batch: int) -> None:
+        """Read all chunks of a global batch that nobody reads yet, several files of a remote store at a time."""
+        if self._files.requests == 1:
+            return
+        with self._changed:
+            missing = self._missing(batch)
+            if len(missing) < 2:
+                return
+            self._changed.wait_for(lambda: self._make_room(batch, batch, len(self._missing(batch))))
+            missing = self._missing(batch)
+            self._decoding.update(missing)
+        with ThreadPoolExecutor(self._files.requests) as threads:
+            for read in [threads.submit(self._decode, keys) for keys in self._files.by_file(missing)]:
+                read.result()
+
+    def _missing(self, batch: int) -> list[ChunkKey]:
+        return [key for key in self._walk.keys(batch) if key not in self._chunks and key not in self._decoding]
+
     def _load(self, key: ChunkKey, batch: int) -> Chunk:
         with self._changed:
             self._changed.wait_for(lambda: key not in self._decoding)
@@ -177,30 +229,35 @@ class ChunkCache:
                 return self._chunks[key]
             self._changed.wait_for(lambda: self._make_room(batch, batch))
             self._decoding.add(key)
-        return self._decode(key)
+        return self._decode([key])[0]
 
-    def _decode(self, key: ChunkKey) -> Chunk:
-        chunk = None
+    def _decode(self, keys: Sequence[ChunkKey]) -> list[Chunk]:
+        chunks: list[Chunk] = []
         try:
-            chunk = self._read(*key)
+            chunks = self._files.read(keys)
         finally:
             with self._changed:
-                self._decoding.discard(key)
-                if chunk is not None:
-                    self._chunks[key] = chunk
+                self._decoding.difference_update(keys)
+                self._chunks.update(zip(keys, chunks, strict=False))
                 self._changed.notify_all()
-        return chunk
+        return chunks
 
-    def _make_room(self, now: int, needed_at: int) -> bool:
-        """Free a place for a chunk of batch ``needed_at``, never at the cost of one needed from ``now`` to then."""
-        if len(self._chunks) + len(self._decoding) < self._capacity:
+    def _give_up(self, keys: Sequence[ChunkKey]) -> None:
+        """Leave claimed chunks to whoever needs them."""
+        with self._changed:
+            self._decoding.difference_update(keys)
+            self._changed.notify_all()
+
+    def _make_room(self, now: int, needed_at: int, places: int = 1) -> bool:
+        """Free places for chunks of batch ``needed_at``, never at the cost of one needed from ``now`` to then."""
+        if len(self._chunks) + len(self._decoding) + places <= self._capacity:
             return True
         uses = ((self._walk.next_use(key, now), key) for key in self._chunks)
         # A sixteenth at once: looking through all of them for one place each time would take as long as decoding.
-        for use, key in nlargest(max(1, self._capacity // 16), uses):
+        for use, key in nlargest(max(places, self._capacity // 16), uses):
             if use > needed_at:
                 del self._chunks[key]
-        return len(self._chunks) + len(self._decoding) < self._capacity
+        return len(self._chunks) + len(self._decoding) + places <= self._capacity
 
     @contextmanager
     def decoding_ahead(self, batches: range) -> Iterator[None]:
@@ -228,7 +285,20 @@ class ChunkCache:
             stop()
 
     def _decode_ahead(self, batches: range, stopped: threading.Event) -> None:
-        lookahead = max(1, min(LOOKAHEAD, self._capacity // 4 // self._walk.most_chunks()))
+        reading = None
+        if self._files.requests > 1:
+            reading = _Reading(self._decode, self._give_up, self._files.requests, stopped)
+        try:
+            self._walk_ahead(batches, stopped, reading)
+        except LongCrawlError:
+            # The trainer meets the same error when it comes to this chunk, and there it can be caught.
+            return
+        finally:
+            if reading is not None:
+                reading.end()
+
+    def _walk_ahead(self, batches: range, stopped: threading.Event, reading: "_Reading | None") -> None:
+        lookahead = stays_ahead(self._files.requests, self._capacity, self._walk.most_chunks())
         ahead: deque[int] = deque()
         batch = batches.start
         while batch < batches.stop and not stopped.is_set():
@@ -236,20 +306,33 @@ class ChunkCache:
                 self._wait_for_batch(ahead[len(ahead) // 2], stopped)
             while ahead and ahead[0] <= self._batch:
                 ahead.popleft()
-            try:
-                for key in self._walk.keys(batch):
-                    if self._claim(key, batch, stopped):
-                        self._decode(key)
-            except LongCrawlError:
-                # The trainer meets the same error when it comes to this chunk, and there it can be caught.
-                return
+            for keys in self._claimed(batch, stopped, one_by_one=reading is None):
+                if reading is None:
+                    self._decode(keys)
+                else:
+                    reading.add(self._files.by_file(keys))
             ahead.append(batch)
             # Where the trainer has overtaken this thread, it has decoded what it needed by itself.
             change = self._walk.next_change(max(batch, self._batch))
             batch += -(-(change - batch) // batches.step) * batches.step
 
-    def _claim(self, key: ChunkKey, batch: int, stopped: threading.Event) -> bool:
-        """Wait for a place for a chunk and take it; False where that is no longer of use."""
+    def _claimed(self, batch: int, stopped: threading.Event, *, one_by_one: bool) -> Iterator[list[ChunkKey]]:
+        """Yield chunks of a batch for which there is a place; whoever waits for one holds none that nobody reads."""
+        held: list[ChunkKey] = []
+        for key in self._walk.keys(batch):
+            taken = not one_by_one and self._claim(key, batch, stopped, wait=False)
+            if not taken:
+                if held:
+                    yield held
+                    held = []
+                taken = self._claim(key, batch, stopped)
+            if taken:
+                held.append(key)
+        if held:
+            yield held
+
+    def _claim(self, key: ChunkKey, batch: int, stopped: threading.Event, *, wait: bool = True) -> bool:
+        """Wait for a place for a chunk and take it; False where that is no longer of use, or would take a wait."""
         with self._changed:
             while (
                 not stopped.is_set() and batch >= self._batch and key not in self._chunks and key not in self._decoding
@@ -260,6 +343,9 @@ class ChunkCache:
                     self._wake_at = math.inf
                     self._decoding.add(key)
                     return True
+                if not wait:
+                    self._wake_at = math.inf
+                    return False
                 self._changed.wait()
                 self._wake_at = math.inf
         return False
@@ -269,6 +355,41 @@ class ChunkCache:
             self._wake_at = batch
             self._changed.wait_for(lambda: stopped.is_set() or self._batch >= batch)
             self._wake_at = math.inf
+
+
+class _Reading:
+    """Threads that read files of chunks while a loop runs; the process does not wait for them when it ends."""
+
+    def __init__(
+        self,
+        decode: Callable[[Sequence[ChunkKey]], object],
+        give_up: Callable[[Sequence[ChunkKey]], None],
+        requests: int,
+        stopped: threading.Event,
+    ) -> None:
+        self._decode, self._give_up, self._requests, self._stopped = decode, give_up, requests, stopped
+        self._waiting = SimpleQueue[list[ChunkKey] | None]()
+        for _ in range(requests):
+            threading.Thread(target=self._read, name="longcrawl-fetch", daemon=True).start()
+
+    def add(self, groups: Iterable[list[ChunkKey]]) -> None:
+        """Have groups of claimed chunks read, each of one file."""
+        for keys in groups:
+            self._waiting.put(keys)
+
+    def end(self) -> None:
+        """End all threads after what waits."""
+        for _ in range(self._requests):
+            self._waiting.put(None)
+
+    def _read(self) -> None:
+        while (keys := self._waiting.get()) is not None:
+            if self._stopped.is_set():
+                self._give_up(keys)
+                continue
+            # The trainer meets the same error when it comes to these chunks.
+            with suppress(LongCrawlError):
+                self._decode(keys)
 
 
 def _nothing() -> None:

@@ -15,20 +15,29 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from longcrawl.core.fields import check_fields
 from longcrawl.engines.local import usable_cpus
 from longcrawl.errors import LoaderError
 from longcrawl.formats.rectangle import spec
+from longcrawl.formats.rectangle.spec import Band
 from longcrawl.formats.shards.spec import named_split
 from longcrawl.formats.token_rows import FOUND
 from longcrawl.loading._data_identity import changed_values, row_fingerprint, sample_changes, sample_digests
-from longcrawl.loading._rectangle_chunks import LOOKAHEAD, Chunk, ChunkCache, Walk
+from longcrawl.loading._rectangle_chunks import (
+    REQUESTS,
+    Chunk,
+    ChunkCache,
+    ChunkFiles,
+    ChunkKey,
+    Walk,
+    stays_ahead,
+)
 from longcrawl.loading._token_facts import TokenFacts
 from longcrawl.loading.feed import Batch, Feed
 from longcrawl.loading.origins import Origin, rolled_origins
 from longcrawl.sources.rectangle_rows import read_rows
+from longcrawl.urls import is_url
 
 Seam = Literal["keep", "mask"]
 """What becomes of the target that follows the end of a rolled row's document, its first token."""
@@ -55,7 +64,8 @@ class Rectangle(Feed):
     and adds ``position_ids``, int64: places in ``text``, counted from 0 again where the document begins.
 
     Attributes:
-        path: folder or URL of the rectangle, ours or the original LongCrawl64.
+        path: folder or URL of the rectangle, ours or the original LongCrawl64; or of the array of a split,
+            ``train.zarr``.
         split: "train", or "heldout", also by another usual name of what is held out.
         batch_size: documents per batch.
         context_length: tokens per document of a batch; None for whole rows.
@@ -65,7 +75,8 @@ class Rectangle(Feed):
         dtype: "int64" and "int32", or "store" for what is stored: uint16 or uint32.
         cache_bytes: bound on decoded chunks in memory, per process that reads, those decoded ahead included.
         prefetch: whether iterating decodes ahead in a thread; "auto" does where the process may use two CPUs or more.
-        on_missing_chunks: "error", or "fill" to read a chunk file that is not there as fill value.
+        on_missing_chunks: what a chunk file that is not there does: "error"; "skip" delivers the rows alone whose files
+            are all there, see :meth:`rows`; "fill" reads it as fill value.
         engine: "direct", "zarr" or "auto", see :mod:`longcrawl.formats.rectangle.spec`.
         seam: "keep" predicts a document's first token from its last one, as the original does; "mask" does not.
 
@@ -95,6 +106,7 @@ class Rectangle(Feed):
 
     def __post_init__(self) -> None:
         check_fields(self, LoaderError)
+        self._take_split()
         if self.context_length is None:
             object.__setattr__(self, "context_length", self.array.shape[1])
         if self.pad_token is None:
@@ -104,6 +116,12 @@ class Rectangle(Feed):
         self._check_world()
         self._check_values()
         self._check_memory()
+
+    def _take_split(self) -> None:
+        """Take the split that a path names which is an array."""
+        own = self.array.name.removesuffix(".zarr")
+        if self.split == "train" != own:
+            object.__setattr__(self, "split", own)
 
     @cached_property
     def array(self) -> spec.SplitArray:
@@ -208,6 +226,7 @@ class Rectangle(Feed):
         columns = self.walk.column_pieces(batch // self.walk.row_batches)
         cache = self._cache()
         with cache.assembling:
+            cache.load(batch)
             for row_chunk, rows, to_rows in self.walk.row_pieces(batch):
                 for column_chunk, taken, to_columns in columns:
                     chunk, flags = cache.chunk((row_chunk, column_chunk), batch)
@@ -232,28 +251,42 @@ class Rectangle(Feed):
         """
         batch, array = step + self.rank, self.array
         columns, first = self._columns(batch), batch % self.walk.row_batches * self.batch_size
-        table = self._rows(first, first + self.batch_size, ("id", "url", "roll", *FOUND))
-        documents = [None] * self.batch_size if table is None else table.to_pylist()
-        stored, found = f"{array.root}/{array.name}", list[Origin]()
-        for row, document in enumerate(documents):
-            found += rolled_origins(row, columns, array.shape[1], (stored, first + row), document)
+        where, row, found = f"{array.root}/{array.name}", 0, list[Origin]()
+        for stored in array.stored_rows(first, first + self.batch_size):
+            table = self._table(stored, ("id", "url", "roll", *FOUND))
+            documents = [None] * len(stored) if table is None else table.to_pylist()
+            for number, document in zip(stored, documents, strict=True):
+                found += rolled_origins(row, columns, array.shape[1], (where, number), document)
+                row += 1
         return found
+
+    def rows(self) -> tuple[Band, ...]:
+        """Return the bands of rows that are delivered, and which rows of the array each is.
+
+        All of them, unless ``on_missing_chunks="skip"`` leaves out bands that lack a file.
+        """
+        return self.array.bands
 
     def _columns(self, batch: int) -> range:
         """Return the columns of the rectangle that a global batch has."""
         start = batch // self.walk.row_batches * self.walk.context_length
         return range(start, start + self.walk.context_length)
 
-    def _rows(self, start: int, stop: int, columns: Sequence[str]) -> pa.Table | None:
-        return read_rows(self.array.root, self.array.name.removesuffix(".zarr"), start, stop, columns)
+    def _table(self, stored: range, columns: Sequence[str]) -> pa.Table | None:
+        """Return what is recorded of rows of the array; None where nothing is."""
+        split = self.array.name.removesuffix(".zarr")
+        return read_rows(self.array.root, split, stored.start, stored.stop, columns)
 
     @cached_property
     def _rolls(self) -> "np.ndarray[Any, np.dtype[np.int64]]":
         """By how much each row is rolled: int64 [rows]."""
-        table = self._rows(0, self.array.shape[0], ("roll",))
-        if table is None or "roll" not in table.column_names:
+        if self.array.rolled is False:
+            return np.zeros(self.array.shape[0], np.int64)
+        tables = [self._table(stored, ("roll",)) for stored in self.array.stored_rows(0, self.array.shape[0])]
+        rolls = [table["roll"] for table in tables if table is not None and "roll" in table.column_names]
+        if len(rolls) < len(tables) or any(each.null_count for each in rolls):
             raise LoaderError(f"{self.path} does not record by how much rows are rolled: set seam='keep'")
-        return np.asarray(pc.fill_null(table["roll"], 0), np.int64)
+        return np.concatenate([np.asarray(each, np.int64) for each in rolls])
 
     def _mask_seams(self, batch: int, loss_mask: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
         """Mask the first token of each document that follows its last one; return the places in ``text``."""
@@ -279,6 +312,7 @@ class Rectangle(Feed):
             "rows": rows,
             "row_length": row_length,
             "loss_mask": self.mask is not None,
+            "bands": self._bands,
             "data": self._data,
         }
 
@@ -289,8 +323,8 @@ class Rectangle(Feed):
         return changed + sample_changes(state["data"], now["data"], self.array.shape)
 
     def _checked(self, state: Any) -> dict[str, Any]:
-        """Return a state in the words of this version; those that do not name ``seam`` kept it."""
-        return super()._checked({"seam": "keep", **state} if isinstance(state, Mapping) else state)
+        """Return a state in the words of this version; earlier ones kept seams, and had all bands."""
+        return super()._checked({"seam": "keep", "bands": "all", **state} if isinstance(state, Mapping) else state)
 
     def upgrade(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Return a state of version 3 in the words of this one; it knew the first row alone."""
@@ -303,19 +337,36 @@ class Rectangle(Feed):
         return known
 
     @cached_property
+    def _bands(self) -> str:
+        """Which bands are delivered, such as "0-2,5", or "all"."""
+        if self.array.stored is None:
+            return "all"
+        numbers = np.array(self.array.kept)
+        stretches = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
+        return ",".join(str(each[0]) if len(each) == 1 else f"{each[0]}-{each[-1]}" for each in stretches)
+
+    @cached_property
     def _data(self) -> list[str | None]:
         return sample_digests(self.array, self.mask)
 
     def _decodes_ahead(self) -> bool:
         if self.prefetch != "auto":
             return self.prefetch == "on"
-        return usable_cpus() > 1 and self.cache_bytes // self._chunk_bytes > self.walk.most_chunks()
+        # Whoever waits for a server has no use for a processor.
+        useful = usable_cpus() > 1 or self._requests > 1
+        return useful and self.cache_bytes // self._chunk_bytes > self.walk.most_chunks()
+
+    @property
+    def _requests(self) -> int:
+        return REQUESTS if is_url(self.array.root) else 1
 
     def _cache(self) -> ChunkCache:
         # Locks and threads do not survive a fork, so a worker process starts with a cache of its own.
         cache: ChunkCache | None = self.__dict__.get("_own_cache")
         if cache is None or cache.process != os.getpid():
-            cache = ChunkCache(partial(_read_chunk, self.array, self.mask), self.walk, self._capacity())
+            read = partial(_read_chunks, self.array, self.mask)
+            files = ChunkFiles(read, self.array.file_of, self._requests)
+            cache = ChunkCache(files, self.walk, self._capacity())
             object.__setattr__(self, "_own_cache", cache)
         return cache
 
@@ -325,14 +376,19 @@ class Rectangle(Feed):
         capacity = self.cache_bytes // self._chunk_bytes
         if capacity >= layout.chunk_grid[0] * layout.chunk_grid[1]:
             return capacity
-        ahead = LOOKAHEAD * self.walk.most_chunks() if self._decodes_ahead() else 0
+        most = self.walk.most_chunks()
+        ahead = stays_ahead(self._requests, capacity, most) * most if self._decodes_ahead() else 0
         return min(capacity, self.walk.worth_keeping() + ahead)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_own_cache"}
 
 
-def _read_chunk(array: spec.SplitArray, mask: spec.SplitArray | None, row_chunk: int, column_chunk: int) -> Chunk:
+def _read_chunks(array: spec.SplitArray, mask: spec.SplitArray | None, keys: Sequence[ChunkKey]) -> list[Chunk]:
     # No method of Rectangle: the cache would hold what holds it, and outlive it until the next garbage collection.
-    flags = None if mask is None else mask.read_chunk(row_chunk, column_chunk)
-    return array.read_chunk(row_chunk, column_chunk), flags
+    tokens = [array.read_chunk(*keys[0])] if len(keys) == 1 else array.read_chunks(keys)
+    if mask is None:
+        return [(each, None) for each in tokens]
+    alike = len(keys) > 1 and mask.layout.chunks_per_file == array.layout.chunks_per_file
+    flags = mask.read_chunks(keys) if alike else [mask.read_chunk(*key) for key in keys]
+    return list(zip(tokens, flags, strict=True))

@@ -5,7 +5,7 @@ Neither holds a lock, so both survive a fork in the middle of a read by another 
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -16,16 +16,22 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.errors import CorruptionError, NotYetError, SourceError, reason_of
+from longcrawl.errors import CorruptionError, FormatError, NotYetError, SourceError, reason_of
 from longcrawl.formats.rectangle._layout import MOST_CHUNK_BYTES, ArrayLayout
 from longcrawl.storage.file_systems import exists, fetch, file_system_of, open_ranges
+from longcrawl.storage.listing import list_files
 from longcrawl.storage.network import ask, verdict_of
 from longcrawl.urls import is_url
 
 Tokens = npt.NDArray[np.unsignedinteger[Any]]
 
-OnMissingChunks = Literal["error", "fill"]
-"""What a chunk or shard file that is not there does: stop, or read as the fill value as plain Zarr does."""
+OnMissingChunks = Literal["error", "skip", "fill"]
+"""What a chunk or shard file that is not there does: stop; take the complete bands alone; or read as the fill value."""
+
+JOINED_GAP = 1 << 18
+"""Bytes between two chunks of a remote file up to which one request fetches both."""
+JOINED_BYTES = 1 << 25
+"""What one request fetches at most, unless one chunk has more."""
 
 OPEN_SHARDS = 64
 ABSENT = 2**64 - 1
@@ -62,12 +68,32 @@ class Folder:
             return None
         return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in listed)
 
+    def files(self, name: str) -> set[str]:
+        """List the files of an array, relative to its folder.
+
+        Raises:
+            FormatError: the store cannot be listed.
+        """
+        where = f"{self.root}/{name}"
+        if not is_url(self.root):
+            return set(list_files(Path(where)))
+        files, path = file_system_of(where)
+        try:
+            listed: Iterable[str] = ask(where, partial(files.find, path))
+        except (FileNotFoundError, NotYetError) as unlisted:
+            raise FormatError(f"{where} cannot be listed, to see what is there: copy it here first") from unlisted
+
+        return {file.removeprefix(path).lstrip("/") for file in listed}
+
 
 class ChunkReader(Protocol):
     """Decodes chunks of one array."""
 
     def read(self, row_chunk: int, column_chunk: int) -> Tokens:
         """Return one chunk, clipped to the array's shape."""
+
+    def read_file(self, places: Sequence[tuple[int, int]]) -> list[Tokens]:
+        """Return chunks of one file."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +156,24 @@ class DirectReader:
             if self._on_missing_chunks == "error":
                 raise missing_chunk(path, row_chunk, column_chunk) from missing
             packed = None
+        return self._clipped(packed, row_chunk, column_chunk)
+
+    def read_file(self, places: Sequence[tuple[int, int]]) -> list[Tokens]:
+        """Return chunks of one file; those that lie side by side in a remote one are fetched together."""
+        layout = self._layout
+        path = f"{self._folder}/{layout.file_name(*places[0])}"
+        if layout.index_at == "none" or len(places) == 1 or not is_url(path):
+            return [self.read(*place) for place in places]
+        try:
+            packed = self._open_shard(path).read_joined(places)
+        except FileNotFoundError as missing:
+            if self._on_missing_chunks == "error":
+                raise missing_chunk(path, *places[0]) from missing
+            packed = [None] * len(places)
+        return [self._clipped(each, *place) for each, place in zip(packed, places, strict=True)]
+
+    def _clipped(self, packed: bytes | None, row_chunk: int, column_chunk: int) -> Tokens:
+        layout = self._layout
         # Of a small chunk, slices and paths would take as long as decoding does.
         height = min(layout.chunks[0], layout.shape[0] - row_chunk * layout.chunks[0])
         width = min(layout.chunks[1], layout.shape[1] - column_chunk * layout.chunks[1])
@@ -138,8 +182,11 @@ class DirectReader:
         return self._decode(packed, (row_chunk, column_chunk))[:height, :width]
 
     def _whole(self, path: str, place: tuple[int, int]) -> bytes:
-        file = open_ranges(path)
-        content = file.read(0, file.size)
+        if is_url(path):
+            content = fetch(path)
+        else:
+            file = open_ranges(path)
+            content = file.read(0, file.size)
         if place not in self._checked:
             self._array.check_file(place, content)
             self._checked.add(place)
@@ -202,6 +249,34 @@ class _Shard:
 
     def read(self, row_chunk: int, column_chunk: int) -> bytes | None:
         """Return the stored bytes of a chunk, or None where the index says that it is all fill value."""
+        place = self._place(row_chunk, column_chunk)
+        return None if place is None else self._file.read(*place)
+
+    def read_joined(self, chunks: Sequence[tuple[int, int]]) -> list[bytes | None]:
+        """Return the stored bytes of several chunks, neighbours by one request."""
+        places = [self._place(*chunk) for chunk in chunks]
+        found: list[bytes | None] = [None] * len(chunks)
+        waiting: list[tuple[int, int, int]] = []
+
+        def read() -> None:
+            first = waiting[0][0]
+            content = self._file.read(first, max(offset + length for offset, length, _ in waiting) - first)
+            for offset, length, number in waiting:
+                found[number] = content[offset - first : offset - first + length]
+            waiting.clear()
+
+        for offset, length, number in sorted((*place, number) for number, place in enumerate(places) if place):
+            if waiting:
+                end = waiting[-1][0] + waiting[-1][1]
+                if offset - end > JOINED_GAP or offset + length - waiting[0][0] > JOINED_BYTES:
+                    read()
+            waiting.append((offset, length, number))
+        if waiting:
+            read()
+        return found
+
+    def _place(self, row_chunk: int, column_chunk: int) -> tuple[int, int] | None:
+        """Return the first byte of a chunk and how many it has; None where it is all fill value."""
         row, column = row_chunk % self._per_file[0], column_chunk % self._per_file[1]
         offset, length = self._index.item(row, column, 0), self._index.item(row, column, 1)
         if offset == ABSENT and length == ABSENT:
@@ -211,7 +286,7 @@ class _Shard:
                 f"{self._path} is cut: chunk ({row_chunk}, {column_chunk}) would end at byte {offset + length} of "
                 f"{self._file.size}; fetch it again"
             )
-        return self._file.read(offset, length)
+        return offset, length
 
 
 def _matches(stored: npt.NDArray[np.uint8]) -> bool:
@@ -248,6 +323,10 @@ class ZarrReader:
                 f"{self._stored.root}/{self._stored.name}/{file} cannot be read ({reason_of(failed)}): check the disk "
                 "and go on from the last state"
             ) from failed
+
+    def read_file(self, places: Sequence[tuple[int, int]]) -> list[Tokens]:
+        """Return chunks of one file, one after the other."""
+        return [self.read(*place) for place in places]
 
     def _asked(self, url: str, place: tuple[int, int]) -> Tokens:
         try:
@@ -290,6 +369,6 @@ class ZarrReader:
 def missing_chunk(file: str, row_chunk: int, column_chunk: int) -> CorruptionError:
     """Make the error for a file that is not there; plain Zarr would read it as fill value without a word."""
     return CorruptionError(
-        f"{file} is missing, which holds chunk ({row_chunk}, {column_chunk}); fetch it, or read it as fill value with "
-        "on_missing_chunks='fill'"
+        f"{file} is missing, which holds chunk ({row_chunk}, {column_chunk}); fetch it, or take complete rows alone "
+        "with on_missing_chunks='skip'"
     )

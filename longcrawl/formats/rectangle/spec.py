@@ -38,7 +38,9 @@ Both read local folders and URLs of fsspec (``http://``, ``hf://``, ``memory://`
 shard once and then the bytes of each chunk that is asked for; plain Zarr over ``hf://`` reads five megabytes ahead.
 
 A chunk that a shard's index records as absent is all fill value. A *file* that is absent reads as fill value in plain
-Zarr, without a word; here it is a :class:`~longcrawl.errors.CorruptionError` unless ``on_missing_chunks="fill"``.
+Zarr, without a word; here it is a :class:`~longcrawl.errors.CorruptionError`. ``on_missing_chunks="skip"`` opens a copy
+of which only a part is there: the bands of rows whose files are all there, as a dense array that knows which rows of
+the whole they are (:attr:`SplitArray.bands`). ``"fill"`` does what plain Zarr does.
 
 Changed bytes are a CorruptionError too, in what longcrawl has written. Shards carry a crc32c behind each chunk,
 compared whenever that is decoded. In Zarr v2 a chunk is a file: its SHA-256 in ``rectangle.json`` is compared when it
@@ -48,14 +50,15 @@ arrays that carry none, changed bytes are noticed only where blosc notices them.
 
 import hashlib
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from longcrawl.errors import CorruptionError, FormatError, unreadable
+from longcrawl.formats.rectangle._bands import Band, bands_of, dense_layout, whole_bands
 from longcrawl.formats.rectangle._layout import ArrayLayout, parse_layout
 from longcrawl.formats.rectangle._readers import ChunkReader, DirectReader, Folder, StoredArray, Tokens, ZarrReader
 from longcrawl.formats.rectangle._readers import (
@@ -94,6 +97,9 @@ class SplitArray:
         on_missing_chunks: what a missing file does.
         masked: whether the rectangle says that its splits have loss masks, see :func:`open_loss_mask`.
         file_checksums: SHA-256 of chunks that are files of their own, by their names in ``root``, where recorded.
+        rolled: whether rows are rolled; None where nobody recorded it.
+        stored: the layout of all bands, where some are skipped; None where none is.
+        kept: the numbers of the bands that are not skipped, then.
     """
 
     root: str
@@ -105,15 +111,19 @@ class SplitArray:
     masked: bool = False
     file_checksums: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     vocabulary_size: int | None = None
+    rolled: bool | None = None
+    stored: ArrayLayout | None = None
+    kept: tuple[int, ...] = ()
     _reader: ChunkReader = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         reader: ChunkReader
-        stored = StoredArray(self.root, self.name, self.layout, self.file_checksums)
+        stored = StoredArray(self.root, self.name, self.stored or self.layout, self.file_checksums)
+        missing: OnMissingChunks = "fill" if self.on_missing_chunks == "fill" else "error"
         if self.engine == "direct":
-            reader = DirectReader(stored, self.on_missing_chunks)
+            reader = DirectReader(stored, missing)
         else:
-            reader = ZarrReader(stored, Folder(self.root), self.on_missing_chunks)
+            reader = ZarrReader(stored, Folder(self.root), missing)
         object.__setattr__(self, "_reader", reader)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -147,7 +157,39 @@ class SplitArray:
             raise IndexError(
                 f"{self.root}/{self.name} has {self.layout.chunk_grid} chunks, none at {(row_chunk, column_chunk)}"
             )
-        return self._reader.read(row_chunk, column_chunk)
+        return self._reader.read(self._stored_chunk(row_chunk), column_chunk)
+
+    def read_chunks(self, places: Sequence[tuple[int, int]]) -> list[Tokens]:
+        """Decode chunks that lie in one file, see :meth:`file_of`; of a remote one neighbours are fetched together."""
+        return self._reader.read_file([(self._stored_chunk(row), column) for row, column in places])
+
+    def file_of(self, row_chunk: int, column_chunk: int) -> str:
+        """Name the file that holds a chunk."""
+        return self.layout.file_name(self._stored_chunk(row_chunk), column_chunk)
+
+    def _stored_chunk(self, row_chunk: int) -> int:
+        """Return which row of chunks a row of chunks is in its files."""
+        if self.stored is None:
+            return row_chunk
+        band, within = divmod(row_chunk, self.layout.chunks_per_file[0])
+        return self.kept[band] * self.layout.chunks_per_file[0] + within
+
+    @property
+    def bands(self) -> tuple[Band, ...]:
+        """The bands of rows that are read, one row of files each."""
+        stored = self.stored or self.layout
+        return bands_of(stored, self.kept if self.stored else range(-(-stored.shape[0] // stored.file_shape[0])))
+
+    def stored_rows(self, start: int, stop: int) -> list[range]:
+        """Return which rows of the files rows ``start:stop`` are, in stretches."""
+        if self.stored is None:
+            return [range(start, stop)]
+        found, height = list[range](), self.layout.file_shape[0]
+        for band in self.bands[start // height : -(-stop // height)]:
+            first, last = max(start, band.rows.start), min(stop, band.rows.stop)
+            shift = band.stored.start - band.rows.start
+            found.append(range(first + shift, last + shift))
+        return found
 
 
 def open_split(
@@ -156,7 +198,7 @@ def open_split(
     engine: Engine = "auto",
     on_missing_chunks: OnMissingChunks = "error",
 ) -> SplitArray:
-    """Open one split of the rectangle at ``path``, a local folder or an fsspec URL.
+    """Open one split of the rectangle at ``path``, a local folder or an fsspec URL; or the array of a split itself.
 
     >>> array = open_split("mini64.zarr", "heldout")  # doctest: +SKIP
     >>> array.shape, array.dtype, array.layout.chunks  # doctest: +SKIP
@@ -165,10 +207,48 @@ def open_split(
     Raises:
         FormatError: no such folder or split (the message names what is there), or not a rectangle.
     """
-    array = _open(os.fspath(path), split, engine, on_missing_chunks)
+    try:
+        array = _open(os.fspath(path), split, engine, on_missing_chunks)
+    except _OneArrayError as one:
+        if split not in ("train", one.name.removesuffix(".zarr")):
+            raise FormatError(f"{path} is one array, and not that of {split!r}: open the folder {one.parent}") from one
+        array = _open(one.parent, one.name, engine, on_missing_chunks)
     if array.dtype == np.bool_:
         raise FormatError(f"{array.root}/{array.name}: token ids are uint16 or uint32, this array has {array.dtype}")
-    return array
+    return _with_whole_bands(array) if on_missing_chunks == "skip" else array
+
+
+class _OneArrayError(FormatError):
+    """What was opened is one array, and not a folder of splits."""
+
+    def __init__(self, root: str) -> None:
+        parent, _, self.name = root.rpartition("/")
+        self.parent = parent or ("/" if root.startswith("/") else ".")
+        super().__init__(
+            f"{root} is one array, not a rectangle: open the folder that holds its splits, {self.parent!r}"
+        )
+
+
+def _with_whole_bands(array: SplitArray) -> SplitArray:
+    """Return an array without the bands that lack a file, of tokens or of their loss mask."""
+    folder, layout = Folder(array.root), array.layout
+    there = folder.files(array.name)
+    kept = set(whole_bands(layout, there))
+    if array.masked:
+        kept &= set(whole_bands(layout, folder.files(f"{array.name}{LOSS_MASK_SUFFIX}")))
+    if not kept:
+        raise FormatError(
+            f"{array.root}/{array.name} has no complete rows: {len(there):,} of {layout.files:,} files are there, and "
+            f"{-(-layout.shape[1] // layout.file_shape[1]):,} make one band of {layout.file_shape[0]:,} rows"
+        )
+    return _take_bands(array, tuple(sorted(kept)))
+
+
+def _take_bands(array: SplitArray, kept: tuple[int, ...]) -> SplitArray:
+    bands = bands_of(array.layout, kept)
+    if bands[-1].rows.stop == array.shape[0]:
+        return array
+    return replace(array, layout=dense_layout(array.layout, bands), stored=array.layout, kept=kept)
 
 
 def read_description(path: Path) -> dict[str, Any]:
@@ -186,6 +266,7 @@ def open_loss_mask(array: SplitArray) -> SplitArray:
     """Open the loss mask of a ``masked`` split; raise FormatError unless it is bool and lies as the tokens do."""
     name = f"{array.name}{LOSS_MASK_SUFFIX}"
     mask = _open(array.root, name, "zarr" if array.engine == "zarr" else "auto", array.on_missing_chunks)
+    mask = _take_bands(mask, array.kept) if array.stored else mask
     if mask.dtype != np.bool_ or mask.shape != array.shape or mask.layout.chunks != array.layout.chunks:
         raise FormatError(
             f"{mask.root}/{mask.name} is {mask.dtype} {mask.shape} in chunks of {mask.layout.chunks}, a loss mask is "
@@ -213,6 +294,7 @@ def _open(path: str, split: str, engine: Engine, on_missing_chunks: OnMissingChu
         attributes.get("loss_mask") is True,
         {file: each for file, each in checksums.items() if layout.index_at == "none" and file.startswith(f"{name}/")},
         _vocabulary_size(folder.root, attributes),
+        attributes["rolled"] if isinstance(attributes.get("rolled"), bool) else None,
     )
 
 
@@ -241,10 +323,7 @@ def _find_array(folder: Folder, split: str, checksums: Mapping[str, str]) -> tup
         if metadata is not None and metadata.get("node_type", "array") == "array":
             return file.rpartition("/")[0], metadata
     if folder.exists(".zarray") or (_read_json(folder, "zarr.json", checksums) or {}).get("node_type") == "array":
-        parent = folder.root.rsplit("/", 1)[0]
-        raise FormatError(
-            f"{folder.root} is one array, not a rectangle: open the folder that holds its splits, {parent!r}"
-        )
+        raise _OneArrayError(folder.root)
     names = folder.names()
     if names is None:
         raise FormatError(
