@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from longcrawl.crawl import Crawl
     from longcrawl.errors import LongCrawlError
     from longcrawl.formats.shards.convert import convert
+    from longcrawl.hub.fetch import Fetched, fetch
     from longcrawl.hub.push import Push, push
     from longcrawl.ledger.clusters import Cluster, Clusters
     from longcrawl.ledger.funnel import Funnel
@@ -61,6 +62,7 @@ _NAMES = {
     "crawl": ("Crawl",),
     "errors": ("LongCrawlError",),
     "formats.shards.convert": ("convert",),
+    "hub.fetch": ("Fetched", "fetch"),
     "hub.push": ("Push", "push"),
     "ledger.clusters": ("Cluster", "Clusters"),
     "ledger.funnel": ("Funnel",),
@@ -118,6 +120,7 @@ __all__ = [
     "ClusterPlan",
     "Clusters",
     "Crawl",
+    "Fetched",
     "Funnel",
     "LongCrawlError",
     "Plan",
@@ -135,6 +138,7 @@ __all__ = [
     "dedup",
     "engines",
     "evaluate",
+    "fetch",
     "first_recipe",
     "formats",
     "funnel",

@@ -44,12 +44,12 @@ def test_a_function_that_uses_the_package_can_be_hashed():
 
 def test_the_public_surface():
     assert lc.__all__ == [
-        "Card", "Cluster", "ClusterPlan", "Clusters", "Crawl", "Funnel", "LongCrawlError", "Plan", "Push", "Reason",
-        "Recipe", "RunSummary", "Trace", "analysis", "card", "clusters", "compose", "contamination", "convert", "dedup",
-        "engines", "evaluate", "first_recipe", "formats", "funnel", "inspect", "integrations", "load", "load_recipe",
-        "loading", "open", "plan", "plan_cluster", "preview_run", "push", "recipes", "removal_rates",
-        "removed_documents", "report", "run", "samples", "text", "tokenize", "tokens", "trace", "verify", "why",
-        "write_report",
+        "Card", "Cluster", "ClusterPlan", "Clusters", "Crawl", "Fetched", "Funnel", "LongCrawlError", "Plan", "Push",
+        "Reason", "Recipe", "RunSummary", "Trace", "analysis", "card", "clusters", "compose", "contamination",
+        "convert", "dedup", "engines", "evaluate", "fetch", "first_recipe", "formats", "funnel", "inspect",
+        "integrations", "load", "load_recipe", "loading", "open", "plan", "plan_cluster", "preview_run", "push",
+        "recipes", "removal_rates", "removed_documents", "report", "run", "samples", "text", "tokenize", "tokens",
+        "trace", "verify", "why", "write_report",
     ]  # fmt: skip
     assert lc.text.__all__ == [
         "C4Quality", "Explanation", "ExtractText", "FineWebQuality", "FittedThresholds", "GopherQuality",

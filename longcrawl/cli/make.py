@@ -315,3 +315,26 @@ def push(
             "num_proc": num_proc,
         }
         show(lc.push(folder, repo, visibility, **settings))
+
+
+@app.command(epilog="Example: longcrawl fetch longcrawl64 --repo ORG/NAME --rows 2048 --context 16384 --out rows")
+def fetch(
+    name: Annotated[str, typer.Argument(help="Dataset to fetch: longcrawl64.", metavar="NAME")],
+    repo: Annotated[str, typer.Option(help="Dataset on the Hub that holds a copy, as org/name.", metavar="REPO")],
+    out: Annotated[Path, typer.Option(help="Folder to write. The same command resumes a fetch.")],
+    rows: Annotated[int | None, typer.Option(min=1, help="Number of rows; all that are complete if left out.")] = None,
+    context: Annotated[
+        int | None, typer.Option(min=1, help="Tokens of each row, from the first on; all if left out.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="Split to fetch: train or heldout.")] = "train",
+    zarr_format: Annotated[
+        int, typer.Option(help="2 copies chunks as they are; 3 writes shards with checksums of chunks.")
+    ] = 2,
+    revision: Annotated[str | None, typer.Option(help="Branch, tag or commit of the dataset.")] = None,
+) -> None:
+    """Fetch rows of LongCrawl64 from a copy on the Hub.
+
+    A copy may be partial: complete rows are fetched, checked against the Hub's digests, and decoded.
+    """
+    with stoppable():
+        show(lc.fetch(name, repo, out, rows, context, split, zarr_format, revision))  # type: ignore[arg-type]  # checked there

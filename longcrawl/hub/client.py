@@ -49,6 +49,11 @@ class RemoteFile:
     """SHA-256 of a large file, what git calls a small one."""
     is_large: bool
 
+    def is_content(self, content: bytes) -> bool:
+        """Return whether these are the bytes of the file."""
+        digest = hashlib.sha256(content).hexdigest() if self.is_large else _git_oid(content)
+        return len(content) == self.size and digest == self.oid
+
     def is_like(self, file: Path, sha256: str) -> bool:
         """Return whether a local file of this SHA-256 has the same content."""
         if self.size != file.stat().st_size:

@@ -172,6 +172,10 @@ class DirectReader:
             packed = [None] * len(places)
         return [self._clipped(each, *place) for each, place in zip(packed, places, strict=True)]
 
+    def decode(self, packed: bytes, place: tuple[int, int]) -> Tokens:
+        """Return the chunk that these stored bytes are, clipped to the array's shape."""
+        return self._clipped(packed, *place)
+
     def _clipped(self, packed: bytes | None, row_chunk: int, column_chunk: int) -> Tokens:
         layout = self._layout
         # Of a small chunk, slices and paths would take as long as decoding does.

@@ -58,7 +58,9 @@ from typing import Any, Literal
 import numpy as np
 
 from longcrawl.errors import CorruptionError, FormatError, unreadable
-from longcrawl.formats.rectangle._bands import Band, bands_of, dense_layout, whole_bands
+from longcrawl.formats.rectangle._bands import Band as Band  # noqa: PLC0414  # it is in the signatures below
+from longcrawl.formats.rectangle._bands import bands_of, dense_layout
+from longcrawl.formats.rectangle._bands import whole_bands as whole_bands  # noqa: PLC0414  # for who fetches them
 from longcrawl.formats.rectangle._layout import ArrayLayout, parse_layout
 from longcrawl.formats.rectangle._readers import ChunkReader, DirectReader, Folder, StoredArray, Tokens, ZarrReader
 from longcrawl.formats.rectangle._readers import (
@@ -163,6 +165,17 @@ class SplitArray:
         """Decode chunks that lie in one file, see :meth:`file_of`; of a remote one neighbours are fetched together."""
         return self._reader.read_file([(self._stored_chunk(row), column) for row, column in places])
 
+    def decode(self, content: bytes, row_chunk: int, column_chunk: int) -> Tokens:
+        """Decode the bytes of a chunk that is a file of its own, as :meth:`read_chunk` does.
+
+        Raises:
+            CorruptionError: they do not decode.
+            FormatError: the array is not one of blosc chunks in files of their own.
+        """
+        if not isinstance(self._reader, DirectReader) or self.layout.index_at != "none":
+            raise FormatError(f"{self.root}/{self.name} has no chunks in files of their own: read them with read_chunk")
+        return self._reader.decode(content, (self._stored_chunk(row_chunk), column_chunk))
+
     def file_of(self, row_chunk: int, column_chunk: int) -> str:
         """Name the file that holds a chunk."""
         return self.layout.file_name(self._stored_chunk(row_chunk), column_chunk)
@@ -241,12 +254,13 @@ def _with_whole_bands(array: SplitArray) -> SplitArray:
             f"{array.root}/{array.name} has no complete rows: {len(there):,} of {layout.files:,} files are there, and "
             f"{-(-layout.shape[1] // layout.file_shape[1]):,} make one band of {layout.file_shape[0]:,} rows"
         )
-    return _take_bands(array, tuple(sorted(kept)))
+    return take_bands(array, tuple(sorted(kept)))
 
 
-def _take_bands(array: SplitArray, kept: tuple[int, ...]) -> SplitArray:
+def take_bands(array: SplitArray, kept: tuple[int, ...]) -> SplitArray:
+    """Return some bands of an array as an array, in this order; a band of fewer rows than the others is the last."""
     bands = bands_of(array.layout, kept)
-    if bands[-1].rows.stop == array.shape[0]:
+    if bands == array.bands:
         return array
     return replace(array, layout=dense_layout(array.layout, bands), stored=array.layout, kept=kept)
 
@@ -266,7 +280,7 @@ def open_loss_mask(array: SplitArray) -> SplitArray:
     """Open the loss mask of a ``masked`` split; raise FormatError unless it is bool and lies as the tokens do."""
     name = f"{array.name}{LOSS_MASK_SUFFIX}"
     mask = _open(array.root, name, "zarr" if array.engine == "zarr" else "auto", array.on_missing_chunks)
-    mask = _take_bands(mask, array.kept) if array.stored else mask
+    mask = take_bands(mask, array.kept) if array.stored else mask
     if mask.dtype != np.bool_ or mask.shape != array.shape or mask.layout.chunks != array.layout.chunks:
         raise FormatError(
             f"{mask.root}/{mask.name} is {mask.dtype} {mask.shape} in chunks of {mask.layout.chunks}, a loss mask is "
