@@ -53,9 +53,12 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
 # Files are synced before they get their names: test_run.py takes 105 s with temporary files on a disk, 83 s in memory.
+# Examples of hypothesis make folders of their own, by tempfile: of tests/formats they took 25 s on a disk.
 MEMORY = Path("/dev/shm")  # noqa: S108  # pytest makes a folder of its own there
 if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 << 30:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+    os.environ.setdefault("TMPDIR", str(MEMORY))
+    tempfile.tempdir = None  # which pytest has looked up already
 
 FIRST = ("text", "dedup")
 """Folders of tests that compile most kernels: two processes take one each before all other folders."""
