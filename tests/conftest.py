@@ -565,7 +565,10 @@ def load_trainer() -> Callable[[Path], Any]:
     def load(path: Path) -> Any:
         pytest.importorskip("torch", reason="the Trainer is torch's")
         pytest.importorskip("accelerate", reason="the Trainer needs accelerate")
-        return _load_file(path)
+        module = _load_file(path)
+        # The end of each training collects garbage: without what these packages are, in 0.01 s instead of 0.45.
+        gc.freeze()
+        return module
 
     return load
 
