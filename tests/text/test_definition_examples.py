@@ -3,6 +3,7 @@
 import pyarrow as pa
 import pytest
 
+import longcrawl as lc
 from longcrawl.errors import StageError
 from longcrawl.text.gopher.stages import GopherQuality, GopherRepetition
 
@@ -60,6 +61,15 @@ def test_datatrove_spells_ngrams_without_spaces():
 def test_datatrove_skips_what_a_repeated_ngram_covers():
     text = "a b c d e " * 2 + "b c d e a"
     assert value_of("max_duplicate_5grams", text, "datatrove") == 10 / len(text)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("definitions", "rule"), [("datatrove", "max_duplicate_paragraphs"), ("dclm", "max_duplicate_lines")]
+)
+def test_datatrove_asks_paragraphs_first(definitions, rule):
+    crawl = lc.Crawl({"id": ["a"], "text": ["one two\n\n" * 9]}) | GopherRepetition(definitions=definitions)
+    assert crawl.why("a").rule == rule
 
 
 @pytest.mark.slow

@@ -178,7 +178,8 @@ def _segment_shares(definitions: Definitions) -> Iterator[tuple[str, Share]]:
     named = {"line": page.LINE_SEGMENTS, "paragraph": page.PARAGRAPH_SEGMENTS}
     if definitions == "dolma":
         del named["paragraph"]
-    for name, first in named.items():
+    # datatrove asks paragraphs first, and the rule that speaks first is the one in the ledger.
+    for name, first in reversed(named.items()) if definitions == "datatrove" else named.items():
         of = {"datatrove": page.CHARACTERS, "dolma": page.WORD_CHARACTERS}
         yield f"max_duplicate_{name}s", (first + segments, first + page.SEGMENTS)
         yield (
