@@ -1,4 +1,4 @@
-"""TRL's and Lightning's trainers on packed samples, stopped and resumed; skipped where they are not installed."""
+"""Trainers of TRL, Lightning and GPT-Simple on packed samples, stopped and resumed; skipped without them."""
 
 from pathlib import Path
 
@@ -28,6 +28,14 @@ def tiny_model():
     return GPT2LMHeadModel(GPT2Config(n_positions=64, n_embd=16, n_layer=1, n_head=2, **ids, **drops))
 
 
+def word_tokenizer(end, count):
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(models.WordLevel({f"w{number}": number for number in range(count)}, unk_token="w0"))  # noqa: S106
+    return PreTrainedTokenizerFast(tokenizer_object=words, eos_token=f"w{end}", pad_token=f"w{end}")
+
+
 def examples(feed):
     for number in range(len(feed)):
         yield from lc.loading.collators.for_trl(feed[number])
@@ -35,11 +43,7 @@ def examples(feed):
 
 def test_trl_trains_on_packed_samples_and_goes_on(feed, tmp_path):
     trl = pytest.importorskip("trl", reason="TRL is not installed here: pip install trl")
-    from tokenizers import Tokenizer, models
-    from transformers import PreTrainedTokenizerFast
-
-    words = Tokenizer(models.WordLevel({f"w{number}": number for number in range(WORDS)}, unk_token="w0"))  # noqa: S106
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token=f"w{END}", pad_token=f"w{END}")
+    tokenizer = word_tokenizer(END, WORDS)
     settings = {"padding_free": True, "max_length": None, "dataset_kwargs": {"skip_prepare_dataset": True}}
     settings |= {"max_steps": 6, "save_steps": 3, "per_device_train_batch_size": 2, "logging_steps": 1}
     settings |= {"use_cpu": True, "bf16": False, "report_to": "none", "disable_tqdm": True}
@@ -99,3 +103,52 @@ def test_lightning_keeps_the_state_of_a_stateful_loader(feed, tmp_path):
     ]
     again = fit(next(tmp_path.glob("*step=3.ckpt")))
     assert (again.seen, again.losses) == (module.seen[3:], module.losses[3:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("attention", ["causal", "sdpa_mask"])
+def test_gpt_simple_trains_on_a_feed_and_goes_on(attention, tmp_path, monkeypatch, load_trainer, write_shards):
+    train = pytest.importorskip("gpt_simple.train", reason="pip install --no-deps gpt-simple-lm")
+    from gpt_simple import _train_loop, _train_setup
+    from gpt_simple.config import Config, CurriculumPhase
+
+    monkeypatch.setattr(_train_setup, "StreamingDataModule", _train_setup.StreamingDataModule)
+    load_trainer(Path(__file__).parents[2] / "examples" / "train_gpt_simple.py").use_feeds()
+    for name in ("train/web", "train/code", "val/web", "val/code"):
+        write_shards(tmp_path / "data" / name, [3 + 5 * number % 20 for number in range(80)], 1 + len(name))
+    word_tokenizer(0, 2000).save_pretrained(tmp_path / "tokenizer")
+    seen, losses, computed = [], [], _train_loop._compute_loss
+
+    def noted(model, batch):
+        loss = computed(model, batch)
+        if model.training:
+            seen.append(batch["input_ids"].tolist())
+            losses.append(float(loss.detach()))
+        return loss
+
+    monkeypatch.setattr(_train_loop, "_compute_loss", noted)
+
+    def go(out, steps=8):
+        seen.clear(), losses.clear()
+        made = Config()
+        made.model.n_embd, made.model.n_layer, made.model.n_head, made.model.n_positions = 16, 1, 2, 48
+        made.model.attention_mode = attention
+        made.data.path, made.data.tokenizer, made.data.max_length = (
+            str(tmp_path / "data"),
+            str(tmp_path / "tokenizer"),
+            48,
+        )
+        made.data.curriculum = [CurriculumPhase(200, {"web": 1.0}), CurriculumPhase(800, {"web": 0.5, "code": 0.5})]
+        made.data.allow_budget_mismatch = made.data.allow_bucket_exhaustion = True
+        settings = {"per_device_batch_size": 2, "gradient_accumulation_steps": 1, "max_steps": steps, "save_steps": 4}
+        settings |= {"logging_steps": 1, "eval_steps": 4, "compile": False, "gradient_checkpointing": False}
+        vars(made.training).update(settings, output_dir=str(out), mixed_precision="no")
+        vars(made.optimizer).update(warmup_steps=1, decay_steps=8)
+        train.train(config=made, skip_runtime_probe=True)
+        return list(seen), list(losses)
+
+    whole = go(tmp_path / "whole")
+    go(tmp_path / "stopped", steps=4)
+    again = go(tmp_path / "stopped")
+    assert len(whole[0]) == 8
+    assert again == (whole[0][4:], whole[1][4:])
