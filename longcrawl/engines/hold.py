@@ -78,11 +78,15 @@ class HeldAlone:
 
 
 @contextmanager
-def hold_alone(work: Path) -> Iterator[Hold]:
+def hold_alone(work: Path, doing: str = "run") -> Iterator[Hold]:
     """Hold the folder ``work`` of a run, as the only process that does.
 
+    Args:
+        work: a folder in that of the run.
+        doing: what another process does there, for the message.
+
     Raises:
-        RunError: another run is working there.
+        RunError: another run, or what else holds it, is working there.
     """
     heartbeat, lock = Heartbeat(), work / LOCK
     watched, run = Watched(lock, STALE), name_of(work.parent)
@@ -92,7 +96,7 @@ def hold_alone(work: Path) -> Iterator[Hold]:
             owner = read_owner(lock) or {}
             if renewed or is_here(owner):
                 raise RunError(
-                    f"another run is working in {run}, process {owner.get('process')} on {owner.get('host')}: "
+                    f"another {doing} is working in {run}, process {owner.get('process')} on {owner.get('host')}: "
                     "wait for it, or choose another folder"
                 )
             if not watched.waited:

@@ -6,6 +6,7 @@ written before the first, so that the same push finishes them. Whatever the numb
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, pairwise
 from pathlib import Path
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 
 from longcrawl.card.write import CARD, card, is_marked
 from longcrawl.core.results import RESULTS, TokenRows
+from longcrawl.engines.hold import LOCK, hold_alone
 from longcrawl.engines.local import Local
 from longcrawl.errors import RunError, warn_user
 from longcrawl.formats.shards.parquet import row_groups
@@ -90,8 +92,10 @@ def prepare(folder: Path, tables: Tables = "make", num_proc: int = 1) -> None:
             "move it away and type `longcrawl card`, or push with --tables keep"
         )
         return
-    beside = folder / PREPARING
-    with writing(beside, RunError, "make room for tables of its tokens, or push with --tables keep"):
+    with _alone(folder) as beside:
+        # Another push may have made them meanwhile.
+        manifest = read_sealed(folder)
+        tasks, merges = _tasks(folder, manifest, tables), _merges(manifest)
         (beside / TOKEN_TABLES).mkdir(parents=True, exist_ok=True)
         markers = [task.marker for task in tasks]
         if tasks:
@@ -107,12 +111,34 @@ def prepare(folder: Path, tables: Tables = "make", num_proc: int = 1) -> None:
             "replaced": [name for files in merges.values() for name in files],
         }
         Marker(beside / MOVES, moves, {}).write()
-        resume_moves(folder)
+        _move(folder, beside)
 
 
 def resume_moves(folder: Path) -> None:
-    """Move what was prepared to its place, and name it in card and manifest; again after a stop between the two."""
+    """Move what a push has prepared that stopped before its moves were all done."""
+    if Marker.read(folder / PREPARING / MOVES) is not None:
+        with _alone(folder) as beside:
+            _move(folder, beside)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[Path]:
+    """Yield the folder of what is prepared, held by this process; it is removed where nothing is left in it.
+
+    Raises:
+        RunError: another push is preparing the run, or a file cannot be written.
+    """
     beside = folder / PREPARING
+    with writing(beside, RunError, "make room for tables of its tokens, or push with --tables keep"):
+        beside.mkdir(exist_ok=True)
+        with hold_alone(beside, "push"):
+            yield beside
+        with suppress(OSError):
+            beside.rmdir()
+
+
+def _move(folder: Path, beside: Path) -> None:
+    """Move what was prepared to its place, and name it in card and manifest; again after a stop between the two."""
     moves = Marker.read(beside / MOVES)
     if moves is None:
         return
@@ -130,7 +156,9 @@ def resume_moves(folder: Path) -> None:
     files = dict(sorted((kept | moves.content["made"]).items()))
     write_text(folder / MANIFEST, seal({**manifest, "files": files}))
     card(folder)
-    remove(beside)
+    for made in beside.iterdir():
+        if made.name != LOCK:
+            remove(made)
 
 
 def _identity(manifest: Mapping[str, Any]) -> str:
