@@ -17,8 +17,9 @@ import yaml
 import zarr
 
 import longcrawl as lc
-from longcrawl.errors import RunError
-from longcrawl.formats.shards.spec import FORMATS
+from longcrawl.engines.hold import hold_alone
+from longcrawl.errors import LoaderError, RunError
+from longcrawl.formats.shards.spec import FORMATS, shards_in
 from longcrawl.hub import prepare
 
 LENGTH, DOCUMENTS = 32, 60
@@ -222,6 +223,37 @@ def test_a_push_that_stops_between_moves_is_finished_by_the_next(hub, run, monke
     assert {"tokens/train-00000-of-00001.parquet", "README.md"} <= sent.send.keys()
     head = yaml.safe_load((run / "README.md").read_text().split("---\n")[1])
     assert [each["config_name"] for each in head["configs"] if each.get("default")] == ["tokens"]
+
+
+def test_tables_of_runs_are_no_shards(runs):
+    for name in ("rectangle", "composed"):
+        for folder in (runs[name], runs[name] / name):
+            with pytest.raises(
+                LoaderError, match="lc.loading.Rectangle and lc.loading.ComposedBatches read the arrays"
+            ):
+                lc.loading.Windows(folder, 16)
+    assert shards_in(runs["parquet"], None, None) == sorted((runs["parquet"] / "parquet").glob("*.parquet"))
+
+
+def test_held_out_parquet_is_not_trained_on(tmp_path):
+    made = lc.Crawl({"id": list("abcdef"), "tokens": [[number] * 8 for number in range(6)]})
+    made.to_parquet(tmp_path / "made", heldout=2)
+    splits = [
+        {int(window["input_ids"][0]) for window in lc.loading.Windows(tmp_path / "made", 7, split=split)}
+        for split in ("train", "val")
+    ]
+    assert [len(split) for split in splits] == [4, 2]
+    assert splits[0] | splits[1] == set(range(6))
+
+
+def test_two_pushes_do_not_prepare_a_run_at_once(hub, run):
+    (run / ".push").mkdir()
+    with hold_alone(run / ".push", "push"), pytest.raises(RunError, match="another push is working in .*: wait for it"):
+        lc.push(run, "me/twice", "private")
+    assert lc.verify(run).problems == ()
+    lc.push(run, "me/twice", "private")
+    assert (run / "tokens").is_dir()
+    assert not (run / ".push").exists()
 
 
 def test_a_dry_run_names_tables_and_keep_leaves_the_run_as_it_is(hub, run):

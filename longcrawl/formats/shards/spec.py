@@ -47,8 +47,8 @@ TRAIN = "train"
 HELD_OUT = ("val", "valid", "validation", "dev", "eval", "test", "heldout")
 """Usual names of folders with held-out data; all but "test" are names for the same thing."""
 SPLITS = (TRAIN, *HELD_OUT)
-TABLES = ("documents", "pieces")
-"""Folders that outputs have beside their splits, with tables of where documents or pieces came from."""
+TABLES = ("documents", "pieces", "rows")
+"""Folders that outputs have beside their splits, with tables of where documents, pieces or rows came from."""
 RUN_TABLES = ("edits", "ledger", "tokens")
 """Folders that runs have beside their outputs, with tables that are not shards to train on."""
 STARTS = "window_starts"
@@ -150,6 +150,7 @@ def shards_in(folder: Path, name: str | None = None, split: str | None = "train"
     there = list_files(folder)
     folders = {step.as_posix() for file in there for step in Path(file).parents}
     outputs = _outputs(folder, there)
+    runs = {output.rpartition("/")[0] for output in outputs if output} | _runs(folder, there)
     found = []
     for file in (file for file in there if Path(file).suffix in suffixes):
         output = next((each for each in reversed(_folders(file)) if each in outputs), None)
@@ -157,13 +158,15 @@ def shards_in(folder: Path, name: str | None = None, split: str | None = "train"
             format_name, listed = outputs[output]
             if file in listed and name in (None, format_name):
                 found.append(file)
-        elif not (beside_shards(file, folders) or _beside_outputs(file, outputs)):
+        elif not (beside_shards(file, folders) or _in_table_of_run(file, runs)):
             found.append(file)
     splits = {} if split is None else sort_into_splits(found, outputs)
     chosen = found if split is None else splits.get(named_split(split, splits.__contains__), [])
     if not chosen:
         what = "no token shard" if split is None else f"no token shard of the split {split!r}"
         others = f"; splits: {', '.join(map(repr, splits))}" if splits else ""
+        if any(Path(file).name == "zarr.json" for file in there):
+            others += "; lc.loading.Rectangle and lc.loading.ComposedBatches read the arrays there"
         raise FormatError(f"{folder} holds {what}: no file that ends in {' or '.join(sorted(suffixes))}{others}")
     return [folder / file for file in chosen]
 
@@ -216,21 +219,32 @@ def beside_shards(name: str, folders: Collection[str]) -> bool:
     )
 
 
-def _beside_outputs(name: str, outputs: Collection[str]) -> bool:
-    """Return whether a name is in a folder of tables of a run, beside an output, such as ``tokens``."""
-    runs = {output.rpartition("/")[0] for output in outputs if output}
+def _runs(folder: Path, files: list[str]) -> set[str]:
+    """Return the folders below one that have the manifest of a run."""
+    manifests = (file for file in files if file.rpartition("/")[2] == "manifest.json")
+    return {file.rpartition("/")[0] for file in manifests if "longcrawl_run" in (_read_object(folder / file) or {})}
+
+
+def _in_table_of_run(name: str, runs: Collection[str]) -> bool:
+    """Return whether a name is in a folder of tables of a run, beside its output, such as ``tokens``."""
     return any(folder in {_below(run, table) for run in runs for table in RUN_TABLES} for folder in _folders(name))
 
 
 def described_shards(description: Path) -> list[str] | None:
     """Return the files in the splits that an output's description lists, relative to its folder; None if it is none."""
-    try:
-        described = load_json(description.read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-    if not isinstance(described, dict) or KIND not in described or not isinstance(described.get("files"), dict):
+    described = _read_object(description)
+    if described is None or KIND not in described or not isinstance(described.get("files"), dict):
         return None
     return [name for name in described["files"] if name.partition("/")[0] in SPLITS]
+
+
+def _read_object(file: Path) -> dict[str, Any] | None:
+    """Return a JSON object; None where a file is missing or holds something else."""
+    try:
+        found = load_json(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def named_split(wanted: str, is_there: Callable[[str], bool]) -> str:
@@ -252,6 +266,10 @@ def named_split(wanted: str, is_there: Callable[[str], bool]) -> str:
 
 
 def _split_of(name: str, folders: Collection[str], outputs: Collection[str]) -> str:
+    # The Hub's own names of parquet files, heldout-00000-of-00001.parquet, have the split in them.
+    first, _, rest = PurePosixPath(name).name.partition("-")
+    if first in SPLITS and "-of-" in rest and name.endswith(parquet.SUFFIX):
+        return first
     # An output's own splits count before those of folders around it.
     for folder in sorted(_folders(name), key=lambda each: each not in outputs):
         there = [split for split in SPLITS if _below(folder, split) in folders]
