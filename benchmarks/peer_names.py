@@ -32,7 +32,10 @@ PEERS = {
 MODULES = (
     "datatrove.executor",
     "datatrove.utils.dataset",
-    *(f"datatrove.pipeline.{name}" for name in ("dedup", "extractors", "filters", "readers", "tokens", "writers")),
+    *(
+        f"datatrove.pipeline.{name}"
+        for name in ("decont", "dedup", "extractors", "filters", "readers", "tokens", "writers")
+    ),
 )
 """Where datatrove's users import its blocks from."""
 
