@@ -25,8 +25,6 @@ FOLDERS = {"longcrawl": "longcrawl", "builders": "longcrawl.builders", "cards": 
 NOT_HERE = {"py3langid": "py3langid", "gcsfs": "gcsfs"}
 """The import and the distribution of what CI does not install."""
 NOT_DECLARED = {"longcrawl", *sys.stdlib_module_names}
-FED = {"transformers"}
-"""What the package feeds and does not import: its collators return what transformers' models take."""
 BESIDE = ("accelerate", "torchdata", "boto3", "flask", "flask-cors", "moto[s3]")
 """What .ci/run installs for the tests beside the extras."""
 
@@ -107,7 +105,7 @@ def test_what_is_imported_is_declared_and_nothing_else():
     optional = {canonicalize_name(each.name) for extra in declared if extra != "test" for each in declared[extra]}
     imported = imported_distributions()
     assert sorted(set(imported) - always - optional) == []
-    assert sorted(always - set(imported) - FED) == []
+    assert sorted(always - set(imported)) == []
 
 
 def test_optional_packages_are_imported_in_functions():

@@ -18,6 +18,7 @@ from longcrawl.errors import LongCrawlError, RecipeError, RunError, StageError
 from longcrawl.recipe import load_recipe
 from longcrawl.run.first_recipe import first_recipe
 from longcrawl.run.preview import preview_run
+from longcrawl.sources import files
 from longcrawl.storage.structured import load_yaml
 
 TRAINED = ["stages.tokenize.tokenizer=trained", "stages.tokenize.vocabulary_size=300", "stages.min_tokens.n=1"]
@@ -65,6 +66,15 @@ def test_crawls_begin_with_a_shipped_recipe(kind, tmp_path):
     assert made["source"]["builder"] == kind
     assert made["source"]["data_dir"] == str(tmp_path)
     assert [name for stage in made["stages"] for name in stage] == [label for label, _ in shipped.stages]
+
+
+def test_a_remote_file_is_asked_for_its_fields_once(texts, tmp_path, web_server, monkeypatch):
+    fetched, fetch = [], files._fetch
+    monkeypatch.setattr(files, "_fetch", lambda path, copy: fetched.append(path) or fetch(path, copy))
+    pq.write_table(pa.table({"text": [["no text"]], "markdown": ["# One"]}), tmp_path / "late.parquet")
+    made = yaml.safe_load(first_recipe(f"{web_server(tmp_path)}/late.parquet"))
+    assert made["source"]["text_field"] == "markdown"
+    assert len(fetched) <= 1
 
 
 def test_what_has_no_texts_is_one_sentence(texts, tmp_path):

@@ -92,10 +92,11 @@ def check_resume(args: Any, loader: Any) -> None:
     Raises:
         LoaderError: one rank reads for all, and accelerate would skip only the batches of one.
     """
-    from accelerate.data_loader import DataLoaderDispatcher
     from torch.utils.data import IterableDataset
 
-    dispatched = isinstance(loader, DataLoaderDispatcher) and not loader.split_batches
+    # By name: whoever trains has accelerate, which longcrawl does not ask for.
+    dispatches = "DataLoaderDispatcher" in {kind.__name__ for kind in type(loader).__mro__}
+    dispatched = dispatches and not loader.split_batches
     if dispatched and args.world_size > 1 and not isinstance(loader.dataset, IterableDataset):
         raise LoaderError(
             f"with dispatch_batches accelerate skips too few batches for {args.world_size} ranks: resume with "

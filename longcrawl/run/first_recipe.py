@@ -6,14 +6,17 @@ from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import yaml
 
 from longcrawl.core.outputs import OUTPUTS
-from longcrawl.core.sources import SOURCES, BadFiles, make_source
+from longcrawl.core.sources import SOURCES, BadFiles, Part, make_source
 from longcrawl.core.stages import STAGES
-from longcrawl.errors import RecipeError, SourceError
+from longcrawl.errors import LongCrawlError, RecipeError, SourceError
 from longcrawl.recipe import parse_recipe, read_recipe
 from longcrawl.run.inputs import train_parts
+from longcrawl.sources.files import opened
 from longcrawl.sources.guess import guess_source
 from longcrawl.storage.files import write_text
 from longcrawl.storage.structured import load_yaml
@@ -83,7 +86,12 @@ def _text_field(source: str, settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the setting of the field that has the texts, by reading the first documents."""
     failed: SourceError | None = None
     first = train_parts(make_source(source, settings))[0]
-    for field in TEXT_FIELDS:
+    known = _parquet_texts(first)
+    found = next((field for field in TEXT_FIELDS if field in known), None)
+    if found is not None:
+        return {} if found == "text" else {"text_field": found}
+    # Without one of these, the first that is missed tells which fields there are.
+    for field in TEXT_FIELDS[:1] if known else TEXT_FIELDS:
         made = make_source(source, {**settings, "text_field": field})
         try:
             next(iter(made.read(first, BadFiles())), None)
@@ -94,6 +102,18 @@ def _text_field(source: str, settings: Mapping[str, Any]) -> dict[str, str]:
         else:
             return {} if field == "text" else {"text_field": field}
     raise failed or RecipeError("no field has texts")
+
+
+def _parquet_texts(part: Part) -> list[str]:
+    """Name the fields of texts in the footer of a parquet file; none where it cannot be read."""
+    if not part.name.endswith(".parquet"):
+        return []
+    try:
+        with opened(part.files[0]) as file:
+            schema = pq.read_schema(file)
+    except (LongCrawlError, OSError, pa.ArrowException):
+        return []
+    return [field.name for field in schema if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)]
 
 
 def _lines(name: str, source: str, settings: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[str]:
