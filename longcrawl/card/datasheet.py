@@ -20,6 +20,7 @@ from longcrawl.manifest import writer_of
 NOT_RECORDED = "Not recorded."
 NOT_LOOKED_FOR = "Duplicates were not looked for: the recipe has no stage that does."
 LISTED = "listed_duplicates"
+PERSONAL_DATA = "personal_data"
 NAMES_NO_OTHER = (LISTED, "exact_substring")
 """Stages that look for duplicates, and do not say of what a document is one."""
 TAKES_OUT = {
@@ -27,6 +28,8 @@ TAKES_OUT = {
     "line_corrections": "lines",
     "c4_quality": "lines",
     "exact_substring": "passages that occur elsewhere too",
+    "decontaminate": "passages of evaluation sets",
+    "personal_data": "personal data, for which a word stands",
     "truncate": "what follows after a number of tokens",
 }
 """What stages take out of documents that stay."""
@@ -57,6 +60,7 @@ def datasheet(
         relations=_relations(manifest, funnel),
         splits=_splits(manifest["output"]),
         redundancy=_redundancy(recipe),
+        confidential=_confidential(recipe, funnel),
         damage=_damage(manifest),
         source=_source(manifest),
         stages=f"{stages}, in this order, with the settings of the recipe above." if stages else "Nothing.",
@@ -111,6 +115,23 @@ def _missing(manifest: Mapping[str, Any], funnel: Funnel, cut: str) -> str:
     return " ".join(each for each in said if each) or "Nothing that is known of."
 
 
+def _confidential(recipe: Mapping[str, Any], funnel: Funnel) -> str:
+    """Describe which personal data were looked for, and what became of them."""
+    names = [name for stage in recipe["stages"] for name in stage]
+    settings = [each for stage in recipe["stages"] for each in stage.values()]
+    edits = {row.stage: row.edits for row in funnel}
+    said = []
+    for label, name, each in zip(label_stages(names), names, settings, strict=True):
+        if name == PERSONAL_DATA:
+            changed = edits.get(label)
+            places = sum(rule.places for rule in changed.rules.values()) if changed else 0
+            done = {"mask": "were replaced", "tag": "are tagged", "drop": "made documents leave"}[each["policy"]]
+            said.append(f"{code(label)} looked for {', '.join(each['kinds'])}: {counted(places, 'place')} {done}.")
+    if not said:
+        return "Not recorded. Nobody has looked for it, nor for names and addresses."
+    return " ".join([*said, "Names and postal addresses were not looked for."])
+
+
 def _taken_out(manifest: Mapping[str, Any], funnel: Funnel, cut: str) -> list[str]:
     """List what stages took out of documents, and how much; earlier versions did not count it."""
     names = [name for stage in manifest["recipe"]["stages"] for name in stage]
@@ -119,7 +140,8 @@ def _taken_out(manifest: Mapping[str, Any], funnel: Funnel, cut: str) -> list[st
     edits = {row.stage: row.edits for row in funnel}
     said: dict[str, list[str]] = {"": [], "; how much is not counted": []}
     for label, name, each in zip(label_stages(names), names, settings, strict=True):
-        if name not in TAKES_OUT or each.get("policy", "cut") != "cut" or (cut and name == "truncate"):
+        takes = "mask" if name == PERSONAL_DATA else "cut"
+        if name not in TAKES_OUT or each.get("policy", takes) != takes or (cut and name == "truncate"):
             continue
         taken = f"by {code(label)} {TAKES_OUT[name]}"
         if name == "extract_text" or label not in known:

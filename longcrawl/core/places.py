@@ -32,10 +32,7 @@ MASK = "mask"
 """The rule by which a text stays as it is, and no loss is computed on a place of it."""
 
 TAG = "tag"
-"""The rule by which a text stays as it is, and a place of it is named."""
-
-UNCHANGED = (MASK, TAG)
-"""The rules of places that are as they were."""
+"""What rules begin with by which a text stays as it is, and a place of it is named."""
 
 _NUMBERS = [("replaced_by", pa.int64()), ("span", pa.int64())]
 _WHAT = [("rule", pa.string()), ("unit", pa.string()), *_PLACE, *_NUMBERS, *_ALSO]
@@ -153,6 +150,11 @@ def make_places(
     return pa.table([columns[name] for name in PLACE_SCHEMA.names], schema=PLACE_SCHEMA)
 
 
+def leaves_text(rule: str) -> bool:
+    """Return whether places of a rule are as they were: masked, or named only."""
+    return rule == MASK or rule.startswith(TAG)
+
+
 def no_places() -> pa.Table:
     """Return an empty table of places: nothing was changed."""
     return PLACE_SCHEMA.empty_table()
@@ -220,7 +222,7 @@ def _without(text: str, rows: Sequence[dict[str, Any]]) -> str:
                 f"{row['stage']} changed characters {start:,}-{end:,}, which this text does not have after the stages "
                 "before: pass the text of the source and all rows of its document"
             )
-        if row["rule"] in UNCHANGED:
+        if leaves_text(row["rule"]):
             continue
         if row["replaced_by"]:
             raise LedgerError(

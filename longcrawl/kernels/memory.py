@@ -110,6 +110,12 @@ find_stops = _tester(lambda builder, bytes_, every: builder.icmp_signed("<=", by
 """Which bytes are white space or control characters of ASCII, or belong to other characters."""
 find_blanks = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord(" "))))
 """Which bytes are spaces."""
+find_digits = _tester(
+    lambda builder, bytes_, every: builder.icmp_unsigned("<=", builder.sub(bytes_, every(ord("0"))), every(9))
+)
+"""Which bytes are digits of ASCII."""
+find_ats = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("@"))))
+find_colons = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord(":"))))
 find_leads_of_three = _tester(lambda builder, bytes_, every: builder.icmp_unsigned(">=", bytes_, every(0xE0)))
 """Which bytes begin characters of three bytes of UTF-8, or of four."""
 find_others = _tester(

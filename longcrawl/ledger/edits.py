@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from longcrawl.core.places import EDIT_SCHEMA, MASK, PLACE_SCHEMA, TAG, UNCHANGED, edit_rows
+from longcrawl.core.places import EDIT_SCHEMA, MASK, PLACE_SCHEMA, TAG, edit_rows, leaves_text
 from longcrawl.core.stages import VERDICT_SCHEMA, Stage, document_ids, first_failure
 from longcrawl.display.numbers import counted
 from longcrawl.storage.files import remove, whole_file
@@ -96,10 +96,10 @@ class EditCounts:
     @property
     def tagged(self) -> int:
         """How many characters stay, and are named."""
-        return self.rules[TAG].touched if TAG in self.rules else 0
+        return sum(counts.touched for rule, counts in self.rules.items() if rule.startswith(TAG))
 
     def __str__(self) -> str:
-        if set(self.rules) == {TAG}:
+        if all(rule.startswith(TAG) for rule in self.rules):
             return f"{self.documents:,} tagged, {self.tagged:,} {self.unit}"
         cut = [f"{self.removed:,} {self.unit} cut"] if self.removed or not self.masked else []
         masked = [f"{self.masked:,} {self.unit} masked"] if self.masked else []
@@ -127,7 +127,7 @@ class TextEdit:
         return self.end - self.start - self.replaced_by
 
     def __str__(self) -> str:
-        replaced = f", replaced by {self.replaced_by:,}" if self.replaced_by and self.rule not in UNCHANGED else ""
+        replaced = f", replaced by {self.replaced_by:,}" if self.replaced_by and not leaves_text(self.rule) else ""
         also = "" if self.also_id is None else f", also in {self.also_id}"
         at = "" if self.also_place is None else " at {:,}-{:,}".format(*self.also_place)
         return f"{self.rule} {self.start:,}-{self.end:,}{replaced}{also}{at}"
@@ -224,7 +224,7 @@ def describe_edits(edits: Sequence[TextEdit]) -> list[str]:
         shown = "; ".join(map(str, places[:LISTED]))
         more = f"; and {len(places) - LISTED:,} more" if len(places) > LISTED else ""
         count = counted(len(places), "place")
-        tagged = all(place.rule == TAG for place in places)
+        tagged = all(place.rule.startswith(TAG) for place in places)
         done = f"tagged {count}" if tagged else f"changed {count}, {removed:,} {unit} cut"
         lines.append(f"{stage} {done}: {shown}{more}")
     return lines

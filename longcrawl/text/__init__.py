@@ -9,6 +9,7 @@ from longcrawl.text.gopher.stages import FineWebQuality, GopherQuality, GopherRe
 from longcrawl.text.language.identify import IdentifyLanguage
 from longcrawl.text.languages import find_language, language_shares, language_tables, read_languages
 from longcrawl.text.lines.c4 import C4Quality
+from longcrawl.text.personal.stage import PersonalData
 from longcrawl.text.refinedweb.formatting import format_text
 from longcrawl.text.refinedweb.line_corrections import LineCorrections
 from longcrawl.text.refinedweb.url_filter import UrlFilter, UrlHits, UrlMatch, url_hits
@@ -29,6 +30,7 @@ __all__ = [
     "MinBytes",
     "MinChars",
     "MinWords",
+    "PersonalData",
     "SignalRules",
     "Signals",
     "UrlFilter",

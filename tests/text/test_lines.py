@@ -376,10 +376,11 @@ def test_masked_texts_are_not_edited():
     cut=st.tuples(st.integers(0, 300), st.integers(0, 300)),
 )
 def test_counts_beyond_a_byte_equal_plain_python(block, repeats, cut):
-    from longcrawl.text.lines._place_kernels import _count_characters, count_line_ends
+    from longcrawl.kernels.utf8 import count_characters
+    from longcrawl.text.lines._place_kernels import count_line_ends
 
     data = np.frombuffer(block * repeats, np.uint8)
     start, stop = min(cut[0], len(data)), max(len(data) - cut[1], 0)
     part = data[start:stop].tolist()
     assert count_line_ends(data, start, stop) == sum(byte < 32 or byte in {0x85, 0xA8, 0xA9} for byte in part)
-    assert _count_characters(data, start, stop) == sum(byte & 0xC0 != 0x80 for byte in part)
+    assert count_characters(data, start, stop) == sum(byte & 0xC0 != 0x80 for byte in part)

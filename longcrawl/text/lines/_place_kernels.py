@@ -11,12 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.utf8 import SHORT, count_characters
 
 Bytes = npt.NDArray[np.uint8]
 
 NEWLINE = 0x0A
-SHORT = 128
-"""Bytes whose count fits into a byte: so vector instructions count 12 times as fast as in 64 bits."""
 
 
 @compiled
@@ -27,18 +26,6 @@ def count_line_ends(data: Any, start: int, stop: int) -> int:
         few = np.uint8(0)
         for byte in data[at : min(at + SHORT, stop)]:
             few = np.uint8(few + np.uint8((byte < 0x20) | (byte == 0x85) | (byte == 0xA8) | (byte == 0xA9)))
-        found += few
-    return found
-
-
-@compiled
-def _count_characters(data: Bytes, start: int, stop: int) -> int:
-    """Count the characters that start between two bytes."""
-    found = 0
-    for at in range(start, stop, SHORT):
-        few = np.uint8(0)
-        for byte in data[at : min(at + SHORT, stop)]:
-            few = np.uint8(few + np.uint8((byte & 0xC0) != 0x80))
         found += few
     return found
 
@@ -87,10 +74,10 @@ def place_lines(data: Bytes, offsets: Any, out: Bytes, log: Any, whole: bool, pl
             first, stop = _whole_line(data, first, stop, offsets[document], offsets[document + 1])
         elif end > begin:
             first, stop, begin, end = _changed_part(data, first, stop, out, begin, end)
-        characters += _count_characters(data, at, first)
+        characters += count_characters(data, at, first)
         places[row, 0], places[row, 1] = document, characters
-        characters += _count_characters(data, first, stop)
-        places[row, 2], places[row, 3] = characters, _count_characters(out, begin, end)
+        characters += count_characters(data, first, stop)
+        places[row, 2], places[row, 3] = characters, count_characters(out, begin, end)
         at = stop
 
 
