@@ -19,7 +19,7 @@ from longcrawl.builders.register import code_hash, shard_key
 from longcrawl.core.sources import SOURCES, BadFiles, Part, Source, make_source
 from longcrawl.crawl import Crawl
 from longcrawl.errors import LongCrawlError, SourceError, no_documents
-from longcrawl.printable import as_lines
+from longcrawl.printable import as_lines, known_names
 from longcrawl.sources.files import absolute
 from longcrawl.sources.guess import guess_source
 
@@ -83,7 +83,7 @@ class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets`
         known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]  # sources are dataclasses
         for name in given:
             if name not in _OF_DATASETS and name not in known:
-                raise SourceError(f"source {config_name!r} has no setting {name!r}; known: {', '.join(known)}")
+                raise SourceError(f"source {config_name!r} has no setting {name!r}; {known_names(known, name)}")
         if given.get("storage_options"):
             raise SourceError(
                 "storage_options of load_dataset reach no source: set endpoint and credentials in the environment or "

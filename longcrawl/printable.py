@@ -8,6 +8,7 @@ tables, :func:`printable` for texts that are shown on purpose, and :func:`show` 
 import re
 import sys
 from collections.abc import Iterable
+from difflib import get_close_matches
 
 MOST_QUOTED = 200
 """Characters of a value in a sentence."""
@@ -55,6 +56,17 @@ def quoted(value: object) -> str:
 def listed(names: Iterable[str]) -> str:
     """Return names with commas between them, for a sentence: at most ``MOST_QUOTED`` characters."""
     return shortened(", ".join(names) or "none", MOST_QUOTED)
+
+
+def known_names(names: Iterable[str], wrong: object) -> str:
+    """Return the names that there are and, where a wrong one is like one of them, which, for a sentence.
+
+    >>> known_names(["min_chars", "min_words"], "min_char")
+    "known: min_chars, min_words. Did you mean 'min_chars'?"
+    """
+    there = list(names)
+    near = get_close_matches(str(wrong), there, 1, 0.7)
+    return f"known: {', '.join(there) or 'none'}{f'. Did you mean {near[0]!r}?' if near else ''}"
 
 
 def show(message: object, *, error: bool = False, end: str = "\n") -> None:

@@ -25,7 +25,7 @@ from longcrawl.core.sources import SOURCES, OnDuplicateIds, Source, make_source
 from longcrawl.core.stages import STAGES, Stage
 from longcrawl.errors import RecipeError
 from longcrawl.ledger.funnel import Reference
-from longcrawl.printable import quoted
+from longcrawl.printable import known_names, quoted
 from longcrawl.storage.structured import load_yaml
 from longcrawl.urls import plain_urls
 
@@ -123,7 +123,8 @@ def read_recipe(name: str) -> dict[str, Any]:
     try:
         spec = load_yaml(text)
     except yaml.YAMLError as broken:
-        raise RecipeError(f"recipe {name!r} is not YAML: {' '.join(str(broken).split())}") from broken
+        said = " ".join(str(broken).replace('in "<unicode string>", ', "at ").split())
+        raise RecipeError(f"recipe {name!r} is not YAML: {said}") from broken
     if not isinstance(spec, dict):
         raise RecipeError(f"recipe {name!r} must be a mapping with the keys {', '.join(KEYS)}")
     return spec
@@ -142,7 +143,7 @@ def _parsed(spec: Mapping[str, Any]) -> Recipe:
     where = f"recipe {quoted(name)}"
     for key in spec:
         if key not in KEYS:
-            raise RecipeError(f"{where} has an unknown key {quoted(key)}; known: {', '.join(KEYS)}")
+            raise RecipeError(f"{where} has an unknown key {quoted(key)}; {known_names(KEYS, key)}")
     for key in ("longcrawl", "name", "source", "stages", "outputs"):
         if key not in spec:
             raise RecipeError(f"{where} lacks the key {key!r}")
@@ -167,10 +168,19 @@ def _recipe_text(name: str) -> str:
     if name.endswith((".yaml", ".yml")):
         try:
             return Path(name).read_text("utf-8")
+        except FileNotFoundError as missing:
+            raise RecipeError(
+                f"there is no recipe {name}: check its path, or take one that `longcrawl recipes` lists"
+            ) from missing
         except (OSError, UnicodeDecodeError) as wrong:
             raise RecipeError(f"recipe file {name} cannot be read: {wrong}") from wrong
     if name not in recipes():
-        raise RecipeError(f"unknown recipe {name!r}; known: {', '.join(recipes())}, or the path of a .yaml file")
+        if Path(name).is_file():
+            raise RecipeError(
+                f"{name} is not a recipe, whose name ends in .yaml: type `longcrawl init {name}` for a first one of "
+                "these documents"
+            )
+        raise RecipeError(f"unknown recipe {name!r}; {known_names([*recipes(), 'or the path of a .yaml file'], name)}")
     return _folder().joinpath(f"{name}.yaml").read_text("utf-8")
 
 
@@ -218,7 +228,7 @@ def _stage(name: str, settings: dict[str, Any], where: str) -> Stage:
         return STAGES.make(name, settings, where, RecipeError)
     chosen = settings["preset"]
     if not isinstance(chosen, str) or chosen not in presets:
-        raise RecipeError(f"{where} {name!r}: unknown preset {chosen!r}; known: {', '.join(presets)}")
+        raise RecipeError(f"{where} {name!r}: unknown preset {chosen!r}; {known_names(presets, chosen)}")
     given = {key: value for key, value in settings.items() if key != "preset"}
     return STAGES.make(name, {**presets[chosen], **given}, where, RecipeError)
 

@@ -205,7 +205,7 @@ def test_a_recipe_that_is_not_there_is_refused(tmp_path):
         RecipeError, match=r"unknown recipe 'longcrawl'; known: .*longcrawl64, longcrawl64-clean, .*, or the path"
     ):
         load_recipe("longcrawl")
-    with pytest.raises(RecipeError, match=r"recipe file .*nothing\.yaml cannot be read"):
+    with pytest.raises(RecipeError, match=r"there is no recipe .*nothing\.yaml: check its path"):
         load_recipe(tmp_path / "nothing.yaml")
 
 

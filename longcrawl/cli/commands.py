@@ -104,7 +104,9 @@ def main() -> None:
     try:
         sys.exit(app(standalone_mode=False))
     except TyperException as misspelled:
-        misspelled.message = one_line(misspelled.message)
+        # Without a command the message is the help, which has lines, and nothing that anybody typed.
+        if not misspelled.message.startswith("Usage: "):
+            misspelled.message = one_line(misspelled.message)
         misspelled.show()  # type: ignore[attr-defined]  # a command line raises only those of click, which have it
         sys.exit(misspelled.exit_code)
     except LongCrawlError as wrong:

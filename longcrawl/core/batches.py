@@ -59,6 +59,16 @@ def first_failure(rows: int, checks: Sequence[Check]) -> pa.Table:
     return pa.table(verdicts, schema=VERDICT_SCHEMA)
 
 
+_WHERE_FROM = {
+    "text": ". Name the one that has the texts: lc.Crawl(data, text=COLUMN)",
+    "tokens": ". Add the stage tokenize before it",
+    "html": ". The source warc has it; texts need no extraction",
+    "language": ". Add the stage identify_language before it, or name its field: language_field of the source",
+    "url": ". Name the field that has it: url_field of the source",
+}
+"""How documents get a column that a stage misses."""
+
+
 def column(table: pa.Table, name: str, needed_by: str) -> pa.Array:
     """Return one column as a single array; a column that is not there is one sentence that names those that are.
 
@@ -66,8 +76,7 @@ def column(table: pa.Table, name: str, needed_by: str) -> pa.Array:
         StageError: the table has no such column.
     """
     if name not in table.column_names:
-        hint = ". Name the one that has the texts: lc.Crawl(data, text=COLUMN)" if name == "text" else ""
-        have = ", ".join(table.column_names)
+        have, hint = ", ".join(table.column_names), _WHERE_FROM.get(name, "")
         raise StageError(f"{needed_by} needs a column {name!r}; the documents have: {have}{hint}")
     held = table[name]
     if held.num_chunks == 1 and held.chunk(0).offset == 0:

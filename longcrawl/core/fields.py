@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, Union
 
 from longcrawl.errors import LongCrawlError
-from longcrawl.printable import quoted
+from longcrawl.printable import known_names, quoted
 
 T = TypeVar("T")
 
@@ -21,10 +21,10 @@ def build(cls: type[T], settings: Mapping[str, Any], where: str, error: type[Lon
     >>> build(Truncate, {"n": 4096}, "stage 'truncate'", RecipeError)
     Truncate(n=4096)
     """
-    known = [field.name for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]  # a dataclass
+    there = [field.name for field in dataclasses.fields(cls) if field.init]  # type: ignore[arg-type]  # a dataclass
     for name in settings:
-        if name not in known:
-            raise error(f"{where} has no field {quoted(name)}; known: {', '.join(sorted(known)) or 'none'}")
+        if name not in there:
+            raise error(f"{where} has no field {quoted(name)}; {known_names(sorted(there), name)}")
     try:
         return cls(**settings)
     except TypeError as missing:

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from longcrawl.core.fields import build
 from longcrawl.errors import LongCrawlError
-from longcrawl.printable import shortened
+from longcrawl.printable import known_names, shortened
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -80,7 +80,7 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         announced = self._announced().get(name, [])
         packages = [_package(entry) for entry in announced]
         if not announced:
-            raise error(f"{subject} is unknown; known: {', '.join(self)}")
+            raise error(f"{subject} is unknown; {known_names(self, name)}")
         if len(announced) > 1:
             raise error(f"{subject} is announced by {' and '.join(packages)}: uninstall one, or name the class's path")
         return self._load(announced[0], subject, f"repair or uninstall {packages[0]}", error)

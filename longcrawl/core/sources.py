@@ -50,6 +50,8 @@ MOST_REASON = 2_000
 """Characters of a reason: names of fields in it, and what libraries say, have no limit."""
 MOST_NAMED = 3
 """How many damaged places of a file are named; all are counted."""
+OTHER_FIELD = "= to one of them"
+"""What a reason says, with its setting, where documents have other fields."""
 
 
 @dataclass(frozen=True)
@@ -104,10 +106,9 @@ class BadFiles:
         """
         file, reason = without_secrets(file), shortened(hide_secrets(reason), MOST_REASON)
         if self.policy == "error":
-            raise SourceError(
-                f"{file}: {reason}; to continue without it, set on_bad_files to 'warn' or 'skip' "
-                "(--set source.on_bad_files=skip)"
-            )
+            # Without a field that was misspelled, one would continue without any document.
+            without = "; to continue without it, set on_bad_files to 'warn' or 'skip' (--set source.on_bad_files=skip)"
+            raise SourceError(f"{file}: {reason}{'' if OTHER_FIELD in reason else without}")
         self.found.append(BadFile(file, reason, records_lost))
         if self.policy == "warn":
             warn_user(f"{file}: {reason}")

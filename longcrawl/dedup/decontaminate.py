@@ -24,6 +24,7 @@ from longcrawl.dedup.index import DESCRIPTION
 from longcrawl.dedup.substring import cut_spans, masked_column
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import check_not_masked, valid_texts
+from longcrawl.printable import known_names
 from longcrawl.storage.files import checksum, content_digest
 from longcrawl.tokens.tokenizer_files import name_tokenizer, restore_with_tokenizer, tokenizer_digest
 
@@ -147,7 +148,7 @@ class Decontaminate(Edit):
             StageError: there is no such preset; the message lists those there are.
         """
         if name not in PRESETS:
-            raise StageError(f"unknown preset {name!r}; known: {', '.join(PRESETS)}")
+            raise StageError(f"unknown preset {name!r}; {known_names(PRESETS, name)}")
         return cls(**{**PRESETS[name], **changes})
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -19,6 +19,7 @@ from longcrawl.dedup.normalize import normalize
 from longcrawl.dedup.signatures import Clustering, Keep, Linkage, MinHashSignatures, NearDuplicates, OnLargeCluster
 from longcrawl.errors import FormatError, StageError, TokenizerError
 from longcrawl.kernels.texts import fixed_binary, valid_texts
+from longcrawl.printable import known_names
 from longcrawl.tokens.encoders import Encoder, load_encoder
 from longcrawl.tokens.tokenizer_files import name_tokenizer, restore_with_tokenizer, tokenizer_digest
 
@@ -142,7 +143,7 @@ class MinHash(NearDuplicates):
             StageError: there is no such preset; the message lists those there are.
         """
         if name not in PRESETS:
-            raise StageError(f"unknown preset {name!r}; known: {', '.join(PRESETS)}")
+            raise StageError(f"unknown preset {name!r}; {known_names(PRESETS, name)}")
         return cls(**{**PRESETS[name], **changes})
 
     @classmethod

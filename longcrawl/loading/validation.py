@@ -127,6 +127,8 @@ def _recorded(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     """Return a configuration of data, or a mapping with the list of phases that a file is."""
     try:
         content = load_yaml(Path(path).read_text("utf-8"))
+    except FileNotFoundError as missing:
+        raise LoaderError(f"there is no file {path}: check the path of the curriculum") from missing
     except (OSError, ValueError, yaml.YAMLError) as wrong:
         raise LoaderError(f"{path} is no YAML that can be read ({' '.join(str(wrong).split())})") from wrong
     recorded = content if isinstance(content, Mapping) else {"curriculum": content}

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from longcrawl.errors import RecipeError
+from longcrawl.printable import known_names
 from longcrawl.recipe import Recipe, parse_recipe
 from longcrawl.run.job import run
 from longcrawl.run.summary import RunSummary
@@ -76,7 +77,7 @@ def tokenize_recipe(
         RecipeError: the options make no recipe.
     """
     if format not in FORMATS:
-        raise RecipeError(f"token shards have no format {format!r}; known: {', '.join(FORMATS)}")
+        raise RecipeError(f"token shards have no format {format!r}; {known_names(FORMATS, format)}")
     if overlap_probability < 1 and not overlap_size:
         raise RecipeError("overlap_probability is that of windows which overlap: set overlap_size too")
     if max_length is None and overlap_size:

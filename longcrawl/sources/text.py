@@ -273,5 +273,5 @@ class Text(sources.Source):
         """Describe which setting to change where a field is not there."""
         for setting in ("text_field", "id_field"):
             if reason.startswith(f"has no field {getattr(self, setting)!r}"):
-                return f"{reason}; set {setting}= to one of them"
+                return f"{reason}; set {setting}{sources.OTHER_FIELD} (--set source.{setting}=NAME)"
         return reason

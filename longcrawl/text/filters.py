@@ -15,6 +15,7 @@ from longcrawl.core.stages import Check, Judge, column, stage
 from longcrawl.errors import StageError
 from longcrawl.kernels.code_points import load_characters
 from longcrawl.kernels.texts import text_buffers, valid_texts
+from longcrawl.printable import known_names
 from longcrawl.text.languages import places_of_languages
 from longcrawl.text.presets import Presets
 
@@ -212,7 +213,7 @@ def load_preset(name: str) -> tuple[SignalRule, ...]:
         StageError: there is no such preset; the message lists those there are.
     """
     if name not in RULE_SETS.names():
-        raise StageError(f"unknown preset {name!r}; known: {', '.join(RULE_SETS.names())}")
+        raise StageError(f"unknown preset {name!r}; {known_names(RULE_SETS.names(), name)}")
     return tuple(_rule(key, spec) for key, spec in RULE_SETS.read(name)["rules"].items())
 
 

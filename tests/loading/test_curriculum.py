@@ -297,5 +297,5 @@ def test_a_curriculum_is_read_from_a_file(buckets, tmp_path):
         file.write_text(content)
         with pytest.raises(LoaderError, match=sentence):
             read_curriculum(file)
-    with pytest.raises(LoaderError, match="is no YAML that can be read"):
+    with pytest.raises(LoaderError, match=r"there is no file .*nowhere\.yaml: check the path of the curriculum"):
         read_curriculum(tmp_path / "nowhere.yaml")

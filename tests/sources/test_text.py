@@ -371,5 +371,5 @@ def test_a_sentence_names_no_more_fields_than_can_be_read(tmp_path):
     assert [table for part in source.splits()["train"] for table in source.read(part, bad)] == []
     for found in bad.found:
         assert "has no field 'text'; its fields: field 0, field 1" in found.reason
-        assert found.reason.endswith("…; set text_field= to one of them")
+        assert found.reason.endswith("…; set text_field= to one of them (--set source.text_field=NAME)")
         assert len(found.reason) < 400

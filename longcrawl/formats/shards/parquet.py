@@ -203,7 +203,8 @@ def _opened(file: Path) -> pq.ParquetFile:
 def _token_type(schema: pa.Schema, column: str, file: Path) -> pa.DataType:
     """Return the type of a token: uint16 where the file has that, uint32 for all other integers."""
     if column not in schema.names:
-        raise FormatError(f"{file} has no column {column!r}, it has {', '.join(schema.names)}: name one as column")
+        have, fix = ", ".join(schema.names), "make tokens of texts with `longcrawl tokenize`"
+        raise FormatError(f"{file} has no column {column!r}, it has {have}: name one as column, or {fix}")
     value = getattr(schema.field(column).type, "value_type", None)
     if value is None or not pa.types.is_integer(value):
         kind = schema.field(column).type

@@ -70,6 +70,8 @@ def find_format(path: "str | Path", name: str | None = None) -> type[ShardFormat
     for each in _loaded():
         if each.is_at(file):
             return each
+    if file.suffix in gpt_simple.OTHER_SUFFIXES:
+        raise FormatError(f"{path} is not a token shard, whose name ends in .ds, .bin or .parquet: check the path")
     data, index = gpt_simple.bin_and_idx(file)
     if index.is_file():
         raise CorruptionError(f"{index} begins as no index of GPT-Simple or Megatron does: fetch it again")

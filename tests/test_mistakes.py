@@ -1,0 +1,86 @@
+"""Mistakes of a first hour: each is one sentence that says what to type."""
+
+import json
+import re
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import longcrawl as lc
+from longcrawl.cli import main
+from longcrawl.cli.commands import app
+from longcrawl.errors import LongCrawlError
+
+RECIPE = """\
+longcrawl: 1
+name: mine
+source: {builder: text, data_files: DATA}
+stages:
+  - STAGE
+outputs:
+  parquet: {}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ok.jsonl").write_text(json.dumps({"text": "Some words."}) + "\n")
+    (tmp_path / "other.jsonl").write_text(json.dumps({"content": "Some words."}) + "\n")
+    (tmp_path / "fake.jsonl.gz").write_text("no gzip")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("recipe", "sentence"),
+    [
+        ({}, None),
+        ({"DATA": "other.jsonl"}, r"'text'; its fields: content; set text_field= to one of them \(--set .*=NAME\)$"),
+        ({"DATA": "fake.jsonl.gz"}, r"is corrupt: no gzip data; to continue without it, set on_bad_files"),
+        ({"DATA": "none.jsonl"}, r"none.jsonl: is missing"),
+        ({"STAGE": "min_char: {n: 3}"}, r"'min_char' is unknown; known: .*\. Did you mean 'min_chars'\?$"),
+        ({"STAGE": "min_chars: {n: three}"}, r"MinChars.n takes a whole number, got 'three'$"),
+        ({"STAGE": "gopher_quality: {min_word: 3}"}, r"no field 'min_word'; known: .*\. Did you mean 'min_words'\?$"),
+        ({"STAGE": "min_hash: {preset: finewb}"}, r"unknown preset 'finewb'; known: .*\. Did you mean 'fineweb'\?$"),
+        ({"STAGE": "min_tokens: {n: 3}"}, r"needs a column 'tokens'; .*\. Add the stage tokenize before it$"),
+        ({"outputs:": "output:"}, r"unknown key 'output'; known: .*\. Did you mean 'outputs'\?$"),
+        ({"parquet: {}": "parqet: {}"}, r"output 'parqet' is unknown; known: .*\. Did you mean 'parquet'\?$"),
+        ({"name: mine": "name: mine\n source: x"}, r"is not YAML: .* at line 3, column 8: source: x \^$"),
+    ],
+)
+def test_what_is_wrong_in_a_recipe(recipe, sentence, folder):
+    text = RECIPE
+    for word, other in ({"DATA": "ok.jsonl", "STAGE": "min_chars: {n: 3}"} | recipe).items():
+        text = text.replace(word, other)
+    (folder / "mine.yaml").write_text(text)
+    if sentence is None:
+        lc.run("mine.yaml", "out")
+        return
+    with pytest.raises(LongCrawlError, match=sentence):
+        lc.run("mine.yaml", "out")
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("run nosuch.yaml --out out", r"no recipe nosuch.yaml: check its path, or take one that `longcrawl recipes`"),
+        ("run quickstrat --out out", r"or the path of a .yaml file\. Did you mean 'quickstart'\?$"),
+        ("run ok.jsonl --out out", r"ok.jsonl is not a recipe, .*: type `longcrawl init ok.jsonl` for a first one"),
+        ("stages min_char", r"stage 'min_char' is unknown; known: .*\. Did you mean 'min_chars'\?$"),
+        ("verify ok.jsonl", r"ok.jsonl is not a token shard, whose name ends in .ds, .bin or .parquet: check the path"),
+        ("validate data --curriculum c.yaml", r"there is no file c.yaml: check the path of the curriculum"),
+        ("tokenize ok.jsonl --output-dir out --format megatorn", r"no format 'megatorn'; .*Did you mean 'megatron'\?$"),
+    ],
+)
+def test_what_is_wrong_in_a_command(command, sentence, folder):
+    with pytest.raises(LongCrawlError, match=sentence):
+        CliRunner().invoke(app, command.split(), catch_exceptions=False)
+
+
+@pytest.mark.parametrize("command", [[], ["lists"]])
+def test_without_a_command_there_is_help_in_lines(command, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["longcrawl", *command])
+    with pytest.raises(SystemExit):
+        main()
+    assert re.search(r"^  fetch +", capsys.readouterr().err, re.MULTILINE)
