@@ -19,9 +19,11 @@ from longcrawl.builders.register import code_hash, shard_key
 from longcrawl.core.sources import SOURCES, BadFiles, Part, Source, make_source
 from longcrawl.crawl import Crawl
 from longcrawl.errors import LongCrawlError, SourceError, no_documents
-from longcrawl.printable import as_lines, known_names
+from longcrawl.printable import as_lines, known_names, quoted
 from longcrawl.sources.files import absolute
 from longcrawl.sources.guess import guess_source
+from longcrawl.storage.file_systems import file_system_of
+from longcrawl.urls import is_url
 
 logger = logging.getLogger("longcrawl")
 
@@ -130,9 +132,16 @@ def open_crawl(name: str, split: str = "train", **settings: Any) -> Crawl:
     Raises:
         SourceError: there is nothing of this name, a setting is wrong, or the documents cannot be read.
     """
+    if not isinstance(name, str):
+        raise SourceError(
+            f"lc.open takes a name, got {quoted(name)}: name a file, folder, URL or glob, or several files as "
+            "lc.open('text', data_files=[…]), or make a crawl of rows with lc.Crawl(rows)"
+        )
     if name in SOURCES or ":" in name.partition("://")[0]:
         with _cause(), no_documents(name):
             return Crawl(datasets.load_dataset("longcrawl", name, split=split, **settings), source=name)
+    if is_url(name):
+        file_system_of(name)  # `datasets` would say that a package is missing, and not which extra has it
     source, found = guess_source(name)
     return Crawl(load(source, split, **found | settings), source=name)
 

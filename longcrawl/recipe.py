@@ -110,6 +110,8 @@ def load_recipe(name: str | Path, overrides: Iterable[str] = ()) -> Recipe:
     Raises:
         RecipeError: no such recipe, or something in it does not exist; the message lists what does.
     """
+    if isinstance(name, Mapping):
+        raise RecipeError("a recipe is a name or the path of a file, got a mapping: write it to a .yaml file")
     return parse_recipe(read_recipe(str(name)), overrides)
 
 

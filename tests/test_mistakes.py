@@ -5,6 +5,7 @@ import re
 import sys
 
 import pytest
+import tokenizers
 from typer.testing import CliRunner
 
 import longcrawl as lc
@@ -84,3 +85,41 @@ def test_without_a_command_there_is_help_in_lines(command, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         main()
     assert re.search(r"^  fetch +", capsys.readouterr().err, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "sentence"),
+    [
+        (lambda: lc.open(["ok.jsonl"]), r"lc.open takes a name, got \['ok.jsonl'\]: .*lc.open\('text', data_files="),
+        (lambda: lc.open("nosuch://b/x.jsonl"), r"cannot be reached .*Install the package of its protocol"),
+        (lambda: lc.run({"longcrawl": 1}, "out"), "a recipe is a name or the path of a file, got a mapping: write it"),
+        (lambda: lc.run("quickstart", "out", num_proc=0), "num_proc is 0: take 1 or more processes"),
+        (lambda: lc.run("quickstart", "out", engine="spark"), "engine takes an object such as lc.engines.Spark"),
+        (lambda: lc.loading.Packed("ok.jsonl"), "ok.jsonl is a file: name its folder, or read texts with lc.loading"),
+        (
+            lambda: lc.Crawl([{"content": "x"}]) | lc.text.MinWords(1),
+            r"Name the one that has the texts: lc.Crawl\(data",
+        ),
+        (lambda: lc.Crawl([{"text": "x"}]) | lc.text.ExtractText(), "'html'; .*The source warc has it; texts need no"),
+        (lambda: lc.Crawl([{"text": "x"}]) | lc.text.MinWords, r"takes a stage such as lc.text.MinWords\(16_000\)"),
+    ],
+)
+def test_what_is_wrong_in_a_call(mistake, sentence, folder):
+    with pytest.raises(LongCrawlError, match=sentence):
+        mistake()
+
+
+def test_a_block_without_a_document_is_told_or_skipped(folder):
+    known = {"w": 0, "Some": 1, "words.": 2}
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel(known, unk_token="w"))  # noqa: S106
+    words.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    words.add_special_tokens(["<|endoftext|>"])
+    words.save("tokenizer.json")
+    for name in ("other.jsonl", "ok.jsonl"):
+        (folder / "both" / name).parent.mkdir(exist_ok=True)
+        (folder / "both" / name).write_text((folder / name).read_text())
+    settings = {"max_length": 4, "tokenizer": "tokenizer.json", "last_batch": "fill"}
+    with pytest.raises(LongCrawlError, match="line 1 has no field 'text'; its fields: content; set text_field= to one"):
+        list(lc.loading.Jsonl("both", **settings))
+    (batch,) = lc.loading.Jsonl("both", on_bad_files="skip", **settings)
+    assert batch["input_ids"].tolist() == [[1, 2, 3, 3]]

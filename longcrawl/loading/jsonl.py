@@ -355,7 +355,7 @@ class Jsonl(Feed):
         before = block.first_line(self.max_record_bytes) if encoded.lost else 0
         for number, reason in encoded.lost:
             hint = "; set text_field= to one of them" if reason.startswith("has no field") else ""
-            lost.add(f"line {before + number}", reason + hint)
+            lost.add(f"line {before + number + 1}", reason + hint)
         lost.report(block.damage, block.lines_lost)
         self._bad_files[key] = noted.found
 

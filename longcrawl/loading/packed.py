@@ -369,6 +369,8 @@ class Packed(PlannedFeed):
 
 
 def _folders_in(folder: Path) -> dict[str, Path]:
+    if folder.is_file():
+        raise LoaderError(f"{folder} is a file: name its folder, or read texts with lc.loading.Jsonl")
     if not folder.is_dir():
         raise LoaderError(f"there is no folder {folder}: check path and split")
     return {each.name: each for each in sorted(folder.iterdir()) if each.is_dir()}

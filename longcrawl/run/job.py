@@ -77,6 +77,12 @@ def run(
         RunError: the run cannot start, continue or finish; the message says what to do.
     """
     started = time.monotonic()
+    if isinstance(engine, str):
+        raise RunError(
+            f"engine takes an object such as lc.engines.Spark(session), got {engine!r}: `--engine` takes words"
+        )
+    if num_proc < 1:
+        raise RunError(f"num_proc is {num_proc}: take 1 or more processes")
     if engine is not None and num_proc != 1:
         raise RunError(f"num_proc={num_proc} is for the engine local alone: leave out either num_proc or engine")
     if isinstance(recipe, Recipe) and (given := list(overrides)):

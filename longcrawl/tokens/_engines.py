@@ -193,7 +193,9 @@ def _end_to_end(parts: list[npt.NDArray[np.uint32]]) -> tuple[npt.NDArray[np.uin
 def _padded(texts: Texts, more: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
     """Return the bytes of all texts, with ``more`` after them, and where each text starts and ends."""
     array = pc.fill_null(pc.cast(texts, pa.large_string()), "")
-    array = pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
+    array = (
+        pa.concat_arrays(array.chunks or [pa.array([], array.type)]) if isinstance(array, pa.ChunkedArray) else array
+    )
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:

@@ -225,17 +225,17 @@ def test_a_broken_line_is_named(tmp_path, tokenizer, suffix):
     fields = {"tokenizer": tokenizer, "max_length": 8, "batch_size": 1, "block_bytes": 100, "last_batch": "fill"}
     feed = Jsonl(path, **fields)
     assert next(iter(feed))["input_ids"].tolist() == [[0, END] * 4]
-    with pytest.raises(SourceError, match=rf"a{suffix}: line 52 is not JSON .*set on_bad_files to 'warn' or 'skip'"):
+    with pytest.raises(SourceError, match=rf"a{suffix}: line 53 is not JSON .*set on_bad_files to 'warn' or 'skip'"):
         list(feed)
     skipping = Jsonl(path, on_bad_files="skip", epochs=2, **fields)
     tokens = [token for batch in skipping for token in batch["input_ids"][0, : batch["n_tokens"][0]].tolist()]
     assert [token for token in tokens if token not in (0, END)] == [1, 4, 5] * 2
     assert sum(bad.records_lost for bad in skipping.bad_files) == 4
     assert {bad.file for bad in skipping.bad_files} == {str(path)}
-    with pytest.warns(UserWarning, match=f"a{suffix}: line 52 is not JSON"):
+    with pytest.warns(UserWarning, match=f"a{suffix}: line 53 is not JSON"):
         list(Jsonl(path, on_bad_files="warn", **fields).dataloader(num_workers=1))
     with pytest.raises(
-        SourceError, match="line 0 has no field 'txt'; its fields: text; set text_field= to one of them"
+        SourceError, match="line 1 has no field 'txt'; its fields: text; set text_field= to one of them"
     ):
         list(Jsonl(path, text_field="txt", **fields))
 
