@@ -14,7 +14,7 @@ from longcrawl._moved import find_moved_modules
 from longcrawl._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from longcrawl import dedup, engines, evaluate, formats, loading, report, samples, text, tokens
+    from longcrawl import dedup, engines, evaluate, formats, loading, long, report, samples, text, tokens
     from longcrawl.audit.compose import compose
     from longcrawl.audit.finished import analysis, clusters, contamination, funnel, inspect, removal_rates, why
     from longcrawl.audit.trace import Trace, trace
@@ -47,6 +47,7 @@ _PACKAGES = (
     "formats",
     "integrations",
     "loading",
+    "long",
     "report",
     "samples",
     "text",
@@ -147,6 +148,7 @@ __all__ = [
     "load",
     "load_recipe",
     "loading",
+    "long",
     "open",
     "plan",
     "plan_cluster",

@@ -19,7 +19,7 @@ from longcrawl.core.functions import FilterFunction, MapFunction
 from longcrawl.core.outputs import OUTPUTS, write_output
 from longcrawl.core.pipeline import label_stages, order_fault
 from longcrawl.core.places import EDIT_SCHEMA
-from longcrawl.core.stages import Needs, Rewrite, Stage, Survey, document_ids, reject_duplicate_ids
+from longcrawl.core.stages import Needs, Stage, Survey, document_ids, reject_duplicate_ids
 from longcrawl.core.surveys import SpanSurvey, WithSpans
 from longcrawl.errors import LedgerError, LongCrawlError, StageError, warn_user
 from longcrawl.hub.client import Visibility, push_documents
@@ -270,7 +270,7 @@ class Crawl:
         gone = _entries(verdicts["id"], verdicts, self._label(stage))
         return self._then(self.data.select(np.flatnonzero(kept)) if gone.num_rows else self.data, stage, gone)
 
-    def _fitted(self, stage: Rewrite) -> "Crawl":
+    def _fitted(self, stage: Stage) -> "Crawl":
         return self._edited(stage.fit(self._tables(), str(_fit_folder())))
 
     def _edited(self, stage: Stage, edit: Stage | None = None) -> "Crawl":

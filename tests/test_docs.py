@@ -28,7 +28,7 @@ SPARK = bool(importlib.util.find_spec("pyspark")) and shutil.which("java") is no
 TRAINER = importlib.util.find_spec("torch") and importlib.util.find_spec("accelerate")
 NOT_HERE = ("pytest", "longcrawl push", "longcrawl fetch")
 """What stands in shell blocks of the README that another test runs."""
-LONG = ("filters", "dedup", "refinedweb", "composition", "feeds", "living", "origins", "plan", "migrate")
+LONG = ("filters", "dedup", "refinedweb", "composition", "feeds", "living", "long", "origins", "plan", "migrate")
 """Pages whose blocks take seconds: .ci/run runs them beside the wheel."""
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TINY = """

@@ -24,7 +24,7 @@ HEAVY = ("numba", "zarr", "transformers", "torch", "tokenizers", "tiktoken", "sc
         "longcrawl",
         *(
             f"longcrawl.{each}"
-            for each in ("text", "dedup", "engines", "tokens", "formats", "loading", "integrations", "samples")
+            for each in ("text", "dedup", "engines", "tokens", "formats", "loading", "long", "integrations", "samples")
         ),
     ],
 )
@@ -47,7 +47,7 @@ def test_the_public_surface():
         "Card", "Cluster", "ClusterPlan", "Clusters", "Crawl", "Fetched", "Funnel", "LongCrawlError", "Plan", "Push",
         "Reason", "Recipe", "RunSummary", "Trace", "analysis", "card", "clusters", "compose", "contamination",
         "convert", "dedup", "engines", "evaluate", "fetch", "first_recipe", "formats", "funnel", "inspect",
-        "integrations", "load", "load_recipe", "loading", "open", "plan", "plan_cluster", "preview_run", "push",
+        "integrations", "load", "load_recipe", "loading", "long", "open", "plan", "plan_cluster", "preview_run", "push",
         "recipes", "removal_rates", "removed_documents", "report", "run", "samples", "text", "tokenize", "tokens",
         "trace", "verify", "why", "write_report",
     ]  # fmt: skip
@@ -62,6 +62,7 @@ def test_the_public_surface():
         "TRACKING_PARAMETERS", "Decontaminate", "ExactDocuments", "ExactSubstring", "ListedDuplicates", "MinHash",
         "MinHashSignatures", "SimilarityCurve", "Urls", "ngram_hash", "normalise_url",
     ]  # fmt: skip
+    assert lc.long.__all__ == ["LexicalDependency", "WordStatistics", "count_words"]
     assert lc.engines.__all__ == ["Engine", "Exchange", "Local", "Shared", "Spark"]
     assert lc.tokens.__all__ == [
         "BestFit", "BinnedGreedy", "Buckets", "Comparison", "Composition", "DatasetDecomposition", "DocumentWindows",

@@ -28,6 +28,7 @@ ORDER = [
     "composition",
     "tokens",
     "dedup",
+    "long",
     "samples",
     "formats",
     "sources",

@@ -74,7 +74,7 @@ def tasks() -> list[Callable[[Path], object]]:
     judged: list[Callable[[Path], object]] = [partial(judge, definitions) for definitions in get_args(Definitions)]
     written = [partial(write, shape) for shape in SHAPES]
     searched = [partial(search, unit) for unit in UNITS]
-    others = [find_personal_data, decontaminate, filter_urls, count_signals, extract]
+    others = [find_long_range, find_personal_data, decontaminate, filter_urls, count_signals, extract]
     return [explain, *judged, correct, compare, verify_pairs, *written, *searched, *others]
 
 
@@ -153,6 +153,11 @@ def decontaminate(folder: Path) -> None:
     exam = folder / "exam.txt"
     exam.write_text("\n".join(documents()["text"].to_pylist()[0].splitlines()))
     lc.dedup.Decontaminate(against=(str(exam),), ngram=5, policy="cut").apply(documents())
+
+
+def find_long_range(folder: Path) -> None:
+    """Measure what is far in documents."""
+    lc.long.LexicalDependency(train_documents=None).fit([documents()], str(folder)).prepare()
 
 
 def find_personal_data(_: Path) -> None:

@@ -103,16 +103,27 @@ class Stage(ABC):
     judges: ClassVar[bool] = False
     """Whether it measures documents by rules, and removes those that fail."""
     edits: ClassVar[bool] = False
-    """Whether it makes other documents of those that come."""
+    """Whether it makes other documents of those that come, or adds columns to them."""
     orders: ClassVar[bool] = False
     """Whether it only orders documents: its sketch has a uint64 column ``sort_key``, and no document waits for it."""
     counts: ClassVar[str | None] = None
     """A column, of strings, by whose values the funnel counts the documents that the stage leaves."""
+    train_documents: int | None = None
+    """How many of all documents ``fit`` learns from; None for all."""
 
     @property
     def needs(self) -> Needs:
         """What it must have seen before it can be applied; a batch alone for most."""
-        return "batch"
+        return "fit" if self.needs_fit else "batch"
+
+    @property
+    def needs_fit(self) -> bool:
+        """Whether ``fit`` must see all documents first."""
+        return False
+
+    def fit(self, tables: Iterable[pa.Table], directory: str) -> "Stage":  # noqa: ARG002  # only stages that learn use them
+        """Learn from all documents before any is changed; files go to ``directory``. Most stages learn nothing."""
+        return self
 
     @abstractmethod
     def trace(self, table: pa.Table) -> "Edited":
@@ -207,7 +218,7 @@ class Stage(ABC):
         return _restore, (type(self), self.code_version, settings, *([contents] if contents else []))
 
 
-OURS = ("longcrawl.text", "longcrawl.dedup", "longcrawl.tokens")
+OURS = ("longcrawl.text", "longcrawl.dedup", "longcrawl.long", "longcrawl.tokens")
 STAGES: Registry[Stage] = Registry("stage", Stage, StageError, OURS)
 """Every stage by the name that recipes use: its class name in snake case."""
 
@@ -240,13 +251,6 @@ class Rewrite(Stage):
     """Turns a table of documents into another with as many rows."""
 
     edits: ClassVar[bool] = True
-    train_documents: int | None = None
-    """How many of all documents ``fit`` learns from; None for all."""
-
-    @property
-    def needs(self) -> Needs:
-        """All documents where it learns from them, else a batch."""
-        return "fit" if self.needs_fit else "batch"
 
     @abstractmethod
     def rewrite(self, table: pa.Table) -> pa.Table:
@@ -256,15 +260,6 @@ class Rewrite(Stage):
         """Rewrite, and list what is cut; a stage that cuts tokens overrides this."""
         rewritten = self.rewrite(table)
         return Edited(rewritten, (), changed_places(table, rewritten))
-
-    def fit(self, tables: Iterable[pa.Table], directory: str) -> "Rewrite":  # noqa: ARG002  # only stages that learn use them
-        """Learn from all documents before any is rewritten; files go to ``directory``. Most stages learn nothing."""
-        return self
-
-    @property
-    def needs_fit(self) -> bool:
-        """Whether ``fit`` must see all documents first."""
-        return False
 
     def __call__(self, batch: Any, *others: Any, **named: Any) -> Any:
         """Rewrite a batch of ``Dataset.map(stage, batched=True)``.
@@ -277,7 +272,7 @@ class Rewrite(Stage):
 
 
 class Edit(Stage):
-    """Corrects documents, and says which of them leave: line-wise corrections, extraction."""
+    """Corrects documents or adds columns, and says which of them leave: line-wise corrections, extraction."""
 
     judges: ClassVar[bool] = True
     edits: ClassVar[bool] = True

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from longcrawl.core.clock import CoreClock
 from longcrawl.core.keyed_hash import keyed_hash
-from longcrawl.core.stages import PART, Rewrite, Stage, Survey, document_ids
+from longcrawl.core.stages import PART, Stage, Survey, document_ids
 from longcrawl.core.surveys import WithSpans
 from longcrawl.errors import RunError
 from longcrawl.plan.estimates import TYPICAL, Doubles, Drawn, Sample, Thinning, Values, estimate_total
@@ -298,7 +298,7 @@ class _Walk:
     def _costs(self) -> Costs:
         return Costs(self.drawn.document_sizes, self.together)
 
-    def _fitted(self, label: str, stage: Rewrite, tables: list[pa.Table], cost: Costs) -> Stage:
+    def _fitted(self, label: str, stage: Stage, tables: list[pa.Table], cost: Costs) -> Stage:
         cost.keep(tables)
         target, count = Path(self.folder) / label, stage.train_documents
         come = estimate_total(_there(tables, self.drawn), self.drawn, counts=True).value

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from longcrawl.core.clock import CoreClock
 from longcrawl.core.outputs import Output
-from longcrawl.core.stages import SORT_KEY, Rewrite, Stage
+from longcrawl.core.stages import SORT_KEY, Stage
 from longcrawl.errors import RunError
 from longcrawl.plan.estimates import (
     Estimate,
@@ -126,7 +126,7 @@ def _planned(
     drawn = sum(part.table.num_rows for part in sample.read)
     described = f"{drawn:,} documents of {len(sample.read):,} of {sample.parts:,} parts"
     for label, stage in recipe.stages:
-        if isinstance(stage, Rewrite) and stage.train_documents is not None:
+        if stage.train_documents is not None:
             described += f"; a run trains {label} on at most {stage.train_documents:,} documents"
     made = Plan(recipe.name, recipe.digest, described, tuple(rows), None, None)
     if not any(table.num_rows for table in left):

@@ -30,7 +30,7 @@ from longcrawl.card.write import CARD, write_card
 from longcrawl.core.outputs import Writer
 from longcrawl.core.pipeline import Segment, next_segment
 from longcrawl.core.results import RESULTS
-from longcrawl.core.stages import Needs, Rewrite, Stage, Survey
+from longcrawl.core.stages import Needs, Stage, Survey
 from longcrawl.core.surveys import SpanSurvey
 from longcrawl.engines.base import Engine
 from longcrawl.engines.local import Local
@@ -285,7 +285,7 @@ class _Job:
             if keeps_first:
                 ids.keep_first(self.work, found)
 
-    def _fit(self, number: int, label: str, stage: Rewrite) -> Stage:
+    def _fit(self, number: int, label: str, stage: Stage) -> Stage:
         """Let a stage learn from documents; what it has become is among the stages of the next segment."""
         with self.costs.measure(label, f"{number}"):
             fitted, report = segments.learn(self.work, number, len(self.parts), stage, self.funnel.kept, self.engine)

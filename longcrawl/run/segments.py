@@ -28,7 +28,7 @@ from longcrawl.core.choice import HASH, LAST, filter_hashes, last_chosen, likely
 from longcrawl.core.clock import CoreClock
 from longcrawl.core.outputs import Writer, WriteTask
 from longcrawl.core.sketched import no_rows, take_each
-from longcrawl.core.stages import Rewrite
+from longcrawl.core.stages import Stage
 from longcrawl.engines.base import Engine, Exchange
 from longcrawl.errors import warn_user
 from longcrawl.formats.spill import PLANNED, sealed
@@ -214,8 +214,8 @@ class Sample:
 
 
 def learn(
-    work: Path, segment: int, inputs: int, stage: Rewrite, documents: int, engine: Engine
-) -> tuple[Rewrite, list[str]]:
+    work: Path, segment: int, inputs: int, stage: Stage, documents: int, engine: Engine
+) -> tuple[Stage, list[str]]:
     """Let a stage learn from what a segment has kept; return what it has become, and a sentence about a sample.
 
     Args:
@@ -230,7 +230,7 @@ def learn(
     every = partial(survivors, work, segment, range(inputs))
     if count is None:
         return stage.fit(every(), folder), []
-    learns: Rewrite = replace(cast("Any", stage), train_documents=None)
+    learns: Stage = replace(cast("Any", stage), train_documents=None)
     if count >= documents:
         return learns.fit(every(), folder), [f"it was trained on all {documents:,} documents"]
     sample = _draw(work, segment, inputs, f"{stage.name}.train_documents", count, documents, engine)
