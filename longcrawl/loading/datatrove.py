@@ -14,6 +14,7 @@ What differs on purpose:
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -132,7 +133,7 @@ class DatatroveFolderDataset(_Items):
     Attributes:
         data_folder: local or a URL that fsspec reads, or a pair of it and what fsspec takes to open its store.
         seq_len: an item has one token more.
-        filename_pattern: how file names end, or a pattern with ``*`` below the folder.
+        filename_pattern: how file names end, or a pattern with ``*`` below the folder; it may begin with the folder.
         recursive: whether sub-folders are read, where ``filename_pattern`` has no ``*``.
         token_size: bytes of a token, 2 or 4.
         shuffle: whether files are in the order that NumPy's generator gives for ``seed``, as datatrove has it.
@@ -179,10 +180,14 @@ class DatatroveFolderDataset(_Items):
             self.windows = self.windows.of_files([self.windows.files[at] for at in order])
 
     def _pattern(self) -> str:
-        pattern = self.filename_pattern
+        pattern, folder = self.filename_pattern, self.data_folder.rstrip("/")
+        # Of earlier releases of datatrove, and of nanotron's Nanoset, a pattern begins with the folder.
+        relative = not (is_url(folder) or Path(folder).is_absolute())
+        if not (relative and Path(folder, folder).is_dir()):
+            pattern = pattern.removeprefix(f"{folder}/")
         if not has_pattern(pattern):
             pattern = f"{'**/' if self.recursive else ''}*{pattern}"
-        return f"{self.data_folder.rstrip('/')}/{pattern}"
+        return f"{folder}/{pattern}"
 
     def __getitem__(self, item: int) -> "dict[str, torch.Tensor]":
         """Return a window; see :class:`DatatroveFileDataset`."""

@@ -818,7 +818,7 @@ def test_a_folder_has_datatrove_s_names_and_options(tmp_path):
         DatatroveFolderDataset((str(tmp_path), {"anon": True}), 4)
 
 
-def test_datatroves_patterns_and_sub_folders(tmp_path):
+def test_datatroves_patterns_and_sub_folders(tmp_path, monkeypatch):
     for name in ("a_shuffled.ds", "b.ds", "deep/c_shuffled.ds"):
         write(tmp_path / name, [30])
 
@@ -830,6 +830,12 @@ def test_datatroves_patterns_and_sub_folders(tmp_path):
     assert names(recursive=False) == ["a_shuffled.ds", "b.ds"]
     assert names(filename_pattern="_shuffled.ds") == ["a_shuffled.ds", "deep/c_shuffled.ds"]
     assert names(filename_pattern="deep/*.ds") == ["deep/c_shuffled.ds"]
+    # As nanotron's Nanoset asks for them, where the folder may be relative.
+    assert names(filename_pattern=str(tmp_path / "*.ds"), recursive=False) == names(recursive=False)
+    monkeypatch.chdir(tmp_path)
+    assert [file.path for file in DatatroveFolderDataset("deep", 4, filename_pattern="deep/*.ds").windows.files] == [
+        str(tmp_path / "deep" / "c_shuffled.ds")
+    ]
     paths_file = tmp_path / "list.json"
     assert names(paths_file=paths_file) == names(paths_file=paths_file) == names()
     assert [entry["path"] for entry in json.loads(paths_file.read_text())] == names()
