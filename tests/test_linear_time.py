@@ -207,6 +207,10 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         formatting.format_text,
         repeated("|http://|", "|http://a |", "|www.|", "http://a|)|", "http://a|](|", "|w|"),
     ),
+    "longcrawl/text/refinedweb/formatting.py:_BETWEEN": (
+        formatting.format_text,
+        repeated("|(http://a |", "|http://a , |", "(|http://a,|)", "http://a|, |x", "|(|http://a"),
+    ),
     "longcrawl/text/refinedweb/formatting.py:_BLANKS": (
         formatting.format_text,
         repeated("http://a| |", "|http://a   |", "| |http://a"),

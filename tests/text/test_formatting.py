@@ -48,26 +48,48 @@ def url_at(line: str, at: int) -> int:
         end -= 1
 
 
-def naive_line(line: str) -> str | None:
-    """Return a line without its URLs; None where it had some and has nothing left."""
-    left, at, found = "", 0, False
+def removed_places(line: str) -> list[tuple[int, int]]:
+    """Return the URLs of a line, or the brackets around those that are alone in them, with all between."""
+    urls, at = [], 0
     while at < len(line):
         end = url_at(line, at)
-        if not end:
-            left += line[at]
-            at += 1
-            continue
-        found, bare = True, left.rstrip()
-        left = left if bare and line[end : end + 1].isalnum() else bare
+        if end:
+            urls.append((at, end))
         # What follows a URL, as far as characters of URLs go, was looked at with it.
-        at = end
-        while at < len(line) and in_a_url(line[at]):
+        at = end or at + 1
+        while end and at < len(line) and in_a_url(line[at]):
             at += 1
-        while not left and end < len(line) and line[end].isspace():
-            end += 1
-        left += line[end:at]
-        at = max(end, at)
-    return None if found and not left else left
+    groups: list[list[tuple[int, int]]] = []
+    for url in urls:
+        if groups and all(letter.isspace() or letter in ",;|/&" for letter in line[groups[-1][-1][1] : url[0]]):
+            groups[-1].append(url)
+        else:
+            groups.append([url])
+    places, least = [], 0
+    for group in groups:
+        start, stop = group[0][0], group[-1][1]
+        while True:
+            before, behind = line[least:start].rstrip(), line[stop:].lstrip()
+            if not before or not behind or before[-1] + behind[0] not in ("()", "[]", "<>"):
+                break
+            start, stop = least + len(before) - 1, len(line) - len(behind) + 1
+        places += [(start, stop)] if start < group[0][0] else group
+        least = stop
+    return places
+
+
+def naive_line(line: str) -> str | None:
+    """Return a line without its URLs; None where it had some and has nothing left."""
+    left, at, places = "", 0, removed_places(line)
+    for start, end in places:
+        left += line[at:start]
+        bare = left.rstrip()
+        left = left if bare and line[end : end + 1].isalnum() else bare
+        at = end
+        while not left and at < len(line) and line[at].isspace():
+            at += 1
+    left += line[at:]
+    return None if places and not left else left
 
 
 def naive_limit(text: str, most: int) -> str:
@@ -120,7 +142,9 @@ def test_line_feeds_are_limited_whatever_was_removed(text):
     [
         ("See https://example.org for more.", "See for more."),
         ("See https://example.org.", "See."),
-        ("See (https://example.org/a_(b)), too.", "See (), too."),
+        ("See (https://example.org/a_(b)), too.", "See, too."),
+        ("f() ([the tide](http://a.org)) <http://b.org> [ (http://c.org | http://d.org) ]", "f() ([the tide])"),
+        ("(see http://a.org) (http://b.org, or http://c.org)", "(see) (, or)"),
         ("HTTPS://EXAMPLE.ORG/ÄÖ or ftp://x.org/y?z=1#k", "or"),
         ("siehe https://de.wikipedia.org/wiki/Übung hier", "siehe hier"),
         ("voir www.exemple.fr/é.", "voir."),
@@ -165,11 +189,17 @@ def test_both_can_be_switched_off():
         (" \n", 0),
         ("\n \n a", 5),
         ("www.", 4),
+        ("(http://a ", 2),
+        ("[(http://a) ", 2),
     ],
 )
 def test_hostile_texts_take_time_by_their_length(bit, left):
     """A square of the length would take hours."""
     assert len(lc.text.format_text(bit * 200_000)) <= left * 200_000
+
+
+def test_brackets_a_million_deep_take_time_by_their_number():
+    assert lc.text.format_text("(" * 500_000 + "http://a" + " )" * 500_000) == ""
 
 
 def test_a_million_brackets_behind_a_url_take_time_by_their_number():

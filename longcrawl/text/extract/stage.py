@@ -73,7 +73,7 @@ class ExtractText(Edit):
     [{'id': 'a', 'text': 'The story.\n\nSee'}]
     """
 
-    code_version: ClassVar[str] = "2"
+    code_version: ClassVar[str] = "3"
     looks_at = "html"
 
     engine: Literal["trafilatura", "resiliparse", "blocks"] = "trafilatura"

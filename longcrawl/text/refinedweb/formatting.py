@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Iterator
 from itertools import chain
 from typing import Literal
 
@@ -19,6 +20,9 @@ _URL = re.compile(rf"(?:{_BEGINS})[-A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%{_SPACED}]+
 _BLANKS = re.compile(r"\s*")
 _NO_END = ".,:;!?'*"
 _BRACKETS = {")": "(", "]": "["}
+_AROUND = _BRACKETS | {">": "<"}
+"""Brackets that go with a URL, or with several, that stands in them alone."""
+_BETWEEN = re.compile(r"[\s,;|/&]*")
 
 
 def format_text(text: str, urls: Literal["remove", "keep"] = "remove", max_newlines: int | None = 2) -> str:
@@ -30,6 +34,9 @@ def format_text(text: str, urls: Literal["remove", "keep"] = "remove", max_newli
     type them: scripts with spaces between words. Other scripts end it, since those without spaces would go with it up
     to the end of the paragraph. From its end . , : ; ! ? ' * are not part of it, nor are closing brackets of which it
     has more than opening ones. Names such as example.org are words and stay.
+
+    Brackets go with what is removed, ``()``, ``[]`` and ``<>``, where URLs are all that is in them, with white space or
+    , ; | / & between: of "the tide (https://example.org)" nothing but "the tide" is left.
 
     A URL goes with the white space before it on its line, which stays where a letter or digit comes right behind it and
     something is left before it; where nothing is, the white space behind it goes as well. A line of which nothing is
@@ -63,9 +70,11 @@ def _without_urls(line: str) -> str:
     content = line.removesuffix("\n")
     kept: list[str] = []
     at = 0
-    for match in _URL.finditer(content):
-        before = content[at : match.start()]
-        at = match.start() + _length(match[0])
+    for start, stop in _with_brackets(
+        content, [(m.start(), m.start() + _length(m[0])) for m in _URL.finditer(content)]
+    ):
+        before = content[at:start]
+        at = stop
         if bare := before.rstrip():
             kept.append(bare)
         if not kept:
@@ -75,6 +84,29 @@ def _without_urls(line: str) -> str:
     kept.append(content[at:])
     left = "".join(kept)
     return left + line[len(content) :] if at == 0 or left else ""
+
+
+def _with_brackets(content: str, urls: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield what is to be removed: URLs one by one, or with the brackets around those that stand in them alone."""
+    first, least = 0, 0
+    while first < len(urls):
+        last = first
+        while last + 1 < len(urls) and _BETWEEN.fullmatch(content, urls[last][1], urls[last + 1][0]):
+            last += 1
+        start, stop = _outside(content, urls[first][0], urls[last][1], least)
+        yield from [(start, stop)] if start < urls[first][0] else urls[first : last + 1]
+        first, least = last + 1, stop
+
+
+def _outside(content: str, start: int, stop: int, least: int) -> tuple[int, int]:
+    """Return a stretch with all brackets that have nothing else in them; none begins before ``least``."""
+    while True:
+        begin, end = start, _BLANKS.match(content, stop).end()  # type: ignore[union-attr]  # it matches anywhere
+        while begin > least and content[begin - 1].isspace():
+            begin -= 1
+        if begin == least or content[begin - 1] != _AROUND.get(content[end : end + 1]):
+            return start, stop
+        start, stop = begin - 1, end + 1
 
 
 def _length(url: str) -> int:
