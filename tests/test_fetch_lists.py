@@ -2,22 +2,26 @@
 
 import email.utils
 import gzip
+import hashlib
 import http.server
 import io
 import json
 import re
 import tarfile
 import threading
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import yaml
 from filelock import FileLock
 
 import longcrawl as lc
 from longcrawl.errors import SourceError
-from longcrawl.text.refinedweb.fetch_lists import LISTS, fetch_lists
+from longcrawl.recipe import parse_recipe
+from longcrawl.text.refinedweb.fetch_lists import LISTS, PACKAGES, fetch_lists
 
 ADULT = "".join(f"name{number}.example\n" for number in range(3000))
 GOOD = {
@@ -281,6 +285,101 @@ def test_what_a_killed_process_left_is_no_obstacle(tmp_path, served):
     (tmp_path / "ut1.partial.tar.gz").write_bytes(b"what is this")
     fetch_lists("ut1", tmp_path / "ut1", served.url)
     assert [file.name for file in tmp_path.iterdir()] == ["ut1"]
+
+
+# -------------------- the wheel of a package
+
+SHIPPED = {
+    "peer/assets/banned_subwords.txt": "Two Words 1\nbad-word\n#comment\n",
+    "peer/assets/banned_words.txt": "hardword\nHARDWORD\nboth\n#no\n",
+    "peer/assets/soft_banned_words.txt": "mild\nweak\nboth\n",
+    "peer/code.py": "domains = 1",
+}
+_INFO = f"{PACKAGES['datatrove'].replace('==', '-')}.dist-info"
+METADATA = {
+    f"{_INFO}/METADATA": "Metadata-Version: 2.1\nName: datatrove\nVersion: {}\n".format(
+        PACKAGES["datatrove"].split("==")[1]
+    ),
+    f"{_INFO}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    f"{_INFO}/RECORD": "",
+}
+"""What pip wants of a wheel."""
+IN_ARCHIVE = {"domains": "bad.example\nworse.example", "urls": "site.example/bad/\n", "../evil": "x", "other": "y"}
+
+
+def wheel(path: Path, files: dict[str, str] = SHIPPED, lists: dict[str, str] | None = IN_ARCHIVE) -> Path:
+    with zipfile.ZipFile(path, "w") as packed:
+        for name, text in files.items():
+            packed.writestr(name, text)
+        if lists is not None:
+            packed.writestr("peer/assets/url_lists.tar.gz", archive(lists))
+    return path
+
+
+def test_the_lists_of_a_wheel_are_taken_out_and_used_by_a_run(tmp_path, monkeypatch, longcrawl):
+    monkeypatch.chdir(tmp_path)
+    given = wheel(tmp_path / "datatrove-1-py3-none-any.whl")
+    done = longcrawl("lists", "fetch", "datatrove", "--out", "lists", "--url", given)
+    assert done.returncode == 0, done.stderr
+    assert "3 lines in 1 category and 2 strict, 2 hard, 2 soft words from datatrove-1-py3-none-any.whl" in done.stdout
+    assert "licence: Apache-2.0" in done.stdout
+    assert tree(tmp_path / "lists") == ["lists.json", "peer/domains", "peer/urls", "words.yaml"]
+    words = yaml.safe_load(Path("lists/words.yaml").read_text())
+    assert words == {"strict": ["badword", "twowords1"], "hard": ["both", "hardword"], "soft": ["mild", "weak"]}
+    assert given.exists()
+    described = json.loads(Path("lists/lists.json").read_text())
+    assert described["sha256"] == hashlib.sha256(given.read_bytes()).hexdigest()
+    assert str(tmp_path) not in json.dumps(described)
+
+    urls = [
+        "http://x.bad.example/",
+        "http://site.example/bad/1",
+        "http://a.example/bad_word",
+        "http://a.example/mild-weak",
+    ]
+    rows = ({"text": f"text {row}", "url": url} for row, url in enumerate([*urls, "http://good.example/"]))
+    Path("pages.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = {"lists": "lists", "categories": ["peer"], "words": "lists/words.yaml", "curated_sources": None}
+    spec = {"longcrawl": 1, "name": "listed", "source": {"builder": "text", "data_files": "pages.jsonl"}}
+    lc.run(parse_recipe(spec | {"stages": [{"url_filter": settings}], "outputs": {"parquet": {}}}), "run")
+    (row,) = lc.funnel("run").rows
+    assert row.rules == {"blocked_domain": 1, "blocked_url": 1, "max_soft_words": 1, "strict_word": 1}
+    manifest, card = json.loads(Path("run/manifest.json").read_text()), Path("run/README.md").read_text()
+    used = manifest["materials"]["url_filter"]
+    assert used["lists"] == {name: described[name] for name in ("about", "url", "licence", "sha256")}
+    assert used["lists/words.yaml"]["licence"] == "Apache-2.0"
+    assert f"licence: Apache-2.0; SHA-256 `{described['sha256']}`" in card
+    assert "warnings" not in manifest
+
+
+@pytest.mark.parametrize(
+    ("files", "lists", "sentence"),
+    [
+        ({"a.py": ""}, IN_ARCHIVE, "has no lists of a URL filter; give the wheel of datatrove=="),
+        (SHIPPED, None, "has no lists of a URL filter"),
+        (SHIPPED, {"other": "x"}, "has no lists of a URL filter"),
+    ],
+)
+def test_another_wheel_is_one_sentence_and_leaves_nothing(tmp_path, files, lists, sentence):
+    given = wheel(tmp_path / "other.whl", files, lists)
+    with pytest.raises(SourceError, match=sentence):
+        fetch_lists("datatrove", tmp_path / "lists", str(given))
+    assert {file.name for file in tmp_path.iterdir()} <= {"other.whl", "lists.partial.lock"}
+    given.write_bytes(given.read_bytes()[:-40])
+    with pytest.raises(SourceError, match=r"other\.whl is a broken archive .*; fetch it again"):
+        fetch_lists("datatrove", tmp_path / "lists", str(given))
+    assert given.exists()
+
+
+def test_a_wheel_that_pip_cannot_fetch_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    with pytest.raises(SourceError, match=r"pip cannot fetch datatrove==.*; fetch its wheel, and give its path with"):
+        fetch_lists("datatrove", tmp_path / "lists")
+    wheel(tmp_path / f"{PACKAGES['datatrove'].replace('==', '-')}-py3-none-any.whl", SHIPPED | METADATA)
+    fetched = fetch_lists("datatrove", tmp_path / "lists")
+    assert fetched.lines == {"peer/domains": 2, "peer/urls": 1}
+    assert fetched.url == PACKAGES["datatrove"]
 
 
 def test_the_known_lists_are_fetched_by_https_and_name_their_licence():

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import longcrawl as lc
 from longcrawl.audit.finished import counted
 from longcrawl.cli.commands import app
+from longcrawl.display.markdown import plain
 from longcrawl.errors import RunError
 
 WORDS = {
@@ -201,15 +202,15 @@ def test_the_card_names_languages_that_were_kept_and_says_that_no_list_was_used(
     card = (out / "README.md").read_text()
     languages = yaml.safe_load(card.split("---")[1])["language"]
     assert languages == (["en"] if name == "refinedweb" else ["de", "en", "es", "fr"])  # and no it
-    words = lc.text.UrlFilter().limits()[0]
+    words = lc.text.UrlFilter().warnings()[0]
     assert "no block list was used, and " in words
-    assert f"- `url_filter`: {words}." in card
-    assert manifest_of(out)["reports"]["url_filter"] == [words]
+    assert f"> **Warning.** `url_filter`: {plain(words)}." in card.partition("## ")[0]  # before all else
+    assert manifest_of(out)["warnings"] == {"url_filter": [words]}
 
 
 def test_a_url_filter_with_lists_has_nothing_to_say(tmp_path):
-    assert lc.text.UrlFilter(lists=str(tmp_path)).limits() == ()
-    assert "no words" in lc.text.UrlFilter(words=None).limits()[0]
+    assert lc.text.UrlFilter(lists=str(tmp_path)).warnings() == ()
+    assert "no words" in lc.text.UrlFilter(words=None).warnings()[0]
 
 
 @pytest.mark.slow
@@ -249,4 +250,4 @@ def test_real_archives_are_read_whole_and_in_two_processes_to_the_same_files(rea
     (found,) = (row.values["language"] for row in funnel if row.values)
     assert sum(found.values()) == next(row.documents_out for row in funnel if row.stage == "identify_language")
     assert {folder.name for folder in (outs[0] / "parquet").iterdir() if folder.is_dir()} <= found.keys()
-    assert manifest["reports"].keys() >= {"url_filter"}
+    assert manifest["warnings"].keys() >= {"url_filter"}

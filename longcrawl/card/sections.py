@@ -15,7 +15,7 @@ from longcrawl.card.front_matter import facts_of, language_codes, spoken
 from longcrawl.core.fields import build
 from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.results import RESULTS, Result
-from longcrawl.display.markdown import code
+from longcrawl.display.markdown import code, plain
 from longcrawl.display.table import Cell, Code, Column, Table
 from longcrawl.errors import RecipeError
 from longcrawl.ledger.analysis import Analysis, Lengths, bin_name, length_table
@@ -340,6 +340,22 @@ def _cluster_row(cluster: Cluster) -> list[Cell]:
         kept = (_id(cluster.kept.id), f"(removed at {cluster.kept.stage})")
     rules = [word for rule, count in cluster.rules.items() for word in (Code(rule), f"{count:,},")]
     return [kept, (*rules[:-1], rules[-1].removesuffix(",")), cluster.size]
+
+
+def warnings(card: CardSource) -> Iterator[str]:
+    """Return what a reader must know first."""
+    for label, found in card.manifest.get("warnings", {}).items():
+        for sentence in found:
+            yield f"> **Warning.** {code(label)}: {plain(sentence)}."
+
+
+def materials(card: CardSource) -> Iterator[str]:
+    """Return what of others stages worked with: what it is, its licence and SHA-256."""
+    for label, used in card.manifest.get("materials", {}).items():
+        for path, about in used.items():
+            known = [str(about[name]) for name in ("about", "url") if name in about]
+            said = plain("; ".join([*known, f"licence: {about.get('licence', 'not recorded')}"]))
+            yield f"- {code(label)} used {code(path)}: {said}; SHA-256 `{about['sha256']}`"
 
 
 SOURCES_LIMIT = "The text is that of its sources, with their licences, errors and biases; nothing here has cleared it."

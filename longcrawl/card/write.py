@@ -71,7 +71,7 @@ def _summary(card: sections.CardSource) -> str:
         contents = card.result.contents(card.output)
     except MissingEntry as missing:
         contents = sections.missing_sentence(missing)
-    return sections.paragraphs(f"# {title}", card.recipe.get("about", ""), contents)
+    return sections.paragraphs(f"# {title}", card.recipe.get("about", ""), *sections.warnings(card), contents)
 
 
 def _load(card: sections.CardSource) -> str:
@@ -93,6 +93,7 @@ def _made(card: sections.CardSource) -> str:
         fenced("longcrawl run recipe.yaml --out NEW", "sh"),
         *moved,
         *_listed(card),
+        "\n".join(sections.materials(card)),
         "<details><summary>recipe.yaml, every field spelled out</summary>",
         fenced(yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True, width=120).rstrip(), "yaml"),
         "</details>",

@@ -368,9 +368,9 @@ app.add_typer(lists, name="lists")
 
 @lists.command(epilog="Example: longcrawl lists fetch ut1 --out blocklists")
 def fetch(
-    name: Annotated[str, typer.Argument(help="Lists to fetch: ut1.", metavar="NAME")],
+    name: Annotated[str, typer.Argument(help="Lists to fetch: ut1 or datatrove.", metavar="NAME")],
     out: Annotated[Path, typer.Option(help="New folder to write. The same command resumes a stopped download.")],
-    url: Annotated[str | None, typer.Option(help="Another address of the archive.")] = None,
+    url: Annotated[str | None, typer.Option(help="Another address of the archive, or a file.")] = None,
 ) -> None:
     """Download block lists for the URL filter.
 
@@ -379,7 +379,9 @@ def fetch(
     from longcrawl.text.refinedweb.fetch_lists import fetch_lists
 
     with stoppable():
-        show(fetch_lists(name, out, url))
+        fetched = fetch_lists(name, out, url)
+        show(fetched)
+        show(f"a run uses them with {fetched.settings(out)}")
 
 
 @lists.command(epilog="Example: longcrawl lists hits refinedweb --min-documents 100")

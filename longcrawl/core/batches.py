@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +37,28 @@ class Check:
     passes: pa.Array
     threshold: float | pa.Array | None = None
     comparison: Literal["at_least", "at_most"] | None = None
+
+
+class Edited(NamedTuple):
+    """What an edit or a rewrite made of a batch."""
+
+    documents: pa.Table
+    """As many as came."""
+    checks: Sequence[Check]
+    """Every rule measured on them."""
+    places: pa.Table
+    """What changed: :data:`longcrawl.core.places.PLACE_SCHEMA`."""
+
+
+class Outcome(NamedTuple):
+    """What a stage made of a batch."""
+
+    documents: pa.Table
+    """Those that stay, changed or not."""
+    removed: pa.Table
+    """``REMOVED_SCHEMA``: the others, each with the first rule that it fails."""
+    places: pa.Table
+    """What changed in the documents that came: :data:`longcrawl.core.places.PLACE_SCHEMA`."""
 
 
 def first_failure(rows: int, checks: Sequence[Check]) -> pa.Table:

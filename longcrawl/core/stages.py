@@ -19,7 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, NoReturn, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar, dataclass_transform
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,8 @@ import pyarrow.compute as pc
 from longcrawl.core.batches import (
     VERDICT_SCHEMA,
     Check,
+    Edited,
+    Outcome,
     as_table,
     check_call,
     column,
@@ -174,6 +176,14 @@ class Stage(ABC):
         """Describe what the stage did not do and a user of the documents should know; a card has these sentences."""
         return ()
 
+    def warnings(self) -> tuple[str, ...]:
+        """Describe what a user of the documents must know first: a run ends with these sentences, a card begins so."""
+        return ()
+
+    def materials(self) -> dict[str, dict[str, Any]]:
+        """Describe what of others it works with, by path: what it is, licence and SHA-256, for manifest and card."""
+        return {}
+
     def marks(self, text: str, rule: str) -> Sequence[tuple[int, int]]:  # noqa: ARG002  # others need it
         """Return the places of a text that a rule is about: offsets in characters, sorted, none overlapping."""
         return ()
@@ -300,28 +310,6 @@ class Edit(Stage):
         edited, checks = self.edit(as_table(batch))
         kept = edited.filter(pc.is_null(first_failure(edited.num_rows, checks)["rule"]))
         return like_batch(self.name, batch, kept, caller)
-
-
-class Edited(NamedTuple):
-    """What an edit or a rewrite made of a batch."""
-
-    documents: pa.Table
-    """As many as came."""
-    checks: "Sequence[Check]"
-    """Every rule measured on them."""
-    places: pa.Table
-    """What changed: :data:`longcrawl.core.places.PLACE_SCHEMA`."""
-
-
-class Outcome(NamedTuple):
-    """What a stage made of a batch."""
-
-    documents: pa.Table
-    """Those that stay, changed or not."""
-    removed: pa.Table
-    """``REMOVED_SCHEMA``: the others, each with the first rule that it fails."""
-    places: pa.Table
-    """What changed in the documents that came: :data:`longcrawl.core.places.PLACE_SCHEMA`."""
 
 
 @dataclass(frozen=True)

@@ -106,10 +106,9 @@ def run(
         batch = RESULTS[chosen.output.name].read_back(folder / chosen.output.name)
         written = url_of(folder) or str(Path(out))
     rates = RemovalRates.from_manifest(manifest)
-    seconds = time.monotonic() - started
-    bad_files = len(manifest["bad_files"])
+    found = rates, manifest["output"], batch, len(manifest["bad_files"]), time.monotonic() - started
     checked = plan.against(manifest, costs) if plan is not None else ()
-    return RunSummary(chosen.name, written, rates, manifest["output"], batch, bad_files, seconds, checked, costs)
+    return RunSummary(chosen.name, written, *found, checked, costs, manifest.get("warnings", {}))
 
 
 def _work_on(
@@ -399,8 +398,10 @@ class _Job:
         manifest["analysis"] = analyse(documents, self.engine).as_dict()
         if self.source_lengths is not None:
             manifest["source_lengths"] = self.source_lengths.as_dict()
-        if self.reports:
-            manifest["reports"] = self.reports
+        warnings = {label: list(said) for label, stage in self.recipe.stages if (said := stage.warnings())}
+        materials = {label: used for label, stage in self.recipe.stages if (used := stage.materials())}
+        described = {"reports": self.reports, "warnings": warnings, "materials": materials}
+        manifest |= {name: found for name, found in described.items() if found}
         self.engine.check()
         write_card(self.folder, manifest)
         manifest["files"] = dict(sorted((files | file_entries(self.folder, [CARD])).items()))

@@ -61,6 +61,8 @@ class RunSummary:
     """The figures of the plan that was given, beside what became of them."""
     costs: Mapping[str, StageCost] = field(default_factory=dict)
     """What each stage took, the source first, the output last; empty of a run that was done before."""
+    warnings: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """What a user of the documents must know first, by stage."""
 
     @property
     def funnel(self) -> Funnel:
@@ -89,4 +91,4 @@ class RunSummary:
             lines.append(
                 f"{self.bad_files} input file(s) could not be read whole; manifest.json and README.md list them"
             )
-        return lines
+        return lines + [f"WARNING: {label}: {each}" for label, found in self.warnings.items() for each in found]

@@ -7,13 +7,14 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import StageError
 from longcrawl.storage.files import reread_when_changed
+from longcrawl.storage.structured import load_json
 
 UT1_CATEGORIES = (
     "adult",
@@ -31,6 +32,9 @@ UT1_CATEGORIES = (
     "violence",
 )
 """What RedPajama-V2 and, as far as is known, RefinedWeb take of UT1."""
+
+DESCRIPTION = "lists.json"
+"""The file that says where the lists of a folder come from."""
 
 _OTHER_NAMES = {"porn": "adult", "agressive": "agressif", "aggressive": "agressif", "violence": "agressif"}
 """Names that are links to another category in UT1, and that not every copy of it has."""
@@ -96,6 +100,15 @@ def block_list_files(folder: str, categories: Iterable[str]) -> dict[str, str]:
                 seen.add(real)
                 found[file] = category
     return found
+
+
+def describe_lists(folder: str) -> dict[str, Any] | None:
+    """Return what the folder of fetched lists says of them: what they are, licence and SHA-256; None of any other."""
+    try:
+        found = load_json(Path(folder, DESCRIPTION).read_bytes())
+        return {name: found[name] for name in ("about", "url", "licence", "sha256")}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _files(folder: str, category: str) -> list[str]:

@@ -1,7 +1,7 @@
 """Block lists of others, fetched for the user: none is shipped.
 
 An archive is downloaded to a file beside the folder, where a stopped download is resumed, unpacked to a folder beside
-it, and renamed when all is there.
+it, and renamed when all is there. What a package ships is taken out of its wheel, which pip fetches, with its settings.
 """
 
 import gzip
@@ -9,16 +9,20 @@ import http.client
 import json
 import re
 import shutil
+import subprocess
+import sys
 import tarfile
 import urllib.error
 import urllib.request
+import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 from urllib.parse import urlsplit
 
+import yaml
 from datasets.utils import tqdm
 from filelock import FileLock, Timeout
 
@@ -26,9 +30,7 @@ from longcrawl.errors import SourceError
 from longcrawl.printable import one_line
 from longcrawl.storage.files import PARTIAL, check_target, checksum, publish, write_text, writing
 from longcrawl.storage.structured import load_json
-
-DESCRIPTION = "lists.json"
-"""The file that says where the lists of a folder come from."""
+from longcrawl.text.refinedweb._url_lists import DESCRIPTION
 
 _BLOCK = 1 << 20
 _MOST_BYTES = 4 << 30
@@ -37,8 +39,15 @@ _CATEGORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _FILES = ("domains", "urls")
 _NOTICES = ("README", "global_usage")
 _LOCAL = ("127.0.0.1", "::1", "localhost")
-_RESUME = "type the same command again to resume it"
-_BROKEN = (tarfile.TarError, EOFError, zlib.error, OSError)
+_RETRY = "type the same command again"
+_RESUME = f"{_RETRY} to resume it"
+_AGAIN = "fetch it again"
+_BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, OSError)
+_WORD_FILES = {"strict": "banned_subwords.txt", "hard": "banned_words.txt", "soft": "soft_banned_words.txt"}
+"""Words for URLs in the wheel, by what ``UrlFilter`` calls them."""
+_ALPHABET = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
+WORDS = "words.yaml"
+"""The file that ``UrlFilter.words`` takes."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +64,16 @@ LISTS: Mapping[str, ListSource] = {
         "Blacklists UT1, Université Toulouse Capitole, maintained by Fabrice Prigent",
         "https://dsi.ut-capitole.fr/blacklists/download/blacklists.tar.gz",
         "Creative Commons BY-SA",
-    )
+    ),
+    "datatrove": ListSource(
+        "Words, domains and URLs of datatrove's URL filter, by Hugging Face",
+        "https://github.com/huggingface/datatrove",
+        "Apache-2.0",
+    ),
 }
+
+PACKAGES: Mapping[str, str] = {"datatrove": "datatrove==0.10.1"}
+"""Lists that are taken out of the wheel of a package, and of which one."""
 
 
 @dataclass(frozen=True)
@@ -71,13 +88,24 @@ class FetchedLists(ListSource):
     """By file, such as ``adult/domains``."""
     links: Mapping[str, str] = field(default_factory=dict)
     """Categories that are other names of categories."""
+    words: Mapping[str, int] = field(default_factory=dict)
+    """Words of ``words.yaml`` by list."""
 
     def __str__(self) -> str:
         categories = len({name.partition("/")[0] for name in self.lines})
+        words = ", ".join(f"{count:,} {kind}" for kind, count in self.words.items())
         return one_line(
-            f"{sum(self.lines.values()):,} lines in {categories} categories from {self.url}: "
-            f"{self.about}; licence: {self.licence}"
+            f"{sum(self.lines.values()):,} lines in {categories} {'categories' if categories > 1 else 'category'}"
+            f"{f' and {words} words' if words else ''} from {self.url}: {self.about}; licence: {self.licence}"
         )
+
+    def settings(self, folder: str | Path) -> str:
+        """Return the options by which ``longcrawl run`` uses lists in a folder."""
+        own = sorted({name.partition("/")[0] for name in self.lines} & set(PACKAGES))
+        said = [f"--set stages.url_filter.lists={folder}"]
+        said += [f"--set 'stages.url_filter.categories=[{', '.join(own)}]'"] if own else []
+        said += [f"--set stages.url_filter.words={Path(folder, WORDS)}"] if self.words else []
+        return " ".join(said)
 
 
 def fetch_lists(name: str, out: str | Path, url: str | None = None) -> FetchedLists:
@@ -86,10 +114,14 @@ def fetch_lists(name: str, out: str | Path, url: str | None = None) -> FetchedLi
     Of an archive only ``CATEGORY/domains``, ``CATEGORY/urls``, links between categories and its README are taken. When
     a download stops, the same call resumes it where the server can, and where its archive is still the same.
 
+    "datatrove" is a wheel, which pip fetches: its domains and URLs become the category ``datatrove``, its words the
+    file ``words.yaml``, which ``UrlFilter.words`` takes.
+
     Args:
-        name: "ut1".
+        name: "ut1" or "datatrove".
         out: the folder, which must not be there yet.
-        url: another address of the archive, such as a mirror's: https, or any on this machine.
+        url: another address of the archive, such as a mirror's: https, or any on this machine; or the path of a file
+            that has been fetched.
 
     Raises:
         SourceError: unknown lists, the folder is there already, or the archive cannot be had or is broken.
@@ -109,19 +141,36 @@ def fetch_lists(name: str, out: str | Path, url: str | None = None) -> FetchedLi
 
 
 def _fetch(source: ListSource, folder: Path) -> FetchedLists:
-    archive = folder.with_name(f"{folder.name}{PARTIAL}.tar.gz")
-    state = _download(source.url, archive)
+    archive, here = folder.with_name(f"{folder.name}{PARTIAL}.tar.gz"), Path(source.url)
+    state: Mapping[str, Any] = {"last_modified": None}
+    if source.url in PACKAGES.values():
+        archive = _from_index(source.url, folder.with_name(f"{folder.name}{PARTIAL}.wheel"))
+    elif here.is_file():
+        archive, source = here, replace(source, url=here.name)  # no path of this machine
+    else:
+        state = _download(source.url, archive)
     beside = folder.with_name(folder.name + PARTIAL)
     shutil.rmtree(beside, ignore_errors=True)
     try:
-        lines, links = _unpack(archive, beside, source.url)
         facts = {"sha256": checksum(archive), "last_modified": state["last_modified"]}
-        described = FetchedLists(**asdict(source), **facts, lines=lines, links=links)
+        if zipfile.is_zipfile(archive):
+            lines, words = _unpack_wheel(archive, beside, source.url)
+            described = FetchedLists(**asdict(source), **facts, lines=lines, words=words)
+        else:
+            again = _AGAIN if archive == here else f"it was removed, {_RETRY}"
+            lines, links = _unpack(archive, beside, source.url, again)
+            described = FetchedLists(**asdict(source), **facts, lines=lines, links=links)
         write_text(beside / DESCRIPTION, json.dumps(asdict(described), indent=1, ensure_ascii=False) + "\n")
         beside.rename(folder)
+    except SourceError:
+        if archive != here:  # a user's own file stays
+            _forget(archive)
+        raise
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-    _forget(archive)
+        shutil.rmtree(folder.with_name(f"{folder.name}{PARTIAL}.wheel"), ignore_errors=True)
+    if archive != here:
+        _forget(archive)
     return described
 
 
@@ -129,11 +178,25 @@ def _source(name: str, url: str | None) -> ListSource:
     if name not in LISTS:
         raise SourceError(f"unknown lists {name!r}; known: {', '.join(LISTS)}")
     known = LISTS[name]
-    wanted = known.url if url is None else url
+    wanted = PACKAGES.get(name, known.url) if url is None else url
     parts = urlsplit(wanted)
+    if wanted in PACKAGES.values() or Path(wanted).is_file():
+        return ListSource(known.about, wanted, known.licence)
     if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOCAL):
         raise SourceError(f"lists are fetched by https, not from {wanted}; give an address that begins with https://")
     return ListSource(known.about, wanted, known.licence)
+
+
+def _from_index(requirement: str, folder: Path) -> Path:
+    """Return the wheel of a package that pip fetches to a folder."""
+    options = ["--no-deps", "--only-binary", ":all:", "--dest", str(folder)]
+    command = [sys.executable, "-m", "pip", "download", requirement, *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # a name of ours
+    wheels = sorted(folder.glob("*.whl"))
+    if done.returncode or not wheels:
+        last = (done.stderr.strip().splitlines() or ["no wheel"])[-1]
+        raise SourceError(f"pip cannot fetch {requirement} ({last}); fetch its wheel, and give its path with --url")
+    return wheels[0]
 
 
 def _download(url: str, archive: Path) -> dict[str, Any]:
@@ -218,7 +281,7 @@ def _forget(archive: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-def _unpack(archive: Path, folder: Path, url: str) -> tuple[dict[str, int], dict[str, str]]:
+def _unpack(archive: Path, folder: Path, url: str, again: str) -> tuple[dict[str, int], dict[str, str]]:
     """Take the lists out of an archive: lines by file, and links between categories."""
     folder.mkdir()
     lines: dict[str, int] = {}
@@ -237,18 +300,55 @@ def _unpack(archive: Path, folder: Path, url: str) -> tuple[dict[str, int], dict
     except _BROKEN as broken:
         if getattr(broken, "errno", None) is not None:
             raise
-        _forget(archive)
-        raise SourceError(
-            f"{url} is a broken archive ({broken}); it was removed, type the same command again"
-        ) from broken
+        raise SourceError(f"{url} is a broken archive ({broken}); {again}") from broken
     found = {name for name in lines if "/" in name}
     if not found:
-        _forget(archive)
         raise SourceError(f"{url} has no lists, which would be files such as adult/domains; give another --url")
     kept = {name: target for name, target in sorted(links.items()) if _is_link(folder, name, target)}
     for name, target in kept.items():
         (folder / name).symlink_to(target)
     return {name: lines[name] for name in sorted(found)}, kept
+
+
+def _unpack_wheel(archive: Path, folder: Path, url: str) -> tuple[dict[str, int], dict[str, int]]:
+    """Take the lists out of a wheel: lines by file, and words by list."""
+    lines: dict[str, int] = {}
+    words: dict[str, list[str]] = {}
+    try:
+        with zipfile.ZipFile(archive) as wheel:
+            for name in wheel.namelist():
+                for kind, file in _WORD_FILES.items():
+                    if name.endswith(f"/assets/{file}"):
+                        words[kind] = _normalised(wheel.read(name).decode().splitlines())
+                if "/assets/" in name and name.endswith(".tar.gz"):
+                    with wheel.open(name) as packed, tarfile.open(fileobj=packed, mode="r|gz") as opened:
+                        lines |= _from_wheel(opened, folder, name.partition("/")[0])
+    except (*_BROKEN, UnicodeDecodeError) as broken:
+        raise SourceError(f"{url} is a broken wheel ({broken}); {_AGAIN}") from broken
+    if not lines or words.keys() != _WORD_FILES.keys():
+        raise SourceError(f"{url} has no lists of a URL filter; give the wheel of {', '.join(PACKAGES.values())}")
+    words["soft"] = [word for word in words["soft"] if word not in words["hard"]]
+    listed = {kind: words[kind] for kind in _WORD_FILES}
+    write_text(folder / WORDS, yaml.safe_dump(listed, sort_keys=False))
+    return lines, {kind: len(found) for kind, found in listed.items()}
+
+
+def _from_wheel(opened: tarfile.TarFile, folder: Path, category: str) -> dict[str, int]:
+    """Write the lists of an archive inside of a wheel as those of one category."""
+    found = {}
+    for member in opened:
+        if member.isreg() and member.name in _FILES and (content := opened.extractfile(member)) is not None:
+            if member.size > _MOST_BYTES:
+                raise tarfile.TarError(f"its lists are larger than {_MOST_BYTES >> 30} GiB")
+            (folder / category).mkdir(parents=True, exist_ok=True)
+            found[f"{category}/{member.name}"] = _write(content, folder / category / member.name)
+    return found
+
+
+def _normalised(lines: Iterable[str]) -> list[str]:
+    """Return words as datatrove compares them, in lower case, of a-z and 0-9 alone; lines with # are comments."""
+    words = (line.lower() for line in lines if not line.startswith("#"))
+    return sorted({kept for word in words if (kept := "".join(filter(_ALPHABET.__contains__, word)))})
 
 
 def _members(opened: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, str]]:

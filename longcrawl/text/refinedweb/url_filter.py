@@ -3,10 +3,12 @@
 The counts show where to look for false positives.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -18,6 +20,7 @@ from longcrawl.core.stages import Check, Judge, column, first_failure, stage
 from longcrawl.display.table import Column, Table, Tabular
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import valid_texts
+from longcrawl.storage.files import content_digest
 from longcrawl.text.refinedweb import _url_lists as block_lists
 from longcrawl.text.refinedweb._url_words import HARD, SOFT, STRICT, URL_WORDS, StrictIn, UrlWords, read_url_words
 from longcrawl.text.values import tables
@@ -139,7 +142,18 @@ class UrlFilter(Judge):
         words = URL_WORDS.own_files(self.words)
         return (*self._categories, *allowed, *words, *block_lists.curated_files(self.curated_sources))
 
-    def limits(self) -> tuple[str, ...]:
+    def materials(self) -> dict[str, dict[str, Any]]:
+        """Return what ``lists.json`` says of lists, and the SHA-256 of lists and words of a user's own."""
+        found = {}
+        if self.lists is not None:
+            found[self.lists] = block_lists.describe_lists(self.lists) or {"sha256": _digest(self._categories)}
+        for file in URL_WORDS.own_files(self.words):
+            described = block_lists.describe_lists(str(Path(file).parent)) or {}
+            about = {name: described[name] for name in ("about", "licence") if name in described}
+            found[file] = about | {"sha256": content_digest(file)}
+        return found
+
+    def warnings(self) -> tuple[str, ...]:
         """Report that no list was used, and how few words stood in for it."""
         if self.lists is not None:
             return ()
@@ -226,6 +240,11 @@ class UrlFilter(Judge):
 
     def _urls(self, table: pa.Table) -> pa.Array:
         return valid_texts(column(table, "url", self.name), self.name, "url")
+
+
+def _digest(files: Iterable[str]) -> str:
+    """Return a SHA-256 of the contents of several files."""
+    return hashlib.sha256("".join(f"{content_digest(file)}\n" for file in files).encode()).hexdigest()
 
 
 def _unmeasured(rule: str, passes: npt.NDArray[np.bool_]) -> Check:
