@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from gpt_simple import _train_setup
+from gpt_simple._logging import setup_logging
 from gpt_simple.config import Config
 from gpt_simple.data import StreamingDataModule
 from gpt_simple.train import train
@@ -86,5 +87,6 @@ def use_feeds() -> None:
 
 
 if __name__ == "__main__":
+    setup_logging()
     use_feeds()
     train(config=Config.from_file(sys.argv[1]))
