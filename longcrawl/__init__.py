@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from longcrawl.run.preview import preview_run
     from longcrawl.run.summary import RunSummary
     from longcrawl.run.tokenize_files import tokenize
+    from longcrawl.takedown.rewrite import Takedown, takedown
 
 _PACKAGES = (
     "dedup",
@@ -77,6 +78,7 @@ _NAMES = {
     "run.preview": ("preview_run",),
     "run.summary": ("RunSummary",),
     "run.tokenize_files": ("tokenize",),
+    "takedown.rewrite": ("Takedown", "takedown"),
 }
 """Public names by the module that has them; ``open_crawl`` is ``lc.open``."""
 _HOMES = {"open" if name == "open_crawl" else name: module for module, names in _NAMES.items() for name in names}
@@ -129,6 +131,7 @@ __all__ = [
     "Reason",
     "Recipe",
     "RunSummary",
+    "Takedown",
     "Trace",
     "analysis",
     "card",
@@ -160,6 +163,7 @@ __all__ = [
     "report",
     "run",
     "samples",
+    "takedown",
     "text",
     "tokenize",
     "tokens",

@@ -29,6 +29,7 @@ TRAINER = importlib.util.find_spec("torch") and importlib.util.find_spec("accele
 NOT_HERE = ("pytest", "longcrawl push", "longcrawl fetch")
 """What stands in shell blocks of the README that another test runs."""
 LONG = ("filters", "dedup", "refinedweb", "composition", "feeds", "living", "long", "origins", "plan", "migrate")
+LONG += ("takedown",)
 """Pages whose blocks take seconds: .ci/run runs them beside the wheel."""
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TINY = """

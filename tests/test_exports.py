@@ -45,18 +45,18 @@ def test_a_function_that_uses_the_package_can_be_hashed():
 def test_the_public_surface():
     assert lc.__all__ == [
         "Card", "Cluster", "ClusterPlan", "Clusters", "Crawl", "Fetched", "Funnel", "LongCrawlError", "Plan", "Push",
-        "Reason", "Recipe", "RunSummary", "Trace", "analysis", "card", "clusters", "compose", "contamination",
-        "convert", "dedup", "engines", "evaluate", "fetch", "first_recipe", "formats", "funnel", "inspect",
-        "integrations", "load", "load_recipe", "loading", "long", "open", "plan", "plan_cluster", "preview_run", "push",
-        "recipes", "removal_rates", "removed_documents", "report", "run", "samples", "text", "tokenize", "tokens",
-        "trace", "verify", "why", "write_report",
+        "Reason", "Recipe", "RunSummary", "Takedown", "Trace", "analysis", "card", "clusters", "compose",
+        "contamination", "convert", "dedup", "engines", "evaluate", "fetch", "first_recipe", "formats", "funnel",
+        "inspect", "integrations", "load", "load_recipe", "loading", "long", "open", "plan", "plan_cluster",
+        "preview_run", "push", "recipes", "removal_rates", "removed_documents", "report", "run", "samples", "takedown",
+        "text", "tokenize", "tokens", "trace", "verify", "why", "write_report",
     ]  # fmt: skip
     assert lc.text.__all__ == [
         "C4Quality", "Explanation", "ExtractText", "FineWebQuality", "FittedThresholds", "GopherQuality",
         "GopherRepetition", "IdentifyLanguage", "Language", "LineCorrections", "MinBytes", "MinChars", "MinWords",
-        "PersonalData", "SignalRules", "Signals", "UrlFilter", "UrlHits", "UrlMatch", "explain", "find_language",
-        "fit_thresholds", "format_text", "language_shares", "language_tables", "read_languages", "rule_values",
-        "url_hits",
+        "OptOut", "PersonalData", "SignalRules", "Signals", "UrlFilter", "UrlHits", "UrlMatch", "explain",
+        "find_language", "fit_thresholds", "format_text", "language_shares", "language_tables", "read_languages",
+        "rule_values", "url_hits",
     ]  # fmt: skip
     assert lc.dedup.__all__ == [
         "TRACKING_PARAMETERS", "Decontaminate", "ExactDocuments", "ExactSubstring", "ListedDuplicates", "MinHash",

@@ -40,6 +40,7 @@ ORDER = [
     "recipe",
     "run",
     "plan",
+    "takedown",
     "hub",
     "crawl",
     "audit",

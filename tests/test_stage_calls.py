@@ -1,5 +1,7 @@
 """Every stage in every call that `datasets` offers: the rows of ``Crawl | stage``, or one sentence; never a mask."""
 
+from pathlib import Path
+
 import pyarrow as pa
 import pytest
 from datasets import Dataset, DatasetDict
@@ -44,6 +46,7 @@ MADE = {
     "min_hash_signatures": lc.dedup.MinHashSignatures(),
     "min_tokens": lc.tokens.MinTokens(2),
     "min_words": lc.text.MinWords(2),
+    "opt_out": lc.text.OptOut((str(Path(__file__).parent / "text/opt_outs.txt"),)),
     "roll": lc.tokens.Roll(seed=3),
     "shuffle": lc.tokens.Shuffle(seed=1),
     "signal_rules": lc.text.SignalRules(thresholds=RULES, on_missing="keep"),

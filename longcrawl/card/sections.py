@@ -16,6 +16,7 @@ from longcrawl.core.fields import build
 from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.results import RESULTS, Result
 from longcrawl.display.markdown import code, plain
+from longcrawl.display.numbers import counted
 from longcrawl.display.table import Cell, Code, Column, Table
 from longcrawl.errors import RecipeError
 from longcrawl.ledger.analysis import Analysis, Lengths, bin_name, length_table
@@ -402,3 +403,13 @@ def _caps(recipe: Mapping[str, Any]) -> Iterator[str]:
         for cap in caps:
             if cap is not None:
                 yield f"`{name}` removes documents of more than {int(cap):,} words: the longest books are missing."
+
+
+def takedowns(card: CardSource) -> str:
+    """List what was taken out on request, by date; "" where nothing was."""
+    records: Sequence[Mapping[str, Any]] = card.manifest.get("takedowns", [])
+    if not records:
+        return ""
+    lines = [f"- {plain(str(each['asked']))}: {counted(each['documents'], 'document')}" for each in records]
+    about = "Documents were taken out on request. `takedown.json` has the requests, the changed files and the proof."
+    return paragraphs(about, "\n".join(lines))

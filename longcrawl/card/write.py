@@ -184,6 +184,7 @@ SECTIONS: dict[str, Callable[[sections.CardSource], str]] = {
     "composition": sections.Section("Composition", _composition),
     "broken": sections.Section("Broken input", _broken),
     "contact": sections.Section("Opt-out and contact", _contact),
+    "takedown": sections.Section("Removed on request", sections.takedowns),
     "citation": sections.Section("Citation", _citation),
     "datasheet": sections.Section("Datasheet", _datasheet),
 }

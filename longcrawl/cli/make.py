@@ -338,3 +338,24 @@ def fetch(
     """
     with stoppable():
         show(lc.fetch(name, repo, out, rows, context, split, zarr_format, revision))  # type: ignore[arg-type]  # checked there
+
+
+def _list_option(what: str) -> Any:
+    return typer.Option(help=f"Text file with {what} in each line.", metavar="FILE")
+
+
+@app.command(epilog="Example: longcrawl takedown crawl --domains domains.txt --asked 2026-11-02 --out crawl-2")
+def takedown(
+    folder: Annotated[Path, typer.Argument(help="The folder of a finished run.", metavar="RUN")],
+    out: Annotated[Path, typer.Option(help="New folder, for the run without the documents.")],
+    ids: Annotated[Path | None, _list_option("an id of a document")] = None,
+    urls: Annotated[Path | None, _list_option("a URL")] = None,
+    domains: Annotated[Path | None, _list_option("a domain, which stands for all below it,")] = None,
+    asked: Annotated[str | None, typer.Option(help="Date of the request; today if left out.", metavar="DATE")] = None,
+) -> None:
+    """Take documents out of a run.
+
+    Only files that hold them are written; all others are links. takedown.json records the request and the proof.
+    """
+    with stoppable():
+        show(lc.takedown(folder, out, ids=ids, urls=urls, domains=domains, asked=asked))

@@ -15,8 +15,9 @@ from typing import Any, ClassVar, TypeVar
 import pyarrow as pa
 import pyarrow.dataset as pads
 
-from longcrawl.core.outputs import OUTPUTS
-from longcrawl.errors import LongCrawlError, StageError, warn_user
+from longcrawl.core.outputs import OUTPUTS, Output
+from longcrawl.core.removal import Removal
+from longcrawl.errors import FormatError, LongCrawlError, StageError, warn_user
 from longcrawl.printable import as_lines, one_line
 from longcrawl.storage.sealed import verify_described
 from longcrawl.storage.stored_tables import DESCRIPTIONS, scan_tables
@@ -175,6 +176,23 @@ class Result(ABC):
         files where nothing says it. It is the tables that ``lengths`` names.
         """
         return scan_tables(sorted(folder.glob(self.lengths)) if self.lengths else [])
+
+    def without(self, folder: Path, ids: pa.Array, settings: Output) -> Removal:  # noqa: ARG002  # others need it
+        """Write the files that hold some documents again, without these, and the description of the output.
+
+        Files are replaced by others of their names, never written in place: they may be hard links.
+
+        Args:
+            folder: of the output.
+            ids: strings, of the documents.
+            settings: of the output, as its recipe has them.
+
+        Raises:
+            FormatError: the output cannot do so.
+        """
+        raise FormatError(
+            f"{self.name} cannot take documents out: run the recipe again without them, as text.OptOut does"
+        )
 
     def token_rows(self, folder: Path) -> Mapping[str, TokenRows]:  # noqa: ARG002  # others need it
         """Return the rows of tokens by split, of which a push makes tables; none where plain `datasets` needs none."""

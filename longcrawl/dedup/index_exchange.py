@@ -1,4 +1,6 @@
-"""An index made by tasks, of documents in groups that are each small enough for one: the same files, byte for byte.
+"""An index made by tasks, of documents in groups that are each small enough for one; and without some documents.
+
+Made by tasks, it has the same files as in one process, byte for byte.
 
 ========  ==============================  ==========================  ==============================================
 step      tasks > partitions              rows that meet              a partition becomes
@@ -16,13 +18,17 @@ documents with one key of MinHash, which ``verify`` finds unlike, would take 5 G
 each range of each band: with 450 bands, beyond some 1e8 documents, these are very many small ones.
 """
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from longcrawl.core.sketched import DOCUMENT, Sketched, cut, key_ranges, no_rows, take_each
 from longcrawl.dedup.index import (
@@ -35,7 +41,8 @@ from longcrawl.dedup.index import (
     write_ids,
 )
 from longcrawl.engines.base import Engine, Exchange
-from longcrawl.storage.files import remove
+from longcrawl.errors import FormatError
+from longcrawl.storage.files import file_entries, remove
 from longcrawl.storage.sealed import Marker
 
 PIECE = 1 << 22
@@ -135,3 +142,56 @@ def _write_band(keys: Exchange, pieces: int, band: int, folder: Path) -> list[st
     words = (np.stack([column.to_numpy() for column in table.columns[:-1]], axis=1) for table in tables())
     rows = (table[DOCUMENT].to_numpy() for table in tables())
     return [write_array(folder, keys_name, words), write_array(folder, rows_name, rows)]
+
+
+ENDS = "_ends"
+"""How the name of an array ends that says where documents begin in another one, as ``ngram_ends`` in ``ngrams``."""
+
+
+def remove_from_index(folder: Path, ids: pa.Array) -> int:
+    """Write an index again without some documents; return how many they were. Nothing is written where there are none.
+
+    Raises:
+        FormatError: it has an array of which nobody knows what belongs to a document.
+    """
+    about = json.loads((folder / DESCRIPTION).read_bytes())
+    with pa.memory_map(str(folder / "ids.arrow")) as mapped:
+        known = pa.ipc.open_file(mapped).read_all()
+    stays = ~np.asarray(pc.is_in(known["id"], value_set=ids).to_numpy(zero_copy_only=False), bool)
+    if stays.all():
+        return 0
+    places: Places = np.cumsum(stays) - 1
+    bands = [band_names(band) for band in range(about["bands"])]
+    more = [name.removesuffix(".npy") for name in about["files"] if name.endswith(".npy")]
+    others = dict(_others(folder, sorted(set(more) - {name for pair in bands for name in pair}), stays))
+    names = [write_ids(folder, [known.filter(pa.array(stays))])]
+    for keys_name, rows_name in bands:
+        keys, rows = _array(folder, keys_name), _array(folder, rows_name)
+        kept = stays[rows]
+        names += [write_array(folder, keys_name, [keys[kept]]), write_array(folder, rows_name, [places[rows[kept]]])]
+    names += [write_array(folder, name, [values]) for name, values in others.items()]
+    files = file_entries(folder, names)
+    describe_index(folder, about["stage"], about["settings"], int(stays.sum()), len(bands), files)
+    return int((~stays).sum())
+
+
+def _others(folder: Path, names: list[str], stays: "npt.NDArray[np.bool_]") -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    """Yield the arrays beside the keys, without what is of documents that go."""
+    flat = {f"{name.removesuffix(ENDS)}s": name for name in names if name.endswith(ENDS)}
+    for name in names:
+        values = _array(folder, name)
+        if name in flat:
+            lengths = np.diff(_array(folder, flat[name]))
+            yield name, values[np.repeat(stays, lengths)]
+        elif name.endswith(ENDS):
+            yield name, np.cumsum(np.concatenate([[0], np.diff(values)[stays]])).astype(values.dtype)
+        elif len(values) == len(stays):
+            yield name, values[stays]
+        else:
+            raise FormatError(
+                f"{folder / name}.npy has {len(values):,} rows for {len(stays):,} documents: save it again"
+            )
+
+
+def _array(folder: Path, name: str) -> npt.NDArray[Any]:
+    return np.asarray(np.load(folder / f"{name}.npy", allow_pickle=False))

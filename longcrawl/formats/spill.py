@@ -96,7 +96,7 @@ def spill_documents(
                 if shuffled or unique is not None:
                     ids = document_ids(rows, "a shuffled output" if unique is None else unique).to_pylist()
                     found["id_hash"] = keyed_hash(ids, unique or "parquet", 0)
-                found["bytes"] = (sizes or _row_sizes)(batch)
+                found["bytes"] = (sizes or row_sizes)(batch)
                 found["batch"] = number
                 index.append(found)
                 first, number = first + batch.num_rows, number + 1
@@ -216,7 +216,8 @@ def row_bytes(values: pa.Array, of: str = "a column") -> Longs:
     )
 
 
-def _row_sizes(batch: pa.RecordBatch) -> Longs:
+def row_sizes(batch: pa.RecordBatch) -> Longs:
+    """Return the bytes that each document takes."""
     total = np.zeros(batch.num_rows, np.int64)
     for name, values in zip(batch.schema.names, batch.columns, strict=True):
         total += row_bytes(values, name)

@@ -12,6 +12,7 @@ from longcrawl.text.lines.c4 import C4Quality
 from longcrawl.text.personal.stage import PersonalData
 from longcrawl.text.refinedweb.formatting import format_text
 from longcrawl.text.refinedweb.line_corrections import LineCorrections
+from longcrawl.text.refinedweb.opt_out import OptOut
 from longcrawl.text.refinedweb.url_filter import UrlFilter, UrlHits, UrlMatch, url_hits
 from longcrawl.text.rpv2.signals import Signals
 from longcrawl.text.values import rule_values
@@ -30,6 +31,7 @@ __all__ = [
     "MinBytes",
     "MinChars",
     "MinWords",
+    "OptOut",
     "PersonalData",
     "SignalRules",
     "Signals",

@@ -11,12 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.composition.measures import LEGEND
+from longcrawl.core.outputs import Output
+from longcrawl.core.removal import Removal
 from longcrawl.core.results import Inspection, Result, TokenRows, Verification, result
 from longcrawl.display.markdown import table
 from longcrawl.display.table import Column, Table
 from longcrawl.errors import FormatError
 from longcrawl.formats.buckets import spec
+from longcrawl.formats.buckets._remove import without_documents
 from longcrawl.formats.buckets.build import composition_of
+from longcrawl.formats.buckets.write import ComposedOutput
 from longcrawl.formats.shards.shard import BLOCK_TOKENS
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.formats.token_output import decode_beginning
@@ -250,6 +254,18 @@ class ComposedResult(Result):
             pieces=tuple(pieces),
             lossless=int((~read.loss_mask).sum()),
         )
+
+    def without(self, folder: Path, ids: pa.Array, settings: Output) -> Removal:
+        """Write the files that hold some documents again; see :class:`longcrawl.core.results.Result`."""
+        described = spec.read_description(folder)
+        if not isinstance(settings, ComposedOutput):
+            raise FormatError(f"{folder} is not of the output composed: run its recipe again without the documents")
+        layouts = {}
+        if described["stored_as"] == "zarr":
+            about = (described["dtype"], described["end_of_text"])
+            capacities = {each["capacity"] for each in described["buckets"]}
+            layouts = {each: settings.layouts(each, *about, masked=described["masked"]) for each in capacities}
+        return without_documents(folder, ids, layouts)
 
     def token_rows(self, folder: Path) -> dict[str, ComposedRows]:
         """Return the samples of every split that has some."""

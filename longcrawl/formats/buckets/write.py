@@ -104,6 +104,13 @@ class ComposedOutput(TokenOutput):
             self.strategy, self.capacities, self.padding_threshold, self.planner, self.seed, self.pool_size
         )
 
+    def layouts(self, capacity: int, dtype: str, end_of_text: int, *, masked: bool) -> dict[str, Layout]:
+        """Return the layouts of a bucket's arrays by what follows the bucket in their names."""
+        chunk = (_chunk_rows(capacity), capacity)
+        tokens = Layout(capacity, dtype, end_of_text, self.zarr_format, self.codec, chunk, self.checksum)
+        mask = {LOSS_MASK_SUFFIX: replace(tokens, dtype="bool", fill_value=True)}
+        return {"": tokens} | (mask if masked else {})
+
     def writer(self, stages: Sequence[Stage]) -> "ComposedWriter":
         """Take end of text and tokenizer from ``tokenize``, and refuse windows, which would cut documents before."""
         tokenize = self.find_tokenize(stages)
@@ -254,12 +261,7 @@ class ComposedWriter(TokenWriter):
 
     def _layouts(self, capacity: int, facts: TokenFacts) -> dict[str, Layout]:
         """Return the layouts of a bucket's arrays by what follows the bucket in their names."""
-        settings, chunk = self.settings, (_chunk_rows(capacity), capacity)
-        tokens = Layout(
-            capacity, facts.dtype, self._end_of_text(), settings.zarr_format, settings.codec, chunk, settings.checksum
-        )
-        mask = {LOSS_MASK_SUFFIX: replace(tokens, dtype="bool", fill_value=True)}
-        return {"": tokens} | (mask if facts.masked else {})
+        return self.settings.layouts(capacity, facts.dtype, self._end_of_text(), masked=facts.masked)
 
     def _file_samples(self, capacity: int, facts: TokenFacts) -> int:
         """Return how many samples a file has, but the last of a bucket."""

@@ -6,17 +6,25 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as pads
+import pyarrow.parquet as pq
 
+from longcrawl.core.outputs import Output
+from longcrawl.core.removal import LETTERS, Changes, Proof, Removal, rows_of_ids
 from longcrawl.core.results import Inspection, Result, Verification, result
 from longcrawl.display.markdown import code, plain
 from longcrawl.display.numbers import counted
 from longcrawl.display.table import Code, Column, Table
 from longcrawl.errors import CorruptionError
 from longcrawl.formats.documents.spec import DESCRIPTION, UNKNOWN, dataset_configs, read_description
+from longcrawl.formats.spill import row_sizes
 from longcrawl.formats.splits import counts_of_split
 from longcrawl.printable import as_lines, printable
-from longcrawl.storage.stored_tables import read_footers, read_row, scan_tables
+from longcrawl.storage.files import whole_file
+from longcrawl.storage.stored_tables import read_footers, read_row, read_table, scan_tables, table_writer
 
 CHARACTERS = 600
 VALUE = 100
@@ -136,6 +144,10 @@ class ParquetResult(Result):
             values={name: _shown(value) for name, value in found.items()},
         )
 
+    def without(self, folder: Path, ids: pa.Array, settings: Output) -> Removal:  # noqa: ARG002  # files are alike
+        """Write the files that hold some documents again; see :class:`longcrawl.core.results.Result`."""
+        return _without_documents(folder, ids)
+
     def ids(self, folder: Path) -> pads.FileSystemDataset:
         """Return all files."""
         return scan_tables(sorted(folder.rglob("*.parquet")))
@@ -158,3 +170,46 @@ def _document(files: list[Path], row: int) -> dict[str, Any]:
 def _shown(value: Any) -> str:
     shown = " ".join(str(value).split())
     return shown if len(shown) <= VALUE else f"{shown[: VALUE - 1]}…"
+
+
+def _without_documents(folder: Path, ids: pa.Array) -> Removal:
+    """Write the files that hold some documents again without them; see :class:`longcrawl.core.results.Result`."""
+    changes, proof, gone = Changes(folder, read_description(folder)), Proof(LETTERS), 0
+    for name in [name for name in changes.described["files"] if name.endswith(".parquet")]:
+        if len(rows := rows_of_ids(read_table(folder / name, ["id"]), ids)):
+            gone += len(rows)
+            changes.changed.append(name)
+            removed = set(rows.tolist())
+            for row, each in enumerate(_letters(read_table(folder / name))):
+                proof.before(*each, kept=row not in removed)
+    for name in changes.changed:
+        _rewrite(changes, name, ids, proof)
+    return changes.finish(DESCRIPTION, gone, proof)
+
+
+def _rewrite(changes: Changes, name: str, ids: pa.Array, proof: Proof) -> None:
+    file = changes.folder / name
+    table = read_table(file)
+    here = np.ones(table.num_rows, bool)
+    here[rows_of_ids(table, ids)] = False
+    kept = table.filter(pa.array(here)).combine_chunks()
+    with whole_file(file) as beside, table_writer(beside, table.schema, compression="zstd", compression_level=3) as out:
+        if kept.num_rows:
+            out.write_table(kept, row_group_size=kept.num_rows)
+    # The description names the file as it was.
+    for name_of, letters in _letters(pq.read_table(file, partitioning=None, page_checksum_verification=True)):
+        proof.after(name_of, letters)
+        proof.look([letters])
+    lost = int(sum(sizes.sum() for sizes in map(row_sizes, table.filter(pa.array(~here)).to_batches())))
+    split = Path(name).name.partition("-")[0]
+    groups = [each for each in changes.described.get("languages", []) if name.startswith(f"{each['folder']}/")]
+    for splits in [changes.described["splits"], *(each["splits"] for each in groups)]:
+        splits[split]["documents"] -= int((~here).sum())
+        splits[split]["bytes"] -= lost
+
+
+def _letters(table: pa.Table) -> "list[tuple[bytes, np.ndarray[tuple[int], np.dtype[np.uint32]]]]":
+    """Return each document's id, and the code points of its text."""
+    texts = pc.fill_null(table["text"], "").to_pylist() if "text" in table.column_names else [""] * table.num_rows
+    names = [str(name).encode("utf-8", "surrogatepass") for name in table["id"].to_pylist()]
+    return [(name, np.frombuffer(text.encode("utf-32-le"), np.uint32)) for name, text in zip(names, texts, strict=True)]

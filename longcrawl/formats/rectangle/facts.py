@@ -16,12 +16,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.outputs import Output
+from longcrawl.core.removal import Removal
 from longcrawl.core.results import Inspection, Result, TokenRows, Verification, result
 from longcrawl.display.markdown import table
 from longcrawl.display.table import Column, Table
 from longcrawl.errors import CorruptionError, FormatError, unreadable
 from longcrawl.formats.rectangle import spec
 from longcrawl.formats.rectangle._layout import ArrayLayout
+from longcrawl.formats.rectangle._remove import without_documents
+from longcrawl.formats.rectangle.write import RectangleOutput
 from longcrawl.formats.token_output import TOKENIZER, decode_beginning
 from longcrawl.formats.token_rows import token_table
 from longcrawl.printable import as_lines, printable
@@ -251,6 +255,15 @@ class RectangleResult(Result):
             n_tokens=origin.get("n_tokens"),
             text=_decode(folder, tokens),
         )
+
+    def without(self, folder: Path, ids: pa.Array, settings: Output) -> Removal:
+        """Write the bands that hold some rows again; see :class:`longcrawl.core.results.Result`."""
+        described = spec.read_description(folder)
+        if not isinstance(settings, RectangleOutput):
+            raise FormatError(f"{folder} is not a rectangle of longcrawl: run its recipe again without the documents")
+        length = next(iter(described["shapes"].values()))[1]
+        layouts = settings.layouts(length, described["dtype"], described["end_of_text"])
+        return without_documents(folder, ids, layouts if described.get("loss_mask") else {"": layouts[""]})
 
     def token_rows(self, folder: Path) -> dict[str, RectangleRows]:
         """Return the rows of every split."""

@@ -58,10 +58,9 @@ from typing import Any, Literal
 import numpy as np
 
 from longcrawl.errors import CorruptionError, FormatError, unreadable
-from longcrawl.formats.rectangle._bands import Band as Band  # noqa: PLC0414  # it is in the signatures below
-from longcrawl.formats.rectangle._bands import bands_of, dense_layout
-from longcrawl.formats.rectangle._bands import whole_bands as whole_bands  # noqa: PLC0414  # for who fetches them
-from longcrawl.formats.rectangle._layout import ArrayLayout, parse_layout
+from longcrawl.formats.rectangle._layout import ArrayLayout, bands_of, dense_layout, parse_layout
+from longcrawl.formats.rectangle._layout import Band as Band  # noqa: PLC0414  # it is in the signatures below
+from longcrawl.formats.rectangle._layout import whole_bands as whole_bands  # noqa: PLC0414  # for who fetches them
 from longcrawl.formats.rectangle._readers import ChunkReader, DirectReader, Folder, StoredArray, Tokens, ZarrReader
 from longcrawl.formats.rectangle._readers import (
     OnMissingChunks as OnMissingChunks,  # noqa: PLC0414  # it is in the signatures below, for whoever calls them

@@ -59,6 +59,12 @@ class RectangleOutput(TokenOutput):
         super().__post_init__()
         self.check_least(context_length=1)
 
+    def layouts(self, context_length: int, dtype: str, end_of_text: int) -> dict[str, Layout]:
+        """Return the layouts of tokens and loss mask, by what follows a split in the names of its arrays."""
+        given = (self.zarr_format, self.codec)
+        tokens = Layout(context_length, dtype, end_of_text, *given, checksum=self.checksum)
+        return {"": tokens, LOSS_MASK_SUFFIX: replace(tokens, dtype="bool", fill_value=True)}
+
     def writer(self, stages: Sequence[Stage]) -> "RectangleWriter":
         """Take length, end of text and tokenizer from ``truncate`` and ``tokenize``."""
         by_name = {stage.name: stage for stage in stages}
@@ -170,16 +176,8 @@ class RectangleWriter(TokenWriter):
 
     def _layouts(self, dtype: str, *, masked: bool) -> dict[str, Layout]:
         """Return the layouts of a split's arrays by what follows the split in their names."""
-        settings = self.settings
-        tokens = Layout(
-            self.context_length,
-            dtype,
-            self._end_of_text(),
-            settings.zarr_format,
-            settings.codec,
-            checksum=settings.checksum,
-        )
-        return {"": tokens} | ({LOSS_MASK_SUFFIX: replace(tokens, dtype="bool", fill_value=True)} if masked else {})
+        layouts = self.settings.layouts(self.context_length, dtype, self._end_of_text())
+        return layouts if masked else {"": layouts[""]}
 
     def _group_attributes(self, *, masked: bool) -> dict[str, Any]:
         return self._attributes() | {"rolled": self.rolled} | ({"loss_mask": True} if masked else {})

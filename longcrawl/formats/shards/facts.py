@@ -11,12 +11,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.outputs import Output
+from longcrawl.core.removal import Removal
 from longcrawl.core.results import Inspection, Result, TokenRows, Verification, result
 from longcrawl.display.numbers import counted
 from longcrawl.display.table import Code, Column, Table
 from longcrawl.errors import CorruptionError
+from longcrawl.formats.shards._remove import without_documents
 from longcrawl.formats.shards.shard import OVERLAP, TokenShard
 from longcrawl.formats.shards.spec import FORMATS, read_description
+from longcrawl.formats.shards.write import ShardOutput
 from longcrawl.formats.splits import counts_of_split
 from longcrawl.formats.token_output import decode_beginning
 from longcrawl.formats.token_rows import ORIGINS, token_table
@@ -230,6 +234,12 @@ class ShardResult(Result):
             entries=found["entries"],
             n_tokens=found["n_tokens"],
         )
+
+    def without(self, folder: Path, ids: pa.Array, settings: Output) -> Removal:
+        """Write the shards that hold some documents again; see :class:`longcrawl.core.results.Result`."""
+        described = read_description(folder, self.name)
+        given = settings.format_settings() if isinstance(settings, ShardOutput) else {}
+        return without_documents(folder, self.name, ids, partial(self._open, folder, described), given)
 
     def token_rows(self, folder: Path) -> dict[str, ShardRows]:
         """Return the entries of every split, shard after shard."""

@@ -1,0 +1,185 @@
+"""Publishers who have opted out: documents of their domains and addresses, by lists with dates."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.core.stages import Check, Judge, column, stage
+from longcrawl.errors import StageError, unreadable
+from longcrawl.kernels.texts import valid_texts
+from longcrawl.text.refinedweb._url_lists import ascii_host
+
+DIGITS = 8
+"""Of a date: year, month and day."""
+
+
+class Entry(NamedTuple):
+    """A line of a list."""
+
+    path: str
+    """A pattern of robots.txt, from the first slash on; "" for the whole domain."""
+    date: str
+    """Eight digits; "" where none is given."""
+
+
+@stage
+class OptOut(Judge):
+    r"""Drop documents whose publishers have opted out.
+
+    Lists are text files with a domain or an address in each line, and the date from which it holds::
+
+        example.org 2024-05-01
+        blog.example.com
+        example.net/private/ 2023-11-30
+        example.net/*.pdf$
+
+    A domain stands for all below it. An address is a pattern as in robots.txt: it is how path and query begin, ``*`` is
+    any letters, and ``$`` the end. Blank lines and what is behind a ``#`` are passed over. A document leaves by
+
+    * ``opted_out_domain``: its host or a parent domain is listed;
+    * ``opted_out_path``: an address of its host or of a parent domain matches.
+
+    A document without a URL stays.
+
+    Args:
+        lists: the files.
+        pages: "all" drops pages whenever they were crawled; "since" those alone that were crawled on the date of an
+            entry or later, by the column ``date``. A page or an entry without a date counts as such.
+        as_of: passes over entries of a later date, such as ``2024-12-31``, so that a list may grow while a recipe
+            stays the same.
+
+    >>> import pyarrow as pa, tempfile, pathlib
+    >>> file = pathlib.Path(tempfile.mkdtemp(), "list.txt")
+    >>> _ = file.write_text("example.org 2024-05-01\nexample.net/private/")
+    >>> urls = ["https://www.example.org/a", "https://example.net/", "https://example.net/private/b"]
+    >>> OptOut((str(file),)).judge(pa.table({"url": urls}))["rule"].to_pylist()
+    ['opted_out_domain', None, 'opted_out_path']
+
+    Raises:
+        StageError: a list is not there, or a line of it is not such an entry.
+    """
+
+    lists: tuple[str, ...] = ()
+    pages: Literal["all", "since"] = "all"
+    as_of: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.as_of is not None and len(_digits(self.as_of)) != DIGITS:
+            raise StageError(f"opt_out.as_of is {self.as_of!r}: give a date such as 2024-12-31")
+
+    def files(self) -> tuple[str, ...]:
+        """Name the lists."""
+        return self.lists
+
+    def prepare(self) -> None:
+        """Read the lists."""
+        _ = self._entries
+
+    def checks(self, table: pa.Table) -> list[Check]:
+        """Match the column ``url`` of every document."""
+        urls = valid_texts(column(table, "url", self.name), self.name, "url")
+        dates = column(table, "date", self.name) if self.pages == "since" else pa.nulls(len(urls))
+        whole, some = np.ones((2, len(urls)), bool)
+        entries = of_domains(urls, self._entries)
+        for row in np.flatnonzero([bool(each) for each in entries]).tolist():
+            since = [each for each in entries[row] if self._holds(each, dates[row].as_py())]
+            whole[row] = not any(each.path == "" for each in since)
+            path = path_of(urls[row].as_py())
+            some[row] = not any(each.path and matches_path(each.path, path) for each in since)
+        nothing = pa.nulls(len(urls), pa.float64())
+        rules = {"opted_out_domain": whole, "opted_out_path": some}
+        return [Check(rule, nothing, pa.array(passes)) for rule, passes in rules.items()]
+
+    def _holds(self, entry: Entry, date: object) -> bool:
+        if self.pages == "all" or not entry.date or date is None:
+            return True
+        return _digits(str(date)) >= entry.date
+
+    @cached_property
+    def _entries(self) -> dict[str, list[Entry]]:
+        """The entries of each domain."""
+        if not self.lists:
+            raise StageError("opt_out.lists is empty: name files of domains and addresses, or leave the stage out")
+        until = "9" * DIGITS if self.as_of is None else _digits(self.as_of)
+        found: dict[str, list[Entry]] = {}
+        for file in self.lists:
+            with unreadable(file, StageError, "name a text file in UTF-8, a domain or address in each line"):
+                lines = Path(file).read_text("utf-8").splitlines()
+            for number, line in enumerate(lines, 1):
+                domain, entry = _parse(line.partition("#")[0].split(), f"{file}, line {number}")
+                if domain and entry.date <= until:
+                    found.setdefault(domain, []).append(entry)
+        return found
+
+
+def of_domains(urls: pa.Array, listed: Mapping[str, Sequence[Entry]]) -> list[list[Entry]]:
+    """Return for each URL the entries of its host and of all parent domains; none where it has no host.
+
+    Args:
+        urls: large strings.
+        listed: by domain, in lower case and Punycode.
+    """
+    from longcrawl.text.refinedweb._url_matches import url_hosts
+
+    hosts = pc.dictionary_encode(url_hosts(urls))
+    known = []
+    for host in hosts.dictionary.to_pylist():
+        labels = host.split(".")
+        names = (".".join(labels[first:]) for first in range(len(labels)))
+        known.append([entry for name in names for entry in listed.get(name, ())])
+    return [known[place] for place in hosts.indices.to_pylist()]
+
+
+def path_of(url: str) -> str:
+    """Return path and query of a URL, from the first slash on.
+
+    >>> path_of("https://example.org?q"), path_of("example.org/a?b")
+    ('/?q', '/a?b')
+    """
+    behind = url.partition("//")[2] or url
+    ends = [place for mark in "/?#" if (place := behind.find(mark)) >= 0]
+    path = behind[min(ends) :].partition("#")[0] if ends else ""
+    return path if path.startswith("/") else f"/{path}"
+
+
+def matches_path(pattern: str, path: str) -> bool:
+    """Return whether a path begins as a pattern of robots.txt says, in time that is linear in both.
+
+    >>> matches_path("/a*.pdf$", "/a/b.pdf"), matches_path("/a*.pdf$", "/a/b.pdf?c"), matches_path("/a", "/ab")
+    (True, False, True)
+    """
+    ends = pattern.endswith("$")
+    first, *others = pattern.removesuffix("$").split("*")
+    if not path.startswith(first):
+        return False
+    if not others:
+        return path == first if ends else True
+    place = len(first)
+    for part in others[:-1] if ends else others:
+        found = path.find(part, place)
+        if found < 0:
+            return False
+        place = found + len(part)
+    return not ends or (path.endswith(others[-1]) and len(path) - len(others[-1]) >= place)
+
+
+def _parse(words: list[str], where: str) -> tuple[str, Entry]:
+    """Return the domain of a line, "" of an empty one, and what holds for it."""
+    if not words:
+        return "", Entry("", "")
+    date = _digits(words[1]) if len(words) > 1 else ""
+    domain, slash, path = words[0].partition("/")
+    domain = ascii_host(domain.lower().removeprefix("*.").strip("."))
+    if len(words) > 2 or (len(words) == 2 and len(date) != DIGITS) or not domain or ":" in domain:
+        raise StageError(f"{where}: {' '.join(words)[:80]!r} is not a domain or address with a date such as 2024-05-01")
+    return domain, Entry(f"{slash}{path}", date)
+
+
+def _digits(date: str) -> str:
+    return "".join(letter for letter in date if letter.isascii() and letter.isdigit())[:DIGITS]

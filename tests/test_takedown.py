@@ -1,0 +1,314 @@
+"""Documents taken out of runs of every output: gone by search, all else as it was, and only their files written."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+import pytest
+
+import longcrawl as lc
+from longcrawl.errors import RunError
+from longcrawl.formats.rectangle.spec import open_loss_mask, open_split
+from longcrawl.formats.shards.spec import FORMATS
+
+WORDS, END = 30_000, 30_001
+LENGTH, DOCUMENTS = 24, 4_500
+GONE = [0, 1, 2, 77, 2047, 2048, 3000, 4497, 4499]
+TOKENS: list[Any] = ["exact_documents", {"tokenize": {"tokenizer": "TOKENIZER"}}]
+ROWS: list[Any] = [*TOKENS, {"min_tokens": {"n": LENGTH}}, {"truncate": {"n": LENGTH}}, "shuffle", "roll"]
+TRAINED = {"tokenize": {"tokenizer": "trained", "vocabulary_size": 400}}
+INDEXED = {"exact_documents": {"index": "save"}}
+MASKED = {"exact_substring": {"min_tokens": 25, "policy": "mask", "unit": "character"}}
+RUNS: Mapping[str, tuple[list[Any], dict[str, Any]]] = {
+    "rectangle": (ROWS, {"rectangle": {"heldout": 100}}),
+    "rectangle-v2": (ROWS, {"rectangle": {"zarr_format": 2, "codec": "lz4"}}),
+    "parquet": (
+        [{"exact_documents": {"index": "save"}}, "shuffle"],
+        {"parquet": {"file_bytes": 200_000, "heldout": 9}},
+    ),
+    "gpt-simple": (TOKENS, {"gpt-simple": {"shard_bytes": 20_000, "heldout": 50}}),
+    "datatrove": ([*TOKENS, {"windows": {"max_length": 16, "overlap_size": 4}}, "shuffle"], {"datatrove": {}}),
+    "nanogpt": (TOKENS, {"nanogpt": {"header": "llm.c", "shard_bytes": 60_000}}),
+    "composed": (TOKENS, {"composed": {"capacities": [32, 64], "heldout": 60, "domains": "language"}}),
+    "composed-masked": ([TOKENS[0], MASKED, TRAINED], {"composed": {"capacities": [16, 64]}}),
+    "composed-shards": (TOKENS, {"composed": {"capacities": [64], "format": "datatrove", "shard_bytes": 20_000}}),
+}
+
+
+FEW = ("rectangle", "gpt-simple", "composed")
+"""Outputs that every run of the tests has."""
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> Path:
+    """Return documents of random words, two of which are duplicates, and a tokenizer of words."""
+    folder = tmp_path_factory.mktemp("source")
+    chance, lines = np.random.default_rng(0), []
+    for number in range(DOCUMENTS):
+        text = " ".join(f"w{each}" for each in chance.integers(0, WORDS, 24 + number % 20))
+        url = f"https://{'gone' if number in GONE else 'kept'}.example/{number}"
+        lines.append({"id": f"d{number}", "url": url, "text": text, "language": "en" if number % 3 else "de"})
+    lines.append({**lines[77], "id": "copy"})
+    lines.append({**lines[78], "id": "gone-copy"})
+    (folder / "all.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    end = {"id": END, "content": "<|endoftext|>", "special": True}
+    end |= dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    tokenizer = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [end], "normalizer": None}
+    tokenizer |= {"pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": None, "decoder": None}
+    vocabulary = {f"w{number}": number for number in range(WORDS)} | {"?": WORDS}
+    tokenizer["model"] = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "?"}
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run_of(source, tmp_path_factory) -> Callable[..., Path]:
+    """Return what carries out one of the runs, on all documents or without some."""
+    made: dict[str, Path] = {}
+
+    def run(kind: str, without: tuple[str, ...] = (), **settings: Any) -> Path:
+        name = f"{kind}{without}{settings}"
+        if name not in made:
+            folder = tmp_path_factory.mktemp(kind)
+            lines = (source / "all.jsonl").read_text().splitlines()
+            kept = [line for line in lines if json.loads(line)["id"] not in without]
+            (folder / "all.jsonl").write_text("".join(f"{line}\n" for line in kept))
+            stages, outputs = json.loads(json.dumps(RUNS[kind]).replace("TOKENIZER", str(source / "tokenizer.json")))
+            next(iter(outputs.values())).update(settings)
+            given = {"builder": "text", "id_field": "id", "data_files": str(folder / "all.jsonl")}
+            spec = {"longcrawl": 1, "name": "taken", "source": given, "stages": stages, "outputs": outputs}
+            (folder / "recipe.yaml").write_text(json.dumps(spec))
+            lc.run(folder / "recipe.yaml", folder / "run")
+            made[name] = folder / "run"
+        return made[name]
+
+    return run
+
+
+def rows_of(folder: Path) -> Iterator[tuple[Any, ...]]:
+    for split in ("heldout", "train"):
+        file = folder / "rows" / f"{split}.parquet"
+        array = open_split(folder, split) if file.exists() else None
+        rows = [array.read_chunk(row, 0) for row in range(array.layout.chunk_grid[0])] if array else []
+        table = pq.read_table(file).to_pylist() if array else []
+        for number, (document, row) in enumerate(zip(table, np.concatenate(rows) if rows else [], strict=True)):
+            assert document.pop("row") == number
+            yield split, *document.values(), row.tolist()
+
+
+def texts_of(folder: Path) -> Iterator[tuple[Any, ...]]:
+    for file in sorted(folder.glob("*.parquet")):
+        yield from ((file.name.partition("-")[0], *row.values()) for row in pq.read_table(file).to_pylist())
+
+
+def pieces_of(folder: Path) -> Iterator[tuple[Any, ...]]:
+    for bucket in lc.formats.open_composed(folder).buckets:
+        read, places = bucket.read(np.arange(len(bucket))), np.zeros(len(bucket), int)
+        for file in sorted((folder / "pieces" / bucket.path).glob("*.parquet")):
+            for piece in pq.read_table(file).to_pylist():
+                sample, place = piece["sample"], places[piece["sample"]]
+                stop = places[sample] = place + piece["length"]
+                flags = read.loss_mask[sample, place:stop].tolist()
+                about = (bucket.path, piece["id"], piece["start"], piece["document"])
+                yield *about, read.tokens[sample, place:stop].tolist(), flags
+
+
+def entries_of(folder: Path, name: str) -> Iterator[tuple[Any, ...]]:
+    settings = {"token_size": 2} if name == "nanogpt" else {}
+    for file in sorted((folder / "documents").rglob("*.parquet")):
+        table = pq.read_table(file)
+        shard = FORMATS[name].open(folder / table["shard"][0].as_py(), end_of_text=END, **settings)
+        for row in table.to_pylist():
+            entries = range(row["entry"], row["entry"] + row["entries"])
+            yield row["shard"].partition("/")[0], row["id"], [shard.document(each).tolist() for each in entries]
+
+
+def documents_of(run: Path) -> Iterator[tuple[Any, ...]]:
+    """Return all that an output has of each document: where that is, its id, and its tokens or its text."""
+    name = json.loads((run / "manifest.json").read_text())["output"]["format"]
+    readers = {"rectangle": rows_of, "parquet": texts_of, "composed": pieces_of}
+    return readers.get(name, partial(entries_of, name=name))(run / name)
+
+
+@pytest.mark.parametrize("kind", [kind if kind in FEW else pytest.param(kind, marks=pytest.mark.slow) for kind in RUNS])
+def test_documents_are_gone_and_all_else_is_as_it_was(run_of, tmp_path, source, directory_digest, kind):
+    run = run_of(kind)
+    before = directory_digest(run)
+    # Of two duplicates, the one called copy was kept.
+    gone = [*(f"d{number}" for number in GONE), "copy"]
+    done = lc.takedown(run, tmp_path / "new", ids=gone, asked="2026-11-02")
+    assert directory_digest(run) == before
+    assert lc.verify(tmp_path / "new").problems == ()
+    assert (done.documents, done.found) == (len(GONE), 0)
+    # No window of 16 tokens has 20.
+    assert done.windows > 30 or kind == "datatrove"
+
+    there, now = list(documents_of(run)), list(documents_of(tmp_path / "new"))
+    place = 1
+    assert sorted(map(repr, now)) == sorted(repr(row) for row in there if row[place] not in gone)
+    lines = {line["id"]: line["text"] for line in map(json.loads, (source / "all.jsonl").read_text().splitlines())}
+    found = repr(now)
+    for name in gone:
+        words = [word if kind == "parquet" else word[1:] for word in lines[name].split()]
+        separator = " " if kind == "parquet" else ", "
+        for first in range(16 if "-" not in kind and kind not in ("datatrove", "composed") else 1):
+            assert separator.join(words[first : first + 12]) not in found
+    for file in (tmp_path / "new").rglob("*"):
+        if file.suffix in (".json", ".parquet", ".arrow") and "takedown" not in file.name:
+            text = file.read_bytes() if file.suffix == ".json" else b""
+            assert not any(f'"{name}"'.encode() in text for name in gone)
+    ledger = pads.dataset(str(tmp_path / "new/ledger")).to_table().to_pylist()
+    assert not {row["id"] for row in ledger} & {*gone}
+    assert "copy" not in {row["kept_id"] for row in ledger}
+
+    changed = {*done.changed, *done.dropped, "README.md", "manifest.json", "takedown.json"}
+    kept = [file.relative_to(run).as_posix() for file in run.rglob("*") if file.is_file()]
+    same = [name for name in kept if name not in changed]
+    assert all((run / name).samefile(tmp_path / "new" / name) for name in same)
+    record = json.loads((tmp_path / "new/takedown.json").read_text())["takedowns"]
+    assert [each["asked"] for each in record] == ["2026-11-02"]
+    assert "- 2026-11-02: 9 documents" in (tmp_path / "new/README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("parquet", {"file_bytes": 500_000_000}),
+        pytest.param("gpt-simple", {"shard_bytes": 500_000_000}, marks=pytest.mark.slow),
+        pytest.param("datatrove", {}, marks=pytest.mark.slow),
+        pytest.param("nanogpt", {"shard_bytes": 500_000_000}, marks=pytest.mark.slow),
+    ],
+)
+def test_files_are_those_of_a_run_that_never_had_them(run_of, tmp_path, kind, settings):
+    # Held-out documents are the first of the order: without these another one would be held out.
+    settings = {**settings, "heldout": 0}
+    gone = ("d5", "d77", "copy", "d4000")
+    lc.takedown(run_of(kind, **settings), tmp_path / "new", ids=gone)
+    fresh = run_of(kind, gone, **settings)
+    name = kind.partition("-v2")[0]
+    files = {file.relative_to(fresh / name).as_posix() for file in (fresh / name).rglob("*") if file.is_file()}
+    assert files == {
+        file.relative_to(tmp_path / "new" / name).as_posix()
+        for file in (tmp_path / "new" / name).rglob("*")
+        if file.is_file()
+    }
+    assert {file: (fresh / name / file).read_bytes() for file in files} == {
+        file: (tmp_path / "new" / name / file).read_bytes() for file in files
+    }
+
+
+def test_domains_and_urls_are_found_and_requests_add_up(run_of, tmp_path, longcrawl):
+    run = run_of("gpt-simple")
+    (tmp_path / "domains.txt").write_text("\n*.Gone.example\n")
+    done = longcrawl(
+        "takedown", run, "--domains", tmp_path / "domains.txt", "--out", tmp_path / "one", "--asked", "2026-01-01"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "9 documents of 1 domain taken out" in done.stdout
+    (tmp_path / "urls.txt").write_text("HTTP://www.kept.example:80/500/#top\n")
+    second = lc.takedown(tmp_path / "one", tmp_path / "two", urls=tmp_path / "urls.txt", asked="2026-02-02")
+    assert second.documents == 1
+    record = json.loads((tmp_path / "two/takedown.json").read_text())["takedowns"]
+    assert [(each["asked"], each["documents"]) for each in record] == [("2026-01-01", 9), ("2026-02-02", 1)]
+    assert lc.verify(tmp_path / "two").problems == ()
+
+
+def test_a_shard_without_documents_is_no_more(run_of, tmp_path):
+    run = run_of("gpt-simple")
+    table = pq.read_table(run / "gpt-simple/documents/train/00001.parquet")
+    names = table["id"].to_pylist()
+    done = lc.takedown(run, tmp_path / "new", ids=names)
+    assert done.documents == len(names)
+    shards = sorted(file.name for file in (tmp_path / "new/gpt-simple/train").glob("*.bin"))
+    assert shards == sorted(file.name for file in (run / "gpt-simple/train").glob("*.bin"))[:-1]
+    assert lc.verify(tmp_path / "new").problems == ()
+    kept = {row[1] for row in documents_of(run)} - {*names}
+    assert {row[1] for row in documents_of(tmp_path / "new")} == kept
+    feed = lc.loading.Packed(tmp_path / "new/gpt-simple", max_length=64, batch_size=4)
+    assert feed.origins(0)[0].document in kept
+
+
+def test_an_index_forgets_documents(run_of, tmp_path, source):
+    lc.takedown(run_of("parquet"), tmp_path / "new", ids=["d3", "copy"])
+    lines = [json.loads(line) for line in (source / "all.jsonl").read_text().splitlines()[:80]]
+    again = lc.Crawl([{"id": f"again-{line['id']}", "text": line["text"]} for line in lines])
+    kept = again | lc.dedup.ExactDocuments(against=(str(tmp_path / "new"),))
+    assert kept.data["id"] == ["again-d3", "again-d77"]
+
+
+def test_only_removed_documents_are_taken_out_of_ledgers(run_of, tmp_path):
+    done = lc.takedown(run_of("parquet"), tmp_path / "new", ids=["gone-copy"])
+    assert (done.documents, done.ledger_rows) == (0, 1)
+    assert lc.verify(tmp_path / "new").problems == ()
+    with pytest.raises(lc.LongCrawlError, match="never had a document"):
+        lc.why(tmp_path / "new", "gone-copy")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "there is nothing to take down"),
+        ({"ids": ["none", "of these"]}, "holds no document of the 2 entries"),
+        ({"domains": ["https://a.example/b"]}, "is not a domain"),
+        ({"ids": "nowhere.txt"}, r"nowhere\.txt cannot be read"),
+    ],
+)
+def test_what_cannot_be_taken_out_is_named(run_of, tmp_path, given, message):
+    with pytest.raises(RunError, match=message):
+        lc.takedown(run_of("parquet"), tmp_path / "new", **given)
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "new").mkdir()
+    with pytest.raises(RunError, match="choose another --out"):
+        lc.takedown(run_of("parquet"), tmp_path / "new", ids=["d3"])
+
+
+def test_a_push_sends_what_changed(run_of, tmp_path, hub):
+    run = tmp_path / "run"
+    shutil.copytree(run_of("gpt-simple"), run)
+    lc.push(run, "me/taken", "private")
+    names = pq.read_table(run / "gpt-simple/documents/train/00000.parquet")["id"].to_pylist()[:2]
+    done = lc.takedown(run, tmp_path / "new", ids=names)
+    pushed = lc.push(tmp_path / "new", "me/taken", "private")
+    assert {*pushed.send} <= {*done.changed, "README.md", "manifest.json", "takedown.json"}
+    assert {"gpt-simple/train/00000.bin", "takedown.json", "tokens/train-00000-of-00001.parquet"} <= {*pushed.send}
+    assert "gpt-simple/train/00001.bin" in pushed.unchanged
+    rows = pq.read_table(tmp_path / "new/tokens/train-00000-of-00001.parquet")
+    assert not {*names} & {*rows["id"].to_pylist()}
+    assert pa.types.is_list(rows.schema.field("input_ids").type)
+
+
+@pytest.mark.slow
+def test_loss_masks_move_with_their_rows(tmp_path, source):
+    lines = [json.loads(line) for line in (source / "all.jsonl").read_text().splitlines()[:200]]
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "texts.jsonl").write_text(
+        "".join(json.dumps({"id": line["id"], "text": line["text"] + " " + lines[0]["text"]}) + "\n" for line in lines)
+    )
+    stages = [MASKED, TRAINED, {"truncate": {"n": 200}}, {"min_tokens": {"n": 200}}]
+    given = {"builder": "text", "id_field": "id", "data_files": str(folder / "texts.jsonl")}
+    text = json.dumps(
+        {"longcrawl": 1, "name": "masks", "source": given, "stages": stages, "outputs": {"rectangle": {}}}
+    )
+    (folder / "recipe.yaml").write_text(text.replace("TOKENIZER", str(source / "tokenizer.json")))
+    lc.run(folder / "recipe.yaml", folder / "run")
+
+    def flags_of(run: Path) -> dict[str, list[bool]]:
+        array = open_split(run / "rectangle")
+        mask = np.concatenate([open_loss_mask(array).read_chunk(row, 0) for row in range(array.layout.chunk_grid[0])])
+        names = pq.read_table(run / "rectangle/rows/train.parquet")["id"].to_pylist()
+        return dict(zip(names, mask.tolist(), strict=True))
+
+    before = flags_of(folder / "run")
+    gone = sorted(before)[:3]
+    lc.takedown(folder / "run", tmp_path / "new", ids=gone)
+    assert lc.verify(tmp_path / "new").problems == ()
+    assert flags_of(tmp_path / "new") == {name: flags for name, flags in before.items() if name not in gone}
+    assert not all(map(all, before.values()))

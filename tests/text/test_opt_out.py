@@ -1,0 +1,93 @@
+"""Publishers who have opted out: domains and addresses of lists with dates."""
+
+import re
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import longcrawl as lc
+from longcrawl.errors import StageError
+from longcrawl.text.refinedweb.opt_out import matches_path
+
+LIST = """
+# what publishers have asked for
+Example.ORG 2024-05-01
+*.bücher.example   # a comment
+shop.example/private/ 2023-11-30
+shop.example/*.pdf$
+late.example 2025-01-01
+"""
+PAGES = {
+    "https://example.org/": "opted_out_domain",
+    "https://www.Example.org:8080/a": "opted_out_domain",
+    "https://notexample.org/": None,
+    "https://example.org.evil/": None,
+    "https://a.xn--bcher-kva.example/x": "opted_out_domain",
+    "https://shop.example/private/a": "opted_out_path",
+    "https://www.shop.example/private/": "opted_out_path",
+    "https://shop.example/privat": None,
+    "https://shop.example/a/b.pdf": "opted_out_path",
+    "https://shop.example/a/b.pdf?c": None,
+    "https://late.example/": "opted_out_domain",
+    "urn:example.org": None,
+    "": None,
+    None: None,
+}
+
+
+@pytest.fixture
+def listed(tmp_path):
+    (tmp_path / "list.txt").write_text(LIST, "utf-8")
+    return str(tmp_path / "list.txt")
+
+
+def judged(stage: lc.text.OptOut, urls, dates=None) -> list[str | None]:
+    columns = {"id": [str(row) for row in range(len(urls))], "url": pa.array(urls, pa.large_string())}
+    columns |= {} if dates is None else {"date": pa.array(dates, pa.string())}
+    return stage.judge(pa.table(columns))["rule"].to_pylist()
+
+
+def test_domains_and_addresses_are_matched(listed):
+    assert dict(zip(PAGES, judged(lc.text.OptOut((listed,)), list(PAGES)), strict=True)) == PAGES
+
+
+def test_dates_are_compared(listed):
+    dates = {"2024-04-30T23:59:59Z": None, "2024-05-01": "opted_out_domain", "20240601": "opted_out_domain"}
+    since = lc.text.OptOut((listed,), pages="since")
+    assert judged(since, ["https://example.org/"] * 3, list(dates)) == list(dates.values())
+    assert judged(since, ["https://example.org/"], [None]) == ["opted_out_domain"]
+    assert judged(since, ["https://shop.example/a.pdf"], ["2001-01-01"]) == ["opted_out_path"]
+    early = lc.text.OptOut((listed,), as_of="2024-12-31")
+    assert judged(early, ["https://late.example/", "https://example.org/"]) == [None, "opted_out_domain"]
+
+
+def test_a_run_pins_its_lists(listed, tmp_path):
+    crawl = lc.Crawl([{"id": "a", "text": "x", "url": "https://example.org/"}, {"id": "b", "text": "y", "url": None}])
+    kept = crawl | lc.text.OptOut((listed,))
+    assert kept.data["id"] == ["b"]
+    assert str(kept.why("a")) == "a: removed at opt_out, rule opted_out_domain"
+    assert lc.text.OptOut((listed,)).files() == (listed,)
+
+
+@pytest.mark.parametrize("line", ["example.org yesterday", "a b c", "https://example.org", "/path 2024-01-01"])
+def test_a_line_that_is_no_entry_is_named(tmp_path, line):
+    (tmp_path / "list.txt").write_text(f"good.example\n{line}\n")
+    with pytest.raises(StageError, match=r"list\.txt, line 2: .* is not a domain or address"):
+        lc.text.OptOut((str(tmp_path / "list.txt"),)).prepare()
+
+
+def test_settings_are_checked():
+    with pytest.raises(StageError, match="give a date such as 2024-12-31"):
+        lc.text.OptOut(("a",), as_of="soon")
+    with pytest.raises(StageError, match="lists is empty"):
+        lc.text.OptOut().prepare()
+    with pytest.raises(StageError, match=r"nowhere\.txt cannot be read"):
+        lc.text.OptOut(("nowhere.txt",)).prepare()
+
+
+@given(st.text("ab*", max_size=8), st.booleans(), st.text("ab", max_size=12))
+def test_patterns_are_those_of_robots(pattern, ends, path):
+    expression = "".join(".*" if letter == "*" else letter for letter in pattern) + ("$" if ends else "")
+    assert matches_path(pattern + "$" * ends, path) == (re.match(expression, path) is not None)
