@@ -91,6 +91,7 @@ class PlainCorrections:
         self.later = self._alternatives([pair for pair in phrases if pair[1] != "prefix"])
         words = "|".join(map(spelled, lists.get("counters", ())))
         self.counter = re.compile(f"{number()}(?:{words})" if words else r"(?!)")
+        self.line = re.compile("|".join(map(started, lists.get("lines", ()))) or "(?!)")
         self.numeral = re.compile(number())
 
     def _alternatives(self, phrases: list[tuple[str, str]]) -> re.Pattern[str]:
@@ -106,7 +107,9 @@ class PlainCorrections:
         if self.numerical is not None and sum(map(str.isnumeric, solid)) / len(solid) >= self.numerical:
             return "numerical"
         core = re.sub(r"\A\W+|\W+\Z", "", content)
-        return "counter" if self.counter.fullmatch(core) else None
+        if self.counter.fullmatch(core):
+            return "counter"
+        return "line" if self.line.fullmatch(content) else None
 
     def edited(self, content: str) -> tuple[str, str]:
         """Return what is left of a line, and the rules that spoke."""

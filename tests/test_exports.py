@@ -54,9 +54,9 @@ def test_the_public_surface():
     assert lc.text.__all__ == [
         "C4Quality", "Explanation", "ExtractText", "FineWebQuality", "FittedThresholds", "GopherQuality",
         "GopherRepetition", "IdentifyLanguage", "Language", "LineCorrections", "MinBytes", "MinChars", "MinWords",
-        "OptOut", "PersonalData", "SignalRules", "Signals", "UrlFilter", "UrlHits", "UrlMatch", "explain",
-        "find_language", "fit_thresholds", "format_text", "language_shares", "language_tables", "read_languages",
-        "rule_values", "url_hits",
+        "OptOut", "PersonalData", "ProposedLines", "SignalRules", "Signals", "UrlFilter", "UrlHits", "UrlMatch",
+        "explain", "find_language", "fit_thresholds", "format_text", "language_shares", "language_tables",
+        "propose_lines", "read_languages", "rule_values", "url_hits",
     ]  # fmt: skip
     assert lc.dedup.__all__ == [
         "TRACKING_PARAMETERS", "Decontaminate", "ExactDocuments", "ExactSubstring", "ListedDuplicates", "MinHash",

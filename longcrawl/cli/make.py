@@ -359,3 +359,30 @@ def takedown(
     """
     with stoppable():
         show(lc.takedown(folder, out, ids=ids, urls=urls, domains=domains, asked=asked))
+
+
+@app.command(epilog="Example: longcrawl lines texts.jsonl --out lines.yaml")
+def lines(
+    crawl: Annotated[
+        str, typer.Argument(help="Documents: a file, a folder, a glob, a URL or a dataset of the Hub.", metavar="CRAWL")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Also write them to a new YAML file, for line_corrections.patterns.")
+    ] = None,
+    min_documents: Annotated[
+        int | None, typer.Option(min=1, help="Leave out lines of fewer documents; 3 or a thousandth if left out.")
+    ] = None,
+    documents: Annotated[int, typer.Option(min=1, help="Documents to read, the first ones.")] = 100_000,
+    language: Annotated[str, typer.Option(help="With --out: language of the documents.")] = "en",
+) -> None:
+    """Propose patterns of lines from the short lines that most documents have.
+
+    Pages of HTML are extracted first. Read the patterns before a run uses them.
+    """
+    opened = lc.open(crawl, streaming=True)
+    if "html" in (opened.data.column_names or ()):
+        opened |= lc.text.ExtractText()
+    found = lc.text.propose_lines(opened.data.take(documents), min_documents=min_documents)
+    show(found)
+    if out is not None:
+        found.save(out, language)

@@ -59,8 +59,8 @@ class LineChange(NamedTuple):
     after: str | None
     """None where the line was removed."""
     rule: str
-    """Of ``LineCorrections``: ``uppercase``, ``numerical``, ``counter``; or ``prefix``, ``suffix``, ``anywhere``,
-    joined by + where several. Of ``C4Quality``: the name of its field."""
+    """Of ``LineCorrections``: ``uppercase``, ``numerical``, ``counter``, ``line``; or ``prefix``, ``suffix``,
+    ``anywhere``, joined by + where several. Of ``C4Quality``: the name of its field."""
 
 
 @dataclass(frozen=True)

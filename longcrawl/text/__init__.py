@@ -11,6 +11,7 @@ from longcrawl.text.languages import find_language, language_shares, language_ta
 from longcrawl.text.lines.c4 import C4Quality
 from longcrawl.text.personal.stage import PersonalData
 from longcrawl.text.refinedweb.formatting import format_text
+from longcrawl.text.refinedweb.frequent_lines import ProposedLines, propose_lines
 from longcrawl.text.refinedweb.line_corrections import LineCorrections
 from longcrawl.text.refinedweb.opt_out import OptOut
 from longcrawl.text.refinedweb.url_filter import UrlFilter, UrlHits, UrlMatch, url_hits
@@ -33,6 +34,7 @@ __all__ = [
     "MinWords",
     "OptOut",
     "PersonalData",
+    "ProposedLines",
     "SignalRules",
     "Signals",
     "UrlFilter",
@@ -44,6 +46,7 @@ __all__ = [
     "format_text",
     "language_shares",
     "language_tables",
+    "propose_lines",
     "read_languages",
     "rule_values",
     "url_hits",

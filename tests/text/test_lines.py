@@ -27,12 +27,13 @@ LISTS = {
     "prefixes": ["sign-in", "é", "- -", "# to go", "1 a"],
     "suffixes": ["Read  more...", "more", "»", "# left", "a"],
     "anywhere": ["items in cart", "# items in cart", "a b", "ab", "-", "Σας", "İ", "b a b", "more", "- -"],
+    "lines": ["Share this", "# people", "more »", "é é", "a b ab", "like 个赞"],
 }
 AWKWARD = "aAbB kKmM12½٣三.,+-_ \t\r\x85\u00a0\u2028\u3000\0éÉßẞΣςσİıſK»|…中個赞个\U0001d7d8\U0010ffff"
 BITS = [
     *"ab", "AB", " ", "  ", "\n", "\r\n", "\n\n", "sign-in", "SIGN-IN", "read more...", "read\u00a0more...", "more",
     "3", "1,234.5", "2K+", "3k", "likes", "LIKES", "Kelvin", "items in cart", "ab", "a b", "- -", "»", "# to go",
-    "to go", "left", "个赞", "б", ".", ",", "+", "1 a", "x" * 30,
+    "to go", "left", "个赞", "share\u00a0this", "SHARE THIS\n", "people", "é", "б", ".", ",", "+", "1 a", "x" * 30,
 ]  # fmt: skip
 texts = (
     st.text(st.sampled_from(AWKWARD + "\n"), max_size=50)
@@ -158,6 +159,15 @@ def test_an_edited_line_with_nothing_left_goes_with_its_line_end():
     assert lc.text.LineCorrections(language="en").changes("Sign-in  Read more...") == [
         (1, "Sign-in  Read more...", None, "prefix+suffix")
     ]
+
+
+def test_a_line_of_the_patterns_goes_as_a_whole(tmp_path):
+    (tmp_path / "own.yaml").write_text("languages: {en: {lines: [share this, '# people like it', 'Menü:']}}")
+    own = {"patterns": str(tmp_path / "own.yaml"), "max_removed_words": None}
+    text = "Share  THIS\nShare this now\n1,234 people like it\nmenü:\nMenü\nI share this"
+    assert edited(text, **own) == "Share this now\nMenü\nI share this"
+    changes = lc.text.LineCorrections(**own).changes(text, "en")
+    assert [(each.line, each.after, each.rule) for each in changes] == [(line, None, "line") for line in (1, 3, 4)]
 
 
 def test_untouched_lines_keep_every_byte():

@@ -18,7 +18,7 @@ Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.uint16]
 Facts = npt.NDArray[np.int64]
 
-UPPERCASE, NUMERICAL, COUNTER, PREFIX, SUFFIX, ANYWHERE = (1 << bit for bit in range(6))
+UPPERCASE, NUMERICAL, COUNTER, PREFIX, SUFFIX, ANYWHERE, LINE = (1 << bit for bit in range(7))
 KINDS = {
     "uppercase": UPPERCASE,
     "numerical": NUMERICAL,
@@ -26,10 +26,11 @@ KINDS = {
     "prefix": PREFIX,
     "suffix": SUFFIX,
     "anywhere": ANYWHERE,
+    "line": LINE,
 }
 """The rules that flag a line, in the order in which they are tried; an edited line can have several of the last."""
 
-AT_THE_END = SUFFIX | COUNTER
+AT_THE_END = SUFFIX | COUNTER | LINE
 AFTER_NUMBER = 1
 """The root of phrases that follow a number, counted from the root of those that do not."""
 KEEP = -1
@@ -215,8 +216,10 @@ def _flag(data: Bytes, line: Facts, flag_of: Flags, limits: Limits, tree: Phrase
         return NUMERICAL
     if line[CORE] >= 0 and flag_of[decode(data, line[CORE])[0]] & NUMERIC:
         after = _skip_number(data, line[CORE], line[CORE_STOP], flag_of)
-        return _walk(data, after, line[CORE_STOP], np.int64(COUNTER), flag_of, tree, root + AFTER_NUMBER)[0]
-    return 0
+        counter = _walk(data, after, line[CORE_STOP], np.int64(COUNTER), flag_of, tree, root + AFTER_NUMBER)[0]
+        if counter:
+            return counter
+    return _match(data, line[FIRST], line[STOP], np.int64(LINE), flag_of, tree, root)[0]
 
 
 @compiled

@@ -22,7 +22,7 @@ from longcrawl.text.presets import Presets
 
 Phrases = dict[str, tuple[str, ...]]
 
-_LISTS = ("counters", "prefixes", "suffixes", "anywhere")
+_LISTS = ("counters", "prefixes", "suffixes", "anywhere", "lines")
 _FORM = "it should be YAML like {default: en, languages: {en: {counters: [likes], suffixes: [Read more...]}}}"
 
 
@@ -96,9 +96,9 @@ def _phrases(lists: Any, language: str, name: str) -> Phrases:
 
 
 def _make_tree(languages: dict[str, Phrases]) -> PhraseTree:
-    from longcrawl.text.refinedweb._line_kernels import AFTER_NUMBER, ANYWHERE, COUNTER, PREFIX, SUFFIX
+    from longcrawl.text.refinedweb._line_kernels import AFTER_NUMBER, ANYWHERE, COUNTER, LINE, PREFIX, SUFFIX
 
-    bits = dict(zip(_LISTS, (COUNTER, PREFIX, SUFFIX, ANYWHERE), strict=True))
+    bits = dict(zip(_LISTS, (COUNTER, PREFIX, SUFFIX, ANYWHERE, LINE), strict=True))
     entered = []
     for number, lists in enumerate(languages.values()):
         for kind, phrases in lists.items():
@@ -124,6 +124,8 @@ class LineCorrections(Edit):
     * ``numerical``: at least ``min_numerical_characters`` of its characters other than white space are numerical
       (``str.isnumeric``). At 1.0 that is all, as the paper has it: "1 2 3" goes and "1.2" stays;
     * ``counter``: it is a number and a word such as "3 likes", "1.2K views" or "(12 comments)";
+    * ``line``: it is one of the ``lines`` of the patterns, from its first to its last character; none is shipped, and
+      :func:`longcrawl.text.propose_lines` finds those of a crawl;
     * of a line of at most ``short_line_words`` words, phrases are cut: a ``prefix`` such as "sign-in", a ``suffix``
       such as "Read more...", and what is ``anywhere``, such as "items in cart". What is left of the line is joined by
       single spaces and keeps the white space around the line. Of a line that has nothing left, nothing stays.
