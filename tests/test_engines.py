@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -14,7 +15,7 @@ import pytest
 from longcrawl.engines import Exchange, Local, Spark
 from longcrawl.engines.base import pack_table, unpack_table
 from longcrawl.engines.local import map_tasks
-from longcrawl.engines.worker import installed_versions, pack, run_packed
+from longcrawl.engines.worker import answer, installed_versions, pack, run_packed
 from longcrawl.errors import CorruptionError, RunError
 from longcrawl.storage.sealed import DamagedWorkError
 
@@ -190,3 +191,14 @@ def test_options_of_one_engine_are_refused_with_another(longcrawl, tmp_path):
     done = longcrawl("run", "quickstart", "--out", tmp_path / "out", "--engine", "shared", "--num-proc", 2)
     assert "RunError: num_proc=2 is for the engine local alone: leave out either num_proc or engine" in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def _broken(number):
+    return [][number]
+
+
+def test_an_error_of_a_worker_has_the_traceback_that_it_had_there():
+    done, failed = pickle.loads(answer(_broken, 3))
+    assert (done, type(failed)) == (False, IndexError)
+    assert "_broken" in failed.__notes__[0]
+    assert "return [][number]" in failed.__notes__[0]

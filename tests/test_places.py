@@ -217,7 +217,7 @@ def test_a_run_in_a_store_is_inspected_composed_and_pushed_as_one_in_a_folder(st
         lc.inspect(far)
 
 
-def test_a_run_in_a_bucket_of_the_hub_has_the_files_of_one_in_a_folder(bucket, tmp_path, places):
+def test_a_run_in_a_bucket_of_the_hub_has_the_files_of_one_in_a_folder(bucket, hub, tmp_path, places, monkeypatch):
     recipe, far = write_recipe(tmp_path, **BRIEF), bucket.url("deep/my run")
     summary = lc.run(recipe, tmp_path / "local")
     assert lc.run(recipe, far, 2).funnel == summary.funnel
@@ -226,10 +226,20 @@ def test_a_run_in_a_bucket_of_the_hub_has_the_files_of_one_in_a_folder(bucket, t
     assert lc.verify(far).problems == ()
     assert lc.inspect(far).text == lc.inspect(tmp_path / "local").text
     assert list(places.iterdir()) == []
+    hub.fail("GET /api/buckets/", status=403, times=9)
+    with pytest.raises(NotYetError, match=r"^hf://buckets/me/.*: the server does not allow it .*hf auth login"):
+        lc.funnel(far)
+    hub.failures.clear()
+    monkeypatch.setattr(network, "RETRY_SECONDS", 0.01)
+    hub.fail("GET /api/buckets/", status=503, times=9)
+    with pytest.raises(NotYetError, match=r"^hf://buckets/me/.*: cannot be fetched now .*503"):
+        lc.run(recipe, far)
+    hub.failures.clear()
     with pytest.raises(SourceError, match="the server has no bucket 'me/nothing'"):
         lc.run(recipe, "hf://buckets/me/nothing/run")
-    with pytest.raises(RunError, match=r"^a run is not written to hf://datasets/me/it: choose .* hf://buckets/"):
-        lc.run(recipe, "hf://datasets/me/it")
+    for url in ("hf://datasets/me/it", "s3://"):
+        with pytest.raises(RunError, match=rf"^a run is not written to {url.rstrip('/')}.* choose .* hf://buckets/"):
+            lc.run(recipe, url)
 
 
 @pytest.mark.slow

@@ -30,7 +30,9 @@ Overrides = Annotated[list[str] | None, set_option("Set a field of the recipe, s
 @app.command(epilog="Example: longcrawl run quickstart --out quickstart")
 def run(
     recipe: RecipeName,
-    out: Annotated[Path, typer.Option(help="Folder to write, also s3:// or gs://. The same command resumes a run.")],
+    out: Annotated[
+        Path, typer.Option(help="Folder to write, also s3://, gs:// or hf://buckets/. The same command resumes a run.")
+    ],
     num_proc: NumProc = 1,
     engine: Annotated[
         EngineName,

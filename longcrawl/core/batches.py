@@ -140,7 +140,8 @@ def reject_duplicate_ids(ids: pa.Array | pa.ChunkedArray, needed_by: str) -> Non
     if len(twice):
         names = " and ".join(repr(name) for name in twice[:2].to_pylist())
         raise StageError(
-            f"{needed_by} needs unique ids, {len(twice):,} occur twice or more, such as {names}: keep one of each"
+            f"{needed_by} needs unique ids, {len(twice):,} occur twice or more, such as {names}: keep one of each "
+            "(of a recipe: --set source.on_duplicate_ids=keep_first)"
         )
 
 

@@ -3,13 +3,14 @@
 import os
 import pickle
 import platform
+import traceback
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import metadata
 from typing import Any, TypeVar
 
 from longcrawl._version import __version__
-from longcrawl.errors import RunError
+from longcrawl.errors import LongCrawlError, RunError
 
 T = TypeVar("T")
 RECORDED = ("datasets", "numcodecs", "numpy", "pyarrow", "tiktoken", "tokenizers", "zarr")
@@ -72,11 +73,15 @@ def answer(function: Callable[[T], Any], task: T) -> bytes:
 
 
 def restorable(failed: Exception) -> Exception:
-    """Return an error as it can be sent to the driver."""
+    """Return an error as it can be sent to the driver; of one that is no sentence for users, with its traceback."""
+    if not isinstance(failed, LongCrawlError):
+        failed.add_note("".join(["in a worker:\n", *traceback.format_exception(failed)]).rstrip())
     try:
         pickle.loads(pickle.dumps(failed))  # noqa: S301  # its own
     except Exception:  # noqa: BLE001  # an error of any library, whose constructor may want anything
-        return RunError(f"{type(failed).__name__}: {failed}")
+        sent = RunError(f"{type(failed).__name__}: {failed}")
+        sent.__notes__ = failed.__notes__
+        return sent
     return failed
 
 

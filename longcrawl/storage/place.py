@@ -128,7 +128,7 @@ def given_url(path: str | Path) -> str | None:
     >>> given_url(Path("s3://bucket/run")), given_url("run")
     ('s3://bucket/run', None)
     """
-    if not re.match(r"[A-Za-z][\w+.-]+:/", str(path)):  # a Path has one of the slashes
+    if not re.match(r"[A-Za-z][\w+.-]+:(/|$)", str(path)):  # a Path has one of the slashes, or none
         return None
     return without_secrets(re.sub(":/(?!/)", "://", str(path), count=1))
 
@@ -303,8 +303,7 @@ def _fetch_all(paths: list[Path]) -> None:
     if not paths:
         return
     filesystem, _, _ = _opened(paths[0])
-    for folder in {path.parent for path in paths}:
-        filesystem.invalidate_cache(_inner(filesystem, name_of(folder)))
+    filesystem.invalidate_cache()  # of one path, the Hub's would ask its server here
     with ThreadPoolExecutor(min(REQUESTS, len(paths))) as pool:
         for _ in pool.map(partial(_fetch, filesystem), paths):
             pass
