@@ -231,16 +231,17 @@ def test_relative_paths_count_from_where_the_run_was_started(started_elsewhere, 
     ("out", "fix"),
     [
         ("hf://datasets/me/run", "`longcrawl push FOLDER user/name`"),
+        (Path("s3://"), "gs://BUCKET/FOLDER or hf://buckets/USER/BUCKET/FOLDER"),
         (Path("hf://datasets/me/run"), "`longcrawl push FOLDER user/name`"),
-        ("file:///run", "choose a folder, s3://BUCKET/FOLDER or gs://BUCKET/FOLDER"),
-        ("s3://", "choose a folder, s3://BUCKET/FOLDER or gs://BUCKET/FOLDER"),
-        ("s3://bucket/../run", "choose a folder, s3://BUCKET/FOLDER or gs://BUCKET/FOLDER"),
+        ("file:///run", "gs://BUCKET/FOLDER or hf://buckets/USER/BUCKET/FOLDER"),
+        ("s3://", "gs://BUCKET/FOLDER or hf://buckets/USER/BUCKET/FOLDER"),
+        ("s3://bucket/../run", "gs://BUCKET/FOLDER or hf://buckets/USER/BUCKET/FOLDER"),
     ],
 )
 def test_a_url_that_is_not_a_folder_of_a_store_is_rejected(out, fix, tmp_path, monkeypatch):
     """It made a local folder ``hf:``, and a traceback at the end."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(RunError, match=rf"^a run is not written to \w+://\S*: .*{fix}$"):
+    with pytest.raises(RunError, match=rf"^a run is not written to \w+:\S*: choose a folder, .*{fix}$"):
         lc.run("quickstart", out)
     assert not [*tmp_path.iterdir()]
 

@@ -38,6 +38,7 @@ MADE = {
     "gopher_repetition": lc.text.GopherRepetition(),
     "identify_language": lc.text.IdentifyLanguage(),
     "language": lc.text.Language(("en",)),
+    "lexical_dependency": lc.long.LexicalDependency(window=1),
     "line_corrections": lc.text.LineCorrections(on_unknown_language="keep"),
     "listed_duplicates": lc.dedup.ListedDuplicates(),
     "min_bytes": lc.text.MinBytes(50),
@@ -70,8 +71,8 @@ CALLS = [
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    tokenizer = MADE["tokenize"].fit([TABLE], str(tmp_path_factory.mktemp("tokenizer")))
-    return {**MADE, "tokenize": tokenizer}
+    learnt = str(tmp_path_factory.mktemp("learnt"))
+    return {name: stage.fit([TABLE], learnt) if stage.needs_fit else stage for name, stage in MADE.items()}
 
 
 def documents(stage):

@@ -40,9 +40,10 @@ def run_folder(out: str | Path) -> Iterator[Path]:
         yield Path(out).absolute()
         return
     if not takes_runs(url):
+        sent = ", or send a finished run to a dataset with `longcrawl push FOLDER user/name`"
         raise RunError(
             f"a run is not written to {url}: choose a folder, s3://BUCKET/FOLDER, gs://BUCKET/FOLDER or "
-            "hf://buckets/USER/BUCKET/FOLDER; `longcrawl push` sends a finished run to a dataset"
+            f"hf://buckets/USER/BUCKET/FOLDER{sent if url.startswith('hf:') else ''}"
         )
     with open_place(url) as folder:
         yield folder
