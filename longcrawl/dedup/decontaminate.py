@@ -22,10 +22,11 @@ from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_colum
 from longcrawl.dedup import evaluation, evaluation_sets
 from longcrawl.dedup.index import DESCRIPTION
 from longcrawl.dedup.substring import cut_spans, masked_column
-from longcrawl.errors import StageError
+from longcrawl.errors import StageError, TokenizerError
 from longcrawl.kernels.texts import check_not_masked, valid_texts
 from longcrawl.printable import known_names
 from longcrawl.storage.files import checksum, content_digest
+from longcrawl.tokens.encoders import load_encoder
 from longcrawl.tokens.tokenizer_files import name_tokenizer, restore_with_tokenizer, tokenizer_digest
 
 Longs = npt.NDArray[np.int64]
@@ -166,7 +167,15 @@ class Decontaminate(Edit):
 
         Raises:
             StageError: there is none, or one cannot be read.
+            TokenizerError: the tokenizer cannot be loaded, or does not say which bytes its tokens stand for.
         """
+        if self.unit == "token":
+            try:
+                _ = load_encoder(self.tokenizer).token_bytes
+            except TokenizerError as wrong:
+                raise TokenizerError(
+                    f"{self.name}.tokenizer: {wrong}; take a byte-level BPE such as gpt2, or set unit='word'"
+                ) from wrong
         self._indexes().find(pa.array(["a text"], pa.large_string()), self.min_overlap)
 
     def limits(self) -> tuple[str, ...]:

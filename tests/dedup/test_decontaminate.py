@@ -23,7 +23,7 @@ from longcrawl.dedup import evaluation, evaluation_sets
 from longcrawl.dedup.decontaminate import PRESETS, widen
 from longcrawl.dedup.evaluation import Ngrams
 from longcrawl.dedup.evaluation_sets import EvaluationSet, read_evaluation_set
-from longcrawl.errors import FormatError, LedgerError, StageError
+from longcrawl.errors import FormatError, LedgerError, StageError, TokenizerError
 from longcrawl.recipe import parse_recipe
 
 QUESTION = "Which of the planets of the sun has the largest moon of all of them?"
@@ -301,6 +301,12 @@ def test_what_is_wrong_is_one_sentence(fields, sentence, tmp_path, monkeypatch):
         Path(folder, "exam.txt").write_text("one\n")
     with pytest.raises(StageError, match=sentence):
         lc.dedup.Decontaminate(**fields).prepare()
+
+
+def test_a_tokenizer_that_is_not_there_is_one_sentence(exam):
+    stage = lc.dedup.Decontaminate(against=[exam], unit="token", tokenizer="nowhere/tokenizer.json")
+    with pytest.raises(TokenizerError, match=r"decontaminate\.tokenizer: no tokenizer at .* or set unit='word'"):
+        stage.prepare()
 
 
 def test_an_index_is_made_once_and_again_where_a_set_or_the_index_changes(exam, cache):
