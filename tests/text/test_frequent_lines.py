@@ -43,6 +43,16 @@ def test_frequent_lines_of_several_sites_are_proposed():
 
 def test_what_is_proposed_is_what_the_stage_removes(tmp_path):
     lc.text.propose_lines(pages()).save(tmp_path / "lines.yaml")
+    assert (tmp_path / "lines.yaml").read_text().splitlines()[1:] == [
+        'default: "en"',
+        "languages:",
+        '  "en":',
+        "    counters:",
+        '      - "people like it"  # 40 documents',
+        "    lines:",
+        '      - "share this"  # 40 documents',
+        '      - "impressum:"  # 20 documents',
+    ]
     stage = lc.text.LineCorrections(patterns=str(tmp_path / "lines.yaml"), language="en", max_removed_words=None)
     left = stage(pages())["text"].to_pylist()
     assert left[1].splitlines() == [f"{STORY} 1 of all of them.", "3 likes"]  # of shipped patterns nothing is used
@@ -90,6 +100,7 @@ def test_lines_beyond_what_is_held_go_that_one_document_had(monkeypatch):
     assert streamed.table["pattern"].to_pylist()[:2] == ["# people like it", "share this"]
 
 
+@pytest.mark.slow
 def test_the_command_writes_patterns(tmp_path, longcrawl, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("pages.jsonl").write_text("".join(f'{{"text": "Story {n}.\\nShare this"}}\n' for n in range(5)))
