@@ -41,6 +41,42 @@ def test_two_processes_that_compile_at_the_same_time_keep_their_own_code(tmp_pat
     assert one.load(("int64",)) in (None, "code of int64")
 
 
+@compiling.compiled
+def _hand_on(values):
+    return values
+
+
+@compiling.allocating
+def _doubled(values):
+    return values * 2
+
+
+@compiling.compiled
+def _count_doubled(values):
+    return len(_doubled(values))
+
+
+@compiling.allocating
+def _sum_doubled(values):
+    found = 0
+    for value in _doubled(values):
+        found += value
+    return found
+
+
+def test_a_kernel_that_counts_no_references_returns_no_array_and_takes_none():
+    # Else the array would be freed twice, or never.
+    values = np.arange(4)
+    before = sys.getrefcount(values)
+    for wrong, name in ((_hand_on, "_hand_on"), (_count_doubled, "_doubled")):
+        with pytest.raises(TypeError, match=f"{name} returns an array: make it"):
+            wrong(values)
+    assert _sum_doubled(values) == 12
+    doubled = _doubled(values)
+    assert sys.getrefcount(doubled) == 2
+    assert sys.getrefcount(values) == before
+
+
 CALLED = """
 import json, sys
 import numpy as np

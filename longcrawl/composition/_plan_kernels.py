@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import compiled, inlined
+from longcrawl.kernels.compiling import allocating, compiled, inlined
 
 Longs = npt.NDArray[np.int64]
 Wide = npt.NDArray[np.uint64]
@@ -189,7 +189,7 @@ def _close(placed: Placed, capacity: int) -> None:
     placed.counts[1] = at + 1
 
 
-@compiled
+@allocating
 def _lay_in(lengths: Longs, stock: Stock, placed: Placed, largest: int) -> None:
     """Fill samples of the largest capacity from longer documents, longest first, and put the rest into stock."""
     longer = [(-lengths[0], np.int64(0), np.int64(0)) for _ in range(0)]
@@ -294,7 +294,7 @@ def fill_buckets(
         _fill_or_pad(space, capacity, threshold, stock, placed)
 
 
-@compiled
+@allocating
 def best_fit(sizes: Longs, capacity: int, used: Lengths, samples: Longs) -> int:
     """Put each item into the fullest sample that has room for it, and return how many samples there are.
 
@@ -325,7 +325,7 @@ def best_fit(sizes: Longs, capacity: int, used: Lengths, samples: Longs) -> int:
     return count
 
 
-@compiled
+@allocating
 def first_fit(sizes: Longs, capacity: int, samples: Longs) -> int:
     """Put each item into the first sample that has room for it, and return how many samples there are.
 
@@ -352,7 +352,7 @@ def first_fit(sizes: Longs, capacity: int, samples: Longs) -> int:
     return count
 
 
-@compiled
+@allocating
 def binned_greedy(sizes: Longs, capacity: int, bin_of: Longs, look_at: int, samples: Longs) -> int:
     """Fill one sample after the other from bins of like sizes, and return how many samples there are.
 

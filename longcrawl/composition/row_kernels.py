@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import compiled, inlined
+from longcrawl.kernels.compiling import allocating, compiled, inlined
 from longcrawl.kernels.texts import read_only
 
 Longs = npt.NDArray[np.int64]
@@ -25,7 +25,7 @@ BLOCK = 64
 """Tokens of a window that are searched at a time."""
 
 
-@compiled
+@allocating
 def lay_out(
     bounds: Longs, sizes: Longs, samples: Longs, rows: Longs, counts: Longs, filled: Longs
 ) -> tuple[Longs, npt.NDArray[np.int64]]:
@@ -131,7 +131,7 @@ def _fill_pieces(
             mask_after(end, ids, place > 0 and out[0, sample, place - 1] == end, labels)
 
 
-@compiled
+@allocating
 def fill_padding(filled: Longs, counts: Longs, padding: int, reset: int, out: Longs) -> tuple[Longs, Longs]:
     """Fill samples up behind their pieces.
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.dedup.ngrams import GOLDEN, MIX_1
-from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.compiling import allocating, compiled, inlined
 from longcrawl.kernels.lookup import order_by, stable_order
 
 Wide = npt.NDArray[np.uint64]
@@ -63,7 +63,7 @@ class Conditions(NamedTuple):
     """uint64 [a power of two], written: pairs of ranks that are not similar, each where its hash says."""
 
 
-@compiled
+@inlined
 def _of(ngrams: Ngrams, number: int) -> Numbers:
     return ngrams.hashes[ngrams.starts[number] : ngrams.stops[number]]
 
@@ -157,7 +157,7 @@ def measure_pairs(ones: Longs, others: Longs, here: Ngrams, there: Ngrams, size_
             found[pair] = _share(first, second)
 
 
-@compiled
+@allocating
 def choose_kept(members: Longs, starts: Longs, conditions: Conditions, kept: Longs) -> None:
     """Choose for each document of a cluster the first kept one that it is similar to; without one it is kept itself.
 
@@ -276,7 +276,7 @@ def _next(following: Longs, place: int) -> int:
     return place
 
 
-@compiled
+@allocating
 def _link_pairs(numbers: Longs, conditions: Conditions, parents: Numbers) -> None:
     """Link all pairs of documents that are similar, but compare none that are in one cluster already.
 
@@ -330,7 +330,7 @@ def _take_group(
     return left
 
 
-@compiled
+@allocating
 def _link_similar(members: Longs, conditions: Conditions, parents: Numbers) -> None:
     """Link documents with equal n-grams, then those that are similar; all share a band key."""
     apart, first = False, root(parents, members[0])
@@ -355,7 +355,7 @@ def _link_similar(members: Longs, conditions: Conditions, parents: Numbers) -> N
         _link_pairs(different[:count], conditions, parents)
 
 
-@compiled
+@allocating
 def _link_sizes(members: Longs, conditions: Conditions, parents: Numbers) -> None:
     """Link documents next to each other in size whose sizes are close enough; all share a band key."""
     order = order_by(conditions.sizes, members)
@@ -377,7 +377,7 @@ def _link_bucket(members: Longs, conditions: Conditions, parents: Numbers) -> No
             link(parents, members[0], number)
 
 
-@compiled
+@allocating
 def _link_mixed(members: Longs, keys: Wide, conditions: Conditions, parents: Numbers) -> None:
     """Link documents whose keys have equal upper bits and are not all equal."""
     order = order_by(keys, members)
@@ -389,7 +389,7 @@ def _link_mixed(members: Longs, keys: Wide, conditions: Conditions, parents: Num
             first = at
 
 
-@compiled
+@allocating
 def link_band(packed: Wide, bits: int, keys: Wide, conditions: Conditions, parents: Numbers) -> None:
     """Link all documents that share a key of one band.
 

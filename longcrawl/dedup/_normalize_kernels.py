@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from longcrawl.dedup.normalize import ACCENT, BREAKS, CASED, IGNORABLE, MAPPED, MARKED, REMOVED, SPACE, NormalForms
 from longcrawl.kernels.code_points import CAPITAL_SIGMA, FINAL_SIGMA
-from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.compiling import allocating, compiled
 from longcrawl.kernels.lookup import stable_order
 from longcrawl.kernels.utf8 import decode, last_start
 
@@ -57,7 +57,7 @@ def _is_final_sigma(data: Bytes, start: int, at: int, end: int, kinds: Bytes) ->
     return True
 
 
-@compiled
+@allocating
 def _order_marks(out: Bytes, start: int, stop: int, combining: Bytes, sources: Any) -> None:
     """Bring the marks of ``out[start:stop]`` into canonical order: by class between two characters of class 0."""
     points = np.empty(stop - start, np.uint32)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import compiled, inlined
+from longcrawl.kernels.compiling import allocating, compiled, inlined
 
 Tokens = npt.NDArray[Any]
 Wide = npt.NDArray[np.uint64]
@@ -102,7 +102,7 @@ def _lower(first: Wide, second: Wide, lower: Wide) -> None:
         lower[at] = min(first[at], second[at])
 
 
-@compiled
+@allocating
 def _least_of_each(hashes: Wide, count: int, width: int, here: Wide, there: Wide) -> Wide:
     """Return the least of ``width`` hashes from each of ``count`` on, by doubling; ``here``, ``there``: scratch."""
     size = count + width - 1
@@ -145,7 +145,7 @@ def _changes(
     return found
 
 
-@compiled
+@allocating
 def list_anchors(windows: Windows, start: int, stop: int, changes: Longs) -> tuple[int, int]:
     """List where anchors change among the windows from ``start`` to ``stop``, the places of their first tokens.
 
@@ -189,7 +189,7 @@ def _to_cells(changes: Longs, share: tuple[int, int, int], cells: Wide, counts_h
         cells[row] = ((scaled & _LOW) ^ (mixed & _LOW)) * _U(share[2]) >> _HALF
 
 
-@compiled
+@allocating
 def count_anchors(changes: Longs, share: tuple[int, int, int], counts: Wide) -> None:
     """Count how often each anchor is listed in ``changes``, rows of :func:`list_anchors`, up to two.
 
@@ -207,7 +207,7 @@ def count_anchors(changes: Longs, share: tuple[int, int, int], counts: Wide) -> 
             counts[cells[row] >> _U(5)] = word | (seen << shift) * counts_here[row]
 
 
-@compiled
+@allocating
 def find_runs(changes: Longs, share: tuple[int, int, int], counts: Wide, opened: int, runs: Longs) -> tuple[int, int]:
     """List runs of windows whose anchors were counted twice.
 
@@ -280,7 +280,7 @@ def _meet(
     return 0, 0
 
 
-@compiled
+@allocating
 def match_windows(
     windows: Windows,
     runs: Longs,
@@ -343,7 +343,7 @@ def match_windows(
         state[RUN] += 1
 
 
-@compiled
+@allocating
 def sample_hashes(
     windows: Windows, runs: Longs, hash_mask: np.uint64, sampled: np.uint64, mappable: int, state: Longs, hashes: Wide
 ) -> None:

@@ -22,6 +22,7 @@ import llvmlite.binding  # type: ignore[import-untyped]  # it has no types
 import numba
 from numba.core.caching import IndexDataCacheFile
 from numba.core.registry import CPUDispatcher
+from numba.core.targetconfig import ConfigStack
 
 from longcrawl.printable import show
 
@@ -114,6 +115,28 @@ class _CachedKernels(IndexDataCacheFile):  # type: ignore[misc]  # numba is not 
             return {}
 
 
+def _returns_arrays(kernel: CPUDispatcher) -> bool:
+    models = kernel.targetctx.data_model_manager
+    return any(models[signature.return_type].contains_nrt_meminfo() for signature in kernel.nopython_signatures)
+
+
+class _Called(CPUDispatcher):  # type: ignore[misc]  # as above
+    """A kernel as other kernels call it."""
+
+    def get_call_template(self, args: Any, kws: Any) -> Any:
+        """Return what numba calls.
+
+        Raises:
+            TypeError: it returns an array that nobody would free, or somebody too early.
+        """
+        found = super().get_call_template(args, kws)
+        caller = ConfigStack.top_or_none()
+        counted = self.targetoptions["_nrt"] and (caller is None or caller.nrt)
+        if not counted and _returns_arrays(self):
+            raise TypeError(f"{self.py_func.__qualname__} returns an array: make it and its caller @allocating")
+        return found
+
+
 class _Kernel(CPUDispatcher):  # type: ignore[misc]  # as above
     """A kernel that other kernels call without the entry points for Python and C, which are a third of compiling.
 
@@ -123,7 +146,7 @@ class _Kernel(CPUDispatcher):  # type: ignore[misc]  # as above
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         no_entries = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-        self._called_by_kernels = CPUDispatcher(self.py_func, self.locals, self.targetoptions | no_entries)
+        self._called_by_kernels = _Called(self.py_func, self.locals, self.targetoptions | no_entries)
 
     def enable_caching(self) -> None:
         """Keep machine code on disk."""
@@ -143,14 +166,21 @@ class _Kernel(CPUDispatcher):  # type: ignore[misc]  # as above
             kept.portable = _CachedKernels(str(PORTABLE / inside), name, stamp)
 
     def compile(self, signature: Any) -> Any:
-        """Compile without the garbage collector, which walks through all that numba makes: a tenth of the time."""
+        """Compile without the garbage collector, which walks through all that numba makes: a tenth of the time.
+
+        Raises:
+            TypeError: it returns an array to which it counts no reference.
+        """
         was_on = gc.isenabled()
         gc.disable()
         try:
-            return super().compile(signature)
+            found = super().compile(signature)
         finally:
             if was_on:
                 gc.enable()
+        if not self.targetoptions["_nrt"] and _returns_arrays(self):
+            raise TypeError(f"{self.py_func.__qualname__} returns an array: make it @allocating")
+        return found
 
     @property
     def _numba_type_(self) -> Any:
@@ -159,15 +189,27 @@ class _Kernel(CPUDispatcher):  # type: ignore[misc]  # as above
 
 
 def compiled(function: F) -> F:
-    """Compile a kernel that runs without the interpreter lock and is kept on disk."""
-    kernel = _Kernel(function, targetoptions={"nopython": True, "nogil": True, "boundscheck": None})
+    """Compile a kernel that runs without the interpreter lock and is kept on disk.
+
+    It counts no references to arrays, which are its caller's: it makes none, and returns none.
+    """
+    return _compile(function, _nrt=False)
+
+
+def allocating(function: F) -> F:
+    """As ``compiled``, for a kernel that makes or returns arrays: it counts references to all that it names."""
+    return _compile(function, _nrt=True)
+
+
+def _compile(function: F, **options: bool) -> F:
+    kernel = _Kernel(function, targetoptions={"nopython": True, "nogil": True, "boundscheck": None, **options})
     kernel.enable_caching()
     return kernel
 
 
 def compiled_natively(function: F) -> F:
-    """As ``compiled``, but for this very CPU, also where a wheel has code: what counts are the widest vectors."""
-    kernel: Any = compiled(function)
+    """As ``allocating``, but for this very CPU, also where a wheel has code: what counts are the widest vectors."""
+    kernel: Any = allocating(function)
     kernel._cache._cache_file.portable = None  # noqa: SLF001  # see enable_caching
     return kernel  # type: ignore[no-any-return]  # as numba's
 
@@ -183,5 +225,6 @@ def forced_inline(function: F) -> F:
 
     ``inlined`` is done before types are known, and compiling then takes six times as long.
     """
-    kernel: F = numba.njit(nogil=True, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    options = {"nogil": True, "forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
+    kernel: F = numba.njit(**options)(function)
     return kernel

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import compiled, inlined
+from longcrawl.kernels.compiling import allocating, compiled, inlined
 from longcrawl.kernels.word_lists import Vocabulary
 
 Letters = npt.NDArray[Any]
@@ -48,7 +48,7 @@ _RUN = 16
 """Keys that :func:`stable_order` sorts by insertion before it merges."""
 
 
-@compiled
+@allocating
 def stable_order(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the places of int64 keys in ascending order, equal ones as they stand: a merge sort.
 

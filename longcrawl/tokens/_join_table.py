@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import compiled, forced_inline
+from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 from longcrawl.kernels.memory import eight_at, four_at, lowest_bit
 
 Wide = npt.NDArray[np.uint64]
@@ -67,7 +67,7 @@ def _place_bucket(joins: Wide, multiplier: np.uint64, table: Wide) -> int:
     return -1
 
 
-@compiled
+@allocating
 def _place_joins(joins: Wide, multiplier: np.uint64, table: Wide, moves: Ranks) -> bool:
     """Enter joins into a table, those of the fullest buckets first; return whether there is a place for all."""
     table[:] = _EMPTY

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import compiled, forced_inline
+from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 from longcrawl.kernels.lookup import stable_order
 from longcrawl.kernels.memory import byte_at, four_at, highest_bit, least_of_sixteen, lowest_bit, put_four
 from longcrawl.tokens._join_table import NONE, RANK_BITS, Located, Merges, Ranks, Wide, locate, rank_of
@@ -99,7 +99,7 @@ def _step(merges: Located, begins: np.uint64, lowest: int, tokens: int, keys: in
     return begins ^ _U(1) << _U(second)
 
 
-@compiled
+@allocating
 def merge_together(merges: Merges, words: Together, count: int) -> None:
     """Encode words of fewer than ``TOGETHER`` bytes; the tokens of each stand at its place in ``tokens``."""
     starts, lengths, begins, _, _ = words
@@ -179,7 +179,7 @@ def _append(last: Ranks, filled: Wide, rank: int, pair: int, earlier: Ranks) -> 
     filled[number >> _U(6)] |= _U(1) << (number & _U(63))
 
 
-@compiled
+@allocating
 def _take(last: Ranks, filled: Wide, rank: int, places: Ranks, earlier: Ranks, free: int) -> tuple[Ranks, int]:
     """Empty the list of a rank: return the places of its pairs in ascending order, and the head of the free pairs."""
     head = last[rank]
@@ -277,7 +277,7 @@ def _join(merges: Located, piece: Piece, left: int, rank: int) -> int:
     return left
 
 
-@compiled
+@allocating
 def merge_long(merges: Merges, queue: Queue, at: int, length: int, out: Ranks, written: int) -> int:
     """Encode bytes at an address into ``out`` from ``written`` on and return where they end.
 

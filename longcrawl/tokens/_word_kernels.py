@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import compiled, forced_inline
+from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 from longcrawl.kernels.memory import byte_at, eight_at, four_at, prefetch, put_eight
 from longcrawl.tokens._join_table import (
     NONE,
@@ -156,7 +156,7 @@ def _remember_short(entry: int, low: np.uint64, high: np.uint64, tokens: int, co
     put_eight(entry + 24, _U(count) << _U(32) | _U(four_at(tokens + 8)))
 
 
-@compiled
+@allocating
 def preload(words: Words, vocabulary: Vocabulary) -> None:
     """Forget all words and enter the vocabulary."""
     table, bounds = words.table, vocabulary.bounds
@@ -178,7 +178,7 @@ def preload(words: Words, vocabulary: Vocabulary) -> None:
             _remember(words, entry, at, low, high, tokens_at, 1)
 
 
-@compiled
+@allocating
 def list_joins(words: Words, vocabulary: Vocabulary, single: Ranks, of_bytes: Ranks) -> Wide:
     """Return all joins of two tokens to one, packed as in ``Merges``, when words are the vocabulary alone."""
     table, arena = np.int64(words.table.ctypes.data), np.int64(words.arena.ctypes.data)
@@ -209,7 +209,7 @@ def list_joins(words: Words, vocabulary: Vocabulary, single: Ranks, of_bytes: Ra
     return joins[:count]
 
 
-@compiled
+@allocating
 def list_halves(vocabulary: Vocabulary, merges: Merges, halves: Ranks) -> None:
     """Write for each token the two that lower ranks join its bytes to; ``NONE`` where these are not two."""
     bounds, first = vocabulary.bounds, np.int64(vocabulary.tokens.ctypes.data)
@@ -290,7 +290,7 @@ def _merge_new(words: Words, merges: Merges, together: Together, entries: Longs,
             _remember(words, entry, together.starts[word], low, high, tokens, made)
 
 
-@compiled
+@allocating
 def encode_texts(  # noqa: C901, PLR0912, PLR0915  # arrays are counted for every word where they are handed on
     text: Bytes, bounds: Longs, tables: Tables, longest: int, out: Ranks, offsets: Longs
 ) -> int:

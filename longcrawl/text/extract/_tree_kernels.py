@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.compiling import allocating, compiled
 from longcrawl.text.extract._markup import BLOCK, CLOSES_PARAGRAPH, CODE, RAW, SCOPE, TABLE_PART, UNSEEN, Markup
 from longcrawl.text.extract._markup_kernels import (
     AND,
@@ -393,7 +393,7 @@ def _read_tag(page: Bytes, at: int, end: int, state: Any, tree: Tree, markup: Ma
     return at
 
 
-@compiled
+@allocating
 def scan(page: Bytes, tree: Tree, markup: Markup) -> tuple[int, int]:
     """Fill a tree with a page, UTF-8; return how many elements and blocks it has."""
     state = np.zeros(_STATE, np.int64)

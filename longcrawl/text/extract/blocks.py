@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.compiling import allocating, compiled
 from longcrawl.kernels.texts import text_buffers, text_column
 from longcrawl.kernels.utf8 import copy
 from longcrawl.text.extract._markup import CODE, GROUPS, TAGS, Markup, load_markup
@@ -138,7 +138,7 @@ def _between(sums: Any, row: Any) -> float:
     return sums[row[STOP]] - sums[row[FIRST]]
 
 
-@compiled
+@allocating
 def _sum(tree: Tree, elements: int, blocks: int) -> Sums:
     """Sum up the blocks; prose in comments, menus and the like does not count, unless there is hardly any other."""
     sums = Sums(np.zeros(blocks + 1), np.zeros(blocks + 1), np.zeros(blocks + 1))
@@ -163,7 +163,7 @@ def _sum(tree: Tree, elements: int, blocks: int) -> Sums:
     return sums
 
 
-@compiled
+@allocating
 def _best_element(tree: Tree, elements: int, blocks: int, sums: Sums) -> int:
     """Return the element with the most prose below it, which counts less at each level."""
     score, best = np.zeros(elements), 0
@@ -182,7 +182,7 @@ def _best_element(tree: Tree, elements: int, blocks: int, sums: Sums) -> int:
     return best
 
 
-@compiled
+@allocating
 def _look_around(tree: Tree, elements: int, blocks: int, sums: Sums) -> Surroundings:
     """Find what is near each element; an element that holds most of the prose says nothing about its parts."""
     near = np.full((elements, _NEAR), FAR, np.int8)
@@ -254,7 +254,7 @@ def _describe_block(tree: Tree, number: int, row: Any) -> None:
     row[8] = tree.elements[block[ELEMENT], TAG]
 
 
-@compiled
+@allocating
 def describe(tree: Tree, elements: int, blocks: int, model: Model, rows: Any, scores: Any) -> None:
     """Write what is known of each block, shape (blocks, features) or one row that is used again, and its log-odds.
 
@@ -320,7 +320,7 @@ def _separate(tree: Tree, number: int, before: int, out: Bytes, place: int) -> i
     return place
 
 
-@compiled
+@allocating
 def extract(
     data: Bytes, offsets: Any, chosen: Any, least: float, markup: Markup, model: Model, tree: Tree, out: Bytes
 ) -> Any:

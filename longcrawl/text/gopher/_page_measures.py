@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import compiled, inlined
+from longcrawl.kernels.compiling import allocating, compiled, inlined
 from longcrawl.kernels.lookup import find_word
 from longcrawl.kernels.ngrams import GOLDEN, HASHED, repetitions
 from longcrawl.kernels.phrase_trees import step
@@ -221,7 +221,7 @@ def count_words(texts: Texts, document: int, next_break: int, page: Page, row: A
     return words, lines, next_break
 
 
-@compiled
+@allocating
 def measure_pages(texts: Texts, stop_words: StopWords, what: int, short: int, page: Page, rows: Any) -> None:
     """Measure every document.
 

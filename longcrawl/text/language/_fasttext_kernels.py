@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import compiled, inlined
+from longcrawl.kernels.compiling import allocating, compiled, inlined
 from longcrawl.kernels.lookup import mixed
 from longcrawl.text.language._fasttext_model import Vectors, Words
 
@@ -283,7 +283,7 @@ def _best_of_all(vectors: Vectors, hidden: Floats, scores: Floats) -> tuple[int,
     return best, np.float32(math.exp(_log(scores[best] / total)))
 
 
-@compiled
+@allocating
 def classify(
     words: Words, vectors: Vectors, data: Bytes, offsets: Integers, memory: Memory, labels: Numbers, scores: Floats
 ) -> None:

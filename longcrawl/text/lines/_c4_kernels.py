@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.code_points import SENTENCE_END, SPACE, WORD
-from longcrawl.kernels.compiling import compiled, inlined
+from longcrawl.kernels.compiling import allocating, compiled, inlined
 from longcrawl.kernels.phrase_trees import OTHERS, step
 from longcrawl.kernels.phrases import PhraseTree
 from longcrawl.kernels.utf8 import copy, decode, drop_space, last_start, skip_space
@@ -295,7 +295,7 @@ def _judge(line: Facts, rule: int, rules: Rules, page: Any) -> int:
     return STAYS
 
 
-@compiled
+@allocating
 def _clean_page(
     data: Bytes,
     at: int,

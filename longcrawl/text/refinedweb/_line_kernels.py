@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.code_points import NUMERIC, SPACE, UPPER, WORD
-from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.compiling import allocating, compiled
 from longcrawl.kernels.phrase_trees import OTHERS, step
 from longcrawl.kernels.phrases import PhraseTree
 from longcrawl.kernels.utf8 import copy, decode, skip_space
@@ -222,7 +222,7 @@ def _flag(data: Bytes, line: Facts, flag_of: Flags, limits: Limits, tree: Phrase
     return _match(data, line[FIRST], line[STOP], np.int64(LINE), flag_of, tree, root)[0]
 
 
-@compiled
+@allocating
 def correct_lines(
     data: Bytes,
     offsets: Any,

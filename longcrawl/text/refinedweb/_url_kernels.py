@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import compiled, inlined
+from longcrawl.kernels.compiling import allocating, compiled, inlined
 from longcrawl.text.refinedweb._url_lists import HashSet, Lists
 
 Bytes = npt.NDArray[np.uint8]
@@ -286,7 +286,7 @@ def _match_address(data: Bytes, after: int, stop: int, host: Bytes, length: int,
     return length - first + stop - after if contains(listed, _finished(state)) else longest
 
 
-@compiled
+@allocating
 def match_lists(data: Bytes, offsets: Any, lists: Lists, host: Bytes, found: Any) -> None:
     """Look every URL up in all lists; ``found``, of zeros, has shape (URLs, COLUMNS), ``host`` room for the longest."""
     names, rows = np.empty(_WAITING, np.uint64), np.empty(_WAITING, np.int64)

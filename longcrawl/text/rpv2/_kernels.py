@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels import code_points as kind
-from longcrawl.kernels.compiling import compiled, inlined
+from longcrawl.kernels.compiling import allocating, compiled, inlined
 from longcrawl.kernels.lookup import find_word, order_by, round_to_8_digits
 from longcrawl.kernels.ngrams import HASHED, Repeats, make_repeats, number_words, repetitions
 from longcrawl.kernels.utf8 import decode
@@ -187,7 +187,7 @@ def _is_final_sigma(flags: Flags, at: int, count: int) -> bool:
     return after == count or not flags[after] & kind.CASED
 
 
-@compiled
+@allocating
 def _order_marks(normal: Points, start: int, stop: int, combining: npt.NDArray[np.uint8]) -> None:
     """Bring every row of combining marks into canonical order: by class, stable."""
     at = start
@@ -365,13 +365,12 @@ def _listed_phrases(scratch: Scratch, words: int, unique: int, phrases: Phrases,
     """Count the places where a phrase of the language's list stands, word by word."""
     listed, ids, firsts = scratch.repeats.gram_counts, scratch.repeats.ids, scratch.repeats.firsts
     starts, normal, vocabulary = scratch.starts, scratch.normal, phrases.vocabulary
+    total, met = 0, False
     for number in range(unique):
         first = firsts[number]
         listed[number] = find_word(vocabulary, language, normal, starts[first], starts[first + 1])
-    if not np.any(listed[:unique] >= 0):
-        return 0
-    total = 0
-    for word in range(words):
+        met |= listed[number] >= 0
+    for word in range(words if met else 0):
         number = listed[ids[word]]
         if number < 0:
             continue
@@ -416,5 +415,6 @@ def measure(data: Any, offsets: Any, languages: Any, tables: Any, scratch: Scrat
             row[LOREM_IPSUM] = _lorem_ipsum(scratch, words)
             row[LISTED_PHRASES] = _listed_phrases(scratch, words, unique, tables.phrases, listed)
             repetitions(repeats, starts, words, row[TOP_2_GRAM:])
-            row[TOP_2_GRAM:] /= row[WORD_CHARACTERS]
+            for share in range(TOP_2_GRAM, len(row)):
+                row[share] /= row[WORD_CHARACTERS]
     measured.first_lines[len(offsets) - 1] = line

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from longcrawl.kernels.compiling import compiled, inlined
+from longcrawl.kernels.compiling import allocating, compiled, inlined
 from longcrawl.kernels.ngrams import HASHED
 from longcrawl.kernels.utf8 import decode, last_start
 from longcrawl.text.gopher import page_columns as columns
@@ -306,7 +306,7 @@ def _count_symbol_words(data: Any, page: Page, words: int, reading: Reading) -> 
     return found
 
 
-@compiled
+@allocating
 def _median_length(page: Page, words: int) -> float:
     """Return the middle of the words' lengths, or the mean of the two in the middle; lengths are few, so counted."""
     longest = 0
@@ -378,7 +378,7 @@ def _count_repetition(
     count_grams(texts, document, page, words, reading, spelling, row)
 
 
-@compiled
+@allocating
 def measure_readings(
     texts: Texts, stop_words: StopWords, what: int, reading: Reading, page: Page, spelling: Spelling, rows: Any
 ) -> None:
