@@ -8,10 +8,11 @@ from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import pyarrow as pa
 import yaml
-from datasets import Features
 
 from longcrawl.card.citations import bibtex_problem
+from longcrawl.core.features import plain_dtypes
 from longcrawl.core.fields import check_fields, plain_settings
 from longcrawl.core.results import RESULTS, Result
 from longcrawl.errors import FormatError, RecipeError
@@ -320,11 +321,20 @@ def _info(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     return {
         "config_name": config["config_name"],
-        "features": Features.from_arrow_schema(schema)._to_yaml_list(),  # noqa: SLF001  # `datasets` has no public one
+        "features": _features(schema),
         "splits": splits,
         "download_size": stored,
         "dataset_size": sum(split["num_bytes"] for split in splits),
     }
+
+
+def _features(schema: pa.Schema) -> list[dict[str, Any]]:
+    if (plain := plain_dtypes(schema)) is not None:
+        return [{"name": name, "dtype": dtype} for name, dtype in plain.items()]
+    from datasets import Features
+
+    found: list[dict[str, Any]] = Features.from_arrow_schema(schema)._to_yaml_list()  # noqa: SLF001  # it has no public one
+    return found
 
 
 def _bcp47(name: str, code: str) -> str:

@@ -14,10 +14,10 @@ from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
-from datasets.utils import tqdm
 
 from longcrawl.dedup import _substring_kernels as kernels
 from longcrawl.dedup._token_store import TokenStore
+from longcrawl.display.progress import progress_bar
 from longcrawl.errors import StageError
 from longcrawl.storage.files import whole_file
 from longcrawl.storage.sealed import Marker
@@ -364,7 +364,7 @@ class _Search:
 
 def _shown(files: list[RangeFile], what: str) -> Iterable[RangeFile]:
     """Return the files of a step, with a progress bar if there are several."""
-    shown: Iterable[RangeFile] = tqdm(files, desc=what, unit="pass", disable=len(files) == 1)
+    shown: Iterable[RangeFile] = progress_bar(files, desc=what, unit="pass", disable=len(files) == 1)
     return shown
 
 

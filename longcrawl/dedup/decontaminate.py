@@ -11,7 +11,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
-import datasets
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -281,6 +280,8 @@ def _is_index(given: str) -> bool:
 
 
 def _read(names: tuple[str, ...], columns: tuple[str, ...]) -> list[evaluation_sets.EvaluationSet]:
+    import datasets
+
     shown = datasets.is_progress_bar_enabled()
     datasets.disable_progress_bars()
     try:

@@ -4,9 +4,8 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import datasets
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -15,6 +14,9 @@ from longcrawl.errors import StageError, reason_of
 from longcrawl.kernels.kept_arrays import cache_folder
 from longcrawl.storage.files import whole_file, writing
 from longcrawl.urls import REPOSITORY
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 FOLDER = "evaluation"
 """Of the cache folder: texts of datasets, and indexes."""
@@ -44,9 +46,11 @@ def keep_dataset(data: Any) -> str:
     """
     if isinstance(data, str | Path):
         return str(data)
-    if isinstance(data, datasets.DatasetDict):
+    from datasets import Dataset, DatasetDict
+
+    if isinstance(data, DatasetDict):
         data = _split(data, "the evaluation set")
-    if not isinstance(data, datasets.Dataset):
+    if not isinstance(data, Dataset):
         raise StageError(f"decontaminate.against takes {_FORMS}, not a {type(data).__name__}")
     table = _text_columns(data.with_format("arrow")[:])
     digest = hashlib.sha256(json.dumps(table.to_pydict()).encode("utf-8", "surrogatepass")).hexdigest()[:16]
@@ -80,7 +84,9 @@ def read_evaluation_set(given: str, columns: Sequence[str]) -> EvaluationSet:
     return EvaluationSet(name, _joined(table))
 
 
-def _opened(given: str) -> tuple[datasets.Dataset, str]:
+def _opened(given: str) -> tuple["Dataset", str]:
+    import datasets
+
     path = Path(given)
     suffixes = [suffix for suffix in path.suffixes if suffix not in _PACKED]
     builder = _BUILDERS.get(suffixes[-1]) if suffixes else None
@@ -105,8 +111,10 @@ def _opened(given: str) -> tuple[datasets.Dataset, str]:
     raise StageError(f"there is no evaluation set at {given}; give {_FORMS}")
 
 
-def _split(data: Any, given: str) -> datasets.Dataset:
-    if isinstance(data, datasets.Dataset):
+def _split(data: Any, given: str) -> "Dataset":
+    from datasets import Dataset
+
+    if isinstance(data, Dataset):
         return data
     name = next((name for name in SPLITS if name in data), None)
     if name is None:

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
-from datasets.utils import tqdm
 
+from longcrawl.display.progress import progress_bar
 from longcrawl.display.table import ShareRow, Table, Tabular, share_table
 from longcrawl.engines.base import Engine
 from longcrawl.engines.local import Local
@@ -248,7 +248,7 @@ def analyse(documents: pads.FileSystemDataset, engine: Engine = Local()) -> Anal
         CorruptionError: a file cannot be read.
     """
     counts = _Counts()
-    with tqdm(total=len(documents.files), desc="analyse", unit="file") as bar:
+    with progress_bar(total=len(documents.files), desc="analyse", unit="file") as bar:
         for each in _in_order(documents, engine):
             counts.add(each)
             bar.update()

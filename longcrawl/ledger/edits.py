@@ -9,9 +9,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +22,9 @@ from longcrawl.core.stages import VERDICT_SCHEMA, Stage, document_ids, first_fai
 from longcrawl.display.numbers import counted
 from longcrawl.storage.files import remove, whole_file
 from longcrawl.storage.stored_tables import table_writer
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 EDITS = "edits"
 """The folder of a run that holds its edit ledger."""
@@ -285,7 +287,7 @@ NO_EDITS = Edits(EDIT_SCHEMA.empty_table(), None)
 class Traced(NamedTuple):
     """What one stage made of all documents."""
 
-    documents: datasets.Dataset
+    documents: "Dataset"
     """As many as came."""
     verdicts: pa.Table | None
     """``VERDICT_SCHEMA``; None for a rewrite, which removes nothing."""
@@ -303,7 +305,7 @@ def trace_batch(stage: Stage, table: pa.Table) -> pa.Table:
     return documents.append_column(_PLACES, _beside(places, table.num_rows))
 
 
-def split_traced(data: datasets.Dataset, label: str) -> Traced:
+def split_traced(data: "Dataset", label: str) -> Traced:
     """Separate the documents from what :func:`trace_batch` put beside them."""
     if _PLACES not in data.column_names:  # a dataset without any column
         return Traced(data, None, NO_EDITS)
@@ -330,5 +332,5 @@ def _beside(places: pa.Table, documents: int) -> pa.Array:
     return pa.LargeListArray.from_arrays(pa.array(offsets), pa.StructArray.from_arrays(columns, fields=_FIELDS))
 
 
-def _rows(data: datasets.Dataset, columns: list[str]) -> pa.Table:
+def _rows(data: "Dataset", columns: list[str]) -> pa.Table:
     return data.select_columns(columns).with_format("arrow")[:]

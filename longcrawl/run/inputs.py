@@ -1,6 +1,7 @@
 """What a run begins with: its folder, the files that it reads, that they are still the same, and versions."""
 
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 
 from longcrawl.core.registry import Implementation
 from longcrawl.core.sources import Part, Source
+from longcrawl.core.stages import Stage
 from longcrawl.engines.worker import installed_versions
 from longcrawl.errors import RunError
 from longcrawl.ledger.analysis import Lengths
@@ -20,7 +22,7 @@ from longcrawl.recipe import Recipe
 from longcrawl.run.ids import IDS
 from longcrawl.run.part import part_marker
 from longcrawl.sources.identity import InputFile, changed_files
-from longcrawl.storage.files import PARTIAL, remove, whole_files
+from longcrawl.storage.files import PARTIAL, content_digest, remove, whole_files
 from longcrawl.storage.place import given_url, is_there, names_in, open_place, takes_runs
 from longcrawl.storage.sealed import Marker
 from longcrawl.urls import without_secrets
@@ -141,6 +143,25 @@ def pin_inputs(
     if listed is None or listed.content != now:
         remove(folder / WORK / IDS)
     Marker(pinned, now, {}).write()
+
+
+def stage_fingerprints(recipe: Recipe) -> dict[str, str]:
+    """Return what changes with a stage, and with the code of what is not longcrawl's own, by label."""
+    found = {label: _fingerprint(stage) for label, stage in recipe.stages}
+    others = {name: json.dumps(about, sort_keys=True) for name, about in recipe.others.items()}
+    return found | {name: f"{found.get(name, '')} {about}".strip() for name, about in others.items()}
+
+
+def _fingerprint(stage: Stage) -> str:
+    kind = type(stage)
+    if not kind.__module__.startswith("longcrawl."):
+        from datasets.fingerprint import Hasher
+
+        return str(Hasher.hash(stage))
+    named = [f"{kind.__module__}:{kind.__qualname__}", kind.code_version, stage.settings()]
+    return hashlib.sha256(
+        json.dumps([*named, *map(content_digest, stage.files())], sort_keys=True).encode()
+    ).hexdigest()
 
 
 def check_stages(folder: Path, stages: Mapping[str, str]) -> None:

@@ -14,7 +14,6 @@ Until then ``work/`` holds what is finished so far. No time, worker count or pro
 same recipe over the same input gives the same bytes.
 """
 
-import json
 import shutil
 import time
 from collections import Counter
@@ -23,8 +22,6 @@ from functools import partial, reduce
 from operator import add
 from pathlib import Path
 from typing import Any
-
-from datasets.fingerprint import Hasher
 
 from longcrawl.card.write import CARD, write_card
 from longcrawl.core.outputs import Writer
@@ -189,9 +186,8 @@ class _Job:
         if is_there(self.folder / MANIFEST):
             return read_manifest(self.folder)
         remove_partial(self.folder, IDLE)
-        inputs.pin_inputs(
-            self.folder, self.recipe, self.parts, self._fingerprints(), indexes.indexes_used(self.recipe.stages)
-        )
+        fingerprints, used = inputs.stage_fingerprints(self.recipe), indexes.indexes_used(self.recipe.stages)
+        inputs.pin_inputs(self.folder, self.recipe, self.parts, fingerprints, used)
         self.recipe.output.writer([stage for _, stage in self.recipe.stages])  # rejects what it cannot write
         for label, stage in self.recipe.stages:
             stage.prepare()
@@ -199,7 +195,7 @@ class _Job:
                 self.reports[label] = list(sentences)
         self._write_recipe()
         writer = self._run_stages()
-        inputs.check_stages(self.folder, self._fingerprints())
+        inputs.check_stages(self.folder, inputs.stage_fingerprints(self.recipe))
         written = self._write_output(writer)
         inputs.check_files(self.folder, self.parts, self.files_read)
         self._save_indexes()
@@ -406,12 +402,6 @@ class _Job:
         write_card(self.folder, manifest)
         manifest["files"] = dict(sorted((files | file_entries(self.folder, [CARD])).items()))
         return manifest
-
-    def _fingerprints(self) -> dict[str, str]:
-        """Return what changes with a stage, and with the code of what is not longcrawl's own."""
-        found = {label: Hasher.hash(stage) for label, stage in self.recipe.stages}
-        others = {name: json.dumps(about, sort_keys=True) for name, about in self.recipe.others.items()}
-        return found | {name: f"{found.get(name, '')} {about}".strip() for name, about in others.items()}
 
     def _do(
         self, function: Callable[[Any], dict[str, Any]], tasks: Sequence[Any], markers: Sequence[Path], *shown: str

@@ -22,13 +22,13 @@ from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
-from datasets.utils import tqdm
 
 from longcrawl.core.choice import HASH, LAST, filter_hashes, last_chosen, likely_last, up_to_hash
 from longcrawl.core.clock import CoreClock
 from longcrawl.core.outputs import Writer, WriteTask
 from longcrawl.core.sketched import no_rows, take_each
 from longcrawl.core.stages import Stage
+from longcrawl.display.progress import progress_bar
 from longcrawl.engines.base import Engine, Exchange
 from longcrawl.errors import warn_user
 from longcrawl.formats.spill import PLANNED, sealed
@@ -79,7 +79,7 @@ def do_once(
     found = zip(tasks, markers, Marker.read_all(markers), strict=True)
     waiting = [task for task, path, marker in found if not _is_done(path, marker)]
     amount, not_yet = 0, list[str]()
-    with tqdm(total=len(tasks), initial=len(tasks) - len(waiting), desc=what[:40], unit="part") as bar:
+    with progress_bar(total=len(tasks), initial=len(tasks) - len(waiting), desc=what[:40], unit="part") as bar:
         started = time.monotonic()
         for result in engine.tasks(function, waiting):
             if "not_yet" in result:

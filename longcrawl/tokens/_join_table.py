@@ -75,9 +75,11 @@ def _place_joins(joins: Wide, multiplier: np.uint64, table: Wide, moves: Ranks) 
     firsts = np.zeros(len(moves) + 1, np.int64)
     for join in joins:
         firsts[((join >> _U(RANK_BITS)) * multiplier >> shift) + _U(1)] += 1
-    fullest = firsts.max()
-    firsts = np.cumsum(firsts)
-    filled, ordered = firsts.copy(), np.empty(len(joins), np.uint64)
+    fullest, filled, ordered = np.int64(0), np.empty(len(moves), np.int64), np.empty(len(joins), np.uint64)
+    for bucket in range(len(moves)):
+        fullest = max(fullest, firsts[bucket + 1])
+        firsts[bucket + 1] += firsts[bucket]
+        filled[bucket] = firsts[bucket]
     for join in joins:
         bucket = (join >> _U(RANK_BITS)) * multiplier >> shift
         ordered[filled[bucket]] = join

@@ -3,6 +3,8 @@
 import itertools
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -410,3 +412,20 @@ def test_the_shipped_recipes_run(name, tmp_path, source, tokenizer):
     assert summary.written["splits"]["train"]["documents"] == DOCUMENTS
     shards = opened(tmp_path / "out" / name)
     assert sum(np.count_nonzero(shard.tokens == END) for shard in shards) == DOCUMENTS
+
+
+def test_a_run_imports_neither_datasets_nor_scipy(source, tokenizer, tmp_path):
+    # They take a second of a run of some, and again in each of its workers.
+    made = spec(source, tokenizer)
+    made["stages"][:0] = [{"gopher_repetition": {"max_top_2gram": None}}, {"c4_quality": {"min_sentences": None}}]
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(made, sort_keys=False))
+    lc.run(recipe, tmp_path / "compiled")  # where numba compiles, it imports scipy
+    code = f"""
+import sys
+import longcrawl as lc
+lc.run({str(recipe)!r}, {str(tmp_path / "out")!r})
+print(sorted({{"datasets", "scipy.linalg"}} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import datasets
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
@@ -18,6 +20,7 @@ from longcrawl.card.front_matter import CardFacts, front_matter, head_problems, 
 from longcrawl.card.paths import elsewhere, local_paths
 from longcrawl.card.sections import CardSource
 from longcrawl.card.write import SECTIONS, write_card
+from longcrawl.core import features
 from longcrawl.core.fields import plain_settings
 from longcrawl.errors import RecipeError
 from longcrawl.recipe import parse_recipe
@@ -493,3 +496,15 @@ def test_a_citation_of_the_recipe_comes_first(bare_folder):
 def test_a_citation_that_is_no_bibtex_is_refused_in_a_sentence(value, said):
     with pytest.raises(RecipeError, match=said):
         CardFacts(citation=value)
+
+
+def test_columns_have_the_types_that_datasets_gives_them():
+    kinds = {str(kind): kind for kind in features._PLAIN}
+    schema = pa.schema(list(kinds.items()))
+    plain = features.plain_dtypes(schema)
+    assert [{"name": name, "dtype": dtype} for name, dtype in plain.items()] == (
+        datasets.Features.from_arrow_schema(schema)._to_yaml_list()
+    )
+    for other in (pa.list_(pa.int32()), pa.dictionary(pa.int32(), pa.string())):
+        assert features.plain_dtypes(pa.schema([("column", other)])) is None
+    assert features.plain_dtypes(schema.with_metadata({"huggingface": "{}"})) is None

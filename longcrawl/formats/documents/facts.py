@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import datasets
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
+from longcrawl.core.features import plain_dtypes
 from longcrawl.core.outputs import Output
 from longcrawl.core.removal import LETTERS, Changes, Proof, Removal, rows_of_ids
 from longcrawl.core.results import Inspection, Result, Verification, result
@@ -77,8 +77,12 @@ class ParquetResult(Result):
         # Not a stream of `datasets`: pyarrow aborts a process that ends soon after one was left (apache/arrow#45214).
         files = _files(folder, read_description(folder), "train")[:1]
         first = _document(files, 0)
-        features = datasets.Features.from_arrow_schema(read_footers(files)[0].schema.to_arrow_schema())
-        kinds = {name: getattr(feature, "dtype", type(feature).__name__) for name, feature in features.items()}
+        schema = read_footers(files)[0].schema.to_arrow_schema()
+        if (kinds := plain_dtypes(schema)) is None:
+            from datasets import Features
+
+            features = Features.from_arrow_schema(schema).items()
+            kinds = {name: getattr(feature, "dtype", type(feature).__name__) for name, feature in features}
         columns = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
         shown = f"; the first is {first['id']}" if "id" in first else ""
         return f"documents of {columns}{shown}"

@@ -23,9 +23,9 @@ from typing import IO, Any
 from urllib.parse import urlsplit
 
 import yaml
-from datasets.utils import tqdm
 from filelock import FileLock, Timeout
 
+from longcrawl.display.progress import progress_bar
 from longcrawl.errors import SourceError
 from longcrawl.printable import one_line
 from longcrawl.storage.files import PARTIAL, check_target, checksum, publish, write_text, writing
@@ -213,7 +213,7 @@ def _download(url: str, archive: Path) -> dict[str, Any]:
                     raise _another(answer.url, archive)
             else:
                 state, done = _begin(answer, url, archive), 0
-            bar = tqdm(total=state["bytes"], initial=done, unit="B", unit_scale=True, desc="fetch")
+            bar = progress_bar(total=state["bytes"], initial=done, unit="B", unit_scale=True, desc="fetch")
             with archive.open("ab") as opened, bar:
                 while block := answer.read(_BLOCK):
                     opened.write(block)
