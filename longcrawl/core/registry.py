@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from longcrawl.core.fields import build
+from longcrawl.engines.worker import announced_kinds
 from longcrawl.errors import LongCrawlError
 from longcrawl.printable import known_names, shortened
 
@@ -180,7 +181,10 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         return self._kinds
 
     def _announced(self) -> Mapping[str, Sequence[metadata.EntryPoint]]:
-        return _entry_points(self.group, tuple(sys.path))
+        found: dict[str, list[metadata.EntryPoint]] = {}
+        for entry in announced_kinds(tuple(sys.path))[self.group]:
+            found.setdefault(entry.name, []).append(entry)
+        return found
 
     def _load(self, entry: metadata.EntryPoint, subject: str, fix: str, error: type[LongCrawlError]) -> type[T]:
         """Import what an entry point names; whatever another's code raises then becomes one sentence."""
@@ -194,15 +198,6 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         if entry.name not in ("", _name(found)):
             raise error(f"{subject} is called {_name(found)!r}: {fix}")
         return found
-
-
-@cache
-def _entry_points(group: str, _path: tuple[str, ...]) -> Mapping[str, Sequence[metadata.EntryPoint]]:
-    """Return by name what packages on the path announce; looking takes 50 ms."""
-    found: dict[str, list[metadata.EntryPoint]] = {}
-    for entry in metadata.entry_points(group=group):
-        found.setdefault(entry.name, []).append(entry)
-    return found
 
 
 @cache

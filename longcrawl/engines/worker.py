@@ -3,8 +3,9 @@
 import os
 import pickle
 import platform
+import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import metadata
 from typing import Any, TypeVar
@@ -86,6 +87,13 @@ def restorable(failed: Exception) -> Exception:
 
 
 @cache
+def announced_kinds(_path: tuple[str, ...]) -> Mapping[str, Sequence[metadata.EntryPoint]]:
+    """Return what distributions on the path have of their own, by group; looking takes 20 ms."""
+    points = metadata.entry_points()
+    return {group: list(points.select(group=group)) for group in (f"longcrawl.{kind}" for kind in EXTENDED)}
+
+
+@cache
 def installed_versions() -> Mapping[str, str]:
     """Return the version of Python, of longcrawl and of each distribution that decides about bytes, by name.
 
@@ -93,7 +101,7 @@ def installed_versions() -> Mapping[str, str]:
     """
     here = {"python": platform.python_version(), "longcrawl": __version__}
     here |= {name: metadata.version(name) for name in RECORDED}
-    points = (point for kind in EXTENDED for point in metadata.entry_points(group=f"longcrawl.{kind}"))
+    points = (point for points in announced_kinds(tuple(sys.path)).values() for point in points)
     here |= {point.dist.name: point.dist.version for point in points if point.dist is not None}
     for name in OPTIONAL:
         try:
