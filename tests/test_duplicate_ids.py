@@ -135,6 +135,19 @@ def test_one_record_in_two_files_stops_a_run(tmp_path, kind):
     assert not (tmp_path / "out/work/segment-0").exists()
 
 
+def test_the_ids_of_a_small_file_that_is_alone_are_compared_once_it_is_read(tmp_path, monkeypatch):
+    write_jsonl(tmp_path / "in/a.jsonl", documents("a", "b", "b"))
+    recipe, out, other = write_recipe(tmp_path), tmp_path / "out", tmp_path / "other"
+    with pytest.raises(RunError, match="1 occur more than once, such as 'b', twice in .*a.jsonl: .*another folder"):
+        lc.run(recipe, out)
+    assert not list((out / "work/ids").glob("*"))
+    assert (out / "work/segment-0").exists()
+    monkeypatch.setattr(ids, "SOON", 10)
+    with pytest.raises(RunError, match="some occur more than once, such as 'b', twice in .*a.jsonl: leave"):
+        lc.run(recipe, other)
+    assert not (other / "work/segment-0").exists()
+
+
 def test_the_sentence_leads_on_in_the_same_folder(three, tmp_path):
     """Files have other numbers then, for which the ids that were listed before do not hold."""
     with pytest.raises(RunError, match=r"'x', in .*a.jsonl and in .*b.jsonl"):

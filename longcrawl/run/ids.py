@@ -7,9 +7,9 @@ equal, and only there, the parts are read, without any stage, and ids are compar
 
 ``on_duplicate_ids``, a field of a recipe's ``source``, says what follows. "error", the default, stops a run whose
 stages need unique ids. Sources that cannot list them, remote files among them, are compared once the first segment has
-read them. "keep_first" reads what cannot be listed an extra time. It leaves all but the first document of each id, in
-the order of parts and rows, whatever later becomes of that one; funnel and ledger have the others under
-``duplicate_ids``.
+read them, and so is a small file that is alone (:func:`is_soon_read`). "keep_first" reads what cannot be listed an
+extra time. It leaves all but the first document of each id, in the order of parts and rows, whatever later becomes of
+that one; funnel and ledger have the others under ``duplicate_ids``.
 """
 
 from collections import Counter
@@ -45,6 +45,9 @@ HELD = 1 << 24
 """Documents whose hashes one process sorts, 8 bytes each; those of more meet by an exchange."""
 PIECE = 1 << 22
 """Documents whose hashes are in one partition of it, about."""
+
+SOON = 1 << 28
+"""Bytes of a file whose ids are not listed where it is alone: that would take as long as half of its stages."""
 
 IDS = "ids"
 """The folder in ``work`` of the hashes of each part, and of the rows that "keep_first" leaves out."""
@@ -86,6 +89,13 @@ def list_ids(task: IdTask) -> dict[str, Any]:
     counts = {"documents": len(found), "inputs": [each.marked() for each in inputs]}
     Marker(task.marker, counts, Marker.entries(task.marker, [file])).write()
     return counts
+
+
+def is_soon_read(parts: Sequence[Part]) -> bool:
+    """Return whether the ids of parts can be compared once they are read: there is one, and it is small."""
+    files = [Path(file) for part in parts for file in part.files]
+    there = files and all(map(Path.is_file, files))
+    return bool(len(parts) == 1 and there and sum(file.stat().st_size for file in files) <= SOON)
 
 
 def same_size(tasks: Sequence[IdTask]) -> list[IdTask]:

@@ -266,7 +266,9 @@ class _Job:
         """
         source, policy = self.recipe.source, self.recipe.on_duplicate_ids
         keeps_first = policy == "keep_first"
-        if not (self.needs_ids or keeps_first) or Marker.read(ids.kept_marker(self.work)):
+        if not keeps_first and (not self.needs_ids or ids.is_soon_read(self.parts)):
+            return
+        if Marker.read(ids.kept_marker(self.work)):
             return
         tasks = [ids.IdTask(self.work, number, part, source, policy) for number, part in enumerate(self.parts)]
         tasks = [task for task in tasks if not (source.unique_ids or task.waits)]
