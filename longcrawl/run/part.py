@@ -21,7 +21,7 @@ from longcrawl.core.outputs import Writer
 from longcrawl.core.pipeline import Segment
 from longcrawl.core.places import edit_rows
 from longcrawl.core.sources import BadFiles, Part, Source
-from longcrawl.core.stages import Spans, Stage
+from longcrawl.core.stages import Outcome, Spans, Stage
 from longcrawl.core.surveys import WithSpans
 from longcrawl.errors import NotYetError
 from longcrawl.ledger.analysis import Lengths
@@ -40,6 +40,7 @@ from longcrawl.storage.stored_tables import read_table, write_table
 SPILL = "spill"
 """The folder in it that holds what outputs write in their first pass."""
 SPANS_MARKER = "spans.json"
+_LENGTHS = "characters of the text"
 
 
 @dataclass
@@ -77,24 +78,35 @@ def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], t
         StageError: a survey that removes documents is among the stages; those need all parts first.
     """
     for table in tables:
-        flowing, amount = table, characters(table)
+        flowing, lengths = table, text_lengths(table)
         for place, (label, stage) in enumerate(stages):
             with tally.clock.measure(label):
                 came = stage.measure_ahead(flowing, [after for _, after in stages[place + 1 :]])
-                flowing, removed, places = stage.apply(came)
-                if removed.num_rows or stage.edits:
-                    amount = characters(flowing)
+                (flowing, removed, places), lengths = _apply(stage, came, lengths)
                 gone, values = entries(removed["id"], removed, label), count_values(flowing, stage.counts)
-                sizes = came.num_rows, flowing.num_rows
-                tally.note(FunnelRow(label, *sizes, count_rules(gone), amount, values, count_edits(places)), gone)
+                counts = came.num_rows, flowing.num_rows, count_rules(gone), _sum(lengths), values, count_edits(places)
+                tally.note(FunnelRow(label, *counts), gone)
                 if places.num_rows and tally.keep_edits is not None:
                     tally.keep_edits(edit_rows(came, places, label))
         yield flowing
 
 
+def _apply(stage: Stage, table: pa.Table, lengths: pa.ChunkedArray | None) -> tuple[Outcome, pa.ChunkedArray | None]:
+    """Apply a stage to documents and, where it changes no text, to the lengths of their texts."""
+    if stage.edits or lengths is None:
+        outcome = stage.apply(table)
+        return outcome, text_lengths(outcome.documents)
+    outcome = stage.apply(table.append_column(_LENGTHS, lengths))
+    kept = outcome.documents
+    return outcome._replace(documents=kept.drop_columns([_LENGTHS])), kept[_LENGTHS]
+
+
 def characters(documents: pa.Table) -> int | None:
     """Count the code points of all texts; None where there is no text, or where it is still to be extracted."""
-    lengths = text_lengths(documents)
+    return _sum(text_lengths(documents))
+
+
+def _sum(lengths: pa.ChunkedArray | None) -> int | None:
     return None if lengths is None else int(pc.sum(lengths).as_py() or 0)
 
 
@@ -290,7 +302,7 @@ class _Counted:
     def _count(self, table: pa.Table) -> None:
         self.documents += table.num_rows
         lengths = text_lengths(table)
-        self.characters = total([self.characters, None if lengths is None else pc.sum(lengths).as_py() or 0])
+        self.characters = total([self.characters, _sum(lengths)])
         if lengths is not None:
             self.lengths += Lengths.count("characters", lengths)
 
