@@ -1,15 +1,17 @@
 """The whole job against datatrove: filters, near-duplicates, tokens and shards, in CPU time, by turns.
 
-    python -m venv dt && dt/bin/pip install 'datatrove[processing]==0.10.1' tokenizers nltk
+    python -m venv dt && dt/bin/pip install 'datatrove[io,processing]==0.10.1' spacy
     python benchmarks/whole_job.py --documents short.jsonl.zst long.jsonl.zst --tokenizer gpt2-tokenizer.json
-        --peers-python dt/bin/python [--turns 2] [--share 1.0]
+        --peers-python dt/bin/python [--turns 2] [--share 1.0] [--words spacy]
 
 Documents are JSON lines with ``id``, ``text`` and ``lang``; those in English are written to one file. Gopher's, C4's
 and FineWeb's filters by datatrove's definitions, MinHash with 14 bands of 8 over words, GPT-2 tokens, shuffled, in
 ``.ds`` files. Each turn is a new process for either, one core each: ours is ``longcrawl run``, from its start to its
 end, with its card, its ledger and its checksums; datatrove's is what ``peers/whole_job_datatrove.py`` counts, without
-imports. Our kernels are compiled before. How many documents each filter kept is printed side by side: datatrove's
-words are spaCy's, which has punctuation marks among them, ours are what white space parts, so Gopher's filters differ.
+imports. Our kernels are compiled before. How many documents each filter kept is printed side by side. datatrove's
+words are spaCy's, which has punctuation marks among them: more than a fifth of the words of most documents have no
+letter then, and Gopher's rule removes these. Ours are what white space parts. ``--words white-space`` has datatrove
+part them so, too: the filters then see the same words.
 
 --share takes every so many documents, which shows what is fixed. The last line is datatrove's seconds over ours.
 """
@@ -75,9 +77,9 @@ def run_ours(recipe_file: Path, out: Path) -> tuple[float, float, list[int]]:
     return seconds, wall, [funnel[name] for name in FILTERS]
 
 
-def run_theirs(python: str, folder: Path, out: Path, tokenizer: str) -> tuple[dict[str, float], list[int]]:
+def run_theirs(python: str, folder: Path, out: Path, *settings: str) -> tuple[dict[str, float], list[int]]:
     script = Path(__file__).parent / "peers" / "whole_job_datatrove.py"
-    command = [python, str(script), str(folder), str(out), tokenizer]
+    command = [python, str(script), str(folder), str(out), *settings]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     told = json.loads(done.stdout.splitlines()[-1])
     return told["seconds"], told["kept"]
@@ -90,6 +92,7 @@ def main() -> None:
     parser.add_argument("--peers-python", required=True)
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--share", type=float, default=1.0)
+    parser.add_argument("--words", choices=("spacy", "white-space"), default="spacy", help="datatrove's")
     options = parser.parse_args()
     tokenizer = str(options.tokenizer.absolute())
     with tempfile.TemporaryDirectory() as temporary:
@@ -104,7 +107,8 @@ def main() -> None:
             seconds, wall, kept = run_ours(folder / "recipe.yaml", folder / f"ours-{turn}")
             ours.append(seconds)
             print(f"longcrawl: {seconds:.2f} s of CPU, {wall:.1f} s", flush=True)
-            parts, their_kept = run_theirs(options.peers_python, folder / "in", folder / f"theirs-{turn}", tokenizer)
+            theirs_out, settings = folder / f"theirs-{turn}", (tokenizer, options.words)
+            parts, their_kept = run_theirs(options.peers_python, folder / "in", theirs_out, *settings)
             theirs.append(sum(parts.values()))
             print("datatrove:", ", ".join(f"{name} {each:.1f} s" for name, each in parts.items()), flush=True)
     for name, mine, other in zip(FILTERS, kept, their_kept, strict=True):

@@ -3,7 +3,8 @@
 It is the order of FineWeb: Gopher's filters, C4's and FineWeb's; MinHash in its four steps; tokens. All of it runs in
 this process. Prints JSON: CPU seconds of each part, and how many documents each filter let through.
 
-C4's sentences are those of Punkt without its trained parameters, which are a download of their own.
+C4's sentences are those of Punkt without its trained parameters, which are a download of their own. The last argument
+is whose words are taken: "spacy", which datatrove takes, or "white-space", what white space parts.
 """
 
 import json
@@ -24,6 +25,7 @@ from datatrove.pipeline.filters import (
 from datatrove.pipeline.readers import JsonlReader
 from datatrove.pipeline.tokens import DocumentTokenizer
 from datatrove.pipeline.writers.jsonl import JsonlWriter
+from datatrove.utils.word_tokenizers import SpaCyTokenizer
 from nltk.tokenize.punkt import PunktSentenceTokenizer
 
 PUNKT = PunktSentenceTokenizer()
@@ -34,8 +36,10 @@ def sentences(text: str, language: str = "english") -> list[str]:  # noqa: ARG00
 
 
 def main() -> None:
-    folder, out, tokenizer = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+    folder, out, tokenizer, words = Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:]
     nltk.tokenize.sent_tokenize = sentences
+    if words == "white-space":
+        SpaCyTokenizer.word_tokenize = lambda _, text: text.split()
     config = MinhashConfig(n_grams=5, num_buckets=14, hashes_per_bucket=8)
     filters = [GopherRepetitionFilter(), GopherQualityFilter(), C4QualityFilter(), FineWebQualityFilter()]
     kept, removed = str(out / "kept"), str(out / "removed")

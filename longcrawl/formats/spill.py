@@ -175,10 +175,11 @@ def read_places(spill: Path, places: npt.NDArray[Any], columns: Sequence[str] | 
         wanted = batch if columns is None else batch.select([name for name in columns if name in batch.schema.names])
         pieces.append(wanted.take(pa.array(rows)))
         positions.append(chosen)
-    back = np.argsort(np.concatenate(positions), kind="stable")
-    table = pa.Table.from_batches(pieces)
+    found, table = np.concatenate(positions), pa.Table.from_batches(pieces)
+    if (found[1:] < found[:-1]).any():
+        table = table.take(pa.array(np.argsort(found, kind="stable")))
     # One chunk a column: where pages of a parquet file end depends on where chunks do.
-    return table.take(pa.array(back)).combine_chunks()
+    return table.combine_chunks()
 
 
 def row_bytes(values: pa.Array, of: str = "a column") -> Longs:
