@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import compiled, forced_inline
+from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -112,7 +112,7 @@ def _is_numbered(data: Bytes, at: int, start: int) -> bool:
     return is_one_of(code, _NUMBERED)
 
 
-@compiled
+@allocating
 def ip(data: Bytes, at: int, start: int, end: int, kinds: int) -> int:
     """Return where an address of IPv4 ends that begins at a digit, or where it begins for none."""
     if word_before(data, at, start) or _is_numbered(data, at, start):
