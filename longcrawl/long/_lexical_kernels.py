@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import compiled, inlined
+from longcrawl.kernels.compiling import allocating, compiled, inlined
 
 Wide = npt.NDArray[np.uint64]
 
@@ -180,7 +180,7 @@ def _interleaving(gaps: Any, widths: Any, middles: Any, words: int, rates: Any) 
     return most
 
 
-@compiled
+@allocating
 def measure(
     units: Wide, bounds: Any, known: Wide, values: Any, other: float, length: float,
     window: int, near: int, bins: Any, widths: Any, middles: Any, out: Any,
