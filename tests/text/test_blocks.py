@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
@@ -156,6 +156,7 @@ def test_every_character_reference_is_what_it_is_to_python():
 
 
 @given(st.lists(st.one_of(st.sampled_from(MARKUP), st.text(max_size=3)), max_size=60))
+@example(["\x85"])
 def test_any_page_has_blocks_of_text(pieces):
     page = "".join(pieces).encode("utf-8", "replace").decode()
     found = texts(page)

@@ -311,7 +311,7 @@ def _put_line(state: Any, tree: Tree) -> None:
 def _wide_space(data: Bytes, at: int, end: int) -> int:
     """Return the bytes of the white space beyond ASCII, or of the mark of no width, at a byte; 0 for none."""
     if data[at] == 0xC2:
-        return 2 if at + 1 < end and data[at + 1] == 0xA0 else 0
+        return 2 if at + 1 < end and data[at + 1] in (0x85, 0xA0) else 0
     if at + 2 >= end or data[at] < 0xE2:
         return 0
     point = np.int64(data[at]) << 16 | np.int64(data[at + 1]) << 8 | np.int64(data[at + 2])
