@@ -30,6 +30,7 @@ RULES = dict.fromkeys((rule.name for rule in lc.text.SignalRules().rules()), Non
 """Of all rules of the release, those for which the documents carry a signal."""
 MADE = {
     "c4_quality": lc.text.C4Quality(min_sentences=1, min_words_per_line=None),
+    "decontaminate": lc.dedup.Decontaminate((str(Path(__file__).parent / "text/opt_outs.txt"),), ngram=2),
     "exact_documents": lc.dedup.ExactDocuments(),
     "exact_substring": lc.dedup.ExactSubstring(30, unit="character"),
     "extract_text": lc.text.ExtractText(engine="resiliparse"),
@@ -48,6 +49,7 @@ MADE = {
     "min_tokens": lc.tokens.MinTokens(2),
     "min_words": lc.text.MinWords(2),
     "opt_out": lc.text.OptOut((str(Path(__file__).parent / "text/opt_outs.txt"),)),
+    "personal_data": lc.text.PersonalData(),
     "roll": lc.tokens.Roll(seed=3),
     "shuffle": lc.tokens.Shuffle(seed=1),
     "signal_rules": lc.text.SignalRules(thresholds=RULES, on_missing="keep"),
