@@ -145,9 +145,9 @@ class Stage(ABC):
         removed = verdicts.add_column(0, "id", document_ids(documents, self.name)).filter(failed)
         return Outcome(documents.filter(pc.invert(failed)) if removed.num_rows else documents, removed, places)
 
-    def measure_ahead(self, table: pa.Table, following: "Sequence[Stage]") -> pa.Table:  # noqa: ARG002  # as below
-        """Return a batch with columns of what it and the next stages measure of the same texts, for each to drop."""
-        return table
+    def measure_ahead(self, table: pa.Table, following: "Sequence[Stage]") -> "tuple[pa.Table, Sequence[Stage]]":  # noqa: ARG002  # as below
+        """Return a batch with columns of what it and next stages measure at once, for each to drop, and these."""
+        return table, ()
 
     def checks(self, table: pa.Table) -> "Sequence[Check]":  # noqa: ARG002  # the kinds that measure use it
         """Return every rule measured on a batch, in the order in which they count.

@@ -80,8 +80,13 @@ def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], t
     for table in tables:
         flowing, lengths = table, text_lengths(table)
         for place, (label, stage) in enumerate(stages):
+            ahead = CoreClock()
+            with ahead.measure(label):
+                came, together = stage.measure_ahead(flowing, [after for _, after in stages[place + 1 :]])
+            alike = [name for name, each in stages if any(each is one for one in together)] or [label]
+            for name in alike:
+                tally.clock.seconds[name] += ahead.seconds[label] / len(alike)
             with tally.clock.measure(label):
-                came = stage.measure_ahead(flowing, [after for _, after in stages[place + 1 :]])
                 (flowing, removed, places), lengths = _apply(stage, came, lengths)
                 gone, values = entries(removed["id"], removed, label), count_values(flowing, stage.counts)
                 counts = came.num_rows, flowing.num_rows, count_rules(gone), _sum(lengths), values, count_edits(places)

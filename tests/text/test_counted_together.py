@@ -80,3 +80,17 @@ def test_an_unknown_language_is_an_error_where_a_document_comes_to_its_rules():
     assert fused([QUALITY, strict], table)[1]["id"].to_pylist() == ["2"]
     with pytest.raises(StageError, match="no thresholds for the language null"):
         fused([QUALITY, strict], table_of(["the first words", "the other words", "the third words"]))
+
+
+def test_seconds_of_what_is_counted_together_are_shared():
+    stages = [lc.text.GopherRepetition(), lc.text.GopherQuality()]
+    tally = Tally()
+    list(
+        run_fused(
+            [(stage.name, stage) for stage in stages],
+            [table_of([f"word{n} and so on\n" * 9_000 for n in range(20)])],
+            tally,
+        )
+    )
+    seconds = tally.clock.seconds
+    assert min(seconds.values()) > sum(seconds.values()) / 4

@@ -97,10 +97,10 @@ class TextRules(Judge):
             if name in settings.bounds
         ]
 
-    def measure_ahead(self, table: pa.Table, following: Sequence[Stage]) -> pa.Table:
-        """Return the documents with what this and the next stages count, so that their words are split once."""
+    def measure_ahead(self, table: pa.Table, following: Sequence[Stage]) -> tuple[pa.Table, Sequence[Stage]]:
+        """Return the documents with what this and next stages count, whose words are split once, and these stages."""
         if self._measured in table.column_names:
-            return table
+            return table, ()
         alike = [self]
         for rules in following:
             if not isinstance(rules, TextRules):
@@ -108,11 +108,11 @@ class TextRules(Judge):
             if rules._measured not in table.column_names and _counts_beside(rules, alike):  # noqa: SLF001  # of this class
                 alike.append(rules)
         if len(alike) == 1:
-            return table
+            return table, ()
         counts = _write_counts(_count_together(alike, table))
         for name in {rules._measured for rules in alike}:  # noqa: SLF001  # as above
             table = table.append_column(name, counts)
-        return table
+        return table, alike
 
     def apply(self, table: pa.Table) -> Outcome:
         """Do as every judge does, and drop the column of its own counts."""
