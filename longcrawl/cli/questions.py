@@ -63,12 +63,20 @@ def _show_kinds(registry: "Registry[Any]", what: str, name: str | None) -> None:
     found, broken = [], []
     for each in registry:
         try:
-            found.append((each, (introspection.getdoc(registry.find(each)) or "").partition("\n")[0]))
+            found.append((each, _about(registry.find(each)).partition("\n")[0]))
         except LongCrawlError as wrong:
             broken.append(str(wrong))
     show(_table([what, "about"], found))
     for sentence in (*broken, *registry.unused()):
         show(sentence, error=True)
+
+
+def _about(kind: type) -> str:
+    """Return the docstring of a kind without the marks of reStructuredText."""
+    text = (introspection.getdoc(kind) or "").replace("``", "`")
+    for role in (":mod:", ":class:", ":func:", ":meth:", ":data:"):
+        text = text.replace(f"{role}`~", "`").replace(f"{role}`", "`")
+    return text
 
 
 def _description(registry: "Registry[Any]", name: str) -> str:
@@ -83,7 +91,7 @@ def _description(registry: "Registry[Any]", name: str) -> str:
     return "\n".join(
         [
             as_lines([f"{kind.name}{package}"]),
-            printable(introspection.getdoc(kind) or ""),
+            printable(_about(kind)),
             "",
             str(_table(["field", "takes", "default"], rows)) if rows else "It has no fields.",
             *([as_lines([f"presets  {', '.join(presets)}"])] if presets else []),
