@@ -52,6 +52,7 @@ def submit(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_the_batch_script_runs_a_recipe_by_two_processes(folder, longcrawl, monkeypatch):
     done = submit(folder, "recipe.yaml", "run", "--set", "stages.tokenize.vocabulary_size=280")
     assert done.returncode == 0, done.stderr[-2000:]

@@ -267,7 +267,9 @@ def test_what_is_found_is_what_a_dictionary_finds(parts, bits):
                 assert bool(listed) == bool(expected)
 
 
-@pytest.mark.parametrize("place", ["find_duplicates", "keep_first", "list_ids"])
+@pytest.mark.parametrize(
+    "place", ["find_duplicates", *(pytest.param(each, marks=pytest.mark.slow) for each in ("keep_first", "list_ids"))]
+)
 def test_a_run_that_was_stopped_while_it_looked_for_ids_ends_the_same(three, tmp_path, monkeypatch, place):
     lc.run(three, tmp_path / "whole", 1, KEEP_FIRST)
     asked, function = [], getattr(ids, place)

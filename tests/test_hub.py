@@ -245,6 +245,7 @@ def test_commits_that_take_the_hub_too_long_are_halved(hub, repo, run, monkeypat
     assert on_hub(hub, repo) == on_hub(hub, repo, sent.tag) == described(run)
 
 
+@pytest.mark.slow
 def test_another_run_neither_mixes_with_a_part_of_a_push_nor_hides_what_it_is(
     hub, repo, run, other, stopped, tmp_path, monkeypatch
 ):

@@ -86,7 +86,10 @@ def unkept(run: Path, contents: dict[str, int], before: set[str]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("parts", "keep"), [(1, "first"), (2, "random"), (3, "longest")])
+@pytest.mark.parametrize(
+    ("parts", "keep"),
+    [(2, "random"), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((1, "first"), (3, "longest")))],
+)
 def test_every_duplicate_ends_at_a_document_that_stays(tmp_path, parts, keep):
     first = write_crawl(tmp_path / "first", 1)
     save = [f"stages.{stage}.index=save" for stage in ("urls", "min_hash")]

@@ -185,6 +185,7 @@ def _take(step: Exchange, task: tuple[int, list[Any]]) -> int:
     return step.write(*task)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", quick("rectangle"))
 def test_a_run_in_a_store_has_the_files_of_one_in_a_folder(store, tmp_path, places, output):
     recipe = write_recipe(tmp_path, output)
@@ -279,6 +280,7 @@ def killed(store: Any, python: Callable[..., Any], tmp_path: Path, step: int) ->
     assert len(list((tmp_path / "places/other").iterdir())) == 0
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_finished_on_another_machine(store, python, tmp_path):
     killed(store, python, tmp_path, 45)
 
@@ -317,6 +319,7 @@ def lock(store: Any) -> Iterator[Path]:
         yield folder / "work" / "lock"
 
 
+@pytest.mark.slow
 def test_one_of_two_commands_keeps_the_lock_of_a_bucket_which_both_may_create(bucket, monkeypatch):
     monkeypatch.setattr(hold, "SETTLES", 1.0)
     with place.open_place(bucket.url("run")) as one, place.open_place(bucket.url("run")) as other:
@@ -335,6 +338,7 @@ def test_one_of_many_creates_an_object(lock):
     assert not lock.exists()
 
 
+@pytest.mark.slow
 def test_a_lock_in_a_store_is_one_owners_and_shows_that_it_lives(lock):
     owner, other = Heartbeat(0.1), Heartbeat(0.1)
     try:
@@ -376,6 +380,7 @@ def test_a_lock_that_its_process_could_not_remove_is_taken_by_it(store, lock):
         held.check()
 
 
+@pytest.mark.slow
 def test_the_lock_of_a_machine_that_is_gone_is_taken(store, lock, tmp_path, monkeypatch):
     monkeypatch.setattr(hold, "STALE", 0.0)
     monkeypatch.setattr(hold, "SETTLES", 0.05)

@@ -153,7 +153,9 @@ def count_windows(run: Path, output: str) -> int:
     return len(lc.loading.Windows(run, 16)) if output in FORMATS else 0
 
 
-@pytest.mark.parametrize("output", ["rectangle", "datatrove", "composed"])
+@pytest.mark.parametrize(
+    "output", ["rectangle", *(pytest.param(each, marks=pytest.mark.slow) for each in ("datatrove", "composed"))]
+)
 def test_tables_are_the_same_in_many_files_by_any_number_of_processes(runs, tmp_path, monkeypatch, output):
     monkeypatch.setattr(prepare, "FILE_TOKENS", 300)
     copies = [shutil.copytree(runs[output], tmp_path / str(number)) for number in (1, 2)]

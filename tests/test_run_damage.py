@@ -139,6 +139,7 @@ def kinds(folder: Path) -> dict[tuple[str, str], Path]:
     return {(path.parent.name, path.suffix): path for path in files if path.stat().st_size}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["in a search", pytest.param("before the manifest", marks=pytest.mark.slow)])
 def test_one_flipped_bit_of_a_stopped_run_changes_nothing(recipe, whole, tmp_path, where, directory_digest):
     """55 of 100 such bits gave another output, and nobody was told."""

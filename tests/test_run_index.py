@@ -229,6 +229,7 @@ def test_two_stages_of_one_kind_save_apart_and_the_second_is_named_in_full(parts
         lc.dedup.ExactDocuments(against=[str(tmp_path / "twice")]).prepare()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verify", [None, pytest.param(0.5, marks=pytest.mark.slow)])
 def test_near_duplicates_of_an_earlier_run_leave_a_later_one(tmp_path, verify):
     settings = {"bands": 20, "rows": 4, "ngram": 3, "unit": "word", "keep": "first", "verify": verify, "index": "save"}

@@ -227,7 +227,11 @@ def server(raw, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("policy", "num_proc"), [("skip", 1), pytest.param("skip", 2, marks=pytest.mark.slow), ("warn", 1), ("error", 1)]
+    ("policy", "num_proc"),
+    [
+        ("skip", 1),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in (("skip", 2), ("warn", 1), ("error", 1))),
+    ],
 )
 def test_an_outage_leaves_parts_open_and_the_same_command_asks_for_these_alone(
     raw, server, tmp_path, policy, num_proc, directory_digest

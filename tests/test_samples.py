@@ -1,5 +1,7 @@
 """Samples: the same bytes for the same seed, and something in them for each filter."""
 
+import pytest
+
 import longcrawl as lc
 
 
@@ -11,6 +13,7 @@ def test_a_seed_makes_the_same_files(tmp_path, directory_digest):
     assert first == second != other
 
 
+@pytest.mark.slow
 def test_a_release_written_twice_is_the_same(tmp_path, directory_digest):
     release = lc.samples.write_release(tmp_path / "release")
     before = directory_digest(release)

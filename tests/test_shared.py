@@ -309,6 +309,7 @@ def test_a_lease_is_of_one_until_it_is_given_back(tmp_path):
     one.stop()
 
 
+@pytest.mark.slow
 def test_a_lease_is_kept_while_its_owner_computes_and_goes_with_it(tmp_path):
     context = multiprocessing.get_context("fork")
 

@@ -269,6 +269,7 @@ def test_what_cannot_be_taken_out_is_named(run_of, tmp_path, given, message):
         lc.takedown(run_of("parquet"), tmp_path / "new", ids=["d3"])
 
 
+@pytest.mark.slow
 def test_a_push_sends_what_changed(run_of, tmp_path, hub):
     run = tmp_path / "run"
     shutil.copytree(run_of("gpt-simple"), run)

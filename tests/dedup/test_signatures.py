@@ -121,6 +121,7 @@ def test_curves_are_those_of_the_release():
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_release_is_clustered_from_its_minhash_files_alone(real_data, tmp_path):
     release = real_data / "rpv2"
     files = sorted(map(str, release.glob("minhash/**/*.parquet")))
