@@ -23,7 +23,7 @@ FLIPPED = [
     *("input parquet", "saved index", "plan", "run ledger"),
 ]
 SMALL = {
-    "fuzz": ["--n", "100", "warc.gz", "jsonl.zst", "parquet", "rectangle v3", "shard megatron", "recipe"],
+    "fuzz": ["--n", "40", "warc.gz", "jsonl.zst", "parquet", "rectangle v3", "shard megatron", "recipe"],
 }
 """A few trials of some targets; CONTRIBUTING.md says how to run longer ones."""
 LARGER = {

@@ -667,6 +667,7 @@ print(json.dumps(told, default=list))
 """
 
 
+@pytest.mark.slow
 def test_what_was_pushed_loads_without_longcrawl(hub, repo, run, tmp_path, without_longcrawl):
     sent = lc.push(run, repo, "private")
     documents = write_run(tmp_path / "parquet", 7, "parquet")

@@ -65,7 +65,7 @@ READERS: dict[str, Callable[[Path, str], list[bytes]]] = {"windows": windows, "p
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", EVERY)
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("reader", ["windows", pytest.param("packed", marks=pytest.mark.slow)])
 def test_a_flipped_bit_is_noticed_by_the_feed_or_harmless(tmp_path, name, reader):
     path, read, chance, seen = write(tmp_path, name, table()), READERS[reader], random.Random(4), Counter()
     expected = read(path, name)

@@ -138,6 +138,7 @@ def test_every_changed_missing_or_added_file_is_found(run_folder, tmp_path):
     assert lc.verify(copy).problems == ("composed.json has been changed: the SHA-256 that it gives of itself differs",)
 
 
+@pytest.mark.slow
 def test_the_card_tells_the_composition_and_its_code_runs(run_folder, python, monkeypatch):
     card = (run_folder / "README.md").read_text()
     told = json.loads((run_folder / "manifest.json").read_text())["output"]

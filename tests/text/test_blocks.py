@@ -155,7 +155,7 @@ def test_every_character_reference_is_what_it_is_to_python():
     assert texts(page) == plain
 
 
-@given(st.lists(st.one_of(st.sampled_from(MARKUP), st.text(max_size=3)), max_size=60))
+@given(st.lists(st.one_of(st.sampled_from(MARKUP), st.text(max_size=3)), max_size=30))
 @example(["\x85"])
 def test_any_page_has_blocks_of_text(pieces):
     page = "".join(pieces).encode("utf-8", "replace").decode()

@@ -513,7 +513,8 @@ def test_map_a_crawl_a_stream_and_fused_stages_agree(name):
     assert [{name: row[name] for name in ("id", "text")} for row in stream] == expected
 
 
-@pytest.mark.parametrize("num_proc", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("num_proc", [1, 2])
 def test_a_run_extracts_as_a_crawl_does(tmp_path, monkeypatch, num_proc):
     monkeypatch.setitem(STAGES, TextAsHtml.name, TextAsHtml)
     (tmp_path / "pages").mkdir()

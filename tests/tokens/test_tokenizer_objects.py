@@ -148,6 +148,7 @@ def test_texts_of_a_unigram_model_are_the_same_in_any_batches(monkeypatch):
     assert [*whole.ids[: whole.offsets[1]]] == made.encode(TEXTS[0], add_special_tokens=False).ids
 
 
+@pytest.mark.slow
 def test_a_hub_id_is_taken_on_the_command_line(tmp_path):
     from transformers import PreTrainedTokenizerFast
 
