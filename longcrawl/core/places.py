@@ -4,7 +4,7 @@ Places are counted in code points of the text as it came to the stage, or in tok
 is stored: what earlier stages changed, applied to the text of the source in order, gives the text that a stage saw.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -116,6 +116,18 @@ class Spans:
         """Return the number of each document that has spans, by id."""
         names = self.table["id"].take(pa.array(self._firsts[:-1])).to_pylist()
         return {name: number for number, name in enumerate(names)}
+
+
+def list_by_document(documents: Longs, values: Mapping[str, pa.Array], count: int) -> pa.ListArray:
+    """Return a list of structs for each of ``count`` documents; ``documents`` are those of ``values``, ascending.
+
+    >>> list_by_document(np.array([0, 0, 2]), {"start": pa.array([1, 5, 2])}, 3).to_pylist()
+    [[{'start': 1}, {'start': 5}], [], [{'start': 2}]]
+    """
+    offsets = np.zeros(count + 1, np.int32)
+    np.cumsum(np.bincount(documents, minlength=count), out=offsets[1:])
+    structs = pa.StructArray.from_arrays(list(values.values()), list(values))
+    return pa.ListArray.from_arrays(pa.array(offsets), structs)
 
 
 def make_places(

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.places import MASK, TAG, make_places, no_places
+from longcrawl.core.places import MASK, TAG, list_by_document, make_places, no_places
 from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
 from longcrawl.dedup import evaluation, evaluation_sets
 from longcrawl.dedup.index import DESCRIPTION
@@ -306,12 +306,8 @@ def _made(
 
 
 def _tagged(found: evaluation.Found, documents: int) -> pa.Array:
-    offsets = np.zeros(documents + 1, np.int32)
-    np.cumsum(np.bincount(found.rows, minlength=documents), out=offsets[1:])
-    parts = [found.items, pa.array(found.places[:, 0]), pa.array(found.places[:, 1])]
-    return pa.ListArray.from_arrays(
-        pa.array(offsets), pa.StructArray.from_arrays(parts, ["item", "start", "end"])
-    ).cast(TAG_TYPE)
+    spans = {"item": found.items, "start": pa.array(found.places[:, 0]), "end": pa.array(found.places[:, 1])}
+    return list_by_document(found.rows, spans, documents).cast(TAG_TYPE)
 
 
 def widen(rows: Longs, places: Longs, lengths: Longs, window: int, min_piece: int) -> tuple[Longs, Longs]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.places import MASK, SPAN_SCHEMA, Spans, make_places, no_places
+from longcrawl.core.places import MASK, SPAN_SCHEMA, Spans, list_by_document, make_places, no_places
 from longcrawl.core.sketched import Decided, Sketched
 from longcrawl.core.stages import Check, Edited, column, document_ids, stage, with_column
 from longcrawl.core.surveys import SpanSurvey
@@ -257,10 +257,8 @@ def cut_spans(texts: pa.Array, rows: Longs, places: Longs) -> pa.Array:
 
 def masked_column(rows: Longs, places: Longs, documents: int) -> pa.Array:
     """Return the column ``masked``."""
-    offsets = np.zeros(documents + 1, np.int32)
-    np.cumsum(np.bincount(rows, minlength=documents), out=offsets[1:])
-    spans = pa.StructArray.from_arrays([pa.array(places[:, 0]), pa.array(places[:, 1])], ["start", "end"])
-    return pa.ListArray.from_arrays(pa.array(offsets), spans).cast(MASK_TYPE)
+    spans = {"start": pa.array(places[:, 0]), "end": pa.array(places[:, 1])}
+    return list_by_document(rows, spans, documents).cast(MASK_TYPE)
 
 
 @lru_cache(maxsize=4)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.core.places import TAG, make_places, no_places
+from longcrawl.core.places import TAG, list_by_document, make_places, no_places
 from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import check_not_masked, read_only, text_buffers, text_column, valid_texts
@@ -231,13 +231,9 @@ def _replaced(texts: pa.Array, found: FoundPersonalData, words: Sequence[str], k
 
 
 def _tagged(found: FoundPersonalData, places: Longs, documents: int) -> pa.Array:
-    offsets = np.zeros(documents + 1, np.int32)
-    np.cumsum(np.bincount(found.rows, minlength=documents), out=offsets[1:])
     kinds = pa.array(list(KINDS)).take(pa.array(found.kinds))
-    spans = pa.StructArray.from_arrays(
-        [kinds, pa.array(places[:, 0]), pa.array(places[:, 1])], ["kind", "start", "end"]
-    )
-    return pa.ListArray.from_arrays(pa.array(offsets), spans).cast(TAG_TYPE)
+    spans = {"kind": kinds, "start": pa.array(places[:, 0]), "end": pa.array(places[:, 1])}
+    return list_by_document(found.rows, spans, documents).cast(TAG_TYPE)
 
 
 @lru_cache(maxsize=1)
