@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from longcrawl.dedup import ngrams
 from longcrawl.kernels.compiling import allocating, compiled, inlined
 
 Wide = npt.NDArray[np.uint64]
@@ -25,7 +26,7 @@ FIRST = 5
 """Windows that are far from the first window that is measured."""
 FEWEST = 100
 """Gaps in the bins that are compared."""
-_FACTOR = _U(0x9FB21C651E98DF25)
+_FACTOR = _U(ngrams.NGRAM_FACTOR)
 
 
 @inlined

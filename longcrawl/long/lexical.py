@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,7 +19,7 @@ from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_colum
 from longcrawl.dedup.ngrams import hash_units
 from longcrawl.errors import StageError, unreadable
 from longcrawl.kernels.texts import valid_texts
-from longcrawl.storage.files import content_digest
+from longcrawl.storage.files import reread_when_changed
 from longcrawl.storage.stored_tables import write_table
 
 CRAWL = "crawl"
@@ -108,11 +108,6 @@ def read_statistics(path: str) -> WordStatistics:
     Raises:
         StageError: there is no such file, or it is not one of these.
     """
-    return _read(path, content_digest(path))
-
-
-@lru_cache(maxsize=2)
-def _read(path: str, _content: str | None) -> WordStatistics:
     fix = "write it again with lc.long.count_words([table]).save(path)"
     with unreadable(path, StageError, fix):
         table = pq.read_table(path, partitioning=None)
@@ -206,9 +201,8 @@ class LexicalDependency(Edit):
         if self.train_documents is not None:
             tables = [choose(tables, self.train_documents, f"{self.name}.train_documents")]
         found = count_words(tables, self.name)
-        path = (
-            Path(directory) / f"words-{sha256(found.words.tobytes() + found.counts.tobytes()).hexdigest()[:16]}.parquet"
-        )
+        digest = sha256(found.words.tobytes() + found.counts.tobytes()).hexdigest()
+        path = Path(directory) / f"words-{digest[:16]}.parquet"
         found.save(path)
         return replace(self, statistics=str(path))
 
@@ -251,7 +245,7 @@ class LexicalDependency(Edit):
             )
         from longcrawl.long._lexical_kernels import measure
 
-        table = _look_up(self.statistics, content_digest(self.statistics))
+        table = _look_up(self.statistics)
         units, bounds = hash_units(texts, None)
         out = np.empty((len(texts), 3), np.float64)
         measure(units, bounds, *table, self.window, self.near, *_bins(), out)
@@ -269,11 +263,11 @@ class _Lookup(NamedTuple):
     length: float
 
 
-@lru_cache(maxsize=2)
-def _look_up(path: str, _content: str | None) -> _Lookup:
+@reread_when_changed(2)
+def _look_up(path: str) -> _Lookup:
     from longcrawl.long._lexical_kernels import fill_table
 
-    found: WordStatistics = read_statistics(path)
+    found = read_statistics(path)
     slots = 1 << (2 * len(found.words)).bit_length()
     keys, shares = np.zeros(slots, np.uint64), np.zeros(slots)
     fill_table(found.words, found.shares(), keys, shares)
