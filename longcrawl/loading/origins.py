@@ -5,7 +5,7 @@ documents in tables beside the tokens; of other files an origin has the file and
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -236,8 +236,3 @@ def rolled_origins(
         token = (start - shift) % length
         places = (start - columns.start, stop - columns.start)
         yield Origin(row, *places, token, *stored, **recorded, roll=roll, seam=seam)
-
-
-def of_row(origins: Sequence[Origin], row: int) -> list[Origin]:
-    """Return the origins of one row, from left to right."""
-    return sorted((each for each in origins if each.row == row), key=lambda each: each.start)

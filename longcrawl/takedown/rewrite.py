@@ -335,9 +335,7 @@ class _Takedown:
             "listed": self.wanted.counts,
             "documents": removal.documents,
             "ledger_rows": self.ledger_rows,
-            "ids_sha256": [
-                hashlib.sha256(each.encode("utf-8", "surrogatepass")).hexdigest() for each in self.gone.to_pylist()
-            ],
+            "ids_sha256": list(map(_sha256, self.gone.to_pylist())),
             "from": self.manifest["sha256"],
             "proof": proof,
             "changed": sorted(self.changed),
