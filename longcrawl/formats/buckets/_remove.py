@@ -26,7 +26,6 @@ from longcrawl.formats.rectangle.build import Layout, lay_out, write_band
 from longcrawl.formats.rectangle.spec import LOSS_MASK_SUFFIX as MASK
 from longcrawl.formats.shards.shard import N_TOKENS, Documents
 from longcrawl.formats.shards.spec import FORMATS
-from longcrawl.storage.files import whole_files
 from longcrawl.storage.stored_tables import read_table, write_table
 
 ATTRIBUTES = ("end_of_text", "vocabulary_size", "tokenizer", "json_escaped")
@@ -315,9 +314,7 @@ def _lay_out(changes: Changes, layouts: Mapping[int, dict[str, Layout]]) -> None
         for suffix, layout in layouts[each["capacity"]].items()
     }
     attributes = {name: described[name] for name in ATTRIBUTES} | ({"loss_mask": True} if described["masked"] else {})
-    lay_out(folder, arrays, attributes)
-    there = sorted(file.relative_to(folder).as_posix() for file in whole_files(folder))
-    changes.changed += [name for name in there if name.rpartition("/")[2] in METADATA]
+    changes.changed += lay_out(folder, arrays, attributes)
 
 
 def _identify(changes: Changes) -> None:

@@ -13,12 +13,11 @@ from longcrawl.core.removal import TOKENS, Changes, Longs, Proof, Removal, fille
 from longcrawl.errors import FormatError
 from longcrawl.formats.rectangle import spec
 from longcrawl.formats.rectangle.build import BAND, Layout, lay_out, write_band
-from longcrawl.storage.files import whole_file, whole_files
+from longcrawl.storage.files import whole_file
 from longcrawl.storage.stored_tables import read_table, table_writer
 
 ATTRIBUTES = ("end_of_text", "vocabulary_size", "tokenizer", "json_escaped", "rolled", "loss_mask")
 """Of the group, in the order in which they are written."""
-METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup")
 
 
 def without_documents(folder: Path, ids: pa.Array, layouts: dict[str, Layout]) -> Removal:
@@ -48,9 +47,7 @@ def without_documents(folder: Path, ids: pa.Array, layouts: dict[str, Layout]) -
             for split, (rows, _) in shapes.items()
             for suffix, layout in layouts.items()
         }
-        lay_out(folder, arrays, attributes)
-        there = sorted(file.relative_to(folder).as_posix() for file in whole_files(folder))
-        changes.changed += [name for name in there if name.rpartition("/")[2] in METADATA]
+        changes.changed += lay_out(folder, arrays, attributes)
     return changes.finish(spec.DESCRIPTION, gone, proof)
 
 

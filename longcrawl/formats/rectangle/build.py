@@ -82,8 +82,10 @@ class Layout:
         )
 
 
-def lay_out(target: Path, arrays: Mapping[str, tuple[Layout, int]], attributes: dict[str, Any]) -> None:
-    """Write the metadata of a group and of empty arrays; done again after a crash, it gives the same files.
+def lay_out(target: Path, arrays: Mapping[str, tuple[Layout, int]], attributes: dict[str, Any]) -> list[str]:
+    """Write the metadata of a group and of empty arrays, and return the names of the files, in the group.
+
+    Done again after a crash, it gives the same files.
 
     Args:
         target: the group.
@@ -97,11 +99,12 @@ def lay_out(target: Path, arrays: Mapping[str, tuple[Layout, int]], attributes: 
     zarr.create_group(str(beside), zarr_format=formats[0], attributes=attributes)
     for name, (layout, rows) in arrays.items():
         layout.create(beside / name, rows)
-    for made in sorted(file for file in beside.rglob("*") if file.is_file()):
-        place = target / made.relative_to(beside)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        publish(made, place)
+    names = sorted(file.relative_to(beside) for file in beside.rglob("*") if file.is_file())
+    for name in names:
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        publish(beside / name, target / name)
     shutil.rmtree(beside)
+    return [name.as_posix() for name in names]
 
 
 def gather(
