@@ -99,12 +99,12 @@ def lay_out(target: Path, arrays: Mapping[str, tuple[Layout, int]], attributes: 
     zarr.create_group(str(beside), zarr_format=formats[0], attributes=attributes)
     for name, (layout, rows) in arrays.items():
         layout.create(beside / name, rows)
-    names = sorted(file.relative_to(beside) for file in beside.rglob("*") if file.is_file())
-    for name in names:
-        (target / name).parent.mkdir(parents=True, exist_ok=True)
-        publish(beside / name, target / name)
+    files = sorted(file.relative_to(beside) for file in beside.rglob("*") if file.is_file())
+    for file in files:
+        (target / file).parent.mkdir(parents=True, exist_ok=True)
+        publish(beside / file, target / file)
     shutil.rmtree(beside)
-    return [name.as_posix() for name in names]
+    return [file.as_posix() for file in files]
 
 
 def gather(
