@@ -559,6 +559,40 @@ def _load_file(path: Path) -> Any:
 
 
 @pytest.fixture(scope="session")
+def write_word_tokenizer() -> Callable[[Path, int, int], None]:
+    """Return what writes a ``tokenizer.json`` of some words, ``w0`` and so on, one for others, and an end of text."""
+
+    def write(file: Path, words: int, end_of_text: int) -> None:
+        end = {"id": end_of_text, "content": "<|endoftext|>", "special": True}
+        end |= dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+        tokenizer = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [end], "normalizer": None}
+        tokenizer |= {"pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": None, "decoder": None}
+        vocabulary = {f"w{number}": number for number in range(words)} | {"?": words}
+        tokenizer["model"] = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "?"}
+        file.write_text(json.dumps(tokenizer))
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def write_partial_array() -> Callable[..., None]:
+    """Return what writes an array in the layout of the original LongCrawl64, and removes some of its files."""
+
+    def write(path: Path, tokens: Any, chunks: tuple[int, int], missing: Sequence[str]) -> None:
+        import zarr
+        from numcodecs import Blosc
+
+        made = zarr.create_array(
+            path, shape=tokens.shape, chunks=chunks, dtype=tokens.dtype, compressors=Blosc("lz4"), zarr_format=2
+        )
+        made[:] = tokens
+        for name in missing:
+            (path / name).unlink()
+
+    return write
+
+
+@pytest.fixture(scope="session")
 def load_trainer() -> Callable[[Path], Any]:
     """Return what loads a script that trains with transformers' Trainer; tests without what that needs are skipped."""
 

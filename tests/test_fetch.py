@@ -5,8 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import zarr
-from numcodecs import Blosc
 
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, HubError
@@ -22,22 +20,12 @@ def tokens_of() -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def copy(hub, tmp_path_factory) -> Path:
+def copy(hub, tmp_path_factory, write_partial_array) -> Path:
     """Put a partial copy in the original layout on the Hub, in a folder of its repository."""
     from huggingface_hub import HfApi
 
     store = tmp_path_factory.mktemp("copy")
-    made = zarr.create_array(
-        store / "data/train.zarr",
-        shape=(ROWS, LENGTH),
-        chunks=(BAND, WIDTH),
-        dtype=np.uint16,
-        compressors=Blosc("lz4"),
-        zarr_format=2,
-    )
-    made[:] = tokens_of()
-    for name in MISSING:
-        (store / "data/train.zarr" / name).unlink()
+    write_partial_array(store / "data/train.zarr", tokens_of(), (BAND, WIDTH), MISSING)
     api = HfApi()
     api.create_repo(REPO, repo_type="dataset", private=True)
     api.upload_folder(repo_id=REPO, folder_path=store, repo_type="dataset")

@@ -47,7 +47,7 @@ FEW = ("rectangle", "gpt-simple", "composed")
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory) -> Path:
+def source(tmp_path_factory, write_word_tokenizer) -> Path:
     """Return documents of random words, two of which are duplicates, and a tokenizer of words."""
     folder = tmp_path_factory.mktemp("source")
     chance, lines = np.random.default_rng(0), []
@@ -58,13 +58,7 @@ def source(tmp_path_factory) -> Path:
     lines.append({**lines[77], "id": "copy"})
     lines.append({**lines[78], "id": "gone-copy"})
     (folder / "all.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    end = {"id": END, "content": "<|endoftext|>", "special": True}
-    end |= dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    tokenizer = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [end], "normalizer": None}
-    tokenizer |= {"pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": None, "decoder": None}
-    vocabulary = {f"w{number}": number for number in range(WORDS)} | {"?": WORDS}
-    tokenizer["model"] = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "?"}
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    write_word_tokenizer(folder / "tokenizer.json", WORDS, END)
     return folder
 
 

@@ -21,7 +21,7 @@ FILES, LINES = 3, 30
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory) -> Path:
+def source(tmp_path_factory, write_word_tokenizer) -> Path:
     """Return a folder of JSON lines, some of them blank or without an id, and a tokenizer of words."""
     folder = tmp_path_factory.mktemp("source")
     chance = np.random.default_rng(3)
@@ -32,13 +32,7 @@ def source(tmp_path_factory) -> Path:
             record = {"text": text, "url": f"https://a/{number}/{line}", "date": f"2024-01-{line + 1:02}"}
             lines.append(json.dumps(record, ensure_ascii=False) if line != 7 else "")
         (folder / f"{number}.jsonl").write_text("\n".join(lines) + "\n")
-    end = {"id": END, "content": "<|endoftext|>", "special": True}
-    end |= dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    tokenizer = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [end], "normalizer": None}
-    tokenizer |= {"pre_tokenizer": {"type": "WhitespaceSplit"}, "post_processor": None, "decoder": None}
-    vocabulary = {f"w{number}": number for number in range(WORDS)} | {"?": WORDS}
-    tokenizer["model"] = {"type": "WordLevel", "vocab": vocabulary, "unk_token": "?"}
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    write_word_tokenizer(folder / "tokenizer.json", WORDS, END)
     return folder
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
-from numcodecs import Blosc
 from zarr.codecs import BloscCodec
 
 from longcrawl.errors import CorruptionError, FormatError, LoaderError
@@ -28,19 +27,9 @@ def tokens_of(rows: int = ROWS) -> np.ndarray:
 
 
 @pytest.fixture
-def original(tmp_path) -> Path:
+def original(tmp_path, write_partial_array) -> Path:
     """Return a store in the layout of the original, without some files of the second and the fourth band."""
-    made = zarr.create_array(
-        tmp_path / "store/train.zarr",
-        shape=(ROWS, LENGTH),
-        chunks=(BAND, WIDTH),
-        dtype=np.uint16,
-        compressors=Blosc("lz4"),
-        zarr_format=2,
-    )
-    made[:] = tokens_of()
-    for name in MISSING:
-        (tmp_path / "store/train.zarr" / name).unlink()
+    write_partial_array(tmp_path / "store/train.zarr", tokens_of(), (BAND, WIDTH), MISSING)
     return tmp_path / "store"
 
 
