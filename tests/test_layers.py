@@ -22,6 +22,7 @@ ORDER = [
     "engines",
     "core",
     "kernels",
+    "models",
     "display",
     "ledger",
     "text",

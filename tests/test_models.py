@@ -1,0 +1,225 @@
+"""Models of transformers: names, objects, what is missing, and answers that no other row, thread or batch changes."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from longcrawl.errors import StageError
+from longcrawl.models import load_model, model_folder, name_model
+from longcrawl.storage.files import content_digest
+
+torch = pytest.importorskip("torch")
+
+
+def byte_tokenizer():
+    """Return a tokenizer of bytes, with one special token."""
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    bare = Tokenizer(models.BPE({"<|end|>": 0, **{each: number for number, each in enumerate(alphabet, 1)}}, []))
+    bare.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bare.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=bare, eos_token="<|end|>")  # noqa: S106  # no secret
+
+
+def tiny(task="causal", seed=0, positions=64, **settings):
+    """Return a random GPT-2 of two layers for a task, and a tokenizer of bytes."""
+    from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadModel
+
+    torch.manual_seed(seed)
+    config = GPT2Config(
+        n_layer=2,
+        n_head=2,
+        n_embd=16,
+        vocab_size=257,
+        n_positions=positions,
+        bos_token_id=0,
+        eos_token_id=0,
+        **settings,
+    )
+    model = (GPT2LMHeadModel if task == "causal" else GPT2ForSequenceClassification)(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(5)
+    return model, byte_tokenizer()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for each in tiny():
+        each.save_pretrained(tmp_path / "tiny")
+    return tmp_path / "tiny"
+
+
+@dataclass(frozen=True)
+class Named:
+    model: str
+
+
+def last(model, ids):
+    return model(ids).logits[:, -1]
+
+
+def rows_of(*lengths):
+    drawn = np.random.default_rng(0)
+    return [drawn.integers(0, 257, length) for length in lengths]
+
+
+def test_a_folder_is_loaded_in_evaluation_mode_once_until_its_files_change(folder):
+    loaded = load_model(str(folder), "causal", "cpu")
+    assert loaded is load_model(str(folder), "causal", "cpu")
+    assert (loaded.module.training, loaded.longest, str(loaded.device)) == (False, 64, "cpu")
+    before = content_digest(str(model_folder(str(folder))))
+    tiny(seed=1)[0].save_pretrained(folder)
+    assert content_digest(str(folder)) != before
+    other = load_model(str(folder), "causal", "cpu")
+    (row,) = rows_of(9)
+    assert not np.array_equal(loaded.each([row], last)[0], other.each([row], last)[0])
+
+
+def test_answers_do_not_depend_on_other_rows_order_threads_or_batches(folder):
+    loaded = load_model(str(folder), "causal", "cpu")
+    rows = rows_of(7, 30, 7, 1, 7, 30, 64, 7)
+    with torch.inference_mode():
+        plain = [last(loaded.module, torch.tensor(row)[None])[0].double().numpy() for row in rows]
+    for decimals in (None, 4):
+        alone = [loaded.each([row], last, decimals)[0] for row in rows]
+        order = [5, 0, 3, 7, 1, 6, 2, 4]
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            together = loaded.each(rows, last, decimals)
+            assert torch.get_num_threads() == threads
+            shuffled = loaded.each([rows[number] for number in order], last, decimals)
+            assert [each.tolist() for each in together] == [each.tolist() for each in alone]
+            assert [each.tolist() for each in shuffled] == [alone[number].tolist() for number in order]
+        for found, expected in zip(alone, plain, strict=True):
+            np.testing.assert_allclose(found, expected, atol=1e-5 if decimals is None else 6e-5)
+
+
+def test_a_value_where_rounding_turns_is_that_of_its_row_alone(folder):
+    """Batches answer a little otherwise here, by less than the tolerance."""
+    loaded, asked = load_model(str(folder), "causal", "cpu"), []
+    values = {3: 0.123449, 9: 0.5, 100: -2.0}
+
+    def ask(_, ids):
+        asked.append(len(ids))
+        noise = 0 if len(ids) == 1 else 3e-6
+        return torch.tensor([[values[first] + noise] for first in ids[:, 0].tolist()])
+
+    found = loaded.each([np.array([first, 1, 2]) for first in (3, 9, 100, 3)], ask, 4)
+    assert sorted(asked) == [1, 1, 4]
+    assert [each.tolist() for each in found] == [[0.1234], [0.5], [-2.0], [0.1234]]
+
+
+def test_texts_become_ids_without_special_tokens_unless_asked(folder):
+    loaded = load_model(str(folder), "causal", "cpu")
+    one, none = loaded.token_ids(["a<|end|>é", ""])
+    assert (len(one), len(none), one.dtype) == (10, 0, np.int64)
+    assert 0 not in one
+    assert len(loaded.token_ids(["a<|end|>"], "added")[0]) == 2
+    assert [len(ids) for ids in loaded.token_ids(["abcdef", "a"], most=3)] == [3, 1]
+
+
+def test_an_object_is_named_by_its_weights_and_tokenizer(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    named = [Named(tiny(seed=seed)) for seed in (0, 0, 1)]
+    for each in named:
+        name_model(each)
+    assert (named[0] == named[1], named[0] == named[2]) == (True, False)
+    pipeline = type("pipeline", (), {"model": tiny()[0], "tokenizer": tiny()[1]})()
+    by_pipeline = Named(pipeline)
+    name_model(by_pipeline)
+    assert by_pipeline == named[0]
+    loaded = load_model(named[0].model, "causal", "cpu")
+    row = rows_of(20)
+    with torch.inference_mode():
+        expected = last(tiny()[0].eval(), torch.tensor(np.stack(row)))
+    np.testing.assert_allclose(loaded.each(row, last)[0], expected[0], atol=1e-6)
+    assert not [each for each in (tmp_path / "longcrawl/models").iterdir() if ".partial" in each.name]
+    for wrong in (3, (1, 2), tiny()[0]):
+        with pytest.raises(StageError, match=r"^a model is a folder that save_pretrained wrote"):
+            name_model(Named(wrong))
+
+
+def test_a_classifier_answers_with_its_labels(tmp_path):
+    for each in tiny("classifier", num_labels=3, pad_token_id=0):
+        each.save_pretrained(tmp_path)
+    loaded = load_model(str(tmp_path), "classifier", "cpu")
+    rows = rows_of(12, 12, 5)
+    answers = loaded.each(rows, lambda model, ids: model(ids).logits.softmax(-1), 4)
+    assert [len(each) for each in answers] == [3, 3, 3]
+    assert loaded.config.num_labels == 3
+
+
+def damage_tokenizer(folder):
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+
+
+def pickled_weights(folder):
+    (folder / "model.safetensors").unlink()
+    torch.save(tiny()[0].state_dict(), folder / "pytorch_model.bin")
+
+
+def own_code(folder):
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Config", "AutoModelForCausalLM": "mine.Model"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "mine.py").write_text("raise SystemExit('code of the model was run')")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (damage_tokenizer, "has no tokenizer: save it there with tokenizer.save_pretrained"),
+        (pickled_weights, "does not load as a causal model from safetensors"),
+        (own_code, "does not load as a causal model from safetensors"),
+        (lambda folder: (folder / "config.json").unlink(), "which has no config.json: give a folder"),
+        (lambda folder: (folder / "config.json").write_text("{"), "does not load as a causal model"),
+    ],
+)
+def test_what_a_folder_lacks_is_one_sentence(folder, damage, message):
+    damage(folder)
+    with pytest.raises(StageError, match=message) as raised:
+        load_model(str(folder), "causal", "cpu")
+    assert "\n" not in str(raised.value)
+
+
+def test_weights_for_another_task_are_an_error(folder):
+    with pytest.raises(StageError, match=r"is not a classifier model, it has no weights for score\.weight: name one"):
+        load_model(str(folder), "classifier", "cpu")
+
+
+def test_a_model_that_is_nowhere_is_one_sentence(tmp_path):
+    with pytest.raises(StageError, match=r"^no model at '.*', which has no config\.json: give a folder"):
+        load_model(str(tmp_path / "gone"), "causal")
+    with pytest.raises(StageError, match=r"^model 'nobody/nothing' is not a folder here and did not come from the Hub"):
+        load_model("nobody/nothing", "causal")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_one_sentence(folder):
+    with pytest.raises(StageError, match=r"has no GPU here: set device to 'cpu' or 'auto'$"):
+        load_model(str(folder), "causal", "cuda").each(rows_of(3), last)
+
+
+def test_a_row_that_is_too_long_is_one_sentence(folder):
+    with pytest.raises(StageError, match=r"^a row has 65 tokens, .* takes 64: cut it$"):
+        load_model(str(folder), "causal", "cpu").each(rows_of(3, 65), last)
+
+
+def test_without_torch_it_says_what_to_install(folder):
+    code = "import sys; sys.modules['torch'] = None; from longcrawl.models import load_model; load_model('m', 'causal')"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=os.environ)
+    assert """StageError: the model 'm' needs torch: pip install "longcrawl[torch]\"""" in ended.stderr
+
+
+def test_importing_longcrawl_imports_neither_torch_nor_transformers():
+    code = "import sys, longcrawl.models; sys.exit({'torch', 'transformers'} & sys.modules.keys() and 1 or 0)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
