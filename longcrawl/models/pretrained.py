@@ -334,7 +334,7 @@ def _turns(values: npt.NDArray[np.float64], decimals: int) -> bool:
 
 @contextmanager
 def _threads() -> Iterator[ThreadPoolExecutor]:
-    """Give threads that each compute with one core: sums split over several cores round as they are split."""
+    """Yield threads that each compute with one core: sums split over several cores round as they are split."""
     import torch
 
     before = torch.get_num_threads()
