@@ -20,7 +20,7 @@ from longcrawl.formats.shards.spec import FORMATS
 
 WORDS, END = 30_000, 30_001
 LENGTH, DOCUMENTS = 24, 4_500
-GONE = [0, 1, 2, 77, 2047, 2048, 3000, 4497, 4499]
+GONE = [0, 1, 2, 77, 2047, 2048, 3000, 4497, 4499, *range(150, 4_250, 100)]
 TOKENS: list[Any] = ["exact_documents", {"tokenize": {"tokenizer": "TOKENIZER"}}]
 ROWS: list[Any] = [*TOKENS, {"min_tokens": {"n": LENGTH}}, {"truncate": {"n": LENGTH}}, "shuffle", "roll"]
 TRAINED = {"tokenize": {"tokenizer": "trained", "vocabulary_size": 400}}
@@ -36,6 +36,7 @@ RUNS: Mapping[str, tuple[list[Any], dict[str, Any]]] = {
     "gpt-simple": (TOKENS, {"gpt-simple": {"shard_bytes": 20_000, "heldout": 50}}),
     "datatrove": ([*TOKENS, {"windows": {"max_length": 16, "overlap_size": 4}}, "shuffle"], {"datatrove": {}}),
     "nanogpt": (TOKENS, {"nanogpt": {"header": "llm.c", "shard_bytes": 60_000}}),
+    "megatron": (TOKENS, {"megatron": {"shard_bytes": 60_000}}),
     "composed": (TOKENS, {"composed": {"capacities": [32, 64], "heldout": 60, "domains": "language"}}),
     "composed-masked": ([TOKENS[0], MASKED, TRAINED], {"composed": {"capacities": [16, 64]}}),
     "composed-shards": (TOKENS, {"composed": {"capacities": [64], "format": "datatrove", "shard_bytes": 20_000}}),
@@ -168,7 +169,7 @@ def test_documents_are_gone_and_all_else_is_as_it_was(run_of, tmp_path, source, 
     assert all((run / name).samefile(tmp_path / "new" / name) for name in same)
     record = json.loads((tmp_path / "new/takedown.json").read_text())["takedowns"]
     assert [each["asked"] for each in record] == ["2026-11-02"]
-    assert "- 2026-11-02: 9 documents" in (tmp_path / "new/README.md").read_text()
+    assert f"- 2026-11-02: {len(GONE)} documents" in (tmp_path / "new/README.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -178,6 +179,7 @@ def test_documents_are_gone_and_all_else_is_as_it_was(run_of, tmp_path, source, 
         pytest.param("gpt-simple", {"shard_bytes": 500_000_000}, marks=pytest.mark.slow),
         pytest.param("datatrove", {}, marks=pytest.mark.slow),
         pytest.param("nanogpt", {"shard_bytes": 500_000_000}, marks=pytest.mark.slow),
+        pytest.param("megatron", {"shard_bytes": 500_000_000}, marks=pytest.mark.slow),
     ],
 )
 def test_files_are_those_of_a_run_that_never_had_them(run_of, tmp_path, kind, settings):
@@ -205,12 +207,12 @@ def test_domains_and_urls_are_found_and_requests_add_up(run_of, tmp_path, longcr
         "takedown", run, "--domains", tmp_path / "domains.txt", "--out", tmp_path / "one", "--asked", "2026-01-01"
     )
     assert done.returncode == 0, done.stderr
-    assert "9 documents of 1 domain taken out" in done.stdout
+    assert f"{len(GONE)} documents of 1 domain taken out" in done.stdout
     (tmp_path / "urls.txt").write_text("HTTP://www.kept.example:80/500/#top\n")
     second = lc.takedown(tmp_path / "one", tmp_path / "two", urls=tmp_path / "urls.txt", asked="2026-02-02")
     assert second.documents == 1
     record = json.loads((tmp_path / "two/takedown.json").read_text())["takedowns"]
-    assert [(each["asked"], each["documents"]) for each in record] == [("2026-01-01", 9), ("2026-02-02", 1)]
+    assert [(each["asked"], each["documents"]) for each in record] == [("2026-01-01", len(GONE)), ("2026-02-02", 1)]
     assert lc.verify(tmp_path / "two").problems == ()
 
 
