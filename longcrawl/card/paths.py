@@ -5,9 +5,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from longcrawl.core.pipeline import label_stages
+from longcrawl.urls import REPOSITORY
 
 FOLDERS, FILES = ("data_dir", "lists", "base_url"), ("data_files", "paths", "against")
 """Fields whose values are paths, whatever they look like."""
+REPOSITORIES = "decontaminate"
+"""The stage whose ``against`` takes ids of repositories, too: of what looks like both, folders are rare there."""
 PATH = re.compile(
     r"(?!.*://)(?:/|~|\.{1,2}/|file://).*"
     r"|(?!.*://).*\.(?:json|jsonl|tiktoken|txt|ya?ml|csv|bin|ftz|model|arpa|parquet|gz|zst|warc)",
@@ -38,6 +41,9 @@ def local_paths(recipe: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         for block, fields in blocks.items()
         for field, value in (fields or {}).items()
     }
+    for name, paths in found.items():
+        if name.startswith(f"stages.{REPOSITORIES}"):
+            found[name] = tuple(each for each in paths if PATH.fullmatch(each) or not REPOSITORY.fullmatch(each))
     return {name: paths for name, paths in found.items() if paths}
 
 

@@ -25,8 +25,9 @@ TOKENS = 20
 LETTERS = 100
 """The same of a text."""
 BLOCK = 1 << 22
-_BASE = np.uint64(0x9E3779B97F4A7C15)
-_SIFTED = 1 << 16
+_BASE, _BITS = 0x9E3779B97F4A7C15, (1 << 64) - 1
+_SIFTED = 16, 26
+"""Bits of a hash that a table of one byte for each says whether they occur, at least and at most."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,7 @@ class Proof:
         self._removed: list[npt.NDArray[np.uint64]] = []
         self._known: tuple[npt.NDArray[np.uint64], npt.NDArray[np.bool_]] | None = None
         self._found: set[int] = set()
+        self._shift = np.uint64(0)
 
     def before(self, name: bytes, values: npt.NDArray[Any], *, kept: bool) -> None:
         """Note a document, or a part of one, of a file that is to be rewritten."""
@@ -109,8 +111,11 @@ class Proof:
         """Look for stretches of what was removed in values that are there now."""
         if self._known is None:
             hashes = np.unique(np.concatenate([np.empty(0, np.uint64), *self._removed]))
-            sieve = np.zeros(_SIFTED, np.bool_)
-            sieve[hashes >> np.uint64(48)] = True
+            # One place in sixteen at most is taken, so that few windows have to be looked up.
+            bits = min(max(_SIFTED[0], len(hashes).bit_length() + 4), _SIFTED[1])
+            sieve = np.zeros(1 << bits, np.bool_)
+            self._shift = np.uint64(64 - bits)
+            sieve[hashes >> self._shift] = True
             self._known = hashes, sieve
         hashes, sieve = self._known
         if not len(hashes):
@@ -118,7 +123,7 @@ class Proof:
         for values in pieces:
             for first in range(0, max(len(values) - self._length + 1, 0), BLOCK):
                 there = _windows(values[first : first + BLOCK + self._length - 1], self._length)
-                there = there[sieve[there >> np.uint64(48)]]
+                there = there[sieve[there >> self._shift]]
                 at = np.minimum(np.searchsorted(hashes, there), len(hashes) - 1)
                 self._found.update(hashes[at[hashes[at] == there]].tolist())
 
@@ -148,15 +153,22 @@ def _digest(name: bytes, values: npt.NDArray[Any]) -> int:
 
 def _windows(values: npt.NDArray[Any], length: int) -> npt.NDArray[np.uint64]:
     """Return a hash of each stretch of so many values: uint64 [values - length + 1]."""
-    count = len(values) - length + 1
-    if count < 1:
+    if len(values) < length:
         return np.empty(0, np.uint64)
-    wide, hashes = values.astype(np.uint64) + np.uint64(1), np.zeros(count, np.uint64)
-    for place in range(length):
-        hashes *= _BASE
-        hashes += wide[place : place + count]
+    block, size, base = values.astype(np.uint64) + np.uint64(1), 1, _BASE
+    hashes, done, scale = block, 0, 1
+    # The hash of a stretch is that of its front times a power of the base, plus that of its back: stretches of 1, 2, 4
+    # and so on make up those of any length.
+    while done < length:
+        if length & size:
+            count = len(values) - done - size + 1
+            front = block[:count] * np.uint64(scale)
+            hashes = front + hashes[size : size + count] if done else front
+            done, scale = done + size, scale * base & _BITS
+        block = block[:-size] * np.uint64(base) + block[size:]
+        size, base = 2 * size, base * base & _BITS
     hashes ^= hashes >> np.uint64(31)
-    hashes *= _BASE
+    hashes *= np.uint64(_BASE)
     return hashes
 
 

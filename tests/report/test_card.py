@@ -353,6 +353,12 @@ def test_the_recipe_on_the_card_is_the_recipe(run_folder):
         ({"data_files": ["/a/b.jsonl"]}, ["roll"], "--set 'source.data_files=[PATH]'"),
         ({"data_files": {"train": "a", "test": ["b"]}}, [], "--set 'source.data_files={train: PATH, test: PATH}'"),
         ({"data_files": "https://x.org/a.jsonl"}, [{"tokenize": {"tokenizer": "a/gpt2"}}], ""),
+        ({"data_dir": "hf://datasets/a/b"}, [{"decontaminate": {"against": ["openai/gsm8k"]}}], ""),
+        (
+            {"data_dir": "hf://datasets/a/b"},
+            [{"decontaminate": {"against": ["a/b", "exams/one.jsonl"]}}],
+            "--set 'stages.decontaminate.against=[PATH]'",
+        ),
         (
             {"data_dir": "hf://datasets/a/b"},
             [
