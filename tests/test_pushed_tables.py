@@ -148,6 +148,35 @@ def test_a_pushed_dataset_has_its_content_without_longcrawl(hub, runs, tmp_path)
     assert [sum(sizes) for sizes in packed["seq_lengths"]] == packed["n_tokens"]
 
 
+@pytest.mark.parametrize("output", ["rectangle", pytest.param("nanogpt", marks=pytest.mark.slow)])
+def test_texts_are_pushed_where_they_are_asked_for(runs, tmp_path, output):
+    run = shutil.copytree(runs[output], tmp_path / "run")
+    prepare.prepare(run)
+    begun = {file.name: pq.read_table(file) for file in (run / "tokens").iterdir()}
+    prepare.prepare(run, "text")
+    assert lc.verify(run).problems == ()
+    lines = [json.loads(line) for file in runs[output].parent.glob("*.jsonl") for line in file.open()]
+    texts = {line["id"]: line["text"] for line in lines}
+    for file in (run / "tokens").iterdir():
+        table, before = pq.read_table(file), begun[file.name]
+        assert table.drop_columns("text").equals(before.drop_columns("beginning"))
+        for row, beginning in zip(table.to_pylist(), before["beginning"].to_pylist(), strict=True):
+            text, whole = row["text"], texts[row["id"]]
+            assert text == whole if output == "nanogpt" else whole.startswith(text.rstrip("\ufffd"))
+            assert (text + "<|endoftext|>").startswith(beginning.rstrip("\ufffd"))
+    before = (run / "manifest.json").read_bytes()
+    for tables in ("make", "text"):
+        prepare.prepare(run, tables)
+    assert (run / "manifest.json").read_bytes() == before
+
+
+def test_texts_without_a_tokenizer_are_one_sentence(runs, tmp_path):
+    run = shutil.copytree(runs["nanogpt"], tmp_path / "run")
+    (run / "nanogpt/tokenizer.json").unlink()
+    with pytest.raises(RunError, match=r"has no tokenizer\.json to decode its tokens with: push with --tables make"):
+        prepare.prepare(run, "text")
+
+
 def count_windows(run: Path, output: str) -> int:
     """Count what a trainer reads of the folder of a run, where it can: tables of a push are no shards."""
     return len(lc.loading.Windows(run, 16)) if output in FORMATS else 0
@@ -264,7 +293,7 @@ def test_a_dry_run_names_tables_and_keep_leaves_the_run_as_it_is(hub, run):
     assert "made first  tokens/train-00000-of-00001.parquet" in shown
     assert "tag known when its tables are made" in shown
     assert before == {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
-    with pytest.raises(RunError, match="--tables takes make or keep, got 'all'"):
+    with pytest.raises(RunError, match="--tables takes make, text, keep, got 'all'"):
         lc.push(run, "me/dry", "private", tables="all")
     lc.push(run, "me/dry", "private", tables="keep")
     assert before == {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}

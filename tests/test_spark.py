@@ -8,10 +8,13 @@ import subprocess
 import sys
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 
 import pyarrow as pa
@@ -216,21 +219,60 @@ def test_a_run_has_the_files_of_one_process(cluster, recipe, whole, tmp_path, sm
     assert directory_digest(tmp_path / "out") == directory_digest(whole)
 
 
-class MarkedWrites:
-    """An engine whose tasks of writing an output leave marks, before each file that they give its name."""
+class Marked:
+    """An engine whose tasks leave marks where a test may kill them.
 
-    def __init__(self, engine: Spark, marks: Marks) -> None:
+    ``run_part-2.1`` is the second task of the third call of that function, ``make-first.1`` and ``take-first.1`` are of
+    the exchange in the folder ``first``, and ``shard-000001.2`` is the second file that a task of an output names.
+    """
+
+    def __init__(self, engine: Spark, marks: Marks, calls: Counter[str] | None = None) -> None:
         self.engine, self.marks = engine, marks
-        self.check, self.exchange = engine.check, engine.exchange
+        self.check, self.calls = engine.check, Counter() if calls is None else calls
 
     @contextmanager
     def hold(self, work: Path, is_finished):
         with self.engine.hold(work, is_finished) as held:
-            yield MarkedWrites(held, self.marks)
+            yield Marked(held, self.marks, self.calls)
 
     def tasks(self, function, tasks):
-        writes = isinstance(function, partial) and function.func is segments.write_file
-        return self.engine.tasks(partial(write_marked, self.marks, function) if writes else function, tasks)
+        called = getattr(function, "func", function)
+        if called is segments.write_file:
+            return self.engine.tasks(partial(write_marked, self.marks, function), tasks)
+        label = f"{called.__name__}-{self.calls[called.__name__]}"
+        self.calls[called.__name__] += 1
+        return self.engine.tasks(partial(do_marked, self.marks, label, list(tasks), function), tasks)
+
+    def exchange(self, step, tasks):
+        make = partial(make_marked, self.marks, f"make-{step.folder.name}", list(tasks), step.make)
+        take = partial(take_marked, self.marks, f"take-{step.folder.name}", step.take)
+        self.engine.exchange(replace(step, make=make, take=take), tasks)
+
+
+def do_marked(marks: Marks, label: str, tasks, function, task):
+    name = f"{label}.{tasks.index(task)}"
+    marks.begin(name)
+    done = function(task)
+    marks.end(name)
+    return done
+
+
+def make_marked(marks: Marks, label: str, tasks, make, task):
+    """Make the rows of a task; mark it behind the first of them."""
+    name = f"{label}.{tasks.index(task)}"
+    for number, row in enumerate(make(task)):
+        yield row
+        if number == 0:
+            marks.begin(name)
+    marks.end(name)
+
+
+def take_marked(marks: Marks, label: str, take, partition, tables):
+    name, found = f"{label}.{partition}", [*islice(tables, 1)]
+    marks.begin(name)
+    table = take(partition, chain(found, tables))
+    marks.end(name)
+    return table
 
 
 def write_marked(marks: Marks, write, task):
@@ -251,15 +293,32 @@ def write_marked(marks: Marks, write, task):
     return done
 
 
+KILLED = [
+    "list_ids-1.0",
+    "run_part-2.1",
+    "_write-1.3",
+    "make-meeting-4.2",
+    "take-meeting-4.3",
+    "make-link-0.1",
+    "take-choose.2",
+    "make-anchors.1",
+    "take-linked.0",
+    "make-order-all-any.2",
+    "take-order-all-any.0",
+    "shard-000001.1",
+    "shard-000001.2",
+]
+
+
 @pytest.mark.parametrize("victim", ["executor", "worker"])
-@pytest.mark.parametrize("killed", ["shard-000001.1", "shard-000001.2"])
-def test_an_output_whose_writer_is_killed_is_that_of_one_process(
-    cluster, recipe, whole, tmp_path, killed, victim, directory_digest
+@pytest.mark.parametrize("killed", KILLED)
+def test_a_run_of_which_a_task_is_killed_is_that_of_one_process(
+    cluster, recipe, whole, tmp_path, killed, victim, small_limits, directory_digest
 ):
     marks = Marks(tmp_path / "marks", killed)
     with ThreadPoolExecutor(1) as beside:
         killing = beside.submit(marks.kill, victim)
-        lc.run(recipe, tmp_path / "out", engine=MarkedWrites(cluster, marks))
+        lc.run(recipe, tmp_path / "out", engine=Marked(cluster, marks))
         killing.result()
     assert len(marks.find("began", killed)) > len(marks.find("ended", killed)) >= 1
     assert (tmp_path / "out" / "manifest.json").read_bytes() == (whole / "manifest.json").read_bytes()

@@ -43,6 +43,7 @@ PICTURES = {
 
 TOKEN_COLUMNS = {
     "beginning": "the text of its first tokens",
+    "text": "decoded from `input_ids`; of a rolled row from where its document begins",
     "roll": "by how many tokens `input_ids` are rolled: a row may start in the middle of its document",
     "overlap": "how many tokens a window begins with that the one before ended with; no loss is due on them",
     "capacity": "of its bucket",

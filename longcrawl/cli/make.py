@@ -299,7 +299,8 @@ def push(
     tables: Annotated[
         str,
         typer.Option(
-            help="`make` first writes tables of tokens, which plain datasets loads, into RUN; `keep` does not."
+            help="`make` first writes tables of tokens, which plain datasets loads, into RUN; `text` with the text of "
+            "each row; `keep` writes none."
         ),
     ] = "make",
     num_proc: Annotated[int, typer.Option(min=1, help="Number of processes that write tables.")] = 1,

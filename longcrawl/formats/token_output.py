@@ -93,6 +93,12 @@ def decode_beginning(folder: Path, tokens: Any, *, json_escaped: bool) -> str | 
     return (unescape(text) if json_escaped else text)[:CHARACTERS]
 
 
+def decode_tokens(folder: Path, tokens: Any, *, json_escaped: bool) -> str:
+    """Return the text of tokens of an output with a tokenizer; ValueError if it is not JSON-escaped as recorded."""
+    text = load_encoder(str(folder / TOKENIZER)).decode(tokens)
+    return unescape(text) if json_escaped else text
+
+
 def unescape(text: str) -> str:
     r"""Undo JSON escaping; an escape that truncation has cut at the end is dropped.
 

@@ -22,7 +22,7 @@ from longcrawl.engines.hold import LOCK, hold_alone
 from longcrawl.engines.local import Local
 from longcrawl.errors import RunError, warn_user
 from longcrawl.formats.shards.parquet import row_groups
-from longcrawl.formats.token_output import TOKENIZER, decode_beginning
+from longcrawl.formats.token_output import TOKENIZER, decode_beginning, decode_tokens
 from longcrawl.formats.token_rows import INPUT_IDS
 from longcrawl.ledger.edits import EDITS
 from longcrawl.ledger.reasons import LEDGER
@@ -32,13 +32,13 @@ from longcrawl.storage.files import checksum, file_entries, publish, remove, who
 from longcrawl.storage.sealed import Marker, seal
 from longcrawl.storage.stored_tables import GroupedTable, check_undamaged
 
-Tables = Literal["make", "keep"]
+Tables = Literal["make", "text", "keep"]
 PREPARING = ".push"
 MOVES = "moves.json"
 """The marker, in ``.push``, of what is moved from there."""
 FILE_TOKENS = 1 << 27
 """Tokens of a file, about: 200 to 300 MB, of which the Hub's viewer reads the first part."""
-BEGINNING = "beginning"
+BEGINNING, TEXT = "beginning", "text"
 BEGINNING_TOKENS = 64
 LEDGER_BYTES = 16 << 20
 """Bytes of small files that one replaces, at most; larger ones stay."""
@@ -55,7 +55,10 @@ class _TableTask:
     rows: TokenRows
     start: int
     stop: int
+    shown: str
+    """The column of text: BEGINNING or TEXT."""
     json_escaped: bool
+    end_of_text: int | None
 
     @property
     def marker(self) -> Path:
@@ -65,7 +68,7 @@ class _TableTask:
 def check_tables(tables: str) -> None:
     """Raise RunError unless ``tables`` is one of its words."""
     if tables not in get_args(Tables):
-        raise RunError(f"--tables takes {' or '.join(get_args(Tables))}, got {tables!r}")
+        raise RunError(f"--tables takes {', '.join(get_args(Tables))}, got {tables!r}")
 
 
 def missing_tables(folder: Path, manifest: Mapping[str, Any], tables: Tables) -> list[str]:
@@ -98,6 +101,9 @@ def prepare(folder: Path, tables: Tables = "make", num_proc: int = 1) -> None:
         tasks, merges = _tasks(folder, manifest, tables), _merges(manifest)
         (beside / TOKEN_TABLES).mkdir(parents=True, exist_ok=True)
         markers = [task.marker for task in tasks]
+        for task in tasks:
+            if (begun := Marker.read(task.marker)) is not None and begun.content["shown"] != task.shown:
+                remove(task.marker)
         if tasks:
             do_once(folder, _write_table, tasks, markers, Local(num_proc), TOKEN_TABLES, "files")
         made = {f"{TOKEN_TABLES}/{task.file.name}": Marker.open(task.marker, task.file) for task in tasks}
@@ -105,10 +111,11 @@ def prepare(folder: Path, tables: Tables = "make", num_proc: int = 1) -> None:
         for name, files in merges.items():
             _merge([folder / each for each in files], beside / name)
         entries |= file_entries(beside, list(merges))
+        old = [name for name in _table_files(manifest) if tasks]
         moves = {
             "output": _identity(manifest),
             "made": entries,
-            "replaced": [name for files in merges.values() for name in files],
+            "replaced": [*old, *(name for files in merges.values() for name in files)],
         }
         Marker(beside / MOVES, moves, {}).write()
         _move(folder, beside)
@@ -172,17 +179,27 @@ def _is_ours(folder: Path, manifest: Mapping[str, Any]) -> bool:
     return is_marked(file.read_text("utf-8")) or checksum(file) == manifest["files"].get(CARD, {}).get("sha256")
 
 
+def _table_files(manifest: Mapping[str, Any]) -> list[str]:
+    return [name for name in manifest["files"] if name.startswith(f"{TOKEN_TABLES}/")]
+
+
 def _tasks(folder: Path, manifest: Mapping[str, Any], tables: Tables) -> list[_TableTask]:
-    if tables == "keep" or any(name.startswith(f"{TOKEN_TABLES}/") for name in manifest["files"]):
+    made = _table_files(manifest)
+    if tables == "keep" or (made and (tables == "make" or TEXT in pq.read_schema(folder / made[0]).names)):
         return []
-    name, escaped = manifest["output"]["format"], bool(manifest["output"].get("json_escaped"))
-    tasks = []
-    for split, rows in RESULTS[name].token_rows(folder / name).items():
+    described = manifest["output"]
+    name, shown = described["format"], TEXT if tables == "text" else BEGINNING
+    found, tasks = RESULTS[name].token_rows(folder / name), []
+    if found and shown == TEXT and not (folder / name / TOKENIZER).exists():
+        raise RunError(f"{folder / name} has no {TOKENIZER} to decode its tokens with: push with --tables make")
+    for split, rows in found.items():
         count = min(max(-(-rows.tokens // FILE_TOKENS), 1), rows.rows)
         bounds = [rows.rows * number // count for number in range(count + 1)]
         for number in range(count):
             file = folder / PREPARING / TOKEN_TABLES / f"{split}-{number:05d}-of-{count:05d}.parquet"
-            tasks.append(_TableTask(file, folder / name, rows, bounds[number], bounds[number + 1], escaped))
+            output, part = folder / name, (bounds[number], bounds[number + 1])
+            text = shown, bool(described.get("json_escaped")), described.get("end_of_text")
+            tasks.append(_TableTask(file, output, rows, *part, *text))
     return tasks
 
 
@@ -190,29 +207,32 @@ def _write_table(task: _TableTask) -> dict[str, Any]:
     """Write one file of tokens and its marker."""
     tables = task.rows.read(task.start, task.stop)
     if (task.output / TOKENIZER).exists():
-        tables = (_with_beginnings(table, task.output, task.json_escaped) for table in tables)
+        tables = (_with_texts(table, task) for table in tables)
     with whole_file(task.file) as beside, GroupedTable(beside) as written:
         first = next(tables)
         for group in row_groups(chain([first], tables), first.schema):
             written.add(group.combine_chunks())
-    content = {"rows": task.stop - task.start}
+    content = {"rows": task.stop - task.start, "shown": task.shown}
     Marker(task.marker, content, Marker.entries(task.marker, [task.file])).write()
     return content
 
 
-def _with_beginnings(table: pa.Table, output: Path, json_escaped: bool) -> pa.Table:  # noqa: FBT001  # as it is recorded
-    """Add the first text of each row, which people look at; of a rolled row that of its document."""
+def _with_texts(table: pa.Table, task: _TableTask) -> pa.Table:
+    """Add the text of each row, or its beginning, which people look at; of a rolled row that of its document."""
     rolls = table["roll"].to_pylist() if "roll" in table.column_names else [0] * table.num_rows
-    found = []
+    decode, found = decode_beginning if task.shown == BEGINNING else decode_tokens, []
     for tokens, roll in zip(_lists(table), rolls, strict=True):
         start = (roll or 0) % max(len(tokens), 1)
-        first = np.concatenate([tokens[start : start + BEGINNING_TOKENS], tokens[:start]])[:BEGINNING_TOKENS].tolist()
+        chosen = np.concatenate([tokens[start:], tokens[:start]])
+        if task.shown == BEGINNING:
+            chosen = chosen[:BEGINNING_TOKENS]
+        elif len(chosen) and chosen[-1] == task.end_of_text:
+            chosen = chosen[:-1]
         try:
-            found.append(decode_beginning(output, first, json_escaped=json_escaped))
+            found.append(decode(task.output, chosen.tolist(), json_escaped=task.json_escaped))
         except ValueError:  # A window may begin within an escape.
-            found.append(decode_beginning(output, first, json_escaped=False))
-    place = table.column_names.index(INPUT_IDS)
-    return table.add_column(place, BEGINNING, pa.array(found, pa.string()))
+            found.append(decode(task.output, chosen.tolist(), json_escaped=False))
+    return table.add_column(table.column_names.index(INPUT_IDS), task.shown, pa.array(found, pa.string()))
 
 
 def _lists(table: pa.Table) -> "Iterator[np.ndarray[tuple[int], np.dtype[np.int32]]]":

@@ -112,7 +112,8 @@ def push(
         instead_of: what may be replaced there: the tag of another run's unfinished push, or README.md, if edited there.
         tables: "make" first writes the tokens of the output to ``tokens/`` in the run as parquet, where plain
             `datasets` does not load the output itself, as the default configuration, and merges small files of its
-            ledgers. "keep" leaves the run as it is.
+            ledgers. "text" does so with the whole text of each row, decoded, where "make" has the beginning: look
+            first whether the licence of the crawl lets you share it. "keep" leaves the run as it is.
         num_proc: processes that write them; the bytes do not depend on it.
 
     Raises:
