@@ -51,9 +51,16 @@ def test_a_first_recipe_runs_as_it_is(texts, tmp_path):
     assert yaml.safe_load(written)["source"] == {"builder": "text", "data_files": texts, "text_field": "content"}
     stages = [label for label, _ in load_recipe("mine.yaml").stages]
     assert len(re.findall(r"^  # .+\n  - ", written, re.MULTILINE)) == len(stages)  # a comment above each
+    assert "``" not in written
     summary = lc.run("mine.yaml", "mine", overrides=TRAINED)
     assert summary.funnel.documents == 40
     assert [row.stage for row in summary.funnel] == stages
+
+
+def test_a_file_without_documents_has_no_recipe(tmp_path):
+    (tmp_path / "empty.jsonl").write_text("")
+    with pytest.raises(RecipeError, match=r"^empty\.jsonl has no documents to look at: name another file"):
+        first_recipe(str(tmp_path / "empty.jsonl"))
 
 
 @pytest.mark.parametrize("kind", ["warc", "redpajama-v2"])

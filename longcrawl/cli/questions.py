@@ -1,6 +1,5 @@
 """Commands that show or check: what a recipe can name, finished runs, texts, shards and curricula."""
 
-import inspect as introspection
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -60,10 +59,12 @@ def _show_kinds(registry: "Registry[Any]", what: str, name: str | None) -> None:
     if name is not None:
         show(_description(registry, name))
         return
+    from longcrawl.core.fields import describe_kind
+
     found, broken = [], []
     for each in registry:
         try:
-            found.append((each, _about(registry.find(each)).partition("\n")[0]))
+            found.append((each, describe_kind(registry.find(each)).partition("\n")[0]))
         except LongCrawlError as wrong:
             broken.append(str(wrong))
     show(_table([what, "about"], found))
@@ -71,17 +72,9 @@ def _show_kinds(registry: "Registry[Any]", what: str, name: str | None) -> None:
         show(sentence, error=True)
 
 
-def _about(kind: type) -> str:
-    """Return the docstring of a kind without the marks of reStructuredText."""
-    text = (introspection.getdoc(kind) or "").replace("``", "`")
-    for role in (":mod:", ":class:", ":func:", ":meth:", ":data:"):
-        text = text.replace(f"{role}`~", "`").replace(f"{role}`", "`")
-    return text
-
-
 def _description(registry: "Registry[Any]", name: str) -> str:
     """Return the docstring of a kind and its fields, with types and defaults."""
-    from longcrawl.core.fields import describe_fields
+    from longcrawl.core.fields import describe_fields, describe_kind
 
     kind = registry.find(name)
     rows = describe_fields(kind)
@@ -91,7 +84,7 @@ def _description(registry: "Registry[Any]", name: str) -> str:
     return "\n".join(
         [
             as_lines([f"{kind.name}{package}"]),
-            printable(_about(kind)),
+            printable(describe_kind(kind)),
             "",
             str(_table(["field", "takes", "default"], rows)) if rows else "It has no fields.",
             *([as_lines([f"presets  {', '.join(presets)}"])] if presets else []),

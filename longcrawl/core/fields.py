@@ -1,6 +1,7 @@
 """Configuration as frozen dataclasses: strict construction from plain values, one sentence on a wrong one."""
 
 import dataclasses
+import inspect
 import math
 import types
 import typing
@@ -66,6 +67,14 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     return value
+
+
+def describe_kind(cls: type) -> str:
+    """Return the docstring of a stage, source or output without the marks of reStructuredText."""
+    text = (inspect.getdoc(cls) or "").replace("``", "`")
+    for role in (":mod:", ":class:", ":func:", ":meth:", ":data:"):
+        text = text.replace(f"{role}`~", "`").replace(f"{role}`", "`")
+    return text
 
 
 def describe_fields(cls: type) -> list[tuple[str, str, str]]:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from inspect import getdoc
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from longcrawl.core.fields import describe_kind
 from longcrawl.core.outputs import OUTPUTS
 from longcrawl.core.sources import SOURCES, BadFiles, Part, make_source
 from longcrawl.core.stages import STAGES
@@ -94,12 +94,14 @@ def _text_field(source: str, settings: Mapping[str, Any]) -> dict[str, str]:
     for field in TEXT_FIELDS[:1] if known else TEXT_FIELDS:
         made = make_source(source, {**settings, "text_field": field})
         try:
-            next(iter(made.read(first, BadFiles())), None)
+            documents = next(iter(made.read(first, BadFiles())), None)
         except SourceError as wrong:
             if "has no field" not in str(wrong):
                 raise
             failed = failed or wrong
         else:
+            if documents is None:
+                raise RecipeError(f"{first.name} has no documents to look at: name another file, or check this one")
             return {} if field == "text" else {"text_field": field}
     raise failed or RecipeError("no field has texts")
 
@@ -145,7 +147,7 @@ def _yaml(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _about(kind: type) -> str:
-    return (getdoc(kind) or "").partition("\n")[0]
+    return describe_kind(kind).partition("\n")[0]
 
 
 def _identifier(name: str) -> str:
