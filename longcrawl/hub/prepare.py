@@ -189,6 +189,7 @@ def _tasks(folder: Path, manifest: Mapping[str, Any], tables: Tables) -> list[_T
         return []
     described = manifest["output"]
     name, shown = described["format"], TEXT if tables == "text" else BEGINNING
+    escaped, end_of_text = bool(described.get("json_escaped")), described.get("end_of_text")
     found, tasks = RESULTS[name].token_rows(folder / name), []
     if found and shown == TEXT and not (folder / name / TOKENIZER).exists():
         raise RunError(f"{folder / name} has no {TOKENIZER} to decode its tokens with: push with --tables make")
@@ -197,9 +198,10 @@ def _tasks(folder: Path, manifest: Mapping[str, Any], tables: Tables) -> list[_T
         bounds = [rows.rows * number // count for number in range(count + 1)]
         for number in range(count):
             file = folder / PREPARING / TOKEN_TABLES / f"{split}-{number:05d}-of-{count:05d}.parquet"
-            output, part = folder / name, (bounds[number], bounds[number + 1])
-            text = shown, bool(described.get("json_escaped")), described.get("end_of_text")
-            tasks.append(_TableTask(file, output, rows, *part, *text))
+            part = _TableTask(
+                file, folder / name, rows, bounds[number], bounds[number + 1], shown, escaped, end_of_text
+            )
+            tasks.append(part)
     return tasks
 
 
