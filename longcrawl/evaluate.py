@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.errors import LoaderError, StageError
+from longcrawl.display.positions import BINS, bin_positions, mean_of, plot_positions
+from longcrawl.errors import LoaderError
 from longcrawl.loading.rectangle import Rectangle
 from longcrawl.printable import as_lines
 
-BINS = 32
-"""Groups of positions in a picture; each is wider than the one before."""
 SHOWN = 8
 TOKENS = 1 << 14
 """Targets whose log-probabilities are computed at a time, for each of which there is one for every id."""
@@ -38,7 +37,7 @@ class PositionLoss:
     @property
     def mean(self) -> float:
         """The loss of all targets."""
-        return self._mean(slice(None))
+        return mean_of(self.loss, self.targets)
 
     def binned(self, bins: int = BINS) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
         """Return borders of groups of positions, each wider than the one before, and the mean loss of each.
@@ -46,14 +45,7 @@ class PositionLoss:
         Returns:
             int64 [groups + 1] and float64 [groups]; at most ``bins`` groups.
         """
-        length = len(self.loss)
-        borders = np.unique(np.rint(np.geomspace(1, length + 1, min(bins, length) + 1)).astype(np.int64)) - 1
-        return borders, np.array([self._mean(slice(*pair)) for pair in pairwise(borders.tolist())])
-
-    def _mean(self, places: slice) -> float:
-        counts = self.targets[places]
-        total = float(np.nansum(self.loss[places] * counts))
-        return total / int(counts.sum()) if counts.any() else float("nan")
+        return bin_positions(self.loss, self.targets, bins)
 
     def __str__(self) -> str:
         borders, losses = self.binned(SHOWN)
@@ -74,19 +66,7 @@ class PositionLoss:
         Raises:
             StageError: matplotlib is not installed.
         """
-        if axes is None:
-            try:
-                from matplotlib.figure import Figure
-            except ImportError as missing:
-                raise StageError("pictures need matplotlib: pip install 'longcrawl[plots]', or print it") from missing
-            axes = Figure().add_subplot()
-        borders, losses = self.binned(bins)
-        # Positions from 1 on, as 0 has no place on a logarithmic axis.
-        axes.plot(np.sqrt((borders[:-1] + 1.0) * borders[1:]), losses, **line)
-        axes.set_xscale("log", base=2)
-        axes.set_xlabel("position in the context")
-        axes.set_ylabel("loss, nats per token")
-        return axes
+        return plot_positions(axes, *self.binned(bins), "loss, nats per token", **line)
 
 
 def per_position_loss(

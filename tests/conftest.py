@@ -559,6 +559,13 @@ def _load_file(path: Path) -> Any:
 
 
 @pytest.fixture(scope="session")
+def tiny_models() -> Any:
+    """Return the module that makes random models, see its functions."""
+    pytest.importorskip("torch", reason="models are torch's")
+    return _load("tiny_models")
+
+
+@pytest.fixture(scope="session")
 def write_word_tokenizer() -> Callable[[Path, int, int], None]:
     """Return what writes a ``tokenizer.json`` of some words, ``w0`` and so on, one for others, and an end of text."""
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from longcrawl.errors import StageError
 from longcrawl.models import load_model, model_folder, name_model
@@ -17,42 +16,9 @@ from longcrawl.storage.files import content_digest
 torch = pytest.importorskip("torch")
 
 
-def byte_tokenizer():
-    """Return a tokenizer of bytes, with one special token."""
-    from transformers import PreTrainedTokenizerFast
-
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    bare = Tokenizer(models.BPE({"<|end|>": 0, **{each: number for number, each in enumerate(alphabet, 1)}}, []))
-    bare.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bare.decoder = decoders.ByteLevel()
-    return PreTrainedTokenizerFast(tokenizer_object=bare, eos_token="<|end|>")  # noqa: S106  # no secret
-
-
-def tiny(task="causal", seed=0, positions=64, **settings):
-    """Return a random GPT-2 of two layers for a task, and a tokenizer of bytes."""
-    from transformers import GPT2Config, GPT2ForSequenceClassification, GPT2LMHeadModel
-
-    torch.manual_seed(seed)
-    config = GPT2Config(
-        n_layer=2,
-        n_head=2,
-        n_embd=16,
-        vocab_size=257,
-        n_positions=positions,
-        bos_token_id=0,
-        eos_token_id=0,
-        **settings,
-    )
-    model = (GPT2LMHeadModel if task == "causal" else GPT2ForSequenceClassification)(config)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(5)
-    return model, byte_tokenizer()
-
-
 @pytest.fixture
-def folder(tmp_path):
-    for each in tiny():
+def folder(tmp_path, tiny_models):
+    for each in tiny_models.tiny():
         each.save_pretrained(tmp_path / "tiny")
     return tmp_path / "tiny"
 
@@ -71,12 +37,12 @@ def rows_of(*lengths):
     return [drawn.integers(0, 257, length) for length in lengths]
 
 
-def test_a_folder_is_loaded_in_evaluation_mode_once_until_its_files_change(folder):
+def test_a_folder_is_loaded_in_evaluation_mode_once_until_its_files_change(folder, tiny_models):
     loaded = load_model(str(folder), "causal", "cpu")
     assert loaded is load_model(str(folder), "causal", "cpu")
     assert (loaded.module.training, loaded.longest, str(loaded.device)) == (False, 64, "cpu")
     before = content_digest(str(model_folder(str(folder))))
-    tiny(seed=1)[0].save_pretrained(folder)
+    tiny_models.tiny(seed=1)[0].save_pretrained(folder)
     assert content_digest(str(folder)) != before
     other = load_model(str(folder), "causal", "cpu")
     (row,) = rows_of(9)
@@ -126,29 +92,29 @@ def test_texts_become_ids_without_special_tokens_unless_asked(folder):
     assert [len(ids) for ids in loaded.token_ids(["abcdef", "a"], most=3)] == [3, 1]
 
 
-def test_an_object_is_named_by_its_weights_and_tokenizer(tmp_path, monkeypatch):
+def test_an_object_is_named_by_its_weights_and_tokenizer(tmp_path, monkeypatch, tiny_models):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    named = [Named(tiny(seed=seed)) for seed in (0, 0, 1)]
+    named = [Named(tiny_models.tiny(seed=seed)) for seed in (0, 0, 1)]
     for each in named:
         name_model(each)
     assert (named[0] == named[1], named[0] == named[2]) == (True, False)
-    pipeline = type("pipeline", (), {"model": tiny()[0], "tokenizer": tiny()[1]})()
+    pipeline = type("pipeline", (), {"model": tiny_models.tiny()[0], "tokenizer": tiny_models.tiny()[1]})()
     by_pipeline = Named(pipeline)
     name_model(by_pipeline)
     assert by_pipeline == named[0]
     loaded = load_model(named[0].model, "causal", "cpu")
     row = rows_of(20)
     with torch.inference_mode():
-        expected = last(tiny()[0].eval(), torch.tensor(np.stack(row)))
+        expected = last(tiny_models.tiny()[0].eval(), torch.tensor(np.stack(row)))
     np.testing.assert_allclose(loaded.each(row, last)[0], expected[0], atol=1e-6)
     assert not [each for each in (tmp_path / "longcrawl/models").iterdir() if ".partial" in each.name]
-    for wrong in (3, (1, 2), tiny()[0]):
+    for wrong in (3, (1, 2), tiny_models.tiny()[0]):
         with pytest.raises(StageError, match=r"^a model is a folder that save_pretrained wrote"):
             name_model(Named(wrong))
 
 
-def test_a_classifier_answers_with_its_labels(tmp_path):
-    for each in tiny("classifier", num_labels=3, pad_token_id=0):
+def test_a_classifier_answers_with_its_labels(tmp_path, tiny_models):
+    for each in tiny_models.tiny("classifier", num_labels=3, pad_token_id=0):
         each.save_pretrained(tmp_path)
     loaded = load_model(str(tmp_path), "classifier", "cpu")
     rows = rows_of(12, 12, 5)
@@ -157,17 +123,17 @@ def test_a_classifier_answers_with_its_labels(tmp_path):
     assert loaded.config.num_labels == 3
 
 
-def damage_tokenizer(folder):
+def damage_tokenizer(folder, _):
     for file in folder.glob("tokenizer*"):
         file.unlink()
 
 
-def pickled_weights(folder):
+def pickled_weights(folder, tiny_models):
     (folder / "model.safetensors").unlink()
-    torch.save(tiny()[0].state_dict(), folder / "pytorch_model.bin")
+    torch.save(tiny_models.tiny()[0].state_dict(), folder / "pytorch_model.bin")
 
 
-def own_code(folder):
+def own_code(folder, _):
     config = json.loads((folder / "config.json").read_text())
     config |= {"model_type": "mine", "auto_map": {"AutoConfig": "mine.Config", "AutoModelForCausalLM": "mine.Model"}}
     (folder / "config.json").write_text(json.dumps(config))
@@ -180,12 +146,12 @@ def own_code(folder):
         (damage_tokenizer, "has no tokenizer: save it there with tokenizer.save_pretrained"),
         (pickled_weights, "does not load as a causal model from safetensors"),
         (own_code, "does not load as a causal model from safetensors"),
-        (lambda folder: (folder / "config.json").unlink(), "which has no config.json: give a folder"),
-        (lambda folder: (folder / "config.json").write_text("{"), "does not load as a causal model"),
+        (lambda folder, _: (folder / "config.json").unlink(), "which has no config.json: give a folder"),
+        (lambda folder, _: (folder / "config.json").write_text("{"), "does not load as a causal model"),
     ],
 )
-def test_what_a_folder_lacks_is_one_sentence(folder, damage, message):
-    damage(folder)
+def test_what_a_folder_lacks_is_one_sentence(folder, tiny_models, damage, message):
+    damage(folder, tiny_models)
     with pytest.raises(StageError, match=message) as raised:
         load_model(str(folder), "causal", "cpu")
     assert "\n" not in str(raised.value)

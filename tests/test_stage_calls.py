@@ -1,5 +1,6 @@
 """Every stage in every call that `datasets` offers: the rows of ``Crawl | stage``, or one sentence; never a mask."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ from datasets import Dataset, DatasetDict
 import longcrawl as lc
 from longcrawl.core.stages import STAGES, Edit, Judge, Rewrite, Survey
 from longcrawl.errors import StageError
+from longcrawl.models import ModelScore
 
 TIDE = "The tide was out, and the boats lay in the mud of the harbour until the evening came. " * 3
 TEXTS = [TIDE, "short", TIDE, "Bread needs flour, water, salt and mostly time, which nobody has."]
@@ -38,6 +40,7 @@ MADE = {
     "gopher_quality": lc.text.GopherQuality(min_words=10, min_stop_words=None),
     "gopher_repetition": lc.text.GopherRepetition(),
     "identify_language": lc.text.IdentifyLanguage(),
+    "information_gain": lc.long.InformationGain("tiny", short_context=2, device="cpu"),
     "language": lc.text.Language(("en",)),
     "lexical_dependency": lc.long.LexicalDependency(window=1),
     "line_corrections": lc.text.LineCorrections(on_unknown_language="keep"),
@@ -72,9 +75,15 @@ CALLS = [
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    learnt = str(tmp_path_factory.mktemp("learnt"))
-    return {name: stage.fit([TABLE], learnt) if stage.needs_fit else stage for name, stage in MADE.items()}
+def made(tmp_path_factory, tiny_models):
+    learnt, model = str(tmp_path_factory.mktemp("learnt")), tmp_path_factory.mktemp("models") / "tiny"
+    for each in tiny_models.tiny():
+        each.save_pretrained(model)
+    stages = {
+        name: replace(stage, model=str(model)) if isinstance(stage, ModelScore) else stage
+        for name, stage in MADE.items()
+    }
+    return {name: stage.fit([TABLE], learnt) if stage.needs_fit else stage for name, stage in stages.items()}
 
 
 def documents(stage):

@@ -1,5 +1,28 @@
 """Models of `transformers` that stages ask about documents."""
 
-from longcrawl.models.pretrained import Attention, Device, Dtype, Pretrained, Task, load_model, model_folder, name_model
+from longcrawl.models.pretrained import (
+    Device,
+    Dtype,
+    Pretrained,
+    Task,
+    load_model,
+    model_files,
+    model_folder,
+    name_model,
+    token_losses,
+)
+from longcrawl.models.scores import ModelScore, least_of_top
 
-__all__ = ["Attention", "Device", "Dtype", "Pretrained", "Task", "load_model", "model_folder", "name_model"]
+__all__ = [
+    "Device",
+    "Dtype",
+    "ModelScore",
+    "Pretrained",
+    "Task",
+    "least_of_top",
+    "load_model",
+    "model_files",
+    "model_folder",
+    "name_model",
+    "token_losses",
+]

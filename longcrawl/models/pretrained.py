@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -24,13 +24,14 @@ from longcrawl.storage.files import partial_path, reread_when_changed
 Task = Literal["causal", "classifier"]
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["float32", "bfloat16"]
-Attention = Literal["sdpa", "eager"]
 Ids: TypeAlias = npt.NDArray[np.int64]
 
 TAKEN = "a folder that save_pretrained wrote, a Hub id, a pair (model, tokenizer) or a pipeline"
 FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
 """What is fetched from the Hub: weights as safetensors alone, and no code."""
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
+CHUNK = 1024
+"""Tokens whose logits are in memory at once, one for every id each."""
 CPU_TOKENS, CUDA_TOKENS = 512, 1 << 15
 """Tokens of a batch: on a CPU a row of more is as fast alone."""
 TOLERANCE = 1e-5
@@ -90,17 +91,36 @@ def _bytes_type() -> Any:
 def model_folder(model: str) -> Path:
     """Return the folder of a model by its name, fetched from the Hub where it is not here.
 
-    What its files hold is the model's fingerprint: a stage names this folder in :meth:`Stage.files`.
-
     Raises:
         StageError: nothing is there, or it cannot be fetched.
     """
+    return _local(model) or _fetch(model)
+
+
+def model_files(model: str) -> tuple[str, ...]:
+    """Return the folder of a model for :meth:`Stage.files`: what is in it is the model's fingerprint.
+
+    A model of the Hub that was never fetched has none yet; :meth:`Stage.prepare` fetches it before.
+
+    Raises:
+        StageError: the name is a path, and nothing is there.
+    """
+    from huggingface_hub import snapshot_download
+
+    folder = _local(model)
+    if folder is None:
+        with suppress(OSError, ValueError):
+            folder = Path(snapshot_download(model, allow_patterns=list(FILES), local_files_only=True))
+    return () if folder is None else (str(folder),)
+
+
+def _local(model: str) -> Path | None:
     path = Path(model).expanduser()
     if (path / "config.json").is_file():
         return path.absolute()
     if path.exists() or path.is_absolute():
         raise StageError(f"no model at {model!r}, which has no config.json: give {TAKEN}")
-    return _fetch(model)
+    return None
 
 
 @lru_cache(maxsize=8)
@@ -117,7 +137,7 @@ def _fetch(repository: str) -> Path:
 
 
 def load_model(
-    model: str, task: Task, device: Device = "auto", dtype: Dtype = "float32", attention: Attention = "sdpa"
+    model: str, task: Task, device: Device = "auto", dtype: Dtype = "float32", attention: str = "sdpa"
 ) -> "Pretrained":
     """Load a model with its tokenizer, in evaluation mode; the last two are kept until their files change.
 
@@ -132,11 +152,13 @@ def load_model(
         task: "causal" predicts the next token, "classifier" gives logits of labels.
         device: "auto" is the GPU where there is one.
         dtype: of weights and computation.
-        attention: "eager" where attention weights are asked for, else "sdpa".
+        attention: an implementation that transformers knows, "eager" where attention weights are asked for.
 
     Raises:
         StageError: torch is missing; there is no model, no tokenizer or no weights for the task; there is no GPU.
     """
+    # The memory that MKL keeps for each thread hangs in forked workers, where those threads are gone.
+    os.environ.setdefault("MKL_DISABLE_FAST_MM", "1")
     try:
         import torch  # noqa: F401  # what cannot be loaded without it
     except ImportError as missing:
@@ -145,7 +167,7 @@ def load_model(
 
 
 @reread_when_changed(2)
-def _load(folder: str, task: Task, device: Device, dtype: Dtype, attention: Attention) -> "Pretrained":
+def _load(folder: str, task: Task, device: Device, dtype: Dtype, attention: str) -> "Pretrained":
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -273,7 +295,7 @@ class Pretrained:
         rounding turns is computed again, from its row alone, so that each equals the rounded value of the row alone.
 
         Args:
-            rows: int64 [tokens] each, one token at least.
+            rows: int64 [tokens] each, one token at least; or [parts, tokens].
             ask: called with the module and int64 ids [rows, tokens] on its device, without gradients and in several
                 threads; returns a tensor [rows, ...].
             decimals: to which answers are rounded; None for answers as they are.
@@ -282,9 +304,9 @@ class Pretrained:
             StageError: a row is longer than the model allows, or the device cannot be used.
         """
         device = self.device
-        if too_long := [len(row) for row in rows if len(row) > self.longest]:
+        if too_long := [row.shape[-1] for row in rows if row.shape[-1] > self.longest]:
             raise StageError(f"a row has {too_long[0]:,} tokens, {self.name} takes {self.longest:,}: cut it")
-        batches = self._batches([len(row) for row in rows], decimals)
+        batches = self._batches([row.size for row in rows], decimals)
         found: list[Any] = [None] * len(rows)
 
         def compute(batch: Sequence[int]) -> None:
@@ -323,6 +345,24 @@ class Pretrained:
         with torch.inference_mode():
             answer = ask(self.module, torch.from_numpy(np.stack(rows)).to(self.device))
             return np.asarray(answer.to(torch.float64).cpu().numpy())
+
+
+def token_losses(module: Any, ids: Any) -> Any:
+    """Return the loss of each token but the first, nats, float32 [rows, tokens - 1], for :meth:`Pretrained.each`.
+
+    Longer rows go through the model in parts that see the keys and values of those before.
+    """
+    import torch
+
+    found, cache = [], None
+    for start in range(0, ids.shape[1] - 1, CHUNK):
+        part, targets = ids[:, start : start + CHUNK], ids[:, start + 1 : start + CHUNK + 1]
+        answer = module(part, past_key_values=cache, use_cache=ids.shape[1] > CHUNK + 1)
+        cache = getattr(answer, "past_key_values", None)
+        logits = answer.logits[:, : targets.shape[1]].float()
+        flat = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+        found.append(flat.view(targets.shape))
+    return torch.cat(found, 1) if found else ids[:, :0].float()
 
 
 def _turns(values: npt.NDArray[np.float64], decimals: int) -> bool:

@@ -1,0 +1,128 @@
+"""Stages that score documents by a model, and keep those above a threshold that is given or learnt."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from decimal import ROUND_CEILING, Decimal
+from typing import ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.core.choice import choose
+from longcrawl.core.places import no_places
+from longcrawl.core.stages import Check, Edit, Edited, column, with_column
+from longcrawl.errors import StageError
+from longcrawl.kernels.texts import valid_texts
+from longcrawl.models.pretrained import Device, Dtype, Pretrained, load_model, model_files, name_model
+
+
+def least_of_top(scores: npt.NDArray[np.float64], fraction: float) -> float:
+    """Return the least score of the highest ``fraction`` of them; equal ones are all above it.
+
+    >>> least_of_top(np.array([1.0, 4.0, 2.0, 3.0]), 0.5)
+    3.0
+    """
+    # 0.7 of 10 documents are 7, not the 8 that the nearest float to 0.7 would ask for.
+    count = int((Decimal(repr(fraction)) * len(scores)).to_integral_value(ROUND_CEILING))
+    return float(np.sort(scores)[len(scores) - count])
+
+
+@dataclass(frozen=True)
+class ModelScore(Edit):
+    """What such stages share: the model, the column of measures with ``score`` among them, and the threshold.
+
+    Args:
+        model: a folder that ``save_pretrained`` wrote, with a tokenizer, or a Hub id; in Python also a pair of model
+            and tokenizer or a pipeline. Recipes hold names alone.
+        at_least: documents with a lower score leave, by the rule ``at_least``; None for none.
+        top_fraction: in place of ``at_least``: learns the threshold that so large a share of measured documents passes.
+        short: what happens to documents that are too short to be measured, where there is a threshold.
+        device: "auto" is the GPU where there is one.
+        dtype: of weights and computation.
+        train_documents: how many documents ``top_fraction`` is learnt from; None for all.
+    """
+
+    model: str = "gpt2"
+    at_least: float | None = None
+    top_fraction: float | None = None
+    short: Literal["keep", "drop"] = "keep"
+    device: Device = "auto"
+    dtype: Dtype = "float32"
+    train_documents: int | None = 1_000
+    adds: ClassVar[str]
+    """The column."""
+    attention: ClassVar[str] = "sdpa"
+
+    def __post_init__(self) -> None:
+        name_model(self)
+        super().__post_init__()
+        if self.at_least is not None and self.top_fraction is not None:
+            raise StageError(f"{self.name} has both at_least and top_fraction: take one of them")
+        if self.top_fraction is not None and not 0 < self.top_fraction <= 1:
+            raise StageError(f"{self.name}.top_fraction is {self.top_fraction}: take a share above 0, 1 at most")
+        if self.train_documents is not None and self.train_documents < 1:
+            raise StageError(f"{self.name}.train_documents is {self.train_documents}: take 1 or more")
+
+    @property
+    def needs_fit(self) -> bool:
+        """Whether the threshold is still to be learnt."""
+        return self.top_fraction is not None
+
+    def fit(self, tables: Iterable[pa.Table], directory: str) -> Self:  # noqa: ARG002  # it leaves no file
+        """Score documents, and return the stage with the threshold that ``top_fraction`` of them pass.
+
+        Raises:
+            StageError: no document is long enough to be measured.
+        """
+        if self.top_fraction is None:
+            return self
+        if self.train_documents is not None:
+            tables = [choose(tables, self.train_documents, f"{self.name}.train_documents")]
+        scores = [pc.struct_field(self._measured(table), "score").drop_null().to_numpy() for table in tables]
+        every = np.concatenate([np.zeros(0), *scores])
+        if not len(every):
+            raise StageError(f"{self.name} has no document that is long enough to learn from: check what comes before")
+        return replace(self, at_least=least_of_top(every, self.top_fraction), top_fraction=None)
+
+    def files(self) -> tuple[str, ...]:
+        """Name the folder of the model."""
+        return model_files(self.model)
+
+    def prepare(self) -> None:
+        """Load the model.
+
+        Raises:
+            StageError: it cannot be loaded.
+        """
+        self.pretrained()
+
+    def pretrained(self) -> Pretrained:
+        """Return the model, loaded once in a process."""
+        return load_model(self.model, "causal", self.device, self.dtype, self.attention)
+
+    def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
+        """Add the column, and compare the score."""
+        if self.needs_fit:
+            raise StageError(f"{self.name} has no threshold yet: call stage.fit(tables, directory), or set at_least")
+        found = self._measured(table)
+        checks: list[Check] = []
+        if self.at_least is not None:
+            score = pc.struct_field(found, "score")
+            passes = pc.fill_null(pc.greater_equal(score, self.at_least), self.short == "keep")
+            checks.append(Check("at_least", score, passes, self.at_least, "at_least"))
+        return with_column(table, self.adds, found), checks
+
+    def trace(self, table: pa.Table) -> Edited:
+        """Add the column; no text changes."""
+        return Edited(*self.edit(table), no_places())
+
+    def _measured(self, table: pa.Table) -> pa.StructArray:
+        texts = valid_texts(column(table, "text", self.name), self.name)
+        return self.measures([text or "" for text in texts.to_pylist()])
+
+    @abstractmethod
+    def measures(self, texts: Sequence[str]) -> pa.StructArray:
+        """Return the measures of texts, ``score`` among them, null for those that are too short."""
