@@ -544,6 +544,12 @@ def store(s3_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield found
 
 
+@pytest.fixture(scope="session")
+def write_model() -> Any:
+    """Return what writes a small model of fastText."""
+    return _load("fasttext_models").write_model
+
+
 def _load(name: str) -> Any:
     """Load a module of this folder, which no test can import as it is no package."""
     return _load_file(Path(__file__).with_name(f"{name}.py"))

@@ -1,7 +1,6 @@
 """Language identification: which language a document is in, how sure that is, and the models that decide it."""
 
 import importlib.util
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import lru_cache
@@ -16,7 +15,7 @@ from longcrawl.core.stages import Check, Edit, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import text_buffers, valid_texts
 from longcrawl.storage.files import reread_when_changed
-from longcrawl.text.language._fasttext_model import read_model
+from longcrawl.text._fasttext_model import read_model
 from longcrawl.text.language.codes import language_code, parse_tag
 from longcrawl.text.languages import language_files, places_of_languages, read_languages
 
@@ -82,18 +81,14 @@ def _load_fasttext(path: str) -> Identifier:
     for label in model.labels:
         if parse_tag(label) is None:
             raise StageError(f"{path} has the label {label!r}, which is not a language; take a model of languages")
-    # Not shared by threads, which run at the same time; warm memory is faster, and changes nothing else.
-    memories = threading.local()
     codes = pa.array([language_code(_WIKIPEDIA_CODES.get(label, label)) for label in model.labels], pa.string())
 
     def identify(texts: pa.Array) -> Identified:
-        from longcrawl.text.language._fasttext_kernels import classify, make_memory
+        from longcrawl.text._fasttext_outputs import classify
 
-        if not hasattr(memories, "words"):
-            memories.words = make_memory()
         data, offsets = text_buffers(texts)
         labels, scores = np.empty(len(texts), np.int32), np.empty(len(texts), np.float32)
-        classify(model.words, model.vectors, data, offsets, memories.words, labels, scores)
+        classify(model.words, model.vectors, data, offsets, model.memory(), labels, scores)
         # Sums of rounded numbers may be a little more than 1.
         bounded = np.minimum(scores.astype(np.float64), 1.0)
         return Identified(codes.take(pa.array(labels, mask=labels < 0)), pa.array(bounded))

@@ -1,6 +1,7 @@
 """fastText's classifiers as arrays: what a model file of fastText holds, read for the kernels."""
 
 import mmap
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,12 +18,13 @@ Integers = npt.NDArray[np.int32]
 
 _MAGIC, _VERSION = 793712314, 12
 _SUPERVISED = 3
-_TREE, _SOFTMAX = 1, 3
+_TREE, _SAMPLED, _SOFTMAX, _SEPARATE = 1, 2, 3, 4
+"""Losses: a tree of labels (hs), sigmoids (ns and ova), and softmax."""
 _LABEL = b"__label__"
 _CENTROIDS = 256
 _LONGEST = 64
 _MOST_BUCKETS = 10**8
-"""More than any model has: characters of its n-grams, and buckets."""
+"""More than any model has: characters or words of its n-grams, and buckets."""
 
 
 class Words(NamedTuple):
@@ -40,7 +42,9 @@ class Words(NamedTuple):
     buckets: int
     shortest: int
     longest: int
-    """Characters of the n-grams."""
+    """Characters of the n-grams inside words."""
+    word_ngrams: int
+    """Words of the longest n-grams of words; 1 for none."""
 
 
 class Vectors(NamedTuple):
@@ -50,8 +54,14 @@ class Vectors(NamedTuple):
     """float32 [words and buckets, dimensions]: words by number, then buckets by number, those that were kept."""
     output: Floats
     """float32 [labels, dimensions]: one for each label, or for each inner node of the tree."""
+    scales: Floats
+    """float32 [labels]: what a product with a row of ``output`` is multiplied by; 1 where that is not quantised."""
     children: Integers
     """int32 [2 * labels - 1, 2]: the nodes below each node of the tree, -1 for a label. Empty without a tree."""
+    parents: Integers
+    """int32 [2 * labels - 1]: the node above each. Empty without a tree."""
+    separate: bool
+    """Whether each label has a probability of its own, a sigmoid; else all make 1."""
 
 
 class Model(NamedTuple):
@@ -60,6 +70,16 @@ class Model(NamedTuple):
     labels: tuple[str, ...]
     words: Words
     vectors: Vectors
+    memories: threading.local
+    """What each thread remembers of words."""
+
+    def memory(self) -> Any:
+        """Return the memory of this thread, as threads run at the same time; a warm one is faster, and no different."""
+        from longcrawl.text._fasttext_kernels import make_memory
+
+        if not hasattr(self.memories, "words"):
+            self.memories.words = make_memory()
+        return self.memories.words
 
 
 @reread_when_changed(2)
@@ -116,25 +136,26 @@ def _read_model(reader: _Reader) -> Model:
     reader.array("<f8", 1)  # the sampling threshold, of interest in training alone
     if longest > _LONGEST or not (longest > 0) <= buckets <= _MOST_BUCKETS:
         raise ValueError(f"it has n-grams of {longest} characters in {buckets} buckets")
-    if kind != _SUPERVISED or loss not in (_TREE, _SOFTMAX) or word_ngrams > 1:
+    if word_ngrams > _LONGEST or (word_ngrams > 1 and not buckets):
+        raise ValueError(f"it has n-grams of {word_ngrams} words in {buckets} buckets")
+    if kind != _SUPERVISED or loss not in (_TREE, _SAMPLED, _SOFTMAX, _SEPARATE):
         raise StageError(
-            f"{reader.path} does not identify languages as lid.176 does: it must be a supervised model without word "
-            "n-grams, of the loss hs or softmax; take lid.176.bin or lid.176.ftz"
+            f"{reader.path} has word vectors, but no labels: take a model that fastText trained supervised"
         )
     entries, word_count, kept = _read_entries(reader)
     quantised = bool(reader.number("u1"))
-    rows = _read_vectors(reader, quantised=quantised)
-    output = _read_vectors(reader, quantised=bool(reader.number("u1")) and quantised)
+    rows, norms = _read_vectors(reader, quantised=quantised)
+    rows = rows * norms[:, None] if quantised else rows
+    output, scales = _read_vectors(reader, quantised=bool(reader.number("u1")) and quantised)
     listed = [word for word, _ in entries[:word_count]]
     if kept is not None:
         rows = _sort_rows(rows, kept, word_count, buckets)
     _check(rows, output, word_count, buckets if kept is None else len(kept), len(entries) - word_count)
-    words = _make_words(listed, kept, buckets, shortest, longest)
+    words = make_words(listed, kept, buckets, (shortest, longest), max(word_ngrams, 1))
     labels = entries[word_count:]
-    children = _make_tree([count for _, count in labels]) if loss == _TREE else np.zeros((0, 2), np.int32)
-    return Model(
-        tuple(label.removeprefix(_LABEL).decode() for label, _ in labels), words, Vectors(rows, output, children)
-    )
+    children, parents = _make_tree([count for _, count in labels]) if loss == _TREE else _NO_TREE
+    vectors = Vectors(rows, output, scales, children, parents, loss in (_SAMPLED, _SEPARATE))
+    return Model(tuple(label.removeprefix(_LABEL).decode() for label, _ in labels), words, vectors, threading.local())
 
 
 def _read_entries(reader: _Reader) -> tuple[list[tuple[bytes, int]], int, Integers | None]:
@@ -154,21 +175,21 @@ def _read_entries(reader: _Reader) -> tuple[list[tuple[bytes, int]], int, Intege
     return entries, word_count, reader.array("<i4", 2 * kept).reshape(-1, 2) if kept >= 0 else None
 
 
-def _read_vectors(reader: _Reader, *, quantised: bool) -> Floats:
-    """Return float32 [rows, dimensions], decoded where they are codes of a product quantiser."""
+def _read_vectors(reader: _Reader, *, quantised: bool) -> tuple[Floats, Floats]:
+    """Return float32 [rows, dimensions], decoded where they are codes of a product quantiser, and a norm of each."""
     has_norms = quantised and bool(reader.number("u1"))
     rows, dimensions = reader.array("<i8", 2).tolist()
     if not quantised:
         plain: Floats = reader.array("<f4", rows * dimensions).reshape(rows, dimensions)
-        return plain
+        return plain, np.ones(rows, np.float32)
     codes = reader.array("u1", reader.number("<i4"))
     parts = _read_centroids(reader, dimensions)
     codes = codes.reshape(rows, len(parts))
     vectors = np.concatenate([part[codes[:, at]] for at, part in enumerate(parts)], axis=1)
-    if has_norms:
-        norm_codes = reader.array("u1", rows)
-        vectors *= _read_centroids(reader, 1)[0][norm_codes]
-    return vectors
+    if not has_norms:
+        return vectors, np.ones(rows, np.float32)
+    norm_codes = reader.array("u1", rows)
+    return vectors, _read_centroids(reader, 1)[0][norm_codes, 0]
 
 
 def _read_centroids(reader: _Reader, dimensions: int) -> list[Floats]:
@@ -181,8 +202,11 @@ def _read_centroids(reader: _Reader, dimensions: int) -> list[Floats]:
     return [each.reshape(_CENTROIDS, -1) for each in split]
 
 
-def _make_words(listed: Sequence[bytes], kept: Integers | None, buckets: int, shortest: int, longest: int) -> Words:
-    from longcrawl.text.language._fasttext_kernels import enter_words
+def make_words(
+    listed: Sequence[bytes], kept: Integers | None, buckets: int, characters: tuple[int, int], word_ngrams: int
+) -> Words:
+    """Return words by number, with the shortest and the longest n-grams inside them."""
+    from longcrawl.text._fasttext_kernels import enter_words
 
     data = np.frombuffer(b"".join(listed) + b"\0", np.uint8).copy()
     bounds = np.cumsum([0, *map(len, listed)], dtype=np.int64)
@@ -193,7 +217,7 @@ def _make_words(listed: Sequence[bytes], kept: Integers | None, buckets: int, sh
         bits[kept[:, 0]] = 1
     numbers = np.packbits(bits, bitorder="little").view("<u8").astype(np.uint64)
     before = (np.cumsum(bits) - bits)[::64].astype(np.int32)
-    return Words(data, bounds, table, numbers, before, buckets, shortest, longest)
+    return Words(data, bounds, table, numbers, before, buckets, *characters, word_ngrams)
 
 
 def _sort_rows(rows: Floats, kept: Integers, word_count: int, buckets: int) -> Floats:
@@ -206,8 +230,14 @@ def _sort_rows(rows: Floats, kept: Integers, word_count: int, buckets: int) -> F
     return np.concatenate([rows[:word_count], rows[word_count:][places]])
 
 
-def _make_tree(counts: Sequence[int]) -> Integers:
-    """Return the two nodes below each node of fastText's Huffman tree: labels by falling count first, the root last."""
+_NO_TREE = np.zeros((0, 2), np.int32), np.zeros(0, np.int32)
+
+
+def _make_tree(counts: Sequence[int]) -> tuple[Integers, Integers]:
+    """Return the two nodes below each node of fastText's Huffman tree, and the one above.
+
+    Labels come first, by falling count, the root last.
+    """
     labels = len(counts)
     weights = [*counts, *[10**15] * (labels - 1)]
     children = np.full((2 * labels - 1, 2), -1, np.int32)
@@ -221,7 +251,9 @@ def _make_tree(counts: Sequence[int]) -> Integers:
         if children[parent].max() >= parent:
             raise ValueError("the counts of its labels make no tree")
         weights[parent] = sum(weights[child] for child in children[parent])
-    return children
+    parents = np.full(2 * labels - 1, -1, np.int32)
+    parents[children[labels:]] = np.arange(labels, 2 * labels - 1)[:, None]
+    return children, parents
 
 
 def _check(rows: Floats, output: Floats, words: int, buckets: int, labels: int) -> None:

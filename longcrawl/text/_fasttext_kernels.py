@@ -1,0 +1,333 @@
+"""What fastText's classifiers see of a text, and the sum of it: words, n-grams inside them, and n-grams of words.
+
+Rows are added in fastText's order and precision, and without the interpreter lock.
+"""
+
+# numba takes arguments by position alone:
+# ruff: noqa: FBT001
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.kernels.compiling import allocating, compiled, inlined
+from longcrawl.kernels.lookup import mixed
+from longcrawl.text._fasttext_model import Words
+
+Bytes = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int32]
+
+_U = np.uint64
+_OFFSET, _PRIME, _32_BITS = _U(2166136261), _U(16777619), _U(0xFFFFFFFF)
+_SIGN = _U(0xFFFFFF00)
+_SPREAD = _U(0x9E3779B97F4A7C15)
+_SPACES = np.isin(np.arange(256), [0, 9, 10, 11, 12, 13, 32])
+_BEGIN, _STOP = 60, 62
+_LABEL = np.frombuffer(b"__label__", np.uint8)
+_END = np.frombuffer(b"</s>", np.uint8)
+_PAIR = _U(116049371)
+_SLOTS, _REMEMBERED = 1 << 16, 14
+_LISTED = 4096
+
+
+class Memory(NamedTuple):
+    """The rows of words of up to 16 bytes that were met before; a later word of the same slot replaces one."""
+
+    keys: npt.NDArray[np.uint64]
+    """uint64 [slots, 2]: the bytes of a word."""
+    words: Numbers
+    """int32 [slots, 17]: bytes, rows, the hash, and the rows themselves."""
+
+
+class Scratch(NamedTuple):
+    """Room for what is known of one text at a time."""
+
+    bracketed: Bytes
+    """A word between < and >."""
+    listed: Numbers
+    """Rows that are still to be added."""
+    hashes: Numbers
+    """Of all words, where there are n-grams of words."""
+
+
+def make_memory() -> Memory:
+    """Return a memory of nothing."""
+    return Memory(np.zeros((_SLOTS, 2), np.uint64), np.zeros((_SLOTS, 3 + _REMEMBERED), np.int32))
+
+
+@allocating
+def make_scratch(words: Words, offsets: Integers) -> Scratch:
+    """Return room for the longest of some texts."""
+    longest = 0
+    for text in range(len(offsets) - 1):
+        longest = max(longest, offsets[text + 1] - offsets[text])
+    hashes = longest // 2 + 2 if words.word_ngrams > 1 else 0
+    return Scratch(np.full(longest + 2, _BEGIN, np.uint8), np.zeros(_LISTED, np.int32), np.zeros(hashes, np.int32))
+
+
+@inlined
+def _hashed(value: np.uint64, byte: np.uint8) -> np.uint64:
+    """Take one more byte into fastText's hash: FNV-1a of 32 bits, of bytes with a sign."""
+    taken = _U(byte) | (_SIGN if byte >= 128 else _U(0))
+    return ((value ^ taken) * _PRIME) & _32_BITS
+
+
+@compiled
+def _hash(data: Bytes, start: int, stop: int) -> np.int64:
+    value = _OFFSET
+    for at in range(start, stop):
+        value = _hashed(value, data[at])
+    return np.int64(value)
+
+
+@compiled
+def _equal(data: Bytes, start: int, wanted: Bytes, first: int, size: int) -> bool:
+    for at in range(size):  # noqa: SIM110  # numba has no generators
+        if data[start + at] != wanted[first + at]:
+            return False
+    return True
+
+
+@compiled
+def enter_words(data: Bytes, bounds: Integers, table: Numbers) -> None:
+    """Enter words into a table of zeros."""
+    mask = len(table) - 1
+    for word in range(len(bounds) - 1):
+        place = _hash(data, bounds[word], bounds[word + 1]) & mask
+        while table[place] != 0:
+            place = (place + 1) & mask
+        table[place] = word + 1
+
+
+@compiled
+def _find(words: Words, data: Bytes, start: int, stop: int, hashed: np.int64) -> int:
+    """Return the number of the word ``data[start:stop]``, -1 where it has none."""
+    mask = len(words.table) - 1
+    place = hashed & mask
+    while words.table[place] != 0:
+        word = words.table[place] - 1
+        first, size = words.bounds[word], words.bounds[word + 1] - words.bounds[word]
+        if size == stop - start and _equal(data, start, words.data, first, size):
+            return word
+        place = (place + 1) & mask
+    return -1
+
+
+@compiled
+def _spend(rows: Floats, listed: Numbers, count: int, vector: Floats, trains: bool) -> None:
+    """Add the listed rows to a vector, in their order; or, where it trains, the vector to each of them.
+
+    Four at a time, as the vector need not be read and written for each; sums are the same.
+    """
+    if trains:
+        for at in range(count):
+            for place in range(len(vector)):
+                rows[listed[at], place] += vector[place]
+        return
+    whole = count // 4 * 4
+    for at in range(0, whole, 4):
+        one, two, three, four = listed[at], listed[at + 1], listed[at + 2], listed[at + 3]
+        for place in range(len(vector)):
+            vector[place] = vector[place] + rows[one, place] + rows[two, place] + rows[three, place] + rows[four, place]
+    for at in range(whole, count):
+        for place in range(len(vector)):
+            vector[place] += rows[listed[at], place]
+
+
+@inlined
+def _remainder(value: np.uint64, count: int, inverse: float) -> int:
+    """Return ``value % count`` by way of a product, since a division costs more than all the rest."""
+    number = np.int64(value)
+    left = number - np.int64(number * inverse) * count
+    if left < 0:
+        left += count
+    elif left >= count:
+        left -= count
+    return left
+
+
+@inlined
+def _count_bits(bits: np.uint64) -> np.int64:
+    bits -= bits >> _U(1) & _U(0x5555555555555555)
+    bits = (bits & _U(0x3333333333333333)) + (bits >> _U(2) & _U(0x3333333333333333))
+    bits = bits + (bits >> _U(4)) & _U(0x0F0F0F0F0F0F0F0F)
+    return np.int64(bits * _U(0x0101010101010101) >> _U(56))
+
+
+@inlined
+def _row_of(words: Words, bucket: int) -> int:
+    """Return the row of a bucket, -1 where it was pruned."""
+    if len(words.kept):
+        bits, place = words.kept[bucket >> 6], _U(bucket & 63)
+        if bits >> place & _U(1) == 0:
+            return -1
+        bucket = words.before[bucket >> 6] + _count_bits(bits & ((_U(1) << place) - _U(1)))
+    return len(words.bounds) - 1 + bucket
+
+
+@inlined
+def _list_ngrams(words: Words, bracketed: Bytes, size: int, start: int, listed: Numbers, found: int) -> int:
+    """List the rows of the n-grams that begin at a byte behind those found; return how many there are then."""
+    inverse = 1.0 / words.buckets
+    value, at = _OFFSET, start
+    for length in range(1, words.longest + 1):
+        if at >= size:
+            break
+        value = _hashed(value, bracketed[at])
+        at += 1
+        while at < size and bracketed[at] & 0xC0 == 0x80:
+            value = _hashed(value, bracketed[at])
+            at += 1
+        if length < words.shortest or (length == 1 and (start == 0 or at == size)):
+            continue
+        row = _row_of(words, _remainder(value, words.buckets, inverse))
+        if row >= 0:
+            listed[found] = row
+            found += 1
+    return found
+
+
+@compiled
+def _list_word(
+    words: Words, rows: Floats, scratch: Scratch, size: int, hashed: np.int64, found: int, vector: Floats, trains: bool
+) -> tuple[int, int]:
+    """List the rows of a word, which stands between < and >: its own, then those of its n-grams.
+
+    Return how many are listed then, and how many were added meanwhile, as there was no more room.
+    """
+    bracketed, listed = scratch.bracketed, scratch.listed
+    added = 0
+    word = _find(words, bracketed, 1, size - 1, hashed)
+    if word >= 0:
+        listed[found] = word
+        found += 1
+    for start in range(size if words.longest > 0 else 0):
+        if bracketed[start] & 0xC0 == 0x80:
+            continue
+        if found + words.longest > len(listed):
+            _spend(rows, listed, found, vector, trains)
+            added += found
+            found = 0
+        found = _list_ngrams(words, bracketed, size, start, listed, found)
+    return found, added
+
+
+@compiled
+def _add_word_ngrams(
+    words: Words, rows: Floats, scratch: Scratch, count: int, found: int, vector: Floats, trains: bool
+) -> int:
+    """Add what is listed and the rows of the n-grams of words: all that begin at the first word, then at the next.
+
+    Return how many there were.
+    """
+    listed, hashes = scratch.listed, scratch.hashes
+    added = 0
+    for first in range(count):
+        # fastText keeps hashes of 32 bits with a sign, which is spread over all 64.
+        value = _U(np.int64(hashes[first]))
+        for other in range(first + 1, min(first + words.word_ngrams, count)):
+            value = value * _PAIR + _U(np.int64(hashes[other]))
+            row = _row_of(words, np.int64(value % _U(words.buckets)))
+            if row < 0:
+                continue
+            if found == len(listed):
+                _spend(rows, listed, found, vector, trains)
+                added += found
+                found = 0
+            listed[found] = row
+            found += 1
+    _spend(rows, listed, found, vector, trains)
+    return added + found
+
+
+@compiled
+def _remember(
+    memory: Memory, slot: int, low: np.uint64, high: np.uint64, size: int, hashed: np.int64, listed: Numbers
+) -> None:
+    memory.keys[slot, 0], memory.keys[slot, 1] = low, high
+    memory.words[slot, 0], memory.words[slot, 1], memory.words[slot, 2] = size, len(listed), np.int32(hashed)
+    for at in range(len(listed)):
+        memory.words[slot, 3 + at] = listed[at]
+
+
+@compiled
+def visit(  # noqa: C901, PLR0912, PLR0915  # words are read here, as calls with so many arrays cost more than reading
+    words: Words, rows: Floats, text: Bytes, scratch: Scratch, memory: Memory, vector: Floats, stops: bool, trains: bool
+) -> int:
+    """Add the rows of a text to a vector or, where it ``trains``, the vector to each of its rows.
+
+    These are the rows of its words and their n-grams, of the end of the line, and of n-grams of words. Where it
+    ``stops``, a word ``</s>`` ends the text; else it is passed over. Return how many rows there are.
+    """
+    bracketed, listed, hashes = scratch
+    has_pairs = words.word_ngrams > 1
+    found, added, tokens, at = 0, 0, 0, 0
+    while at < len(text):
+        if _SPACES[text[at]]:
+            at += 1
+            continue
+        first, low, high = at, _U(0), _U(0)
+        while at < len(text) and not _SPACES[text[at]]:
+            low, high = (low << _U(8)) | _U(text[at]), (high << _U(8)) | (low >> _U(56))
+            at += 1
+        size = at - first
+        if found + _REMEMBERED > len(listed):
+            _spend(rows, listed, found, vector, trains)
+            added += found
+            found = 0
+        slot = mixed((low + _U(size)) * _SPREAD ^ high) & (_SLOTS - 1)
+        if memory.words[slot, 0] == size and memory.keys[slot, 0] == low and memory.keys[slot, 1] == high:
+            for each in range(memory.words[slot, 1]):
+                listed[found + each] = memory.words[slot, 3 + each]
+            found += memory.words[slot, 1]
+            if has_pairs:
+                hashes[tokens] = memory.words[slot, 2]
+                tokens += 1
+            continue
+        if size >= len(_LABEL) and _equal(text, first, _LABEL, 0, len(_LABEL)):
+            continue
+        if size == len(_END) and _equal(text, first, _END, 0, len(_END)):
+            if stops:
+                break
+            continue
+        for place in range(size):
+            bracketed[1 + place] = text[first + place]
+        bracketed[1 + size] = _STOP
+        hashed, before = _hash(text, first, at), found
+        found, more = _list_word(words, rows, scratch, size + 2, hashed, found, vector, trains)
+        added += more
+        if size <= 16 and more == 0 and found - before <= _REMEMBERED:
+            _remember(memory, slot, low, high, size, hashed, listed[before:found])
+        if has_pairs:
+            hashes[tokens] = np.int32(hashed)
+            tokens += 1
+    hashed = _hash(_END, 0, len(_END))
+    end = _find(words, _END, 0, len(_END), hashed)
+    if end >= 0:
+        if found == len(listed):
+            _spend(rows, listed, found, vector, trains)
+            added += found
+            found = 0
+        listed[found] = end
+        found += 1
+    if has_pairs:
+        hashes[tokens] = np.int32(hashed)
+        tokens += 1
+    return added + _add_word_ngrams(words, rows, scratch, tokens, found, vector, trains)
+
+
+@compiled
+def read_text(
+    words: Words, rows: Floats, text: Bytes, scratch: Scratch, memory: Memory, hidden: Floats, stops: bool
+) -> int:
+    """Set ``hidden`` to the mean of the rows of a text; return how many there are, see :func:`visit`."""
+    hidden[:] = 0
+    found = visit(words, rows, text, scratch, memory, hidden, stops, False)
+    if found:
+        hidden *= np.float32(1.0 / found)
+    return found
