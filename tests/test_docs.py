@@ -28,7 +28,19 @@ SPARK = bool(importlib.util.find_spec("pyspark")) and shutil.which("java") is no
 TRAINER = importlib.util.find_spec("torch") and importlib.util.find_spec("accelerate")
 NOT_HERE = ("pytest", "longcrawl push", "longcrawl fetch")
 """What stands in shell blocks of the README that another test runs."""
-LONG = ("filters", "dedup", "refinedweb", "composition", "feeds", "living", "long", "origins", "plan", "migrate")
+LONG = (
+    "filters",
+    "classifiers",
+    "dedup",
+    "refinedweb",
+    "composition",
+    "feeds",
+    "living",
+    "long",
+    "origins",
+    "plan",
+    "migrate",
+)
 LONG += ("takedown",)
 """Pages whose blocks take seconds: .ci/run runs them beside the wheel."""
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -63,7 +75,10 @@ def workplace(tmp_path_factory):
     page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>A page</p>"
     head = f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: https://a/\r\nContent-Length: {len(page)}\r\n\r\n"
     (folder / "books").mkdir()
-    (folder / "books/a.txt").write_text("A text of somebody's own.")
+    (folder / "spam").mkdir()
+    for number in range(3):
+        (folder / f"books/{number}.txt").write_text(f"A text of somebody's own, the {number}th.")
+        (folder / f"spam/{number}.txt").write_text(f"Win {number} prizes now.")
     (folder / "crawl").mkdir()
     (folder / "crawl/a.warc.gz").write_bytes(gzip.compress(head.encode() + page + b"\r\n\r\n"))
     return folder

@@ -12,7 +12,7 @@ from datasets import Dataset
 
 import longcrawl as lc
 from longcrawl.errors import RunError, StageError
-from longcrawl.models import least_of_top, pretrained
+from longcrawl.models import pretrained
 from longcrawl.run import job
 
 torch = pytest.importorskip("torch")
@@ -172,12 +172,6 @@ def test_a_run_with_another_model_is_refused(tiny_models, tmp_path, monkeypatch)
     tiny_models.tiny(seed=1)[0].save_pretrained(model)
     with pytest.raises(RunError, match=r"the input of .* has changed since the run began"):
         lc.run(recipe, tmp_path / "run")
-
-
-def test_the_least_of_the_top_counts_equal_scores_and_exact_shares():
-    assert least_of_top(np.array([1.0, 2.0, 2.0, 3.0]), 0.5) == 2.0
-    assert least_of_top(np.arange(10.0), 0.7) == 3.0
-    assert least_of_top(np.array([5.0]), 0.01) == 5.0
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import longcrawl as lc
 from longcrawl.core.stages import STAGES, Edit, Judge, Rewrite, Survey
 from longcrawl.errors import StageError
 from longcrawl.models import ModelScore
+from longcrawl.text.language.identify import model_file
 
 TIDE = "The tide was out, and the boats lay in the mud of the harbour until the evening came. " * 3
 TEXTS = [TIDE, "short", TIDE, "Bread needs flour, water, salt and mostly time, which nobody has."]
@@ -36,6 +37,7 @@ MADE = {
     "exact_documents": lc.dedup.ExactDocuments(),
     "exact_substring": lc.dedup.ExactSubstring(30, unit="character"),
     "extract_text": lc.text.ExtractText(engine="resiliparse"),
+    "fast_text_classifier": lc.text.FastTextClassifier(str(model_file("lid.176")), "en", at_least=0.5),
     "fine_web_quality": lc.text.FineWebQuality(),
     "gopher_quality": lc.text.GopherQuality(min_words=10, min_stop_words=None),
     "gopher_repetition": lc.text.GopherRepetition(),

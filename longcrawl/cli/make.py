@@ -382,10 +382,33 @@ def lines(
 
     Pages of HTML are extracted first. Read the patterns before a run uses them.
     """
-    opened = lc.open(crawl, streaming=True)
-    if "html" in (opened.data.column_names or ()):
-        opened |= lc.text.ExtractText()
-    found = lc.text.propose_lines(opened.data.take(documents), min_documents=min_documents)
+    found = lc.text.propose_lines(_open_texts(crawl).data.take(documents), min_documents=min_documents)
     show(found)
     if out is not None:
         found.save(out, language)
+
+
+def _open_texts(name: str) -> "lc.Crawl":
+    """Open documents; pages of HTML are extracted."""
+    opened = lc.open(name, streaming=True)
+    return opened | lc.text.ExtractText() if "html" in (opened.data.column_names or ()) else opened
+
+
+@app.command("train-classifier", epilog="Example: longcrawl train-classifier good/ bad/ --out quality.bin")
+def train_classifier(
+    good: Annotated[str, typer.Argument(help="Documents of the label `good`, as for `longcrawl lines`.")],
+    bad: Annotated[str, typer.Argument(help="Documents of the label `bad`.")],
+    out: Annotated[Path, typer.Option(help="File to write, such as quality.bin.", metavar="FILE")],
+    word_ngrams: Annotated[int, typer.Option(help="Words of the longest n-grams of words.")] = 2,
+    dimensions: Annotated[int, typer.Option(help="Numbers of a row of the model.")] = 16,
+    epochs: Annotated[int | None, typer.Option(help="How often each text is seen; 5 or more if left out.")] = None,
+    held_out: Annotated[float, typer.Option(help="Share of each side that measures the model.")] = 0.1,
+    seed: Annotated[int, typer.Option(help="Seed of order, first rows and held-out share.")] = 0,
+) -> None:
+    """Train a fastText classifier of two sets of documents, for fast_text_classifier.
+
+    Precision and recall are of documents that were held out.
+    """
+    settings: dict[str, Any] = {"word_ngrams": word_ngrams, "dimensions": dimensions, "epochs": epochs}
+    sides = _open_texts(good), _open_texts(bad)
+    show(lc.text.train_classifier(*sides, out, held_out=held_out, seed=seed, **settings))

@@ -44,8 +44,6 @@ SHAPES: dict[str, Sequence[Any]] = {
 def compile_kernels(num_proc: int | None = None, portable: Path | None = None) -> str:
     """Compile the kernels of all stages, outputs and feeds; return what was done in a line.
 
-    Those of language identification need a model, and are compiled when it is first used.
-
     Args:
         num_proc: processes that compile; one for each core if left out.
         portable: compile for any CPU of the level x86-64-v3 in place of this one, into this folder.
@@ -74,7 +72,15 @@ def tasks() -> list[Callable[[Path], object]]:
     judged: list[Callable[[Path], object]] = [partial(judge, definitions) for definitions in get_args(Definitions)]
     written = [partial(write, shape) for shape in SHAPES]
     searched = [partial(search, unit) for unit in UNITS]
-    others = [find_long_range, find_personal_data, decontaminate, filter_urls, count_signals, extract]
+    others = [
+        find_long_range,
+        score_by_classifier,
+        find_personal_data,
+        decontaminate,
+        filter_urls,
+        count_signals,
+        extract,
+    ]
     return [explain, *judged, correct, compare, verify_pairs, *written, *searched, *others]
 
 
@@ -158,6 +164,16 @@ def decontaminate(folder: Path) -> None:
 def find_long_range(folder: Path) -> None:
     """Measure what is far in documents."""
     lc.long.LexicalDependency(train_documents=None).fit([documents()], str(folder)).prepare()
+
+
+def score_by_classifier(folder: Path) -> None:
+    """Train a classifier and score texts with it, and identify their languages with one of languages."""
+    table, path = documents(), folder / "model.bin"
+    lc.text.train_classifier(
+        table.slice(0, 20), table.slice(20), path, ("en", "de"), dimensions=4, buckets=64, epochs=1
+    )
+    lc.text.FastTextClassifier(str(path), "en").apply(table)
+    lc.text.IdentifyLanguage(str(path)).apply(table)
 
 
 def find_personal_data(_: Path) -> None:

@@ -1,9 +1,11 @@
 """A sample of documents that depends on which there are, and on nothing else: those whose ids have the smallest hashes.
 
-Hashes are keyed by a purpose. Documents of one hash, as those of one id, are all in the sample or all out of it.
+Hashes are keyed by a purpose. Documents of one hash, as those of one id, are all in the sample or all out of it. What
+a share of a sample reaches is a threshold for all documents.
 """
 
 from collections.abc import Iterable
+from decimal import ROUND_CEILING, Decimal
 from math import ceil, sqrt
 
 import numpy as np
@@ -52,3 +54,14 @@ def choose(tables: Iterable[pa.Table], count: int, purpose: str) -> pa.Table:
             found = [pa.concat_tables(filter_hashes(each, last) for each in found).combine_chunks()]
     every = pa.concat_tables(found)
     return filter_hashes(every, last_chosen(every[HASH].to_numpy(), count)).drop_columns([HASH])
+
+
+def reached_by(values: npt.NDArray[np.float64], share: float) -> float:
+    """Return the greatest bound that a share of values is at least, rounded up to whole ones.
+
+    >>> reached_by(np.array([3.0, 1.0, 2.0, 9.0]), 0.5)
+    3.0
+    """
+    # 0.7 of 10 documents are 7, not the 8 that the nearest float to 0.7 would ask for.
+    count = int((Decimal(repr(share)) * len(values)).to_integral_value(ROUND_CEILING))
+    return float(np.partition(values, len(values) - count)[len(values) - count])

@@ -11,7 +11,7 @@ from longcrawl.models.pretrained import (
     name_model,
     token_losses,
 )
-from longcrawl.models.scores import ModelScore, least_of_top
+from longcrawl.models.scores import ModelScore
 
 __all__ = [
     "Device",
@@ -19,7 +19,6 @@ __all__ = [
     "ModelScore",
     "Pretrained",
     "Task",
-    "least_of_top",
     "load_model",
     "model_files",
     "model_folder",

@@ -3,31 +3,18 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from decimal import ROUND_CEILING, Decimal
 from typing import ClassVar, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.choice import choose
+from longcrawl.core.choice import choose, reached_by
 from longcrawl.core.places import no_places
 from longcrawl.core.stages import Check, Edit, Edited, column, with_column
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import valid_texts
 from longcrawl.models.pretrained import Device, Dtype, Pretrained, load_model, model_files, name_model
-
-
-def least_of_top(scores: npt.NDArray[np.float64], fraction: float) -> float:
-    """Return the least score of the highest ``fraction`` of them; equal ones are all above it.
-
-    >>> least_of_top(np.array([1.0, 4.0, 2.0, 3.0]), 0.5)
-    3.0
-    """
-    # 0.7 of 10 documents are 7, not the 8 that the nearest float to 0.7 would ask for.
-    count = int((Decimal(repr(fraction)) * len(scores)).to_integral_value(ROUND_CEILING))
-    return float(np.sort(scores)[len(scores) - count])
 
 
 @dataclass(frozen=True)
@@ -85,7 +72,7 @@ class ModelScore(Edit):
         every = np.concatenate([np.zeros(0), *scores])
         if not len(every):
             raise StageError(f"{self.name} has no document that is long enough to learn from: check what comes before")
-        return replace(self, at_least=least_of_top(every, self.top_fraction), top_fraction=None)
+        return replace(self, at_least=reached_by(every, self.top_fraction), top_fraction=None)
 
     def files(self) -> tuple[str, ...]:
         """Name the folder of the model."""

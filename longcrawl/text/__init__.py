@@ -1,5 +1,6 @@
 """Stages that look at one document's text at a time."""
 
+from longcrawl.text.classifiers import FastTextClassifier
 from longcrawl.text.explain import explain
 from longcrawl.text.explanation import Explanation
 from longcrawl.text.extract.stage import ExtractText
@@ -16,12 +17,14 @@ from longcrawl.text.refinedweb.line_corrections import LineCorrections
 from longcrawl.text.refinedweb.opt_out import OptOut
 from longcrawl.text.refinedweb.url_filter import UrlFilter, UrlHits, UrlMatch, url_hits
 from longcrawl.text.rpv2.signals import Signals
+from longcrawl.text.train import TrainedClassifier, train_classifier
 from longcrawl.text.values import rule_values
 
 __all__ = [
     "C4Quality",
     "Explanation",
     "ExtractText",
+    "FastTextClassifier",
     "FineWebQuality",
     "FittedThresholds",
     "GopherQuality",
@@ -37,6 +40,7 @@ __all__ = [
     "ProposedLines",
     "SignalRules",
     "Signals",
+    "TrainedClassifier",
     "UrlFilter",
     "UrlHits",
     "UrlMatch",
@@ -49,5 +53,6 @@ __all__ = [
     "propose_lines",
     "read_languages",
     "rule_values",
+    "train_classifier",
     "url_hits",
 ]

@@ -21,6 +21,7 @@ Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
+Hashes = npt.NDArray[np.uint64]
 
 _U = np.uint64
 _OFFSET, _PRIME, _32_BITS = _U(2166136261), _U(16777619), _U(0xFFFFFFFF)
@@ -32,7 +33,7 @@ _LABEL = np.frombuffer(b"__label__", np.uint8)
 _END = np.frombuffer(b"</s>", np.uint8)
 _PAIR = _U(116049371)
 _SLOTS, _REMEMBERED = 1 << 16, 14
-_LISTED = 4096
+_LISTED, _FEW = 4096, 1 << 16
 
 
 class Memory(NamedTuple):
@@ -78,11 +79,11 @@ def _hashed(value: np.uint64, byte: np.uint8) -> np.uint64:
 
 
 @compiled
-def _hash(data: Bytes, start: int, stop: int) -> np.int64:
+def _hash(data: Bytes, start: int, stop: int) -> np.uint64:
     value = _OFFSET
     for at in range(start, stop):
         value = _hashed(value, data[at])
-    return np.int64(value)
+    return value
 
 
 @compiled
@@ -94,26 +95,28 @@ def _equal(data: Bytes, start: int, wanted: Bytes, first: int, size: int) -> boo
 
 
 @compiled
-def enter_words(data: Bytes, bounds: Integers, table: Numbers) -> None:
+def enter_words(data: Bytes, bounds: Integers, table: Hashes) -> None:
     """Enter words into a table of zeros."""
     mask = len(table) - 1
     for word in range(len(bounds) - 1):
-        place = _hash(data, bounds[word], bounds[word + 1]) & mask
+        hashed = _hash(data, bounds[word], bounds[word + 1])
+        place = np.int64(hashed) & mask
         while table[place] != 0:
             place = (place + 1) & mask
-        table[place] = word + 1
+        table[place] = hashed << _U(32) | _U(word + 1)
 
 
 @compiled
-def _find(words: Words, data: Bytes, start: int, stop: int, hashed: np.int64) -> int:
+def _find(words: Words, data: Bytes, start: int, stop: int, hashed: np.uint64) -> int:
     """Return the number of the word ``data[start:stop]``, -1 where it has none."""
     mask = len(words.table) - 1
-    place = hashed & mask
+    place = np.int64(hashed) & mask
     while words.table[place] != 0:
-        word = words.table[place] - 1
-        first, size = words.bounds[word], words.bounds[word + 1] - words.bounds[word]
-        if size == stop - start and _equal(data, start, words.data, first, size):
-            return word
+        if words.table[place] >> _U(32) == hashed:
+            word = np.int64(words.table[place] & _32_BITS) - 1
+            first, size = words.bounds[word], words.bounds[word + 1] - words.bounds[word]
+            if size == stop - start and _equal(data, start, words.data, first, size):
+                return word
         place = (place + 1) & mask
     return -1
 
@@ -147,6 +150,19 @@ def _remainder(value: np.uint64, count: int, inverse: float) -> int:
     if left < 0:
         left += count
     elif left >= count:
+        left -= count
+    return left
+
+
+@inlined
+def _wide_remainder(value: np.uint64, count: int, inverse: float) -> int:
+    """Return as much for a value of 64 bits; products of few buckets may round by more than they are."""
+    if count < _FEW:
+        return np.int64(value % _U(count))
+    left = np.int64(value - _U(np.float64(value) * inverse) * _U(count))
+    while left < 0:
+        left += count
+    while left >= count:
         left -= count
     return left
 
@@ -194,7 +210,7 @@ def _list_ngrams(words: Words, bracketed: Bytes, size: int, start: int, listed: 
 
 @compiled
 def _list_word(
-    words: Words, rows: Floats, scratch: Scratch, size: int, hashed: np.int64, found: int, vector: Floats, trains: bool
+    words: Words, rows: Floats, scratch: Scratch, size: int, hashed: np.uint64, found: int, vector: Floats, trains: bool
 ) -> tuple[int, int]:
     """List the rows of a word, which stands between < and >: its own, then those of its n-grams.
 
@@ -226,13 +242,13 @@ def _add_word_ngrams(
     Return how many there were.
     """
     listed, hashes = scratch.listed, scratch.hashes
-    added = 0
+    added, inverse = 0, 1.0 / max(words.buckets, 1)
     for first in range(count):
         # fastText keeps hashes of 32 bits with a sign, which is spread over all 64.
         value = _U(np.int64(hashes[first]))
         for other in range(first + 1, min(first + words.word_ngrams, count)):
             value = value * _PAIR + _U(np.int64(hashes[other]))
-            row = _row_of(words, np.int64(value % _U(words.buckets)))
+            row = _row_of(words, _wide_remainder(value, words.buckets, inverse))
             if row < 0:
                 continue
             if found == len(listed):
@@ -247,7 +263,7 @@ def _add_word_ngrams(
 
 @compiled
 def _remember(
-    memory: Memory, slot: int, low: np.uint64, high: np.uint64, size: int, hashed: np.int64, listed: Numbers
+    memory: Memory, slot: int, low: np.uint64, high: np.uint64, size: int, hashed: np.uint64, listed: Numbers
 ) -> None:
     memory.keys[slot, 0], memory.keys[slot, 1] = low, high
     memory.words[slot, 0], memory.words[slot, 1], memory.words[slot, 2] = size, len(listed), np.int32(hashed)
@@ -271,15 +287,29 @@ def visit(  # noqa: C901, PLR0912, PLR0915  # words are read here, as calls with
         if _SPACES[text[at]]:
             at += 1
             continue
-        first, low, high = at, _U(0), _U(0)
-        while at < len(text) and not _SPACES[text[at]]:
-            low, high = (low << _U(8)) | _U(text[at]), (high << _U(8)) | (low >> _U(56))
-            at += 1
-        size = at - first
         if found + _REMEMBERED > len(listed):
             _spend(rows, listed, found, vector, trains)
             added += found
             found = 0
+        first, low, high = at, _U(0), _U(0)
+        if words.longest == 0 and text[at] != _LABEL[0] and text[at] != _END[0]:
+            # Without n-grams inside words there is but one row to find, at no more cost than in the memory.
+            hashed = _OFFSET
+            while at < len(text) and not _SPACES[text[at]]:
+                hashed = _hashed(hashed, text[at])
+                at += 1
+            word = _find(words, text, first, at, hashed)
+            if word >= 0:
+                listed[found] = word
+                found += 1
+            if has_pairs:
+                hashes[tokens] = np.int32(hashed)
+                tokens += 1
+            continue
+        while at < len(text) and not _SPACES[text[at]]:
+            low, high = (low << _U(8)) | _U(text[at]), (high << _U(8)) | (low >> _U(56))
+            at += 1
+        size = at - first
         slot = mixed((low + _U(size)) * _SPREAD ^ high) & (_SLOTS - 1)
         if memory.words[slot, 0] == size and memory.keys[slot, 0] == low and memory.keys[slot, 1] == high:
             for each in range(memory.words[slot, 1]):

@@ -3,6 +3,7 @@
 import mmap
 import threading
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import StageError
-from longcrawl.storage.files import reread_when_changed
+from longcrawl.storage.files import reread_when_changed, whole_file
 
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float32]
@@ -33,8 +34,11 @@ class Words(NamedTuple):
     data: Bytes
     bounds: npt.NDArray[np.int64]
     """int64 [words + 1]: where in ``data`` each word starts."""
-    table: Integers
-    """Open addressing by the hash of a word: its number + 1, 0 where there is none; a power of two of places."""
+    table: npt.NDArray[np.uint64]
+    """Open addressing by the hash of a word: the hash, and in the lower 32 bits its number + 1; 0 where there is none.
+
+    A power of two of places.
+    """
     kept: npt.NDArray[np.uint64]
     """A bit for each bucket, lowest first: whether it has a row. Empty where all have one."""
     before: Integers
@@ -158,6 +162,34 @@ def _read_model(reader: _Reader) -> Model:
     return Model(tuple(label.removeprefix(_LABEL).decode() for label, _ in labels), words, vectors, threading.local())
 
 
+def write_model(path: Path, model: Model, word_counts: Sequence[int], label_counts: Sequence[int], epochs: int) -> None:
+    """Write a ``.bin`` of a softmax that fastText reads, whole or not at all.
+
+    Args:
+        path: what lies there is replaced.
+        model: whole, neither pruned nor quantised.
+        word_counts: how often each word was seen.
+        label_counts: how many texts have each label, the most frequent first.
+        epochs: how often each text was seen.
+    """
+    words, rows, output = model.words, model.vectors.rows, model.vectors.output
+    listed = [bytes(words.data[slice(*pair)]) for pair in pairwise(words.bounds.tolist())]
+    entries = [*zip(listed, word_counts, strict=True)]
+    entries += [(_LABEL + name.encode(), count) for name, count in zip(model.labels, label_counts, strict=True)]
+    # As fastText's own defaults: window, least count, negatives, and how often its rate is updated.
+    settings = [rows.shape[1], 5, epochs, 1, 5, words.word_ngrams, _SOFTMAX, _SUPERVISED, words.buckets]
+    settings += [words.shortest, words.longest, 100]
+    with whole_file(path) as beside, beside.open("wb") as file:
+        file.write(np.array([_MAGIC, _VERSION, *settings], "<i4").tobytes() + np.array([1e-4], "<f8").tobytes())
+        file.write(np.array([len(entries), len(listed), len(model.labels)], "<i4").tobytes())
+        file.write(np.array([sum(word_counts), -1], "<i8").tobytes())
+        for number, (word, count) in enumerate(entries):
+            file.write(word + b"\0" + count.to_bytes(8, "little") + bytes([number >= len(listed)]))
+        for vectors in (rows, output):
+            file.write(b"\0" + np.array(vectors.shape, "<i8").tobytes())
+            file.write(vectors.astype("<f4", copy=False).data)
+
+
 def _read_entries(reader: _Reader) -> tuple[list[tuple[bytes, int]], int, Integers | None]:
     """Return words, then labels, each with its count; how many are words; and int32 [kept, 2], buckets and their rows.
 
@@ -210,7 +242,7 @@ def make_words(
 
     data = np.frombuffer(b"".join(listed) + b"\0", np.uint8).copy()
     bounds = np.cumsum([0, *map(len, listed)], dtype=np.int64)
-    table = np.zeros(1 << (2 * len(listed)).bit_length(), np.int32)
+    table = np.zeros(1 << (2 * len(listed)).bit_length(), np.uint64)
     enter_words(data, bounds, table)
     bits = np.zeros(0 if kept is None else -(-buckets // 64) * 64, np.uint8)
     if kept is not None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
 
+from longcrawl.core.choice import reached_by
 from longcrawl.core.stages import column
 from longcrawl.display.table import Cell, Column, Table
 from longcrawl.errors import StageError
@@ -248,12 +249,10 @@ def _fit(rules: Sequence[str], values: npt.NDArray[np.float64], keep: float) -> 
 
 
 def _bound(rule: str, values: npt.NDArray[np.float64], keep: float) -> float:
-    ordered = np.sort(values if rule.startswith("max_") else -values)
-    # 0.7 of 10 documents are 7, not the 8 that the nearest float to 0.7 would ask for.
-    share = Decimal(repr(keep)) * len(ordered)
-    exact = abs(ordered[int(share.to_integral_value(ROUND_CEILING)) - 1])
-    rounding = ROUND_CEILING if rule.startswith("max_") else ROUND_FLOOR
-    rounded = Decimal(repr(float(exact))).quantize(DIGITS, rounding)
+    is_max = rule.startswith("max_")
+    exact = abs(reached_by(-values if is_max else values, keep))
+    rounding = ROUND_CEILING if is_max else ROUND_FLOOR
+    rounded = Decimal(repr(exact)).quantize(DIGITS, rounding)
     return int(rounded) if rounded == rounded.to_integral_value() else float(rounded)
 
 

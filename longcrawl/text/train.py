@@ -1,0 +1,342 @@
+"""Training of a classifier of one's own: two sets of documents become a model of fastText, with a report."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from math import ceil, isfinite
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.core.keyed_hash import keyed_hash
+from longcrawl.core.stages import column
+from longcrawl.display.progress import progress_bar
+from longcrawl.display.table import Cell, Column, Table, Tabular
+from longcrawl.errors import StageError
+from longcrawl.kernels.texts import text_buffers, valid_texts
+from longcrawl.storage.files import check_target, writing
+from longcrawl.text._fasttext_model import Model, Vectors, make_words, read_model, write_model
+from longcrawl.text.classifiers import score_texts
+from longcrawl.text.values import tables
+
+LABELS = ("good", "bad")
+MOST_BUCKETS = 1 << 21
+STEPS, BYTES = 20_000, 1 << 30
+"""Texts of small sets are seen more than five times: as often as makes so many steps, but not more bytes than these."""
+THRESHOLDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
+_PURPOSE = "train_classifier"
+_AT_A_TIME = 1_000
+_END = b"</s>"
+
+
+class Held(NamedTuple):
+    """What a threshold does to the documents that were held out."""
+
+    threshold: float
+    precision: float
+    """Share of good documents among those that reach it, NaN where none does."""
+    recall: float
+    """Share of the good ones that reach it."""
+    bad: float
+    """Share of the bad ones that reach it."""
+
+
+@dataclass(frozen=True)
+class TrainedClassifier(Tabular):
+    """A trained model, and how it does on documents that were held out; prints as tables."""
+
+    path: str
+    labels: tuple[str, str]
+    """The good one first."""
+    trained: tuple[int, int]
+    """Documents of each label that it learnt from."""
+    held_out: tuple[int, int]
+    in_both: int
+    """Different texts that are in both sets, which are left out."""
+    repeated: int
+    """Documents whose text came before in the same set, which count once."""
+    without_text: int
+    words: int
+    """Those that the model has a row of."""
+    epochs: int
+    loss: float
+    """Mean loss of a text in the last epoch, in nats."""
+    auc: float
+    """Probability that a good document that was held out has a higher score than a bad one."""
+    thresholds: tuple[Held, ...]
+
+    def at(self, threshold: float) -> Held:
+        """Return what one of the listed thresholds does."""
+        return next(held for held in self.thresholds if held.threshold == threshold)
+
+    def tables(self) -> Sequence[Table]:
+        """Return the counts, and the table of thresholds."""
+        good, bad = self.labels
+        counts: list[list[Cell]] = [["learnt from", *self.trained], ["held out", *self.held_out]]
+        left_out = {"in both, left out": self.in_both, "repeated": self.repeated, "without text": self.without_text}
+        notes = [f"{name}: {count:,}" for name, count in left_out.items() if count]
+        title = f"{self.path}: {self.words:,} words, {self.epochs:,} epochs, loss {self.loss:.3f}"
+        documents = Table([Column("documents"), Column(good, "count"), Column(bad, "count")], counts, title, notes)
+        rows: list[list[Cell]] = [
+            [f"{held.threshold:g}", "" if not isfinite(held.precision) else held.precision, held.recall, held.bad]
+            for held in self.thresholds
+        ]
+        names = [Column("at_least", "name"), Column("precision", "share"), Column("recall", "share")]
+        names.append(Column(f"of {bad}", "share"))
+        return documents, Table(names, rows, f"held out, AUC {self.auc:.4f}, score of {good}")
+
+
+class _Text(NamedTuple):
+    digest: str
+    label: int
+    content: bytes
+
+
+@dataclass
+class _Collected:
+    texts: list[_Text]
+    in_both: int = 0
+    repeated: int = 0
+    without_text: int = 0
+
+
+def train_classifier(
+    good: Any,
+    bad: Any,
+    path: str | Path,
+    labels: tuple[str, str] = LABELS,
+    *,
+    word_ngrams: int = 2,
+    dimensions: int = 16,
+    buckets: int | None = None,
+    characters: tuple[int, int] = (0, 0),
+    min_count: int = 2,
+    epochs: int | None = None,
+    learning_rate: float = 0.5,
+    held_out: float = 0.1,
+    seed: int = 0,
+) -> TrainedClassifier:
+    """Train a classifier of two sets of documents, write it as a ``.bin`` of fastText, and measure it on held-out ones.
+
+    It is fastText's supervised training with a softmax, on one core: the file is the same, byte for byte, for the same
+    texts and settings, in whatever order they come, on machines with the same numba and C library. fastText reads it,
+    and gives the scores that ``FastTextClassifier`` gives. All texts are in memory.
+
+    Texts that are in both sets are left out, and counted; of equal texts in one set the first counts. The share
+    ``held_out`` of each set is chosen by a keyed hash of the text, so no text is on both sides, and is not learnt from.
+
+    >>> from tempfile import mkdtemp
+    >>> good, bad = (pa.table({"text": [f"{word} {n}" for n in range(20)]}) for word in ("whale", "casino"))
+    >>> found = train_classifier(good, bad, Path(mkdtemp()) / "model.bin", dimensions=4, buckets=64)
+    >>> found.held_out, found.at(0.5)
+    ((2, 2), Held(threshold=0.5, precision=1.0, recall=1.0, bad=0.0))
+
+    Args:
+        good: documents of the first label: a ``datasets.Dataset``, a crawl such as ``lc.open("good/")``, or an Arrow
+            table, with the column ``text``.
+        bad: those of the second.
+        path: the file to write, which must not exist.
+        labels: their names in the model, without ``__label__``.
+        word_ngrams: words of the longest n-grams of words; 1 for none.
+        dimensions: numbers of a row. The file has (words + buckets) rows of 4 bytes each.
+        buckets: rows that all n-grams share, by their hashes; None for a power of two that all have room in, 2,097,152
+            at most.
+        characters: shortest and longest n-grams inside words; (0, 0) for none.
+        min_count: words that are rarer have no row of their own.
+        epochs: how often each text is seen; None for 5, or of small sets as often as makes 20,000 steps, but not more
+            than 1 GiB.
+        learning_rate: of the first step; it falls to 0 with the words that were seen.
+        held_out: share of each set, one document at least.
+        seed: of order, first rows and choice.
+
+    Raises:
+        StageError: a set has fewer than two documents of its own, a setting is out of range, or the file exists.
+    """
+    path = Path(path)
+    _check_settings(labels, held_out, learning_rate, word_ngrams, dimensions, buckets, characters, epochs, min_count)
+    check_target(path, StageError, "name another file, or remove it", example="model.bin")
+    collected = _collect((good, bad), labels)
+    chosen = _chosen(collected.texts, held_out, labels, seed)
+    learnt = [text for text, is_held in zip(collected.texts, chosen, strict=True) if not is_held]
+    counts = Counter(word for text in learnt for word in _words(text.content))
+    counts[_END] = len(learnt)
+    common = sorted((each for each in counts.items() if each[1] >= min_count), key=lambda each: (-each[1], each[0]))
+    label_counts = [sum(text.label == label for text in learnt) for label in range(2)]
+    # fastText lists the label of most texts first.
+    order = sorted(range(2), key=lambda label: -label_counts[label])
+    size = sum(len(text.content) for text in learnt)
+    ngrams = counts.total() * (word_ngrams - 1) + size * (characters[1] - characters[0] + 1) * (characters[1] > 0)
+    if buckets is None or not ngrams:
+        buckets = min(MOST_BUCKETS, 1 << max(10, ngrams.bit_length())) if ngrams else 0
+    model = _first_model(
+        [word for word, _ in common],
+        [labels[label] for label in order],
+        word_ngrams,
+        dimensions,
+        buckets,
+        characters,
+        seed,
+    )
+    passes = epochs or max(5, min(ceil(STEPS / len(learnt)), BYTES // size))
+    loss = _learn(model, learnt, order, passes, learning_rate, seed)
+    with writing(path, StageError, "name a file in a folder that can be written"):
+        write_model(path, model, [count for _, count in common], [label_counts[label] for label in order], passes)
+    held = [text for text, is_held in zip(collected.texts, chosen, strict=True) if is_held]
+    auc, thresholds = _measure(path, held, labels[0])
+    return TrainedClassifier(
+        str(path),
+        labels,
+        (label_counts[0], label_counts[1]),
+        (sum(not text.label for text in held), sum(text.label for text in held)),
+        collected.in_both,
+        collected.repeated,
+        collected.without_text,
+        len(common),
+        passes,
+        loss,
+        auc,
+        thresholds,
+    )
+
+
+def _check_settings(
+    labels: tuple[str, str],
+    held_out: float,
+    learning_rate: float,
+    word_ngrams: int,
+    dimensions: int,
+    buckets: int | None,
+    characters: tuple[int, int],
+    epochs: int | None,
+    min_count: int,
+) -> None:
+    if len(labels) != 2 or labels[0] == labels[1] or not all(name and not name.split()[1:] for name in labels):
+        raise StageError(f"labels are two different words, such as {LABELS}, got {labels!r}")
+    if not 0 < held_out < 1 or not 0 < learning_rate <= 10:
+        raise StageError(
+            f"held_out is a share such as 0.1, learning_rate up to 10, got {held_out!r} and {learning_rate!r}"
+        )
+    shortest, longest = characters
+    if not 0 <= shortest <= longest <= 64 or not 1 <= word_ngrams <= 64:
+        raise StageError(f"word_ngrams is 1 to 64, characters such as (3, 5), got {word_ngrams!r} and {characters!r}")
+    counts = (dimensions, min_count, 1 if epochs is None else epochs, 1 if buckets is None else buckets)
+    if min(counts) < 1 or counts[-1] > 10**8:
+        raise StageError("dimensions, min_count and epochs are 1 or more, and buckets 1 to 100,000,000")
+
+
+def _collect(sets: tuple[Any, Any], labels: tuple[str, str]) -> _Collected:
+    """Return the texts of each set that the other has not, in the order of their digests."""
+    found = _Collected([])
+    by_label: list[dict[str, bytes]] = [{}, {}]
+    for documents, known in zip(sets, by_label, strict=True):
+        for content in _contents(documents):
+            if not any(True for _ in _words(content)):
+                found.without_text += 1
+                continue
+            digest = blake2b(content, digest_size=16).hexdigest()
+            found.repeated += digest in known
+            known.setdefault(digest, content)
+    both = by_label[0].keys() & by_label[1].keys()
+    found.in_both = len(both)
+    for label, known in enumerate(by_label):
+        if len(known.keys() - both) < 2:
+            also = f", besides {len(both):,} that are in both sets" if both else ""
+            count = len(known.keys() - both)
+            raise StageError(f"{labels[label]!r} has {count:,} documents with text of its own{also}: give two or more")
+        found.texts += [_Text(digest, label, text) for digest, text in known.items() if digest not in both]
+    found.texts.sort()
+    return found
+
+
+def _contents(documents: Any) -> Iterator[bytes]:
+    for table in tables(documents):
+        texts = valid_texts(column(table, "text", _PURPOSE), _PURPOSE)
+        yield from pc.fill_null(pc.cast(texts, pa.large_binary()), b"").to_pylist()
+
+
+def _words(content: bytes) -> Iterator[bytes]:
+    """Return the words that fastText learns from, which end at ASCII white space and at U+0000; ``</s>`` ends all."""
+    for word in content.replace(b"\0", b" ").split():
+        if word == _END:
+            return
+        if not word.startswith(b"__label__"):
+            yield word
+
+
+def _chosen(texts: Sequence[_Text], share: float, labels: tuple[str, str], seed: int) -> npt.NDArray[np.bool_]:
+    """Return which texts are held out: of each label the share with the smallest keyed hashes."""
+    hashes = keyed_hash((text.digest for text in texts), f"{_PURPOSE}.held_out", seed)
+    chosen = np.zeros(len(texts), np.bool_)
+    for label in range(len(labels)):
+        places = np.flatnonzero([text.label == label for text in texts])
+        count = min(ceil(share * len(places)), len(places) - 1)
+        chosen[places[np.argsort(hashes[places], kind="stable")[:count]]] = True
+    return chosen
+
+
+def _first_model(
+    words: Sequence[bytes],
+    labels: Sequence[str],
+    word_ngrams: int,
+    dimensions: int,
+    buckets: int,
+    characters: tuple[int, int],
+    seed: int,
+) -> Model:
+    """Return a model that has learnt nothing."""
+    from longcrawl.text._fasttext_outputs import set_first_rows
+
+    rows = np.empty((len(words) + buckets, dimensions), np.float32)
+    set_first_rows(rows, seed)
+    tree = np.zeros((0, 2), np.int32), np.zeros(0, np.int32)
+    output = np.zeros((len(labels), dimensions), np.float32)
+    vectors = Vectors(rows, output, np.ones(len(labels), np.float32), *tree, separate=False)
+    return Model(tuple(labels), make_words(words, None, buckets, characters, word_ngrams), vectors, threading.local())
+
+
+def _learn(model: Model, texts: Sequence[_Text], order: Sequence[int], epochs: int, rate: float, seed: int) -> float:
+    """Let a model learn from texts, in another order in each epoch; return the mean loss of the last one."""
+    from longcrawl.text._fasttext_outputs import train
+
+    data, offsets = text_buffers(pa.array([text.content for text in texts], pa.large_binary()))
+    labels = np.array([order.index(text.label) for text in texts], np.int32)
+    sizes = np.diff(offsets).astype(np.float64)
+    loss = 0.0
+    with progress_bar(total=epochs * len(texts), desc="train", unit=" documents") as bar:
+        for epoch in range(epochs):
+            steps = np.argsort(
+                keyed_hash((text.digest for text in texts), f"{_PURPOSE}.epoch {epoch}", seed), kind="stable"
+            )
+            seen = epoch + (np.cumsum(sizes[steps]) - sizes[steps]) / sizes.sum()
+            rates = (rate * (1 - seen / epochs)).astype(np.float32)
+            loss = 0.0
+            for start in range(0, len(steps), _AT_A_TIME):
+                part = slice(start, start + _AT_A_TIME)
+                loss += train(
+                    model.words, model.vectors, data, offsets, model.memory(), steps[part], labels, rates[part]
+                )
+                bar.update(len(steps[part]))
+    return loss / len(texts)
+
+
+def _measure(path: Path, texts: Sequence[_Text], label: str) -> tuple[float, tuple[Held, ...]]:
+    """Return the AUC, and what thresholds do, of the scores that the written model gives."""
+    model = read_model(str(path))
+    contents = pa.array([text.content for text in texts], pa.large_binary())
+    scores = score_texts(model, contents, [model.labels.index(label)])[:, 0].astype(np.float64)
+    is_bad = np.array([text.label for text in texts], np.bool_)
+    good, bad = np.sort(scores[~is_bad]), np.sort(scores[is_bad])
+    below, up_to = np.searchsorted(bad, good), np.searchsorted(bad, good, side="right")
+    auc = float((below + up_to).mean() / 2 / len(bad))
+    held = []
+    for threshold in THRESHOLDS:
+        reach, bad_reach = int((good >= threshold).sum()), int((bad >= threshold).sum())
+        precision = reach / (reach + bad_reach) if reach + bad_reach else float("nan")
+        held.append(Held(threshold, precision, reach / len(good), bad_reach / len(bad)))
+    return auc, tuple(held)
