@@ -63,8 +63,10 @@ def test_the_public_surface():
         "TRACKING_PARAMETERS", "Decontaminate", "ExactDocuments", "ExactSubstring", "ListedDuplicates", "MinHash",
         "MinHashSignatures", "SimilarityCurve", "Urls", "ngram_hash", "normalise_url",
     ]  # fmt: skip
-    ours = ["InformationGain", "LexicalDependency", "PositionGain", "TokenGains", "WordStatistics", "count_words"]
-    assert lc.long.__all__ == ours
+    assert lc.long.__all__ == [
+        "AttentionDependency", "DependencyScore", "InformationGain", "LexicalDependency", "PositionGain", "TokenGains",
+        "WordStatistics", "count_words",
+    ]  # fmt: skip
     assert lc.engines.__all__ == ["Engine", "Exchange", "Local", "Shared", "Spark"]
     assert lc.tokens.__all__ == [
         "BestFit", "BinnedGreedy", "Buckets", "Comparison", "Composition", "DatasetDecomposition", "DocumentWindows",

@@ -131,7 +131,7 @@ WRONG = [
     (changed(stages={"min_chars": {}}), "recipe 'tiny': stages takes a list, such as [min_chars: {n: 200}]"),
     (
         changed(stages=["min_char"]),
-        "recipe 'tiny': stage 1 'min_char' is unknown; known: c4_quality, ",
+        "recipe 'tiny': stage 1 'min_char' is unknown; known: attention_dependency, ",
     ),
     (
         changed(stages=["min_chars", {"min_words": {"m": 1}}]),

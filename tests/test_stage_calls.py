@@ -32,8 +32,10 @@ PAGES = TABLE.append_column("html", [HTML]).drop_columns("text")
 RULES = dict.fromkeys((rule.name for rule in lc.text.SignalRules().rules()), None) | {"min_word_count": 50}
 """Of all rules of the release, those for which the documents carry a signal."""
 MADE = {
+    "attention_dependency": lc.long.AttentionDependency("tiny", span=2, first=6, device="cpu"),
     "c4_quality": lc.text.C4Quality(min_sentences=1, min_words_per_line=None),
     "decontaminate": lc.dedup.Decontaminate((str(Path(__file__).parent / "text/opt_outs.txt"),), ngram=2),
+    "dependency_score": lc.long.DependencyScore("tiny", segment=8, window=80, pairs=9, device="cpu"),
     "exact_documents": lc.dedup.ExactDocuments(),
     "exact_substring": lc.dedup.ExactSubstring(30, unit="character"),
     "extract_text": lc.text.ExtractText(engine="resiliparse"),

@@ -40,6 +40,17 @@ def tiny_llama(seed: int = 0, positions: int = 64) -> tuple[Any, Any]:
     return enlarged(LlamaForCausalLM(config)), byte_tokenizer()
 
 
+def tiny_mistral(sliding_window: int) -> tuple[Any, Any]:
+    """Return a random Mistral of two layers whose tokens see so many tokens, and a tokenizer of bytes."""
+    import torch
+    from transformers import MistralConfig, MistralForCausalLM
+
+    torch.manual_seed(0)
+    shape = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 32}
+    shape |= {"vocab_size": 257, "hidden_size": 16, "max_position_embeddings": 64, "sliding_window": sliding_window}
+    return enlarged(MistralForCausalLM(MistralConfig(bos_token_id=0, eos_token_id=0, **shape))), byte_tokenizer()
+
+
 def enlarged(model: Any) -> Any:
     """Return a model whose predictions depend on its input: weights as they begin are so small that none does."""
     import torch

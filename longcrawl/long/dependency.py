@@ -1,0 +1,323 @@
+"""Dependency between the parts of a document by a causal language model: of segments by loss, of spans by attention."""
+
+import hashlib
+import math
+import threading
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from longcrawl.core.keyed_hash import keyed_hash
+from longcrawl.core.stages import stage
+from longcrawl.errors import StageError
+from longcrawl.models import ModelScore, Pretrained, load_model
+
+Floats = npt.NDArray[np.float64]
+Ids = npt.NDArray[np.int64]
+Pair = tuple[int, int]
+DECIMALS = 6
+SPANS = "longcrawl_spans"
+"""The name under which transformers finds :func:`_attend`."""
+_asked = threading.local()
+
+
+@stage
+class DependencyScore(ModelScore):
+    """How much later segments of a document gain from earlier ones, by distance and specificity (ProLong).
+
+    A document is cut into segments c of ``segment`` tokens; what remains at the end does not count. PPL is the
+    perplexity of all tokens of a segment but the first, alone or behind another segment. Of pairs i > j:
+
+    * strength: DST = (PPL(c_i) - PPL(c_i | c_j)) / PPL(c_i);
+    * distance: DDI = (i - j) / (N - 1), N being ``window // segment``;
+    * specificity: DSP_i = (log n - H) / log n, H being the entropy of the softmax of PPL(c_i) - PPL(c_i | c_j) over the
+      n pairs of c_i; 1 where there is one pair;
+    * ``score``: the sum of (DST + DDI) * DSP_i over pairs with DST above ``least_strength``.
+
+    The column ``dependency_score`` has ``score``, ``strength``, the mean DST of all pairs, and ``pairs``, how many they
+    are; null for documents of fewer than two segments. It is a sum, as in the paper: compare documents that have as
+    many pairs. Documents of more than N segments are measured on N that are drawn, in their order.
+
+    From the paper (Chen et al., arXiv 2405.17915) by its authors' program, as its text could not be read: formulas, 64
+    segments of 512 tokens, 500 pairs, 0.1, and a model such as opt-350m. Others than there: pairs are drawn by keyed
+    hashes of seed and tokens, not by one generator for all documents; documents of fewer pairs have all of them, where
+    the program gives 0. Left out: weights of the terms, which are 1 there.
+
+    A segment's keys and values serve all segments that are measured behind it, which is exact, as they come first: with
+    the defaults a token of 32,768 goes through the model up to 8.8 times, in place of 16.6.
+
+    >>> lc.long.DependencyScore("facebook/opt-350m").measures([text])[0].as_py()  # doctest: +SKIP
+    {'score': 31.207418, 'strength': 0.041193, 'pairs': 500}
+
+    Args:
+        segment: tokens of a segment, 2 or more; the model takes twice as many.
+        window: tokens that are measured of a document.
+        pairs: pairs of segments that are measured.
+        least_strength: pairs of less strength do not count.
+        seed: other pairs are drawn with another.
+    """
+
+    segment: int = 512
+    window: int = 32_768
+    pairs: int = 500
+    least_strength: float = 0.1
+    seed: int = 11
+    adds: ClassVar[str] = "dependency_score"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.segment < 2 or self.window < 2 * self.segment or self.pairs < 1:
+            raise StageError(f"{self.name} needs segments of 2 tokens, a window of two of them and a pair, or more")
+
+    def pretrained(self) -> Pretrained:
+        """Return the model.
+
+        Raises:
+            StageError: it does not take two segments.
+        """
+        model = super().pretrained()
+        if model.longest < 2 * self.segment:
+            raise StageError(
+                f"{self.name}.segment is {self.segment}, {self.model} takes {model.longest:,} tokens: take half at most"
+            )
+        return model
+
+    def measures(self, texts: Sequence[str]) -> pa.StructArray:
+        """Return the measures of texts."""
+        model = self.pretrained()
+        drawn = [self._draw(ids) for ids in model.token_ids(texts)]
+        asked = [
+            (number, one, others)
+            for number, (_, pairs) in enumerate(drawn)
+            for one in sorted({each for pair in pairs for each in pair})
+            for others in [[later for later, earlier in pairs if earlier == one]]
+        ]
+        rows = [np.stack([drawn[number][0][each] for each in (one, *others)]) for number, one, others in asked]
+        alone: list[dict[int, float]] = [{} for _ in drawn]
+        behind: list[dict[Pair, float]] = [{} for _ in drawn]
+        for (number, one, others), losses in zip(asked, model.each(rows, _segment_losses), strict=True):
+            alone[number][one], *more = np.exp(losses).tolist()
+            behind[number].update({(later, one): found for later, found in zip(others, more, strict=True)})
+        measured = [
+            self._score(alone[number], [(*pair, behind[number][pair]) for pair in pairs]) if pairs else None
+            for number, (_, pairs) in enumerate(drawn)
+        ]
+        return pa.array(
+            measured, pa.struct([("score", pa.float64()), ("strength", pa.float64()), ("pairs", pa.int64())])
+        )
+
+    def _draw(self, ids: Ids) -> tuple[Ids, list[Pair]]:
+        """Return segments, [segments, tokens], and the pairs of them that are measured, sorted."""
+        count = len(ids) // self.segment
+        segments = ids[: count * self.segment].reshape(count, self.segment)
+        purpose = f"{self.name} {hashlib.sha256(ids.tobytes()).hexdigest()}"
+        segments = segments[self._chosen([str(each) for each in range(count)], self.window // self.segment, purpose)]
+        pairs = [(later, earlier) for later in range(len(segments)) for earlier in range(later)]
+        return segments, [pairs[each] for each in self._chosen([f"{i} {j}" for i, j in pairs], self.pairs, purpose)]
+
+    def _chosen(self, names: Sequence[str], most: int, purpose: str) -> list[int]:
+        if len(names) <= most:
+            return list(range(len(names)))
+        found: list[int] = np.sort(np.argsort(keyed_hash(names, purpose, self.seed), kind="stable")[:most]).tolist()
+        return found
+
+    def _score(self, alone: dict[int, float], behind: Sequence[tuple[int, int, float]]) -> dict[str, Any]:
+        score, strengths, last = 0.0, [], self.window // self.segment - 1
+        for later in sorted({pair[0] for pair in behind}):
+            pairs = [(earlier, alone[later] - found) for each, earlier, found in behind if each == later]
+            specific = _specificity(np.array([gained for _, gained in pairs]))
+            for earlier, gained in pairs:
+                strengths.append(gained / alone[later])
+                if strengths[-1] > self.least_strength:
+                    score += (strengths[-1] + (later - earlier) / last) * specific
+        mean = math.fsum(strengths) / len(strengths)
+        return {"score": round(score, DECIMALS), "strength": round(mean, DECIMALS), "pairs": len(strengths)}
+
+
+def _specificity(gained: Floats) -> float:
+    """Return 1 where one of several segments explains all that is gained, 0 where all explain as much."""
+    if len(gained) == 1:
+        return 1.0
+    chances = np.exp(gained - gained.max())
+    chances = chances[chances > 0] / chances.sum()
+    entropy = -float((chances * np.log(chances)).sum())
+    return min(1.0, max(0.0, 1 - entropy / math.log(len(gained))))
+
+
+def _segment_losses(module: Any, ids: Any) -> Any:
+    """Return the mean loss of a segment, and of others behind it: [1, parts] of [1, parts, tokens]."""
+    import torch
+
+    first, *others = ids[0]
+    answer = module(first[None], use_cache=bool(others))
+    kept: Any = getattr(answer, "past_key_values", None)
+    found = [_mean_loss(answer, first)]
+    if others and not hasattr(kept, "crop"):
+        raise StageError(f"{type(module).__name__} keeps no keys and values of tokens: take a model with attention")
+    for each in others:
+        found.append(_mean_loss(module(each[None], past_key_values=kept, use_cache=True), each))
+        kept.crop(-len(each))
+    return torch.stack(found)[None]
+
+
+def _mean_loss(answer: Any, ids: Any) -> Any:
+    import torch
+
+    losses = torch.nn.functional.cross_entropy(answer.logits[0, :-1].float(), ids[1:], reduction="none")
+    return losses.double().mean()
+
+
+@stage
+class AttentionDependency(ModelScore):
+    """How much attention later spans of a document pay to far earlier ones, and how unequally (LADM).
+
+    A document is cut into windows of N spans of ``span`` tokens. PFS(i, j) is the attention that the tokens of span j
+    pay to those of span i, summed, and the mean of all heads of a layer. Spans i are taken down from j - ``near`` - 1
+    to ``initial`` by ``stride``, spans j down from N - 1 to ``first`` by ``stride``:
+
+    * AFS(j) = s_j * sum over i of (j - i) / N * PFS(i, j), s_j being the standard deviation of these PFS(i, j), of a
+      sample; 0 of one;
+    * ``score``: CDS = sum over j of j / N * AFS(j), the mean of all layers, and of all whole windows of the document.
+
+    The column ``attention_dependency`` has ``score`` and ``windows``; null where there is no span j. A window has
+    ``window`` tokens, or what the model takes if that is less; a document that has no whole one is measured as one of
+    fewer spans, and what remains behind whole ones is not.
+
+    From the paper (Chen et al., arXiv 2503.02502): the formulas and defaults, by a TinyLlama of 1.1B that was trained
+    on samples of 32,768 tokens. From its authors' program: means of heads and layers, and counting from the end. Others
+    than there: the program takes i = j - 4, too, which the paper leaves out, the softmax without the tokens of span j
+    itself, and the mean over j in place of the sum. Left out: documents cut at one window.
+
+    A token goes through the model once; attention of every fourth span, with ``stride`` 4, is computed again for its
+    weights, which flash kernels do not give. Models whose attention transformers cannot exchange are not measured.
+
+    >>> lc.long.AttentionDependency("UltraRonin/Long-Attn-Calculator").measures([text])[0].as_py()  # doctest: +SKIP
+    {'score': 14.150281, 'windows': 1}
+
+    Args:
+        span: tokens of a span.
+        window: tokens of a window.
+        initial: spans at the beginning that do not count, as all others attend to them.
+        near: spans before j that do not count.
+        stride: of spans i and j.
+        first: the first span j.
+    """
+
+    span: int = 128
+    window: int = 32_768
+    initial: int = 1
+    near: int = 4
+    stride: int = 4
+    first: int = 16
+    adds: ClassVar[str] = "attention_dependency"
+    attention: ClassVar[str] = SPANS
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, value, least in (("span", self.span, 1), ("stride", self.stride, 1), ("near", self.near, 0)):
+            if value < least:
+                raise StageError(f"{self.name}.{name} is {value}: take {least} or more")
+        if self.initial < 0 or self.first <= self.initial + self.near:
+            raise StageError(
+                f"{self.name}.first is {self.first}: take more than initial and near together, "
+                f"{self.initial + self.near}"
+            )
+
+    def pretrained(self) -> Pretrained:
+        """Return the model, with an attention that gives the weights between spans.
+
+        Raises:
+            StageError: it does not take as many spans as are not measured.
+        """
+        _register()
+        model = load_model(self.model, "causal", self.device, self.dtype, self.attention)
+        if self._spans(model) <= self.first:
+            raise StageError(
+                f"{self.name} measures from span {self.first} on, {self.model} takes {self._spans(model)} spans of "
+                f"{self.span} tokens: take a shorter span"
+            )
+        return model
+
+    def measures(self, texts: Sequence[str]) -> pa.StructArray:
+        """Return the measures of texts."""
+        model = self.pretrained()
+        size = self._spans(model) * self.span
+        cut = [self._windows(ids, size) for ids in model.token_ids(texts)]
+        answers = iter(model.each([row for rows in cut for row in rows], self._ask))
+        measured: list[dict[str, Any] | None] = []
+        for rows in cut:
+            found = [self._score(next(answers)) for _ in rows]
+            score = round(math.fsum(found) / len(found), DECIMALS) if found else None
+            measured.append({"score": score, "windows": len(found)} if found else None)
+        return pa.array(measured, pa.struct([("score", pa.float64()), ("windows", pa.int64())]))
+
+    def _spans(self, model: Pretrained) -> int:
+        return min(self.window, model.longest) // self.span
+
+    def _windows(self, ids: Ids, size: int) -> list[Ids]:
+        whole = [ids[start : start + size] for start in range(0, len(ids) - size + 1, size)]
+        rest = ids[: len(ids) // self.span * self.span]
+        return whole or ([rest] if len(rest) > self.first * self.span else [])
+
+    def _later(self, count: int) -> list[int]:
+        return list(range(count - 1, self.first - 1, -self.stride))
+
+    def _ask(self, module: Any, ids: Any) -> Any:
+        """Return PFS(i, j), [1, layers, spans j, spans i]."""
+        import torch
+
+        _asked.spans, _asked.later, _asked.found = self.span, self._later(ids.shape[1] // self.span), []
+        module.base_model(ids, use_cache=False)
+        found, _asked.found = _asked.found, []
+        if not found:
+            raise StageError(f"{self.name} gets no attention of {type(module).__name__}: take another model")
+        return torch.stack(found, 1)
+
+    def _score(self, layers: Floats) -> float:
+        count, later = layers.shape[2], self._later(layers.shape[2])
+        score = 0.0
+        for place, j in enumerate(later):
+            earlier = np.arange(j - self.near - 1, self.initial - 1, -self.stride)
+            paid = layers[:, place, earlier]
+            spread = paid.std(1, ddof=1) if len(earlier) > 1 else np.zeros(len(layers))
+            score += j / count * float((spread * (paid * (j - earlier)).sum(1) / count).mean())
+        return score
+
+
+def _attend(module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **settings: Any) -> tuple[Any, None]:
+    """Attend as torch does, and note the attention between spans, [rows, spans j, spans i], for this thread."""
+    import torch
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+    size, heads = _asked.spans, query.shape[1] // key.shape[1]
+    keys = key.repeat_interleave(heads, 1) if heads > 1 else key
+    scale = settings.get("scaling") or query.shape[-1] ** -0.5
+    count, paid = query.shape[2] // size, []
+    for j in _asked.later:
+        start, stop = j * size, (j + 1) * size
+        seen = (query[:, :, start:stop] @ keys[:, :, :stop].transpose(2, 3)).float() * scale
+        if attention_mask is None:
+            hidden = torch.ones(size, size, dtype=torch.bool, device=seen.device).triu(1)
+            seen[..., start:stop].masked_fill_(hidden, -torch.inf)
+        else:
+            shown = attention_mask[:, :, start:stop, :stop]
+            seen = seen.masked_fill(~shown, -torch.inf) if shown.dtype == torch.bool else seen + shown
+        found = seen.softmax(-1).sum(2).mean(1).unflatten(1, (j + 1, size)).sum(2)
+        paid.append(torch.nn.functional.pad(found, (0, count - j - 1)))
+    _asked.found.append(torch.stack(paid, 1))
+    return ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, attention_mask, **settings)[0], None
+
+
+@cache
+def _register() -> None:
+    try:
+        from transformers import AttentionInterface
+        from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+    except ImportError:  # without torch; load_model() says so
+        return
+    AttentionInterface.register(SPANS, _attend)
+    AttentionMaskInterface.register(SPANS, sdpa_mask)
