@@ -38,6 +38,7 @@ def settings(data: Path) -> dict[str, list[str]]:
         "quickstart": [],
         "longcrawl64": [release, tokenize, *rows],
         "longcrawl64-clean": [release, tokenize, *rows],
+        "longcrawl64-select": [release, tokenize, *rows],
         "bucket-pretraining": [release, tokenize],
         "gpt-simple": [short, tokenize],
         "datatrove": [short, tokenize],

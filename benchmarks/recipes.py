@@ -136,6 +136,7 @@ INPUTS = {
     "quickstart": "",
     "longcrawl64": "release",
     "longcrawl64-clean": "release",
+    "longcrawl64-select": "release",
     "bucket-pretraining": "release",
     "gpt-simple": "texts",
     "datatrove": "texts",
@@ -166,7 +167,7 @@ class Inputs:
                 MADE[kind](place, size)
             else:
                 REAL[kind](self.data, place, size)
-        small = _recipes.SMALL.get("longcrawl64-clean" if recipe == "longcrawl64" else recipe, ())
+        small = _recipes.SMALL.get("longcrawl64-clean" if recipe.startswith("longcrawl64") else recipe, ())
         own = [each for each in small if self.data is None and "TOKENIZER" not in each and "data_dir" not in each]
         reads = [
             f"source.data_dir={place}",

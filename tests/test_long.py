@@ -91,25 +91,35 @@ def documents(draw):
 
 
 @given(
-    texts=st.lists(documents(), min_size=1, max_size=4), window=st.sampled_from([5, 60]), near=st.sampled_from([1, 4])
+    texts=st.lists(documents(), min_size=1, max_size=4),
+    counted=st.integers(0, 2),
+    window=st.sampled_from([5, 60]),
+    near=st.sampled_from([1, 4]),
 )
-def test_measures_equal_plain_python(texts, window, near, tmp_path_factory):
-    learnt = pa.table(
-        {"text": [" ".join(f"w{number % 3}x{number}" for number in range(60)), "w0x1 wx1 wx2", "w0x1 wx1"]}
-    )
-    found = lc.long.count_words([learnt])
+def test_measures_equal_plain_python(texts, counted, window, near, tmp_path_factory):
+    others = [" ".join(f"w{number % 3}x{number}" for number in range(60)), "w0x1 wx1 wx2", "w0x1 wx1"]
+    learnt = [*others, *counted * [" ".join(texts[0])]]
     path = tmp_path_factory.mktemp("words") / "words.parquet"
-    found.save(path)
-    shares = dict(zip(found.words.tolist(), found.shares().tolist(), strict=True))
     stage = STAGE(statistics=str(path), window=window, near=near)
-    measured = stage.measures(pa.array([" ".join(words) for words in texts], pa.large_string())).to_pylist()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lexical, "PIECE", 100)
+        found = lc.long.count_words([pa.table({"text": learnt})])
+        found.save(path)
+        measured = stage.measures(pa.array([" ".join(words) for words in texts], pa.large_string())).to_pylist()
+    counts = dict(zip(found.words.tolist(), found.counts.tolist(), strict=True))
     for words, row in zip(texts, measured, strict=True):
         if len(words) < 12 * window:
             assert row is None
             continue
         units = hashed(words)
         repeated = plain_repeated(units)
-        share = lambda word: shares.get(word, found.share_of_unknown)  # noqa: E731  # three functions take it
+        own = [set(units[at : at + 100]) for at in range(0, len(units), 100)]
+        own *= counted * (words == texts[0]) * (len(words) > 100)
+
+        def share(word, own=own):
+            there = counts.get(word, 0) - sum(word in piece for piece in own)
+            return (max(there, 0) + 0.3) / (found.pieces - len(own) + 1)
+
         far = plain_far_words(units, repeated, share, found.length, window, near)
         between, again = plain_interleaving(units, repeated, share), sum(repeated) / len(units)
         expected = {"far_words": far, "interleaving": between, "repetition": again}

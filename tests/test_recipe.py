@@ -73,6 +73,7 @@ def test_these_recipes_are_shipped():
         "gpt-simple",
         "longcrawl64",
         "longcrawl64-clean",
+        "longcrawl64-select",
         "quickstart",
         "refinedweb",
         "refinedweb-multilingual",

@@ -402,8 +402,8 @@ def test_an_exact_copy_leaves_only_the_clean_recipe(made):
         assert "exact_documents" not in {row.stage for row in lc.funnel(made.folder)}
 
 
-@pytest.mark.parametrize("name", ["longcrawl64", "longcrawl64-clean"])
-def test_both_recipes_have_the_numbers_of_the_article(name):
+@pytest.mark.parametrize("name", ["longcrawl64", "longcrawl64-clean", "longcrawl64-select"])
+def test_all_recipes_have_the_numbers_of_the_article(name):
     """The small release is too short for them; `make slow` runs them on the real one."""
     shipped = yaml.safe_load((Path(lc.__file__).parent / f"recipes/{name}.yaml").read_text())
     named = [stage for stage in shipped["stages"] if isinstance(stage, dict)]

@@ -40,19 +40,17 @@ def _slot(keys: Wide, key: np.uint64) -> int:
 
 
 @compiled
-def fill_table(words: Wide, shares: Any, keys: Wide, values: Any) -> None:
-    """Enter words and their shares, float64, into a table of twice as many slots or more."""
+def fill_table(words: Wide, counts: Any, keys: Wide, values: Any) -> None:
+    """Enter words and their counts, uint32, into a table of twice as many slots or more."""
     for number in range(len(words)):
         key = words[number] | _U(words[number] == _U(0))
         at = _slot(keys, key)
-        keys[at], values[at] = key, shares[number]
+        keys[at], values[at] = key, counts[number]
 
 
 @compiled
-def _number_words(
-    units: Wide, keys: Wide, numbers: Any, ids: Any, known: Wide, values: Any, other: float, shares: Any
-) -> int:
-    """Number the distinct words of a document in the order in which they come, and look up the share of each."""
+def _number_words(units: Wide, keys: Wide, numbers: Any, ids: Any, known: Wide, values: Any, counts: Any) -> int:
+    """Number the distinct words of a document in the order in which they come, and look up the count of each."""
     count = 0
     for at in range(len(units)):
         key = units[at] | _U(units[at] == _U(0))
@@ -60,10 +58,34 @@ def _number_words(
         if keys[slot] == _U(0):
             keys[slot], numbers[slot] = key, count
             found = _slot(known, key)
-            shares[count] = values[found] if known[found] == key else other
+            counts[count] = values[found] if known[found] == key else 0
             count += 1
         ids[at] = numbers[slot]
     return count
+
+
+@compiled
+def _take_shares(ids: Any, times: int, size: int, pieces: int, words: int, last: Any, shares: Any) -> None:
+    """Turn counts of pieces into shares of the pieces of other documents, a little more than 0 where none has a word.
+
+    Args:
+        ids: int32 [words], the number of each word.
+        times: how often the document was counted.
+        size: words of a piece.
+        pieces: how many were counted.
+        words: how many distinct ones there are.
+        last: int32 [distinct words], memory.
+        shares: float64 [distinct words], counts, then shares.
+    """
+    for word in range(words):
+        last[word] = -1
+    for at in range(len(ids) if times else 0):
+        if last[ids[at]] != at // size:
+            last[ids[at]] = at // size
+            shares[ids[at]] -= times
+    others = pieces - times * ((len(ids) + size - 1) // size)
+    for word in range(words):
+        shares[word] = (max(shares[word], 0.0) + 0.3) / (max(others, 0) + 1)
 
 
 @compiled
@@ -183,7 +205,7 @@ def _interleaving(gaps: Any, widths: Any, middles: Any, words: int, rates: Any) 
 
 @allocating
 def measure(
-    units: Wide, bounds: Any, known: Wide, values: Any, other: float, length: float,
+    units: Wide, bounds: Any, times: Any, known: Wide, values: Any, pieces: int, length: float, size: int,
     window: int, near: int, bins: Any, widths: Any, middles: Any, out: Any,
 ) -> None:  # fmt: skip
     """Write far words, interleaving and repetition of each document.
@@ -191,10 +213,12 @@ def measure(
     Args:
         units: uint64 [words], hashes of the words of all documents.
         bounds: int64 [documents + 1], where each starts.
+        times: int64 [documents], how often each is among those that the statistics were learnt from.
         known: uint64 [slots], the words of statistics, see :func:`fill_table`.
-        values: float64 [slots], the share of pieces that have each.
-        other: the share of all other words.
+        values: uint32 [slots], how many pieces have each.
+        pieces: how many there are.
         length: mean words of a piece.
+        size: words of a piece, at most.
         window: words of a window.
         near: windows before it that are near.
         bins: int8 [longest gap + 1], the bin of each gap, -1 of none.
@@ -223,7 +247,8 @@ def measure(
             used *= 2
         text = units[start:stop]
         keys[:used] = 0
-        words = _number_words(text, keys[:used], numbers, ids, known, values, other, shares)
+        words = _number_words(text, keys[:used], numbers, ids, known, values, shares)
+        _take_shares(ids[: stop - start], times[document], size, pieces, words, seen, shares)
         keys[:used] = 0
         out[document, 2] = _mark_repeated(text, keys[:used], repeated)
         mine, marked = ids[: stop - start], repeated[: stop - start]

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from longcrawl.core.choice import choose
 from longcrawl.core.places import no_places
 from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
-from longcrawl.dedup.ngrams import hash_units
+from longcrawl.dedup.ngrams import NGRAM_FACTOR, hash_units
 from longcrawl.errors import StageError, unreadable
 from longcrawl.kernels.texts import valid_texts
 from longcrawl.storage.files import reread_when_changed
@@ -31,11 +31,11 @@ SHORTEST, LONGEST = 16, 16_384
 """Gaps, in words, that say whether two texts alternate."""
 BINS = 40
 PIECE = 2_000
-"""Words of one document that chance is counted in, at most."""
+"""Words of one document that chance is counted in, at most. Only of longer ones is known that they were learnt from."""
 MOST_WORDS = 1 << 21
 """Words that are kept, those of most pieces; all others count as words that occur in none."""
 SCHEMA = pa.schema([("word", pa.uint64()), ("pieces", pa.uint32())])
-_PIECES, _WORDS = b"pieces", b"words"
+_PIECES, _WORDS, _DOCUMENTS = b"pieces", b"words", b"documents"
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,20 +50,18 @@ class WordStatistics:
     """How many there are."""
     length: float
     """Mean number of words of a piece."""
+    documents: npt.NDArray[np.uint64]
+    """Hashes of those that have several pieces, in increasing order; equal ones come as often as they came."""
 
     def save(self, path: str | Path) -> None:
         """Write a parquet file that ``LexicalDependency(statistics=path)`` reads."""
-        schema = SCHEMA.with_metadata({_PIECES: str(self.pieces), _WORDS: repr(self.length)})
+        about = {
+            _PIECES: str(self.pieces),
+            _WORDS: repr(self.length),
+            _DOCUMENTS: self.documents.astype("<u8").tobytes(),
+        }
+        schema = SCHEMA.with_metadata(about)
         write_table(pa.table([self.words, self.counts], schema=schema), Path(path), compression="zstd")
-
-    def shares(self) -> npt.NDArray[np.float64]:
-        """Return the share of pieces that have each word, a little more than 0 of one that none has."""
-        return (self.counts + 0.3) / (self.pieces + 1)
-
-    @property
-    def share_of_unknown(self) -> float:
-        """The same of all other words."""
-        return 0.3 / (self.pieces + 1)
 
 
 def count_words(tables: Iterable[pa.Table], stage: str = "count_words") -> WordStatistics:
@@ -82,13 +80,14 @@ def count_words(tables: Iterable[pa.Table], stage: str = "count_words") -> WordS
         StageError: there is no word in them.
     """
     words, counts = np.zeros(0, np.uint64), np.zeros(0, np.int64)
-    pieces = total = 0
+    pieces, total, documents = 0, 0, [np.zeros(0, np.uint64)]
     for table in tables:
         for batch in table.select(["text"]).to_batches(1_000):
             texts = valid_texts(column(pa.Table.from_batches([batch]), "text", stage), stage)
             units, bounds = hash_units(texts, None)
             numbers, found = _pieces_of(bounds)
             pieces, total = pieces + found, total + len(units)
+            documents.append(_documents(units, bounds)[np.diff(bounds) > PIECE])
             # A word counts once in a piece.
             pairs = np.unique(np.stack([units, numbers], axis=1), axis=0)
             words, counts = _merged(words, counts, *np.unique(pairs[:, 0], return_counts=True))
@@ -99,7 +98,7 @@ def count_words(tables: Iterable[pa.Table], stage: str = "count_words") -> WordS
     if len(words) > MOST_WORDS:
         chosen = np.sort(np.lexsort((words, -counts))[:MOST_WORDS])
         words, counts = words[chosen], counts[chosen]
-    return WordStatistics(words, counts.astype(np.uint32), pieces, total / pieces)
+    return WordStatistics(words, counts.astype(np.uint32), pieces, total / pieces, np.sort(np.concatenate(documents)))
 
 
 def read_statistics(path: str) -> WordStatistics:
@@ -112,13 +111,13 @@ def read_statistics(path: str) -> WordStatistics:
     with unreadable(path, StageError, fix):
         table = pq.read_table(path, partitioning=None)
     about = table.schema.metadata or {}
-    if not table.schema.equals(SCHEMA) or not {_PIECES, _WORDS} <= about.keys():
+    if not table.schema.equals(SCHEMA) or not {_PIECES, _WORDS, _DOCUMENTS} <= about.keys():
         raise StageError(f"{path} has no statistics of words, but columns {', '.join(table.column_names)}: {fix}")
     words, counts = (table[name].to_numpy() for name in SCHEMA.names)
     pieces, length = int(about[_PIECES]), float(about[_WORDS])
     if (words[1:] <= words[:-1]).any() or not length > 0 or counts.max(initial=0) > pieces:
         raise StageError(f"{path} is damaged, its counts cannot be: {fix}")
-    return WordStatistics(words, counts, pieces, length)
+    return WordStatistics(words, counts, pieces, length, np.frombuffer(about[_DOCUMENTS], "<u8").astype(np.uint64))
 
 
 def _pieces_of(bounds: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.uint64], int]:
@@ -128,6 +127,13 @@ def _pieces_of(bounds: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.uint64], i
     first = np.cumsum(cut) - cut
     inside = np.arange(bounds[-1]) - np.repeat(bounds[:-1], sizes)
     return (np.repeat(first, sizes) + inside // PIECE).astype(np.uint64), int(cut.sum())
+
+
+def _documents(units: npt.NDArray[np.uint64], bounds: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Return a hash of each document: of its words, in whatever order, and how many they are."""
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(units, dtype=np.uint64)])
+    found: npt.NDArray[np.uint64] = (sums[bounds[1:]] - sums[bounds[:-1]]) * np.uint64(NGRAM_FACTOR)
+    return found + np.diff(bounds).astype(np.uint64)
 
 
 def _merged(
@@ -152,7 +158,8 @@ class LexicalDependency(Edit):
     * ``far_words``: over windows of ``window`` words, of the rare words that the last ``near`` windows do not have, the
       share that came before those, each word weighted by -log p, minus the share expected if all that came before
       were other pieces of the crawl: 1 - (1 - p) ** (words / length), p being the share of pieces that have the word.
-      About 0.06 for joined short texts, 0.14 to 0.29 for books, manuals and standards;
+      Where the document is one of those that were counted, its own pieces are left out. About 0.06 for joined short
+      texts, 0.14 to 0.29 for books, manuals and standards;
     * ``interleaving``: the largest logarithm of how much likelier a rare word returns after twice a gap than after the
       gap, for gaps of 32 to 8,192 words; about 0 for one text, 0.6 and more for two that alternate;
     * ``repetition``: the share of words in passages of five words or more that the document has had before;
@@ -201,7 +208,7 @@ class LexicalDependency(Edit):
         if self.train_documents is not None:
             tables = [choose(tables, self.train_documents, f"{self.name}.train_documents")]
         found = count_words(tables, self.name)
-        digest = sha256(found.words.tobytes() + found.counts.tobytes()).hexdigest()
+        digest = sha256(b"".join(each.tobytes() for each in (found.words, found.counts, found.documents))).hexdigest()
         path = Path(directory) / f"words-{digest[:16]}.parquet"
         found.save(path)
         return replace(self, statistics=str(path))
@@ -245,10 +252,13 @@ class LexicalDependency(Edit):
             )
         from longcrawl.long._lexical_kernels import measure
 
-        table = _look_up(self.statistics)
+        known = _look_up(self.statistics)
         units, bounds = hash_units(texts, None)
+        mine = _documents(units, bounds)
+        times = np.searchsorted(known.documents, mine, "right") - np.searchsorted(known.documents, mine)
         out = np.empty((len(texts), 3), np.float64)
-        measure(units, bounds, *table, self.window, self.near, *_bins(), out)
+        counts = (known.keys, known.counts, known.pieces, known.length)
+        measure(units, bounds, times, *counts, PIECE, self.window, self.near, *_bins(), out)
         far, interleaving, repetition = out.T
         score = far * np.sqrt(1 - repetition) * np.exp(-3 * interleaving)
         columns = [pa.array(np.ascontiguousarray(each)) for each in (score, far, interleaving, repetition)]
@@ -258,9 +268,10 @@ class LexicalDependency(Edit):
 
 class _Lookup(NamedTuple):
     keys: npt.NDArray[np.uint64]
-    shares: npt.NDArray[np.float64]
-    of_unknown: float
+    counts: npt.NDArray[np.uint32]
+    pieces: int
     length: float
+    documents: npt.NDArray[np.uint64]
 
 
 @reread_when_changed(2)
@@ -269,9 +280,9 @@ def _look_up(path: str) -> _Lookup:
 
     found = read_statistics(path)
     slots = 1 << (2 * len(found.words)).bit_length()
-    keys, shares = np.zeros(slots, np.uint64), np.zeros(slots)
-    fill_table(found.words, found.shares(), keys, shares)
-    return _Lookup(keys, shares, found.share_of_unknown, found.length)
+    keys, counts = np.zeros(slots, np.uint64), np.zeros(slots, np.uint32)
+    fill_table(found.words, found.counts, keys, counts)
+    return _Lookup(keys, counts, found.pieces, found.length, found.documents)
 
 
 @cache
