@@ -413,8 +413,10 @@ def test_rows_are_of_one_rank_and_worker_and_not_of_batches(folder_of):
         feed.iterable("row")
     with pytest.raises(LoaderError, match="this feed has world_size=2: open it without rank and world_size"):
         next(iter(open_feed("packed", folder_of("packed"), world_size=2).iterable("rows")))
+    by_workers = iter(torch.utils.data.DataLoader(feed.iterable("rows"), num_workers=2))
     with pytest.raises(LoaderError, match="would depend on the 2 workers: set num_workers"):
-        next(iter(torch.utils.data.DataLoader(feed.iterable("rows"), num_workers=2)))
+        next(by_workers)
+    by_workers._shutdown_workers()  # the error keeps them until garbage is collected, which waits 5 s for each
     with pytest.raises(LoaderError, match="items was 'batches' and is 'rows'"):
         feed.iterable("rows").load_state_dict(feed.iterable().state_dict())
 
