@@ -58,6 +58,7 @@ MADE = {
     "opt_out": lc.text.OptOut((str(Path(__file__).parent / "text/opt_outs.txt"),)),
     "personal_data": lc.text.PersonalData(),
     "roll": lc.tokens.Roll(seed=3),
+    "sequence_classifier": lc.text.SequenceClassifier("tiny", at_least=0.5, device="cpu"),
     "shuffle": lc.tokens.Shuffle(seed=1),
     "signal_rules": lc.text.SignalRules(thresholds=RULES, on_missing="keep"),
     "signals": lc.text.Signals(),
@@ -80,13 +81,16 @@ CALLS = [
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, tiny_models):
-    learnt, model = str(tmp_path_factory.mktemp("learnt")), tmp_path_factory.mktemp("models") / "tiny"
-    for each in tiny_models.tiny():
-        each.save_pretrained(model)
-    stages = {
-        name: replace(stage, model=str(model)) if isinstance(stage, ModelScore) else stage
-        for name, stage in MADE.items()
-    }
+    learnt, models = str(tmp_path_factory.mktemp("learnt")), tmp_path_factory.mktemp("models")
+    for task in ("causal", "classifier"):
+        for each in tiny_models.tiny(task):
+            each.save_pretrained(models / task)
+    tasks = {ModelScore: "causal", lc.text.SequenceClassifier: "classifier"}
+    stages = dict(MADE)
+    for name, stage in MADE.items():
+        for kind, task in tasks.items():
+            if isinstance(stage, kind):
+                stages[name] = replace(stage, model=str(models / task))
     return {name: stage.fit([TABLE], learnt) if stage.needs_fit else stage for name, stage in stages.items()}
 
 

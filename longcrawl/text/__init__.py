@@ -17,6 +17,7 @@ from longcrawl.text.refinedweb.line_corrections import LineCorrections
 from longcrawl.text.refinedweb.opt_out import OptOut
 from longcrawl.text.refinedweb.url_filter import UrlFilter, UrlHits, UrlMatch, url_hits
 from longcrawl.text.rpv2.signals import Signals
+from longcrawl.text.sequence import SequenceClassifier
 from longcrawl.text.train import TrainedClassifier, train_classifier
 from longcrawl.text.values import rule_values
 
@@ -38,6 +39,7 @@ __all__ = [
     "OptOut",
     "PersonalData",
     "ProposedLines",
+    "SequenceClassifier",
     "SignalRules",
     "Signals",
     "TrainedClassifier",

@@ -3,7 +3,8 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any, Literal, Self
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,18 @@ from longcrawl.text._fasttext_model import Model, read_model
 
 Scores = Mapping[str, pa.Array]
 """Of each label, float64: a score of every document, null where there is none."""
+
+
+class Measured(NamedTuple):
+    """What a classifier knows of documents."""
+
+    scores: Scores
+    columns: Mapping[str, pa.Array] = MappingProxyType({})
+    """Further columns of documents, by name."""
+    checks: Sequence[Check] = ()
+    """Rules that count before those of scores."""
+
+
 _LINE_ENDS = ("\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029")
 """At which Python's ``splitlines`` also ends a line, and which fastText takes for letters."""
 
@@ -46,8 +59,8 @@ class Classifier(Edit):
                 raise StageError(f"{self.name} has at_least and top_fraction for {quoted(label)}: set one of them")
 
     @abstractmethod
-    def scores(self, texts: pa.Array) -> Scores:
-        """Return the scores of valid large strings, by label."""
+    def measure(self, texts: pa.Array) -> "Measured":
+        """Return what is known of valid large strings."""
 
     @property
     def needs_fit(self) -> bool:
@@ -67,7 +80,7 @@ class Classifier(Edit):
         if self.train_documents is not None:
             tables = [choose(tables, self.train_documents, f"{self.name}.train_documents")]
         found: list[Scores] = [
-            self.scores(valid_texts(column(piece, "text", self.name), self.name))
+            self.measure(valid_texts(column(piece, "text", self.name), self.name)).scores
             for table in tables
             for piece in (table.slice(start, 1_000) for start in range(0, table.num_rows, 1_000))
         ]
@@ -87,14 +100,18 @@ class Classifier(Edit):
             raise StageError(
                 f"{self.name} has no threshold yet: call stage.fit(tables, directory) first, or set at_least"
             )
-        found = self.scores(valid_texts(column(table, "text", self.name), self.name))
-        bounds = self._by_label("at_least")
-        checks = []
-        for label, values in found.items():
+        found, bounds = (
+            self.measure(valid_texts(column(table, "text", self.name), self.name)),
+            self._by_label("at_least"),
+        )
+        checks = list(found.checks)
+        for label, values in found.scores.items():
             table = with_column(table, self._named(self.column, label), values)
             if label in bounds:
                 passes = pc.greater_equal(values, bounds[label])
                 checks.append(Check(self._named("at_least", label), values, passes, bounds[label], "at_least"))
+        for name, values in found.columns.items():
+            table = with_column(table, name, values)
         return table, checks
 
     def trace(self, table: pa.Table) -> Edited:
@@ -198,9 +215,9 @@ class FastTextClassifier(Classifier):
         Raises:
             StageError: the file cannot be read, or has no such label.
         """
-        self.scores(pa.array([], pa.large_string()))
+        self.measure(pa.array([], pa.large_string()))
 
-    def scores(self, texts: pa.Array) -> Scores:
+    def measure(self, texts: pa.Array) -> Measured:
         """Return the probabilities of the labels in valid large strings.
 
         Raises:
@@ -220,7 +237,7 @@ class FastTextClassifier(Classifier):
                 texts = pc.replace_substring(texts, line_end, " ")
         found = score_texts(model, texts, [model.labels.index(label) for label in labels])
         columns = [pa.array(found[:, place].astype(np.float64), from_pandas=True) for place in range(len(labels))]
-        return dict(zip(labels, columns, strict=True))
+        return Measured(dict(zip(labels, columns, strict=True)))
 
 
 def score_texts(model: Model, texts: pa.Array, labels: Sequence[int]) -> npt.NDArray[np.float32]:

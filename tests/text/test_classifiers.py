@@ -226,9 +226,8 @@ def test_lines_end_as_fasttext_or_dclm_have_it(tmp_path, write_model):
     contents = [f"{mark}the boat{mark}\n{mark} Boot" for mark in EVERY if mark.isspace() or mark in "\x1c\x1e\0a"]
     joined = [" ".join(text.strip().splitlines()) for text in contents]
     for policy, meant in (("newline", contents), ("splitlines", joined)):
-        found = lc.text.FastTextClassifier(str(plain), "en", line_ends=policy).scores(
-            pa.array(contents, pa.large_string())
-        )
+        stage = lc.text.FastTextClassifier(str(plain), "en", line_ends=policy)
+        found = stage.measure(pa.array(contents, pa.large_string())).scores
         assert found["en"].to_pylist() == probabilities(plain, meant, [0])[:, 0].astype(float).tolist()
     assert joined != contents
 

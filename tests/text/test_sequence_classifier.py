@@ -1,0 +1,142 @@
+"""Classifiers of transformers: scores of a pipeline, whatever the batch; labels, regressions, and what they remove."""
+
+import random
+import re
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from datasets import Dataset
+
+import longcrawl as lc
+from longcrawl.errors import StageError
+from longcrawl.recipe import load_recipe
+
+torch = pytest.importorskip("torch")
+
+TEXTS = ["one", "two words", "the boat came back", "", "é船", "x" * 90, "a " * 700, "two words", "the boat came bacK"]
+NAMES = {"id2label": {0: "Low", 1: "Middle", 2: "High"}, "label2id": {"Low": 0, "Middle": 1, "High": 2}}
+
+
+def table(*contents):
+    return pa.table({"id": [f"d{number}" for number in range(len(contents))], "text": list(contents)})
+
+
+@pytest.fixture(scope="module")
+def saved(tiny_models, tmp_path_factory):
+    """Return folders of models: of three labels, of one output, and of three labels at once with no padding."""
+    found = {}
+    for name, settings in {
+        "labels": {"pad_token_id": 0, **NAMES},
+        "regression": {"pad_token_id": 0, "num_labels": 1, "problem_type": "regression"},
+        "several": {"problem_type": "multi_label_classification", **NAMES},
+    }.items():
+        found[name] = str(tmp_path_factory.mktemp("models") / name)
+        for each in tiny_models.tiny("classifier", **settings):
+            each.save_pretrained(found[name])
+    return found
+
+
+def stage_of(model, **settings):
+    return lc.text.SequenceClassifier(model, **{"device": "cpu", "max_length": 40, **settings})
+
+
+@pytest.mark.parametrize("name", ["labels", "regression", "several"])
+def test_scores_equal_those_of_a_pipeline(saved, name):
+    from transformers import pipeline
+
+    peer = pipeline("text-classification", saved[name], device="cpu", top_k=None)
+    asked = [text for text in TEXTS if text]
+    wanted = [{each["label"]: each["score"] for each in found} for found in peer(asked, truncation=True, max_length=40)]
+    labels = tuple(sorted(wanted[0]))
+    for decimals, tolerance in ((None, 1e-5), (4, 6e-5)):
+        if name == "regression":
+            edited, _ = stage_of(saved[name], decimals=decimals).edit(table(*asked))
+            columns = [edited["quality"].to_pylist()]
+        else:
+            edited, _ = stage_of(saved[name], label=labels, decimals=decimals).edit(table(*asked))
+            columns = [edited[f"quality_{label}"].to_pylist() for label in labels]
+            assert edited["quality_label"].to_pylist() == [max(each, key=each.get) for each in wanted]
+        found = np.array(columns).T
+        assert found == pytest.approx(np.array([[each[label] for label in labels] for each in wanted]), abs=tolerance)
+
+
+def test_a_regression_has_whole_numbers_and_texts_without_tokens_have_none(saved):
+    edited, (check,) = stage_of(saved["regression"], at_least=0.0, column="edu").edit(table(*TEXTS))
+    scores = edited["edu"].to_pylist()
+    whole = [None if score is None else round(max(0, min(score, 5))) for score in scores]
+    assert edited["edu_int"].to_pylist() == whole
+    assert edited.column_names == ["id", "text", "edu", "edu_int"]
+    assert scores[3] is None
+    assert len({score for score in scores if score is not None and score > 0}) > 1
+    assert [check.passes[number].as_py() for number in range(9)] == [None if s is None else s >= 0 for s in scores]
+    sigmoids = stage_of(saved["regression"], activation="sigmoid").edit(table("one"))[0]["quality"]
+    assert sigmoids[0].as_py() == pytest.approx(1 / (1 + np.exp(-scores[0])), abs=1e-4)
+
+
+@pytest.mark.parametrize("decimals", [None, 4])
+def test_neither_order_nor_batches_matter(saved, decimals):
+    stage = stage_of(saved["labels"], label=("Low", "High"), decimals=decimals)
+    contents = [text[:number] for number in (1, 5, 9) for text in TEXTS] + TEXTS
+    whole = stage.edit(table(*contents))[0]
+    order = random.Random(0).sample(range(len(contents)), len(contents))
+    shuffled = whole.take(order).select(["id", "text"])
+    parts = [stage.edit(shuffled.slice(start, 4))[0] for start in range(0, len(order), 4)]
+    assert pa.concat_tables(parts).combine_chunks().equals(whole.take(order).combine_chunks())
+
+
+def test_only_what_can_be_read_of_a_long_text_is_tokenised(saved):
+    stage = stage_of(saved["labels"], label=("Low",))
+    # The last one has too few tokens up to where it is cut, at a space.
+    contents = ["word " * 9_000, "x" * 9_000, "a " + "x" * 9_000]
+    short = [text[:500] for text in contents]
+    found, cut = (stage.edit(table(*each))[0]["quality_Low"] for each in (contents, short))
+    assert found.equals(cut)
+
+
+def test_the_best_label_must_be_one_to_keep(saved):
+    edited, (check,) = stage_of(saved["labels"], keep=("Low", "High")).edit(table(*TEXTS))
+    labels = edited["quality_label"].to_pylist()
+    assert labels[3] is None
+    assert {"Middle"} < set(labels) - {None}
+    assert [value.as_py() for value in check.passes] == [label in ("Low", "High") for label in labels]
+    crawl = lc.Crawl(Dataset(table(*TEXTS))) | stage_of(saved["labels"], keep=("Low", "High"))
+    gone = labels.index("Middle")
+    assert (crawl.why(f"d{gone}").rule, crawl.why(f"d{gone}").value) == ("keep", edited["quality"][gone].as_py())
+    assert crawl.data["id"] == [f"d{number}" for number in range(9) if labels[number] in ("Low", "High")]
+
+
+def test_a_run_decides_as_a_crawl_does(saved, run_stages):
+    contents = {f"d{seed}": "".join(random.Random(seed).choices("abc de", k=300)) for seed in range(8)}
+    settings = {"model": saved["labels"], "label": ["High", "Low"], "top_fraction": {"High": 0.5}, "device": "cpu"}
+    out = run_stages(contents, {"sequence_classifier": settings})
+    crawl = lc.Crawl(Dataset.from_dict({"id": list(contents), "text": list(contents.values())}))
+    crawl = crawl | load_recipe(str(out / "recipe.yaml")).stages[0][1]
+    assert {lc.why(out, name).rule for name in contents} == {None, "at_least_High"}
+    for name in contents:
+        assert replace(lc.why(out, name), edits=()) == crawl.why(name)
+
+
+def test_an_object_is_saved_and_named(tiny_models, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    stage = stage_of(tiny_models.tiny("classifier", num_labels=2))
+    assert stage.model.startswith(str(tmp_path))
+    assert stage.edit(table("one"))[0]["quality_label"].to_pylist()[0] in ("LABEL_0", "LABEL_1")
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "sentence"),
+    [
+        ("labels", {"label": "low"}, "has no label 'low'; known: Low, Middle, High"),
+        ("labels", {"keep": ("High", "Best")}, "has no label 'Best'; known: Low, Middle, High"),
+        ("labels", {"label": ("Low", "label")}, "has the column quality_label already: name the label 'label' alone"),
+        ("labels", {"max_length": 0}, "takes max_length from 1 and decimals from 0 to 9, got 0 and 4"),
+        ("labels", {"decimals": 12}, "takes max_length from 1 and decimals from 0 to 9, got 40 and 12"),
+        ("regression", {"keep": ("LABEL_0",)}, "has one output, so keep has no labels to choose from: set at_least"),
+    ],
+)
+def test_settings_that_cannot_be_meant_are_one_sentence(saved, name, fields, sentence):
+    with pytest.raises(StageError, match=re.escape(sentence)) as raised:
+        stage_of(saved[name], **fields).prepare()
+    assert "\n" not in str(raised.value)
