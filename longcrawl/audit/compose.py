@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from longcrawl.audit.finished import open_output
 from longcrawl.composition.comparison import Comparison, compare_strategies, default_strategies
 from longcrawl.composition.plan import Strategy, checked_lengths
+from longcrawl.composition.relatedness import Beginnings
 from longcrawl.core.results import RESULTS
 from longcrawl.core.sources import BadFiles, Part
 from longcrawl.errors import CorruptionError, FormatError, LongCrawlError, SourceError, StageError, unreadable
@@ -62,7 +63,11 @@ _COUNT = "name a tokenizer (--tokenizer gpt2) to count the tokens of its texts"
 
 
 def read_lengths(
-    path: str | Path, tokenizer: str | None = None, text_field: str = "text", end_of_text: int | None = None
+    path: str | Path,
+    tokenizer: str | None = None,
+    text_field: str = "text",
+    end_of_text: int | None = None,
+    beginnings: Beginnings | None = None,
 ) -> Lengths:
     """Return the number of tokens of every document, in the order of the files and of the documents in each.
 
@@ -92,15 +97,17 @@ def read_lengths(
         text_field: the field of the text.
         end_of_text: the id by which documents are separated in shards that do not say where they end, and by which
             it is seen which lists of tokens are ended.
+        beginnings: takes the first tokens of documents, where tokens are read.
 
     Raises:
         SourceError: nothing is there, it cannot be read, or it does not say how long documents are.
         TokenizerError: the tokenizer cannot be loaded.
     """
     encoder = None if tokenizer is None else load_encoder(tokenizer)
-    read: Reader = partial(_lengths_of_file, end_of_text=end_of_text)
+    first = Beginnings() if beginnings is None else beginnings
+    read: Reader = partial(_lengths_of_file, end_of_text=end_of_text, beginnings=first)
     if encoder is not None:
-        read = partial(_tokenised, encoder=encoder, text_field=text_field)
+        read = partial(_tokenised, encoder=encoder, text_field=text_field, beginnings=first)
     with open_output(path, tables_of_lengths=encoder is None) if _may_be_run(str(path)) else nullcontext(path) as here:
         files = _files(str(here), end_of_text, tokenised=encoder is not None)
         none = Lengths(np.zeros(0, np.int64), np.zeros(0, np.bool_))
@@ -108,7 +115,9 @@ def read_lengths(
     return Lengths(*map(np.concatenate, zip(*found, strict=True)))
 
 
-def column_lengths(table: pa.Table, where: str, end_of_text: int | None = None) -> Lengths:
+def column_lengths(
+    table: pa.Table, where: str, end_of_text: int | None = None, beginnings: Beginnings | None = None
+) -> Lengths:
     """Return the number of tokens of every document of a table, from ``n_tokens`` or ``tokens``.
 
     Tokens that end with ``end_of_text`` are ended; without one, and of ``n_tokens``, none are.
@@ -122,6 +131,8 @@ def column_lengths(table: pa.Table, where: str, end_of_text: int | None = None) 
         if not any(check(column.type) for check in _LISTS):
             raise SourceError(f"{where} has no lists in its column 'tokens', but {column.type}: {_COUNT}")
         lengths: Longs = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
+        if beginnings is not None and pa.types.is_integer(column.type.value_type):
+            beginnings.add_lists(column)
         return Lengths(lengths, _ended(column, lengths, end_of_text))
     if not pa.types.is_integer(column.type) or column.null_count:
         raise SourceError(f"{where}: n_tokens is not a whole number in every row; name a --tokenizer to count texts")
@@ -212,21 +223,22 @@ def _output(folder: Path) -> Path:
     return folder
 
 
-def _lengths_of_file(path: str, end_of_text: int | None) -> Iterator[Lengths]:
+def _lengths_of_file(path: str, end_of_text: int | None, beginnings: Beginnings) -> Iterator[Lengths]:
     if path.endswith(SHARDS):
-        entries = _entries_of_shard(path, end_of_text)
+        entries = _entries_of_shard(path, end_of_text, beginnings)
         yield Lengths(entries, np.ones(len(entries), np.bool_))
         return
     kind = path.removesuffix(".gz").removesuffix(".zst").rpartition(".")[2]
     if kind == "txt":
         raise SourceError(f"{path} holds text: name a tokenizer (--tokenizer gpt2) to count its tokens")
     try:
-        yield from _parquet(path, end_of_text) if kind == "parquet" else _json(path, end_of_text)
+        read = _parquet if kind == "parquet" else _json
+        yield from read(path, end_of_text, beginnings)
     except DamagedFileError as damage:
         raise SourceError(f"{path} {damage}; leave it out, or fix it") from damage
 
 
-def _entries_of_shard(path: str, end_of_text: int | None) -> Longs:
+def _entries_of_shard(path: str, end_of_text: int | None, beginnings: Beginnings) -> Longs:
     given = {} if end_of_text is None else {"end_of_text": end_of_text}
     try:
         shard = open_shard(path, nanogpt.NanoGpt.name if _is_flat(path) else None, check="ends", **given)
@@ -234,6 +246,7 @@ def _entries_of_shard(path: str, end_of_text: int | None) -> Longs:
             raise SourceError(
                 f"{path} does not say where its documents end: name their end-of-text token (--end-of-text 50256)"
             )
+        beginnings.add(shard.tokens, shard.ends)
         return np.diff(shard.ends, prepend=0)
     except (FormatError, CorruptionError) as wrong:
         raise SourceError(str(wrong)) from wrong
@@ -244,11 +257,11 @@ def _is_flat(path: str) -> bool:
     return path.endswith(nanogpt.SUFFIX) and not Path(path).with_suffix(".idx").exists()
 
 
-def _parquet(path: str, end_of_text: int | None) -> Iterator[Lengths]:
+def _parquet(path: str, end_of_text: int | None, beginnings: Beginnings) -> Iterator[Lengths]:
     with open_parquet(path) as (file, _):
         wanted, ended = [_known(file.schema_arrow.names, path)], _says_ended(path, file.schema_arrow)
         for batch in file.iter_batches(_ROWS, columns=wanted, use_threads=False):
-            found = column_lengths(pa.Table.from_batches([batch]), path, end_of_text)
+            found = column_lengths(pa.Table.from_batches([batch]), path, end_of_text, beginnings)
             yield Lengths(found.tokens, np.ones_like(found.ended)) if ended else found
 
 
@@ -261,13 +274,13 @@ def _says_ended(path: str, schema: pa.Schema) -> bool:
     return not is_url(path) and any((above / file).exists() for above in Path(path).parents[:4] for file in ended)
 
 
-def _json(path: str, end_of_text: int | None) -> Iterator[Lengths]:
+def _json(path: str, end_of_text: int | None, beginnings: Beginnings) -> Iterator[Lengths]:
     wanted, first = None, 0
     for block in read_blocks(path):
         text = block.removeprefix(b"\xef\xbb\xbf") if first == 0 else block
         wanted = wanted or _known(_fields(text, path), path)
         if wanted == "tokens":
-            yield _list_lengths(text, path, first, end_of_text)
+            yield _list_lengths(text, path, first, end_of_text, beginnings)
             first += text.count(b"\n")
             continue
         lines = read_lines(text, pa.schema([pa.field(wanted, pa.int64(), nullable=False)]))
@@ -284,7 +297,7 @@ def _fields(block: bytes, path: str) -> list[str]:
     return list(_object(line, path, number))
 
 
-def _list_lengths(block: bytes, path: str, first: int, end_of_text: int | None) -> Lengths:
+def _list_lengths(block: bytes, path: str, first: int, end_of_text: int | None, beginnings: Beginnings) -> Lengths:
     lengths, ended = list[int](), list[bool]()
     for number, line in enumerate(block.split(b"\n"), first):
         if line.strip():
@@ -294,6 +307,7 @@ def _list_lengths(block: bytes, path: str, first: int, end_of_text: int | None) 
                     f"{path}: line {number + 1} has no list in its field 'tokens'; fix it, or exclude the file"
                 )
             lengths.append(len(tokens or ()))
+            beginnings.add_one(tokens or ())
             ended.append(end_of_text is not None and bool(tokens and tokens[-1] == end_of_text))
     return Lengths(np.array(lengths, np.int64), np.array(ended, np.bool_))
 
@@ -308,11 +322,13 @@ def _object(line: bytes, path: str, number: int) -> dict[str, Any]:
     return found
 
 
-def _tokenised(path: str, encoder: Encoder, text_field: str) -> Iterator[Lengths]:
+def _tokenised(path: str, encoder: Encoder, text_field: str, beginnings: Beginnings) -> Iterator[Lengths]:
     source = Text(data_files=path, text_field=text_field)
     try:
         for table in source.read(Part(path, (path,)), BadFiles()):
-            yield _unended(np.diff(encoder.encode(table["text"]).offsets))
+            encoded = encoder.encode(table["text"])
+            beginnings.add(encoded.ids, encoded.offsets[1:])
+            yield _unended(np.diff(encoded.offsets))
     except SourceError as wrong:
         raise SourceError(str(wrong).partition("; to continue without")[0]) from wrong
     except LongCrawlError as wrong:
@@ -333,7 +349,8 @@ def compose(
     """Compare strategies of composing documents into training samples: padding, truncation, concatenation.
 
     Nothing is written. Documents are planned as the output ``composed`` plans them: each that has tokens ends with an
-    end-of-text token, which is one of them. The table says to how many it was added.
+    end-of-text token, which is one of them. The table says to how many it was added. Where tokens are read, and not
+    numbers of tokens alone, it also says how related documents are that follow each other in a sample.
 
     Args:
         documents: the path of a run or of files, as :func:`longcrawl.audit.compose.read_lengths` takes them; a crawl, a
@@ -358,21 +375,23 @@ def compose(
     2
     """
     chosen = default_strategies(capacities, padding_threshold) if strategies is None else tuple(strategies)
+    first = Beginnings()
     check_word("terminate", terminate, Terminate)
     if isinstance(documents, str | Path):
-        found = read_lengths(documents, tokenizer, text_field, end_of_text)
+        found = read_lengths(documents, tokenizer, text_field, end_of_text, first)
     elif tokenizer is None:
-        found = _lengths(documents, end_of_text)
+        found = _lengths(documents, end_of_text, first)
     else:
         raise StageError("tokenizer counts the texts of files: give a path, or lc.tokens.Tokenize the documents first")
     added = (found.tokens > 0) & (~found.ended if terminate == "missing" else terminate == "always")
-    return replace(compare_strategies(found.tokens + added, chosen), terminated=int(np.count_nonzero(added)))
+    compared = compare_strategies(found.tokens + added, chosen, first.found)
+    return replace(compared, terminated=int(np.count_nonzero(added)))
 
 
-def _lengths(documents: Any, end_of_text: int | None) -> Lengths:
+def _lengths(documents: Any, end_of_text: int | None, beginnings: Beginnings) -> Lengths:
     if isinstance(documents, Sequence) or (hasattr(documents, "__array__") and not isinstance(documents, pa.Table)):
         given = checked_lengths(documents)
         return Lengths(given, np.ones(len(given), np.bool_))
     name = type(documents).__name__
-    found = [column_lengths(table, name, end_of_text) for table in tables(documents)]
+    found = [column_lengths(table, name, end_of_text, beginnings) for table in tables(documents)]
     return Lengths(*map(np.concatenate, zip(*found, strict=True)))

@@ -175,15 +175,17 @@ def _take(stock: Stock, length: int) -> int:
 
 
 @inlined
-def _place(placed: Placed, stock: Stock, document: int, size: int) -> None:
+def put(placed: Placed, taken: Longs, document: int, size: int) -> None:
+    """Put the next tokens of a document into the sample."""
     at = placed.counts[0]
-    placed.documents[at], placed.starts[at], placed.sizes[at] = document, stock.taken[document], size
-    stock.taken[document] += size
+    placed.documents[at], placed.starts[at], placed.sizes[at] = document, taken[document], size
+    taken[document] += size
     placed.counts[0] = at + 1
 
 
 @inlined
-def _close(placed: Placed, capacity: int) -> None:
+def close(placed: Placed, capacity: int) -> None:
+    """End the sample."""
     at = placed.counts[1]
     placed.ends[at], placed.capacities[at] = placed.counts[0], capacity
     placed.counts[1] = at + 1
@@ -203,8 +205,8 @@ def _lay_in(lengths: Longs, stock: Stock, placed: Placed, largest: int) -> None:
     turn = np.int64(-1)
     while len(longer) > 0:
         length, _, document = longer[0]
-        _place(placed, stock, document, largest)
-        _close(placed, largest)
+        put(placed, stock.taken, document, largest)
+        close(placed, largest)
         rest = -length - largest
         if rest > largest:
             heapq.heapreplace(longer, (-rest, turn, document))
@@ -221,9 +223,9 @@ def _fill_or_pad(space: int, capacity: int, threshold: float, stock: Stock, plac
         length = least(stock.lengths)
         if length > 0:
             document = _take(stock, length)
-            _place(placed, stock, document, space)
+            put(placed, stock.taken, document, space)
             _add(stock, document, length - space)
-    _close(placed, capacity)
+    close(placed, capacity)
 
 
 @compiled
@@ -283,7 +285,7 @@ def fill_buckets(
         capacity = capacities[np.searchsorted(capacities, length)]
         space, then = capacity, 0
         while length > 0:
-            _place(placed, stock, _take(stock, length), length)
+            put(placed, stock.taken, _take(stock, length), length)
             space -= length
             if then > 0:
                 length, then = then, 0

@@ -6,10 +6,20 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from longcrawl.composition.measures import LEGEND, Composition, measure, table_of
+from longcrawl.composition.measures import Composition, legend_of, measure, table_of
 from longcrawl.composition.plan import Longs, Strategy, checked_lengths, whole_capacities
-from longcrawl.composition.strategies import BestFit, Buckets, DatasetDecomposition, FirstFit, FixedLength, MultiBucket
+from longcrawl.composition.relatedness import neighbours, relate, weigh
+from longcrawl.composition.strategies import (
+    BestFit,
+    Buckets,
+    DatasetDecomposition,
+    FirstFit,
+    FixedLength,
+    MultiBucket,
+    Planner,
+)
 from longcrawl.errors import StageError
 
 StrategyName = Literal["buckets", "fixed", "multi-bucket", "best-fit", "first-fit", "decomposition"]
@@ -31,7 +41,7 @@ def named_strategy(
     name: StrategyName,
     capacities: Sequence[int] = (2048, 4096, 8192, 16384),
     padding_threshold: float = 0.05,
-    planner: Literal["algorithm-1", "exact-fill"] = "algorithm-1",
+    planner: Planner = "algorithm-1",
     seed: int = 0,
     pool_size: int | None = None,
 ) -> Strategy:
@@ -45,7 +55,7 @@ def named_strategy(
         capacities: in tokens, ascending; "decomposition" adds the half, the quarter … of the first down to 256, since
             it drops what is shorter.
         padding_threshold: of "buckets", see :class:`longcrawl.tokens.Buckets`.
-        planner: of "buckets".
+        planner: of "buckets"; "in-order" has "fixed", "multi-bucket" and "first-fit" keep the order of documents, too.
         seed: of the order of documents that "fixed" and "multi-bucket" concatenate, and of samples of "buckets".
         pool_size: documents that "buckets" (100,000, if left out) and "first-fit" (256) plan together.
 
@@ -61,14 +71,20 @@ def named_strategy(
         )
     if pool_size is not None and name not in ("buckets", "first-fit"):
         raise StageError(f"the strategy {name!r} plans all documents together: leave pool_size out")
+    if planner == "in-order" and name in ("best-fit", "decomposition"):
+        raise StageError(
+            f"the strategy {name!r} goes by length and keeps no order: take buckets, or leave planner 'in-order' out"
+        )
+    order: Literal["shuffled", "given"] = "given" if planner == "in-order" else "shuffled"
     if name == "fixed":
-        return FixedLength(sizes[0], seed=seed)
+        return FixedLength(sizes[0], order, seed)
     if name == "multi-bucket":
-        return MultiBucket(sizes, seed=seed)
+        return MultiBucket(sizes, order, seed)
     if name == "best-fit":
         return BestFit(sizes[0])
     if name == "first-fit":
-        return FirstFit(sizes[0], pool_size=FIRST_FIT_POOL if pool_size is None else pool_size)
+        fitted: Literal["longest-first", "given"] = "given" if planner == "in-order" else "longest-first"
+        return FirstFit(sizes[0], fitted, FIRST_FIT_POOL if pool_size is None else pool_size)
     if name == "decomposition":
         return DatasetDecomposition((*_halves(sizes[0]), *sizes))
     pool = Buckets.pool_size if pool_size is None else pool_size
@@ -78,7 +94,7 @@ def named_strategy(
 def default_strategies(
     capacities: Sequence[int] = (2048, 4096, 8192, 16384), padding_threshold: float = 0.05
 ) -> tuple[Strategy, ...]:
-    """Return what ``lc.compose`` compares: concatenation, bin packing, decomposition, and buckets of both planners.
+    """Return what ``lc.compose`` compares: concatenation, bin packing, decomposition, and buckets of each planner.
 
     Raises:
         StageError: the capacities do not ascend, or the threshold is not a share.
@@ -92,6 +108,7 @@ def default_strategies(
         named_strategy("decomposition", sizes),
         named_strategy("buckets", sizes, padding_threshold),
         named_strategy("buckets", sizes, padding_threshold, planner="exact-fill"),
+        named_strategy("buckets", sizes, padding_threshold, planner="in-order"),
     )
 
 
@@ -155,14 +172,14 @@ class Comparison:
 
     def __repr__(self) -> str:
         about = textwrap.fill(self.about, 160, break_on_hyphens=False)
-        return f"{about}\n\n{table_of(self.rows)}\n\n{textwrap.fill(LEGEND, 110)}"
+        return f"{about}\n\n{table_of(self.rows)}\n\n{textwrap.fill(legend_of(self.rows), 110)}"
 
     def markdown(self) -> str:
         """Return the table as Markdown."""
         return table_of(self.rows).markdown()
 
     def _repr_html_(self) -> str:
-        return replace(table_of(self.rows), title=self.about, notes=[LEGEND])._repr_html_()
+        return replace(table_of(self.rows), title=self.about, notes=[legend_of(self.rows)])._repr_html_()
 
     def plot(self) -> Any:
         """Draw the lengths of documents, and a bar of each measure per strategy, and return matplotlib's ``Figure``.
@@ -189,20 +206,32 @@ class Comparison:
         return figure
 
 
-def compare_strategies(lengths: Any, strategies: Sequence[Strategy] | None = None) -> Comparison:
+def compare_strategies(
+    lengths: Any,
+    strategies: Sequence[Strategy] | None = None,
+    beginnings: Sequence[npt.NDArray[np.integer[Any]]] = (),
+) -> Comparison:
     """Plan the same documents by each strategy and measure the plans.
 
     Args:
         lengths: whole numbers [documents], tokens of each.
         strategies: those of :func:`default_strategies`, if left out.
+        beginnings: the first tokens of the first documents, to measure how related neighbours in samples are.
 
     Raises:
         StageError: a length is not a whole number of 0 or more.
     """
     checked = checked_lengths(lengths)
     chosen = default_strategies() if strategies is None else strategies
-    rows = tuple(measure(each.plan(checked), each.label, each.capacities) for each in chosen)
-    return Comparison(checked, rows)
+    vectors, rows = weigh(beginnings) if len(beginnings) else None, []
+    for each in chosen:
+        plan = each.plan(checked)
+        rows.append(measure(plan, each.label, each.capacities))
+        if vectors is not None:
+            pairs = neighbours(plan)
+            found = relate(pairs[(pairs < len(beginnings)).all(axis=1)], vectors)
+            rows[-1] = replace(rows[-1], **found._asdict())
+    return Comparison(checked, tuple(rows))
 
 
 def _draw_lengths(axes: Any, comparison: Comparison) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.composition.plan import Plan
+from longcrawl.composition.relatedness import DOCUMENTS
 from longcrawl.display.table import Column, Table
 
 BLOCK = 1 << 20
@@ -63,6 +64,12 @@ class Composition:
     """Documents longer than the largest sample, which every plan cuts."""
     buckets: tuple[Bucket, ...]
     """Ascending by capacity."""
+    compared_pairs: int = 0
+    """Documents next to each other in a sample that were compared, see :mod:`longcrawl.composition.relatedness`."""
+    related: float = 0.0
+    """Mean cosine of their TF-IDF weights."""
+    related_by_chance: float = 0.0
+    """The same of random pairs of these documents."""
 
     @property
     def r_pad(self) -> float:
@@ -217,6 +224,10 @@ def combine(compositions: Sequence[Composition], label: str = "") -> Composition
     added = {name: sum(getattr(each, name) for each in compositions) for name in counts}
     context = sum(each.context * each.placed_tokens for each in compositions)
     whole_context = sum(each.whole_context * each.tokens for each in compositions)
+    related, by_chance = (
+        _ratio(sum(getattr(each, name) * each.compared_pairs for each in compositions), added["compared_pairs"])
+        for name in ("related", "related_by_chance")
+    )
     buckets = [
         Bucket(
             here[0].capacity,
@@ -229,6 +240,8 @@ def combine(compositions: Sequence[Composition], label: str = "") -> Composition
         context=_ratio(context, added["placed_tokens"]),
         whole_context=_ratio(whole_context, added["tokens"]),
         buckets=tuple(buckets),
+        related=related,
+        related_by_chance=by_chance,
         **added,
     )
 
@@ -246,6 +259,15 @@ LEGEND = (
     "documents and parts of one per sample. context: tokens of its own document before a token in its sample, of those "
     "in whole documents. dropped: tokens in no sample."
 )
+RELATED_LEGEND = (
+    "related: mean cosine of TF-IDF weights of tokens, of documents next to each other in a sample, among the first "
+    f"{DOCUMENTS:,}; chance: of any two of them."
+)
+
+
+def legend_of(compositions: Sequence[Composition]) -> str:
+    """Return what the columns of :func:`table_of` mean."""
+    return f"{LEGEND} {RELATED_LEGEND}" if any(each.compared_pairs for each in compositions) else LEGEND
 
 
 def table_of(compositions: Sequence[Composition]) -> Table:
@@ -267,7 +289,14 @@ def table_of(compositions: Sequence[Composition]) -> Table:
         ]
         for each in compositions
     ]
+    if any(each.compared_pairs for each in compositions):
+        titles += ["related", "chance"]
+        rows = [[*row[:-1], *_related(each), row[-1]] for row, each in zip(rows, compositions, strict=True)]
     return _table("strategy", [*titles, "samples"], rows)
+
+
+def _related(row: Composition) -> list[str]:
+    return [f"{each:.3f}" if row.compared_pairs else "" for each in (row.related, row.related_by_chance)]
 
 
 def _bucket_table(row: Composition) -> Table:

@@ -17,6 +17,9 @@ from longcrawl.errors import StageError
 
 BINS, EXPONENT, LOOK_AT = 64, 1.5, 512
 
+Planner = Literal["algorithm-1", "exact-fill", "in-order"]
+"""How :class:`Buckets` chooses documents; "in-order" keeps the order given."""
+
 
 @dataclass(frozen=True)
 class Buckets(Strategy):
@@ -44,10 +47,15 @@ class Buckets(Strategy):
     leaves less padding at the same truncation. Less padding is fewer samples, so r_cat rises a little; and on few, long
     documents it may pad and cut more. Both are measured by ``lc.compose``; docs/composition.md has figures.
 
+    ``planner="in-order"`` keeps documents that follow each other together: a sample begins with the first document
+    left and goes on with those that fit, until it has passed over 32. It has the smallest capacity that leaves no
+    larger gap than P, or else that with the smallest share of a gap, which a chunk of the first document left fills;
+    the next sample goes on with it. It is for documents that :class:`longcrawl.long.Related` has put in order.
+
     Args:
         capacities: of the buckets, in tokens, ascending.
         padding_threshold: P, the share of a sample that may be padding.
-        planner: ``"algorithm-1"`` or ``"exact-fill"``.
+        planner: ``"algorithm-1"``, ``"exact-fill"`` or ``"in-order"``.
         order: of samples within a bucket: ``"shuffled"`` by ``seed``, or ``"planned"``, which goes from samples of few
             long documents to those of many short ones.
         seed: of the shuffle.
@@ -62,7 +70,7 @@ class Buckets(Strategy):
 
     capacities: tuple[int, ...] = (2048, 4096, 8192, 16384)
     padding_threshold: float = 0.05
-    planner: Literal["algorithm-1", "exact-fill"] = "algorithm-1"
+    planner: Planner = "algorithm-1"
     order: Literal["shuffled", "planned"] = "shuffled"
     seed: int = 0
     pool_size: int = 100_000
@@ -77,10 +85,11 @@ class Buckets(Strategy):
     @property
     def label(self) -> str:
         """What tables call it."""
-        return "Buckets" if self.planner == "algorithm-1" else "Buckets, exact-fill"
+        return "Buckets" if self.planner == "algorithm-1" else f"Buckets, {self.planner}"
 
     def plan_pool(self, lengths: Any) -> Plan:
         """Plan these documents together, whatever their number; samples stand in the order in which they were made."""
+        from longcrawl.composition._order_kernels import fill_in_order
         from longcrawl.composition._plan_kernels import Stock, fill_buckets, make_lengths, make_placed
 
         checked = checked_lengths(lengths)
@@ -88,10 +97,14 @@ class Buckets(Strategy):
         # A sample begins with a document's last piece or is a chunk of a long one; each may end with one more chunk.
         samples = int(np.count_nonzero(checked)) + int((checked // largest).sum())
         placed = make_placed(samples + len(checked), samples)
-        first, following = np.full(largest + 1, -1, np.int64), np.empty(len(checked), np.int64)
-        stock = Stock(first, following, np.zeros(len(checked), np.int64), make_lengths(largest))
-        capacities, exact = np.array(self.capacities, np.int64), self.planner == "exact-fill"
-        fill_buckets(checked, capacities, float(self.padding_threshold), exact, stock, placed)
+        first, following = np.full(largest + 1, -1, np.int64), np.empty(len(checked) + 1, np.int64)
+        taken = np.zeros(len(checked), np.int64)
+        bounds = np.array(self.capacities, np.int64), float(self.padding_threshold)
+        if self.planner == "in-order":
+            fill_in_order(checked, *bounds, following, taken, placed)
+        else:
+            stock = Stock(first, following, taken, make_lengths(largest))
+            fill_buckets(checked, *bounds, self.planner == "exact-fill", stock, placed)
         pieces, made = placed.counts
         return Plan(
             checked,

@@ -108,6 +108,8 @@ class Stage(ABC):
     """Whether it makes other documents of those that come, or adds columns to them."""
     orders: ClassVar[bool] = False
     """Whether it only orders documents: its sketch has a uint64 column ``sort_key``, and no document waits for it."""
+    relates: ClassVar[bool] = False
+    """Whether neighbours in its order belong together, so that nothing may order them again."""
     counts: ClassVar[str | None] = None
     """A column, of strings, by whose values the funnel counts the documents that the stage leaves."""
     train_documents: int | None = None
@@ -336,7 +338,7 @@ class Survey(Stage):
         Raises:
             StageError: it removes documents, or changes them, and must see all of them first.
         """
-        if not self.orders:
+        if self.needs != "order":
             raise StageError(f"{self.name} needs all documents and cannot run inside a part")
         ordered = with_column(table, SORT_KEY, self.sketch(table)[SORT_KEY])
         return Edited(ordered, (), PLACE_SCHEMA.empty_table())

@@ -3,6 +3,7 @@
 import itertools
 import pickle
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -132,9 +133,14 @@ def test_the_measures_are_those_of_a_comparison(name, label, tmp_path):
     lengths = np.random.default_rng(1).geometric(0.03, 400)
     composed = compose(documents(lengths), tmp_path / "out", STRATEGIES[name], strategy=name)
     told = composition_of(composed.described["splits"]["train"])
-    assert told == lc.compose(lengths + 1, capacities=STRATEGIES[name])[label]
+    compared = lc.compose(documents(lengths), capacities=STRATEGIES[name])[label]
+    assert compared == told
+    assert (told.compared_pairs > 0) == (name != "decomposition")
+    of_lengths = lc.compose(lengths + 1, capacities=STRATEGIES[name])[label]
+    assert of_lengths == replace(told, compared_pairs=0, related=0.0, related_by_chance=0.0)
     for same in everything_that_says_how_long(composed, documents(lengths), tmp_path):
-        assert lc.compose(same, capacities=STRATEGIES[name])[label] == told, same
+        found = lc.compose(same, capacities=STRATEGIES[name])[label]
+        assert replace(found, compared_pairs=0, related=0.0, related_by_chance=0.0) == of_lengths, same
     assert sum(map(len, composed.buckets)) == told.samples
     assert composed.described["splits"]["train"]["r_tru"] == told.r_tru
 

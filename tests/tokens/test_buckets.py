@@ -128,6 +128,63 @@ def test_exact_fill_loses_nothing_and_keeps_the_threshold(lengths, capacities, t
         assert capacity == next((each for each in capacities if pieces[0][2] <= each), capacities[-1])
 
 
+def filled_in_order(left, capacity):
+    """Return the pieces of a sample, the documents left and its gap."""
+    (document, start, length), *others = left
+    if length > capacity:
+        return [(document, start, capacity)], [(document, start + capacity, length - capacity), *others], 0
+    space, pieces, passed_over = capacity, [], []
+    for at, entry in enumerate(left):
+        if not space or len(passed_over) == 32:
+            return pieces, passed_over + left[at:], space
+        if entry[2] > space:
+            passed_over.append(entry)
+        else:
+            pieces.append(entry)
+            space -= entry[2]
+    return pieces, passed_over, space
+
+
+def in_order(lengths, capacities, threshold):
+    """Return the samples of the planner "in-order", spelled out as those of ``algorithm_1`` are."""
+    left = [(document, 0, length) for document, length in enumerate(lengths) if length]
+    samples = []
+    while left:
+        large = [each for each in capacities if left[0][2] <= each] or capacities[-1:]
+        tries = [filled_in_order(left, capacity) for capacity in large]
+        shares = [space / capacity for capacity, (_, _, space) in zip(large, tries, strict=True)]
+        best = next((number for number, share in enumerate(shares) if share <= threshold), shares.index(min(shares)))
+        capacity, (pieces, left, space) = large[best], tries[best]
+        if left and space / capacity > threshold:
+            document, start, length = left.pop(0)
+            pieces.append((document, start, space))
+            left.insert(0, (document, start + space, length - space))
+            space = 0
+        samples.append((capacity, pieces, space))
+    return samples
+
+
+@settings(deadline=None)
+@given(LENGTHS, CAPACITIES, THRESHOLDS)
+@example([30] + [60] * 70 + [20], [50, 100], 0.5)
+@example([1] * 70 + [99], [100], 1)
+def test_plans_in_order_are_those_spelled_out(lengths, capacities, threshold):
+    plan = Buckets(capacities, threshold, planner="in-order").plan_pool(lengths)
+    assert samples_of(plan) == in_order(lengths, capacities, threshold)
+    assert_every_token_once(plan, lengths)
+
+
+def test_a_plan_in_order_keeps_neighbours_and_pads_and_cuts_little():
+    lengths = web_lengths(20_000)
+    usual, kept = (Buckets(planner=planner).plan(lengths) for planner in ("algorithm-1", "in-order"))
+    for plan, least, most in ((usual, 1_000, 1e9), (kept, 0, 60)):
+        apart = np.abs(np.diff(plan.documents))[np.isin(np.arange(1, len(plan.documents)), plan.bounds, invert=True)]
+        assert least < np.median(apart) < most
+    measured = lc.tokens.measure(kept)
+    assert measured.r_pad < 0.01
+    assert measured.r_tru < measured.r_tru_floor + 0.001
+
+
 @pytest.mark.parametrize(
     ("lengths", "first"),
     [([70, 20, 16, 14], [70, 16, 14]), ([70, 20, 15, 15], [70, 15, 15]), ([70, 20, 13, 9, 8], [70, 13, 9, 8])],
@@ -244,7 +301,7 @@ def test_capacities_that_cannot_be_are_refused_with_those_to_write(strategy, cap
     ("make", "sentence"),
     [
         (lambda: Buckets(padding_threshold=5), "from 0 to 1, got 5"),
-        (lambda: Buckets(planner="magic"), "'algorithm-1', 'exact-fill', got 'magic'"),
+        (lambda: Buckets(planner="magic"), "'algorithm-1', 'exact-fill', 'in-order', got 'magic'"),
         (lambda: Buckets(order="sorted"), "'shuffled', 'planned'"),
         (lambda: Buckets(pool_size=0), "pool_size"),
         (lambda: FirstFit(pool_size=0), "pool_size"),

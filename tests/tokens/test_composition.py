@@ -159,17 +159,19 @@ def test_compose_takes_lengths_tables_datasets_and_crawls():
     tokens = [[1] * 5, [], [1] * 9]
     data = Dataset.from_dict({"id": ["a", "b", "c"], "tokens": tokens})
     expected = lc.compose([5, 0, 9], capacities=[4, 8]).rows
+    of_tokens = lc.compose(data, capacities=[4, 8], terminate="never").rows
+    assert [replace(row, compared_pairs=0) for row in of_tokens] == list(expected)
+    assert any(row.compared_pairs for row in of_tokens)
     for documents in (
         np.array([5, 0, 9]),
         pa.array([5, 0, 9]),
         data.add_column("n_tokens", [5, 0, 9])["n_tokens"],
         data.add_column("n_tokens", [5, 0, 9]).to_pandas()["n_tokens"],
         pa.table({"n_tokens": [5, 0, 9]}),
-        data,
-        data.to_iterable_dataset(),
-        lc.Crawl(data),
     ):
         assert lc.compose(documents, capacities=[4, 8], terminate="never").rows == expected
+    for documents in (data, data.to_iterable_dataset(), lc.Crawl(data)):
+        assert lc.compose(documents, capacities=[4, 8], terminate="never").rows == of_tokens
     assert lc.compose([5], strategies=[FixedLength(4)]).rows == (measure(FixedLength(4).plan([5]), "Fixed-4"),)
     with pytest.raises(StageError, match=r"choose one: documents\['train'\]"):
         lc.compose(DatasetDict({"train": data}))
@@ -266,7 +268,9 @@ def test_lengths_of_token_shards(tmp_path, tokenizer, name):
     (tmp_path / "tokenizer.json").write_text("{}" if name != "token_parquet" else '{"n_tokens": 9}')
     assert read_lengths(tmp_path, **given).tokens.tolist() == [*lengths, 3, 1, *[9] * (name == "token_parquet")]
     assert read_lengths(f"{tmp_path}/b*{module.SUFFIX}", **given).tokens.tolist() == [3, 1]
-    assert lc.compose(tmp_path / f"a{module.SUFFIX}", [64], **given).rows == lc.compose(lengths, [64]).rows
+    compared = lc.compose(tmp_path / f"a{module.SUFFIX}", [64], **given).rows
+    lengths_alone = (replace(row, compared_pairs=0, related=0.0, related_by_chance=0.0) for row in compared)
+    assert tuple(lengths_alone) == lc.compose(lengths, [64]).rows
     if name == "nanogpt":
         with pytest.raises(SourceError, match=r"tokenizer\.json has neither n_tokens nor tokens"):
             read_lengths(tmp_path)
@@ -412,7 +416,10 @@ def test_decompositions_of_the_default_table_go_down_to_short_pieces():
     assert [each for each in chosen if isinstance(each, DatasetDecomposition)] == [
         DatasetDecomposition([256, 512, 1024, 2048, 4096])
     ]
-    assert lc.tokens.default_strategies([100])[-1] == Buckets([100], planner="exact-fill")
+    assert lc.tokens.default_strategies([100])[-2:] == (
+        Buckets([100], planner="exact-fill"),
+        Buckets([100], planner="in-order"),
+    )
 
 
 @pytest.mark.parametrize("capacities", [2048, "2048", ["8"], [2.5], [True], {8: 1}, None])

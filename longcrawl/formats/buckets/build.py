@@ -18,6 +18,8 @@ import pyarrow as pa
 
 from longcrawl.composition.measures import Bucket, Composition, combine, measure, measure_pools
 from longcrawl.composition.plan import Longs, Strategy
+from longcrawl.composition.relatedness import DOCUMENTS, Relatedness, neighbours, relate, weigh
+from longcrawl.composition.relatedness import TOKENS as FIRST_TOKENS
 from longcrawl.formats.documents.spec import UNKNOWN
 from longcrawl.formats.rectangle.build import Layout, write_band
 from longcrawl.formats.rectangle.spec import LOSS_MASK_SUFFIX
@@ -106,7 +108,8 @@ class PlannedSplit:
 def composition_of(numbers: Mapping[str, Any]) -> Composition:
     """Read a composition from the numbers that :func:`composition_numbers` gives, or ``dataclasses.asdict``."""
     names = Composition.__dataclass_fields__
-    known = {name: numbers[name] for name in names if name != "buckets"}
+    # What earlier versions did not measure keeps its default.
+    known = {name: numbers[name] for name in names if name != "buckets" and name in numbers}
     return Composition(**known, buckets=tuple(Bucket(**each) for each in numbers["buckets"]))
 
 
@@ -137,13 +140,14 @@ def plan_split(
     kind = np.min_scalar_type(max(len(lengths), int(lengths.max(initial=0))))
     columns: list[tuple[str, npt.DTypeLike]] = [("keys", np.uint64), ("capacities", np.int32), ("counts", np.int32)]
     columns += [("document", kind), ("start", kind), ("size", kind)]
-    measured, first = list[Composition](), 0
+    measured, pairs, first = list[Composition](), list[Longs](), 0
     with ExitStack() as files:
         # Lists of arrays would stay in memory beside what they are joined to.
         opened = {name: files.enter_context(TemporaryFile(dir=spill)) for name, _ in columns}
         for pool in strategy.pools(lengths):
             plan = strategy.plan_pool(pool)
             measured.append(measure(plan, strategy.label, strategy.capacities))
+            pairs.append(neighbours(plan, first))
             of_samples = plan.sample_keys(seed, first), plan.capacities, np.diff(plan.bounds)
             of_pieces = plan.documents + first, plan.starts, plan.sizes
             for (name, stored), values in zip(columns, (*of_samples, *of_pieces), strict=True):
@@ -151,9 +155,37 @@ def plan_split(
             first += len(pool)
         made = {name: _mapped(opened[name], stored) for name, stored in columns}
     sizes = _save_plan(spill, where[3], made)
+    with whole_file(_pairs_file(spill, where[3])) as beside:
+        np.concatenate(pairs).tofile(beside)
     counts = [int(made["counts"][made["capacities"] == capacity].sum()) for capacity in strategy.capacities]
     composition = measure_pools(measured, strategy.label, lengths, sizes)
     return PlannedSplit(*where, len(lengths), tuple(counts), composition)
+
+
+def _pairs_file(spill: Path, plan: int) -> Path:
+    return spill / f"plan-{plan:05d}.pairs"
+
+
+def measure_related(spill: Path, plan: int, first: int, documents: int) -> Relatedness:
+    """Measure how related documents are that follow each other in the samples of a plan.
+
+    Args:
+        spill: the folder of the first pass.
+        plan: its number.
+        first: place of its first document in the order of all.
+        documents: how many it has.
+    """
+    pairs = np.fromfile(checked(_pairs_file(spill, plan), PLANNED), np.int64).reshape(-1, 2)
+    places = read_order(spill, first, first + min(documents, DOCUMENTS))
+    beginnings: list[npt.NDArray[Any]] = [np.zeros(0, np.uint16)] * len(places)
+    for chosen, batch, rows in read_batches(spill, places) if len(pairs) else ():
+        lists = batch.column(TOKENS)
+        values, offsets = lists.values.to_numpy(), lists.offsets.to_numpy()
+        for place, row in zip(chosen.tolist(), rows.tolist(), strict=True):
+            start, stop = int(offsets[row]), int(offsets[row + 1])
+            # The last token ends the document, as it does all of them.
+            beginnings[place] = values[start : max(stop - 1, start)][:FIRST_TOKENS].copy()
+    return relate(pairs, weigh(beginnings))
 
 
 def by_split(plans: Sequence[PlannedSplit]) -> dict[str, Composition]:

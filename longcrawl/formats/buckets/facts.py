@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.composition.measures import LEGEND
+from longcrawl.composition.measures import legend_of
 from longcrawl.core.outputs import Output
 from longcrawl.core.removal import Removal
 from longcrawl.core.results import Inspection, Result, TokenRows, Verification, result
@@ -132,6 +132,8 @@ class ComposedResult(Result):
         for split, counts in described["splits"].items():
             sizes = {each["capacity"] for each in described["buckets"] if each["split"] == split}
             measures = f"r_pad {counts['r_pad']:.2%}, r_tru {counts['r_tru']:.2%}, r_cat {counts['r_cat']:.2f}"
+            if counts.get("compared_pairs"):
+                measures += f", related {counts['related']:.3f} ({counts['related_by_chance']:.3f} by chance)"
             samples = f"{counts['samples']:,} samples of {', '.join(f'{size:,}' for size in sorted(sizes))} tokens"
             parts.append(f"{split} {samples} of {counts['documents']:,} documents: {measures}")
         return "; ".join(parts)
@@ -171,13 +173,14 @@ class ComposedResult(Result):
 
     def composition(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # all is described
         """Return the measures of each split, and the table of its buckets."""
-        parts = []
+        parts, measured = [], []
         for split, counts in sorted(described["splits"].items(), reverse=True):
-            parts += [f"**{split}**", composition_of(counts).markdown()]
+            measured.append(composition_of(counts))
+            parts += [f"**{split}**", measured[-1].markdown()]
         if "domains" in described:
             head = ["split", "domain", "documents", "samples", "r_pad %", "r_tru %", "r_cat"]
             parts.append(table(head, map(_domain_row, described["domains"]), 5))
-        return "\n\n".join([*parts, LEGEND])
+        return "\n\n".join([*parts, legend_of(measured)])
 
     def cut(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # all is described
         """Describe how many of the tokens to train on no sample holds."""

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from longcrawl.composition.comparison import StrategyName, named_strategy
 from longcrawl.composition.plan import Strategy
+from longcrawl.composition.strategies import Planner
 from longcrawl.core.outputs import WriteTask, are_shuffled, output
 from longcrawl.core.stages import SORT_KEY, Stage, column
 from longcrawl.engines.base import Engine
@@ -78,7 +79,7 @@ class ComposedOutput(TokenOutput):
     strategy: StrategyName = "buckets"
     capacities: tuple[int, ...] = (2048, 4096, 8192, 16384)
     padding_threshold: float = 0.05
-    planner: Literal["algorithm-1", "exact-fill"] = "algorithm-1"
+    planner: Planner = "algorithm-1"
     seed: int = 0
     pool_size: int | None = None
     heldout: float = 0
@@ -116,6 +117,12 @@ class ComposedOutput(TokenOutput):
         tokenize = self.find_tokenize(stages)
         if any(stage.name == Windows.name for stage in stages):
             raise StageError(NO_WINDOWS)
+        related = next((stage.name for stage in stages if stage.relates), None)
+        if related is not None and self.planner != "in-order":
+            raise StageError(
+                f"composed.planner {self.planner!r} would part the documents that {related} puts together: set "
+                "composed.planner to in-order"
+            )
         return ComposedWriter(self, are_shuffled(stages), tokenize=tokenize)
 
 
@@ -187,13 +194,15 @@ class ComposedWriter(TokenWriter):
         buckets = [bucket for each in plans for bucket in each.buckets()]
         if self.settings.format == "zarr":
             self._lay_out(target, buckets, facts)
-        return [*self._sample_tasks(buckets, facts), *_document_tasks(plans)]
+        return [*self._sample_tasks(buckets, facts), *_document_tasks(plans), *_related_tasks(plans)]
 
     def write(self, spill: Path, target: Path, task: WriteTask) -> dict[str, Any]:
         """Second pass: write one band or shard with the table of its pieces, or a table of documents."""
         kind, *details = task.details
         if kind == "documents":
             return {"bucket": None, "files": file_entries(target, [build.write_documents(spill, target, *details)])}
+        if kind == "related":
+            return {"bucket": None, "files": {}, "related": build.measure_related(spill, *details)._asdict()}
         (here,) = details
         table = f"pieces/{here.name}.parquet"
         with whole_file(target / table) as beside, GroupedTable(beside) as pieces:
@@ -209,6 +218,11 @@ class ComposedWriter(TokenWriter):
         """Add the tokenizer, and describe composition, buckets and every file in ``composed.json``."""
         recorded = json.loads((spill / PLANS).read_text("utf-8"))
         facts, plans = TokenFacts(**recorded["facts"]), [PlannedSplit.from_dict(each) for each in recorded["plans"]]
+        related = [each["related"] for each in written if "related" in each]
+        plans = [
+            replace(plan, composition=replace(plan.composition, **found))
+            for plan, found in zip(plans, related, strict=True)
+        ]
         if self.tokenize is not None:
             self.tokenize.encoder().save(str(target))
         files = {name: entry for each in written for name, entry in each["files"].items()}
@@ -222,7 +236,7 @@ class ComposedWriter(TokenWriter):
             **self._attributes(),
             "masked": facts.masked,
             "loss_mask": self._masked(facts),
-            "shuffled": self.shuffled or self.in_order,
+            **self.described_order,
             **{name: settings[name] for name in ("strategy", "padding_threshold", "planner", "seed", "pool_size")},
             "capacities": list(self.settings.chosen().capacities),
             "domain_column": self.settings.domains,
@@ -337,6 +351,11 @@ def _check_samples(plans: Sequence[PlannedSplit], strategy: Strategy) -> None:
             "there is no sample to train on: every document is empty, held out, or dropped as shorter than the "
             f"smallest capacity of {strategy.label}, {strategy.capacities[0]:,}"
         )
+
+
+def _related_tasks(plans: Sequence[PlannedSplit]) -> Iterator[WriteTask]:
+    for each in plans:
+        yield WriteTask(f"related-{each.plan:06d}", ("related", each.plan, each.first_document, each.documents))
 
 
 def _document_tasks(plans: Sequence[PlannedSplit]) -> Iterator[WriteTask]:

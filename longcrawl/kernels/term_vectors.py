@@ -1,0 +1,316 @@
+"""Documents as vectors of terms: how alike two are, which are most alike, and orders of them, as numba kernels.
+
+A vector has whole numbers, so that sums depend on no order and no machine. Documents are numbers in a pool of them, and
+of equally similar ones the smaller number comes first.
+"""
+
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.kernels.compiling import allocating, compiled
+
+Longs = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+NORM = 1 << 14
+"""The length of a vector: the product of two, over its square, is their cosine."""
+WINDOW = 64
+"""Documents before and after a document, of those that have a term, sorted by its weight, that are compared with it."""
+
+
+class TermVectors(NamedTuple):
+    """Vectors of documents end to end."""
+
+    bounds: Longs
+    """int64 [documents + 1]"""
+    terms: npt.NDArray[np.uint32]
+    """Ascending in each document."""
+    weights: npt.NDArray[np.uint16]
+    """1 or more each; those of a document have the length ``NORM``, up to rounding."""
+
+
+class Postings(NamedTuple):
+    """All entries of vectors, those of a term together and the largest weights first."""
+
+    documents: npt.NDArray[np.int32]
+    """Of each entry."""
+    weights: npt.NDArray[np.uint16]
+    places: npt.NDArray[np.int32]
+    """Where each entry of the vectors stands here."""
+    firsts: npt.NDArray[np.int32]
+    """Where the entries of its term begin, of each entry here."""
+    stops: npt.NDArray[np.int32]
+
+
+def make_postings(vectors: TermVectors) -> Postings:
+    """Return the entries of vectors by term; equal weights are in the order of documents."""
+    keys = vectors.terms.astype(np.uint64) << np.uint64(16)
+    keys |= np.uint64((1 << 16) - 1) - vectors.weights.astype(np.uint64)
+    order = np.argsort(keys, kind="stable")
+    places = np.empty(len(order), np.int32)
+    places[order] = np.arange(len(order), dtype=np.int32)
+    documents = np.repeat(np.arange(len(vectors.bounds) - 1, dtype=np.int32), np.diff(vectors.bounds))
+    ordered = vectors.terms[order]
+    firsts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] + np.uint32(1)))
+    counts = np.diff(np.append(firsts, len(ordered)))
+    ends = (np.repeat(each, counts).astype(np.int32) for each in (firsts, firsts + counts))
+    return Postings(documents[order], vectors.weights[order], places, *ends)
+
+
+@compiled
+def _product(vectors: TermVectors, one: int, other: int) -> int:
+    at, stop = vectors.bounds[one], vectors.bounds[one + 1]
+    there, end = vectors.bounds[other], vectors.bounds[other + 1]
+    found = np.int64(0)
+    while at < stop and there < end:
+        if vectors.terms[at] < vectors.terms[there]:
+            at += 1
+        elif vectors.terms[at] > vectors.terms[there]:
+            there += 1
+        else:
+            found += np.int64(vectors.weights[at]) * np.int64(vectors.weights[there])
+            at += 1
+            there += 1
+    return found
+
+
+@compiled
+def multiply_pairs(vectors: TermVectors, ones: Longs, others: Longs, out: Longs) -> None:
+    """Write the product of the vectors of each pair of documents."""
+    for pair in range(len(ones)):
+        out[pair] = _product(vectors, ones[pair], others[pair])
+
+
+@compiled
+def _agreeing(samples: Bytes, one: int, other: int) -> int:
+    """Count the bytes of two samples that are equal."""
+    found = 0
+    for at in range(samples.shape[1]):
+        found += samples[one, at] == samples[other, at]
+    return found
+
+
+@compiled
+def _dense_product(dense: Any, one: int, other: int) -> int:
+    found = np.int64(0)
+    for at in range(dense.shape[1]):
+        found += np.int64(dense[one, at]) * np.int64(dense[other, at])
+    return found
+
+
+@allocating
+def find_neighbours(
+    vectors: TermVectors, postings: Postings, dense: Any, samples: Bytes, near: int, found: Any, scores: Longs
+) -> None:
+    """Find the documents that are most like each document, among those that share a term with it.
+
+    Args:
+        vectors: of all documents.
+        postings: of the vectors.
+        dense: int16 [documents, dimensions]; with dimensions, vectors only say which documents are compared, and
+            products are of these.
+        samples: uint8 [documents, width]; documents of which ``near`` bytes agree are no neighbours.
+        near: more than the width for none.
+        found: int32 [documents, most], written: the most similar first, then -1.
+        scores: int64 [documents, most], written: products.
+    """
+    sums, touched = np.zeros(len(found), np.int64), np.empty(len(found), np.int32)
+    for document in range(len(found)):
+        count = _add_up(vectors, postings, document, sums, touched)
+        sums[document] = 0
+        kept = 0
+        for at in range(count):
+            other = touched[at]
+            score = sums[other]
+            sums[other] = 0
+            if score > 0 and dense.shape[1]:
+                score = _dense_product(dense, document, other)
+            if score <= 0 or not _comes_in(score, other, scores, found, document, kept):
+                continue
+            if _agreeing(samples, document, other) < near:
+                kept = min(kept + 1, found.shape[1])
+                _insert(score, other, scores, found, document, kept)
+        found[document, kept:], scores[document, kept:] = -1, 0
+        for at in range(0 if dense.shape[1] else kept):  # windows may have left terms out
+            scores[document, at] = _product(vectors, document, found[document, at])
+
+
+@compiled
+def _add_up(vectors: TermVectors, postings: Postings, document: int, sums: Longs, touched: Any) -> int:
+    """Add to the sum of each document near by the products of terms that it shares; return how many there are."""
+    count = 0
+    for entry in range(vectors.bounds[document], vectors.bounds[document + 1]):
+        place = postings.places[entry]
+        first = max(postings.firsts[place], place - WINDOW)
+        for at in range(first, min(postings.stops[place], place + WINDOW + 1)):
+            other = postings.documents[at]
+            if sums[other] == 0:
+                touched[count] = other
+                count += 1
+            sums[other] += np.int64(vectors.weights[entry]) * np.int64(postings.weights[at])
+    return count
+
+
+@compiled
+def _comes_in(score: int, other: int, scores: Longs, found: Any, document: int, kept: int) -> bool:
+    """Return whether a document is among the best of those seen so far."""
+    return kept < found.shape[1] or _is_before(score, other, scores, found, document, kept - 1)
+
+
+@compiled
+def _is_before(score: int, other: int, scores: Longs, found: Any, document: int, at: int) -> bool:
+    if score != scores[document, at]:
+        return score > scores[document, at]
+    return other < found[document, at]
+
+
+@compiled
+def _insert(score: int, other: int, scores: Longs, found: Any, document: int, kept: int) -> None:
+    """Put a document in its place among the best, of which there are ``kept`` then."""
+    at = kept - 1
+    while at > 0 and _is_before(score, other, scores, found, document, at - 1):
+        scores[document, at], found[document, at] = scores[document, at - 1], found[document, at - 1]
+        at -= 1
+    scores[document, at], found[document, at] = score, other
+
+
+class Graph(NamedTuple):
+    """Edges between documents."""
+
+    bounds: Longs
+    """int64 [documents + 1], the edges of each."""
+    others: npt.NDArray[np.int32]
+    """The other document of each edge, the most similar first."""
+
+
+def make_graph(vectors: TermVectors, dense: Any, samples: Bytes, near: int, most: int) -> Graph:
+    """Return the graph in which each document has edges to the ``most`` most like it, in both directions.
+
+    Other arguments are those of :func:`find_neighbours`.
+    """
+    documents = len(samples)
+    found, scores = np.empty((documents, most), np.int32), np.empty((documents, most), np.int64)
+    find_neighbours(vectors, make_postings(vectors), dense, samples, near, found, scores)
+    there = found >= 0
+    ones = np.repeat(np.arange(documents), there.sum(axis=1))
+    one, other = np.concatenate([ones, found[there]]), np.concatenate([found[there], ones])
+    order = np.lexsort((other, -np.tile(scores[there], 2), one))
+    one, other = one[order], other[order]
+    # Of an edge that both ends have found the second is as the first.
+    first = np.ones(len(order), np.bool_)
+    first[1:] = (one[1:] != one[:-1]) | (other[1:] != other[:-1])
+    counts = np.bincount(one[first], minlength=documents)
+    return Graph(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), other[first].astype(np.int32))
+
+
+@allocating
+def walk(starts: Longs, bounds: Longs, others: Any, order: Longs, begins: Any) -> None:
+    """Follow the edges of a graph greedily from each start to the best document that no path has yet.
+
+    Args:
+        starts: int64 [documents], all of them in the order in which paths begin.
+        bounds: int64 [documents + 1], the edges of each.
+        others: int32 [edges], where they lead, the best first.
+        order: int64 [documents], written: the paths end to end.
+        begins: bool [documents], written: where in the order a path begins.
+    """
+    passed = np.zeros(len(starts), np.bool_)
+    at = 0
+    for start in starts:
+        here = start
+        if passed[start]:
+            continue
+        begins[at] = True
+        while here >= 0:
+            passed[here], order[at] = True, here
+            at += 1
+            following = np.int64(-1)
+            for edge in range(bounds[here], bounds[here + 1]):
+                if not passed[others[edge]]:
+                    following = np.int64(others[edge])
+                    break
+            here = following
+
+
+@allocating
+def grow(starts: Longs, bounds: Longs, others: Any, lengths: Longs, most: int, branches: int, order: Longs) -> None:
+    """Grow a tree from each start that no tree has yet, breadth first, until it is long enough.
+
+    Args:
+        starts: int64 [documents], all of them in the order in which trees begin.
+        bounds: int64 [documents + 1], the edges of each.
+        others: int32 [edges], where they lead, the best first.
+        lengths: int64 [documents].
+        most: the length at which a tree is finished.
+        branches: how many documents a document adds, those that no tree has yet.
+        order: int64 [documents], written: the trees end to end, which is also the queue of each.
+    """
+    passed = np.zeros(len(starts), np.bool_)
+    at = 0
+    for start in starts:
+        if passed[start]:
+            continue
+        passed[start], order[at] = True, start
+        turn, at, length = at, at + 1, lengths[start]
+        while turn < at and length < most:
+            here = order[turn]
+            turn += 1
+            added = 0
+            for edge in range(bounds[here], bounds[here + 1]):
+                other = np.int64(others[edge])
+                if added == branches or length >= most:
+                    break
+                if not passed[other]:
+                    passed[other], order[at] = True, other
+                    at += 1
+                    added += 1
+                    length += lengths[other]
+
+
+@allocating
+def keep_apart(order: Longs, samples: Bytes, near: int, out: Longs) -> int:
+    """Let documents of which ``near`` bytes agree not follow each other: the later one waits for the next place.
+
+    Args:
+        order: int64 [documents].
+        samples: uint8 [documents, width].
+        near: how many equal bytes make two near duplicates.
+        out: int64 [documents], written: the same documents.
+
+    Returns:
+        how many are next to a near duplicate all the same, as too few others are there: they come last.
+    """
+    first, waiting = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
+    count = stop = taken = 0
+    for document in order:
+        if count and _agreeing(samples, first[count - 1], document) >= near:
+            waiting[stop] = document
+            stop += 1
+            continue
+        first[count] = document
+        count += 1
+        while taken < stop and _agreeing(samples, first[count - 1], waiting[taken]) < near:
+            first[count] = waiting[taken]
+            count += 1
+            taken += 1
+    at = 0
+    for place in range(count):
+        out[at] = first[place]
+        at += 1
+        if taken == stop or _agreeing(samples, first[place], waiting[taken]) >= near:
+            continue
+        if place + 1 < count and _agreeing(samples, first[place + 1], waiting[taken]) >= near:
+            continue
+        out[at] = waiting[taken]
+        at += 1
+        taken += 1
+    left = stop - taken
+    for place in range(taken, stop):
+        out[at] = waiting[place]
+        at += 1
+    return left
