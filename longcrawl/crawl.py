@@ -102,14 +102,7 @@ class Crawl:
         if isinstance(self.data, datasets.IterableDataset):
             return self._then(_stream(self.data, stage), stage, LEDGER_SCHEMA.empty_table())
         stage.prepare()
-        steps: dict[Needs, Callable[[Any], Crawl]] = {
-            "batch": self._edited if stage.edits else self._judged,
-            "fit": self._fitted,
-            "order": self._ordered,
-            "removals": self._surveyed,
-            "spans": self._with_spans,
-        }
-        return steps[stage.needs](stage)
+        return self._past(stage)
 
     def filter(self, function: Callable[[Mapping[str, Any]], Any], name: str | None = None) -> "Crawl":
         r"""Keep the documents for which a function of a row, a dictionary of its columns, returns a true value.
@@ -264,6 +257,16 @@ class Crawl:
         """
         return write_output(self._tables(), self.steps, OUTPUTS.make(name, settings), Path(path))
 
+    def _past(self, stage: Stage) -> "Crawl":
+        steps: dict[Needs, Callable[[Any], Crawl]] = {
+            "batch": self._edited if stage.edits else self._judged,
+            "fit": self._fitted,
+            "order": self._ordered,
+            "removals": self._surveyed,
+            "spans": self._ordered if stage.orders else self._with_spans,
+        }
+        return steps[stage.needs](stage)
+
     def _judged(self, stage: Stage) -> "Crawl":
         verdicts = _all_rows(_map(self.data, partial(_verdicts, stage), stage))
         kept = pc.is_null(verdicts["rule"]).to_numpy()
@@ -271,7 +274,7 @@ class Crawl:
         return self._then(self.data.select(np.flatnonzero(kept)) if gone.num_rows else self.data, stage, gone)
 
     def _fitted(self, stage: Stage) -> "Crawl":
-        return self._edited(stage.fit(self._tables(), str(_fit_folder())))
+        return self._past(stage.fit(self._tables(), str(_fit_folder())))
 
     def _edited(self, stage: Stage, edit: Stage | None = None) -> "Crawl":
         """Apply a stage that changes documents, or in its place the edit that it has become."""

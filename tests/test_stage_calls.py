@@ -57,6 +57,7 @@ MADE = {
     "min_words": lc.text.MinWords(2),
     "opt_out": lc.text.OptOut((str(Path(__file__).parent / "text/opt_outs.txt"),)),
     "personal_data": lc.text.PersonalData(),
+    "related": lc.long.Related(),
     "roll": lc.tokens.Roll(seed=3),
     "sequence_classifier": lc.text.SequenceClassifier("tiny", at_least=0.5, device="cpu"),
     "shuffle": lc.tokens.Shuffle(seed=1),

@@ -74,6 +74,7 @@ def tasks() -> list[Callable[[Path], object]]:
     searched = [partial(search, unit) for unit in UNITS]
     others = [
         find_long_range,
+        relate,
         score_by_classifier,
         find_personal_data,
         decontaminate,
@@ -174,6 +175,13 @@ def score_by_classifier(folder: Path) -> None:
     )
     lc.text.FastTextClassifier(str(path), "en").apply(table)
     lc.text.IdentifyLanguage(str(path)).apply(table)
+
+
+def relate(folder: Path) -> None:
+    """Put related documents in order, and pack them so."""
+    for method in ("path", "tree"):
+        STAGES.make("related", {"method": method}).fit([documents()], str(folder)).prepare()
+    lc.tokens.Buckets((8,), planner="in-order").plan([9, 3, 2])
 
 
 def find_personal_data(_: Path) -> None:

@@ -75,6 +75,15 @@ class OrderedWriter(Writer):
     """Whether documents have a sort key, by which they are put in order."""
     in_order: bool = False
     """Whether they come in the order of a shuffle already."""
+    related: bool = False
+    """Whether it is no random order, but one in which neighbours belong together."""
+
+    @property
+    def described_order(self) -> dict[str, bool]:
+        """What the description of an output says about the order."""
+        if self.related:
+            return {"shuffled": False, "related": True}
+        return {"shuffled": self.shuffled or self.in_order}
 
     def after_shuffle(self) -> Self:
         """Take documents as they come, and describe them as shuffled."""
@@ -132,6 +141,12 @@ def are_shuffled(stages: Sequence[Stage]) -> bool:
     return any(stage.orders for stage in stages)
 
 
+def mark_related(writer: Writer, stages: Sequence[Stage]) -> Writer:
+    """Return a writer that knows whether the stages put related documents together."""
+    related = any(stage.relates for stage in stages)
+    return replace(writer, related=True) if related and isinstance(writer, OrderedWriter) else writer
+
+
 def write_output(tables: Iterable[pa.Table], steps: Sequence[Stage], output: Output, target: Path) -> dict[str, Any]:
     """Write documents to a new folder at once, in the order that the stages gave them; return what describes them.
 
@@ -141,9 +156,10 @@ def write_output(tables: Iterable[pa.Table], steps: Sequence[Stage], output: Out
     check_target(target, LongCrawlError, "remove it, or choose another path")
     # The documents of a crawl are in their order, and have no column that says so.
     others = [step for step in steps if not step.orders]
+    output.writer(steps)  # rejects an order that it would undo
     writer = output.writer(others)
     if len(others) < len(steps):
-        writer = writer.after_shuffle()
+        writer = mark_related(writer.after_shuffle(), steps)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{target.name}-", dir=target.parent) as folder:
         spill, made = Path(folder) / "spill", Path(folder) / "made"

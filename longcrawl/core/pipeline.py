@@ -32,15 +32,21 @@ def label_stages(names: Sequence[str]) -> list[str]:
 
 
 def order_fault(stages: Iterable[tuple[str, Stage]]) -> str | None:
-    """Return what is wrong with the order of labelled stages that remove copies, and what to do; None if nothing is.
+    """Return what is wrong with the order of labelled stages, and what to do; None if nothing is.
 
     * Copies by a list go before those by URL, and these before those by text. Else the document that stands for several
       equal texts may leave for one of another text.
     * Whole documents go before passages: of passages no copy is kept, so that two equal documents lose all they have.
       After one look at whole documents there may be others: cutting makes texts equal that were not.
+    * Nothing orders documents again after a stage that has put related ones together.
     """
     before: dict[str, str] = {}
+    related = ""
     for label, stage in stages:
+        if related and stage.orders:
+            return f"{label} would undo the order in which {related} puts related documents: leave one of them out"
+        if stage.relates:
+            related = label
         kind = stage.copies_share
         if kind is None:
             continue

@@ -2,7 +2,8 @@
 
 A :class:`SpanSurvey` answers with :class:`longcrawl.core.stages.Spans`, and ``edit_spans`` is what it does to a batch
 of documents once all spans are known: :class:`WithSpans` is that as an ordinary edit. Sketches may be larger than
-memory, so ``find`` takes them table by table and has a folder for its files.
+memory, so ``find`` takes them table by table and has a folder for its files. One that orders documents by what is in
+all of them answers with the place of each, ``sort_key``, where others have ``start`` and ``end``.
 """
 
 import json

@@ -133,6 +133,13 @@ def order_documents(
     return [Documents(name, start, sizes[start:][:count]) for name, start, count in stretches if count], spilled.schema
 
 
+def describe_order(described: Mapping[str, Any]) -> str:
+    """Say in which order the documents of a described output are."""
+    if described.get("related"):
+        return "Related documents follow each other"
+    return "The order is random" if described["shuffled"] else "The order is that of the source"
+
+
 def cut(documents: Documents, start: int, stop: int, file_bytes: int) -> list[tuple[int, int]]:
     """Cut a stretch of documents into files of about equal size, as few as hold no more than ``file_bytes`` on average.
 

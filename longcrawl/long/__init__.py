@@ -1,8 +1,9 @@
-"""Stages that measure how much of a document depends on what is far before it."""
+"""Long context: how much of a document depends on what is far before it, and short documents that belong together."""
 
 from longcrawl.long.dependency import AttentionDependency, DependencyScore
 from longcrawl.long.gain import InformationGain, PositionGain, TokenGains
 from longcrawl.long.lexical import LexicalDependency, WordStatistics, count_words
+from longcrawl.long.related import Related
 
 __all__ = [
     "AttentionDependency",
@@ -10,6 +11,7 @@ __all__ = [
     "InformationGain",
     "LexicalDependency",
     "PositionGain",
+    "Related",
     "TokenGains",
     "WordStatistics",
     "count_words",

@@ -109,6 +109,104 @@ def _mark_repeated(units: Wide, keys: Wide, repeated: Any) -> float:
     return marked / len(units)
 
 
+@allocating
+def select_terms(
+    units: Wide, bounds: Any, known: Wide, values: Any, pieces: int, common: float, least: float, norm: int,
+    ends: Any, terms: Any, sizes: Any, keywords: Wide,
+) -> None:  # fmt: skip
+    """Write the words of each document that weigh most, (1 + log(count)) * -log(share), and a keyword.
+
+    Args:
+        units: uint64 [words], hashes of the words of all documents.
+        bounds: int64 [documents + 1], where each starts.
+        known: uint64 [slots], the words of statistics, see :func:`fill_table`; no other word is a term.
+        values: uint32 [slots], how many pieces have each.
+        pieces: how many there are.
+        common: words of a larger share are no terms.
+        least: the keyword is the heaviest word of at least this share, or else the most common of the terms.
+        norm: the length of the weights of a document.
+        ends: int64 [documents + 1], written: where the terms of each end.
+        terms: uint32 [documents * most], written: the upper halves of the hashes, ascending in each document.
+        sizes: uint16 [documents * most], written: the weight of each, 1 or more.
+        keywords: uint64 [documents], written: the hash of the keyword, 0 for none.
+    """
+    most, longest = len(terms) // max(len(keywords), 1), 1
+    for document in range(len(keywords)):
+        longest = max(longest, bounds[document + 1] - bounds[document])
+    slots = 16
+    while slots < 2 * longest:
+        slots *= 2
+    keys, numbers, ids = np.empty(slots, np.uint64), np.empty(slots, np.int32), np.empty(longest, np.int32)
+    shares, counts, words = np.empty(longest), np.empty(longest, np.int64), np.empty(longest, np.uint64)
+    best, weights = np.empty(most, np.int64), np.empty(most)
+    ends[0] = 0
+    for document in range(len(keywords)):
+        start, stop = bounds[document], bounds[document + 1]
+        used = 16
+        while used < 2 * (stop - start):
+            used *= 2
+        keys[:used] = 0
+        text = units[start:stop]
+        distinct = _number_words(text, keys[:used], numbers, ids, known, values, shares)
+        for word in range(distinct):
+            shares[word] = (shares[word] + 0.3) / (pieces + 1) if shares[word] > 0.0 else 1.0
+        counts[:distinct] = 0
+        for at in range(len(text)):
+            counts[ids[at]] += 1
+            words[ids[at]] = text[at]
+        kept = _choose_heaviest(distinct, counts, words, shares, common, best, weights)
+        keywords[document] = _choose_keyword(best[:kept], words, shares, least)
+        square = 0.0
+        for at in range(kept):
+            square += weights[at] * weights[at]
+        first = ends[document]
+        ends[document + 1] = first + kept
+        for at in range(kept):
+            term, place = np.uint32(words[best[at]] >> _U(32)), first + at
+            while place > first and terms[place - 1] > term:
+                terms[place], sizes[place] = terms[place - 1], sizes[place - 1]
+                place -= 1
+            terms[place] = term
+            sizes[place] = max(np.int64(np.rint(weights[at] / np.sqrt(square) * norm)), 1)
+
+
+@compiled
+def _choose_heaviest(
+    distinct: int, counts: Any, words: Wide, shares: Any, common: float, best: Any, weights: Any
+) -> int:
+    """Write the numbers and weights of the words that weigh most, the heaviest first; return how many there are."""
+    kept, most = 0, len(best)
+    for word in range(distinct):
+        if shares[word] > common:
+            continue
+        weight = (1.0 + np.log(np.float64(counts[word]))) * -np.log(shares[word])
+        at = min(kept, most - 1)
+        if kept == most and not _weighs_more(weight, words[word], weights[at], words[best[at]]):
+            continue
+        kept = min(kept + 1, most)
+        while at > 0 and _weighs_more(weight, words[word], weights[at - 1], words[best[at - 1]]):
+            best[at], weights[at] = best[at - 1], weights[at - 1]
+            at -= 1
+        best[at], weights[at] = word, weight
+    return kept
+
+
+@compiled
+def _choose_keyword(best: Any, words: Wide, shares: Any, least: float) -> np.uint64:
+    """Return the first word of at least a share, or the most common one, 0 for none."""
+    found, highest = _U(0), 0.0
+    for word in best:
+        if shares[word] > highest and highest < least:
+            found, highest = words[word], shares[word]
+    return found
+
+
+@compiled
+def _weighs_more(weight: float, word: np.uint64, other: float, than: np.uint64) -> bool:
+    """Return whether a word comes before another one: by weight, then by hash."""
+    return weight > other or (weight == other and word < than)
+
+
 @compiled
 def _far_words(
     ids: Any,

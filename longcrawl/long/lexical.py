@@ -147,6 +147,21 @@ def _merged(
     return merged, sums.astype(np.int64)
 
 
+def learn_statistics(tables: Iterable[pa.Table], documents: int | None, stage: str, directory: str) -> str:
+    """Count the words of all documents, or of so many by hashes of their ids, and return the file of the counts.
+
+    Raises:
+        StageError: there is no word in them.
+    """
+    if documents is not None:
+        tables = [choose(tables, documents, f"{stage}.train_documents")]
+    found = count_words(tables, stage)
+    digest = sha256(b"".join(each.tobytes() for each in (found.words, found.counts, found.documents))).hexdigest()
+    path = Path(directory) / f"words-{digest[:16]}.parquet"
+    found.save(path)
+    return str(path)
+
+
 @stage
 class LexicalDependency(Edit):
     """How much of a document's vocabulary comes from far before, by words alone.
@@ -205,13 +220,7 @@ class LexicalDependency(Edit):
         """
         if not self.needs_fit:
             return self
-        if self.train_documents is not None:
-            tables = [choose(tables, self.train_documents, f"{self.name}.train_documents")]
-        found = count_words(tables, self.name)
-        digest = sha256(b"".join(each.tobytes() for each in (found.words, found.counts, found.documents))).hexdigest()
-        path = Path(directory) / f"words-{digest[:16]}.parquet"
-        found.save(path)
-        return replace(self, statistics=str(path))
+        return replace(self, statistics=learn_statistics(tables, self.train_documents, self.name, directory))
 
     def files(self) -> tuple[str, ...]:
         """Name the statistics."""
@@ -252,7 +261,7 @@ class LexicalDependency(Edit):
             )
         from longcrawl.long._lexical_kernels import measure
 
-        known = _look_up(self.statistics)
+        known = look_up(self.statistics)
         units, bounds = hash_units(texts, None)
         mine = _documents(units, bounds)
         times = np.searchsorted(known.documents, mine, "right") - np.searchsorted(known.documents, mine)
@@ -266,7 +275,9 @@ class LexicalDependency(Edit):
         return pa.StructArray.from_arrays(columns, list(MEASURES), mask=short)
 
 
-class _Lookup(NamedTuple):
+class Lookup(NamedTuple):
+    """Statistics as kernels look words up in them."""
+
     keys: npt.NDArray[np.uint64]
     counts: npt.NDArray[np.uint32]
     pieces: int
@@ -275,14 +286,19 @@ class _Lookup(NamedTuple):
 
 
 @reread_when_changed(2)
-def _look_up(path: str) -> _Lookup:
+def look_up(path: str) -> Lookup:
+    """Return the statistics of a file.
+
+    Raises:
+        StageError: it cannot be read.
+    """
     from longcrawl.long._lexical_kernels import fill_table
 
     found = read_statistics(path)
     slots = 1 << (2 * len(found.words)).bit_length()
     keys, counts = np.zeros(slots, np.uint64), np.zeros(slots, np.uint32)
     fill_table(found.words, found.counts, keys, counts)
-    return _Lookup(keys, counts, found.pieces, found.length, found.documents)
+    return Lookup(keys, counts, found.pieces, found.length, found.documents)
 
 
 @cache

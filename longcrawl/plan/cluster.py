@@ -295,6 +295,9 @@ def _stage_row(stage: Stage, before: PlanRow, row: PlanRow, waited: Estimate, pa
     if isinstance(stage, EqualHashes):
         took, _ = _rows(before.documents)
         return replace(plain, seconds=spread + took, shuffled=before.documents.scaled(CONSTANTS["hash_bytes"].value))
+    if isinstance(stage, SpanSurvey) and stage.orders:  # pools meet by rows as small as those of an order
+        took, sent = _rows(before.documents)
+        return replace(plain, seconds=spread + took, alone=NOTHING, shuffled=sent)
     if isinstance(stage, SpanSurvey):
         searched = before.characters or NOTHING
         took = waited.scaled(CONSTANTS["passage_factor"].value)

@@ -267,10 +267,10 @@ class _Walk:
         clock, cost = CoreClock(), self._costs()
         with clock.measure("start"):
             stage.prepare()
-        if stage.needs in ("removals", "spans"):
-            return self._surveyed(label, stage, tables, clock)
         if stage.needs == "fit":
             stage = self._fitted(label, stage, tables, cost)
+        if stage.needs in ("removals", "spans"):
+            return self._surveyed(label, stage, tables, clock, cost)
         place = max(range(len(tables)), key=lambda each: tables[each].num_rows)
         with clock.measure("start"):
             self._costs().run(label, stage, place, tables[place].slice(0, FIRST))
@@ -308,13 +308,14 @@ class _Walk:
             return stage.fit(iter(tables), str(target))
 
     def _surveyed(
-        self, label: str, survey: Any, tables: list[pa.Table], clock: CoreClock
+        self, label: str, survey: Any, tables: list[pa.Table], clock: CoreClock, learnt: Costs
     ) -> tuple[Measured, list[pa.Table]]:
         with clock.measure("start"):
             self._decide(label, survey, [table.slice(0, FIRST) for table in tables], self._costs())
         cost, left = self._warm(lambda cost: self._surveyed_once(label, survey, tables, cost))
         halves = [self._half(table, label) for table in tables]
         half_left = self._decide(label, survey, halves, self._costs())
+        cost.add(learnt)
         self.applied.append(survey)
         thinning = tuple(self._thinning(tables, left, halves, half_left, by_size=each) for each in (False, True))
         return self._measured(label, left, cost, clock, thinning), left

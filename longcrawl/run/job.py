@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from longcrawl.card.write import CARD, write_card
-from longcrawl.core.outputs import Writer
+from longcrawl.core.outputs import Writer, mark_related
 from longcrawl.core.pipeline import Segment, next_segment
 from longcrawl.core.results import RESULTS
 from longcrawl.core.stages import Needs, Stage, Survey
@@ -228,11 +228,8 @@ class _Job:
         while True:
             segment = next_segment(number, stages, found)
             found = None
-            writer = (
-                None
-                if segment.ends_with
-                else self.recipe.output.writer([*done, *(stage for _, stage in segment.stages)])
-            )
+            passed = [*done, *(stage for _, stage in segment.stages)]
+            writer = None if segment.ends_with else mark_related(self.recipe.output.writer(passed), passed)
             self._run_segment(segment, writer)
             if not number and self.needs_ids:
                 read = partial(stored_ids, self.work, 0, kind="arrow")
@@ -287,7 +284,7 @@ class _Job:
         with self.costs.measure(label, f"{number}"):
             fitted, report = segments.learn(self.work, number, len(self.parts), stage, self.funnel.kept, self.engine)
         if report:
-            self.reports[label] = report
+            self.reports.setdefault(label, []).extend(report)
         mark_fitted(self.work, number)
         return fitted
 

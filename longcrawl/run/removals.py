@@ -100,7 +100,8 @@ def find_spans(folder: Path, segment: int, survey: SpanSurvey, parts: Sequence[S
         The most bytes that a search had on disk, of those that were not done before.
     """
     work, most = folder / WORK, 0
-    for part, inputs in enumerate(parts):
+    every = sorted(number for inputs in parts for number in inputs)
+    for part, inputs in enumerate(parts if survey.within_parts else [every]):
         search = work / f"search-{segment}-{part}"
         if not spans_kept(work, segment, inputs):
             shares = _find(work, segment, survey, inputs, search, engine)

@@ -20,6 +20,7 @@ from longcrawl.display.numbers import counted
 from longcrawl.display.table import Code, Column, Table
 from longcrawl.errors import CorruptionError
 from longcrawl.formats.documents.spec import DESCRIPTION, UNKNOWN, dataset_configs, read_description
+from longcrawl.formats.order import describe_order
 from longcrawl.formats.spill import row_sizes
 from longcrawl.formats.splits import counts_of_split
 from longcrawl.printable import as_lines, printable
@@ -104,8 +105,7 @@ class ParquetResult(Result):
         names = [Column("configuration"), Column("split")] if by_language else [Column("split")]
         table = Table([*names, *(Column(count, "count") for count in counts)], rows)
         columns = ", ".join(f"{code(name)} {plain(kind)}" for name, kind in described["columns"].items())
-        order = "The order is random" if described["shuffled"] else "The order is that of the source"
-        about = f"Every row is one document: {columns}. Bytes are before compression. {order}."
+        about = f"Every row is one document: {columns}. Bytes are before compression. {describe_order(described)}."
         return f"{table.markdown()}\n\n{about}"
 
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:

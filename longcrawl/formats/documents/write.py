@@ -101,7 +101,7 @@ class ParquetWriter(OrderedWriter):
         described: dict[str, Any] = {
             "longcrawl_parquet": VERSION,
             "by": self.settings.by,
-            "shuffled": self.shuffled or self.in_order,
+            **self.described_order,
             "columns": written[0]["columns"],
             "splits": _totals(written),
         }

@@ -17,6 +17,7 @@ from longcrawl.core.results import Inspection, Result, TokenRows, Verification, 
 from longcrawl.display.numbers import counted
 from longcrawl.display.table import Code, Column, Table
 from longcrawl.errors import CorruptionError
+from longcrawl.formats.order import describe_order
 from longcrawl.formats.shards._remove import without_documents
 from longcrawl.formats.shards.shard import OVERLAP, TokenShard
 from longcrawl.formats.shards.spec import FORMATS, read_description
@@ -166,8 +167,7 @@ class ShardResult(Result):
                 f"{described['max_length']:,} tokens of one; each but the first begins with the last "
                 f"{described['overlap_size']:,} of the one before."
             )
-        order = "The order is random" if described["shuffled"] else "The order is that of the source"
-        return f"{table.markdown()}\n\n{about} {order}."
+        return f"{table.markdown()}\n\n{about} {describe_order(described)}."
 
     def composition(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # a trainer composes
         """Report that samples are made by the trainer, and what of the documents is whole."""

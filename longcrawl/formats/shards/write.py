@@ -218,7 +218,7 @@ class ShardWriter(TokenWriter):
             **self._attributes(),
             "max_length": self.windows.max_length if self.windows else None,
             "overlap_size": self.windows.overlap_size if self.windows else None,
-            "shuffled": self.shuffled or self.in_order,
+            **self.described_order,
             **self.settings.format_settings(),
             "splits": _totals(written),
         }

@@ -1,0 +1,403 @@
+"""Short documents in an order in which related ones follow each other, so that packing puts them into one sample.
+
+A model that is trained on a sample of unrelated documents learns to ignore what is far before. No model is asked here:
+what a document is about are the 32 words that weigh most in it, by TF-IDF, or a vector that it brings along.
+
+Documents meet in pools of about ``pool_size``, those of one keyword together. In a pool, a document is compared with
+the 64 on either side of those that share a term with it, so that time grows with the documents and not with their
+square. The order follows from the documents alone: pools and all that begins anew in them come in the order of hashes,
+and ids decide where all else ties. So the first documents, which an output may hold out, are a fair sample.
+
+Sketches take some 400 bytes a document, and twice a vector's dimensions more; a pool takes some 3 KB a document in
+memory (``benchmarks/related.py``). Beyond what one process holds, pools are partitions of an exchange.
+
+Sources: in-context pretraining, arXiv 2310.10638; Quest, 2405.19846; SPLiCe, 2312.17296.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.core.keyed_hash import keyed_hash
+from longcrawl.core.places import Spans, no_places
+from longcrawl.core.sketched import DOCUMENT, Decided, Sketched, cut, key_ranges
+from longcrawl.core.stages import (
+    SORT_KEY,
+    Check,
+    Edited,
+    Needs,
+    column,
+    document_ids,
+    reject_duplicate_ids,
+    stage,
+    with_column,
+)
+from longcrawl.core.surveys import SpanSurvey
+from longcrawl.dedup.minhash import MinHash
+from longcrawl.dedup.ngrams import hash_units
+from longcrawl.engines.base import Engine, Exchange
+from longcrawl.errors import StageError
+from longcrawl.kernels.texts import fixed_binary, fixed_rows, read_only, valid_texts
+from longcrawl.long.lexical import CRAWL, learn_statistics, look_up
+
+if TYPE_CHECKING:
+    from longcrawl.kernels.term_vectors import Graph, TermVectors
+
+Longs = npt.NDArray[np.int64]
+Wide = npt.NDArray[np.uint64]
+
+TERMS = 32
+"""Words that stand for a document."""
+COMMON = 0.2
+"""Words in a larger share of pieces say nothing about what a document is about."""
+KEYWORD = 0.002
+"""The share of pieces that the keyword of a document has at least, where one of its words is that common."""
+MIN_HASH = MinHash(bands=16, rows=8, unit="word")
+"""Whose sample of hash values says which documents are near duplicates."""
+SIMILAR = 0.5
+"""The share of equal n-grams of five words from which on two documents are near duplicates, within 0.05 (one s.e.)."""
+BANDS, BITS = 32, 10
+"""Groups of signs of random projections by which vectors are found, and signs in a group."""
+LENGTH = 1 << 10
+"""The length of a vector in whole numbers."""
+ORDERED = pa.schema([(DOCUMENT, pa.int64()), ("id", pa.string()), (SORT_KEY, pa.uint64())])
+"""What is found of each document: its place in the order."""
+
+
+@stage
+class Related(SpanSurvey):
+    """Order documents so that related ones follow each other; before an output that keeps the order of documents.
+
+    Put it after the stages that remove documents, before or after ``tokenize``; ``composed`` needs the planner
+    "in-order". No document leaves, and none is changed.
+
+    * "path", after in-context pretraining: each document has edges to the ``neighbours`` most similar ones. A path
+      begins with the document of the fewest edges and goes on to the most similar one that no path has yet, until none
+      of its neighbours is left; then the next path begins. Unlike the paper's, paths are not joined in the order in
+      which they were found, which puts the lone documents first.
+    * "tree", after SPLiCe: a tree begins with a document at random and adds for each of its documents the ``branches``
+      most similar ones that no tree has yet, breadth first, until it has ``tree_length`` characters. They are among
+      its ``neighbours``; a tree that finds no more of them ends earlier.
+    * "keywords", after Quest: documents of one keyword follow each other in random order. Quest asks a model for
+      queries and takes a keyword of these; ours is the word that weighs most of those that 0.2 % of the pieces have.
+
+    Similarity is the cosine of TF-IDF weights, (1 + log(count)) * -log(share of pieces with the word), of the 32 words
+    that weigh most. Words of more than 20 % of the pieces count in no document, nor do those of one piece alone.
+
+    Args:
+        method: "path", "tree" or "keywords".
+        near_duplicates: "apart" makes documents of which half of the n-grams of five words are equal, as MinHash
+            estimates it, no neighbours; they wait until another document is between. "allowed" lets them be.
+        vectors: a column of lists of numbers, such as embeddings, by which documents are compared in place of words.
+            Candidates are those that share 10 signs of random projections, in one of 32 groups. None for words.
+        neighbours: edges that a document has to others, for "path" and "tree".
+        branches: documents that each one adds to a tree.
+        tree_length: characters of text from which on a tree is finished; 4 are about a token.
+        pool_size: documents that are compared with each other, about.
+        seed: of the order of what begins anew.
+        statistics: "crawl" learns how common words are from the documents that reach the stage; else the file that
+            ``lc.long.count_words(tables).save(path)`` wrote.
+        train_documents: how many documents the statistics are learnt from; None for all.
+
+    >>> import longcrawl as lc
+    >>> subjects = ["apples", "drums", "whales", "trains", "clocks", "tulips"]
+    >>> rows = [{"id": f"{each}-{word}", "text": f"{word} {each}"} for word in ("one", "two") for each in subjects]
+    >>> (lc.Crawl(rows) | Related()).data["id"][:4]
+    ['tulips-two', 'tulips-one', 'trains-one', 'trains-two']
+    """
+
+    orders = True
+    relates: ClassVar[bool] = True
+    within_parts: ClassVar[bool] = False
+
+    method: Literal["path", "tree", "keywords"] = "path"
+    near_duplicates: Literal["apart", "allowed"] = "apart"
+    vectors: str | None = None
+    neighbours: int = 16
+    branches: int = 2
+    tree_length: int = 65_536
+    pool_size: int = 100_000
+    seed: int = 0
+    statistics: str = CRAWL
+    train_documents: int | None = 20_000
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("neighbours", "branches", "tree_length", "pool_size", "train_documents"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise StageError(f"{self.name}.{name} is {value}: take 1 or more")
+        if self.method == "keywords" and self.vectors is not None:
+            raise StageError(
+                f"{self.name}.method 'keywords' takes words of texts: leave vectors out, or take 'path' or 'tree'"
+            )
+
+    @property
+    def needs(self) -> Needs:
+        """Statistics of words first, and then all documents."""
+        return "fit" if self.needs_fit else "spans"
+
+    @property
+    def needs_fit(self) -> bool:
+        """Whether it learns from the documents first."""
+        return self.vectors is None and self.statistics == CRAWL
+
+    def fit(self, tables: Iterable[pa.Table], directory: str) -> "Related":
+        """Count the words of documents, and return the stage that uses the counts."""
+        if not self.needs_fit:
+            return self
+        return replace(self, statistics=learn_statistics(tables, self.train_documents, self.name, directory))
+
+    def files(self) -> tuple[str, ...]:
+        """Name the statistics."""
+        return () if self.vectors is not None or self.needs_fit else (self.statistics,)
+
+    def prepare(self) -> None:
+        """Read the statistics and compile the kernels.
+
+        Raises:
+            StageError: the file cannot be read.
+        """
+        if self.needs_fit:
+            return
+        one = {"id": ["a"], "text": pa.array(["a text"], pa.large_string())}
+        if self.vectors is not None:
+            one[self.vectors] = pa.array([[1.0]], pa.list_(pa.float32()))
+        self.resolve(self.sketch(pa.table(one)))
+
+    def sketch(self, table: pa.Table) -> pa.Table:
+        """Return what documents are compared by.
+
+        ``id``; ``rank`` (uint64, a keyed hash of it); ``keyword`` (uint64, a hash of the word, ``rank`` for none);
+        ``terms`` (lists of uint32) and ``weights`` (lists of uint16); ``vector`` (int16 [dimensions], as bytes), where
+        vectors are given; ``sample`` (128 bytes of hash values), for near duplicates; ``length`` (int64, characters).
+
+        Raises:
+            StageError: the statistics are still to be learnt, or a column is missing.
+        """
+        if self.needs_fit:
+            raise StageError(
+                f"{self.name} has no statistics yet: call stage.fit(tables, directory) first, or name a file"
+            )
+        ids = pc.cast(document_ids(table, self.name), pa.string())
+        ranks = keyed_hash(ids.to_pylist(), self.name, self.seed)
+        made: dict[str, Any] = {"id": ids, "rank": pa.array(ranks)}
+        made |= self._words(table) if self.vectors is None else _signs(self._vectors(table, self.vectors))
+        made["keyword"] = pa.array(np.where(made["keyword"] == 0, ranks, made["keyword"]))
+        if self.near_duplicates == "apart":
+            made["sample"] = MIN_HASH.sketch(pa.table({"id": ids, "text": self._texts(table)}))["sample"]
+        if self.method == "tree":
+            made["length"] = pc.cast(pc.fill_null(pc.utf8_length(self._texts(table)), 0), pa.int64())
+        return pa.table(made)
+
+    def find(self, sketches: Iterable[pa.Table], directory: str) -> Spans:  # noqa: ARG002  # it needs no files
+        """Return the place of each document in the order, in ``sort_key``, in place of spans.
+
+        Raises:
+            StageError: two documents have the same id, or vectors differ in length.
+        """
+        rows = pa.concat_tables(sketches)
+        reject_duplicate_ids(rows["id"], self.name)
+        numbered = rows.append_column(DOCUMENT, pa.array(np.arange(len(rows))))
+        pools = self._partitions(len(rows))
+        found = [ORDERED.empty_table()]
+        for pool, here in _cut_by_keyword(pools, numbered):
+            found.append(self.take(pool, iter([here])))
+        return Spans(pa.concat_tables(found).sort_by(DOCUMENT).combine_chunks())
+
+    def exchange(self, sketched: Sketched, engine: Engine) -> Decided:
+        """Order as :meth:`find` does, each pool in a task of its own."""
+        pools = self._partitions(int(sketched.starts[-1]))
+        ordered = Exchange(partial(_make_rows, sketched, pools), self.take, pools, sketched.folder / "related")
+        engine.exchange(ordered, range(sketched.groups))
+        back = partial(sketched.split, ordered, DOCUMENT)
+        placed = Exchange(back, _take_places, sketched.groups, sketched.folder / "placed")
+        engine.exchange(placed, range(pools))
+        return Decided(placed.read)
+
+    def order(self, sketches: pa.Table) -> Longs:
+        """Return the order of documents, by the sketches of all of them."""
+        found: Longs = np.argsort(self.resolve(sketches).table[SORT_KEY].to_numpy()).astype(np.int64)
+        return found
+
+    def edit_spans(self, table: pa.Table, spans: Spans) -> tuple[pa.Table, Sequence[Check]]:
+        """Add the place of each document in the order as the key by which outputs sort."""
+        _, rows = spans.rows_of(document_ids(table, self.name))
+        return with_column(table, SORT_KEY, spans.table[SORT_KEY].take(pa.array(rows)).combine_chunks()), ()
+
+    def trace_spans(self, table: pa.Table, spans: Spans) -> Edited:
+        """Add the place of each document; nothing in it changes."""
+        return Edited(*self.edit_spans(table, spans), no_places())
+
+    def limits(self) -> tuple[str, ...]:
+        """Describe that neighbours are related, which a random order is not."""
+        return (f"Documents follow each other by what they have in common ({self.method}), not at random.",)
+
+    def take(self, partition: int, tables: Iterator[pa.Table]) -> pa.Table:
+        """Return the order of the documents of a partition, ``ORDERED``."""
+        if not (found := list(tables)):
+            return ORDERED.empty_table()
+        rows = (
+            pa.concat_tables(found)
+            .sort_by([(name, "ascending") for name in ("keyword", "rank", "id")])
+            .combine_chunks()
+        )
+        bounds = self.pool_size * np.arange(max(len(rows) // self.pool_size, 1))
+        pools = []
+        for first, stop in zip(bounds.tolist(), [*bounds[1:].tolist(), len(rows)], strict=True):
+            pools.append(first + self._order_pool(rows.slice(first, stop - first)))
+        ordered = rows.select([DOCUMENT, "id"]).take(np.concatenate(pools))
+        keys = (np.uint64(partition) << np.uint64(40)) + np.arange(len(rows), dtype=np.uint64)
+        return pa.table([*ordered.columns, pa.array(keys)], schema=ORDERED).combine_chunks()
+
+    def _partitions(self, documents: int) -> int:
+        return max(documents // self.pool_size, 1)
+
+    def _order_pool(self, rows: pa.Table) -> Longs:
+        """Return the order of the documents of a pool, which come sorted by keyword, rank and id."""
+        from longcrawl.kernels import term_vectors
+
+        # Numbers in the order of hashes: of equally good documents the first is a random one.
+        numbers = pc.sort_indices(rows, sort_keys=[("rank", "ascending"), ("id", "ascending")]).to_numpy()
+        numbers = numbers.astype(np.int64)
+        samples = self._samples(rows)
+        if self.method == "keywords":
+            order = np.arange(len(rows))
+        else:
+            here, ordered = rows.take(numbers), read_only(samples[numbers])
+            graph = term_vectors.make_graph(*_vectors_of(here), ordered, _near(samples), self.neighbours)
+            order = numbers[self._follow(here, graph)]
+        out = np.empty_like(order)
+        term_vectors.keep_apart(order, samples, _near(samples), out)
+        return out
+
+    def _follow(self, rows: pa.Table, graph: "Graph") -> Longs:
+        from longcrawl.kernels import term_vectors
+
+        order = np.empty(len(rows), np.int64)
+        if self.method == "tree":
+            starts, lengths = np.arange(len(rows)), rows["length"].to_numpy()
+            term_vectors.grow(starts, graph.bounds, graph.others, lengths, self.tree_length, self.branches, order)
+            return order
+        begins = np.zeros(len(rows), np.bool_)
+        term_vectors.walk(np.argsort(np.diff(graph.bounds), kind="stable"), *graph, order, begins)
+        path = np.cumsum(begins) - 1
+        # Paths go by the number of their first document, a random one.
+        return order[np.argsort(order[begins][path], kind="stable")]
+
+    def _samples(self, rows: pa.Table) -> npt.NDArray[np.uint8]:
+        if self.near_duplicates == "allowed":
+            return read_only(np.zeros((len(rows), 0), np.uint8))
+        return read_only(fixed_rows(rows["sample"].combine_chunks()))
+
+    def _texts(self, table: pa.Table) -> pa.Array:
+        return valid_texts(column(table, "text", self.name), self.name)
+
+    def _words(self, table: pa.Table) -> dict[str, Any]:
+        """Return terms and weights of texts, and the keyword of each."""
+        from longcrawl.kernels.term_vectors import NORM
+        from longcrawl.long._lexical_kernels import select_terms
+
+        known = look_up(self.statistics)
+        units, bounds = hash_units(self._texts(table), None)
+        documents = len(bounds) - 1
+        ends, keywords = np.empty(documents + 1, np.int64), np.empty(documents, np.uint64)
+        terms, weights = np.empty(documents * TERMS, np.uint32), np.empty(documents * TERMS, np.uint16)
+        select_terms(
+            units, bounds, known.keys, known.counts, known.pieces, COMMON, KEYWORD, NORM, ends, terms, weights, keywords
+        )
+        return {**_term_lists(ends, terms[: ends[-1]], weights[: ends[-1]]), "keyword": keywords}
+
+    def _vectors(self, table: pa.Table, name: str) -> npt.NDArray[np.float64]:
+        """Return the vectors of documents, float64 [documents, dimensions]; of one without, zeros."""
+        given = column(table, name, self.name)
+        lists = pa.types.is_list(given.type) or pa.types.is_large_list(given.type)
+        numbers = given.type.value_type if lists or pa.types.is_fixed_size_list(given.type) else pa.null()
+        if not (pa.types.is_floating(numbers) or pa.types.is_integer(numbers)):
+            raise StageError(f"{self.name}.vectors takes a column of lists of numbers, {name!r} is {given.type}")
+        sizes = pc.list_value_length(given).drop_null().unique().to_pylist()
+        if len(sizes) > 1:
+            raise StageError(
+                f"{self.name}.vectors: lists of {name!r} have {sizes[0]} and {sizes[1]} numbers: make all alike"
+            )
+        there = given.is_valid().to_numpy(zero_copy_only=False)
+        found = np.zeros((len(given), sizes[0] if sizes else 1))
+        values = pc.cast(given.drop_null().flatten(), pa.float64()).to_numpy(zero_copy_only=False)
+        found[there] = values.reshape(-1, found.shape[1])
+        if not np.isfinite(found).all():
+            raise StageError(f"{self.name}.vectors: a number of {name!r} is null or not finite: drop these documents")
+        return found
+
+
+def _vectors_of(rows: pa.Table) -> "tuple[TermVectors, npt.NDArray[np.int16]]":
+    """Return the vectors of sketches, and those that documents brought along, of no dimension where they have none."""
+    from longcrawl.kernels.term_vectors import TermVectors
+
+    terms, weights = (rows[name].combine_chunks() for name in ("terms", "weights"))
+    bounds = np.concatenate([[0], np.cumsum(pc.list_value_length(terms).to_numpy())]).astype(np.int64)
+    vectors = TermVectors(bounds, *(read_only(each.flatten().to_numpy()) for each in (terms, weights)))
+    dense = np.zeros((len(rows), 0), np.int16)
+    if "vector" in rows.column_names:
+        dense = fixed_rows(rows["vector"].combine_chunks()).view(np.int16)
+    return vectors, read_only(dense)
+
+
+def _near(samples: npt.NDArray[np.uint8]) -> int:
+    """Return how many bytes of the samples of near duplicates agree: one in 256 does by chance."""
+    return int(np.ceil((SIMILAR * (1 - 1 / 256) + 1 / 256) * samples.shape[1])) if samples.shape[1] else 1
+
+
+def _term_lists(ends: Longs, terms: npt.NDArray[np.uint32], weights: npt.NDArray[np.uint16]) -> dict[str, pa.Array]:
+    offsets = pa.array(ends.astype(np.int32))
+    values = {"terms": terms, "weights": weights}
+    return {name: pa.ListArray.from_arrays(offsets, pa.array(each)) for name, each in values.items()}
+
+
+def _signs(vectors: npt.NDArray[np.float64]) -> dict[str, Any]:
+    """Return vectors as whole numbers, and the signs of random projections of them as terms of one weight."""
+    documents, dimensions = vectors.shape
+    lengths = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
+    there = lengths[:, 0] > 0
+    whole = np.rint(LENGTH * vectors / np.where(lengths > 0, lengths, 1.0))
+    # Products of whole numbers below 2**53 are exact, in whatever order they are added up.
+    signs = (whole @ _planes(dimensions) > 0).reshape(documents, BANDS, BITS)
+    codes = (signs << np.arange(BITS)).sum(axis=2) + (np.arange(BANDS) << BITS)
+    terms = np.sort(codes.astype(np.uint32)[there], axis=1).ravel()
+    ends = np.concatenate([[0], np.cumsum(np.where(there, BANDS, 0))])
+    keywords = keyed_hash(map(str, codes[:, 0].tolist()), "signs", 0)
+    return {
+        **_term_lists(ends, terms, np.ones(len(terms), np.uint16)),
+        "vector": fixed_binary(whole.astype(np.int16).view(np.uint8)),
+        "keyword": np.where(there, keywords, 0),
+    }
+
+
+@lru_cache(maxsize=4)
+def _planes(dimensions: int) -> npt.NDArray[np.float64]:
+    """Return random directions of 1 and -1: float64 [dimensions, BANDS * BITS]."""
+    count = dimensions * BANDS * BITS
+    hashes = keyed_hash(map(str, range(-(-count // 64))), "directions", 0)
+    bits = np.unpackbits(hashes.astype("<u8").view(np.uint8))[:count]
+    directions: npt.NDArray[np.float64] = np.where(bits.reshape(dimensions, BANDS * BITS), 1.0, -1.0)
+    return directions
+
+
+def _make_rows(sketched: Sketched, partitions: int, group: int) -> Iterator[tuple[int, pa.Table]]:
+    first = int(sketched.starts[group])
+    for table in sketched.read(group):
+        numbers = pa.array(np.arange(first, first + len(table)))
+        yield from _cut_by_keyword(partitions, table.append_column(DOCUMENT, numbers))
+        first += len(table)
+
+
+def _cut_by_keyword(partitions: int, rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    return cut(rows, key_ranges(rows["keyword"].to_numpy(), partitions))
+
+
+def _take_places(_: int, tables: Iterable[pa.Table]) -> pa.Table:
+    return pa.concat_tables([ORDERED.empty_table(), *tables]).sort_by(DOCUMENT).combine_chunks()
