@@ -95,6 +95,35 @@ def _equal(data: Bytes, start: int, wanted: Bytes, first: int, size: int) -> boo
 
 
 @compiled
+def read_entries(data: Bytes, at: int, places: Integers, counts: Integers, kinds: Bytes) -> int:
+    """Read entries of a model file from a byte on: words that end at a zero, counts of 8 bytes, and kinds.
+
+    Return where they end, -1 where the file ends before.
+    """
+    for entry in range(len(kinds)):
+        places[entry, 0] = at
+        while at < len(data) and data[at] != 0:
+            at += 1
+        places[entry, 1] = at
+        if at + 10 > len(data):
+            return -1
+        count = _U(0)
+        for byte in range(8):
+            count |= _U(data[at + 1 + byte]) << _U(8 * byte)
+        counts[entry], kinds[entry] = np.int64(count), data[at + 9]
+        at += 10
+    return at
+
+
+@compiled
+def join_words(data: Bytes, places: Integers, bounds: Integers, joined: Bytes) -> None:
+    """Copy words to where each is to begin."""
+    for word in range(len(places)):
+        for at in range(places[word, 1] - places[word, 0]):
+            joined[bounds[word] + at] = data[places[word, 0] + at]
+
+
+@compiled
 def enter_words(data: Bytes, bounds: Integers, table: Hashes) -> None:
     """Enter words into a table of zeros."""
     mask = len(table) - 1

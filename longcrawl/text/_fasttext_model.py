@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import StageError
+from longcrawl.kernels.texts import read_only
 from longcrawl.storage.files import reread_when_changed, whole_file
 
 Bytes = npt.NDArray[np.uint8]
@@ -23,6 +24,8 @@ _TREE, _SAMPLED, _SOFTMAX, _SEPARATE = 1, 2, 3, 4
 """Losses: a tree of labels (hs), sigmoids (ns and ova), and softmax."""
 _LABEL = b"__label__"
 _CENTROIDS = 256
+_ENTRY = 10
+"""Bytes of an entry without its word: an end, a count and a kind."""
 _LONGEST = 64
 _MOST_BUCKETS = 10**8
 """More than any model has: characters or words of its n-grams, and buckets."""
@@ -49,6 +52,17 @@ class Words(NamedTuple):
     """Characters of the n-grams inside words."""
     word_ngrams: int
     """Words of the longest n-grams of words; 1 for none."""
+
+
+class Entries(NamedTuple):
+    """Words and labels of a file."""
+
+    places: npt.NDArray[np.int64]
+    """int64 [entries, 2]: where each begins and ends in the file."""
+    counts: npt.NDArray[np.int64]
+    """int64 [entries]: how often each was seen."""
+    kinds: npt.NDArray[np.uint8]
+    """uint8 [entries]: 1 for labels."""
 
 
 class Vectors(NamedTuple):
@@ -118,17 +132,23 @@ class _Reader:
         if count < 0 or self._at + size > len(self._data):
             raise ValueError("it ends too early")
         self._at += size
-        return np.frombuffer(self._data[self._at - size : self._at], kind).copy()
+        return np.frombuffer(self._data, kind, count, self._at - size).copy() if count else np.zeros(0, kind)
 
     def number(self, kind: str) -> int:
         return int(self.array(kind, 1)[0])
 
-    def word(self) -> bytes:
-        end = self._data.find(b"\0", self._at)
-        if end < 0:
+    def entries(self, count: int) -> tuple[Bytes, Entries]:
+        """Return the bytes of the file, and the next entries in it."""
+        from longcrawl.text._fasttext_kernels import read_entries
+
+        if count < 0 or self._at + _ENTRY * count > len(self._data):
             raise ValueError("it ends too early")
-        found, self._at = self._data[self._at : end], end + 1
-        return found
+        data = read_only(np.frombuffer(self._data, np.uint8))
+        found = Entries(np.empty((count, 2), np.int64), np.empty(count, np.int64), np.empty(count, np.uint8))
+        self._at = read_entries(data, self._at, *found)
+        if self._at < 0:
+            raise ValueError("it ends too early")
+        return data, found
 
 
 def _read_model(reader: _Reader) -> Model:
@@ -146,20 +166,33 @@ def _read_model(reader: _Reader) -> Model:
         raise StageError(
             f"{reader.path} has word vectors, but no labels: take a model that fastText trained supervised"
         )
-    entries, word_count, kept = _read_entries(reader)
+    data, entries, word_count, kept = _read_entries(reader)
     quantised = bool(reader.number("u1"))
     rows, norms = _read_vectors(reader, quantised=quantised)
     rows = rows * norms[:, None] if quantised else rows
     output, scales = _read_vectors(reader, quantised=bool(reader.number("u1")) and quantised)
-    listed = [word for word, _ in entries[:word_count]]
     if kept is not None:
         rows = _sort_rows(rows, kept, word_count, buckets)
-    _check(rows, output, word_count, buckets if kept is None else len(kept), len(entries) - word_count)
-    words = make_words(listed, kept, buckets, (shortest, longest), max(word_ngrams, 1))
-    labels = entries[word_count:]
-    children, parents = _make_tree([count for _, count in labels]) if loss == _TREE else _NO_TREE
+    _check(rows, output, word_count, buckets if kept is None else len(kept), len(entries.counts) - word_count)
+    words = make_words(
+        *_joined(data, entries.places[:word_count]), kept, buckets, (shortest, longest), max(word_ngrams, 1)
+    )
+    labels = [
+        bytes(data[slice(*place)]).removeprefix(_LABEL).decode() for place in entries.places[word_count:].tolist()
+    ]
+    children, parents = _make_tree(entries.counts[word_count:].tolist()) if loss == _TREE else _NO_TREE
     vectors = Vectors(rows, output, scales, children, parents, loss in (_SAMPLED, _SEPARATE))
-    return Model(tuple(label.removeprefix(_LABEL).decode() for label, _ in labels), words, vectors, threading.local())
+    return Model(tuple(labels), words, vectors, threading.local())
+
+
+def _joined(data: Bytes, places: npt.NDArray[np.int64]) -> tuple[Bytes, npt.NDArray[np.int64]]:
+    """Return words one after the other, and where each begins and the last ends."""
+    from longcrawl.text._fasttext_kernels import join_words
+
+    bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(places[:, 1] - places[:, 0])])
+    joined = np.zeros(bounds[-1] + 1, np.uint8)
+    join_words(data, places, bounds, joined)
+    return joined, bounds
 
 
 def write_model(path: Path, model: Model, word_counts: Sequence[int], label_counts: Sequence[int], epochs: int) -> None:
@@ -190,8 +223,8 @@ def write_model(path: Path, model: Model, word_counts: Sequence[int], label_coun
             file.write(vectors.astype("<f4", copy=False).data)
 
 
-def _read_entries(reader: _Reader) -> tuple[list[tuple[bytes, int]], int, Integers | None]:
-    """Return words, then labels, each with its count; how many are words; and int32 [kept, 2], buckets and their rows.
+def _read_entries(reader: _Reader) -> tuple[Bytes, Entries, int, Integers | None]:
+    """Return the file, its words and then labels, how many are words, and int32 [kept, 2], buckets and their rows.
 
     The last is None where no bucket was pruned.
     """
@@ -199,12 +232,10 @@ def _read_entries(reader: _Reader) -> tuple[list[tuple[bytes, int]], int, Intege
     _, kept = reader.array("<i8", 2).tolist()  # the first are the tokens seen in training
     if word_count < 0 or label_count < 1 or word_count + label_count != size:
         raise ValueError("its words and labels do not add up")
-    entries = []
-    for number in range(size):
-        entries.append((reader.word(), reader.number("<i8")))
-        if bool(reader.number("u1")) != (number >= word_count):
-            raise ValueError("a label stands among its words")
-    return entries, word_count, reader.array("<i4", 2 * kept).reshape(-1, 2) if kept >= 0 else None
+    data, entries = reader.entries(size)
+    if entries.kinds[:word_count].any() or not entries.kinds[word_count:].all():
+        raise ValueError("a label stands among its words")
+    return data, entries, word_count, reader.array("<i4", 2 * kept).reshape(-1, 2) if kept >= 0 else None
 
 
 def _read_vectors(reader: _Reader, *, quantised: bool) -> tuple[Floats, Floats]:
@@ -235,14 +266,17 @@ def _read_centroids(reader: _Reader, dimensions: int) -> list[Floats]:
 
 
 def make_words(
-    listed: Sequence[bytes], kept: Integers | None, buckets: int, characters: tuple[int, int], word_ngrams: int
+    data: Bytes,
+    bounds: npt.NDArray[np.int64],
+    kept: Integers | None,
+    buckets: int,
+    characters: tuple[int, int],
+    word_ngrams: int,
 ) -> Words:
     """Return words by number, with the shortest and the longest n-grams inside them."""
     from longcrawl.text._fasttext_kernels import enter_words
 
-    data = np.frombuffer(b"".join(listed) + b"\0", np.uint8).copy()
-    bounds = np.cumsum([0, *map(len, listed)], dtype=np.int64)
-    table = np.zeros(1 << (2 * len(listed)).bit_length(), np.uint64)
+    table = np.zeros(1 << (2 * len(bounds)).bit_length(), np.uint64)
     enter_words(data, bounds, table)
     bits = np.zeros(0 if kept is None else -(-buckets // 64) * 64, np.uint8)
     if kept is not None:

@@ -297,7 +297,10 @@ def _first_model(
     tree = np.zeros((0, 2), np.int32), np.zeros(0, np.int32)
     output = np.zeros((len(labels), dimensions), np.float32)
     vectors = Vectors(rows, output, np.ones(len(labels), np.float32), *tree, separate=False)
-    return Model(tuple(labels), make_words(words, None, buckets, characters, word_ngrams), vectors, threading.local())
+    data = np.frombuffer(b"".join(words) + b"\0", np.uint8).copy()
+    bounds = np.cumsum([0, *map(len, words)], dtype=np.int64)
+    found = make_words(data, bounds, None, buckets, characters, word_ngrams)
+    return Model(tuple(labels), found, vectors, threading.local())
 
 
 def _learn(model: Model, texts: Sequence[_Text], order: Sequence[int], epochs: int, rate: float, seed: int) -> float:

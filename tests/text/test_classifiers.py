@@ -16,8 +16,10 @@ import pytest
 from datasets import Dataset
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 import longcrawl as lc
+from longcrawl.cli.commands import app
 from longcrawl.core.choice import reached_by
 from longcrawl.errors import StageError
 from longcrawl.recipe import load_recipe
@@ -393,3 +395,20 @@ def test_a_model_is_not_written_over_another(tmp_path):
         lc.text.train_classifier(columns(["a", "b"]), columns(["c", "d"]), tmp_path / "m.bin")
     with pytest.raises(StageError, match="is a folder: name a file"):
         lc.text.train_classifier(columns(["a", "b"]), columns(["c", "d"]), Path(tmp_path))
+
+
+def test_the_command_trains_of_folders_and_prints_what_the_model_is_worth(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, words in (("good", SEA), ("bad", LUCK), ("empty", ())):
+        Path(name).mkdir()
+        for number, text in enumerate(topic(words, 12) if words else ()):
+            Path(name, f"{number}.txt").write_text(text)
+    asked = CliRunner().invoke(app, ["train-classifier", "good", "bad", "--out", "m.bin", "--epochs", "3"])
+    assert asked.exit_code == 0, asked.output
+    assert re.search(r"learnt from +10 +10\nheld out +2 +2\n", asked.output)
+    assert re.search(r"\n0.5 +\S+ % +\S+ % +\S+ %\n", asked.output)
+    kept = (lc.open("good") | lc.text.FastTextClassifier("m.bin", "good")).data
+    assert len(kept["quality"]) == 12
+    asked = CliRunner().invoke(app, ["train-classifier", "good", "empty", "--out", "n.bin"])
+    assert re.match(r"'empty' has no documents, by the names of its files: ", str(asked.exception))
+    assert not Path("n.bin").exists()
