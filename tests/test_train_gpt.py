@@ -1,10 +1,13 @@
-"""The example that trains a GPT with transformers' Trainer: its loss falls, and it goes on exactly."""
+"""The examples that train GPTs: their loss falls, one goes on exactly, and stages take the other."""
 
+import random
 import shutil
 from pathlib import Path
 from statistics import fmean
 
 import pytest
+
+import longcrawl as lc
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "train_gpt.py"
 STEPS = 40
@@ -51,3 +54,16 @@ def test_its_loss_falls_and_a_checkpoint_goes_on_with_the_very_batches(run, tmp_
     again, seen_again, _ = run(tmp_path / "resumed", checkpoint, num_workers=1)
     assert seen_again == seen[STEPS // 2 :]
     assert again == pytest.approx(losses, abs=1e-4)
+
+
+@pytest.mark.slow
+def test_a_small_gpt_is_a_folder_that_stages_take(load_trainer, tmp_path):
+    example = load_trainer(EXAMPLE.with_name("train_small_gpt.py"))
+    chance = random.Random(0)
+    texts = [" ".join(chance.choices(["tide", "boat", "mud", "harbour"], k=300)) for _ in range(9)]
+    losses = example.train(texts, tmp_path / "small", 30, batch_size=2, context_length=64, vocabulary_size=300)
+    assert len(losses) == 30
+    assert fmean(losses[-5:]) < losses[0] - 1
+    stage = lc.long.InformationGain(str(tmp_path / "small"), long_context=64, short_context=8, device="cpu")
+    assert [row["tokens"] > 200 for row in stage.measures(texts).to_pylist()] == [True] * 9
+    assert example.is_left_out({"id": "a"}) == example.is_left_out({"id": "b", "family": "a"})
