@@ -80,20 +80,22 @@ def per_position_loss(
 
     Args:
         model: takes ``text``, int64 [rows, context_length], and returns logits [rows, context_length, vocabulary], or
-            an object that has them as ``logits``, as models of transformers do. A module of torch is in evaluation
-            mode meanwhile. Logits at a place predict the target of that place.
+            an object that has them as ``logits``, as models of transformers do, or a tuple that begins with them. A
+            module of torch is in evaluation mode meanwhile. Logits at a place predict the target of that place.
         rectangle: whose batches are read; its position stays as it is. Targets that its loss mask leaves out do not
             count.
         batches: how many, from the first on; None for a full pass.
         device: of the model; None for that of its first parameter.
 
     Raises:
-        LoaderError: torch is not installed, or the logits have another shape.
+        LoaderError: torch is not installed, the feed is another one, or the logits have another shape.
     """
     try:
         import torch
     except ImportError as missing:
         raise LoaderError('per_position_loss() needs torch: pip install "longcrawl[torch]"') from missing
+    if not isinstance(rectangle, Rectangle):
+        raise LoaderError(f"per_position_loss() takes an lc.loading.Rectangle, not a {type(rectangle).__name__}")
     count = len(rectangle) if batches is None else batches
     if not 1 <= count <= len(rectangle):
         raise LoaderError(f"batches is {batches}: give 1 to the {len(rectangle):,} batches of a pass, or None")
@@ -124,13 +126,14 @@ def _losses(model: Callable[[Any], Any], batch: dict[str, Any], device: Any) -> 
     import torch
 
     answer = model(torch.from_numpy(batch["text"].astype(np.int64)).to(device))
-    logits = getattr(answer, "logits", answer)
-    targets = torch.from_numpy(batch["targets"].astype(np.int64)).to(logits.device)
-    if logits.ndim != 3 or logits.shape[:2] != targets.shape:
+    logits = getattr(answer, "logits", answer[0] if isinstance(answer, tuple) and answer else answer)
+    shape = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+    if len(shape) != 3 or shape[:2] != batch["targets"].shape:
         raise LoaderError(
-            f"the model returned {tuple(logits.shape)} for text of {tuple(targets.shape)}: return logits of [rows, "
+            f"the model returned {shape} for text of {batch['targets'].shape}: return logits of [rows, "
             "context_length, vocabulary]"
         )
+    targets = torch.from_numpy(batch["targets"].astype(np.int64)).to(logits.device)
     flat, ids = logits.reshape(-1, logits.shape[-1]), targets.reshape(-1)
     parts = [
         torch.nn.functional.cross_entropy(some.float(), wanted, reduction="none")

@@ -59,6 +59,23 @@ def test_losses_are_those_of_a_plain_computation(rectangle):
         per_position_loss(lambda text: text, rectangle)
 
 
+def test_a_loss_that_is_no_number_is_none_of_the_mean(rectangle):
+    model, logits = Seen().eval(), []
+
+    def diverged(text):
+        logits.append(model(text).index_fill(1, torch.arange(8, 16), float("nan")))
+        return logits[-1], "and more"
+
+    found = per_position_loss(diverged, rectangle)
+    assert np.isnan(found.loss).tolist() == [8 <= place < 16 for place in range(32)]
+    assert np.isnan(found.mean)
+    assert str(found).startswith("loss nan of 1,280 targets")
+    with pytest.raises(LoaderError, match="returned NoneType for text"):
+        per_position_loss(lambda _: None, rectangle)
+    with pytest.raises(LoaderError, match=r"takes an lc\.loading\.Rectangle, not a list"):
+        per_position_loss(model, [])
+
+
 def test_what_is_masked_does_not_count(tmp_path):
     tokens = pa.array([list(range(16))] * 4, pa.list_(pa.uint16()))
     flags = [[column != 3 for column in range(16)]] * 4

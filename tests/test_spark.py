@@ -269,6 +269,8 @@ def make_marked(marks: Marks, label: str, tasks, make, task):
 
 def take_marked(marks: Marks, label: str, take, partition, tables):
     name, found = f"{label}.{partition}", [*islice(tables, 1)]
+    if not found:  # of a partition without rows the driver takes none
+        return take(partition, tables)
     marks.begin(name)
     table = take(partition, chain(found, tables))
     marks.end(name)
@@ -300,7 +302,7 @@ KILLED = [
     "make-meeting-4.2",
     "take-meeting-4.3",
     "make-link-0.1",
-    "take-choose.2",
+    "take-choose.3",
     "make-anchors.1",
     "take-linked.0",
     "make-order-all-any.2",

@@ -37,9 +37,10 @@ def bin_positions(
 
 
 def mean_of(means: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> float:
-    """Return the mean of all values that means are of."""
-    total = float(np.nansum(means * counts))
-    return total / int(counts.sum()) if counts.any() else float("nan")
+    """Return the mean of all values that means are of; NaN where one of them is, or there are none."""
+    counted = counts > 0
+    total = float((means[counted] * counts[counted]).sum())
+    return total / int(counts.sum()) if counted.any() else float("nan")
 
 
 def plot_positions(
