@@ -165,9 +165,11 @@ def test_texts_are_pushed_where_they_are_asked_for(runs, tmp_path, output):
             assert text == whole if output == "nanogpt" else whole.startswith(text.rstrip("\ufffd"))
             assert (text + "<|endoftext|>").startswith(beginning.rstrip("\ufffd"))
     before = (run / "manifest.json").read_bytes()
-    for tables in ("make", "text"):
-        prepare.prepare(run, tables)
+    prepare.prepare(run, "text")
     assert (run / "manifest.json").read_bytes() == before
+    prepare.prepare(run)  # a later push without texts has none of this one
+    assert {file.name: pq.read_table(file) for file in (run / "tokens").iterdir()} == begun
+    assert lc.verify(run).problems == ()
 
 
 def test_texts_without_a_tokenizer_are_one_sentence(runs, tmp_path):

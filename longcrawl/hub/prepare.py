@@ -185,7 +185,8 @@ def _table_files(manifest: Mapping[str, Any]) -> list[str]:
 
 def _tasks(folder: Path, manifest: Mapping[str, Any], tables: Tables) -> list[_TableTask]:
     made = _table_files(manifest)
-    if tables == "keep" or (made and (tables == "make" or TEXT in pq.read_schema(folder / made[0]).names)):
+    # Tables of another push are made again where they have texts and none are asked for, or the other way round.
+    if tables == "keep" or (made and (TEXT in pq.read_schema(folder / made[0]).names) == (tables == "text")):
         return []
     described = manifest["output"]
     name, shown = described["format"], TEXT if tables == "text" else BEGINNING

@@ -127,12 +127,19 @@ def test_lines_are_trained_on_as_an_iterable(stock, tmp_path):
 
 @pytest.mark.parametrize("kind", PACKED_FIRST)
 def test_a_checkpoint_of_other_data_is_refused_where_that_is_asked(kind, stock, folder, tmp_path):
-    def train(out, data, checkpoint=None, **fields):
-        feed = stock.open_feed(kind, data, **fields)
-        stock.train(feed, out, checkpoint, objects={"callbacks": [lc.integrations.transformers.check_feed(feed)]})
+    def train(out, data, checkpoint=None, **settings):
+        feed = stock.open_feed(kind, data)
+        check = {"callbacks": [lc.integrations.transformers.check_feed(feed)]}
+        stock.train(feed, out, checkpoint, objects=check, **settings)
 
     train(tmp_path / "out", folder)
     train(tmp_path / "out", folder, tmp_path / "out/checkpoint-5")
+    with pytest.raises(
+        LoaderError, match=r"the checkpoint had . samples a step, \d+ in all, and .* goes on at \d+: keep"
+    ):
+        train(tmp_path / "out", folder, tmp_path / "out/checkpoint-5", gradient_accumulation_steps=3)
+    with pytest.raises(LoaderError, match="with ignore_data_skip the epoch begins again after 5 steps: leave it out"):
+        train(tmp_path / "out", folder, tmp_path / "out/checkpoint-5", ignore_data_skip=True)
     other = tmp_path / "other"
     stock.write(other, seed=1)
     with pytest.raises(LoaderError, match="this state is not of .* as opened here: "):
