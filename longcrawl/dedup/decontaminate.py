@@ -5,6 +5,7 @@ Sources: T. Brown et al., "Language Models are Few-Shot Learners" (GPT-3), 2020,
 Language Model Post-Training", 2024, section 3.2.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -56,7 +57,7 @@ class Decontaminate(Edit):
     these are.
 
     The edit ledger has every passage with its item, such as ``gsm8k#17``: the evaluation set, and the row of the item,
-    from 0. A passage of several items is of the one that begins first, or else goes furthest. ``crawl.contamination()``
+    from 0. Datasets of one name have a digest behind it. A passage of several items is of the one that begins first, or else goes furthest. ``crawl.contamination()``
     and ``longcrawl contamination RUN`` count passages, items and documents by evaluation set.
 
     ``policy`` says what happens to documents with such passages:
@@ -80,8 +81,8 @@ class Decontaminate(Edit):
             fewer characters.
         max_pieces: for "cut": a document leaves that passages part into more pieces, those too short counted.
         min_characters: for "cut" and "mask": a document leaves of which fewer characters stay, or are not masked.
-        columns: those that make an item, of which each evaluation set has some; joined in lines. All columns of text
-            and of lists of text but ``id`` if left out.
+        columns: those that make an item, of which each evaluation set has some; joined in lines, the texts of lists
+            and structs in their order. All columns with text but ``id`` if left out.
         tokenizer: a file, a Hub id or an object, see :func:`longcrawl.tokens.encoders.load_encoder`.
 
     Of items that share an n-gram, 64 are looked at; :mod:`longcrawl.dedup.evaluation` has the chance of equal hashes.
@@ -289,10 +290,19 @@ def _read(names: tuple[str, ...], columns: tuple[str, ...]) -> list[evaluation_s
     finally:
         if shown:
             datasets.enable_progress_bars()
-    twice = {each.name for place, each in enumerate(sets) if each.name in {other.name for other in sets[:place]}}
-    if twice:
+    alike = _repeated(sets)
+    sets = [
+        each._replace(name=evaluation_sets.kept_name(name) or each.name) if each.name in alike else each
+        for name, each in zip(names, sets, strict=True)
+    ]
+    if twice := _repeated(sets):
         raise StageError(f"several evaluation sets are called {min(twice)}: name their files after them")
     return sets
+
+
+def _repeated(sets: Sequence[evaluation_sets.EvaluationSet]) -> set[str]:
+    counts = Counter(each.name for each in sets)
+    return {name for name, count in counts.items() if count > 1}
 
 
 @lru_cache(maxsize=4)

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,6 +24,8 @@ SPLITS = ("test", "validation", "dev", "valid", "val", "eval", "train")
 """Names of splits, by which a file is not called; of a dataset the first of those that it has is read."""
 
 _BUILDERS = {".json": "json", ".jsonl": "json", ".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "text"}
+_MEDIUM = {"bytes", "path"}
+"""Fields of an image or a sound in `datasets`: no text."""
 _PACKED = (".gz", ".zst", ".xz", ".bz2")
 _FORMS = "a dataset, a .jsonl, .json, .parquet, .csv or .txt file, a folder of save_to_disk or ORG/NAME of the Hub"
 
@@ -42,7 +44,7 @@ def keep_dataset(data: Any) -> str:
     They are written to ``$XDG_CACHE_HOME/longcrawl/evaluation``, to a file that is named after their content.
 
     Raises:
-        StageError: it is neither, or the folder cannot be written.
+        StageError: it is neither, it has no text, or the folder cannot be written.
     """
     if isinstance(data, str | Path):
         return str(data)
@@ -53,6 +55,7 @@ def keep_dataset(data: Any) -> str:
     if not isinstance(data, Dataset):
         raise StageError(f"decontaminate.against takes {_FORMS}, not a {type(data).__name__}")
     table = _text_columns(data.with_format("arrow")[:])
+    _check_items(table, data.column_names, "the dataset")
     digest = hashlib.sha256(json.dumps(table.to_pydict()).encode("utf-8", "surrogatepass")).hexdigest()[:16]
     name = data.info.dataset_name or data.info.builder_name or "dataset"
     path = cache_folder() / FOLDER / f"{name}-{digest}.parquet"
@@ -67,21 +70,33 @@ def read_evaluation_set(given: str, columns: Sequence[str]) -> EvaluationSet:
 
     Args:
         given: see above.
-        columns: those that make an item, of which it has some; all columns of text or of lists of text if empty.
+        columns: those that make an item, of which it has some; all columns with text if empty.
 
     Raises:
         StageError: it cannot be read, or has no such column.
     """
     data, name = _opened(given)
+    shown = given if kept_name(given) is None else f"the evaluation set {name}"
     held = [column for column in columns if column in data.column_names]
     if columns and not held:
         raise StageError(
-            f"{given} has none of the columns {', '.join(columns)}; it has: {', '.join(data.column_names)}; set columns"
+            f"{shown} has none of the columns {', '.join(columns)}; it has: {', '.join(data.column_names)}; set columns"
         )
     table = _text_columns((data.select_columns(held) if held else data).with_format("arrow")[:])
-    if not table.num_columns:
-        raise StageError(f"{given} has no column of text; it has: {', '.join(data.column_names)}")
+    _check_items(table, data.column_names, shown)
     return EvaluationSet(name, _joined(table))
+
+
+def kept_name(given: str) -> str | None:
+    """Return the name, with its digest, of a dataset that :func:`keep_dataset` has written; None of anything else."""
+    return Path(given).stem if Path(given).parent == cache_folder() / FOLDER else None
+
+
+def _check_items(table: pa.Table, columns: Sequence[str], shown: str) -> None:
+    if not table.num_columns:
+        raise StageError(f"{shown} has no column of text; it has: {', '.join(columns)}")
+    if not table.num_rows:
+        raise StageError(f"{shown} has no rows: leave it out, or name another split")
 
 
 def _opened(given: str) -> tuple["Dataset", str]:
@@ -124,29 +139,48 @@ def _split(data: Any, given: str) -> "Dataset":
 
 def _name(path: Path) -> str:
     """Name a file by its stem, with its folder where that is a split's name; without the digest of what we keep."""
+    if kept := kept_name(str(path)):
+        return kept.rpartition("-")[0]
     stem = path.name.partition(".")[0] or path.name
-    if path.parent == cache_folder() / FOLDER:
-        return stem.rpartition("-")[0]
     return f"{path.absolute().parent.name}/{stem}" if stem.startswith(SPLITS) else stem
 
 
 def _text_columns(table: pa.Table) -> pa.Table:
-    """Return the columns of text and of lists of text, but for ids."""
+    """Return the columns with text but for ids, as large strings: of lists and structs a line for each text."""
+    made = {field.name: table[field.name] for field in table.schema if field.name != "id" and _has_text(field.type)}
+    return pa.table({name: _strings(values) for name, values in made.items()})
 
-    def is_text(kind: pa.DataType) -> bool:
-        inside = kind.value_type if pa.types.is_list(kind) or pa.types.is_large_list(kind) else kind
-        return bool(pa.types.is_string(inside) or pa.types.is_large_string(inside))
 
-    return table.select([field.name for field in table.schema if field.name != "id" and is_text(field.type)])
+def _has_text(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        fields = [kind.field(place) for place in range(kind.num_fields)]
+        inside = [field.type for field in fields if field.name != "id"]
+        return {field.name for field in fields} != _MEDIUM and any(map(_has_text, inside))
+    if pa.types.is_dictionary(kind) or (pa.types.is_nested(kind) and hasattr(kind, "value_type")):
+        return _has_text(kind.value_type)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _strings(values: pa.ChunkedArray) -> pa.Array:
+    """Return the texts of each row in lines, "" for none."""
+    if not pa.types.is_nested(values.type):
+        return pc.fill_null(pc.cast(values.combine_chunks(), pa.large_string()), "")
+    return pa.array(["\n".join(_texts(value)) for value in values.to_pylist()], pa.large_string())
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the texts of lists and structs in their order, but for ids, images and sounds."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict) and value.keys() != _MEDIUM:
+        for name, inside in value.items():
+            yield from _texts(inside) if name != "id" else ()
+    elif isinstance(value, list):
+        for inside in value:
+            yield from _texts(inside)
 
 
 def _joined(table: pa.Table) -> pa.Array:
     """Return the values of each row in lines, in the order of the columns."""
-    parts = []
-    for column in table.columns:
-        held = column.combine_chunks()
-        if not (pa.types.is_string(held.type) or pa.types.is_large_string(held.type)):
-            inside = pa.list_(pa.string())
-            held = pc.binary_join(pc.cast(held, inside), "\n")
-        parts.append(pc.fill_null(pc.cast(held, pa.large_string()), ""))
+    parts = [column.combine_chunks() for column in table.columns]
     return pc.binary_join_element_wise(*parts, pa.scalar("\n", pa.large_string()))

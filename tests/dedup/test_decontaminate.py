@@ -261,6 +261,32 @@ def test_evaluation_sets_come_in_any_form(tmp_path, monkeypatch):
     assert read_evaluation_set("words.tsv", ()).items.to_pylist() == ["one two", "three"]
 
 
+CHAT = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": "Jupiter."}]
+NESTED = {
+    "chats": ({"prompt_id": "abc-1", "messages": CHAT}, f"abc-1\nuser\n{QUESTION}\nassistant\nJupiter."),
+    "arc": ({"question": "Why?", "choices": {"text": ["a", "b"], "label": ["A", None]}}, "Why?\na\nb\nA"),
+    "squad": ({"version": "1", "data": [{"qas": [{"id": "7", "question": QUESTION}]}]}, f"1\n{QUESTION}"),
+    "images": ({"q": [{"image": {"bytes": b"", "path": "a.png"}, "text": "Who?", "n": 1}]}, "Who?"),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_texts_inside_of_lists_and_structs_are_lines_of_an_item(name):
+    row, item = NESTED[name]
+    made = pa.Table.from_pylist([row])
+    for columns in ((), tuple(row)):
+        kept = evaluation_sets.keep_dataset(Dataset(made))
+        assert read_evaluation_set(kept, columns).items.to_pylist() == [item]
+
+
+def test_datasets_of_one_name_are_told_apart_by_their_digests():
+    sets = [Dataset.from_dict({"question": [text]}) for text in (QUESTION, SECOND)]
+    crawl = crawl_of() | lc.dedup.Decontaminate(against=sets, ngram=8)
+    first, second = sorted(edit.also_id for edit in crawl.why("both").edits)
+    assert re.fullmatch(r"dataset-[0-9a-f]{16}#0", first)
+    assert first != second
+
+
 def test_an_evaluation_set_of_the_hub_is_read_by_its_name(hub):
     from huggingface_hub import HfApi
 
@@ -284,6 +310,9 @@ WRONG = [
     ({"against": ["numbers.csv"]}, r"numbers\.csv has no column of text; it has: a"),
     ({"against": ["numbers.csv"], "columns": ["q"]}, r"has none of the columns q; it has: a; set columns"),
     ({"against": ["a/exam.txt", "b/exam.txt"]}, "several evaluation sets are called exam: name their files after them"),
+    ({"against": [Dataset.from_dict({"n": [1]})]}, "the dataset has no column of text; it has: n"),
+    ({"against": [Dataset.from_dict({"q": ["a"]}).select([])]}, "the dataset has no rows: leave it out"),
+    ({"against": [Dataset.from_dict({"q": ["a"]})], "columns": ["p"]}, "the evaluation set dataset has none of the columns p"),
     ({"against": [7]}, r"decontaminate\.against takes a dataset, .* not a int"),
     ({"ngram": 0}, r"decontaminate\.ngram is 0: take 1 or more"),
     ({"min_overlap": 2}, r"decontaminate\.min_overlap takes a share from 0 to 1, got 2"),
