@@ -57,8 +57,9 @@ class Decontaminate(Edit):
     these are.
 
     The edit ledger has every passage with its item, such as ``gsm8k#17``: the evaluation set, and the row of the item,
-    from 0. Datasets of one name have a digest behind it. A passage of several items is of the one that begins first, or else goes furthest. ``crawl.contamination()``
-    and ``longcrawl contamination RUN`` count passages, items and documents by evaluation set.
+    from 0. Datasets of one name have a digest behind it. A passage of several items is of the one that begins first, or
+    else goes furthest. ``crawl.contamination()`` and ``longcrawl contamination RUN`` count passages, items and
+    documents by evaluation set.
 
     ``policy`` says what happens to documents with such passages:
 

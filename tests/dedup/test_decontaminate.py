@@ -312,7 +312,7 @@ WRONG = [
     ({"against": ["a/exam.txt", "b/exam.txt"]}, "several evaluation sets are called exam: name their files after them"),
     ({"against": [Dataset.from_dict({"n": [1]})]}, "the dataset has no column of text; it has: n"),
     ({"against": [Dataset.from_dict({"q": ["a"]}).select([])]}, "the dataset has no rows: leave it out"),
-    ({"against": [Dataset.from_dict({"q": ["a"]})], "columns": ["p"]}, "the evaluation set dataset has none of the columns p"),
+    ({"against": [Dataset.from_dict({"q": ["a"]})], "columns": ["p"]}, "set dataset has none of the columns p"),
     ({"against": [7]}, r"decontaminate\.against takes a dataset, .* not a int"),
     ({"ngram": 0}, r"decontaminate\.ngram is 0: take 1 or more"),
     ({"min_overlap": 2}, r"decontaminate\.min_overlap takes a share from 0 to 1, got 2"),
