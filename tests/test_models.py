@@ -2,15 +2,17 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 
+import huggingface_hub
 import numpy as np
 import pytest
 
 from longcrawl.errors import StageError
-from longcrawl.models import load_model, model_folder, name_model
+from longcrawl.models import load_model, model_files, model_folder, model_materials, name_model
 from longcrawl.storage.files import content_digest
 
 torch = pytest.importorskip("torch")
@@ -121,6 +123,28 @@ def test_a_classifier_answers_with_its_labels(tmp_path, tiny_models):
     answers = loaded.each(rows, lambda model, ids: model(ids).logits.softmax(-1), 4)
     assert [len(each) for each in answers] == [3, 3, 3]
     assert loaded.config.num_labels == 3
+
+
+def test_a_model_of_the_hub_that_was_fetched_is_found_without_a_network(folder, tmp_path, monkeypatch):
+    cached = tmp_path / "hub/models--me--tiny"
+    (cached / "refs").mkdir(parents=True)
+    (cached / "refs/main").write_text("0" * 40)
+    shutil.copytree(folder, cached / "snapshots" / ("0" * 40))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    assert model_files("me/tiny") == (str(cached / "snapshots" / ("0" * 40)),)
+    assert load_model("me/tiny", "causal", "cpu").longest == 64
+    digest = content_digest(str(folder))
+    assert model_materials("me/tiny") == {"me/tiny": {"about": "GPT2LMHeadModel", "sha256": digest}}
+
+
+def test_bfloat16_answers_nearly_as_float32(folder):
+    rows = rows_of(12, 5)
+    exact, rounded = (
+        load_model(str(folder), "causal", "cpu", each).each(rows, last) for each in ("float32", "bfloat16")
+    )
+    for one, other in zip(exact, rounded, strict=True):
+        assert 1e-5 < np.abs(one - other).max() < 0.1 * np.abs(one).max()
 
 
 def damage_tokenizer(folder, _):

@@ -13,7 +13,7 @@ import pytest
 from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.ipynb"))
-TRAINING = {"05_feeds"}
+TRAINING = {"05_feeds", "09_long_context"}
 PUBLISHING = "07_publish"
 """It needs a Hub: `huggingface_hub` is told which before it is imported."""
 METADATA = {

@@ -8,6 +8,7 @@ from longcrawl.models.pretrained import (
     load_model,
     model_files,
     model_folder,
+    model_materials,
     name_model,
     token_losses,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "load_model",
     "model_files",
     "model_folder",
+    "model_materials",
     "name_model",
     "token_losses",
 ]

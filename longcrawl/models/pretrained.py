@@ -19,7 +19,8 @@ import numpy.typing as npt
 
 from longcrawl.errors import StageError
 from longcrawl.kernels.kept_arrays import cache_folder
-from longcrawl.storage.files import partial_path, reread_when_changed
+from longcrawl.storage.files import content_digest, partial_path, reread_when_changed
+from longcrawl.storage.structured import load_json
 
 Task = Literal["causal", "classifier"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -112,6 +113,15 @@ def model_files(model: str) -> tuple[str, ...]:
         with suppress(OSError, ValueError):
             folder = Path(snapshot_download(model, allow_patterns=list(FILES), local_files_only=True))
     return () if folder is None else (str(folder),)
+
+
+def model_materials(model: str) -> dict[str, dict[str, Any]]:
+    """Return what kind of model it is, and the digest of its files, for :meth:`Stage.materials`."""
+    found = {}
+    for folder in model_files(model):
+        kinds = load_json(Path(folder, "config.json").read_bytes()).get("architectures") or ["a model of transformers"]
+        found[model] = {"about": ", ".join(map(str, kinds)), "sha256": content_digest(folder)}
+    return found
 
 
 def _local(model: str) -> Path | None:

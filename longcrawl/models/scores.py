@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ from longcrawl.core.places import no_places
 from longcrawl.core.stages import Check, Edit, Edited, column, with_column
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import valid_texts
-from longcrawl.models.pretrained import Device, Dtype, Pretrained, load_model, model_files, name_model
+from longcrawl.models.pretrained import Device, Dtype, Pretrained, load_model, model_files, model_materials, name_model
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,10 @@ class ModelScore(Edit):
     def files(self) -> tuple[str, ...]:
         """Name the folder of the model."""
         return model_files(self.model)
+
+    def materials(self) -> dict[str, dict[str, Any]]:
+        """Return what kind of model it is, and the digest of its files."""
+        return model_materials(self.model)
 
     def prepare(self) -> None:
         """Load the model.
