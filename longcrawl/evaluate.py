@@ -126,7 +126,7 @@ def _losses(model: Callable[[Any], Any], batch: dict[str, Any], device: Any) -> 
     import torch
 
     answer = model(torch.from_numpy(batch["text"].astype(np.int64)).to(device))
-    logits = getattr(answer, "logits", answer[0] if isinstance(answer, tuple) and answer else answer)
+    logits: Any = getattr(answer, "logits", answer[0] if isinstance(answer, tuple) and answer else answer)
     shape = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
     if len(shape) != 3 or shape[:2] != batch["targets"].shape:
         raise LoaderError(
