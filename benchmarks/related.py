@@ -78,6 +78,7 @@ def compare_orders(documents: list[dict[str, Any]], tokenizer: Path) -> float:
     orders = {}
     with tempfile.TemporaryDirectory() as folder:
         learnt = lc.long.Related(train_documents=None).fit([table], folder)
+        print(f"a sketch takes {learnt.sketch(table).nbytes / len(table):.0f} bytes a document")
         for method in METHODS:
             for policy in ("apart", "allowed"):
                 stage = replace(learnt, method=method, near_duplicates=policy)

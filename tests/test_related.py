@@ -407,8 +407,11 @@ def test_settings_and_documents_that_cannot_be_are_one_sentence():
     infinite = pa.table({"id": ["a"], "text": ["a"], "vector": [[float("inf")]]})
     with pytest.raises(StageError, match=r"^related\.vectors: a number of 'vector' is null or not fin"):
         STAGE(vectors="vector").sketch(infinite)
-    with pytest.raises(StageError, match=r"^related.* 'text'.* near_duplicates to 'allowed'|'text'"):
+    with pytest.raises(StageError, match=r"^related needs a column 'text'; the documents have: id, vector, words"):
         STAGE(vectors="vector").sketch(rows.slice(0, 1).drop_columns("text"))
+    tokenized = lc.Crawl({"id": ["a"], "tokens": [[1]]})
+    with pytest.raises(StageError, match=r"^related needs a column 'text'; the documents have: id, tokens"):
+        _ = tokenized | STAGE()
     alone = STAGE(vectors="vector", near_duplicates="allowed")
     assert alone.sketch(rows.slice(0, 1).drop_columns("text")).num_rows == 1
     twice = pa.concat_tables([alone.sketch(rows.slice(0, 1))] * 2)

@@ -82,7 +82,8 @@ def count_words(tables: Iterable[pa.Table], stage: str = "count_words") -> WordS
     words, counts = np.zeros(0, np.uint64), np.zeros(0, np.int64)
     pieces, total, documents = 0, 0, [np.zeros(0, np.uint64)]
     for table in tables:
-        for batch in table.select(["text"]).to_batches(1_000):
+        given = pa.table({"text": column(table, "text", stage)})
+        for batch in given.to_batches(1_000):
             texts = valid_texts(column(pa.Table.from_batches([batch]), "text", stage), stage)
             units, bounds = hash_units(texts, None)
             numbers, found = _pieces_of(bounds)

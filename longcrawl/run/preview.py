@@ -23,7 +23,7 @@ _SEES: dict[Needs, str] = {
     "order": "all documents, to order them",
     "fit": "all documents, to learn from them",
     "removals": "all documents, to compare them",
-    "spans": "all documents, to compare their passages",
+    "spans": "all documents, to find what they share",
 }
 
 
