@@ -36,6 +36,7 @@ BY_HAND = {
     "label_bytes": (4, "B"),
     "passage_factor": (3, ""),
     "passage_bytes": (0.5, "B"),
+    "related_bytes": (300, "B"),
     "layout_bytes": (100, "B"),
 }
 
@@ -145,6 +146,14 @@ def test_passages_are_searched_in_tasks_by_the_text():
     figures = (MILLION, 1000.0, 0.0), (MILLION, 900.0, 1e9), (MILLION, 50.0, 1e9)
     row = extrapolate(scaled(recipe, *figures, exact_substring=300), recipe, files=10, cores=1).rows[1]
     assert (only(row.seconds), only(row.shuffled)) == pytest.approx((600 + 3 * 300, 0.5e9))
+    assert only(row.alone) == 0
+
+
+def test_related_documents_are_ordered_in_tasks_by_their_sketches():
+    recipe = recipe_of("related")
+    figures = (MILLION, 1000.0, 0.0), (MILLION, 900.0, 1e9), (MILLION, 50.0, 1e9)
+    row = extrapolate(scaled(recipe, *figures, related=300), recipe, files=10, cores=1).rows[1]
+    assert (only(row.seconds), only(row.shuffled)) == pytest.approx((900 + 2, 316e6))
     assert only(row.alone) == 0
 
 

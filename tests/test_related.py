@@ -364,6 +364,18 @@ def test_relatedness_equals_plain_python(texts, capacity):
     assert found.related == pytest.approx(sum(cosines) / max(len(cosines), 1), abs=1e-3)
 
 
+def test_a_comparison_says_how_related_neighbours_are_where_it_reads_tokens():
+    topics = [[topic, topic + 1, topic + 2] * 5 for topic in range(0, 60, 3)]
+    ordered = lc.compose(pa.table({"tokens": [each for each in topics for _ in range(4)]}), [64])
+    apart = lc.compose(pa.table({"tokens": topics * 4}), [64])
+    assert ordered["Buckets, in-order"].related > 0.7
+    assert apart["Buckets, in-order"].related < 0.1
+    assert ordered["Buckets, in-order"].related_by_chance < 0.1
+    assert "related  chance  samples" in str(ordered)
+    assert "mean cosine of TF-IDF weights" in " ".join(str(ordered).split())
+    assert "related" not in str(lc.compose([15] * 80, [64]))
+
+
 def test_what_would_part_neighbours_is_one_sentence(one_run, tmp_path):
     crawl = lc.Crawl(planted()) | STAGE() | lc.tokens.Tokenize("trained", vocabulary_size=300)
     with pytest.raises(

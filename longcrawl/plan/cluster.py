@@ -73,6 +73,7 @@ CONSTANTS = {
     "passage_bytes": Constant(
         "a character searched for passages", 1, "B", "4.1 B a token of some 4 characters, benchmarks/passages.py"
     ),
+    "related_bytes": Constant("a document among those that may be related", 350, "B", "benchmarks/related.py"),
     "layout_bytes": Constant(
         "a document in the layout of buckets, one task", 10, "B", "8 million documents; 17 more are mapped"
     ),
@@ -295,9 +296,10 @@ def _stage_row(stage: Stage, before: PlanRow, row: PlanRow, waited: Estimate, pa
     if isinstance(stage, EqualHashes):
         took, _ = _rows(before.documents)
         return replace(plain, seconds=spread + took, shuffled=before.documents.scaled(CONSTANTS["hash_bytes"].value))
-    if isinstance(stage, SpanSurvey) and stage.orders:  # pools meet by rows as small as those of an order
+    if isinstance(stage, SpanSurvey) and stage.orders:
         took, sent = _rows(before.documents)
-        return replace(plain, seconds=spread + took, alone=NOTHING, shuffled=sent)
+        sent += before.documents.scaled(CONSTANTS["related_bytes"].value)
+        return replace(plain, seconds=spread + waited + took, shuffled=sent)
     if isinstance(stage, SpanSurvey):
         searched = before.characters or NOTHING
         took = waited.scaled(CONSTANTS["passage_factor"].value)
