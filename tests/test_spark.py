@@ -36,6 +36,8 @@ pytestmark = [
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not have this file
 
 FILES = 4
+WAIT = 200.0
+"""Seconds to a kill in a run, at most: on a loaded machine its later steps begin after a minute."""
 WORDS = [f"word{number}" for number in range(40)]
 STAGES = [
     "urls",
@@ -105,7 +107,8 @@ class Marks:
         mark = self.folder / f"new-{uuid.uuid4()}"
         mark.write_text(f"{os.getpid()} {os.getppid()}")
         mark.rename(self.folder / f"began-{name}-{uuid.uuid4()}")
-        while name == self.killed and first and os.getppid() != 1:
+        end = time.monotonic() + WAIT
+        while name == self.killed and first and os.getppid() != 1 and time.monotonic() < end:
             time.sleep(0.05)
 
     def end(self, name: str) -> None:
@@ -113,7 +116,7 @@ class Marks:
 
     def kill(self, victim: str) -> None:
         """Kill the task that waits for it, as soon as it does: its process, or the executor that this is part of."""
-        wait_until(lambda: self.find("began", self.killed))
+        wait_until(lambda: self.find("began", self.killed), WAIT)
         worker, daemon = map(int, self.find("began", self.killed)[0].read_text().split())
         executor = int(Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1])
         assert b"CoarseGrainedExecutorBackend" in Path(f"/proc/{executor}/cmdline").read_bytes()

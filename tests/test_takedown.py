@@ -14,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import longcrawl as lc
-from longcrawl.errors import RunError
+from longcrawl.errors import CorruptionError, RunError
 from longcrawl.formats.rectangle.spec import open_loss_mask, open_split
 from longcrawl.formats.shards.spec import FORMATS
+from longcrawl.takedown.rewrite import Asked
 
 WORDS, END = 30_000, 30_001
 LENGTH, DOCUMENTS = 24, 4_500
@@ -202,15 +203,16 @@ def test_files_are_those_of_a_run_that_never_had_them(run_of, tmp_path, kind, se
 
 def test_domains_and_urls_are_found_and_requests_add_up(run_of, tmp_path, longcrawl):
     run = run_of("gpt-simple")
-    (tmp_path / "domains.txt").write_text("\n*.Gone.example\n")
+    (tmp_path / "domains.txt").write_text("\ufeff*.Gone.example\nmünchen.example\n")
     done = longcrawl(
         "takedown", run, "--domains", tmp_path / "domains.txt", "--out", tmp_path / "one", "--asked", "2026-01-01"
     )
     assert done.returncode == 0, done.stderr
-    assert f"{len(GONE)} documents of 1 domain taken out" in done.stdout
+    assert f"{len(GONE)} documents of 2 domains taken out" in done.stdout
+    assert "no document of münchen.example" in done.stdout
     (tmp_path / "urls.txt").write_text("HTTP://www.kept.example:80/500/#top\n")
     second = lc.takedown(tmp_path / "one", tmp_path / "two", urls=tmp_path / "urls.txt", asked="2026-02-02")
-    assert second.documents == 1
+    assert (second.documents, second.unmatched) == (1, ())
     record = json.loads((tmp_path / "two/takedown.json").read_text())["takedowns"]
     assert [(each["asked"], each["documents"]) for each in record] == [("2026-01-01", len(GONE)), ("2026-02-02", 1)]
     assert lc.verify(tmp_path / "two").problems == ()
@@ -229,6 +231,27 @@ def test_a_shard_without_documents_is_no_more(run_of, tmp_path):
     assert {row[1] for row in documents_of(tmp_path / "new")} == kept
     feed = lc.loading.Packed(tmp_path / "new/gpt-simple", max_length=64, batch_size=4)
     assert feed.origins(0)[0].document in kept
+
+
+def test_an_index_that_was_changed_is_not_sealed_again(run_of, tmp_path):
+    run = shutil.copytree(run_of("parquet"), tmp_path / "run")
+    (file,) = run.glob("index/*/ids.arrow")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(CorruptionError, match=r"ids\.arrow has been changed: its SHA-256 differs; nothing is written"):
+        lc.takedown(run, tmp_path / "new", ids=["d3"])
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(RunError, match="is inside .*run, which stays as it is: choose another --out"):
+        lc.takedown(run, run / "new", ids=["d3"])
+
+
+def test_domains_are_compared_as_urls_have_them(tmp_path):
+    wanted = Asked.read(domains=["*.München.example", "other.example"])
+    urls = pa.table({"id": ["a", "b"], "url": ["https://www.münchen.example/p", "https://xn--mnchen-3ya.example"]})
+    pq.write_table(urls, tmp_path / "urls.parquet")
+    assert wanted.find(pads.dataset(str(tmp_path / "urls.parquet"))).to_pylist() == ["a", "b"]
+    assert wanted.unmatched() == ("other.example",)
 
 
 def test_an_index_forgets_documents(run_of, tmp_path, source):
@@ -254,6 +277,7 @@ def test_only_removed_documents_are_taken_out_of_ledgers(run_of, tmp_path):
         ({"ids": ["none", "of these"]}, "holds no document of the 2 entries"),
         ({"domains": ["https://a.example/b"]}, "is not a domain"),
         ({"ids": "nowhere.txt"}, r"nowhere\.txt cannot be read"),
+        ({"ids": ["d3"], "asked": "yesterday"}, r"--asked 'yesterday' is not a date: write it as 2026-11-02"),
     ],
 )
 def test_what_cannot_be_taken_out_is_named(run_of, tmp_path, given, message):

@@ -41,9 +41,9 @@ from longcrawl.dedup.index import (
     write_ids,
 )
 from longcrawl.engines.base import Engine, Exchange
-from longcrawl.errors import FormatError
+from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.storage.files import file_entries, remove
-from longcrawl.storage.sealed import Marker
+from longcrawl.storage.sealed import Marker, verify_files
 
 PIECE = 1 << 22
 """Documents whose keys of a band are in one partition, about."""
@@ -153,8 +153,11 @@ def remove_from_index(folder: Path, ids: pa.Array) -> int:
 
     Raises:
         FormatError: it has an array of which nobody knows what belongs to a document.
+        CorruptionError: a file of it has been changed.
     """
     about = json.loads((folder / DESCRIPTION).read_bytes())
+    if problem := next(verify_files(folder, about["files"]), ""):
+        raise CorruptionError(f"{folder}: {problem}; nothing is written, longcrawl verify lists all that is wrong")
     with pa.memory_map(str(folder / "ids.arrow")) as mapped:
         known = pa.ipc.open_file(mapped).read_all()
     stays = ~np.asarray(pc.is_in(known["id"], value_set=ids).to_numpy(zero_copy_only=False), bool)

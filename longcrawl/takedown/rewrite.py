@@ -8,7 +8,8 @@ import datetime as dt
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,13 +33,13 @@ from longcrawl.ledger.analysis import analyse
 from longcrawl.ledger.edits import EDITS
 from longcrawl.ledger.reasons import LEDGER
 from longcrawl.manifest import MANIFEST, TOKEN_TABLES, read_sealed
-from longcrawl.printable import as_lines
+from longcrawl.printable import as_lines, listed
 from longcrawl.recipe import parse_recipe
 from longcrawl.storage.files import check_target, file_entries, partial_path, remove, whole_file, write_text, writing
 from longcrawl.storage.sealed import seal
 from longcrawl.storage.stored_tables import read_table, table_writer, write_table
 from longcrawl.storage.structured import load_json
-from longcrawl.text.refinedweb.opt_out import Entry, of_domains
+from longcrawl.text.refinedweb.opt_out import Entry, of_domains, spell_domain
 from longcrawl.urls import is_url
 
 RECORD = "takedown.json"
@@ -67,6 +68,8 @@ class Takedown:
     unchanged: int
     windows: int
     found: int
+    unmatched: tuple[str, ...] = ()
+    """Lines of the lists of which the run has no document; the record has how many."""
 
     def __str__(self) -> str:
         lists = ", ".join(counted(count, name.removesuffix("s"), name) for name, count in self.listed.items())
@@ -78,6 +81,7 @@ class Takedown:
                 f"{self.path}: {counted(self.documents, 'document')} of {lists} taken out",
                 f"{rows} of the ledgers; {files}",
                 f"{self.windows:,} stretches of them looked for in these files, {others}",
+                *([f"no document of {listed(self.unmatched)}"] if self.unmatched else []),
             ]
         )
 
@@ -104,18 +108,21 @@ def takedown(
         ids: a file with an id in each line, or the ids.
         urls: the same of URLs, which are compared as :func:`longcrawl.dedup.normalise_url` spells them.
         domains: the same of domains, which stand for all below them.
-        asked: the date of the request; None for today.
+        asked: the date of the request, such as 2026-11-02; None for today.
 
     Raises:
-        RunError: nothing of it is in the run, or the folder exists.
+        RunError: nothing of it is in the run, the folder exists, or the date is none.
         FormatError: the output cannot take documents out.
         CorruptionError: a file of the run is damaged, or something that was to stay has changed.
     """
     folder, target = Path(run), Path(out)
     if is_url(str(run)) or is_url(str(out)):
         raise RunError(f"a takedown takes folders of this machine: fetch {run} first, and push the new one")
+    day = _day(asked)
     wanted, manifest = Asked.read(ids, urls, domains), read_sealed(folder)
     check_target(target, RunError, "remove it, or choose another --out")
+    if folder.resolve() in target.resolve().parents:
+        raise RunError(f"{target} is inside {folder}, which stays as it is: choose another --out")
     name = manifest["output"]["format"]
     result = RESULTS[name]
     gone = wanted.find(result.ids(folder / name))
@@ -130,11 +137,20 @@ def takedown(
             _link(folder, beside, manifest)
             work = _Takedown(folder, beside, manifest, gone, wanted)
             removal = work.take_out(result.without(beside / name, gone, parse_recipe(manifest["recipe"]).output))
-            found = work.finish(removal, asked or dt.datetime.now(dt.UTC).date().isoformat())
+            found = work.finish(removal, day)
             beside.rename(target)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return Takedown(str(target), **found)
+
+
+def _day(asked: str | None) -> str:
+    """Return the date of a request, today's if there is none."""
+    try:
+        day = dt.datetime.now(dt.UTC).date() if asked is None else dt.date.fromisoformat(asked)
+    except ValueError:
+        raise RunError(f"--asked {asked!r} is not a date: write it as 2026-11-02") from None
+    return day.isoformat()
 
 
 def _ledger_rows(folder: Path, manifest: dict[str, Any], ids: pa.Array) -> int:
@@ -182,8 +198,19 @@ class Asked:
     ids: frozenset[str] = frozenset()
     urls: frozenset[str] = frozenset()
     domains: frozenset[str] = frozenset()
-    counts: dict[str, int] = field(default_factory=dict)
-    """Lines of each list, by what it lists."""
+    lines: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """Each as it stands in its list, by what that lists and how it is compared."""
+    matched: set[tuple[str, str]] = field(default_factory=set)
+    """Those of which a document was found."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Lines of each list, by what it lists."""
+        return dict(Counter(kind for kind, _ in self.lines))
+
+    def unmatched(self) -> tuple[str, ...]:
+        """Return the lines of which no document was found."""
+        return tuple(line for key, line in self.lines.items() if key not in self.matched)
 
     @classmethod
     def read(cls, ids: Any = None, urls: Any = None, domains: Any = None) -> "Asked":
@@ -192,15 +219,16 @@ class Asked:
         Raises:
             RunError: there is nothing to take down, or a file cannot be read.
         """
-        lines = {"ids": _lines(ids), "urls": _lines(urls), "domains": _lines(domains)}
-        if not any(lines.values()):
+        named = {"ids": {each: each for each in _lines(ids)}}
+        named["urls"] = {normalise_url(each): each for each in _lines(urls)}
+        named["domains"] = {spell_domain(each): each for each in _lines(domains)}
+        if not any(named.values()):
             raise RunError("there is nothing to take down: name --ids, --urls or --domains, with a line for each")
-        named = frozenset(each.lower().removeprefix("*.").strip(".") for each in lines["domains"])
-        if wrong := sorted(each for each in named if not each or any(mark in each for mark in "/: ")):
+        if wrong := sorted(each for each in named["domains"] if not each or any(mark in each for mark in "/: ")):
             raise RunError(f"{wrong[0]!r} is not a domain: list names such as example.org, and addresses under --urls")
-        normal = frozenset(map(normalise_url, lines["urls"]))
-        counts = {name: len(each) for name, each in lines.items() if each}
-        return cls(frozenset(lines["ids"]), normal, named, counts)
+        lines = {(kind, each): line for kind, found in named.items() for each, line in found.items()}
+        spelled = [frozenset(each) for each in named.values()]
+        return cls(spelled[0], spelled[1], spelled[2], lines)
 
     def find(self, documents: pads.FileSystemDataset) -> pa.Array:
         """Return the ids of the documents of an output that are to go: strings, each once.
@@ -221,16 +249,20 @@ class Asked:
                 if name is None:
                     raise RunError("a document of these has no id: run the recipe again, with the stage opt_out")
                 found[name] = None
+        self.matched.update(("ids", name) for name in self.ids & found.keys())
         return pa.array(found, pa.string())
 
     def _match(self, urls: pa.Array) -> "np.ndarray[Any, np.dtype[np.bool_]]":
         """Return which URLs are listed, or of a listed domain."""
         found = np.zeros(len(urls), bool)
         if self.urls:
-            found |= np.array([url is not None and normalise_url(url) in self.urls for url in urls.to_pylist()], bool)
+            spelled = [None if url is None else normalise_url(url) for url in urls.to_pylist()]
+            found |= np.array([url in self.urls for url in spelled], bool)
+            self.matched.update(("urls", url) for url in self.urls.intersection(spelled))
         if self.domains:
-            listed = dict.fromkeys(self.domains, (Entry("", ""),))
-            found |= np.array([bool(each) for each in of_domains(pc.fill_null(urls, ""), listed)], bool)
+            entries = of_domains(pc.fill_null(urls, ""), {each: (Entry(each, ""),) for each in self.domains})
+            found |= np.array([bool(each) for each in entries], bool)
+            self.matched.update(("domains", entry.path) for each in entries for entry in each)
         return found
 
 
@@ -239,7 +271,7 @@ def _lines(given: Any) -> list[str]:
         return []
     if isinstance(given, str | Path):
         with unreadable(given, RunError, "name a text file in UTF-8, a line for each"):
-            lines: Iterable[str] = Path(given).read_text("utf-8").splitlines()
+            lines: Iterable[str] = Path(given).read_text("utf-8-sig").splitlines()
     else:
         lines = map(str, given)
     return list(dict.fromkeys(line.strip() for line in lines if line.strip()))
@@ -283,6 +315,7 @@ class _Takedown:
         if not rows | naming:
             return
         self.ledger_rows += len(rows | naming)
+        self.wanted.matched.update(("ids", table["id"][row].as_py()) for row in rows)
         other = pa.array([row in naming for row in range(table.num_rows)])
         for column in NAMED[name.partition("/")[0]]:
             values = pc.if_else(other, pa.scalar(None, table[column].type), table[column])
@@ -333,6 +366,7 @@ class _Takedown:
         told = {
             "asked": asked,
             "listed": self.wanted.counts,
+            "unmatched": len(self.wanted.unmatched()),
             "documents": removal.documents,
             "ledger_rows": self.ledger_rows,
             "ids_sha256": list(map(_sha256, self.gone.to_pylist())),
@@ -359,7 +393,8 @@ class _Takedown:
         unchanged = len(files) - len(set(self.changed)) - 1
         shown = {key: told[key] for key in ("asked", "listed", "documents", "ledger_rows")}
         shown |= {"changed": tuple(sorted(self.changed)), "dropped": tuple(sorted(self.dropped))}
-        return shown | {"unchanged": unchanged, "windows": removal.windows, "found": removal.found}
+        shown |= {"unchanged": unchanged, "windows": removal.windows, "found": removal.found}
+        return shown | {"unmatched": self.wanted.unmatched()}
 
     def _check_absent(self) -> None:
         """Look for the ids in every table that was written.

@@ -175,10 +175,19 @@ def _parse(words: list[str], where: str) -> tuple[str, Entry]:
         return "", Entry("", "")
     date = _digits(words[1]) if len(words) > 1 else ""
     domain, slash, path = words[0].partition("/")
-    domain = ascii_host(domain.lower().removeprefix("*.").strip("."))
+    domain = spell_domain(domain)
     if len(words) > 2 or (len(words) == 2 and len(date) != DIGITS) or not domain or ":" in domain:
         raise StageError(f"{where}: {' '.join(words)[:80]!r} is not a domain or address with a date such as 2024-05-01")
     return domain, Entry(f"{slash}{path}", date)
+
+
+def spell_domain(domain: str) -> str:
+    """Return a domain as URLs have it: in lower case and Punycode, without a leading ``*.``.
+
+    >>> spell_domain("*.München.de")
+    'xn--mnchen-3ya.de'
+    """
+    return ascii_host(domain.lower().removeprefix("*.").strip("."))
 
 
 def _digits(date: str) -> str:
