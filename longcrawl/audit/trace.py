@@ -14,7 +14,6 @@ from longcrawl.formats.token_output import CHARACTERS, TOKENIZER, unescape
 from longcrawl.loading import ComposedBatches, Jsonl, Packed, Rectangle, Windows
 from longcrawl.loading.feed import Feed
 from longcrawl.loading.origins import Origin
-from longcrawl.loading.window_batches import WindowBatches
 from longcrawl.printable import as_lines, listed, printable
 from longcrawl.storage.structured import load_json, load_yaml
 from longcrawl.tokens.encoders import Encoder, load_encoder
@@ -101,8 +100,8 @@ def trace(
     if feed not in get_args(FeedName):
         raise LoaderError(f"there is no feed {feed!r}: name one of {', '.join(get_args(FeedName))}")
     opened = data if isinstance(data, Feed) else _open(str(data), feed, settings)
-    position = _position(opened, step)
-    batch, origins = opened.read(position), opened.origins(position)
+    position = opened.position_of(step)
+    batch, origins = opened.read(position), opened.origins_at(position)
     tokens = batch["targets" if "targets" in batch else "input_ids"]
     if row is not None and not 0 <= row < len(tokens):
         raise LoaderError(f"the batch has rows 0 to {len(tokens) - 1}, not {row}: check --row and batch_size")
@@ -178,18 +177,6 @@ def _check_names(name: str, settings: Mapping[str, Any], known: set[str]) -> Non
     unknown = sorted(settings.keys() - known)
     if unknown:
         raise LoaderError(f"the feed {name!r} has no setting {unknown[0]!r}; known: {listed(sorted(known))}")
-
-
-def _position(feed: Feed, step: int) -> int:
-    """Return where a step begins, for all ranks."""
-    position = step * feed.step_size
-    endless = isinstance(feed, Jsonl) or (isinstance(feed, WindowBatches) and feed.leftover == "carry")
-    if isinstance(feed, Rectangle):
-        # Passes follow each other in the same order.
-        position = step % len(feed) * feed.step_size
-    elif step < 0 or not (endless or step < len(feed)):
-        raise LoaderError(f"there are steps 0 to {len(feed) - 1:,}, not {step}: check --step and the feed's settings")
-    return position
 
 
 class _Texts:

@@ -325,9 +325,9 @@ class ComposedBatches(PlannedFeed):
         rows = Rows(len(picks[mine]), capacity, self.positions)
         return assemble(dict(enumerate(self.buckets)), picks[mine], places[mine], self._padding, rows)
 
-    def origins(self, step: int) -> list[Origin]:
-        """Return which documents are in this rank's samples of a step; columns are those of ``input_ids``."""
-        _, picks, places = self.plan.step(step)
+    def origins_at(self, position: int) -> list[Origin]:
+        """Return which documents are in this rank's samples of the step there; columns are those of ``input_ids``."""
+        _, picks, places = self.plan.step(position)
         mine = slice(self.rank, None, self.world_size)
         return origins_of(dict(enumerate(self.buckets)), picks[mine], places[mine])
 

@@ -67,8 +67,33 @@ class Feed(ABC):
         return self.read(step)
 
     @abstractmethod
+    def origins_at(self, position: int) -> list[Origin]:
+        """Return the documents of :meth:`read` at a position, row by row from left to right; padding has none."""
+
     def origins(self, step: int) -> list[Origin]:
-        """Return the documents in this rank's part of a step, row by row from left to right; padding has none."""
+        """Return the documents of this rank's batch ``step``, counted from 0 as those of ``feed[step]`` are.
+
+        Raises:
+            LoaderError: there is no such batch.
+        """
+        return self.origins_at(self.position_of(step))
+
+    def position_of(self, step: int) -> int:
+        """Return the position at which a step begins, counted from 0 since the beginning.
+
+        Raises:
+            LoaderError: there is no such step.
+        """
+        if step < 0 or not (self.endless or step < len(self)):
+            raise LoaderError(
+                f"there are steps 0 to {len(self) - 1:,}, not {step}: check the number and the feed's settings"
+            )
+        return step * self.step_size
+
+    @property
+    def endless(self) -> bool:
+        """Whether nobody knows how many steps there are before they are read."""
+        return False
 
     @property
     @abstractmethod

@@ -212,12 +212,20 @@ class Jsonl(Feed):
         """Return this rank's part of the step that begins with global sample ``step``; tokenises all before it."""
         return self._batch(self._step(step, self._encoded(_Place())).samples)
 
-    def origins(self, step: int) -> list[Origin]:
-        """Return which lines are in this rank's part of a step; tokenises all before it. Columns are ``input_ids``'."""
+    @property
+    def endless(self) -> bool:
+        """Whether nobody knows how many steps there are: lines are not tokenised before they are read."""
+        return True
+
+    def origins_at(self, position: int) -> list[Origin]:
+        """Return which lines are in this rank's part of the step there; tokenises all before it.
+
+        Columns are those of ``input_ids``.
+        """
         # Of a compressed file nothing is read twice.
         blocks = ((epoch, replace(self._encode(block), block=block)) for epoch, block in self._blocks(_Place()))
         origins, row = list[Origin](), 0
-        for bucket, places, encoded in self._step(step, blocks).samples:
+        for bucket, places, encoded in self._step(position, blocks).samples:
             first_line = encoded.block.first_line(self.max_record_bytes)
             found = bucket.origins(places, np.arange(row, row + len(places)))
             origins += [encoded.locate(each, first_line) for each in found]

@@ -1,7 +1,7 @@
 """Where the tokens of a batch came from: the documents of its rows, with URLs, dates, files and places in them.
 
-A feed's ``origins(step)`` names what ``read(step)`` gives, without reading tokens. Outputs of longcrawl record their
-documents in tables beside the tokens; of other files an origin has the file and the entry alone.
+A feed's ``origins(step)`` names what batch ``feed[step]`` has, without reading tokens. Outputs of longcrawl record
+their documents in tables beside the tokens; of other files an origin has the file and the entry alone.
 """
 
 import hashlib

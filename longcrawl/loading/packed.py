@@ -314,9 +314,9 @@ class Packed(PlannedFeed):
             )
         return batch
 
-    def origins(self, step: int) -> list[Origin]:
-        """Return which documents are in this rank's samples of a step; columns are those of ``input_ids``."""
-        picks, places = self.plan.places(step, step + self.step_size)
+    def origins_at(self, position: int) -> list[Origin]:
+        """Return which documents are in this rank's samples of the step there; columns are those of ``input_ids``."""
+        picks, places = self.plan.places(position, position + self.step_size)
         mine = slice(self.rank, None, self.world_size)
         return origins_of(self._by_pick, picks[mine], places[mine])
 

@@ -243,13 +243,17 @@ class Rectangle(Feed):
             raise LoaderError(f"{self.path} has an id that int32 cannot hold: set dtype='int64'")
         return made
 
-    def origins(self, step: int) -> list[Origin]:
-        """Return which documents are in this rank's batch of a step; columns are those of ``targets``.
+    def position_of(self, step: int) -> int:
+        """Return where a step begins: passes follow each other in the same order."""
+        return super().position_of(step % len(self) if step >= 0 else step)
+
+    def origins_at(self, position: int) -> list[Origin]:
+        """Return which documents are in this rank's batch of the step there; columns are those of ``targets``.
 
         A rolled row has two origins where its seam is within. The original LongCrawl64 does not say its documents:
         there an origin has the row alone.
         """
-        batch, array = step + self.rank, self.array
+        batch, array = position + self.rank, self.array
         columns, first = self._columns(batch), batch % self.walk.row_batches * self.batch_size
         where, row, found = f"{array.root}/{array.name}", 0, list[Origin]()
         for stored in array.stored_rows(first, first + self.batch_size):

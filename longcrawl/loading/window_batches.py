@@ -96,10 +96,15 @@ class WindowBatches(Feed):
             parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         )
 
-    def origins(self, step: int) -> list[Origin]:
-        """Return which documents are in this rank's windows of a step; columns are those of ``input_ids``."""
+    @property
+    def endless(self) -> bool:
+        """Whether passes follow each other within a batch."""
+        return self.leftover == "carry"
+
+    def origins_at(self, position: int) -> list[Origin]:
+        """Return which documents are in this rank's windows of the step there; columns are those of ``input_ids``."""
         found, rows = list[Origin](), 0
-        for places, number in self._parts(step):
+        for places, number in self._parts(position):
             found += [replace(each, row=rows + each.row) for each in self.windows.origins(places, number)]
             rows += len(places)
         return found

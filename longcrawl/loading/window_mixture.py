@@ -189,10 +189,10 @@ class WindowMixture(PlannedFeed):
                 whole[rows] = values
         return batch
 
-    def origins(self, step: int) -> list[Origin]:
-        """Return which documents are in this rank's windows of a step; columns are those of ``input_ids``."""
+    def origins_at(self, position: int) -> list[Origin]:
+        """Return which documents are in this rank's windows of the step there; columns are those of ``input_ids``."""
         found = []
-        for windows, number, rows, places in self._parts(step):
+        for windows, number, rows, places in self._parts(position):
             found += [replace(each, row=int(rows[each.row])) for each in windows.origins(places, number)]
         return sorted(found, key=lambda each: (each.row, each.start))
 

@@ -145,7 +145,7 @@ def traced(feed: Any, source: Path, kind: str, pairs: int) -> Iterator[lc.loadin
     steps, done = steps_of(feed), 0
     while done < pairs:
         step = int(chance.choice(steps))
-        batch, origins = feed.read(step), feed.origins(step)
+        batch, origins = feed.read(step), feed.origins(step // feed.step_size)
         tokens = batch["targets"] if "targets" in batch else batch["input_ids"]
         assert origins == sorted(origins, key=lambda each: (each.row, each.start))
         for row in range(len(tokens)):
@@ -167,6 +167,9 @@ def traced(feed: Any, source: Path, kind: str, pairs: int) -> Iterator[lc.loadin
 @pytest.mark.parametrize("kind", FEEDS)
 def test_rows_are_those_of_their_documents(open_feed, source, kind):
     feed = open_feed(kind)
+    if not feed.endless:
+        with pytest.raises(LoaderError, match="there are steps 0 to .*, not "):
+            feed.origins(-1 if kind == "rectangle" else len(feed))
     origins = list(traced(feed, source, kind, 12))
     assert len({each.document for each in origins}) > 4
     if kind == "jsonl":
