@@ -43,9 +43,12 @@ def test_every_kind_is_replaced_by_its_word():
 WANTED = {"email": (0.99, 0.9), "phone": (0.97, 0.9), "ip": (0.75, 1.0), "card": (0.97, 1.0), "iban": (1.0, 1.0)}
 
 
-def test_precision_and_recall_of_a_labelled_sample():
+@pytest.mark.parametrize("marks", ["plain", "typeset"])
+def test_precision_and_recall_of_a_labelled_sample(marks):
     sample = benchmark.labelled(random.Random(7), 400)
     texts, truth = [text for text, _ in sample], [places for _, places in sample]
+    if marks == "typeset":
+        texts = [benchmark.typeset(random.Random(1), text) for text in texts]
     measured = benchmark.scores(truth, benchmark.found_by_us(texts))
     assert measured.keys() == WANTED.keys()
     for kind, (precision, recall) in measured.items():
@@ -138,7 +141,7 @@ def test_a_card_with_one_other_digit_is_found_only_where_its_sum_is_right(seed, 
     number = benchmark.card(random.Random(seed))
     place = 4 + place % (len(number) - 4)  # the first four say whose card it is
     other = number[:place] + str(digit) + number[place + 1 :]
-    shown = benchmark.grouped(other, 4, " ") if len(other) == 16 else other
+    shown = benchmark.grouped(other, 4, " -\u00a0\u2011"[seed % 4]) if len(other) == 16 else other
     assert found(f"card {shown}.", "card") == ([("card", shown)] if luhn_is_right(other) else [])
 
 
@@ -149,7 +152,7 @@ def test_an_account_with_one_other_letter_is_found_only_where_its_rest_is_one(se
     other = number[:place] + letter + number[place + 1 :]
     digits = "".join(str(int(each, 36)) for each in other[4:] + other[:4])
     right = other[2:4].isdigit() and int(digits) % 97 == 1
-    for shown in (other, benchmark.grouped(other, 4, " ")):
+    for shown in (other, *(benchmark.grouped(other, 4, mark) for mark in " \u00a0\u202f")):
         assert found(f"to {shown}, please", "iban") == ([("iban", shown)] if right else [])
 
 
@@ -158,6 +161,15 @@ PHONES = {
     "1-800-555-1234 or 212.555.1234": ["1-800-555-1234", "212.555.1234"],
     "212 555 1234 people; phone 212 555 1234": ["212 555 1234"],
     "room 020 7946 0018; Tel: 020 7946 0018\nand 030 1234567": ["020 7946 0018"],
+    "Tel.: 0049 30 1234567 (+33) 1 23 45 67 89 (+49 30 1234567) (+49 (0)30 1234567)": [
+        "0049 30 1234567",
+        "(+33) 1 23 45 67 89",
+        "+49 30 1234567",
+        "+49 (0)30 1234567",
+    ],
+    "tel.\u00a0+33\u00a01\u00a023\u202f45\u200967 89": ["+33\u00a01\u00a023\u202f45\u200967 89"],
+    "212\u2011555\u20101234 (212)\u00a0555\u20131234": ["212\u2011555\u20101234", "(212)\u00a0555\u20131234"],
+    "212\u2011555\u20111234\u20115, 5\u2011212\u2011555\u20111234, 212\u00a0555\u00a01234": [],
     "2019-12-24, ISBN 978-3-16-148410-0, 212-555-1234-5, $212-555-1234, a+49 30 1234567, +12, 111-555-1234": [],
 }
 
@@ -168,7 +180,46 @@ def test_phones_are_told_by_their_form_or_a_word_before(text):
     assert numbers == PHONES[text]
 
 
-@pytest.mark.parametrize("unit", ["@", "a@", "1", "1-", "12.", "+1 ", "a.", "::", "a:", "(0", "tel 0", "4111 "])
+SPACES, HYPHENS = "\u00a0\u2007\u2009\u200a\u202f", "\u2010\u2011\u2012\u2013"
+PLAIN = str.maketrans(dict.fromkeys(SPACES, " ") | dict.fromkeys(HYPHENS, "-"))
+GROUPS = "4111 1111 4111111111111111 DE89 3704 0044 0532 0130 00 0 1 212 555 0187 + ( ) tel 3782 822463 10005 a é . 33"
+pieces = st.sampled_from(GROUPS.split())
+
+
+@given(st.lists(st.tuples(pieces, st.sampled_from(["", " ", "-", *SPACES, *HYPHENS])), max_size=12))
+@example([(group, "\u00a0") for group in ("4111", "1111", "1111", "1111")])
+@example([("3782", "\u2011"), ("822463", "\u2011"), ("10005", "\u2013"), ("1", "")])
+@example([(group, "\u202f") for group in ("DE89", "3704", "0044", "0532", "0130", "00")])
+@example([("1", "\u2011"), ("212", "\u2011"), ("555", "\u2011"), ("0187", "")])
+def test_typographic_marks_are_as_plain_ones(parts):
+    text = "".join(itertools.chain(*parts))
+    kinds = ("phone", "card", "iban")
+    tagged = lc.text.PersonalData("tag", kinds=kinds)(pa.table({"text": [text, text.translate(PLAIN)]}))
+    ours, plain = tagged["personal_data"].to_pylist()
+    assert ours == plain
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "1\u2011",
+        "4111\u00a0",
+        "tel\u00a00",
+        "(+1",
+        "@",
+        "a@",
+        "1",
+        "1-",
+        "12.",
+        "+1 ",
+        "a.",
+        "::",
+        "a:",
+        "(0",
+        "tel 0",
+        "4111 ",
+    ],
+)
 def test_time_grows_with_the_length(unit):
     stage, seconds = lc.text.PersonalData(), []
     for size in (50_000, 200_000):

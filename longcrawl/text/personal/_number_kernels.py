@@ -32,7 +32,7 @@ ALNUM = one_of(string.ascii_letters + string.digits)
 HEX = one_of(string.hexdigits)
 LOCAL = one_of(string.ascii_letters + string.digits + "._%+'-")
 DOMAIN = one_of(string.ascii_letters + string.digits + ".-")
-PHONE_MARK, GROUP_MARK, NUMBER_MARK, NO_PHONE_BEFORE = map(one_of, (" -./()", " -", ".,-", "$#/"))
+PHONE_MARK, NUMBER_MARK, NO_PHONE_BEFORE = map(one_of, (" -./()", ".,-", "$#/"))
 
 
 def codes(words: str) -> npt.NDArray[np.int64]:
@@ -50,6 +50,38 @@ def is_one_of(code: int, codes: Any) -> bool:
 @forced_inline
 def is_digit(data: Bytes, at: int, end: int) -> bool:
     return at < end and ZERO <= data[at] <= ZERO + 9
+
+
+@compiled
+def mark_at(data: Bytes, at: int, end: int) -> tuple[int, int]:
+    """Return an ASCII byte, or space or hyphen for a typographic one, and how many bytes it has; 0, 0 for others.
+
+    Spaces are U+00A0, U+2007, U+2009, U+200A and U+202F, hyphens those from U+2010 to the dash U+2013.
+    """
+    if at >= end:
+        return 0, 0
+    if data[at] < 0x80:
+        return np.int64(data[at]), 1
+    if data[at] == 0xC2 and at + 1 < end and data[at + 1] == 0xA0:
+        return SPACE, 2
+    if data[at] != 0xE2 or at + 2 >= end or data[at + 1] != 0x80:
+        return 0, 0
+    if 0x90 <= data[at + 2] <= 0x93:
+        return DASH, 3
+    return (SPACE, 3) if data[at + 2] in (0x87, 0x89, 0x8A, 0xAF) else (0, 0)
+
+
+@compiled
+def _goes_on(data: Bytes, at: int, end: int) -> bool:
+    """Whether a typographic hyphen and a digit follow."""
+    mark, size = mark_at(data, at, end)
+    return mark == DASH and size > 1 and is_digit(data, at + size, end)
+
+
+@compiled
+def _has_begun(data: Bytes, at: int, start: int) -> bool:
+    """Whether a digit and a typographic hyphen stand before a byte."""
+    return at - 4 >= start and mark_at(data, at - 3, at) == (DASH, 3) and is_digit(data, at - 4, at)
 
 
 @compiled
@@ -75,7 +107,7 @@ def word_before(data: Bytes, at: int, start: int) -> bool:
 MOST_PHONE = 15
 """Digits of a number in E.164."""
 KEYWORD_REACH = 20
-"""Bytes before a number in which a word says that it is one of a phone."""
+"""Characters before a number in which a word says that it is one of a phone."""
 
 _KEYWORDS = codes("tel fon pho fax mob cel cal")
 """The first three letters of words before numbers of phones: telephone, fon, phone, fax, mobile, cell, call."""
@@ -104,10 +136,13 @@ def _is_private(one: int, two: int, three: int) -> bool:
 @compiled
 def _is_numbered(data: Bytes, at: int, start: int) -> bool:
     """Whether a word says that numbers with dots are those of a version or a section."""
-    if at - 8 < start or data[at - 1] != SPACE:
+    if at - 8 < start:
         return False
-    code = np.int64(0)
-    for place in range(at - 8, at - 1):
+    size = 1 if data[at - 1] < 0x80 else 2 + (data[at - 2] != 0xC2)
+    first, code = at - 7 - size, np.int64(0)
+    if first < start or mark_at(data, at - size, at) != (SPACE, size):
+        return False
+    for place in range(first, first + 7):
         code = code << 8 | data[place] | 0x20
     return is_one_of(code, _NUMBERED)
 
@@ -138,15 +173,16 @@ def ip(data: Bytes, at: int, start: int, end: int, kinds: int) -> int:
 @compiled
 def _grouped_card(data: Bytes, at: int, end: int, sizes: tuple[int, int, int, int, int]) -> int:
     """Return where groups of digits of these sizes end, all behind the same mark; where they begin for others."""
-    place, mark = at, np.uint8(0)
+    place, mark = at, np.int64(0)
     for group in range(5):
         if sizes[group] == 0:
             break
         if group:
-            if place >= end or not GROUP_MARK[data[place]] or (mark and data[place] != mark):
+            found, size = mark_at(data, place, end)
+            if found not in (SPACE, DASH) or (mark and found != mark):
                 return at
-            mark = data[place]
-            place += 1
+            mark = found
+            place += size
         for _ in range(sizes[group]):
             if not is_digit(data, place, end):
                 return at
@@ -176,7 +212,7 @@ def _is_of_brand(prefix: int, size: int) -> bool:
 @compiled
 def card(data: Bytes, at: int, run: int, start: int, end: int) -> int:
     """Return where a card's number ends that begins with ``run`` digits, or where it begins for none."""
-    if word_before(data, at, start):
+    if word_before(data, at, start) or _has_begun(data, at, start):
         return at
     stop = at
     if 13 <= run <= 19:
@@ -189,7 +225,7 @@ def card(data: Bytes, at: int, run: int, start: int, end: int) -> int:
             stop = _grouped_card(data, at, end, (4, 6, 5, 0, 0))
         if stop == at:
             stop = _grouped_card(data, at, end, (4, 6, 4, 0, 0))
-    if stop == at or word_after(data, stop, end):
+    if stop == at or word_after(data, stop, end) or _goes_on(data, stop, end):
         return at
     total, prefix, size, even = 0, 0, 0, False
     for place in range(at, stop):
@@ -214,12 +250,17 @@ def iban(data: Bytes, at: int, start: int, end: int, sizes: Any) -> int:
     if at - 2 > start and ALNUM[data[at - 3]]:
         return at
     size = np.int64(sizes[(data[at - 2] - 0x41) * 26 + data[at - 1] - 0x41])
-    place, seen, remainder = at + 2, 4, 0
+    place, seen, remainder, spaced = at + 2, 4, 0, False
     while place < end and seen < size:
         byte = data[place]
-        if byte == SPACE and seen % 4 == 0 and data[place - 1] != SPACE:
-            place += 1
+        if seen % 4 == 0 and not spaced and not ALNUM[byte]:
+            mark, width = mark_at(data, place, end)
+            spaced = mark == SPACE
+            if not spaced:
+                return at
+            place += width
             continue
+        spaced = False
         if UPPER[byte]:
             remainder = (100 * remainder + byte - 55) % 97
         elif is_digit(data, place, end):
@@ -240,13 +281,14 @@ def iban(data: Bytes, at: int, start: int, end: int, sizes: Any) -> int:
 @compiled
 def _names_phone(data: Bytes, at: int, start: int) -> bool:
     """Whether a word before a number, on its line, says that it is one of a phone."""
-    code = np.int64(0)
-    for back in range(1, KEYWORD_REACH + 1):
-        place = at - back
-        if place < start or data[place] == NEWLINE:
+    code, reach, place = np.int64(0), KEYWORD_REACH, at
+    while place > start and reach > 0:
+        place -= 1
+        if data[place] == NEWLINE:
             return False
+        reach -= (data[place] & 0xC0) != 0x80
         code = code >> 8 | np.int64(data[place] | 0x20) << 16
-        if back >= 3 and (place == start or not LETTER[data[place - 1]]) and is_one_of(code, _KEYWORDS):
+        if at - place >= 3 and (place == start or not LETTER[data[place - 1]]) and is_one_of(code, _KEYWORDS):
             return True
     return False
 
@@ -259,15 +301,26 @@ def _dialled(data: Bytes, at: int, end: int, least: int, most: int) -> int:
         if is_digit(data, place, end):
             digits += 1
             marks = 0
-            stop = place + 1
-        elif PHONE_MARK[data[place]] and marks < 2:
-            marks += 1
-        else:
+            place += 1
+            stop = place
+            if digits > most:
+                return at
+            continue
+        mark, size = mark_at(data, place, end)
+        if marks == 2 or not PHONE_MARK[mark]:
             break
-        place += 1
-        if digits > most:
-            return at
+        marks += 1
+        place += size
     return stop if digits >= least and not word_after(data, stop, end) else at
+
+
+@compiled
+def _closes(data: Bytes, at: int, end: int) -> bool:
+    """Whether the first bracket closes one that has been opened before."""
+    for place in range(at, end):
+        if data[place] in (OPEN, CLOSE):
+            return data[place] == CLOSE
+    return False
 
 
 @compiled
@@ -279,22 +332,25 @@ def _american(data: Bytes, at: int, end: int) -> tuple[int, bool]:
     for place in range(at, at + 3):
         if not is_digit(data, place, end):
             return none
-    mark, place = data[at + 3], at + 4
+    mark, size = mark_at(data, at + 3, end)
+    place = at + 3 + size
     if mark == CLOSE:
-        place += place < end and data[place] in (SPACE, DASH, DOT)
+        behind, size = mark_at(data, place, end)
+        place += size if behind in (SPACE, DASH, DOT) else 0
     elif mark not in (SPACE, DASH, DOT):
         return none
     if place + 8 > end or data[place] < ZERO + 2:
         return none
-    for each in range(place, place + 8):
-        if each != place + 3 and not is_digit(data, each, end):
+    second, size = mark_at(data, place + 3, end)
+    stop = place + 7 + size
+    for each in range(place, stop):
+        if not (place + 3 <= each < place + 3 + size or is_digit(data, each, end)):
             return none
-    second = data[place + 3]
     if second not in (SPACE, DASH, DOT):
         return none
     if mark != CLOSE and second != mark:  # noqa: PLR1714  # numba knows no tuple of both
         return none
-    return (at, False) if word_after(data, place + 8, end) else (place + 8, mark == SPACE)
+    return none if word_after(data, stop, end) or _goes_on(data, stop, end) else (stop, mark == SPACE)
 
 
 @compiled
@@ -306,14 +362,21 @@ def phone(data: Bytes, at: int, run: int, start: int, end: int) -> tuple[int, in
         if data[at] == ZERO or (at - 1 > start and (ALNUM[data[at - 2]] or data[at - 2] == PLUS)):
             return none
         stop = _dialled(data, at, end, 8, MOST_PHONE)
-        return (at - 1, stop) if stop > at else none
+        first = at - 2 if at - 1 > start and data[at - 2] == OPEN and _closes(data, at, stop) else at - 1
+        return (first, stop) if stop > at else none
     if before == OPEN:
         first = at - 1
-    if word_before(data, first, start) or (first > start and NO_PHONE_BEFORE[data[first - 1]]):
+    if (
+        word_before(data, first, start)
+        or _has_begun(data, first, start)
+        or (first > start and NO_PHONE_BEFORE[data[first - 1]])
+    ):
         return none
     area = at
-    if run == 1 and data[at] == ONE and before != OPEN and at + 2 < end and data[at + 1] in (SPACE, DASH, DOT):
-        area = at + 2 + (data[at + 2] == OPEN)
+    if run == 1 and data[at] == ONE and before != OPEN:
+        mark, size = mark_at(data, at + 1, end)
+        if mark in (SPACE, DASH, DOT) and at + 1 + size < end:
+            area = at + 1 + size + (data[at + 1 + size] == OPEN)
     if run == 3 or area > at:
         stop, spaced = _american(data, area, end)
         closed = stop > area and data[area + 3] == CLOSE
@@ -321,7 +384,8 @@ def phone(data: Bytes, at: int, run: int, start: int, end: int) -> tuple[int, in
         if stop > area and closed == opened and (not spaced or _names_phone(data, first, start)):
             return first, stop
     if data[at] == ZERO and _names_phone(data, first, start):
-        stop = _dialled(data, at, end, 7, 12)
+        abroad = is_digit(data, at + 1, end) and data[at + 1] == ZERO
+        stop = _dialled(data, at, end, 7, MOST_PHONE + 2 if abroad else 12)
         if stop > at:
             return first, stop
     return none
@@ -338,7 +402,7 @@ def number(data: Bytes, at: int, start: int, end: int, kinds: int, sizes: Any) -
     while run < 20 and is_digit(data, at + run, end):
         run += 1
     following = np.int64(data[at + run]) if at + run < end else -1
-    if kinds & CARD and (run >= 13 or (run == 4 and (following in (SPACE, DASH)))):
+    if kinds & CARD and (run >= 13 or (run == 4 and mark_at(data, at + run, end)[0] in (SPACE, DASH))):
         stop = card(data, at, run, start, end)
         if stop > at:
             return at, stop, CARD

@@ -71,12 +71,13 @@ class PersonalData(Edit):
     * ``card``: numbers of 13 to 19 digits, together or in the usual groups, that begin as those of a brand and whose
       last digit is right (Luhn);
     * ``iban``: account numbers of a country's length whose check digits are right (ISO 7064, modulo 97);
-    * ``phone``: + and 8 to 15 digits (E.164); North American numbers of 3, 3 and 4 digits with hyphens, full stops or
-      an area code in parentheses; and, where tel, fax, phone, mobile, fon, cell or call is up to 20 characters before,
-      those with spaces and those that begin with 0.
+    * ``phone``: + and 8 to 15 digits (E.164), with the bracket of ``(+33) 1 23``; North American numbers of 3, 3 and 4
+      digits with hyphens, full stops or an area code in parentheses; and, where tel, fax, phone, mobile, fon, cell or
+      call is up to 20 characters before, those with spaces and those that begin with 0.
 
-    All of it is ASCII. What begins first counts, and no two places overlap. The edit ledger has kind, place and the
-    length of what stands there now, never the value.
+    All of it is ASCII, but for typographic spaces and hyphens in numbers of phones, cards and accounts: U+00A0, U+2007,
+    U+2009, U+200A, U+202F, and U+2010 to U+2013. What begins first counts, and no two places overlap. The edit ledger
+    has kind, place and the length of what stands there now, never the value.
 
     ``policy`` says what happens to them:
 
