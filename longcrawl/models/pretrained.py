@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from longcrawl.errors import StageError
 from longcrawl.kernels.kept_arrays import cache_folder
+from longcrawl.models.heads import has_head, load_head
 from longcrawl.storage.files import content_digest, partial_path, reread_when_changed
 from longcrawl.storage.structured import load_json
 
@@ -147,7 +148,7 @@ def _fetch(repository: str) -> Path:
 
 
 def load_model(
-    model: str, task: Task, device: Device = "auto", dtype: Dtype = "float32", attention: str = "sdpa"
+    model: str, task: Task, device: Device = "auto", dtype: Dtype = "float32", attention: str | None = None
 ) -> "Pretrained":
     """Load a model with its tokenizer, in evaluation mode; the last two are kept until their files change.
 
@@ -162,7 +163,8 @@ def load_model(
         task: "causal" predicts the next token, "classifier" gives logits of labels.
         device: "auto" is the GPU where there is one.
         dtype: of weights and computation.
-        attention: an implementation that transformers knows, "eager" where attention weights are asked for.
+        attention: an implementation that transformers knows, "eager" where attention weights are asked for; None for
+            the one that transformers chooses, as some models know but one.
 
     Raises:
         StageError: torch is missing; there is no model, no tokenizer or no weights for the task; there is no GPU.
@@ -177,7 +179,7 @@ def load_model(
 
 
 @reread_when_changed(2)
-def _load(folder: str, task: Task, device: Device, dtype: Dtype, attention: str) -> "Pretrained":
+def _load(folder: str, task: Task, device: Device, dtype: Dtype, attention: str | None) -> "Pretrained":
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
@@ -187,14 +189,18 @@ def _load(folder: str, task: Task, device: Device, dtype: Dtype, attention: str)
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
     try:
         with _quiet():
-            module, about = kind.from_pretrained(
-                folder,
-                use_safetensors=True,
-                dtype=getattr(torch, dtype),
-                attn_implementation=attention,
-                output_loading_info=True,
-                **local,
-            )
+            if task == "classifier" and has_head(folder):
+                module, missing = load_head(folder, getattr(torch, dtype), attention)
+            else:
+                module, about = kind.from_pretrained(
+                    folder,
+                    use_safetensors=True,
+                    dtype=getattr(torch, dtype),
+                    attn_implementation=attention,
+                    output_loading_info=True,
+                    **local,
+                )
+                missing = sorted(about["missing_keys"])
             tokenizer = AutoTokenizer.from_pretrained(folder, **local)
     except Exception as failed:  # what transformers raises depends on the kind of model
         first = str(failed).strip().partition("\n")[0]
@@ -202,7 +208,7 @@ def _load(folder: str, task: Task, device: Device, dtype: Dtype, attention: str)
             f"{folder} does not load as a {task} model from safetensors ({type(failed).__name__}: {first}): save it "
             "with save_pretrained"
         ) from failed
-    if missing := sorted(about["missing_keys"]):
+    if missing:
         raise StageError(
             f"{folder} is not a {task} model, it has no weights for {', '.join(missing[:3])}: name one that has"
         )

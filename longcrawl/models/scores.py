@@ -41,7 +41,7 @@ class ModelScore(Edit):
     train_documents: int | None = 1_000
     adds: ClassVar[str]
     """The column."""
-    attention: ClassVar[str] = "sdpa"
+    attention: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:
         name_model(self)

@@ -39,7 +39,8 @@ class SequenceClassifier(Classifier):
     of them and each weight of the model.
 
     Weights are read from safetensors, and no code of a model is run, so a model must load as
-    ``AutoModelForSequenceClassification``.
+    ``AutoModelForSequenceClassification``, or be saved as NeMo Curator's classifiers of domain, quality and type are: a
+    model, ``model.*``, and a linear layer on its first token, ``fc.*``.
 
     Args:
         model: a folder that ``save_pretrained`` wrote, with a tokenizer, or a Hub id; in Python also a pair of model

@@ -1,5 +1,6 @@
 """Classifiers of transformers: scores of a pipeline, whatever the batch; labels, regressions, and what they remove."""
 
+import json
 import random
 import re
 from dataclasses import replace
@@ -60,6 +61,47 @@ def test_scores_equal_those_of_a_pipeline(saved, name):
             assert edited["quality_label"].to_pylist() == [max(each, key=each.get) for each in wanted]
         found = np.array(columns).T
         assert found == pytest.approx(np.array([[each[label] for label in labels] for each in wanted]), abs=tolerance)
+
+
+@pytest.fixture(scope="module")
+def deberta():
+    """Return a random DeBERTa of two layers, which knows no attention but its own."""
+    from transformers import DebertaV2Config, DebertaV2Model
+
+    torch.manual_seed(0)
+    shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    relative = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False}
+    config = DebertaV2Config(vocab_size=257, pad_token_id=0, max_position_embeddings=64, **shape, **relative)
+    return DebertaV2Model(config).eval()
+
+
+def test_classifiers_as_nemo_curator_saves_them_have_their_scores(deberta, tiny_models, tmp_path):
+    from safetensors.torch import save_file
+
+    head = torch.nn.Linear(16, 3)
+    weights = {f"model.{name}": tensor for name, tensor in deberta.state_dict().items()}
+    weights |= {f"fc.{name}": tensor for name, tensor in head.state_dict().items()}
+    tokens = tiny_models.byte_tokenizer()
+    tokens.save_pretrained(tmp_path)
+    save_file({name: tensor.contiguous() for name, tensor in weights.items()}, tmp_path / "model.safetensors")
+    marks = {
+        "base_model": "nowhere/base",
+        "fc_dropout": 0.2,
+        "id2label": {str(n): NAMES["id2label"][n] for n in range(3)},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(deberta.config.to_diff_dict() | marks))
+    stage = stage_of(str(tmp_path), label=("Low", "High"))
+    edited = stage.edit(table("one", "the boat"))[0]
+    for number, text in enumerate(("one", "the boat")):
+        with torch.inference_mode():
+            found = head(deberta(**tokens(text, return_tensors="pt")).last_hidden_state)[0, 0].softmax(-1).tolist()
+        assert edited["quality_Low"][number].as_py() == pytest.approx(found[0], abs=6e-5)
+        assert edited["quality_label"][number].as_py() == NAMES["id2label"][int(np.argmax(found))]
+    save_file({name: tensor for name, tensor in weights.items() if name != "fc.bias"}, tmp_path / "model.safetensors")
+    with pytest.raises(
+        StageError, match=r"is not a classifier model, it has no weights for fc.bias: name one that has"
+    ):
+        stage.prepare()
 
 
 def test_a_regression_has_whole_numbers_and_texts_without_tokens_have_none(saved):
