@@ -17,6 +17,7 @@ from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_colum
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import text_buffers, valid_texts
 from longcrawl.printable import known_names, quoted
+from longcrawl.storage.files import content_digest
 from longcrawl.text._fasttext_model import Model, read_model
 
 Scores = Mapping[str, pa.Array]
@@ -208,6 +209,10 @@ class FastTextClassifier(Classifier):
     def files(self) -> tuple[str, ...]:
         """Name the file of the model."""
         return (self.model,) if self.model else ()
+
+    def materials(self) -> dict[str, dict[str, Any]]:
+        """Return the digest of the model."""
+        return {path: {"about": "a model of fastText", "sha256": content_digest(path)} for path in self.files()}
 
     def prepare(self) -> None:
         """Load the model and compile the kernels.

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from longcrawl.core.stages import Check, stage
 from longcrawl.errors import StageError
-from longcrawl.models import Device, Dtype, Pretrained, load_model, model_files, name_model
+from longcrawl.models import Device, Dtype, Pretrained, load_model, model_files, model_materials, name_model
 from longcrawl.printable import known_names, quoted
 from longcrawl.text.classifiers import Classifier, Measured
 
@@ -92,6 +92,10 @@ class SequenceClassifier(Classifier):
     def files(self) -> tuple[str, ...]:
         """Name the folder of the model."""
         return model_files(self.model)
+
+    def materials(self) -> dict[str, dict[str, Any]]:
+        """Return what kind of model it is, and the digest of its files."""
+        return model_materials(self.model)
 
     def prepare(self) -> None:
         """Load the model.

@@ -2,6 +2,7 @@
 
 # The alphabets are the point here:
 
+import json
 import math
 import pickle
 import random
@@ -23,6 +24,7 @@ from longcrawl.cli.commands import app
 from longcrawl.core.choice import reached_by
 from longcrawl.errors import StageError
 from longcrawl.recipe import load_recipe
+from longcrawl.storage.files import content_digest
 from longcrawl.text._fasttext_model import read_model
 from longcrawl.text.classifiers import score_texts
 
@@ -218,6 +220,8 @@ def test_a_run_decides_as_a_crawl_does(model, run_stages):
     assert {lc.why(out, name).rule for name in contents} == {None, "at_least_en"}
     for name in contents:
         assert replace(lc.why(out, name), edits=()) == crawl.why(name)
+    materials = json.loads((out / "manifest.json").read_text())["materials"]
+    assert materials["fast_text_classifier"][model]["sha256"] == content_digest(model)
 
 
 EVERY = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x3100)]))
