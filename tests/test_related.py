@@ -438,3 +438,8 @@ def test_signs_of_vectors_do_not_depend_on_batches():
     assert parts.combine_chunks().equals(stage.sketch(rows).combine_chunks())
     none = stage.sketch(pa.table({"id": ["a"], "vector": pa.nulls(1, pa.list_(pa.float32()))}))
     assert pc.list_value_length(none["terms"]).to_pylist() == [0]
+    mixed = pa.concat_tables([none, parts.slice(1)])
+    assert sorted(stage.order(mixed).tolist()) == list(range(len(mixed)))
+    other = stage.sketch(pa.table({"id": ["b"], "vector": [[1.0, 2.0]]}))
+    with pytest.raises(StageError, match=r"^related\.vectors: lists have 2 and 24 numbers: make all alike$"):
+        stage.order(pa.concat_tables([other, parts]))

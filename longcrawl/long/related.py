@@ -43,7 +43,7 @@ from longcrawl.dedup.minhash import MinHash
 from longcrawl.dedup.ngrams import hash_units
 from longcrawl.engines.base import Engine, Exchange
 from longcrawl.errors import StageError
-from longcrawl.kernels.texts import fixed_binary, fixed_rows, read_only, valid_texts
+from longcrawl.kernels.texts import fixed_rows, read_only, valid_texts
 from longcrawl.long.lexical import CRAWL, learn_statistics, look_up
 
 if TYPE_CHECKING:
@@ -174,8 +174,8 @@ class Related(SpanSurvey):
         """Return what documents are compared by.
 
         ``id``; ``rank`` (uint64, a keyed hash of it); ``keyword`` (uint64, a hash of the word, ``rank`` for none);
-        ``terms`` (lists of uint32) and ``weights`` (lists of uint16); ``vector`` (int16 [dimensions], as bytes), where
-        vectors are given; ``sample`` (128 bytes of hash values), for near duplicates; ``length`` (int64, characters).
+        ``terms`` (lists of uint32) and ``weights`` (lists of uint16); ``vector`` (lists of int16), where vectors are
+        given; ``sample`` (128 bytes of hash values), for near duplicates; ``length`` (int64, characters).
 
         Raises:
             StageError: the statistics are still to be learnt, or a column is missing.
@@ -341,9 +341,13 @@ def _vectors_of(rows: pa.Table) -> "tuple[TermVectors, npt.NDArray[np.int16]]":
     terms, weights = (rows[name].combine_chunks() for name in ("terms", "weights"))
     bounds = np.concatenate([[0], np.cumsum(pc.list_value_length(terms).to_numpy())]).astype(np.int64)
     vectors = TermVectors(bounds, *(read_only(each.flatten().to_numpy()) for each in (terms, weights)))
-    dense = np.zeros((len(rows), 0), np.int16)
-    if "vector" in rows.column_names:
-        dense = fixed_rows(rows["vector"].combine_chunks()).view(np.int16)
+    given = rows["vector"].combine_chunks() if "vector" in rows.column_names else pa.array([], pa.list_(pa.int16()))
+    sizes = pc.list_value_length(given).to_numpy(zero_copy_only=False)
+    dense = np.zeros((len(rows), sizes.max(initial=0)), np.int16)
+    there = np.flatnonzero(sizes)
+    if len(different := np.unique(sizes[there])) > 1:
+        raise StageError(f"related.vectors: lists have {different[0]} and {different[-1]} numbers: make all alike")
+    dense[there] = given.flatten().to_numpy(zero_copy_only=False).reshape(len(there), dense.shape[1])
     return vectors, read_only(dense)
 
 
@@ -368,11 +372,13 @@ def _signs(vectors: npt.NDArray[np.float64]) -> dict[str, Any]:
     signs = (whole @ _planes(dimensions) > 0).reshape(documents, BANDS, BITS)
     codes = (signs << np.arange(BITS)).sum(axis=2) + (np.arange(BANDS) << BITS)
     terms = np.sort(codes.astype(np.uint32)[there], axis=1).ravel()
-    ends = np.concatenate([[0], np.cumsum(np.where(there, BANDS, 0))])
+    ends, places = (np.cumsum([0, *np.where(there, each, 0)]) for each in (BANDS, dimensions))
     keywords = keyed_hash(map(str, codes[:, 0].tolist()), "signs", 0)
     return {
         **_term_lists(ends, terms, np.ones(len(terms), np.uint16)),
-        "vector": fixed_binary(whole.astype(np.int16).view(np.uint8)),
+        "vector": pa.ListArray.from_arrays(
+            pa.array(places.astype(np.int32)), pa.array(whole[there].astype(np.int16).ravel())
+        ),
         "keyword": np.where(there, keywords, 0),
     }
 
