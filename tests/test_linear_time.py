@@ -31,7 +31,7 @@ from longcrawl.text.gopher import pages
 from longcrawl.text.language import codes as _language_codes
 from longcrawl.text.language import identify
 from longcrawl.text.refinedweb import _url_lists as block_lists
-from longcrawl.text.refinedweb import _url_matches, formatting
+from longcrawl.text.refinedweb import _url_matches, formatting, opt_out
 from longcrawl.text.rpv2 import signals as rpv2
 
 ROOT = Path(__file__).parent.parent
@@ -196,6 +196,7 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         search(_url_matches._BEYOND_ASCII),
         repeated("|%|", "|%e4|", "|%e4%|"),
     ),
+    "longcrawl/text/refinedweb/opt_out.py:_ESCAPE": (opt_out.spell_path, repeated("|%|", "|%7e|", "|ö%|")),
     "longcrawl/text/refinedweb/_url_lists.py:_DOTS": (
         block_lists.ascii_host,
         [

@@ -43,6 +43,24 @@ def listed(tmp_path):
     return str(tmp_path / "list.txt")
 
 
+PATHS = [
+    ("/größe/", "/gr%C3%B6%C3%9Fe/a", "/gr%c3%b6%c3%9fe/", "/größe/a"),
+    ("/gr%c3%b6%C3%9fe/", "/größe/a"),
+    ("/private/", "/%70rivate/x"),
+    ("/%70rivate*.pdf$", "/private/ö.%70df"),
+    ("/a%2A$", "/a*", "/a%2a"),
+    ("/a$b", "/a$b", "/a%24b"),
+]
+
+
+@pytest.mark.parametrize("paths", PATHS)
+def test_spellings_of_a_path_are_one(tmp_path, paths):
+    (tmp_path / "list.txt").write_text(f"example.net{paths[0]}", "utf-8")
+    urls = [f"https://example.net{path}" for path in (*paths[1:], "/a%2Fb", "/100%")]
+    rules = ["opted_out_path"] * (len(paths) - 1) + [None, None]
+    assert judged(lc.text.OptOut((str(tmp_path / "list.txt"),)), urls) == rules
+
+
 def judged(stage: lc.text.OptOut, urls, dates=None) -> list[str | None]:
     columns = {"id": [str(row) for row in range(len(urls))], "url": pa.array(urls, pa.large_string())}
     columns |= {} if dates is None else {"date": pa.array(dates, pa.string())}
@@ -54,9 +72,11 @@ def test_domains_and_addresses_are_matched(listed):
 
 
 def test_dates_are_compared(listed):
-    dates = {"2024-04-30T23:59:59Z": None, "2024-05-01": "opted_out_domain", "20240601": "opted_out_domain"}
+    before = ["2024-04-30T23:59:59Z", "20240430", "20240430235959", "2024-04-30 23:59"]
+    unreadable = ["Mon, 03 Jun 2024 12:00:00 GMT", "1717400000", "1711012345", "2023-13-45", "2023", "soon", ""]
+    dates = dict.fromkeys(before) | dict.fromkeys(["2024-05-01", "20240601", *unreadable], "opted_out_domain")
     since = lc.text.OptOut((listed,), pages="since")
-    assert judged(since, ["https://example.org/"] * 3, list(dates)) == list(dates.values())
+    assert judged(since, ["https://example.org/"] * len(dates), list(dates)) == list(dates.values())
     assert judged(since, ["https://example.org/"], [None]) == ["opted_out_domain"]
     assert judged(since, ["https://shop.example/a.pdf"], ["2001-01-01"]) == ["opted_out_path"]
     early = lc.text.OptOut((listed,), as_of="2024-12-31")
@@ -71,7 +91,9 @@ def test_a_run_pins_its_lists(listed, tmp_path):
     assert lc.text.OptOut((listed,)).files() == (listed,)
 
 
-@pytest.mark.parametrize("line", ["example.org yesterday", "a b c", "https://example.org", "/path 2024-01-01"])
+@pytest.mark.parametrize(
+    "line", ["example.org yesterday", "example.org 2020-13-45", "a b c", "https://example.org", "/path 2024-01-01"]
+)
 def test_a_line_that_is_no_entry_is_named(tmp_path, line):
     (tmp_path / "list.txt").write_text(f"good.example\n{line}\n")
     with pytest.raises(StageError, match=r"list\.txt, line 2: .* is not a domain or address"):
@@ -80,7 +102,7 @@ def test_a_line_that_is_no_entry_is_named(tmp_path, line):
 
 def test_settings_are_checked():
     with pytest.raises(StageError, match="give a date such as 2024-12-31"):
-        lc.text.OptOut(("a",), as_of="soon")
+        lc.text.OptOut(("a",), as_of="2024-12-32")
     with pytest.raises(StageError, match="lists is empty"):
         lc.text.OptOut().prepare()
     with pytest.raises(StageError, match=r"nowhere\.txt cannot be read"):

@@ -1,9 +1,13 @@
 """Publishers who have opted out: documents of their domains and addresses, by lists with dates."""
 
+import re
+import string
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +18,10 @@ from longcrawl.errors import StageError, unreadable
 from longcrawl.kernels.texts import valid_texts
 from longcrawl.text.refinedweb._url_lists import ascii_host
 
-DIGITS = 8
-"""Of a date: year, month and day."""
+_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
+_UNRESERVED = {f"%{ord(letter):02X}": letter for letter in string.ascii_letters + string.digits + "-._~"}
+"""Escapes of letters that mean the same without, RFC 3986, section 2.3."""
+_AS_IT_IS = "".join(set(map(chr, range(128))) - set("*$"))
 
 
 class Entry(NamedTuple):
@@ -24,7 +30,7 @@ class Entry(NamedTuple):
     path: str
     """A pattern of robots.txt, from the first slash on; "" for the whole domain."""
     date: str
-    """Eight digits; "" where none is given."""
+    """Year, month and day, eight digits; "" where none is given."""
 
 
 @stage
@@ -39,7 +45,8 @@ class OptOut(Judge):
         example.net/*.pdf$
 
     A domain stands for all below it. An address is a pattern as in robots.txt: it is how path and query begin, ``*`` is
-    any letters, and ``$`` the end. Blank lines and what is behind a ``#`` are passed over. A document leaves by
+    any letters, and ``$`` the end; ``ö`` and ``%c3%b6`` are the same (RFC 9309, section 2.2.2). Blank lines and what is
+    behind a ``#`` are passed over. A document leaves by
 
     * ``opted_out_domain``: its host or a parent domain is listed;
     * ``opted_out_path``: an address of its host or of a parent domain matches.
@@ -49,7 +56,8 @@ class OptOut(Judge):
     Args:
         lists: the files.
         pages: "all" drops pages whenever they were crawled; "since" those alone that were crawled on the date of an
-            entry or later, by the column ``date``. A page or an entry without a date counts as such.
+            entry or later, by the column ``date`` in the form of ISO 8601. A page or an entry without such a date
+            counts as such.
         as_of: passes over entries of a later date, such as ``2024-12-31``, so that a list may grow while a recipe
             stays the same.
 
@@ -70,7 +78,7 @@ class OptOut(Judge):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.as_of is not None and len(_digits(self.as_of)) != DIGITS:
+        if self.as_of is not None and not _day(self.as_of):
             raise StageError(f"opt_out.as_of is {self.as_of!r}: give a date such as 2024-12-31")
 
     def files(self) -> tuple[str, ...]:
@@ -97,16 +105,15 @@ class OptOut(Judge):
         return [Check(rule, nothing, pa.array(passes)) for rule, passes in rules.items()]
 
     def _holds(self, entry: Entry, date: object) -> bool:
-        if self.pages == "all" or not entry.date or date is None:
-            return True
-        return _digits(str(date)) >= entry.date
+        day = "" if self.pages == "all" or date is None else _day(str(date))
+        return not day or day >= entry.date
 
     @cached_property
     def _entries(self) -> dict[str, list[Entry]]:
         """The entries of each domain."""
         if not self.lists:
             raise StageError("opt_out.lists is empty: name files of domains and addresses, or leave the stage out")
-        until = "9" * DIGITS if self.as_of is None else _digits(self.as_of)
+        until = "9999" if self.as_of is None else _day(self.as_of)
         found: dict[str, list[Entry]] = {}
         for file in self.lists:
             with unreadable(file, StageError, "name a text file in UTF-8, a domain or address in each line"):
@@ -137,15 +144,24 @@ def of_domains(urls: pa.Array, listed: Mapping[str, Sequence[Entry]]) -> list[li
 
 
 def path_of(url: str) -> str:
-    """Return path and query of a URL, from the first slash on.
+    """Return path and query of a URL, from the first slash on, as :func:`spell_path` spells them.
 
-    >>> path_of("https://example.org?q"), path_of("example.org/a?b")
-    ('/?q', '/a?b')
+    >>> path_of("https://example.org?q"), path_of("example.org/a?b"), path_of("example.org/ö%7e")
+    ('/?q', '/a?b', '/%C3%B6~')
     """
     behind = url.partition("//")[2] or url
     ends = [place for mark in "/?#" if (place := behind.find(mark)) >= 0]
     path = behind[min(ends) :].partition("#")[0] if ends else ""
-    return path if path.startswith("/") else f"/{path}"
+    return spell_path(path if path.startswith("/") else f"/{path}")
+
+
+def spell_path(path: str) -> str:
+    """Return a path in the one spelling that is compared: escaped are ``*``, ``$``, and what is not ASCII.
+
+    >>> spell_path("/ö*"), spell_path("/%c3%b6%2A"), spell_path("/%70%2f")
+    ('/%C3%B6%2A', '/%C3%B6%2A', '/p%2F')
+    """
+    return _ESCAPE.sub(lambda found: _UNRESERVED.get(found[0].upper(), found[0].upper()), quote(path, safe=_AS_IT_IS))
 
 
 def matches_path(pattern: str, path: str) -> bool:
@@ -173,12 +189,14 @@ def _parse(words: list[str], where: str) -> tuple[str, Entry]:
     """Return the domain of a line, "" of an empty one, and what holds for it."""
     if not words:
         return "", Entry("", "")
-    date = _digits(words[1]) if len(words) > 1 else ""
+    date = _day(words[1]) if len(words) > 1 else ""
     domain, slash, path = words[0].partition("/")
     domain = spell_domain(domain)
-    if len(words) > 2 or (len(words) == 2 and len(date) != DIGITS) or not domain or ":" in domain:
+    if len(words) > 2 or (len(words) == 2 and not date) or not domain or ":" in domain:
         raise StageError(f"{where}: {' '.join(words)[:80]!r} is not a domain or address with a date such as 2024-05-01")
-    return domain, Entry(f"{slash}{path}", date)
+    end = "$" if path.endswith("$") else ""
+    pattern = "*".join(map(spell_path, f"{slash}{path.removesuffix('$')}".split("*")))
+    return domain, Entry(f"{pattern}{end}", date)
 
 
 def spell_domain(domain: str) -> str:
@@ -190,5 +208,13 @@ def spell_domain(domain: str) -> str:
     return ascii_host(domain.lower().removeprefix("*.").strip("."))
 
 
-def _digits(date: str) -> str:
-    return "".join(letter for letter in date if letter.isascii() and letter.isdigit())[:DIGITS]
+def _day(date: str) -> str:
+    """Return year, month and day of a date of ISO 8601, with what follows or without; "" if it is not one."""
+    day = date[:10].replace("-", "") if date[4:5] == "-" else date[:8]
+    if not (day.isascii() and day.isdigit() and len(day) == 8) or (date.isdigit() and len(date) not in (8, 14)):
+        return ""
+    try:
+        datetime.strptime(day, "%Y%m%d")  # noqa: DTZ007  # a day alone
+    except ValueError:
+        return ""
+    return day
