@@ -10,6 +10,7 @@ import longcrawl as lc
 from longcrawl.errors import StageError
 
 OF_RFC_3986 = frozenset("-._~:/?#[]@!$&'()*+,;=%abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+PAIRS = "() [] <> （） ［］ 【】 〔〕 〈〉 《》 「」 『』 “” ‘’ «» ‹› „“".split()  # noqa: RUF001, SIM905
 ALNUM = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 
 
@@ -70,7 +71,7 @@ def removed_places(line: str) -> list[tuple[int, int]]:
         start, stop = group[0][0], group[-1][1]
         while True:
             before, behind = line[least:start].rstrip(), line[stop:].lstrip()
-            if not before or not behind or before[-1] + behind[0] not in ("()", "[]", "<>"):
+            if not before or not behind or before[-1] + behind[0] not in PAIRS:
                 break
             start, stop = least + len(before) - 1, len(line) - len(behind) + 1
         places += [(start, stop)] if start < group[0][0] else group
@@ -117,7 +118,7 @@ BITS = [
     "http://", "HTTPS://", "ftp://", "www.", "WwW.", "www", "a", "é", "e\u0301", "я", "한",
     "\u0e01", "\u0df2", "\u0dff", "\u1e00", "\u017f", "中", "_", ".", ",", ")", "(", "[", "]",
     "'", "*", "/", ":", " ", "  ", "\t", "\n", "\n\n", "\r\n", "\u00a0", "\u2028", "\x1c", "\x85", "http://a.b",
-    "www.a", "example.org",
+    "www.a", "example.org", "（", "）", "“", "”", "„", "«", "»",  # noqa: RUF001
 ]  # fmt: skip
 texts = st.lists(st.sampled_from(BITS), max_size=30).map("".join) | st.text(max_size=40)
 
@@ -149,7 +150,9 @@ def test_line_feeds_are_limited_whatever_was_removed(text):
         ("siehe https://de.wikipedia.org/wiki/Übung hier", "siehe hier"),
         ("voir www.exemple.fr/é.", "voir."),
         ("voir www.exemple.fr/e\u0301t\u00e9, ou http://münchen.de/ß!", "voir, ou!"),
-        ("см. http://пример.рф/путь_к/статье, и «https://x.org/я»", "см., и «»"),
+        ("см. http://пример.рф/путь_к/статье, и «https://x.org/я»", "см., и"),
+        ("参见（https://x.org/a）。 “https://x.org”, „http://y.org“ und [「http://z.org」]", "参见。, und"),  # noqa: RUF001
+        ("“a” http://x.org “b” «a» http://x.org «b»", "“a” “b” «a» «b»"),
         ("mehr: http://x.org/a…b", "mehr:…b"),
         ("참고 http://x.org/한국 문서", "참고 한국 문서"),
         ("a http://b http://c中 d", "a 中 d"),

@@ -20,8 +20,8 @@ _URL = re.compile(rf"(?:{_BEGINS})[-A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%{_SPACED}]+
 _BLANKS = re.compile(r"\s*")
 _NO_END = ".,:;!?'*"
 _BRACKETS = {")": "(", "]": "["}
-_AROUND = _BRACKETS | {">": "<"}
-"""Brackets that go with a URL, or with several, that stands in them alone."""
+_AROUND = dict(zip(")]>）］】〕〉》」』”’»›“", "([<（［【〔〈《「『“‘«‹„", strict=True))  # noqa: RUF001
+"""By what closes them brackets and quotes that go with a URL, or with several, that stands in them alone."""
 _BETWEEN = re.compile(r"[\s,;|/&]*")
 
 
@@ -35,8 +35,9 @@ def format_text(text: str, urls: Literal["remove", "keep"] = "remove", max_newli
     to the end of the paragraph. From its end . , : ; ! ? ' * are not part of it, nor are closing brackets of which it
     has more than opening ones. Names such as example.org are words and stay.
 
-    Brackets go with what is removed, ``()``, ``[]`` and ``<>``, where URLs are all that is in them, with white space or
-    , ; | / & between: of "the tide (https://example.org)" nothing but "the tide" is left.
+    Brackets and quotes go with what is removed, such as ``()``, ``[]``, ``«»`` and full-width ones, where URLs are all
+    that is in them, with white space or , ; | / & between: of "the tide (https://example.org)" nothing but "the tide"
+    is left. Straight quotes stay, as they do not say which of them open.
 
     A URL goes with the white space before it on its line, which stays where a letter or digit comes right behind it and
     something is left before it; where nothing is, the white space behind it goes as well. A line of which nothing is
