@@ -22,7 +22,7 @@ from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.stages import Needs, Stage, Survey, document_ids, reject_duplicate_ids
 from longcrawl.core.surveys import SpanSurvey, WithSpans
 from longcrawl.errors import LedgerError, LongCrawlError, StageError, warn_user
-from longcrawl.hub.client import Visibility, push_documents
+from longcrawl.hub.client import Visibility, push_documents, visibility_of
 from longcrawl.ledger.clusters import Clusters, find_clusters
 from longcrawl.ledger.contamination import Contamination, count_contamination
 from longcrawl.ledger.edits import NO_EDITS, Edits, find_edits, split_traced, trace_batch
@@ -245,9 +245,12 @@ class Crawl:
         """Write samples in buckets; ``settings`` are fields of ``lc.formats.ComposedOutput``: ``heldout=0.01``."""
         return self.write("composed", path, **settings)
 
-    def push_to_hub(self, repo: str, visibility: Visibility) -> None:
-        """Push the documents to ``user/name`` on the Hub with the ledgers; ``longcrawl push`` sends runs."""
-        push_documents(repo, visibility, self.data, self.ledger, self.edits)
+    def push_to_hub(self, repo: str, visibility: Visibility | None = None, *, private: bool | None = None) -> None:
+        """Push the documents to ``user/name`` on the Hub with the ledgers; ``longcrawl push`` sends runs.
+
+        Who may see it is "private" or "public", or as for `datasets` ``private=True`` or False; there is no default.
+        """
+        push_documents(repo, visibility_of(repo, visibility, private), self.data, self.ledger, self.edits)
 
     def write(self, name: str, path: str | Path, **settings: Any) -> dict[str, Any]:
         """Write the documents with the output of this name and return what describes it.

@@ -444,7 +444,10 @@ def test_who_may_see_it_is_asked_and_never_changed(hub, repo, run):
     shown = CliRunner().invoke(app, ["push", str(run), repo])
     assert shown.exit_code == 1
     assert str(shown.exception) == f"who may see {repo}? type --private or --public behind it"
-    lc.push(run, repo, "public")
+    for both in ({}, {"visibility": "public", "private": False}):
+        with pytest.raises(HubError, match=r"say private or public, or one of private=True and private=False$"):
+            lc.push(run, repo, **both)
+    lc.push(run, repo, private=False)
     assert not hub.repositories[repo].private
     with pytest.raises(HubError, match=f"{repo} is public: push it as public"):
         lc.push(run, repo, "private")

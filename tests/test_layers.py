@@ -51,7 +51,7 @@ ORDER = [
 ]
 ALONE = {"_version": "errors", "printable": "errors", "urls": "errors"}
 """Modules at the top that every package may import, as it may import errors."""
-ALONE |= {"_adopt_builders": "builders", "_moved": "builders"}
+ALONE |= {"_adopt_builders": "builders", "_moved": "builders", "__main__": "cli"}
 FILES = {
     ".".join(("longcrawl", *file.relative_to(folder).with_suffix("").parts)).removesuffix(".__init__"): file
     for folder, found in ((ROOT / "longcrawl", "**/*.py"), (ROOT, "builders/*.py"))

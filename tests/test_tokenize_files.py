@@ -35,8 +35,9 @@ def digests(folder: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def typed(tmp_path_factory, raw, longcrawl) -> dict[str, tuple[Path, subprocess.CompletedProcess[str]]]:
     folder = tmp_path_factory.mktemp("typed")
-    ours = ("--tokenizer", "trained", "--max-length", 32, "--overlap-size", 8)
+    ours = ("--tokenizer", "trained", "--max-length", 32, "--overlap-size", 8, "--overlap-probability", 0.7)
     theirs = ("--tokenizer_path", "trained", "--max_length", 32, "--overlap_size", 8, "--num_workers", 2)
+    theirs += ("--probabilistic_overlap",)
     other = ("--tokenizer", "trained", "--format", "datatrove", "--set", "outputs.datatrove.heldout=5")
     commands: dict[str, tuple[object, ...]] = {
         "ours": (raw, *ours, "--output-dir", folder / "ours"),
@@ -94,7 +95,8 @@ def test_an_overlap_without_windows_is_refused(typed):
 
 def test_the_same_command_gives_what_is_there(typed, raw):
     before = digests(typed["ours"][0])
-    summary = lc.tokenize(raw, typed["ours"][0], "trained", max_length=32, overlap_size=8)
+    same = {"max_length": 32, "overlap_size": 8, "overlap_probability": 0.7}
+    summary = lc.tokenize(raw, typed["ours"][0], "trained", **same)
     assert summary.written["splits"]["train"]["documents"] == 60
     assert digests(typed["ours"][0]) == before
 

@@ -1,5 +1,5 @@
-"""``python -m longcrawl.cli``: the command line where no script is installed."""
+"""``python -m longcrawl.cli``, as before there was ``python -m longcrawl``."""
 
-from longcrawl.cli.commands import main
+from longcrawl.__main__ import main
 
 main()

@@ -161,11 +161,11 @@ def tokenize(
         int, typer.Option("--overlap-size", "--overlap_size", help="Tokens that two windows share; at most half.")
     ] = 0,
     overlap_probability: Annotated[
-        float,
+        float | None,
         typer.Option(
-            "--overlap-probability", "--overlap_probability", help="Share of documents whose windows overlap."
+            "--overlap-probability", "--overlap_probability", help="Share of documents whose windows overlap; 1."
         ),
-    ] = 1.0,
+    ] = None,
     min_text_length: Annotated[
         int, typer.Option("--min-text-length", "--min_text_length", help="Leave out documents of fewer characters.")
     ] = 0,
@@ -184,6 +184,11 @@ def tokenize(
     ] = None,
     overrides: Annotated[list[str] | None, set_option("Set a field, such as outputs.gpt-simple.heldout=0.01.")] = None,
     input_dir: Annotated[str | None, typer.Option("--input-dir", "--input_dir", help="The same as INPUT.")] = None,
+    *,
+    probabilistic_overlap: Annotated[
+        bool,
+        typer.Option("--probabilistic-overlap", "--probabilistic_overlap", help="Makes that share 0.7, if left out."),
+    ] = False,
 ) -> None:
     """Tokenise documents into token shards.
 
@@ -193,6 +198,7 @@ def tokenize(
         raise LongCrawlError("tokenize takes one INPUT and --output-dir: longcrawl tokenize raw --output-dir shards")
     with importing():
         tokenize_files = lc.tokenize
+    share = 0.7 if probabilistic_overlap else 1.0  # as GPT-Simple has it
     with stoppable():
         show(
             tokenize_files(
@@ -205,7 +211,7 @@ def tokenize(
                 format=to,
                 builder=builder,
                 min_text_length=min_text_length,
-                overlap_probability=overlap_probability,
+                overlap_probability=overlap_probability if overlap_probability is not None else share,
                 overrides=overrides or (),
             )
         )

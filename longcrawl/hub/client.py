@@ -72,16 +72,20 @@ class Repository:
     tags: Mapping[str, str]
 
 
-def check_visibility(repo: str, visibility: Visibility) -> None:
-    """Check the name of a repository, and the answer to who may see it.
+def visibility_of(repo: str, visibility: Visibility | None, private: bool | None) -> Visibility:  # noqa: FBT001  # as the Hub's own clients call it
+    """Check the name of a repository, and return who may see it, by our word or that of the Hub's own clients.
 
     Raises:
         HubError: the message says what to write instead.
     """
     if not REPOSITORY.fullmatch(repo):
         raise HubError(f"{repo!r} is not the name of a dataset on the Hub: write it as user/name")
-    if visibility not in get_args(Visibility):
+    if (visibility is None) == (private is None):
+        raise HubError(f"who may see {repo}? say private or public, or one of private=True and private=False")
+    named = ("private" if private else "public") if visibility is None else visibility
+    if named not in get_args(Visibility):
         raise HubError(f"who may see {repo}? say private or public, got {visibility!r}")
+    return named
 
 
 def connect() -> "HfApi":
@@ -255,7 +259,6 @@ def push_documents(
     """Push documents as the configuration "documents", and ledgers that have rows as "ledger" and "edits"."""
     import datasets
 
-    check_visibility(repo, visibility)
     with hub_errors(repo):
         there = read_repository(connect(), repo)
         check_same_visibility(repo, visibility, there)

@@ -90,8 +90,9 @@ class Push:
 def push(
     run: str | Path,
     repo: str,
-    visibility: client.Visibility,
+    visibility: client.Visibility | None = None,
     *,
+    private: bool | None = None,
     dry_run: bool = False,
     instead_of: str | None = None,
     tables: prepare.Tables = "make",
@@ -108,6 +109,7 @@ def push(
             sent there. Temporary files in it are not sent to the Hub.
         repo: ``user/name``; it is made where it does not exist.
         visibility: "private" or "public"; that of a repository which exists is not changed.
+        private: True or False in its place, as `huggingface_hub` and `datasets` spell it.
         dry_run: list what would be sent, and change nothing.
         instead_of: what may be replaced there: the tag of another run's unfinished push, or README.md, if edited there.
         tables: "make" first writes the tokens of the output to ``tokens/`` in the run as parquet, where plain
@@ -120,10 +122,10 @@ def push(
         RunError: the run is not finished or not whole, or goes beyond a limit of the Hub.
         HubError: the Hub rejects it or cannot be reached; the message says what to do.
     """
-    client.check_visibility(repo, visibility)
+    seen_by = client.visibility_of(repo, visibility, private)
     prepare.check_tables(tables)
     with open_run(run, "") as folder:
-        return _push(folder, repo, visibility, dry_run=dry_run, instead_of=instead_of, tables=tables, num_proc=num_proc)
+        return _push(folder, repo, seen_by, dry_run=dry_run, instead_of=instead_of, tables=tables, num_proc=num_proc)
 
 
 def _push(

@@ -5,7 +5,8 @@ from typing import Any
 
 from longcrawl.errors import LoaderError, warn_user
 from longcrawl.loading.collators import for_flash_attention
-from longcrawl.loading.feed import Feed, FeedLoader
+from longcrawl.loading.feed import Feed
+from longcrawl.loading.torch_loaders import FeedLoader
 from longcrawl.loading.windows import Windows
 
 NAME = "FeedCheck"

@@ -80,7 +80,7 @@ def runs_portable() -> bool:
 def _announce_compiling() -> None:
     """Say once why a first call takes long; processes that others have started do not say it again."""
     if multiprocessing.parent_process() is None:
-        show("compiling kernels, once for this machine (longcrawl warm does it ahead)", error=True)
+        show("compiling kernels, once for this machine, up to 30 s (longcrawl warm does it ahead)", error=True)
 
 
 class _CachedKernels(IndexDataCacheFile):  # type: ignore[misc]  # numba is not typed

@@ -12,14 +12,11 @@ from typing import Any, ClassVar, Literal, get_args
 
 from longcrawl.errors import LoaderError, warn_user
 from longcrawl.loading._data_identity import changed_values
-from longcrawl.loading._loader_rows import check_alone, check_asked, rows_of
 from longcrawl.loading.origins import Origin
+from longcrawl.loading.torch_loaders import FeedLoader, Items, check_asked, iterable_items, rows_of
 
 Batch = dict[str, Any]
 """Arrays by name; see the feeds."""
-
-Items = Literal["batches", "rows"]
-"""What :meth:`Feed.iterable` yields."""
 
 STATE_VERSION = 4
 """Of states; those of version 3 are read, too, which named the position and no kind."""
@@ -293,7 +290,7 @@ class Feed(ABC):
             )
         return known
 
-    def dataloader(self, num_workers: int = 0, **options: Any) -> "FeedLoader":
+    def dataloader(self, num_workers: int = 0, **options: Any) -> FeedLoader:
         """Return an iterable of torch tensors in the global order, read by ``num_workers`` processes.
 
         It takes part in this feed's state: ``state_dict()`` counts what the trainer was given, not what workers have
@@ -319,124 +316,4 @@ class Feed(ABC):
         """
         if items not in get_args(Items):
             raise LoaderError(f"iterable({items!r}) is neither 'batches' nor 'rows': say one of them")
-        return _iterable_items(self, items)
-
-
-class FeedLoader:
-    """Torch tensors in the order of a feed, read by ``num_workers`` processes, each with caches of its own."""
-
-    def __init__(self, feed: Feed, num_workers: int, options: dict[str, Any]) -> None:
-        self._data = _torch_data("dataloader")
-        taken = [name for name in options if name in feed.fixed_options]
-        if taken:
-            raise LoaderError(f"{', '.join(taken)} cannot be set, as {feed.fixed_because}: leave it out")
-        import torch
-
-        # A loader draws a seed for its workers; from torch's own generator, that would change dropout after a resume.
-        self._options = {"num_workers": num_workers, "generator": torch.Generator(), **options}
-        self._feed = feed
-
-    def __len__(self) -> int:
-        """Return the batches of a full pass on this rank; the first pass after a resume has only the rest."""
-        return len(self._feed)
-
-    def __iter__(self) -> Iterator[Batch]:
-        """Yield the rest of the pass, or a new pass where the last one is over."""
-        pieces = self._data.DataLoader(_iterable_pieces(self._feed), batch_size=None, **self._options)
-        for batch in self._feed.deliver(pieces):
-            yield batch if "collate_fn" in self._options else self._data.default_convert(batch)
-
-
-def _torch_data(method: str) -> Any:
-    try:
-        import torch.utils.data
-    except ImportError as missing:
-        raise LoaderError(f'{method}() needs torch: pip install "longcrawl[torch]"') from missing
-    return torch.utils.data
-
-
-def _worker() -> tuple[int, int]:
-    """Return which worker process this is, and how many there are; without workers, 0 of 0."""
-    from torch.utils.data import get_worker_info
-
-    worker = get_worker_info()
-    return (0, 0) if worker is None else (worker.id, worker.num_workers)
-
-
-def _reader(feed: Feed) -> dict[str, int]:
-    worker, workers = _worker()
-    return {"num_workers": workers, "worker": worker, **feed.topology()}
-
-
-def _iterable_pieces(feed: Feed) -> Any:
-    """Return a torch dataset of what worker processes make; the class is made here, as it derives from torch's."""
-
-    class Pieces(_torch_data("dataloader").IterableDataset):  # type: ignore[misc]  # torch has no types here
-        def __iter__(self) -> Iterator[Any]:
-            worker, workers = _worker()
-            return feed.pieces(worker, max(workers, 1))
-
-        def __reduce__(self) -> tuple[Any, ...]:
-            return _iterable_pieces, (feed,)
-
-    return Pieces()
-
-
-def _upcoming_items(feed: Feed, items: Items, taken: int, row: int) -> Iterator[tuple[dict[str, Any], tuple[int, int]]]:
-    """Yield this worker's items after so many batches and rows of the next one, and how many are taken with each."""
-    worker, workers = _worker()
-    if items == "rows":
-        check_alone(feed, workers)
-    for batch in feed.upcoming(worker + taken * max(workers, 1), max(workers, 1)):
-        parts = [batch] if items == "batches" else rows_of(batch)
-        for number in range(row, len(parts) - 1):
-            yield parts[number], (taken, number + 1)
-        taken, row = taken + 1, 0
-        yield parts[-1], (taken, row)
-
-
-def _iterable_items(feed: Feed, items: Items) -> Any:
-    """Return a torch dataset of a feed's batches or rows; the class is made here, as it derives from torch's."""
-
-    class FeedItems(_torch_data("iterable").IterableDataset):  # type: ignore[misc]  # torch has no types here
-        """Worker w of n takes every n-th step from the w-th on, so that a loader that asks them in turn has all."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self._resumed = self._taken = (0, 0)
-            self._epoch = 0
-            self._start = feed.state_dict()
-
-        def set_epoch(self, epoch: int) -> None:
-            """Let the next iteration return the pass that is so many after the first one; accelerate calls this."""
-            self._epoch = epoch
-
-        def __iter__(self) -> Iterator[dict[str, Any]]:
-            feed.load_state_dict(self._start)
-            for _ in range(self._epoch):
-                feed.skip_pass()
-            self._taken, self._resumed = self._resumed, (0, 0)
-            for item, taken in _upcoming_items(feed, items, *self._taken):
-                self._taken = taken
-                yield item
-
-        def state_dict(self) -> dict[str, Any]:
-            taken, row = self._taken
-            place = {"epoch": self._epoch, "taken": taken, "row": row}
-            return {**_reader(feed), "items": items, **place, "start": self._start}
-
-        def load_state_dict(self, state: Mapping[str, Any]) -> None:
-            changed = changed_values({"items": "batches", **state}, {**_reader(feed), "items": items})
-            if changed:
-                raise LoaderError(
-                    f"this state is of one worker, and {', '.join(changed)}: keep a feed's own state_dict(), which "
-                    "any of them can load"
-                )
-            self._start, self._epoch = state["start"], state["epoch"]
-            self._taken = self._resumed = (state["taken"], state.get("row", 0))
-
-        def __reduce__(self) -> tuple[Any, ...]:
-            kept = {"_start": self._start, "_resumed": self._resumed, "_epoch": self._epoch}
-            return _iterable_items, (feed, items), kept
-
-    return FeedItems()
+        return iterable_items(self, items)

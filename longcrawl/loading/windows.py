@@ -24,10 +24,10 @@ from longcrawl.errors import CorruptionError, LoaderError
 from longcrawl.formats.shards.base import Check
 from longcrawl.kernels.keyed_order import KeyedOrder, file_order, keyed_order
 from longcrawl.loading import _window_files as window_files
-from longcrawl.loading._loader_rows import rows_of
 from longcrawl.loading._token_facts import TokenFacts, check_ids, recorded_facts, warn_of_absent
 from longcrawl.loading._window_shards import ShardTokens, open_ends, open_tokens
 from longcrawl.loading.origins import Origin, entry_origins
+from longcrawl.loading.torch_loaders import rows_of
 
 if TYPE_CHECKING:
     from longcrawl.loading.window_batches import Leftover, WindowBatches

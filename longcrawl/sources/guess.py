@@ -14,6 +14,8 @@ from longcrawl.sources.warc import source as warc
 from longcrawl.urls import DATASETS, REPOSITORY, has_pattern, is_url, join, path_of
 
 _RECTANGLE = re.compile(r"(train|heldout)(\.zarr)?/zarr\.json")
+_DATASET = re.compile(rf"(?P<path>{REPOSITORY.pattern})(?:@(?P<revision>refs/[^/]+/[^/]+|[^/]+))?")
+"""A dataset of the Hub, and the branch, tag or commit."""
 _RPV2 = re.compile(r"documents/[^/]+/[^/]+/[^/]+\.json\.gz")
 
 
@@ -23,14 +25,14 @@ def guess_source(name: str) -> tuple[str, dict[str, Any]]:
     What is here is read from here, also where the Hub has a dataset of that name; and a path whose folder is here is
     no dataset of the Hub.
 
-    >>> guess_source("crawl/*.warc.gz"), guess_source("hf://datasets/org/name")
-    (('warc', {'data_files': 'crawl/*.warc.gz'}), ('hub', {'path': 'org/name'}))
+    >>> guess_source("crawl/*.warc.gz"), guess_source("hf://datasets/org/name@v1")
+    (('warc', {'data_files': 'crawl/*.warc.gz'}), ('hub', {'path': 'org/name', 'revision': 'v1'}))
 
     Raises:
         SourceError: nothing is there, or nothing that a source can be guessed for.
     """
-    if name.startswith(DATASETS) and REPOSITORY.fullmatch(name.removeprefix(DATASETS)):
-        return "hub", {"path": name.removeprefix(DATASETS)}
+    if name.startswith(DATASETS) and (named := _DATASET.fullmatch(name.removeprefix(DATASETS))):
+        return "hub", {key: value for key, value in named.groupdict().items() if value}
     is_there = is_url(name) or has_pattern(name) or Path(absolute(name)).exists()
     if not is_there and REPOSITORY.fullmatch(name) and not Path(name).parent.is_dir():
         return "hub", {"path": name}

@@ -18,7 +18,7 @@ import longcrawl as lc
 from longcrawl.errors import LoaderError
 from longcrawl.integrations.transformers import check_documents, check_resume
 from longcrawl.loading import collators
-from longcrawl.loading._loader_rows import AskedOrder
+from longcrawl.loading.torch_loaders import AskedOrder
 
 SCRIPT = Path(__file__).parent / "stock_trainer.py"
 KINDS = ("rectangle", "packed", "windows", "buckets", "mixture")
