@@ -26,6 +26,7 @@ SPLITS = ("test", "validation", "dev", "valid", "val", "eval", "train")
 _BUILDERS = {".json": "json", ".jsonl": "json", ".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "text"}
 _MEDIUM = {"bytes", "path"}
 """Fields of an image or a sound in `datasets`: no text."""
+_EMPTY = "has no rows: leave it out, or name another split"
 _PACKED = (".gz", ".zst", ".xz", ".bz2")
 _FORMS = "a dataset, a .jsonl, .json, .parquet, .csv or .txt file, a folder of save_to_disk or ORG/NAME of the Hub"
 
@@ -94,9 +95,9 @@ def kept_name(given: str) -> str | None:
 
 def _check_items(table: pa.Table, columns: Sequence[str], shown: str) -> None:
     if not table.num_columns:
-        raise StageError(f"{shown} has no column of text; it has: {', '.join(columns)}")
+        raise StageError(f"{shown} has no column of text; it has: {', '.join(columns) or 'none'}")
     if not table.num_rows:
-        raise StageError(f"{shown} has no rows: leave it out, or name another split")
+        raise StageError(f"{shown} {_EMPTY}")
 
 
 def _opened(given: str) -> tuple["Dataset", str]:
@@ -105,6 +106,8 @@ def _opened(given: str) -> tuple["Dataset", str]:
     path = Path(given)
     suffixes = [suffix for suffix in path.suffixes if suffix not in _PACKED]
     builder = _BUILDERS.get(suffixes[-1]) if suffixes else None
+    if path.is_file() and not path.stat().st_size:
+        raise StageError(f"{given} {_EMPTY}")
     try:
         if path.is_dir():
             return _split(datasets.load_from_disk(given), given), _name(path)

@@ -307,6 +307,7 @@ WRONG = [
     ({}, r"decontaminate\.against is empty: name evaluation sets, such as against: \[exam\.jsonl\]"),
     ({"against": ["nowhere.jsonl"]}, "there is no evaluation set at nowhere.jsonl; give a dataset"),
     ({"against": ["broken.jsonl"]}, r"broken\.jsonl cannot be read as an evaluation set"),
+    ({"against": ["empty.jsonl"]}, r"empty\.jsonl has no rows: leave it out"),
     ({"against": ["numbers.csv"]}, r"numbers\.csv has no column of text; it has: a"),
     ({"against": ["numbers.csv"], "columns": ["q"]}, r"has none of the columns q; it has: a; set columns"),
     ({"against": ["a/exam.txt", "b/exam.txt"]}, "several evaluation sets are called exam: name their files after them"),
@@ -324,6 +325,7 @@ WRONG = [
 def test_what_is_wrong_is_one_sentence(fields, sentence, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("broken.jsonl").write_text('{"question": "a')
+    Path("empty.jsonl").touch()
     Path("numbers.csv").write_text("a\n1\n")
     for folder in ("a", "b"):
         Path(folder).mkdir()
