@@ -135,7 +135,8 @@ def test_a_number_may_have_an_exponent():
 
 STOPS = {
     "in a command": "import longcrawl as lc\ndef stop(*_, **__): raise KeyboardInterrupt\nlc.card = stop\n",
-    "at an import": "class Stop:\n def find_spec(self, name, *_):\n  if name == 'longcrawl.cli.make': raise KeyboardInterrupt\n"
+    "at an import": "class Stop:\n def find_spec(self, name, *_):\n  if name == 'longcrawl.cli.make': "
+    "raise KeyboardInterrupt\n"
     "sys.meta_path.insert(0, Stop())\n",
 }
 
