@@ -56,6 +56,9 @@ def test_complete_rows_are_fetched(copy, tmp_path, zarr_format, rows, context, e
     assert feed.array.checksum == {2: "sha256", 3: "crc32c"}[zarr_format]
     assert lc.fetch("longcrawl64", REPO, tmp_path / "out", rows, context, zarr_format=zarr_format) == fetched
     assert not (tmp_path / "out/.fetch").exists()
+    next(file for file in (tmp_path / "out/train").rglob("*0") if file.is_file()).unlink()
+    with pytest.raises(CorruptionError, match="is missing or cut: remove .*out and type the same command again"):
+        lc.fetch("longcrawl64", REPO, tmp_path / "out", rows, context, zarr_format=zarr_format)
 
 
 def test_a_stopped_fetch_resumes(copy, tmp_path, monkeypatch):

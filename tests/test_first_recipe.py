@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import longcrawl as lc
 from longcrawl.cli.commands import app
 from longcrawl.core.fields import build
-from longcrawl.errors import LongCrawlError, RecipeError, RunError, StageError
+from longcrawl.errors import LongCrawlError, RecipeError, RunError, SourceError, StageError
 from longcrawl.recipe import load_recipe
 from longcrawl.run.first_recipe import first_recipe
 from longcrawl.run.preview import preview_run
@@ -61,6 +61,11 @@ def test_a_file_without_documents_has_no_recipe(tmp_path):
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(RecipeError, match=r"^empty\.jsonl has no documents to look at: name another file"):
         first_recipe(str(tmp_path / "empty.jsonl"))
+    (tmp_path / "a\nevil: 1").mkdir()
+    (tmp_path / "a\nevil: 1/texts.jsonl").write_text('{"text": "a page"}\n')
+    assert "evil" not in load_yaml(first_recipe(str(tmp_path / "a\nevil: 1")))
+    with pytest.raises(SourceError, match=r"has no field 'nowhere'"):
+        first_recipe(str(tmp_path / "a\nevil: 1"), "nowhere")
 
 
 @pytest.mark.parametrize("kind", ["warc", "redpajama-v2"])

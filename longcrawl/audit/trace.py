@@ -34,6 +34,8 @@ KINDS: Mapping[str, Any] = {"rectangle": Rectangle, "packed": Packed, "buckets":
 OF_BATCHES = ("batch_size", "rank", "world_size", "leftover")
 """Settings of batches of windows; all others are of the windows."""
 JSON_LINES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
+ARRAY = ".zarr/train", ".zarr/heldout", "train.zarr", "heldout.zarr"
+"""How the path of a split of a rectangle ends."""
 FOLDERS_ABOVE = 5
 ARGUMENTS = ("data", "step", "row", "feed", "tokenizer")
 
@@ -163,7 +165,7 @@ def _usual(path: str) -> tuple[str, FeedName]:
     """Return what to open at a path, and the usual feed of it."""
     if path.endswith(JSON_LINES):
         return path, "jsonl"
-    if is_url(path):
+    if is_url(path) or path.rstrip("/").endswith(ARRAY):
         return path, "rectangle"
     found, output = find_result(Path(path))
     if (output / found.description).exists() and found.name not in USUAL:

@@ -107,7 +107,7 @@ def fetch(
 
     Raises:
         HubError: there is no such dataset, no row is complete, or the folder holds something else.
-        CorruptionError: a file is not as the Hub describes it, or does not decode.
+        CorruptionError: a file is not as the Hub describes it, or does not decode; or one of a finished fetch is gone.
         NotYetError: the Hub does not answer; type the same again.
     """
     target = Path(out)
@@ -128,6 +128,7 @@ def fetch(
         raise HubError(f"{target} holds another fetch, {begun}: choose another folder, or type that one again")
     done = Fetched(str(target), repo, commit, split, request.rows, request.context, complete, array.shape[0])
     if (target / spec.DESCRIPTION).exists():
+        _check_there(target)
         return done
     with writing(target, HubError, "make room and type the same command again, what is fetched is kept"):
         _begin(target, request)
@@ -167,6 +168,18 @@ def _begun(target: Path) -> Request | None:
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise HubError(f"{target} is not empty, and holds no fetch that could resume: choose another folder")
     return None
+
+
+def _check_there(target: Path) -> None:
+    """Check that all files of a finished fetch are there, and as long as they were.
+
+    Raises:
+        CorruptionError: one is not.
+    """
+    for name, entry in spec.read_description(target).get("files", {}).items():
+        file = target / name
+        if not file.is_file() or file.stat().st_size != entry["bytes"]:
+            raise CorruptionError(f"{file} is missing or cut: remove {target} and type the same command again")
 
 
 def _find_array(repo: str, listed: Mapping[str, client.RemoteFile], split: str) -> str:

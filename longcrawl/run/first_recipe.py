@@ -1,7 +1,7 @@
 """A first recipe for documents that have a name, with a comment on every part."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from longcrawl.core.outputs import OUTPUTS
 from longcrawl.core.sources import SOURCES, BadFiles, Part, make_source
 from longcrawl.core.stages import STAGES
 from longcrawl.errors import LongCrawlError, RecipeError, SourceError
+from longcrawl.printable import one_line
 from longcrawl.recipe import parse_recipe, read_recipe
 from longcrawl.run.inputs import train_parts
 from longcrawl.sources.files import opened
@@ -52,9 +53,10 @@ def first_recipe(name: str, text_field: str | None = None) -> str:
         LongCrawlError: nothing is there that a source can be guessed for, or no field has texts.
     """
     source, settings = guess_source(name)
-    settings |= {} if text_field is None else {"text_field": text_field}
-    if source in ("text", "hub") and text_field is None:
-        settings |= _text_field(source, settings)
+    if source in ("text", "hub"):
+        settings |= _text_field(source, settings, TEXT_FIELDS if text_field is None else (text_field,))
+    elif text_field is not None:
+        settings |= {"text_field": text_field}
     spec: Mapping[str, Any] = _OF_TEXTS
     if (known := _RECIPES.get(source)) is not None:
         spec = read_recipe(known)
@@ -82,16 +84,16 @@ def write_first_recipe(name: str, out: Path, text_field: str | None = None) -> s
     )
 
 
-def _text_field(source: str, settings: Mapping[str, Any]) -> dict[str, str]:
-    """Return the setting of the field that has the texts, by reading the first documents."""
+def _text_field(source: str, settings: Mapping[str, Any], fields: Sequence[str]) -> dict[str, str]:
+    """Return the setting of the first field that has texts, by reading the first documents."""
     failed: SourceError | None = None
     first = train_parts(make_source(source, settings))[0]
     known = _parquet_texts(first)
-    found = next((field for field in TEXT_FIELDS if field in known), None)
+    found = next((field for field in fields if field in known), None)
     if found is not None:
         return {} if found == "text" else {"text_field": found}
     # Without one of these, the first that is missed tells which fields there are.
-    for field in TEXT_FIELDS[:1] if known else TEXT_FIELDS:
+    for field in fields[:1] if known else fields:
         made = make_source(source, {**settings, "text_field": field})
         try:
             documents = next(iter(made.read(first, BadFiles())), None)
@@ -119,7 +121,7 @@ def _parquet_texts(part: Part) -> list[str]:
 
 
 def _lines(name: str, source: str, settings: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[str]:
-    yield f"# Long-context training data from {name}. Stages run from top to bottom."
+    yield f"# Long-context training data from {one_line(name)}. Stages run from top to bottom."
     yield "# A field that is left out has its default: longcrawl stages NAME lists them."
     yield from ("longcrawl: 1", f"name: {_identifier(name)}", *_yaml({"about": f"Documents of {name}."}), "source:")
     yield f"  # {_about(SOURCES.find(source))}"
