@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import datasets
@@ -19,7 +20,7 @@ from longcrawl.builders.register import code_hash, shard_key
 from longcrawl.core.sources import SOURCES, BadFiles, Part, Source, make_source
 from longcrawl.crawl import Crawl
 from longcrawl.errors import LongCrawlError, SourceError, no_documents
-from longcrawl.printable import as_lines, known_names, quoted
+from longcrawl.printable import as_lines, known_names, one_line, quoted
 from longcrawl.sources.files import absolute
 from longcrawl.sources.guess import guess_source
 from longcrawl.storage.file_systems import file_system_of
@@ -116,7 +117,7 @@ class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets`
             logger.warning("%s input files could not be read whole: %s", len(bad_files.found), names)
 
 
-def open_crawl(name: str, split: str = "train", **settings: Any) -> Crawl:
+def open_crawl(name: str | Path, split: str = "train", **settings: Any) -> Crawl:
     """Open a source, or what a source can be guessed for, as a crawl.
 
     Args:
@@ -132,6 +133,8 @@ def open_crawl(name: str, split: str = "train", **settings: Any) -> Crawl:
     Raises:
         SourceError: there is nothing of this name, a setting is wrong, or the documents cannot be read.
     """
+    if isinstance(name, Path):
+        name = str(name)
     if not isinstance(name, str):
         raise SourceError(
             f"lc.open takes a name, got {quoted(name)}: name a file, folder, URL or glob, or several files as "
@@ -154,6 +157,10 @@ def _cause() -> Iterator[None]:
     except datasets.exceptions.DatasetGenerationError as failed:
         if isinstance(failed.__cause__, LongCrawlError):
             raise failed.__cause__ from failed
+        raise
+    except ValueError as failed:
+        if str(failed).startswith("Unknown split"):
+            raise SourceError(f"{one_line(failed)} Set split to one of them") from failed
         raise
 
 

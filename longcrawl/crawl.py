@@ -132,7 +132,7 @@ class Crawl:
         Raises:
             LedgerError: the crawl never had a document of this id.
         """
-        funnel = self.funnel
+        funnel, document = self.funnel, str(document)
         edits = find_edits(pads.dataset(self.edits), document)
         stages = [row.stage for row in funnel]
         if (reason := find_reason(pads.dataset(self.ledger), stages, document)) is not None:

@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from pathlib import Path
 
 import pytest
 import tokenizers
@@ -91,6 +92,10 @@ def test_without_a_command_there_is_help_in_lines(command, monkeypatch, capsys):
     ("mistake", "sentence"),
     [
         (lambda: lc.open(["ok.jsonl"]), r"lc.open takes a name, got \['ok.jsonl'\]: .*lc.open\('text', data_files="),
+        (
+            lambda: lc.open(Path("ok.jsonl"), split="validation"),
+            r'^Unknown split "validation"\. Should .* Set split to one',
+        ),
         (lambda: lc.open("nosuch://b/x.jsonl"), r"cannot be reached .*Install the package of its protocol"),
         (lambda: lc.run({"longcrawl": 1}, "out"), "a recipe is a name or the path of a file, got a mapping: write it"),
         (lambda: lc.run("quickstart", "out", num_proc=0), "num_proc is 0: take 1 or more processes"),
@@ -101,6 +106,14 @@ def test_without_a_command_there_is_help_in_lines(command, monkeypatch, capsys):
             r"Name the one that has the texts: lc.Crawl\(data",
         ),
         (lambda: lc.Crawl([{"text": "x"}]) | lc.text.ExtractText(), "'html'; .*The source warc has it; texts need no"),
+        (
+            lambda: lc.Crawl(["a\ud800b"]),
+            r"documents of list make no table \(.*surrogates.*\): give columns, each of one",
+        ),
+        (
+            lambda: lc.Crawl([{"text": 1}]) | lc.text.MinChars(2),
+            "min_chars needs a column 'text' of strings, this one is",
+        ),
         (lambda: lc.Crawl([{"text": "x"}]) | lc.text.MinWords, r"takes a stage such as lc.text.MinWords\(16_000\)"),
     ],
 )

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from longcrawl.core.batches import with_column
 from longcrawl.errors import LongCrawlError, warn_user
+from longcrawl.printable import one_line
 
 BATCH = 1_000
 """Rows of a generator, and of a stream, that become one table."""
@@ -32,7 +33,12 @@ def as_documents(data: Any, text: str, id: str | None, source: str) -> Documents
     Raises:
         LongCrawlError: documents of no known kind, or without these columns.
     """
-    documents = _as_dataset(data)
+    try:
+        documents = _as_dataset(data)
+    except (pa.ArrowException, UnicodeEncodeError) as wrong:
+        raise LongCrawlError(
+            f"documents of {type(data).__name__} make no table ({one_line(wrong)}): give columns, each of one type"
+        ) from wrong
     for name, wanted in ((text, "text"), (id or "id", "id")):
         documents = _renamed(documents, name, wanted)
     if isinstance(documents, datasets.IterableDataset):
@@ -46,7 +52,7 @@ def _as_dataset(data: Any) -> Documents:
         return data
     if isinstance(data, datasets.DatasetDict | datasets.IterableDatasetDict):
         raise LongCrawlError(f"a crawl is one split; choose one: data[{next(iter(data), 'train')!r}]")
-    if type(data).__module__.partition(".")[0] == "pandas":
+    if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
         return _of_table(pa.Table.from_pandas(data, preserve_index=False))
     if hasattr(data, "collect") and not hasattr(data, "__arrow_c_stream__"):  # a lazy table of polars
         data = data.collect()
@@ -78,9 +84,10 @@ def _of_rows(rows: Iterator[Any]) -> pa.Table:
 
 
 def _of_table(table: pa.Table) -> datasets.Dataset:
-    """Return a table as `datasets` takes it, which knows no views of strings."""
+    """Return a table as `datasets` takes it, which knows no views of strings, and with categories as strings."""
     for place, field in enumerate(table.schema):
-        if pa.types.is_string_view(field.type):
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if pa.types.is_string_view(kind) or (kind is not field.type and pa.types.is_large_string(kind)):
             table = table.set_column(place, field.name, pc.cast(table[field.name], pa.large_string()))
     return datasets.Dataset(table)
 

@@ -66,7 +66,7 @@ class MinChars(Judge):
 
     def checks(self, table: pa.Table) -> list[Check]:
         """Compare the length of ``text`` with ``n``."""
-        length = pc.fill_null(pc.utf8_length(column(table, "text", self.name)), 0)
+        length = pc.fill_null(pc.utf8_length(valid_texts(column(table, "text", self.name), self.name)), 0)
         return [Check("min_chars", length, pc.greater_equal(length, self.n), self.n, "at_least")]
 
 
@@ -84,7 +84,7 @@ class MinBytes(Judge):
 
     def checks(self, table: pa.Table) -> list[Check]:
         """Compare the bytes that the tokenizer would see with ``n``."""
-        text = column(table, "text", self.name)
+        text = valid_texts(column(table, "text", self.name), self.name)
         length = pc.fill_null(pc.cast(pc.binary_length(text), pa.int64()), 0)
         if self.json_escaped:
             # Escaping never makes a text shorter, so only those that are still too short are escaped to be measured.
