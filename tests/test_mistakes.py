@@ -100,6 +100,11 @@ def test_without_a_command_there_is_help_in_lines(command, monkeypatch, capsys):
         (lambda: lc.run({"longcrawl": 1}, "out"), "a recipe is a name or the path of a file, got a mapping: write it"),
         (lambda: lc.run("quickstart", "out", num_proc=0), "num_proc is 0: take 1 or more processes"),
         (lambda: lc.run("quickstart", "out", engine="spark"), "engine takes an object such as lc.engines.Spark"),
+        (
+            lambda: lc.loading.Packed("hf://datasets/a/b"),
+            "Packed reads folders of this machine, so download it first",
+        ),
+        (lambda: lc.loading.ComposedBatches("s3://a/b", 64), "bucketed datasets are read from folders of this machine"),
         (lambda: lc.loading.Packed("ok.jsonl"), "ok.jsonl is a file: name its folder, or read texts with lc.loading"),
         (
             lambda: lc.Crawl([{"content": "x"}]) | lc.text.MinWords(1),

@@ -41,6 +41,7 @@ from longcrawl.loading.curriculum import (
 from longcrawl.loading.feed import Batch, Status
 from longcrawl.loading.origins import Origin
 from longcrawl.printable import listed
+from longcrawl.urls import is_url
 
 __all__ = ["Packed", "Status"]
 
@@ -151,6 +152,8 @@ class Packed(PlannedFeed):
         object.__setattr__(self, "curriculum", phases_of(self.curriculum, Phase))
         check_packing(self.packing, self.max_length, self.positions, self.pad_token)
         check_fields(self, LoaderError)
+        if is_url(str(self.path)):
+            raise LoaderError(f"{self.path}: Packed reads folders of this machine, so download it first")
         self.check_ranks(max_length=2, batch_size=1)
         for name in self.epochs_by_name():
             if name is not None and name not in self._folders:

@@ -42,6 +42,7 @@ from longcrawl.formats.shards.shard import TokenShard
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.storage import sealed
 from longcrawl.storage.stored_tables import read_table
+from longcrawl.urls import is_url
 
 DESCRIPTION = "composed.json"
 VERSION = 1
@@ -218,6 +219,8 @@ def open_composed(path: str | os.PathLike[str]) -> Composed:
         FormatError: there is none, or it is not finished or of another version.
         CorruptionError: its description was changed after it was written.
     """
+    if is_url(str(path)):
+        raise FormatError(f"{path}: bucketed datasets are read from folders of this machine, so download it first")
     folder = Path(path)
     if folder.is_file():
         raise FormatError(f"{folder} is a file, and a composed dataset is a folder: give {folder.parent}")
