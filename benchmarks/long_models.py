@@ -19,7 +19,6 @@ import random
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,8 +43,8 @@ def main() -> None:
     given.add_argument("--model", type=Path, required=True)
     given.add_argument("--documents", nargs=2, type=Path, required=True, metavar=("SHORT", "LONG"))
     given.add_argument("--tokenizer", type=Path, help="of GPT-2; without it cost is not measured")
-    given.add_argument("--most", type=int, default=24, help="documents of each kind")
-    given.add_argument("--characters", type=int, default=40_000)
+    given.add_argument("--most", type=int, default=16, help="documents of each kind")
+    given.add_argument("--characters", type=int, default=32_000)
     asked = given.parse_args()
     short, long = ([row for row in rows(path) if row["lang"] == "en"] for path in asked.documents)
     if asked.tokenizer:
@@ -107,7 +106,8 @@ def tell_apart(model: Path, short: list[dict[str, Any]], long: list[dict[str, An
     kinds = {"real": real, "joined": joined(real, pages, chance)}
     kinds["passages in another order"] = [shuffled(list(turns(text, 1_000)), chance) for text in real]
     kinds["lines in another order"] = [shuffled(text.splitlines(keepends=True), chance) for text in real]
-    learnt = pa.table({"text": pa.array([row["text"] for row in halves[0]], pa.large_string())})
+    chosen = [row["text"] for row in first_of_families(short) if is_in(row, "chosen on")]
+    learnt = pa.table({"text": pa.array([*chosen, *(row["text"] for row in halves[0])], pa.large_string())})
     with tempfile.TemporaryDirectory() as folder:
         lc.long.count_words([learnt]).save(Path(folder, "words.parquet"))
         scores = scorers(str(model), str(Path(folder, "words.parquet")))
@@ -119,12 +119,12 @@ def tell_apart(model: Path, short: list[dict[str, Any]], long: list[dict[str, An
     others = [kind for kind in kinds if kind != "real"]
     print(f"{len(real)} documents of {size:,} characters; AUC of real ones against")
     print(f"{'':24}" + "".join(f"{kind:>28}" for kind in others))
-    areas = {name: [auc(of["real"], of[kind]) for kind in others] for name, of in found.items()}
+    areas = {name: [auc(known(of["real"]), known(of[kind])) for kind in others] for name, of in found.items()}
     for name, values in areas.items():
         print(f"{name:24}" + "".join(f"{value:28.3f}" for value in values))
     for name, of in found.items():
-        low, middle, high = np.quantile(of["real"], [0.1, 0.5, 0.9])
-        print(f"{name:24} of real ones: {low:.4f} to {high:.4f}, median {middle:.4f}")
+        low, middle, high = np.quantile(known(of["real"]), [0.1, 0.5, 0.9])
+        print(f"{name:24} of {len(known(of['real']))} real ones: {low:.4f} to {high:.4f}, median {middle:.4f}")
     print("rank correlations of real ones")
     for name, of in found.items():
         print(f"{name:24}" + "".join(f"{spearman(of['real'], each['real']):8.2f}" for each in found.values()))
@@ -141,14 +141,12 @@ def scorers(model: str, words: str) -> list[Callable[[Sequence[str]], dict[str, 
     asked: dict[str, Any] = {"model": model, "device": "cpu"}
     gain = lc.long.InformationGain(long_context=CONTEXT, short_context=128, **asked)
     pairs = lc.long.DependencyScore(segment=256, window=32 * 256, pairs=60, **asked)
-    every = replace(pairs, least_strength=0.0)
     spans = lc.long.AttentionDependency(span=32, **asked)
     lexical = lc.long.LexicalDependency(statistics=words)
     named = {"information gain": "score", "gain in nats": "nats"}
     measured: list[tuple[dict[str, str], Callable[[Sequence[str]], pa.StructArray]]] = [
         (named, gain.measures),
-        ({"dependency score": "score"}, pairs.measures),
-        ({"the same, all gains": "score", "strength of dependency": "strength"}, every.measures),
+        ({"dependency score": "score", "strength of dependency": "strength"}, pairs.measures),
         ({"attention dependency": "score"}, spans.measures),
         ({"words alone": "score"}, lambda texts: lexical.measures(pa.array(texts, pa.large_string()))),
     ]
@@ -168,13 +166,20 @@ def values(measured: pa.StructArray, name: str) -> Any:
     return pc.struct_field(measured, name).to_numpy(zero_copy_only=False)
 
 
+def known(scores: Any) -> Any:
+    """Return the scores of those that are long enough for it."""
+    return scores[~np.isnan(scores)]
+
+
 def shuffled(parts: list[str], chance: random.Random) -> str:
     """Return parts in another order."""
     return "".join(chance.sample(parts, len(parts)))
 
 
 def spearman(one: Any, other: Any) -> float:
-    """Return the correlation of ranks."""
+    """Return the correlation of ranks, of those that have both scores."""
+    both = ~np.isnan(one) & ~np.isnan(other)
+    one, other = one[both], other[both]
     first, second = (np.argsort(np.argsort(each)) for each in (one, other))
     return float(np.corrcoef(first, second)[0, 1])
 
