@@ -333,8 +333,7 @@ class Pretrained:
                 found[number] = alone if decimals is None else np.round(alone, decimals)
 
         if device.type == "cpu":
-            with _threads() as pool:
-                list(pool.map(compute, batches))
+            _each_by_one_core(compute, batches)
         else:
             for batch in batches:
                 compute(batch)
@@ -388,16 +387,24 @@ def _turns(values: npt.NDArray[np.float64], decimals: int) -> bool:
     return bool((np.abs(scaled - np.floor(scaled) - 0.5) <= near).any())
 
 
-@contextmanager
-def _threads() -> Iterator[ThreadPoolExecutor]:
-    """Yield threads that each compute with one core: sums split over several cores round as they are split."""
+def _each_by_one_core(compute: Callable[[Sequence[int]], None], batches: Sequence[Sequence[int]]) -> None:
+    """Compute batches in threads, each with one core: sums split over several cores round as they are split."""
     import torch
+
+    def alone(batch: Sequence[int]) -> None:
+        torch.set_num_threads(1)  # of this thread
+        compute(batch)
 
     before = torch.get_num_threads()
     # A worker is one of as many as there are cores.
     count = 1 if multiprocessing.parent_process() is not None else before
     try:
-        with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            yield pool
+        list(_threads(os.getpid(), count).map(alone, batches))
     finally:
         torch.set_num_threads(before)
+
+
+@lru_cache(maxsize=4)
+def _threads(process: int, count: int) -> ThreadPoolExecutor:  # noqa: ARG001  # a fork has no threads of its parent
+    """Return threads that stay: one that ends holds locks of MKL, which a process forked meanwhile would wait for."""
+    return ThreadPoolExecutor(count, "longcrawl-model")
