@@ -6,10 +6,10 @@ A new source is a file in ``longcrawl/sources`` and a line in its ``__init__``.
 import dataclasses
 import inspect
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import datasets
@@ -117,7 +117,7 @@ class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets`
             logger.warning("%s input files could not be read whole: %s", len(bad_files.found), names)
 
 
-def open_crawl(name: str | Path, split: str = "train", **settings: Any) -> Crawl:
+def open_crawl(name: "str | os.PathLike[str]", split: str = "train", **settings: Any) -> Crawl:
     """Open a source, or what a source can be guessed for, as a crawl.
 
     Args:
@@ -133,8 +133,8 @@ def open_crawl(name: str | Path, split: str = "train", **settings: Any) -> Crawl
     Raises:
         SourceError: there is nothing of this name, a setting is wrong, or the documents cannot be read.
     """
-    if isinstance(name, Path):
-        name = str(name)
+    if isinstance(name, os.PathLike):
+        name = os.fspath(name)
     if not isinstance(name, str):
         raise SourceError(
             f"lc.open takes a name, got {quoted(name)}: name a file, folder, URL or glob, or several files as "

@@ -116,7 +116,8 @@ def test_a_plan_says_on_how_many_documents(documents, recipe):
 
 def test_recipes_that_do_not_set_it_are_spelled_as_before():
     for name in recipes():
-        assert "train_documents" not in load_recipe(name).as_yaml()
+        spelled = yaml.safe_load(load_recipe(name).as_yaml())["stages"]
+        assert all("train_documents" not in fields for stage in spelled for fields in [stage.get("tokenize", ())])
     sampled = load_recipe("quickstart", ["stages.tokenize.train_documents=100"])
     assert "train_documents: 100" in sampled.as_yaml()
     assert sampled.digest != load_recipe("quickstart").digest

@@ -33,6 +33,8 @@ class Lines:
     """Number of each line that was not read, and why; blank lines are none."""
     count: int
     """How many lines the block has."""
+    starts: npt.NDArray[np.int64] | None = None
+    """The first byte of each row's line in the block; None where rows are not lines."""
 
 
 @dataclass(frozen=True)
@@ -183,8 +185,14 @@ def _with_the_rest(found: Found, understood: npt.NDArray[np.int64], table: pa.Ta
         late = pa.Table.from_pylist(rows, schema=table.schema)
         places = np.concatenate([understood, np.array(numbers, dtype=np.int64)])
         order = np.argsort(places)
-        return Lines(pa.concat_tables([table, late]).take(order), places[order], lost, len(found.starts))
-    return Lines(table, understood, lost, len(found.starts))
+        return Lines(
+            pa.concat_tables([table, late]).take(order),
+            places[order],
+            lost,
+            len(found.starts),
+            found.starts[places[order]],
+        )
+    return Lines(table, understood, lost, len(found.starts), found.starts[understood])
 
 
 def _value(record: dict[str, Any], field: pa.Field) -> Any:

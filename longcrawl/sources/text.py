@@ -36,6 +36,9 @@ from longcrawl.storage.listing import why_no_file
 from longcrawl.urls import is_url
 
 _PACKED = ("", ".gz", ".zst")
+_PLACE = (pa.field("file", pa.string()), pa.field("offset", pa.int64()))
+_MARK = b"\xef\xbb\xbf"
+"""That a file is UTF-8, which is not part of its first line."""
 EXTENSIONS = (*(f"{kind}{packed}" for kind in (".jsonl", ".json", ".txt", *ENDINGS) for packed in _PACKED), ".parquet")
 
 
@@ -56,6 +59,10 @@ class Text(sources.Source):
         language: the language of documents that name none.
         fields: further fields of JSON, parquet and CSV, such as ``domain``, each a column of text of that name; null
             where there is none. A list or an object is not text.
+        origins: what leads back to a document: the "file" in ``source``, or its "line" too, in the columns ``file`` and
+            ``offset``, the first byte of it in the decompressed file; null of parquet, CSV and whole text files, and
+            behind lines that are lost. Outputs record both; those of parquet and rectangles then differ where the same
+            documents lie in other files.
         source_from: what ``source`` says, the "file", or the "folder": the first step of its relative path, null where
             that is the file itself. So ``buckets: source`` of an output makes a bucket of each folder.
         unit: whether a ``.txt`` file is one document, or each of its lines that is not blank.
@@ -76,6 +83,7 @@ class Text(sources.Source):
     language_field: str = "language"
     language: str | None = None
     fields: tuple[str, ...] = ()
+    origins: Literal["file", "line"] = "file"
     source_from: Literal["file", "folder"] = "file"
     unit: Literal["file", "line"] = "file"
     max_record_bytes: int = RECORD_BYTES
@@ -95,8 +103,9 @@ class Text(sources.Source):
 
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of every table that ``read`` yields."""
+        own = [field for field in _PLACE if self.origins == "line" and field.name not in self.fields]
         further = [pa.field(name, pa.string()) for name in self.fields if name not in sources.DOCUMENTS.names]
-        return pa.schema([*sources.DOCUMENTS, *further])
+        return pa.schema([*sources.DOCUMENTS, *further, *own])
 
     def splits(self) -> dict[str, list[sources.Part]]:
         """List the files of every split.
@@ -154,13 +163,12 @@ class Text(sources.Source):
         for extra in self._optional():
             wanted.setdefault(extra, pa.field(extra, pa.string()))
         first = 0
-        for block in read_blocks(path, most_bytes=self.max_record_bytes, on_loss=lost.add_loss):
-            text = block.removeprefix(b"\xef\xbb\xbf") if first == 0 else block
-            lines = read_lines(text, pa.schema(list(wanted.values())))
+        for at, block in _placed_blocks(path, self.max_record_bytes, lost, "keep"):
+            lines = read_lines(block, pa.schema(list(wanted.values())))
             for number, reason in lines.lost:
                 lost.add(f"line {first + number + 1}", self._hint(reason))
             if lines.table.num_rows:
-                yield self._table(name, lines.table, pa.array(lines.numbers + first))
+                yield self._table(name, lines.table, pa.array(lines.numbers + first), _moved(lines.starts, at))
             first += lines.count
 
     def _parquet(self, name: str, path: str, lost: sources.LostRecords) -> Iterator[pa.Table]:
@@ -212,21 +220,22 @@ class Text(sources.Source):
 
     def _lines(self, name: str, path: str, lost: sources.LostRecords) -> Iterator[pa.Table]:
         first = 0
-        blocks = read_blocks(path, most_bytes=self.max_record_bytes, on_loss=lost.add_loss, after_damage="drop")
-        for block in blocks:
+        for at, block in _placed_blocks(path, self.max_record_bytes, lost, "drop"):
             texts, numbers = [], []
             lines = block.split(b"\n")
             for number, line in enumerate(lines, first):
                 try:
-                    text = line.decode("utf-8-sig" if number == 0 else "utf-8").rstrip("\r")
+                    text = line.decode().rstrip("\r")
                 except UnicodeDecodeError as error:
                     lost.add(f"line {number + 1}", f"is not UTF-8 ({error.reason} at byte {error.start})")
                     continue
                 if text.strip():
                     texts.append(text)
                     numbers.append(number)
+            starts = np.cumsum([0, *(len(line) + 1 for line in lines)])[np.array(numbers, np.int64) - first]
             first += len(lines) - (not lines[-1])
-            yield self._table(name, pa.table({self.text_field: pa.array(texts, pa.large_string())}), pa.array(numbers))
+            table = pa.table({self.text_field: pa.array(texts, pa.large_string())})
+            yield self._table(name, table, pa.array(numbers), _moved(starts, at))
 
     def _file(self, name: str, path: str) -> Iterator[pa.Table]:
         try:
@@ -235,7 +244,7 @@ class Text(sources.Source):
             raise DamagedFileError(f"is not UTF-8 ({error.reason} at byte {error.start})", 1) from error
         yield self._table(name, pa.table({self.text_field: pa.array([text], pa.large_string())}), None)
 
-    def _table(self, name: str, table: pa.Table, numbers: pa.Array | None) -> pa.Table:
+    def _table(self, name: str, table: pa.Table, numbers: pa.Array | None, offsets: pa.Array | None = None) -> pa.Table:
         """Return documents in the source's own columns; ``numbers`` are their lines, None for the file itself."""
         rows = table.num_rows
         ids: Any = pa.repeat(name, rows)
@@ -250,6 +259,8 @@ class Text(sources.Source):
         if self.language:
             found["language"] = pc.fill_null(found["language"].cast(pa.string()), self.language)
         found |= {"id": ids, "text": table[self.text_field], "source": self._source(name, rows)}
+        if self.origins == "line":
+            found |= {"file": pa.repeat(name, rows), "offset": pa.nulls(rows) if offsets is None else offsets}
         for field in self.fields:
             found[field] = table[field] if field in table.column_names else pa.nulls(rows, pa.string())
         schema = self.schema()
@@ -275,3 +286,25 @@ class Text(sources.Source):
             if reason.startswith(f"has no field {getattr(self, setting)!r}"):
                 return f"{reason}; set {setting}{sources.OTHER_FIELD} (--set source.{setting}=NAME)"
         return reason
+
+
+def _placed_blocks(
+    path: str, most_bytes: int, lost: sources.LostRecords, after_damage: Literal["keep", "drop"]
+) -> Iterator[tuple[int | None, bytes]]:
+    """Read blocks of lines, each with its first byte in the file; None behind lines that were lost."""
+    at: int | None = 0
+
+    def lose(loss: sources.Loss) -> None:
+        nonlocal at
+        at = None
+        lost.add_loss(loss)
+
+    blocks = read_blocks(path, most_bytes=most_bytes, on_loss=lose, after_damage=after_damage)
+    for number, block in enumerate(blocks):
+        text = block.removeprefix(_MARK) if number == 0 else block
+        yield None if at is None else at + len(block) - len(text), text
+        at = None if at is None else at + len(block)
+
+
+def _moved(starts: npt.NDArray[np.int64] | None, by: int | None) -> pa.Array | None:
+    return None if starts is None or by is None else pa.array(starts + by)

@@ -13,6 +13,7 @@ from datasets import load_dataset
 import longcrawl
 from longcrawl.core.sources import BadFiles
 from longcrawl.errors import SourceError
+from longcrawl.sources import blocks
 from longcrawl.sources.parquet import ROWS
 from longcrawl.sources.text import Text
 
@@ -60,16 +61,18 @@ def test_json_lines(tmp_path, name):
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_further_fields_are_columns_and_a_source_of_ones_own_is_one_of_them(tmp_path, kind):
-    records = [{"text": "one", "domain": "a.org", "source": "mine", "stars": 3}, {"text": "two", "source": None}]
+    records = [{"text": "one", "domain": "a.org", "source": "mine", "stars": 3, "file": "f"}, {"text": "two"}]
     if kind == "jsonl":
         write(tmp_path / "deep" / "a.jsonl", "".join(json.dumps(each) + "\n" for each in records).encode())
     else:
         (tmp_path / "deep").mkdir()
         pq.write_table(pa.Table.from_pylist(records), tmp_path / "deep" / "a.parquet")
-    rows, bad = read(Text(data_dir=str(tmp_path), fields=["domain", "stars", "source", "nowhere"]))
+    rows, bad = read(
+        Text(data_dir=str(tmp_path), fields=["domain", "stars", "source", "file", "nowhere"], origins="line")
+    )
     assert bad == []
-    columns = ("source", "domain", "stars", "nowhere")
-    assert [tuple(row[name] for name in columns) for row in rows] == [("mine", "a.org", "3", None), (None,) * 4]
+    columns = ("source", "domain", "stars", "file", "nowhere")
+    assert [tuple(row[name] for name in columns) for row in rows] == [("mine", "a.org", "3", "f", None), (None,) * 5]
     assert {row["source"] for row in read(Text(data_dir=str(tmp_path)))[0]} == {f"deep/a.{kind}"}
     assert {row["source"] for row in read(Text(data_dir=str(tmp_path), source_from="folder"))[0]} == {"deep"}
     assert {row["source"] for row in read(Text(data_dir=str(tmp_path / "deep"), source_from="folder"))[0]} == {None}
@@ -121,6 +124,29 @@ def test_text_files_are_one_document_or_one_per_line(tmp_path, name):
     ]
     rows, _ = read(Text(data_dir=str(tmp_path), unit="line"))
     assert [(row["id"], row["text"]) for row in rows] == [(f"{name}:0", "erste Zeile"), (f"{name}:3", "vierte ")]
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.txt"])
+def test_offsets_are_those_of_lines_in_the_decompressed_file(tmp_path, monkeypatch, mark, name):
+    monkeypatch.setattr(blocks.read_blocks, "__defaults__", (64,))
+    lines = [json.dumps({"id": str(at), "text": "é" * at}).encode() for at in range(1, 40)]
+    data = mark + b"\n\n".join([*lines[:20], b'{"id": "x", "\\u0074ext": "late"}', *lines[20:]])
+    write(tmp_path / name, data)
+    rows, _ = read(
+        Text(data_dir=str(tmp_path), id_field=None if name == "a.txt" else "id", unit="line", origins="line")
+    )
+    assert len(rows) == 40
+    for row in rows:
+        line = data[row["offset"] :].partition(b"\n")[0].decode()
+        assert row["text"] == (line if name == "a.txt" else json.loads(line)["text"])
+
+
+def test_offsets_are_null_behind_a_line_that_is_lost(tmp_path):
+    write(tmp_path / "a.jsonl", b'{"text": "a"}\n{"text": "b"}\n' + b'{"text": "' + b"c" * 99 + b'"}\n{"text": "d"}\n')
+    rows, bad = read(Text(data_dir=str(tmp_path), max_record_bytes=50, origins="line"), "skip")
+    assert [(row["text"], row["offset"]) for row in rows] == [("a", 0), ("b", 14), ("d", None)]
+    assert len(bad) == 1
 
 
 def test_a_byte_order_mark_before_json_is_no_damage(tmp_path):
