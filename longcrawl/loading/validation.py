@@ -78,7 +78,8 @@ def read_curriculum(path: str | os.PathLike[str]) -> dict[str, Any]:
     The file is a list of phases, each with ``duration_tokens`` and ``mix``; or a mapping with such a list as
     ``curriculum``, by itself or below ``data``, as GPT-Simple's configuration has it. Beside it there
     ``allow_bucket_exhaustion: true`` becomes ``on_exhausted="renormalize"``, and ``allow_budget_mismatch: true``
-    becomes ``on_budget_mismatch="warn"``; all else is the trainer's.
+    becomes ``on_budget_mismatch="warn"``; all else is the trainer's. A configuration with ``max_length`` alone has no
+    curriculum, and this nothing to return.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "curriculum.yaml"
@@ -91,6 +92,8 @@ def read_curriculum(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     recorded = _recorded(path)
     phases = recorded.get("curriculum")
+    if "curriculum" not in recorded and "max_length" in recorded:
+        return {}  # GPT-Simple then mixes all buckets as they are
     if not isinstance(phases, list) or not phases or not all(isinstance(phase, Mapping) for phase in phases):
         raise LoaderError(
             f"{path} has no list of phases: write '- {{duration_tokens: 1_000_000, mix: {{web: 0.6, code: 0.4}}}}', a "

@@ -19,6 +19,7 @@ from longcrawl.loading import (
     read_curriculum,
     validate,
 )
+from longcrawl.loading.validation import configured_length
 
 WEB_CODE = {"web": 0.6, "code": 0.4}
 FIRST_DRAWS = [0.2561151055628742, 0.8837079797680657, 0.010198823591648143]
@@ -287,6 +288,10 @@ def test_a_curriculum_is_read_from_a_file(buckets, tmp_path):
     }
     with pytest.warns(UserWarning, match="runs dry"):
         assert len(Packed(buckets, max_length=64, **fields))
+    file.write_text("data: {max_length: 48}")
+    assert (read_curriculum(file), configured_length(file)) == ({}, 48)
+    told = CliRunner().invoke(app, ["validate", str(buckets), "--curriculum", str(file)])
+    assert told.stdout == CliRunner().invoke(app, ["validate", str(buckets), "--max-length", "48"]).stdout
     for content, sentence in (
         ("data: {}", "has no list of phases: write '- {duration_tokens"),
         ("[1, 2]", "has no list of phases"),
