@@ -178,6 +178,15 @@ class Page(NamedTuple):
     changes: list[tuple[int, str, str | None, str]]
 
 
+def strip_ends(lines: list[str]) -> None:
+    """Strip white space at both ends of a text, and with it what a citation has left there."""
+    for places, strip in ((range(len(lines)), str.lstrip), (range(len(lines) - 1, -1, -1), str.rstrip)):
+        for at in places:
+            lines[at] = strip(lines[at])
+            if lines[at]:
+                break
+
+
 class PlainC4(NamedTuple):
     """The definitions of ``C4Quality``, one line after the other."""
 
@@ -226,9 +235,11 @@ class PlainC4(NamedTuple):
                 kept.append(line)
                 ends += sentences(line)
             if stripped and (rule or line != stripped):
-                changes.append((number, stripped, None if rule else line, rule or "citations"))
+                changes.append((number, stripped, None if rule else len(kept) - 1, rule or "citations"))
             number += whole.endswith("\n")
-        return Page("\n".join(kept).strip(), placeholders, braces, ends, changes)
+        strip_ends(kept)
+        shown = [(*head, None if at is None else kept[at], rule) for *head, at, rule in changes]
+        return Page("\n".join(kept).strip(), placeholders, braces, ends, shown)
 
 
 def documents(path: Path) -> list[str]:
