@@ -236,7 +236,7 @@ class Related(SpanSurvey):
 
     def limits(self) -> tuple[str, ...]:
         """Describe that neighbours are related, which a random order is not."""
-        return (f"Documents follow each other by what they have in common ({self.method}), not at random.",)
+        return (f"Documents follow each other by what they have in common ({self.method}), not at random",)
 
     def take(self, partition: int, tables: Iterator[pa.Table]) -> pa.Table:
         """Return the order of the documents of a partition, ``ORDERED``."""
