@@ -229,6 +229,11 @@ def test_a_run_learns_what_a_crawl_learns(tmp_path, num_proc, sample):
     assert 0 < len(kept) < len(corpus())
 
 
+def test_nothing_to_learn_from_is_one_sentence():
+    with pytest.raises(StageError, match=r"^lexical_dependency needs documents with words to learn from"):
+        lc.Crawl({"id": ["a"], "text": ["short"]}) | lc.text.MinChars(99) | STAGE()
+
+
 def test_settings_that_cannot_be_are_one_sentence():
     for name in ("window", "near", "train_documents"):
         with pytest.raises(StageError, match=rf"^lexical_dependency\.{name} is 0: take 1 or more$"):

@@ -213,3 +213,15 @@ def test_without_torch_it_says_what_to_install(folder):
 def test_importing_longcrawl_imports_neither_torch_nor_transformers():
     code = "import sys, longcrawl.models; sys.exit({'torch', 'transformers'} & sys.modules.keys() and 1 or 0)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_model_that_sees_later_tokens_is_not_causal(tmp_path, tiny_models):
+    import transformers
+
+    _, tokenizer = tiny_models.tiny()
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    bert = transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=len(tokenizer), **sizes))
+    for each in (bert, tokenizer):
+        each.save_pretrained(tmp_path)
+    with pytest.raises(StageError, match="is not a causal model, its tokens see those behind them"):
+        load_model(str(tmp_path), "causal", "cpu")

@@ -52,6 +52,8 @@ def choose(tables: Iterable[pa.Table], count: int, purpose: str) -> pa.Table:
         if sum(map(len, found)) > 2 * count:
             last = last_chosen(pa.concat_tables(found)[HASH].to_numpy(), count)
             found = [pa.concat_tables(filter_hashes(each, last) for each in found).combine_chunks()]
+    if not found:
+        return pa.table({"id": pa.array([], pa.string()), "text": pa.array([], pa.large_string())})
     every = pa.concat_tables(found)
     return filter_hashes(every, last_chosen(every[HASH].to_numpy(), count)).drop_columns([HASH])
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from longcrawl.errors import StageError
 from longcrawl.kernels.kept_arrays import cache_folder
-from longcrawl.models.heads import has_head, load_head
+from longcrawl.models.heads import has_head, load_head, sees_later
 from longcrawl.storage.files import content_digest, partial_path, reread_when_changed
 from longcrawl.storage.structured import load_json
 
@@ -208,6 +208,8 @@ def _load(folder: str, task: Task, device: Device, dtype: Dtype, attention: str 
             f"{folder} does not load as a {task} model from safetensors ({type(failed).__name__}: {first}): save it "
             "with save_pretrained"
         ) from failed
+    if task == "causal" and attention in (None, "sdpa", "eager") and sees_later(module):
+        raise StageError(f"{folder} is not a causal model, its tokens see those behind them: name one that has a mask")
     if missing:
         raise StageError(
             f"{folder} is not a {task} model, it has no weights for {', '.join(missing[:3])}: name one that has"
@@ -359,7 +361,10 @@ class Pretrained:
 
         with torch.inference_mode():
             answer = ask(self.module, torch.from_numpy(np.stack(rows)).to(self.device))
-            return np.asarray(answer.to(torch.float64).cpu().numpy())
+            found = np.asarray(answer.to(torch.float64).cpu().numpy())
+        if np.isnan(found).any():
+            raise StageError(f"the model {self.name} answers with NaN: take dtype float32, or another model")
+        return found
 
 
 def token_losses(module: Any, ids: Any) -> Any:
@@ -374,6 +379,9 @@ def token_losses(module: Any, ids: Any) -> Any:
         part, targets = ids[:, start : start + CHUNK], ids[:, start + 1 : start + CHUNK + 1]
         answer = module(part, past_key_values=cache, use_cache=ids.shape[1] > CHUNK + 1)
         cache = getattr(answer, "past_key_values", None)
+        if cache is None and ids.shape[1] > CHUNK + 1:
+            kind = type(module).__name__
+            raise StageError(f"{kind} hands on no keys and values: set contexts of at most {CHUNK:,} tokens for it")
         logits = answer.logits[:, : targets.shape[1]].float()
         flat = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
         found.append(flat.view(targets.shape))

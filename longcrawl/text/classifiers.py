@@ -48,8 +48,10 @@ class Classifier(Edit):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.column:
-            raise StageError(f"{self.name}.column is empty: name the column of the scores")
+        if self.column in ("", "id", "text"):
+            raise StageError(f"{self.name}.column is {self.column!r}: name a column of its own for the scores")
+        if self.at_least == {} or self.top_fraction == {}:
+            raise StageError(f"{self.name} has a threshold of no label: name one, or leave it out")
         if self.label == () or len(set(self._labels())) < len(self._labels()):
             raise StageError(f"{self.name}.label takes a label or several different ones, got {quoted(self.label)}")
         bounds, shares = self._by_label("at_least"), self._by_label("top_fraction")

@@ -185,6 +185,8 @@ def train_classifier(
     )
     passes = epochs or max(5, min(ceil(STEPS / len(learnt)), BYTES // size))
     loss = _learn(model, learnt, order, passes, learning_rate, seed)
+    if not np.isfinite(loss):
+        raise StageError(f"training diverges with learning_rate {learning_rate}: take a lower one")
     with writing(path, StageError, "name a file in a folder that can be written"):
         write_model(path, model, [count for _, count in common], [label_counts[label] for label in order], passes)
     held = [text for text, is_held in zip(collected.texts, chosen, strict=True) if is_held]

@@ -248,7 +248,7 @@ def test_lines_end_as_fasttext_or_dclm_have_it(tmp_path, write_model):
         ({"top_fraction": 10}, "top_fraction is a share of at most 1, such as 0.1, got 10.0"),
         ({"at_least": {"de": 1}}, "at_least names 'de'; label has: en"),
         ({"label": ("en", "de"), "at_least": 0.5}, "at_least is one number for 2 labels: name them, such as {en: 0.5}"),
-        ({"column": ""}, "column is empty: name the column of the scores"),
+        ({"column": "text"}, "column is 'text': name a column of its own for the scores"),
         ({"model": ""}, "model is empty: name a fastText model, as longcrawl train-classifier writes one"),
         ({"model": "nowhere.bin"}, "nowhere.bin does not exist; give the path of a fastText model"),
     ],
