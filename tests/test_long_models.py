@@ -12,7 +12,7 @@ from datasets import Dataset
 
 import longcrawl as lc
 from longcrawl.errors import RunError, StageError
-from longcrawl.models import pretrained
+from longcrawl.models import scores
 from longcrawl.run import job
 
 torch = pytest.importorskip("torch")
@@ -98,7 +98,7 @@ def test_a_window_is_no_longer_than_the_model_takes(folder):
 def test_parts_of_a_long_row_predict_as_the_whole(folder, monkeypatch):
     documents = texts(64, 33)
     whole = gain(folder / "llama", long_context=64).gains(documents)
-    monkeypatch.setattr(pretrained, "CHUNK", 5)
+    monkeypatch.setattr(scores, "CHUNK", 5)
     for one, other in zip(whole, gain(folder / "llama", long_context=64).gains(documents), strict=True):
         np.testing.assert_allclose(one.long, other.long, atol=1e-4)
 

@@ -63,8 +63,7 @@ def test_json_lines_and_feeds_are_traced(texts, outputs):
     assert set(found.rows) == {0, 1}
     assert all(piece.text for pieces in found.rows.values() for piece in pieces)
     rectangle = lc.loading.Rectangle(outputs / "rectangle", batch_size=2)
-    (outputs / "own.zarr").symlink_to(outputs / "rectangle")
-    in_split = lc.trace(outputs / "own.zarr/train", 1, batch_size=2)
+    in_split = lc.trace(outputs / "rectangle/train", 1, batch_size=2)
     assert in_split.rows[0][0].origin.document == lc.trace(rectangle, 1).rows[0][0].origin.document
     assert str(lc.trace(rectangle, 1)) != str(lc.trace(rectangle, 0))
     assert lc.trace(rectangle, len(rectangle)).rows[0][0].origin == lc.trace(rectangle, 0).rows[0][0].origin

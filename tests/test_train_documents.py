@@ -31,7 +31,7 @@ def smallest(ids, count):
 def test_a_sample_is_of_the_smallest_hashes_in_any_order_and_batches(ids, count, batch):
     table = pa.table({"id": pa.array(ids, pa.string()), "row": range(len(ids))})
     tables = [table.slice(start, batch) for start in range(0, max(len(ids), 1), batch)]
-    found = choose(iter(tables), count, PURPOSE)
+    (found,) = choose(iter(tables), count, PURPOSE)
     assert found.schema == table.schema
     assert found["row"].to_pylist() == [row for row, name in enumerate(ids) if name in smallest(ids, count)]
 

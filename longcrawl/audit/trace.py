@@ -34,8 +34,7 @@ KINDS: Mapping[str, Any] = {"rectangle": Rectangle, "packed": Packed, "buckets":
 OF_BATCHES = ("batch_size", "rank", "world_size", "leftover")
 """Settings of batches of windows; all others are of the windows."""
 JSON_LINES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
-ARRAY = ".zarr/train", ".zarr/heldout", "train.zarr", "heldout.zarr"
-"""How the path of a split of a rectangle ends."""
+ARRAYS = ".zarray", "zarr.json", "*/.zarray", "*/zarr.json"
 FOLDERS_ABOVE = 5
 ARGUMENTS = ("data", "step", "row", "feed", "tokenizer")
 
@@ -165,12 +164,14 @@ def _usual(path: str) -> tuple[str, FeedName]:
     """Return what to open at a path, and the usual feed of it."""
     if path.endswith(JSON_LINES):
         return path, "jsonl"
-    if is_url(path) or path.rstrip("/").endswith(ARRAY):
+    if is_url(path):
         return path, "rectangle"
     found, output = find_result(Path(path))
-    if (output / found.description).exists() and found.name not in USUAL:
+    described = (output / found.description).exists()
+    if described and found.name not in USUAL:
         raise FormatError(f"{path} has no tokens, it is {found.name!r}: trace what a trainer reads")
-    if (output / found.description).exists() or any(output.glob("*/.zarray")) or any(output.glob("*/zarr.json")):
+    # A split of a rectangle is an array itself.
+    if described or any(file for pattern in ARRAYS for file in output.glob(pattern)):
         return str(output), USUAL[found.name]
     return path, "packed"
 

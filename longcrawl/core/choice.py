@@ -44,8 +44,10 @@ def last_chosen(hashes: npt.NDArray[np.uint64], count: int) -> int:
     return LAST if len(hashes) <= count else int(np.partition(hashes, count - 1)[count - 1])
 
 
-def choose(tables: Iterable[pa.Table], count: int, purpose: str) -> pa.Table:
-    """Return ``count`` of the documents of tables; up to three times as many are in memory."""
+def choose(tables: Iterable[pa.Table], count: int | None, purpose: str) -> Iterable[pa.Table]:
+    """Return tables of ``count`` of the documents of tables, all if it is None; up to three times as many in memory."""
+    if count is None:
+        return tables
     found, last = list[pa.Table](), LAST
     for table in tables:
         found.append(up_to_hash(table, purpose, last))
@@ -53,9 +55,9 @@ def choose(tables: Iterable[pa.Table], count: int, purpose: str) -> pa.Table:
             last = last_chosen(pa.concat_tables(found)[HASH].to_numpy(), count)
             found = [pa.concat_tables(filter_hashes(each, last) for each in found).combine_chunks()]
     if not found:
-        return pa.table({"id": pa.array([], pa.string()), "text": pa.array([], pa.large_string())})
+        return []
     every = pa.concat_tables(found)
-    return filter_hashes(every, last_chosen(every[HASH].to_numpy(), count)).drop_columns([HASH])
+    return [filter_hashes(every, last_chosen(every[HASH].to_numpy(), count)).drop_columns([HASH])]
 
 
 def reached_by(values: npt.NDArray[np.float64], share: float) -> float:

@@ -89,8 +89,7 @@ def decode_beginning(folder: Path, tokens: Any, *, json_escaped: bool) -> str | 
     if not (folder / TOKENIZER).exists():
         return None
     # A token is at least a character in nearly all text, so this many tokens are enough.
-    text = load_encoder(str(folder / TOKENIZER)).decode(tokens[:CHARACTERS])
-    return (unescape(text) if json_escaped else text)[:CHARACTERS]
+    return decode_tokens(folder, tokens[:CHARACTERS], json_escaped=json_escaped)[:CHARACTERS]
 
 
 def decode_tokens(folder: Path, tokens: Any, *, json_escaped: bool) -> str:

@@ -223,13 +223,13 @@ def _write_table(task: _TableTask) -> dict[str, Any]:
 def _with_texts(table: pa.Table, task: _TableTask) -> pa.Table:
     """Add the text of each row, or its beginning, which people look at; of a rolled row that of its document."""
     rolls = table["roll"].to_pylist() if "roll" in table.column_names else [0] * table.num_rows
-    decode, found = decode_beginning if task.shown == BEGINNING else decode_tokens, []
+    found, begins = [], task.shown == BEGINNING
+    decode = decode_beginning if begins else decode_tokens
     for tokens, roll in zip(_lists(table), rolls, strict=True):
         start = (roll or 0) % max(len(tokens), 1)
-        chosen = np.concatenate([tokens[start:], tokens[:start]])
-        if task.shown == BEGINNING:
-            chosen = chosen[:BEGINNING_TOKENS]
-        elif len(chosen) and chosen[-1] == task.end_of_text:
+        most = BEGINNING_TOKENS if begins else len(tokens)
+        chosen = np.concatenate([tokens[start : start + most], tokens[:start]])[:most]
+        if not begins and len(chosen) and chosen[-1] == task.end_of_text:
             chosen = chosen[:-1]
         try:
             found.append(decode(task.output, chosen.tolist(), json_escaped=task.json_escaped))

@@ -154,9 +154,7 @@ def learn_statistics(tables: Iterable[pa.Table], documents: int | None, stage: s
     Raises:
         StageError: there is no word in them.
     """
-    if documents is not None:
-        tables = [choose(tables, documents, f"{stage}.train_documents")]
-    found = count_words(tables, stage)
+    found = count_words(choose(tables, documents, f"{stage}.train_documents"), stage)
     digest = sha256(b"".join(each.tobytes() for each in (found.words, found.counts, found.documents))).hexdigest()
     path = Path(directory) / f"words-{digest[:16]}.parquet"
     found.save(path)

@@ -10,14 +10,14 @@ from longcrawl.models.pretrained import (
     model_folder,
     model_materials,
     name_model,
-    token_losses,
 )
-from longcrawl.models.scores import ModelScore
+from longcrawl.models.scores import ModelScore, OfModel, token_losses
 
 __all__ = [
     "Device",
     "Dtype",
     "ModelScore",
+    "OfModel",
     "Pretrained",
     "Task",
     "load_model",

@@ -55,13 +55,3 @@ def load_head(folder: str, dtype: Any, attention: str | None) -> tuple[Any, list
     module = Headed()
     missing, _ = module.load_state_dict(weights, strict=False)
     return module, list(missing)
-
-
-def sees_later(module: Any) -> bool:
-    """Return whether the answer about a token depends on those behind it."""
-    import torch
-
-    with torch.inference_mode():
-        rows = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 2]])
-        first, other = module.eval()(rows).logits[:, 0]
-    return not torch.allclose(first, other)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from longcrawl.errors import StageError
 from longcrawl.kernels.kept_arrays import cache_folder
-from longcrawl.models.heads import has_head, load_head, sees_later
+from longcrawl.models.heads import has_head, load_head
 from longcrawl.storage.files import content_digest, partial_path, reread_when_changed
 from longcrawl.storage.structured import load_json
 
@@ -32,8 +32,6 @@ TAKEN = "a folder that save_pretrained wrote, a Hub id, a pair (model, tokenizer
 FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
 """What is fetched from the Hub: weights as safetensors alone, and no code."""
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
-CHUNK = 1024
-"""Tokens whose logits are in memory at once, one for every id each."""
 CPU_TOKENS, CUDA_TOKENS = 512, 1 << 15
 """Tokens of a batch: on a CPU a row of more is as fast alone."""
 TOLERANCE = 1e-5
@@ -208,13 +206,14 @@ def _load(folder: str, task: Task, device: Device, dtype: Dtype, attention: str 
             f"{folder} does not load as a {task} model from safetensors ({type(failed).__name__}: {first}): save it "
             "with save_pretrained"
         ) from failed
-    if task == "causal" and attention in (None, "sdpa", "eager") and sees_later(module):
-        raise StageError(f"{folder} is not a causal model, its tokens see those behind them: name one that has a mask")
     if missing:
         raise StageError(
             f"{folder} is not a {task} model, it has no weights for {', '.join(missing[:3])}: name one that has"
         )
-    return Pretrained(folder, module.eval(), tokenizer, device, dtype)
+    model = Pretrained(folder, module.eval(), tokenizer, device, dtype)
+    if task == "causal" and attention in (None, "sdpa", "eager") and model.sees_later():
+        raise StageError(f"{folder} is not a causal model, its tokens see those behind them: name one that has a mask")
+    return model
 
 
 @contextmanager
@@ -341,6 +340,12 @@ class Pretrained:
                 compute(batch)
         return found
 
+    def sees_later(self) -> bool:
+        """Return whether the answer about a token depends on those behind it; asked on the CPU, where models load."""
+        rows = [np.array([1, 1, 1, last], np.int64) for last in (1, 2)]
+        first, other = replace(self, wanted="cpu").each(rows, lambda module, ids: module(ids).logits[:, 0])
+        return not np.allclose(first, other)
+
     def _batches(self, lengths: Sequence[int], decimals: int | None) -> list[list[int]]:
         """Return numbers of rows of one length, the longest first."""
         tokens = CPU_TOKENS if self.device.type == "cpu" else CUDA_TOKENS
@@ -365,27 +370,6 @@ class Pretrained:
         if np.isnan(found).any():
             raise StageError(f"the model {self.name} answers with NaN: take dtype float32, or another model")
         return found
-
-
-def token_losses(module: Any, ids: Any) -> Any:
-    """Return the loss of each token but the first, nats, float32 [rows, tokens - 1], for :meth:`Pretrained.each`.
-
-    Longer rows go through the model in parts that see the keys and values of those before.
-    """
-    import torch
-
-    found, cache = [], None
-    for start in range(0, ids.shape[1] - 1, CHUNK):
-        part, targets = ids[:, start : start + CHUNK], ids[:, start + 1 : start + CHUNK + 1]
-        answer = module(part, past_key_values=cache, use_cache=ids.shape[1] > CHUNK + 1)
-        cache = getattr(answer, "past_key_values", None)
-        if cache is None and ids.shape[1] > CHUNK + 1:
-            kind = type(module).__name__
-            raise StageError(f"{kind} hands on no keys and values: set contexts of at most {CHUNK:,} tokens for it")
-        logits = answer.logits[:, : targets.shape[1]].float()
-        flat = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
-        found.append(flat.view(targets.shape))
-    return torch.cat(found, 1) if found else ids[:, :0].float()
 
 
 def _turns(values: npt.NDArray[np.float64], decimals: int) -> bool:

@@ -16,9 +16,47 @@ from longcrawl.errors import StageError
 from longcrawl.kernels.texts import valid_texts
 from longcrawl.models.pretrained import Device, Dtype, Pretrained, load_model, model_files, model_materials, name_model
 
+CHUNK = 1024
+"""Tokens whose logits are in memory at once, one for every id each."""
+
+
+def token_losses(module: Any, ids: Any) -> Any:
+    """Return the loss of each token but the first, nats, float32 [rows, tokens - 1], for :meth:`Pretrained.each`.
+
+    Longer rows go through the model in parts that see the keys and values of those before.
+    """
+    import torch
+
+    found, cache = [], None
+    for start in range(0, ids.shape[1] - 1, CHUNK):
+        part, targets = ids[:, start : start + CHUNK], ids[:, start + 1 : start + CHUNK + 1]
+        answer = module(part, past_key_values=cache, use_cache=ids.shape[1] > CHUNK + 1)
+        cache = getattr(answer, "past_key_values", None)
+        if cache is None and ids.shape[1] > CHUNK + 1:
+            kind = type(module).__name__
+            raise StageError(f"{kind} hands on no keys and values: set contexts of at most {CHUNK:,} tokens for it")
+        logits = answer.logits[:, : targets.shape[1]].float()
+        flat = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
+        found.append(flat.view(targets.shape))
+    return torch.cat(found, 1) if found else ids[:, :0].float()
+
+
+class OfModel:
+    """The field ``model`` of a stage: the files that are its fingerprint, and what the manifest says of them."""
+
+    model: str
+
+    def files(self) -> tuple[str, ...]:
+        """Name the folder of the model."""
+        return model_files(self.model)
+
+    def materials(self) -> dict[str, dict[str, Any]]:
+        """Return what kind of model it is, and the digest of its files."""
+        return model_materials(self.model)
+
 
 @dataclass(frozen=True)
-class ModelScore(Edit):
+class ModelScore(OfModel, Edit):
     """What such stages share: the model, the column of measures with ``score`` among them, and the threshold.
 
     Args:
@@ -66,21 +104,12 @@ class ModelScore(Edit):
         """
         if self.top_fraction is None:
             return self
-        if self.train_documents is not None:
-            tables = [choose(tables, self.train_documents, f"{self.name}.train_documents")]
+        tables = choose(tables, self.train_documents, f"{self.name}.train_documents")
         scores = [pc.struct_field(self._measured(table), "score").drop_null().to_numpy() for table in tables]
         every = np.concatenate([np.zeros(0), *scores])
         if not len(every):
             raise StageError(f"{self.name} has no document that is long enough to learn from: check what comes before")
         return replace(self, at_least=reached_by(every, self.top_fraction), top_fraction=None)
-
-    def files(self) -> tuple[str, ...]:
-        """Name the folder of the model."""
-        return model_files(self.model)
-
-    def materials(self) -> dict[str, dict[str, Any]]:
-        """Return what kind of model it is, and the digest of its files."""
-        return model_materials(self.model)
 
     def prepare(self) -> None:
         """Load the model.

@@ -8,7 +8,6 @@ import datetime as dt
 import hashlib
 import os
 import shutil
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -126,7 +125,7 @@ def takedown(
     name = manifest["output"]["format"]
     result = RESULTS[name]
     gone = wanted.find(result.ids(folder / name))
-    rows = _ledger_rows(folder, manifest, pa.array(sorted({*gone.to_pylist(), *wanted.ids}), pa.string()))
+    rows = _ledger_rows(folder, manifest, pa.array(sorted({*gone.to_pylist(), *wanted.lists["ids"]}), pa.string()))
     if not len(gone) and not rows:
         total = counted(sum(wanted.counts.values()), "entry", "entries")
         raise RunError(f"{folder} holds no document of the {total}: check them; longcrawl inspect shows ids and URLs")
@@ -190,27 +189,23 @@ class Asked:
     """What is to go.
 
     Attributes:
-        ids: of documents.
-        urls: as :func:`longcrawl.dedup.normalise_url` has them.
-        domains: lower-case, with all below them.
+        lists: the lines of the lists "ids", "urls" and "domains", each by how it is compared: an address as
+            :func:`longcrawl.dedup.normalise_url` has it, a domain as the stage ``opt_out`` does, with all below it.
+        matched: of what is listed, that of which a document was found.
     """
 
-    ids: frozenset[str] = frozenset()
-    urls: frozenset[str] = frozenset()
-    domains: frozenset[str] = frozenset()
-    lines: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """Each as it stands in its list, by what that lists and how it is compared."""
+    lists: Mapping[str, Mapping[str, str]]
     matched: set[tuple[str, str]] = field(default_factory=set)
-    """Those of which a document was found."""
 
     @property
     def counts(self) -> dict[str, int]:
-        """Lines of each list, by what it lists."""
-        return dict(Counter(kind for kind, _ in self.lines))
+        """Lines of each list that has any, by what it lists."""
+        return {kind: len(lines) for kind, lines in self.lists.items() if lines}
 
     def unmatched(self) -> tuple[str, ...]:
         """Return the lines of which no document was found."""
-        return tuple(line for key, line in self.lines.items() if key not in self.matched)
+        lines = ((kind, each, line) for kind, listed in self.lists.items() for each, line in listed.items())
+        return tuple(line for kind, each, line in lines if (kind, each) not in self.matched)
 
     @classmethod
     def read(cls, ids: Any = None, urls: Any = None, domains: Any = None) -> "Asked":
@@ -219,16 +214,14 @@ class Asked:
         Raises:
             RunError: there is nothing to take down, or a file cannot be read.
         """
-        named = {"ids": {each: each for each in _lines(ids)}}
-        named["urls"] = {normalise_url(each): each for each in _lines(urls)}
-        named["domains"] = {spell_domain(each): each for each in _lines(domains)}
-        if not any(named.values()):
+        lists = {"ids": {line: line for line in _lines(ids)}}
+        lists["urls"] = {normalise_url(line): line for line in _lines(urls)}
+        lists["domains"] = {spell_domain(line): line for line in _lines(domains)}
+        if not any(lists.values()):
             raise RunError("there is nothing to take down: name --ids, --urls or --domains, with a line for each")
-        if wrong := sorted(each for each in named["domains"] if not each or any(mark in each for mark in "/: ")):
+        if wrong := sorted(each for each in lists["domains"] if not each or any(mark in each for mark in "/: ")):
             raise RunError(f"{wrong[0]!r} is not a domain: list names such as example.org, and addresses under --urls")
-        lines = {(kind, each): line for kind, found in named.items() for each, line in found.items()}
-        spelled = [frozenset(each) for each in named.values()]
-        return cls(spelled[0], spelled[1], spelled[2], lines)
+        return cls(lists)
 
     def find(self, documents: pads.FileSystemDataset) -> pa.Array:
         """Return the ids of the documents of an output that are to go: strings, each once.
@@ -239,28 +232,29 @@ class Asked:
         if not documents.files or "id" not in documents.schema.names:
             raise RunError("the output records no ids of documents: run its recipe again, with the stage opt_out")
         columns = [name for name in ("id", "url") if name in documents.schema.names]
+        ids = self.lists["ids"]
         found = dict[str, None]()
         for batch in documents.to_batches(columns=columns):
             names = pc.cast(batch.column(0), pa.string())
-            among = pc.is_in(names, value_set=pa.array(sorted(self.ids), pa.string())).to_numpy(zero_copy_only=False)
-            if len(columns) > 1 and (self.urls or self.domains):
+            among = pc.is_in(names, value_set=pa.array(sorted(ids), pa.string())).to_numpy(zero_copy_only=False)
+            if len(columns) > 1:
                 among = among | self._match(pc.cast(batch.column(1), pa.large_string()))
             for name in names.filter(pa.array(among)).to_pylist():
                 if name is None:
                     raise RunError("a document of these has no id: run the recipe again, with the stage opt_out")
                 found[name] = None
-        self.matched.update(("ids", name) for name in self.ids & found.keys())
+        self.matched.update(("ids", name) for name in ids.keys() & found.keys())
         return pa.array(found, pa.string())
 
     def _match(self, urls: pa.Array) -> "np.ndarray[Any, np.dtype[np.bool_]]":
         """Return which URLs are listed, or of a listed domain."""
-        found = np.zeros(len(urls), bool)
-        if self.urls:
+        found, asked, domains = np.zeros(len(urls), bool), self.lists["urls"], self.lists["domains"]
+        if asked:
             spelled = [None if url is None else normalise_url(url) for url in urls.to_pylist()]
-            found |= np.array([url in self.urls for url in spelled], bool)
-            self.matched.update(("urls", url) for url in self.urls.intersection(spelled))
-        if self.domains:
-            entries = of_domains(pc.fill_null(urls, ""), {each: (Entry(each, ""),) for each in self.domains})
+            found |= np.array([url in asked for url in spelled], bool)
+            self.matched.update(("urls", url) for url in asked.keys() & set(spelled))
+        if domains:
+            entries = of_domains(pc.fill_null(urls, ""), {each: (Entry(each, ""),) for each in domains})
             found |= np.array([bool(each) for each in entries], bool)
             self.matched.update(("domains", entry.path) for each in entries for entry in each)
         return found
@@ -283,7 +277,7 @@ class _Takedown:
     def __init__(self, folder: Path, beside: Path, manifest: dict[str, Any], gone: pa.Array, wanted: Asked) -> None:
         self.folder, self.beside, self.manifest, self.gone = folder, beside, manifest, gone
         self.wanted = wanted
-        self.ids = pa.array(sorted({*gone.to_pylist(), *wanted.ids}), pa.string())
+        self.ids = pa.array(sorted({*gone.to_pylist(), *wanted.lists["ids"]}), pa.string())
         self.changed: list[str] = []
         self.dropped: list[str] = []
         self.ledger_rows = 0

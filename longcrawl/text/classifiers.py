@@ -80,8 +80,7 @@ class Classifier(Edit):
         """
         if not self.needs_fit:
             return self
-        if self.train_documents is not None:
-            tables = [choose(tables, self.train_documents, f"{self.name}.train_documents")]
+        tables = choose(tables, self.train_documents, f"{self.name}.train_documents")
         found: list[Scores] = [
             self.measure(valid_texts(column(piece, "text", self.name), self.name)).scores
             for table in tables

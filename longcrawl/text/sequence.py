@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from longcrawl.core.stages import Check, stage
 from longcrawl.errors import StageError
-from longcrawl.models import Device, Dtype, Pretrained, load_model, model_files, model_materials, name_model
+from longcrawl.models import Device, Dtype, OfModel, Pretrained, load_model, name_model
 from longcrawl.printable import known_names, quoted
 from longcrawl.text.classifiers import Classifier, Measured
 
@@ -22,7 +22,7 @@ _LETTERS = 32
 
 
 @stage
-class SequenceClassifier(Classifier):
+class SequenceClassifier(OfModel, Classifier):
     """Score documents by a classifier of `transformers`, such as FineWeb-Edu's, and drop those with low scores.
 
     Of a model with one output, a regression, the column ``column`` has that output, and ``column_int`` what FineWeb-Edu
@@ -88,14 +88,6 @@ class SequenceClassifier(Classifier):
             raise StageError(f"{self.name} takes max_length from 1 and decimals from 0 to 9, got {given}")
         if isinstance(self.label, tuple) and "label" in self.label:
             raise StageError(f"{self.name} has the column {self.column}_label already: name the label 'label' alone")
-
-    def files(self) -> tuple[str, ...]:
-        """Name the folder of the model."""
-        return model_files(self.model)
-
-    def materials(self) -> dict[str, dict[str, Any]]:
-        """Return what kind of model it is, and the digest of its files."""
-        return model_materials(self.model)
 
     def prepare(self) -> None:
         """Load the model.

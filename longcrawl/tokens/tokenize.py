@@ -123,8 +123,7 @@ class Tokenize(Rewrite):
         """
         if not self.needs_fit:
             return self
-        if self.train_documents is not None:
-            tables = [choose(tables, self.train_documents, f"{self.name}.train_documents")]
+        tables = choose(tables, self.train_documents, f"{self.name}.train_documents")
         texts = (text for table in tables for text in self._texts(table) if text)
         trained = _train(texts, self.vocabulary_size, self.end_of_text)
         path = Path(directory) / hashlib.sha256(trained).hexdigest()[:16] / "tokenizer.json"
