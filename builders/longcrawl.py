@@ -16,12 +16,11 @@ import datasets
 import pyarrow as pa
 
 from longcrawl import sources  # noqa: F401  # importing it registers the sources
-from longcrawl.builders.register import code_hash, shard_key
+from longcrawl.builders.register import code_hash, shard_key, unresolved
 from longcrawl.core.sources import SOURCES, BadFiles, Part, Source, make_source
 from longcrawl.crawl import Crawl
 from longcrawl.errors import LongCrawlError, SourceError, no_documents
 from longcrawl.printable import as_lines, known_names, one_line, quoted
-from longcrawl.sources.files import absolute
 from longcrawl.sources.guess import guess_source
 from longcrawl.storage.file_systems import file_system_of
 from longcrawl.urls import is_url
@@ -187,7 +186,7 @@ def load(
         SourceError: the source or a setting is unknown, a value is wrong, or there is nothing to read.
     """
     if settings.get("data_files"):
-        settings["base_path"] = absolute(settings.get("data_dir") or "")
+        settings["data_files"] = unresolved(settings["data_files"])
     builder = LongCrawl(config_name=name, hash=code_hash(), cache_dir=cache_dir, **settings)
     if streaming:
         return builder.as_streaming_dataset(split=split)

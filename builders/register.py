@@ -78,25 +78,24 @@ def code_hash() -> str:
     return digest.hexdigest()
 
 
+def unresolved(data_files: Any) -> DataFilesDict:
+    """Return paths, URLs and globs by split as they are named, for the source to find the files.
+
+    `datasets` would take an outage for no match, and a name such as ``crawl[1].jsonl`` for a pattern.
+    """
+    named = {} if data_files is None else sanitize_patterns(data_files)
+    return DataFilesDict({split: DataFilesList(list(map(str, files)), []) for split, files in named.items()})
+
+
 def _our_module(factory: Any) -> Any:
-    """Return the builder for `datasets`, with resolved ``data_files`` or none; it decides what to read then."""
+    """Return the builder for `datasets`, with ``data_files`` unresolved or none; it decides what to read then."""
     from longcrawl.sources.files import absolute
 
     module_path, digest = packaged_modules._PACKAGED_DATASETS_MODULES[NAME]  # noqa: SLF001  # there is no public registry
-    settings: dict[str, Any] = {"dataset_name": NAME, "data_files": DataFilesDict()}
-    if factory.data_files is not None:
-        settings["data_files"] = _resolved(factory)
+    settings: dict[str, Any] = {"dataset_name": NAME, "data_files": unresolved(factory.data_files)}
     if factory.data_dir:
         settings["data_dir"] = absolute(factory.data_dir)
     return datasets.load.DatasetModule(module_path, digest, settings)
-
-
-def _resolved(factory: Any) -> DataFilesDict:
-    """Return the files that patterns stand for, as a source finds them; `datasets` takes an outage for no match."""
-    from longcrawl.sources.named_files import chosen_files
-
-    named = chosen_files(factory.data_dir, sanitize_patterns(factory.data_files))
-    return DataFilesDict({split: DataFilesList(files, []) for split, files in named.items()})
 
 
 def _code_files() -> set[Path]:

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
-from longcrawl.core.documents import as_documents
-from longcrawl.core.functions import FilterFunction, MapFunction
+from longcrawl.core.documents import as_documents, warn_of_crawl, with_crawl
+from longcrawl.core.functions import FilterFunction, MapFunction, columns_of_one_type
 from longcrawl.core.outputs import OUTPUTS, write_output
 from longcrawl.core.pipeline import label_stages, order_fault
 from longcrawl.core.places import EDIT_SCHEMA
@@ -54,6 +54,7 @@ class Crawl:
         Args:
             data: a ``datasets.Dataset`` or ``IterableDataset``; a table of pandas, polars or pyarrow; a mapping of
                 columns; rows, as mappings or texts, in a list or from a generator. ``lc.open`` opens what has a name.
+                Documents of another crawl, or some of them, begin a ledger of their own, with a warning.
             source: what the documents are called in the funnel.
             text: the column that has the texts; it becomes ``text``.
             id: the column that has the ids; it becomes ``id``. None for ``id``, and where there is no such column
@@ -62,7 +63,8 @@ class Crawl:
         Raises:
             LongCrawlError: documents of no known kind, or without these columns.
         """
-        self._data = as_documents(data, text, id, source)
+        warn_of_crawl(data)
+        self._data = with_crawl(as_documents(data, text, id, source), [source])
         self.steps: tuple[Stage, ...] = ()
         self.ledger: pa.Table = LEDGER_SCHEMA.empty_table()
         self.edits: pa.Table = EDIT_SCHEMA.empty_table()
@@ -123,8 +125,13 @@ class Crawl:
         >>> crawl = Crawl({"id": ["a"], "text": ["SHOUTED"]})
         >>> crawl.map(lambda row: row["text"].lower(), name="lower").data["text"][0]
         'shouted'
+
+        Raises:
+            StageError: a column has values of several types, or None alone in the first 200 rows.
         """
-        return self | MapFunction(function, name)
+        stage = MapFunction(function, name)
+        with columns_of_one_type(stage.name, BATCH):
+            return self | stage
 
     def why(self, document: str) -> Reason:
         """Describe why a document was removed, or that it was kept, and what was changed in it.
@@ -210,7 +217,7 @@ class Crawl:
         survey.save_index(sketches.filter(kept), Path(folder))
 
     def __repr__(self) -> str:
-        if self._funnel is None:
+        if self.streaming:
             return f"<streaming Crawl after {' | '.join(step.name for step in self.steps) or 'nothing'}>"
         return repr(self._funnel)
 
@@ -258,7 +265,7 @@ class Crawl:
         Raises:
             StageError: unknown output or field, or the stages passed cannot feed it.
         """
-        return write_output(self._tables(), self.steps, OUTPUTS.make(name, settings), Path(path))
+        return write_output(_batches(self.data), self.steps, OUTPUTS.make(name, settings), Path(path))
 
     def _past(self, stage: Stage) -> "Crawl":
         steps: dict[Needs, Callable[[Any], Crawl]] = {
@@ -277,7 +284,7 @@ class Crawl:
         return self._then(self.data.select(np.flatnonzero(kept)) if gone.num_rows else self.data, stage, gone)
 
     def _fitted(self, stage: Stage) -> "Crawl":
-        return self._past(stage.fit(self._tables(), str(_fit_folder())))
+        return self._past(stage.fit(_batches(self.data), str(_fit_folder())))
 
     def _edited(self, stage: Stage, edit: Stage | None = None) -> "Crawl":
         """Apply a stage that changes documents, or in its place the edit that it has become."""
@@ -332,6 +339,7 @@ class Crawl:
             label, rules = self._label(stage), count_rules(gone)
             row = FunnelRow(label, self._funnel.kept, len(data), rules, values=values, edits=edits.counts)
             after._funnel = self._funnel.then(row)  # noqa: SLF001  # as above
+            after._data = with_crawl(data, [after.funnel.source, *(row.stage for row in after.funnel)])  # noqa: SLF001  # as above
         return after
 
     def _check_order(self, stage: Stage) -> None:
@@ -349,9 +357,6 @@ class Crawl:
             if crawl._parent is not None:
                 crawl = crawl._parent
         return crawl
-
-    def _tables(self) -> Iterator[pa.Table]:
-        return _batches(self.data)
 
 
 def _entries(ids: pa.ChunkedArray, verdicts: pa.Table, label: str) -> pa.Table:
@@ -382,11 +387,7 @@ def _kept(stage: Stage, table: pa.Table) -> pa.Table:
 
 def _sketches(survey: Survey, data: "datasets.Dataset") -> "datasets.Dataset":
     """Return what a survey needs to know of each document."""
-    return _map(data, partial(_sketched, survey), survey)
-
-
-def _sketched(survey: Survey, table: pa.Table) -> pa.Table:
-    return survey.sketch(table)
+    return _map(data, survey.sketch, survey)
 
 
 def _batches(data: "datasets.Dataset | datasets.IterableDataset") -> Iterator[pa.Table]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 
 import pandas as pd
 import pyarrow as pa
@@ -162,6 +163,32 @@ def test_what_no_ledger_could_say_is_refused():
         crawl.map(lambda row: {"id": row["id"] + "!"}, name="renamed")
     with pytest.raises(StageError, match="odd returns int: return a text, or columns"):
         crawl.map(len, name="odd")
+    many = lc.Crawl([{"id": str(row), "text": ""} for row in range(300)])
+    for late in (3, "three"):
+        values = {True: None, False: late}
+        with pytest.raises(StageError, match=r"late makes a column of several types .*: return one type, and in the"):
+            many.map(lambda row, values=values: {"n": values[int(row["id"]) < 200]}, name="late")
+    with pytest.raises(StageError, match=r"mixed makes a column of several types .Could not convert 'x'"):
+        many.map(lambda row: {"n": "x" if int(row["id"]) else 1}, name="mixed")
+    with pytest.raises(TypeError, match="of the function"):
+        many.map(wrong, name="wrong")
+
+
+def wrong(row):
+    raise TypeError("of the function")
+
+
+def test_documents_of_another_crawl_are_noticed():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        crawl = lc.Crawl(Dataset.from_list(ROWS)) | lc.text.MinWords(1)
+        lc.Crawl(Dataset.from_list(ROWS).filter(lambda row: row["id"] == "a"))
+    for part in (crawl.data, crawl.data.filter(lambda row: row["id"] == "a"), crawl.data.select([0])):
+        with pytest.warns(UserWarning, match=r"of another crawl \(documents \| min_words\), .* write crawl\.filter"):
+            again = lc.Crawl(part, source="again")
+        assert [row.stage for row in again.funnel] == []
+    with pytest.warns(UserWarning, match=r"of another crawl \(again \| min_chars\)"):
+        lc.Crawl((again | lc.text.MinChars(1)).data)
 
 
 # -------------------- names
@@ -171,6 +198,8 @@ def test_a_source_is_guessed_by_the_names_of_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in (
         "texts/a.jsonl",
+        "texts/b[1].jsonl",
+        "old[2]/a.jsonl",
         "pages/deep/x.warc.gz",
         "release/documents/2023-06/0000/en_head.json.gz",
         "odd/a.pdf",
@@ -186,11 +215,19 @@ def test_a_source_is_guessed_by_the_names_of_files(tmp_path, monkeypatch):
         "release": ("redpajama-v2", {"data_dir": "release"}),
         "org/name": ("hub", {"path": "org/name"}),
         "hf://datasets/org/name": ("hub", {"path": "org/name"}),
+        "https://huggingface.co/datasets/org/name": ("hub", {"path": "org/name"}),
+        "https://huggingface.co/datasets/org/name/viewer/default/train?row=3": ("hub", {"path": "org/name"}),
+        "https://hf.co/datasets/org/name/tree/v1/a/b": (
+            "hub",
+            {"path": "org/name", "revision": "v1", "data_dir": "a/b"},
+        ),
+        "texts/b[1].jsonl": ("text", {"data_files": "texts/b[1].jsonl"}),
+        "old[2]": ("text", {"data_dir": "old[2]"}),
         "hf://datasets/org/name/a.parquet": ("text", {"data_files": "hf://datasets/org/name/a.parquet"}),
     }
     assert {name: guess_source(name) for name in guessed} == guessed
-    for name in ("nothing", "texts/b.jsonl", "a/b/c"):
-        with pytest.raises(SourceError, match=rf"nothing is at '{name}': name a file, folder, URL or glob, a dataset"):
+    for name in ("nothing", "texts/b.jsonl", "a/b/c", "long" * 100):
+        with pytest.raises(SourceError, match=rf"nothing is at '{name[:99]}.*: name a file, folder, URL or glob"):
             guess_source(name)
     with pytest.raises(SourceError, match="'odd' has no documents, by the names of its files"):
         guess_source("odd")
@@ -209,6 +246,10 @@ def test_files_and_folders_are_opened_by_name(tmp_path):
     crawl = lc.open(str(tmp_path / "a.parquet"), text_field="content") | lc.text.MinWords(2)
     assert crawl.data["id"][:] == ["a.parquet:0"]
     assert lc.open(str(tmp_path / "more")).data["text"][:] == ["a, b"]
+    (tmp_path / "more").rename(tmp_path / "some[more]")
+    assert lc.open(str(tmp_path / "some[more]" / "b.csv")).data["text"][:] == ["a, b"]
+    assert lc.open(str(tmp_path / "some[more]")).data["text"][:] == ["a, b"]
+    (tmp_path / "some[more]").rename(tmp_path / "more")
     assert [row["text"] for row in lc.open(str(tmp_path / "more" / "*.csv"), streaming=True).data] == ["a, b"]
     with pytest.raises(SourceError, match=r"a\.parquet: it has no field 'text'; its fields: content; set text_field="):
         lc.open(str(tmp_path / "a.parquet"))

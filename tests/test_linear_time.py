@@ -305,6 +305,7 @@ OWN: dict[str, str] = {
     "longcrawl/engines/spark.py:_open_session": "the Spark master that a user types",
     "longcrawl/sources/named_files.py:_SLICE": "the slice of a list that a user types",
     "longcrawl/sources/guess.py:_DATASET": "names of datasets",
+    "longcrawl/sources/guess.py:_PAGE": "addresses of pages of datasets",
     "longcrawl/sources/guess.py:_RECTANGLE": "names of files",
     "longcrawl/sources/guess.py:_RPV2": "names of files",
     "longcrawl/run/first_recipe.py:_identifier": "the name that a user types",

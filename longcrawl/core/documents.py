@@ -1,6 +1,7 @@
 """Documents of any kind as a `datasets` object with the columns ``id`` and ``text``."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias
@@ -15,6 +16,9 @@ from longcrawl.printable import one_line
 
 BATCH = 1_000
 """Rows of a generator, and of a stream, that become one table."""
+
+OF_CRAWL = "Documents of a crawl: "
+"""How the line of a description begins that names the crawl of documents, and the stages that these have passed."""
 
 Documents: TypeAlias = "datasets.Dataset | datasets.IterableDataset"
 
@@ -45,6 +49,30 @@ def as_documents(data: Any, text: str, id: str | None, source: str) -> Documents
         # A stream may not know its columns, and nothing is read before somebody asks for documents.
         return documents if "id" in (documents.column_names or ()) else _numbered_stream(documents, source)
     return documents if "id" in documents.column_names else _numbered(documents, source)
+
+
+def with_crawl(documents: Documents, passed: Iterable[str]) -> Documents:
+    """Return documents with a line in their description that names their crawl and the stages that they have passed.
+
+    `datasets` copies a description to all that is made of a dataset, so :func:`warn_of_crawl` knows its documents. A
+    stream is returned as it is: it has no ledger.
+    """
+    if isinstance(documents, datasets.IterableDataset):
+        return documents
+    named = deepcopy(documents)  # tables are shared
+    lines = [line for line in named.info.description.splitlines() if not line.startswith(OF_CRAWL)]
+    named.info.description = "\n".join([*lines, OF_CRAWL + one_line(" | ".join(passed))])
+    return named
+
+
+def warn_of_crawl(data: Any) -> None:
+    """Warn where documents are those of another crawl, or some of them: its ledger does not come along."""
+    description = data.info.description if isinstance(data, datasets.Dataset) else ""
+    if found := [line for line in description.splitlines() if line.startswith(OF_CRAWL)]:
+        warn_user(
+            f"these are documents of another crawl ({found[0].removeprefix(OF_CRAWL)}), whose ledger stays there: to "
+            "leave some out with a reason, write crawl.filter(function), not lc.Crawl(crawl.data.filter(function))"
+        )
 
 
 def _as_dataset(data: Any) -> Documents:

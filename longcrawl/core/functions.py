@@ -1,6 +1,7 @@
 """Functions of a user as stages of a crawl, so that what they drop and change is in its ledgers."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pyarrow as pa
 from longcrawl.core.batches import Check, with_column
 from longcrawl.core.stages import Judge, Rewrite
 from longcrawl.errors import StageError
+from longcrawl.printable import one_line
 
 Row = Mapping[str, Any]
 
@@ -66,3 +68,22 @@ class MapFunction(_OfFunction, Rewrite):
                 f"{self.name} changes the id {row.get('id')!r}, by which ledgers know a document: leave it"
             )
         return made
+
+
+@contextmanager
+def columns_of_one_type(name: str, rows: int) -> Iterator[None]:
+    """Raise a sentence where a function makes a column of several types; the first rows decide which it has.
+
+    Raises:
+        StageError: a column has values of several types, or None in the first ``rows`` rows, and others later.
+    """
+    try:
+        yield
+    except (TypeError, pa.ArrowInvalid) as wrong:  # of `datasets`, and of pyarrow
+        if not str(wrong).startswith(("Couldn't write column", "Could not convert")):
+            raise
+        reason = one_line(wrong).partition(". ")[0]
+        raise StageError(
+            f"{name} makes a column of several types ({reason}): return one type, and in the first {rows} rows a "
+            "value that is not None"
+        ) from wrong

@@ -1,5 +1,6 @@
 """Which source reads what a user names: a file, folder, URL or glob, or a dataset of the Hub."""
 
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,6 +17,11 @@ from longcrawl.urls import DATASETS, REPOSITORY, has_pattern, is_url, join, path
 _RECTANGLE = re.compile(r"(train|heldout)(\.zarr)?/zarr\.json")
 _DATASET = re.compile(rf"(?P<path>{REPOSITORY.pattern})(?:@(?P<revision>refs/[^/]+/[^/]+|[^/]+))?")
 """A dataset of the Hub, and the branch, tag or commit."""
+_PAGE = re.compile(
+    rf"https?://(?:huggingface\.co|hf\.co)/datasets/(?P<path>{REPOSITORY.pattern})"
+    r"(?:/tree/(?P<revision>[^/]+)(?:/(?P<data_dir>[^/].*))?|/viewer.*)?/?"
+)
+"""The page of a dataset, of a folder of it, or of its viewer, as a browser shows the address."""
 _RPV2 = re.compile(r"documents/[^/]+/[^/]+/[^/]+\.json\.gz")
 
 
@@ -31,9 +37,12 @@ def guess_source(name: str) -> tuple[str, dict[str, Any]]:
     Raises:
         SourceError: nothing is there, or nothing that a source can be guessed for.
     """
-    if name.startswith(DATASETS) and (named := _DATASET.fullmatch(name.removeprefix(DATASETS))):
+    named = _DATASET.fullmatch(name.removeprefix(DATASETS)) if name.startswith(DATASETS) else None
+    if (named := named or _PAGE.fullmatch(path_of(name))) is not None:
         return "hub", {key: value for key, value in named.groupdict().items() if value}
-    is_there = is_url(name) or has_pattern(name) or Path(absolute(name)).exists()
+    is_here = not is_url(name) and os.path.exists(absolute(name))  # noqa: PTH110  # false of what is too long for a name
+    is_pattern = has_pattern(name) and not is_here  # brackets may be part of a name
+    is_there = is_url(name) or is_pattern or is_here
     if not is_there and REPOSITORY.fullmatch(name) and not Path(name).parent.is_dir():
         return "hub", {"path": name}
     if not is_there:
@@ -41,8 +50,8 @@ def guess_source(name: str) -> tuple[str, dict[str, Any]]:
             f"nothing is at {quoted(name)}: name a file, folder, URL or glob, a dataset of the Hub as ORG/NAME, or a "
             "source that `longcrawl sources` lists"
         )
-    if is_url(name) or has_pattern(name) or Path(absolute(name)).is_file():
-        if (found := _of_files([path_of(name)])) is None and not has_pattern(name) and is_url(name):
+    if is_url(name) or is_pattern or Path(absolute(name)).is_file():
+        if (found := _of_files([path_of(name)])) is None and not is_pattern and is_url(name):
             return _of_folder(name), {"data_dir": name}
         return found or "text", {"data_files": name}
     return _of_folder(name), {"data_dir": name}
