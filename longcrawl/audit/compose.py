@@ -277,7 +277,7 @@ def _says_ended(path: str, schema: pa.Schema) -> bool:
 def _json(path: str, end_of_text: int | None, beginnings: Beginnings) -> Iterator[Lengths]:
     wanted, first = None, 0
     for block in read_blocks(path):
-        text = block.removeprefix(b"\xef\xbb\xbf") if first == 0 else block
+        text = bytes(block).removeprefix(b"\xef\xbb\xbf") if first == 0 else bytes(block)
         wanted = wanted or _known(_fields(text, path), path)
         if wanted == "tokens":
             yield _list_lengths(text, path, first, end_of_text, beginnings)

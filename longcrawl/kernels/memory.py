@@ -124,3 +124,28 @@ find_others = _tester(
     )
 )
 """Which bytes are no letters of ASCII."""
+find_line_feeds = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("\n"))))
+find_backslashes = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("\\"))))
+find_string_stops = _tester(
+    lambda builder, bytes_, every: builder.or_(
+        builder.icmp_unsigned("<", bytes_, every(ord(" "))),
+        builder.or_(
+            builder.icmp_unsigned("==", bytes_, every(ord('"'))),
+            builder.icmp_unsigned("==", bytes_, every(ord("\\"))),
+        ),
+    )
+)
+"""Which bytes are quotes, backslashes or control characters: a string of JSON goes on over all others."""
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # as above
+def copy_block(_typing: Any, target: Any, source: Any) -> Any:
+    """Copy 64 bytes from one address to another."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        block = ir.VectorType(ir.IntType(8), 64).as_pointer()
+        to, at = (builder.inttoptr(each, block) for each in arguments)
+        builder.store(builder.load(at, align=1), to, align=1)
+        return context.get_dummy_value()
+
+    return types.void(target, source), generate

@@ -79,7 +79,7 @@ class Block:
                 return sum(opened.read(min(STEP, self.start - step)).count(b"\n") for step in steps)
         lines, left = 0, self.start
         for content in read_blocks(path, STEP, most_bytes=max_record_bytes, on_loss=_pass_line):
-            lines, left = lines + content[:left].count(b"\n"), left - len(content)
+            lines, left = lines + bytes(content[:left]).count(b"\n"), left - len(content)
             if left <= 0:
                 break
         return lines
@@ -157,7 +157,7 @@ class JsonFiles:
                 lines = len(lost)
                 lost.clear()
                 if number >= first:
-                    yield Block(place, number, part, start, start + len(content), content, damage, lines)
+                    yield Block(place, number, part, start, start + len(content), bytes(content), damage, lines)
                 number, start = number + 1, start + len(content)
         except DamagedFileError as broken:
             yield Block(place, number, part, start, start, b"", str(broken), broken.records_lost)

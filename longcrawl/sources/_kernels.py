@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.memory import find_line_feeds, lowest_bit
 from longcrawl.sources._string_kernels import BACKSLASH, ESCAPES, QUOTE, copy_plain, end_of_string, hex4, put
 
 ABSENT, PLAIN, ESCAPED, NUMBER, LITERAL, NESTED = range(6)
@@ -25,6 +26,27 @@ OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT = 91, 93, 123, 125
 
 
 _POWERS = np.array([10.0**_exponent for _exponent in range(23)])
+
+
+@compiled
+def find_line_ends(data: Any, ends: Any) -> int:
+    """Write where line feeds are into ``ends``, int64, as many as it takes; return how many there are."""
+    first, count, at = np.int64(data.ctypes.data), 0, 0
+    while at + 64 <= len(data):
+        found = find_line_feeds(first + at)
+        while found != np.uint64(0):
+            if count < len(ends):
+                ends[count] = at + lowest_bit(found)
+            count += 1
+            found &= found - np.uint64(1)
+        at += 64
+    while at < len(data):
+        if data[at] == 10:
+            if count < len(ends):
+                ends[count] = at
+            count += 1
+        at += 1
+    return count
 
 
 @compiled
@@ -291,7 +313,7 @@ def unescape(data: Any, spans: Any, kinds: Any, out: Any, offsets: Any) -> None:
         data: uint8 [bytes], the text of all lines.
         spans: int64 [lines, 2] of the field, quotes left out.
         kinds: uint8 [lines]; a number, true or false is written as it is spelled, what is absent has no bytes.
-        out: uint8, written; seven more than the summed length of the spans is enough.
+        out: uint8, written; 63 more than the summed length of the spans is enough.
         offsets: int64 [lines + 1], written: where each text starts in ``out``.
     """
     to = 0

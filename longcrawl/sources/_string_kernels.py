@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from longcrawl.kernels.compiling import compiled
-from longcrawl.kernels.memory import eight_at, lowest_bit, put_eight
+from longcrawl.kernels.memory import copy_block, find_backslashes, find_string_stops, lowest_bit
 
 QUOTE, BACKSLASH = 34, 92
 
-_U = np.uint64
-_ONES, _HIGH = _U(0x0101010101010101), _U(0x8080808080808080)
+_EVERY = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 _SPECIAL = np.zeros(256, dtype=np.bool_)
 _SPECIAL[:32] = True
@@ -45,60 +44,58 @@ def hex4(data: Any, at: int, end: int) -> int:
 
 
 @compiled
-def _plain_end(data: Any, at: int, end: int) -> int:
-    """Return where the first quote, backslash or control character is, eight bytes at a time."""
-    first = np.int64(data.ctypes.data)
-    while at + 8 <= end:
-        eight = eight_at(first + at)
-        quotes, backslashes = eight ^ (_U(QUOTE) * _ONES), eight ^ (_U(BACKSLASH) * _ONES)
-        # Subtracting borrows from bytes above a small one only: the lowest bit that is found is right.
-        small = ((eight - _U(32) * _ONES) & ~eight) | ((quotes - _ONES) & ~quotes)
-        found = (small | ((backslashes - _ONES) & ~backslashes)) & _HIGH
-        if found != _U(0):
-            return at + (lowest_bit(found) >> 3)
-        at += 8
-    while at < end and not _SPECIAL[data[at]]:
-        at += 1
-    return at
+def _end_of_escape(data: Any, at: int, end: int) -> int:
+    """Return where an escape ends that begins with this backslash, or -1."""
+    if at + 1 >= end:
+        return -1
+    if data[at + 1] == 117:
+        return at + 6 if hex4(data, at + 2, end) >= 0 else -1
+    return at + 2 if ESCAPES[data[at + 1]] else -1
 
 
 @compiled
 def end_of_string(data: Any, at: int, end: int) -> tuple[int, bool]:
     """Return where the closing quote is, after the opening one (-1: nowhere), and whether there are escapes."""
-    escaped = False
-    while at < end:
-        at = _plain_end(data, at, end)
-        if at >= end or data[at] < 32:
-            return -1, escaped
-        if data[at] == QUOTE:
-            return at, escaped
-        escaped = True
-        if at + 1 >= end:
-            return -1, escaped
-        if data[at + 1] == 117:
-            if hex4(data, at + 2, end) < 0:
+    first, escaped = np.int64(data.ctypes.data), False
+    while at + 64 <= end:
+        stops, block = find_string_stops(first + at), at
+        at += 64
+        while stops != np.uint64(0):
+            place = block + lowest_bit(stops)
+            if data[place] != BACKSLASH:
+                return (place if data[place] == QUOTE else -1), escaped
+            escaped = True
+            after = _end_of_escape(data, place, end)
+            if after < 0:
                 return -1, escaped
-            at += 6
-        elif ESCAPES[data[at + 1]]:
-            at += 2
-        else:
+            if after >= block + 64:
+                at = after
+                break
+            stops &= _EVERY << np.uint64(after - block)
+    while at < end:
+        if not _SPECIAL[data[at]]:
+            at += 1
+            continue
+        if data[at] != BACKSLASH:
+            return (at if data[at] == QUOTE else -1), escaped
+        escaped = True
+        at = _end_of_escape(data, at, end)
+        if at < 0:
             return -1, escaped
     return -1, escaped
 
 
 @compiled
 def copy_plain(data: Any, at: int, end: int, out: Any, to: int) -> int:
-    """Copy bytes up to the first backslash, eight at a time, and return how many; seven more may be written."""
+    """Copy bytes up to the first backslash, 64 at a time, and return how many; 63 more may be written."""
     source, target = np.int64(data.ctypes.data), np.int64(out.ctypes.data)
     start = at
-    while at + 8 <= end:
-        eight = eight_at(source + at)
-        put_eight(target + to + at - start, eight)
-        backslashes = eight ^ (_U(BACKSLASH) * _ONES)
-        found = (backslashes - _ONES) & ~backslashes & _HIGH
-        if found != _U(0):
-            return at + (lowest_bit(found) >> 3) - start
-        at += 8
+    while at + 64 <= end:
+        copy_block(target + to + at - start, source + at)
+        found = find_backslashes(source + at)
+        if found != np.uint64(0):
+            return at + lowest_bit(found) - start
+        at += 64
     while at < end and data[at] != BACKSLASH:
         out[to + at - start] = data[at]
         at += 1

@@ -9,8 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
+import numpy as np
+
 from longcrawl.core.sources import Loss
 from longcrawl.sources.files import DamagedFileError, local_copy
+from longcrawl.sources.gathered import Gathered, last_line_end
 from longcrawl.sources.members import BrokenMemberError, Compression, Members
 from longcrawl.urls import path_of
 
@@ -26,6 +29,11 @@ of memory.
 
 READ_BYTES = 1 << 20
 """How much of a file that is not compressed is read at a time."""
+
+STEP_BYTES = 1 << 18
+"""How much is looked through at a time: a core's own cache has it when it is looked at again."""
+
+LINE_FEED = 10
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,7 @@ def read_bytes(path: str, most_bytes: int = RECORD_BYTES) -> bytes:
     Raises:
         DamagedFileError: it is missing, cut, corrupt, or longer than ``most_bytes``.
     """
-    pieces, size = list[bytes](), 0
+    pieces, size = list[bytes | memoryview](), 0
     for piece in _pieces(path):
         if isinstance(piece, _Damage):
             raise DamagedFileError(piece.reason, 1)
@@ -83,7 +91,7 @@ def read_blocks(
     most_bytes: int = RECORD_BYTES,
     on_loss: Callable[[Loss], None] = stop_at,
     after_damage: Literal["keep", "drop"] = "keep",
-) -> Iterator[bytes]:
+) -> Iterator[memoryview]:
     """Read whole lines of a file, decompressed by its ending (``.gz``, ``.zst``), in blocks.
 
     A block ends at the last line end within ``block_bytes``, or at the first one after it where a line is longer, so
@@ -119,8 +127,7 @@ class _Lines:
     ) -> None:
         self._block_bytes, self._most_bytes = block_bytes, most_bytes
         self._on_loss, self._after_damage = on_loss, after_damage
-        self._pending: list[bytes] = []
-        self._size = 0
+        self._pending = Gathered()
         self._open = 0
         """Bytes pending after the last line end."""
         self._lost = ""
@@ -128,36 +135,37 @@ class _Lines:
         self._line_feeds = 0
         """How many have been added, those of lost lines too."""
 
-    def add(self, piece: bytes) -> Iterator[bytes]:
+    def add(self, piece: bytes | memoryview) -> Iterator[memoryview]:
         """Add text that follows, and yield what blocks are whole by it."""
-        for start in range(0, len(piece), self._most_bytes):
-            yield from self._add(piece[start : start + self._most_bytes])
-            while self._size > self._block_bytes and self._open < self._size:
-                text = self._take()
-                cut = (text.rfind(b"\n", 0, self._block_bytes) + 1) or (text.find(b"\n", self._block_bytes) + 1)
-                self._pending, self._size = [text[cut:]], len(text) - cut
-                yield text[:cut]
+        text = memoryview(piece)
+        may_be_too_long = self._lost or self._open + len(text) > self._most_bytes
+        step = min(self._most_bytes, READ_BYTES) if may_be_too_long else len(text)
+        for start in range(0, len(text), step or 1):
+            yield from self._add(text[start : start + step])
+            while len(self._pending) > self._block_bytes and self._open < len(self._pending):
+                yield self._pending.take(self._pending.line_end(self._block_bytes))
 
-    def _add(self, text: bytes) -> Iterator[bytes]:
+    def _add(self, text: memoryview) -> Iterator[memoryview]:
         """Add text that is no longer than a line may be."""
-        end = text.find(b"\n")
-        self._open += len(text) if end < 0 else end
-        if not self._lost and self._open > self._most_bytes:
-            self._lost = too_long(self._most_bytes)
-        if self._lost:
-            self._open -= len(text) if end < 0 else end
-            self.drop_open_line()
-            if end < 0:
-                return
-            yield from self._lose_line()
-            text = text[end:]
-        self._pending.append(text)
-        self._size += len(text)
-        if end >= 0:
-            self._open = len(text) - text.rfind(b"\n") - 1
-            self._line_feeds += text.count(b"\n")
+        if self._lost or self._open + len(text) > self._most_bytes:
+            end = bytes(text).find(b"\n")
+            first = len(text) if end < 0 else end
+            if not self._lost and self._open + first > self._most_bytes:
+                self._lost = too_long(self._most_bytes)
+            if self._lost:
+                self.drop_open_line()
+                if end < 0:
+                    return
+                yield from self._lose_line()
+                text = text[end:]
+        self._pending.add(text)
+        if feeds := _count_line_feeds(text):
+            self._line_feeds += feeds
+            self._open = len(text) - last_line_end(text)
+        else:
+            self._open += len(text)
 
-    def damage(self, damage: _Damage) -> Iterator[bytes]:
+    def damage(self, damage: _Damage) -> Iterator[memoryview]:
         """Yield the whole lines before damage, report it, and yield an empty line for each one in it."""
         torn = self._open > 0 or bool(self._lost)
         self.drop_open_line()
@@ -169,40 +177,35 @@ class _Lines:
         self._on_loss(Loss("damage", first, (lines or None) if damage.is_counted else None, reason))
         self._line_feeds += damage.line_feeds
         for start in range(0, damage.line_feeds, self._block_bytes):
-            yield b"\n" * min(damage.line_feeds - start, self._block_bytes)
+            yield memoryview(b"\n" * min(damage.line_feeds - start, self._block_bytes))
         self._lost = "may lack its beginning, which is damaged" if self._after_damage == "drop" else ""
 
-    def end(self) -> Iterator[bytes]:
+    def end(self) -> Iterator[memoryview]:
         """Yield what is left at the end of the file."""
         yield from self._lose_line() if self._lost else self.flush()
 
-    def flush(self) -> Iterator[bytes]:
+    def flush(self) -> Iterator[memoryview]:
         """Yield what is pending."""
-        if text := self._take():
-            yield text
+        if self._pending:
+            yield self._pending.take()
 
     def drop_open_line(self) -> None:
         """Drop what is pending after the last line end."""
-        while self._open:
-            last = self._pending.pop()
-            if len(last) > self._open:
-                self._pending.append(last[: -self._open])
-            dropped = min(len(last), self._open)
-            self._open -= dropped
-            self._size -= dropped
+        self._pending.drop(self._open)
+        self._open = 0
 
-    def _lose_line(self) -> Iterator[bytes]:
+    def _lose_line(self) -> Iterator[memoryview]:
         yield from self.flush()
         self._on_loss(Loss("line", self._line_feeds + 1, 1, self._lost))
         self._lost = ""
 
-    def _take(self) -> bytes:
-        text = b"".join(self._pending)
-        self._pending, self._size = [], 0
-        return text
+
+def _count_line_feeds(text: memoryview) -> int:
+    data = np.frombuffer(text, np.uint8)
+    return sum(int(np.count_nonzero(data[at : at + STEP_BYTES] == LINE_FEED)) for at in range(0, len(data), STEP_BYTES))
 
 
-def _pieces(path: str) -> Iterator[bytes | _Damage]:
+def _pieces(path: str) -> Iterator[bytes | memoryview | _Damage]:
     name = path_of(path)
     compression: Compression = "gzip" if name.endswith(".gz") else "zstd" if name.endswith(".zst") else "none"
     with local_copy(path) as copy, Path(copy).open("rb") as file:
@@ -212,7 +215,7 @@ def _pieces(path: str) -> Iterator[bytes | _Damage]:
             yield from _sound(file, compression)
 
 
-def _sound(file: BinaryIO, compression: Compression) -> Iterator[bytes | _Damage]:
+def _sound(file: BinaryIO, compression: Compression) -> Iterator[bytes | memoryview | _Damage]:
     """Decompress the sound members of a file, and describe what is between them."""
     members = Members(file, compression)
     size = Path(file.name).stat().st_size

@@ -93,7 +93,7 @@ class _Text:
         """Yield lines with their ends; a byte that is not UTF-8 is a surrogate."""
         encoding = "utf-8-sig"
         for block in read_blocks(self._path, most_bytes=self._most_bytes, on_loss=_stop):
-            for line in block.splitlines(keepends=True):
+            for line in bytes(block).splitlines(keepends=True):
                 self.row_bytes += len(line)
                 if self.row_bytes > self._most_bytes:
                     reason = too_long(self._most_bytes, "; or one before it has a quote that is not closed")

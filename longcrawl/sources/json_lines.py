@@ -17,8 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from longcrawl.printable import listed
+from longcrawl.sources.blocks import STEP_BYTES
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_LIKELY_LINE = 500
+"""Bytes; of shorter lines the ends are looked for twice."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,12 @@ class Found:
     status: npt.NDArray[np.uint8]
     """[lines]: 0 where the line was understood."""
 
+    @classmethod
+    def joined(cls, pieces: "Sequence[Found]") -> "Found":
+        """Return what was found in pieces of the same data, one after the other."""
+        of_lines = ([getattr(each, name) for each in pieces] for name in ("starts", "ends", "spans", "kinds", "status"))
+        return pieces[0] if len(pieces) == 1 else cls(pieces[0].data, *map(np.concatenate, of_lines))
+
     def line(self, number: int) -> bytes:
         """Return the bytes of one line."""
         return self.data[self.starts[number] : self.ends[number]].tobytes()
@@ -62,7 +71,7 @@ class Spelled(str):
     __slots__ = ()
 
 
-def read_lines(block: bytes, schema: pa.Schema) -> Lines:
+def read_lines(block: bytes | memoryview, schema: pa.Schema) -> Lines:
     """Read the fields of a schema from every line.
 
     ``string`` and ``large_string`` columns take texts, and numbers, true and false as they are spelled; ``int64`` and
@@ -92,22 +101,39 @@ def read_lines(block: bytes, schema: pa.Schema) -> Lines:
     return _with_the_rest(found, understood, pa.table(arrays, schema=schema))
 
 
-def find_fields(block: bytes, names: Sequence[str], unchecked: int = -1) -> Found:
+def find_fields(block: bytes | memoryview, names: Sequence[str], unchecked: int = -1) -> Found:
     """Find the values of fields in every line; the list or object of the field ``unchecked`` is not looked into."""
     from longcrawl.sources import _kernels as kernels
 
     data = np.frombuffer(block, dtype=np.uint8)
-    line_ends = np.flatnonzero(data == 10)
-    starts = np.concatenate([[0], line_ends + 1]).astype(np.int64)
-    ends = np.concatenate([line_ends, [len(data)]]).astype(np.int64)
-    if starts[-1] == len(data):
-        starts, ends = starts[:-1], ends[:-1]
-    spans = np.zeros((len(starts), len(names), 2), dtype=np.int64)
-    kinds = np.zeros((len(starts), len(names)), dtype=np.uint8)
-    status = np.ones(len(starts), dtype=np.uint8)
-    if is_utf8(block):
-        kernels.find_fields(data, starts, ends, *pack(names), unchecked, spans, kinds, status)
-    return Found(data, starts, ends, spans, kinds, status)
+    packed, pieces, at = pack(names), list[Found](), 0
+    while at < len(data) or not pieces:
+        ends = _line_ends(data, at)
+        starts = np.concatenate([np.array([at]), ends[:-1] + 1])[: len(ends)]
+        spans = np.zeros((len(ends), len(names), 2), dtype=np.int64)
+        kinds = np.zeros((len(ends), len(names)), dtype=np.uint8)
+        status = np.ones(len(ends), dtype=np.uint8)
+        stop = int(ends[-1]) if len(ends) else at
+        if is_utf8(block[at:stop]):
+            kernels.find_fields(data, starts, ends, *packed, unchecked, spans, kinds, status)
+        pieces.append(Found(data, starts, ends, spans, kinds, status))
+        at = stop + 1
+    return Found.joined(pieces)
+
+
+def _line_ends(data: npt.NDArray[np.uint8], at: int) -> npt.NDArray[np.int64]:
+    """Return where lines end, the first of which begins here: those of some ``STEP_BYTES``, or one longer line."""
+    from longcrawl.sources import _kernels as kernels
+
+    begin, feeds, count = at, np.empty(STEP_BYTES // _LIKELY_LINE, np.int64), 0
+    while at < len(data) and not count:
+        start, at = at, min(at + STEP_BYTES, len(data))
+        if (count := kernels.find_line_ends(data[start:at], feeds)) > len(feeds):
+            feeds = np.empty(count, np.int64)
+            kernels.find_line_ends(data[start:at], feeds)
+    ends = feeds[:count] + start if count else feeds[:0]
+    open_line = at == len(data) and (ends[-1] + 1 if count else begin) < at
+    return np.append(ends, at) if open_line else ends
 
 
 def texts_of(found: Found, index: int, rows: npt.NDArray[np.int64]) -> pa.LargeStringArray:
@@ -117,7 +143,7 @@ def texts_of(found: Found, index: int, rows: npt.NDArray[np.int64]) -> pa.LargeS
     spans = np.ascontiguousarray(found.spans[rows, index])
     kinds = np.ascontiguousarray(found.kinds[rows, index])
     absent = kinds == kernels.ABSENT
-    out = np.empty(int((spans[:, 1] - spans[:, 0])[~absent].sum()) + 7, dtype=np.uint8)
+    out = np.empty(int((spans[:, 1] - spans[:, 0])[~absent].sum()) + 63, dtype=np.uint8)
     offsets = np.empty(len(rows) + 1, dtype=np.int64)
     kernels.unescape(found.data, spans, kinds, out, offsets)
     bitmap = pa.py_buffer(np.packbits(~absent, bitorder="little")) if absent.any() else None
@@ -233,7 +259,7 @@ def _spell(value: Any) -> str:
     return "a number" if isinstance(value, Spelled) else "true or false" if isinstance(value, bool) else "text"
 
 
-def is_utf8(block: bytes) -> bool:
+def is_utf8(block: bytes | memoryview) -> bool:
     """Return whether bytes are UTF-8, without building their text."""
     offsets = np.array([0, len(block)], dtype=np.int64)
     text = pa.LargeStringArray.from_buffers(1, pa.py_buffer(offsets), pa.py_buffer(block))

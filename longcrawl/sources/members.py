@@ -21,6 +21,7 @@ import zstandard
 from isal import isal_zlib
 
 from longcrawl.errors import SourceError, reason_of
+from longcrawl.sources.gathered import Gathered
 
 Compression = Literal["none", "gzip", "zstd"]
 
@@ -84,7 +85,7 @@ class Event(NamedTuple):
 
     kind: Literal["begin", "data", "end"]
     offset: int = 0
-    data: bytes = b""
+    data: bytes | memoryview = b""
 
 
 def compression_of(file: BinaryIO) -> Compression:
@@ -111,19 +112,22 @@ class Members:
         if self.compression == "none":
             yield from self._plain(offset)
             return
-        begin, held, size = Event("begin"), list[Event](), 0
+        begin, held, size = Event("begin"), Gathered(), 0
         for event in self._unchecked(offset):
             if event.kind == "begin":
-                begin, held, size = event, [], 0
+                begin, held, size = event, Gathered(), 0
             elif event.kind == "data":
                 size += len(event.data)
                 if size <= HELD_BYTES:
-                    held.append(event)
-                else:
-                    held.clear()
+                    held.add(event.data)
+                elif held:
+                    held = Gathered()
             else:
                 yield begin
-                yield from held if size <= HELD_BYTES else self._again(begin.offset)
+                if size > HELD_BYTES:
+                    yield from self._again(begin.offset)
+                elif size:
+                    yield Event("data", data=held.take())
                 yield event
 
     def recover(self, broken: BrokenMemberError, take: Callable[[bytes], None]) -> tuple[int | None, int | None]:

@@ -277,7 +277,7 @@ def _list_lines(path: str) -> Iterator[tuple[int, str]]:
     number = 0
     try:
         for block in read_blocks(path, most_bytes=LONGEST_LINE, on_loss=stop):
-            for number, line in enumerate(block.splitlines(), number + 1):  # noqa: B020  # it begins where the last block ended
+            for number, line in enumerate(bytes(block).splitlines(), number + 1):  # noqa: B020  # it begins where the last block ended
                 if text := line.strip():
                     yield number, text.decode("utf-8-sig")
     except DamagedFileError as damage:

@@ -222,7 +222,7 @@ class Text(sources.Source):
         first = 0
         for at, block in _placed_blocks(path, self.max_record_bytes, lost, "drop"):
             texts, numbers = [], []
-            lines = block.split(b"\n")
+            lines = bytes(block).split(b"\n")
             for number, line in enumerate(lines, first):
                 try:
                     text = line.decode().rstrip("\r")
@@ -290,7 +290,7 @@ class Text(sources.Source):
 
 def _placed_blocks(
     path: str, most_bytes: int, lost: sources.LostRecords, after_damage: Literal["keep", "drop"]
-) -> Iterator[tuple[int | None, bytes]]:
+) -> Iterator[tuple[int | None, memoryview]]:
     """Read blocks of lines, each with its first byte in the file; None behind lines that were lost."""
     at: int | None = 0
 
@@ -301,7 +301,7 @@ def _placed_blocks(
 
     blocks = read_blocks(path, most_bytes=most_bytes, on_loss=lose, after_damage=after_damage)
     for number, block in enumerate(blocks):
-        text = block.removeprefix(_MARK) if number == 0 else block
+        text = block[len(_MARK) :] if number == 0 and block[: len(_MARK)] == _MARK else block
         yield None if at is None else at + len(block) - len(text), text
         at = None if at is None else at + len(block)
 

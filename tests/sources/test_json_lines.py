@@ -2,6 +2,7 @@
 
 import json
 import math
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longcrawl.sources import _kernels as kernels
+from longcrawl.sources import json_lines
 from longcrawl.sources.json_lines import find_fields, read_lines
 
 SCHEMA = pa.schema(
@@ -21,7 +23,9 @@ SCHEMA = pa.schema(
     ]
 )
 
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+short_texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+long_texts = st.lists(st.sampled_from(["words of a longer text ", "\n", '"', "\\", "\x01", "é", "😀"]), max_size=30)
+texts = short_texts | long_texts.map("".join)
 scalars = st.one_of(
     st.none(), st.booleans(), st.integers(-(10**25), 10**25), st.floats(allow_nan=False, allow_infinity=False), texts
 )
@@ -48,12 +52,13 @@ def expected_row(record):
     }
 
 
-@given(st.lists(records, max_size=8), st.booleans(), st.sampled_from([None, 1]), st.booleans())
+@given(st.lists(records, max_size=8), st.booleans(), st.sampled_from([None, 1]), st.booleans(), st.integers(64, 999))
 @settings(deadline=None)  # the first call compiles the kernels
-def test_records_come_back_as_json_loads_gives_them(rows, ascii_only, indent, last_end):
+def test_records_come_back_as_json_loads_gives_them(rows, ascii_only, indent, last_end, step):
     lines = [json.dumps(row, ensure_ascii=ascii_only, indent=indent).replace("\n", "\r\t") for row in rows]
     block = ("\n".join(lines) + ("\n" if last_end else "")).encode()
-    read = read_lines(block, SCHEMA)
+    with mock.patch.object(json_lines, "STEP_BYTES", step):
+        read = read_lines(block, SCHEMA)
     assert read.lost == []
     assert read.table.schema == SCHEMA
     assert read.table.to_pylist() == [expected_row(row) for row in rows]

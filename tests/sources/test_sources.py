@@ -4,14 +4,17 @@ import gzip
 import json
 import os
 from pathlib import Path
+from unittest import mock
 
 import fsspec
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from longcrawl.core.sources import SOURCES, BadFile, BadFiles, LostRecords, Part, make_source
 from longcrawl.errors import NotYetError, SourceError
-from longcrawl.sources import blocks, files
+from longcrawl.sources import blocks, files, gathered
 from longcrawl.storage import network
 
 
@@ -89,13 +92,30 @@ def packed(kind: str, data: bytes) -> bytes:
     return zstandard.compress(data) if kind == ".zst" else data
 
 
+@given(st.lists(st.tuples(st.binary(max_size=40), st.integers(0, 60), st.integers(0, 30)), max_size=12))
+def test_gathered_bytes_are_those_that_came(steps):
+    with mock.patch.multiple(gathered, SMALL_BYTES=25, LARGE_BYTES=50, WINDOW_BYTES=7):
+        found, expected = gathered.Gathered(), b""
+        for piece, taken, dropped in steps:
+            found.add(piece)
+            expected += piece
+            near = min(taken, len(expected))
+            assert found.line_end(near) == (expected.rfind(b"\n", 0, near) + 1 or expected.find(b"\n", near) + 1)
+            assert found.take(near) == expected[:near]
+            expected = expected[near:]
+            found.drop(count := min(dropped, len(expected)))
+            expected = expected[: len(expected) - count]
+            assert len(found) == len(expected)
+        assert found.take() == expected
+
+
 @pytest.mark.parametrize("kind", ["", ".gz", ".zst"])
 def test_blocks_end_at_the_same_lines_however_the_file_is_packed(tmp_path, kind):
     path = tmp_path / f"a.jsonl{kind}"
     path.write_bytes(packed(kind, TEXT))
     read = list(blocks.read_blocks(str(path), block_bytes=10_000))
     assert b"".join(read) == TEXT
-    assert all(len(block) <= 10_000 and block.endswith(b"\n") for block in read)
+    assert all(len(block) <= 10_000 and bytes(block).endswith(b"\n") for block in read)
     plain = tmp_path / "plain"
     plain.write_bytes(TEXT)
     assert read == list(blocks.read_blocks(str(plain), block_bytes=10_000))

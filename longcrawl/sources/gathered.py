@@ -1,0 +1,90 @@
+"""Bytes that come piece by piece, gathered in one array."""
+
+import numpy as np
+import numpy.typing as npt
+
+SMALL_BYTES = 1 << 22
+"""How much is kept as the pieces that came."""
+
+LARGE_BYTES = 36 << 20
+"""How long the first array is: a block of lines, and the piece that goes beyond it."""
+
+WINDOW_BYTES = 1 << 16
+"""How much is looked at for a line feed at a time."""
+
+
+class Gathered:
+    """Bytes that are added at the end and taken from the beginning.
+
+    Python's bytes of many megabytes lie in pages of 4 KiB, each cleared by the system when it is first written to.
+    NumPy's arrays lie in pages of 2 MiB.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes | memoryview] = []
+        self._array: npt.NDArray[np.uint8] | None = None
+        self._size = 0
+
+    def __len__(self) -> int:
+        """Return how many bytes there are."""
+        return self._size
+
+    def add(self, piece: bytes | memoryview) -> None:
+        """Add bytes at the end."""
+        end = self._size + len(piece)
+        if not self._size or (self._array is None and end <= SMALL_BYTES):
+            self._pieces.append(piece)
+        else:
+            self._grow(end)
+            self._view()[self._size : end] = piece
+        self._size = end
+
+    def drop(self, count: int) -> None:
+        """Drop bytes from the end."""
+        self._size -= count
+        if self._array is None:
+            self._pieces = [b"".join(self._pieces)[: self._size]]
+
+    def take(self, count: int | None = None) -> memoryview:
+        """Take so many bytes from the beginning, or all of them."""
+        size = self._size if count is None else count
+        taken, rest = self._view()[:size], self._view()[size : self._size]
+        self._pieces, self._array, self._size = [], None, 0
+        if rest:
+            self.add(rest if len(rest) > SMALL_BYTES else bytes(rest))  # a short rest keeps no long array
+        return taken.toreadonly()
+
+    def line_end(self, near: int) -> int:
+        """Return where the last line before a place ends, or else the first one after it; 0 where no line ends."""
+        text = self._view()[: self._size]
+        if end := last_line_end(text[:near]):
+            return end
+        for start in range(near, self._size, WINDOW_BYTES):
+            if (found := bytes(text[start : start + WINDOW_BYTES]).find(b"\n")) >= 0:
+                return start + found + 1
+        return 0
+
+    def _view(self) -> memoryview:
+        if self._array is not None:
+            return self._array.data
+        if len(self._pieces) != 1:
+            self._pieces = [b"".join(self._pieces)]
+        return memoryview(self._pieces[0])
+
+    def _grow(self, size: int) -> None:
+        """Make room for so many bytes."""
+        if self._array is not None and len(self._array) >= size:
+            return
+        before = self._view()[: self._size] if self._pieces or self._array is not None else memoryview(b"")
+        self._array = np.empty(max(LARGE_BYTES, size + size // 4), np.uint8)
+        self._array.data[: len(before)] = before
+        self._pieces = []
+
+
+def last_line_end(text: memoryview) -> int:
+    """Return where the last line ends that does end; 0 where none does."""
+    for stop in range(len(text), 0, -WINDOW_BYTES):
+        start = max(stop - WINDOW_BYTES, 0)
+        if (found := bytes(text[start:stop]).rfind(b"\n")) >= 0:
+            return start + found + 1
+    return 0
