@@ -3,10 +3,11 @@
     python benchmarks/related.py --data ../shared/data
     python benchmarks/related.py --data ../shared/data --train 800   # and steps of a small GPT, minutes on a core
 
-Three tables. Of the short documents of our sample, for each method and policy: the mean TF-IDF cosine of tokens of
+Four tables. Of the short documents of our sample, for each method and policy: the mean TF-IDF cosine of tokens of
 documents that follow each other, as ``longcrawl compose`` has it, the share that are of one kind (manual page, licence,
-e-mail …), and the packing of the order. Of made-up documents, 1, 2 and 4 times as many: CPU seconds and peak memory of
-sketches and orders, with one pool and with several. With ``--train``: two models of one start, one trained on related
+e-mail …), and the packing of the order. Of documents between the chunks of another: in how many samples, how far apart
+chunks are, and how alike the others are to the one in chunks. Of made-up documents, 1, 2 and 4 times as many: CPU
+seconds and peak memory of sketches and orders, with one pool and with several. With ``--train``: two models of one start, one trained on related
 and one on random packs of the same documents, each measured on both packs of documents that neither has seen.
 
 CPU time of one process. The last line is how many times as alike neighbours on paths are as in random order.
@@ -91,6 +92,9 @@ def compare_orders(documents: list[dict[str, Any]], tokenizer: Path) -> float:
         by_pools = alike(several.order(several.sketch(table)), vectors, kinds)
         print(f"path, in eight pools         {by_pools[0]:.3f}     {by_pools[1]:5.1%}")
     show_packing({"random": chance, "path": orders["path, near duplicates apart"]}, lengths, tokens)
+    for method in METHODS:
+        show_interleaving(method, orders[f"{method}, near duplicates apart"], lengths, vectors)
+    show_planning(lengths)
     return found["path, near duplicates apart"][0] / found["random"][0]
 
 
@@ -119,6 +123,31 @@ def show_packing(orders: dict[str, Any], lengths: Any, tokens: list[Any]) -> Non
             label = f"{row.label}{pool}{', 16384' if len(strategy.capacities) == 1 and row.label[0] == 'B' else ''}"
             measures = f"{100 * row.r_pad:8.3f} {100 * row.r_tru:8.2f} {row.r_cat:6.2f}"
             print(f"{name:7} {label:26} {measures}  {row.related:7.3f} {row.related_by_chance:10.3f}")
+
+
+def show_interleaving(method: str, order: Any, lengths: Any, vectors: Any) -> None:
+    """Print of how many samples the longest document is in chunks, what lies between these, and how alike it is."""
+    print("order     capacity  chunk  in chunks  of samples  tokens between  related  by chance")
+    for capacity, chunk in ((2_048, 256), (16_384, 512), (16_384, 2_048)):
+        plan = Buckets((capacity,), planner="interleaved", chunk_tokens=chunk).plan(lengths[order])
+        first = np.repeat(plan.documents[plan.bounds[:-1]], np.diff(plan.bounds))
+        other = plan.documents != first
+        texts = np.add.reduceat(plan.joined, plan.bounds[:-1]) > 0
+        inside = np.repeat(texts, np.diff(plan.bounds))
+        gaps = np.count_nonzero(inside & ~other) - np.count_nonzero(texts)
+        pairs = order[np.unique(np.stack([first, plan.documents], axis=1)[inside & other], axis=0)]
+        found, between = relate(pairs, vectors), plan.sizes[inside & other].sum() / gaps
+        counts = f"{np.count_nonzero(texts):9,}  {np.count_nonzero(texts) / len(texts):10.1%}"
+        alike_too = f"{found.related:7.3f}  {found.related_by_chance:9.3f}"
+        print(f"{method:8}  {capacity:8,}  {chunk:5,}  {counts}  {between:14,.0f}  {alike_too}")
+
+
+def show_planning(lengths: Any) -> None:
+    """Print CPU seconds of plans of a million documents."""
+    drawn = np.random.default_rng(0).choice(lengths, 1_000_000)
+    for planner in ("in-order", "interleaved"):
+        strategy = Buckets(planner=planner, chunk_tokens=512)
+        print(f"a million lengths, {planner}: {seconds(lambda: strategy.plan(drawn), 3)[0]:.2f} s")  # noqa: B023
 
 
 def show_growth() -> None:

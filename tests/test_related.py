@@ -253,7 +253,9 @@ def write_recipe(folder, **settings):
     ]
     spec = {"longcrawl": 1, "name": "it", "stages": stages, "parts": 2}
     spec["source"] = {"builder": "text", "id_field": "id", "data_dir": str(folder)}
-    spec["outputs"] = {"composed": {"capacities": [512, 1024], "planner": "in-order", "heldout": 5}}
+    spec["outputs"] = {
+        "composed": {"capacities": [512, 1024], "planner": "interleaved", "chunk_tokens": 40, "heldout": 5}
+    }
     recipe = folder.with_suffix(".yaml")
     recipe.write_text(yaml.safe_dump(spec))
     return recipe
@@ -312,7 +314,9 @@ def test_samples_hold_neighbours_and_the_measures_say_so(one_run):
     same = [one["id"].split("-")[0] == other["id"].split("-")[0] for one, other in pairs]
     assert len(pairs) == described["compared_pairs"] > 50
     assert sum(same) / len(same) > 0.5
-    assert described["related"] > described["related_by_chance"] + 0.03 > 0.03
+    texts = {(piece["bucket"], piece["sample"]) for piece in pieces if piece["joined"]}
+    assert len(texts) > 5
+    assert described["related"] > described["related_by_chance"] + 0.01 > 0.01
     card = (one_run[1] / "README.md").read_text()
     assert f"| {described['related']:.3f} | {described['related_by_chance']:.3f} |" in card
     assert "Documents follow each other by what they have in common (path), not at random." in card

@@ -38,7 +38,18 @@ RUNS: Mapping[str, tuple[list[Any], dict[str, Any]]] = {
     "datatrove": ([*TOKENS, {"windows": {"max_length": 16, "overlap_size": 4}}, "shuffle"], {"datatrove": {}}),
     "nanogpt": (TOKENS, {"nanogpt": {"header": "llm.c", "shard_bytes": 60_000}}),
     "megatron": (TOKENS, {"megatron": {"shard_bytes": 60_000}}),
-    "composed": (TOKENS, {"composed": {"capacities": [32, 64], "heldout": 60, "domains": "language"}}),
+    "composed": (
+        TOKENS,
+        {
+            "composed": {
+                "capacities": [32, 64],
+                "heldout": 60,
+                "domains": "language",
+                "planner": "interleaved",
+                "chunk_tokens": 12,
+            }
+        },
+    ),
     "composed-masked": ([TOKENS[0], MASKED, TRAINED], {"composed": {"capacities": [16, 64]}}),
     "composed-shards": (TOKENS, {"composed": {"capacities": [64], "format": "datatrove", "shard_bytes": 20_000}}),
 }
@@ -133,6 +144,19 @@ def documents_of(run: Path) -> Iterator[tuple[Any, ...]]:
     return readers.get(name, partial(entries_of, name=name))(run / name)
 
 
+def assert_samples_with_chunks_are_one_text(folder: Path) -> None:
+    samples: dict[Any, list[Any]] = {}
+    for file in sorted(folder.glob("pieces/**/*.parquet")):
+        for piece in pq.read_table(file).to_pylist():
+            samples.setdefault((file.parent, piece["sample"]), []).append(piece)
+    texts = 0
+    for pieces in samples.values():
+        several = len({piece["id"] for piece in pieces}) < len(pieces)
+        assert [piece["joined"] for piece in pieces] == [several and place > 0 for place in range(len(pieces))]
+        texts += several
+    assert 10 < texts < len(samples)
+
+
 @pytest.mark.parametrize("kind", [kind if kind in FEW else pytest.param(kind, marks=pytest.mark.slow) for kind in RUNS])
 def test_documents_are_gone_and_all_else_is_as_it_was(run_of, tmp_path, source, directory_digest, kind):
     run = run_of(kind)
@@ -146,6 +170,8 @@ def test_documents_are_gone_and_all_else_is_as_it_was(run_of, tmp_path, source, 
     # No window of 16 tokens has 20.
     assert done.windows > 30 or kind == "datatrove"
 
+    if kind == "composed":
+        assert_samples_with_chunks_are_one_text(tmp_path / "new" / "composed")
     there, now = list(documents_of(run)), list(documents_of(tmp_path / "new"))
     place = 1
     assert sorted(map(repr, now)) == sorted(repr(row) for row in there if row[place] not in gone)

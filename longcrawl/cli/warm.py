@@ -181,7 +181,7 @@ def relate(folder: Path) -> None:
     """Put related documents in order, and pack them so."""
     for method in ("path", "tree"):
         STAGES.make("related", {"method": method}).fit([documents()], str(folder)).prepare()
-    lc.tokens.Buckets((8,), planner="in-order").plan([9, 3, 2])
+    lc.tokens.Buckets((8,), planner="interleaved", chunk_tokens=2).plan([9, 3, 2])
 
 
 def find_personal_data(_: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which sample each document goes to where documents that follow each other stay together, as a numba kernel."""
+"""Samples of documents that follow each other, also of some between the chunks of another, as numba kernels."""
 
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
@@ -83,3 +83,68 @@ def fill_in_order(
         if following[none] != none and space > 0 and space / capacity > threshold:
             put(placed, taken, following[none], space)
         close(placed, capacity)
+
+
+@compiled
+def _longest(sizes: Longs, first: int, stop: int) -> int:
+    """Return the first of the longest pieces."""
+    longest = first
+    for piece in range(first + 1, stop):
+        if sizes[piece] > sizes[longest]:
+            longest = piece
+    return longest
+
+
+@compiled
+def interleave(plan: Placed, chunk: int, placed: Placed) -> None:
+    """Cut the longest piece of each sample into chunks and put the other pieces, in their order, between them.
+
+    Args:
+        plan: of samples.
+        chunk: most tokens of a chunk; a sample without a longer piece stays as it is.
+        placed: room for the same samples, and twice as many pieces.
+    """
+    first = 0
+    for sample in range(plan.counts[1]):
+        stop = plan.ends[sample]
+        longest = _longest(plan.sizes, first, stop)
+        if plan.sizes[longest] > chunk:
+            _spread(plan, first, stop, longest, chunk, placed)
+        else:
+            for piece in range(first, stop):
+                _copy(plan, piece, 0, plan.sizes[piece], placed)
+        close(placed, plan.capacities[sample])
+        first = stop
+
+
+@compiled
+def _spread(plan: Placed, first: int, stop: int, longest: int, chunk: int, placed: Placed) -> None:
+    """Put the pieces of a sample between the chunks of the longest.
+
+    The chunks are as few as have ``chunk`` tokens at most, of equal length within a token. Each other piece goes into
+    the gap in which its middle would be if the tokens of all others were spread over the gaps evenly. Chunks without
+    another piece between them stay one piece.
+    """
+    size, others = plan.sizes[longest], plan.sizes[first:stop].sum() - plan.sizes[longest]
+    chunks = (size + chunk - 1) // chunk
+    taken, before = np.int64(0), np.int64(0)
+    for piece in range(first, stop):
+        if piece == longest:
+            continue
+        gap = (2 * before + plan.sizes[piece]) * (chunks - 1) // (2 * others)
+        before += plan.sizes[piece]
+        end = (gap + 1) * size // chunks
+        if end > taken:
+            _copy(plan, longest, taken, end - taken, placed)
+            taken = end
+        _copy(plan, piece, 0, plan.sizes[piece], placed)
+    _copy(plan, longest, taken, size - taken, placed)
+
+
+@compiled
+def _copy(plan: Placed, piece: int, skipped: int, size: int, placed: Placed) -> None:
+    """Put tokens of a piece into the sample, from the ``skipped``-th on."""
+    at = placed.counts[0]
+    placed.documents[at], placed.starts[at] = plan.documents[piece], plan.starts[piece] + skipped
+    placed.sizes[at] = size
+    placed.counts[0] = at + 1

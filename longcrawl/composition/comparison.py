@@ -44,6 +44,7 @@ def named_strategy(
     planner: Planner = "algorithm-1",
     seed: int = 0,
     pool_size: int | None = None,
+    chunk_tokens: int = Buckets.chunk_tokens,
 ) -> Strategy:
     """Return a strategy by name, such that :func:`default_strategies` measures the same one under its label.
 
@@ -58,6 +59,7 @@ def named_strategy(
         planner: of "buckets"; "in-order" has "fixed", "multi-bucket" and "first-fit" keep the order of documents, too.
         seed: of the order of documents that "fixed" and "multi-bucket" concatenate, and of samples of "buckets".
         pool_size: documents that "buckets" (100,000, if left out) and "first-fit" (256) plan together.
+        chunk_tokens: of the planner "interleaved".
 
     Raises:
         StageError: capacities are not a list of whole numbers or do not ascend, there are several where one is
@@ -71,10 +73,7 @@ def named_strategy(
         )
     if pool_size is not None and name not in ("buckets", "first-fit"):
         raise StageError(f"the strategy {name!r} plans all documents together: leave pool_size out")
-    if planner == "in-order" and name in ("best-fit", "decomposition"):
-        raise StageError(
-            f"the strategy {name!r} goes by length and keeps no order: take buckets, or leave planner 'in-order' out"
-        )
+    _check_planner(name, planner, chunk_tokens)
     order: Literal["shuffled", "given"] = "given" if planner == "in-order" else "shuffled"
     if name == "fixed":
         return FixedLength(sizes[0], order, seed)
@@ -88,7 +87,18 @@ def named_strategy(
     if name == "decomposition":
         return DatasetDecomposition((*_halves(sizes[0]), *sizes))
     pool = Buckets.pool_size if pool_size is None else pool_size
-    return Buckets(sizes, padding_threshold, planner, seed=seed, pool_size=pool)
+    return Buckets(sizes, padding_threshold, planner, seed=seed, pool_size=pool, chunk_tokens=chunk_tokens)
+
+
+def _check_planner(name: str, planner: Planner, chunk_tokens: int) -> None:
+    if planner == "interleaved" and name != "buckets":
+        raise StageError(f"the planner 'interleaved' is one of buckets, got the strategy {name!r}: take buckets")
+    if planner == "in-order" and name in ("best-fit", "decomposition"):
+        raise StageError(
+            f"the strategy {name!r} goes by length and keeps no order: take buckets, or leave planner 'in-order' out"
+        )
+    if planner != "interleaved" and chunk_tokens != Buckets.chunk_tokens:
+        raise StageError(f"the planner {planner!r} makes no chunks: leave chunk_tokens out, or take 'interleaved'")
 
 
 def default_strategies(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.composition.plan import Plan
+from longcrawl.composition.plan import Plan, document_parts
 from longcrawl.composition.relatedness import DOCUMENTS
 from longcrawl.display.table import Column, Table
 
@@ -53,7 +53,9 @@ class Composition:
     placed_tokens: int
     """Tokens of documents in samples."""
     cut_documents: int
-    """Documents that are not whole in one sample: cut, or dropped in part or altogether."""
+    """Documents that are not whole in one sample: cut, or dropped in part or altogether.
+
+    One whose pieces are all in one sample, with others between, is whole: the sample is one text."""
     cut_documents_tokens: int
     """Tokens of these documents."""
     context: float
@@ -78,7 +80,11 @@ class Composition:
 
     @property
     def r_tru(self) -> float:
-        """Equation 2: documents that were cut / documents. However often one is cut, it counts once."""
+        """Equation 2: documents that were cut / documents. However often one is cut, it counts once.
+
+        A document is cut where it ends up in several samples. One of which all pieces are in one sample, as the planner
+        "interleaved" makes them, is not: each token of it sees all that come before.
+        """
         return _ratio(self.cut_documents, self.documents)
 
     @property
@@ -149,8 +155,9 @@ def measure(plan: Plan, label: str = "", capacities: Sequence[int] | None = None
     (0.25, 0.667, 1.0, 1.6666666666666667)
     """
     lengths = plan.lengths
+    owners, parts = document_parts(plan.bounds, plan.documents, plan.sizes)
     whole = np.zeros(len(lengths), np.bool_)
-    whole[plan.documents[plan.sizes == lengths[plan.documents]]] = True
+    whole[owners[parts == lengths[owners]]] = True
     cut = ~whole & (lengths > 0)
     documents, tokens, placed = int((lengths > 0).sum()), int(lengths.sum()), int(plan.sizes.sum())
     possible = sorted(set(capacities if capacities is not None else plan.capacities.tolist()))
@@ -165,7 +172,7 @@ def measure(plan: Plan, label: str = "", capacities: Sequence[int] | None = None
         placed,
         int(cut.sum()),
         int(lengths[cut].sum()),
-        _ratio(_context(plan.sizes), placed),
+        _ratio(_context(parts), placed),
         _ratio(_context(lengths), tokens),
         int((lengths > possible[-1]).sum()) if possible else documents,
         _buckets(plan, possible),
@@ -173,7 +180,7 @@ def measure(plan: Plan, label: str = "", capacities: Sequence[int] | None = None
 
 
 def _context(lengths: npt.NDArray[np.integer[Any]]) -> float:
-    """Sum over all tokens of the number of tokens before each in its piece, ``BLOCK`` pieces at a time."""
+    """Sum over all tokens of the number of tokens before each in its part, ``BLOCK`` parts at a time."""
     if len(lengths) > BLOCK:
         half = len(lengths) // 2 // 8 * 8  # where NumPy cuts an array to add it up, so that blocks change no bit
         return _context(lengths[:half]) + _context(lengths[half:])
@@ -204,7 +211,7 @@ def measure_pools(
         pools: of consecutive documents; capacities must be the same in all.
         label: what tables call the plan.
         lengths: tokens of each document.
-        sizes: tokens of each piece, in the order of the plan, by which sums are rounded.
+        sizes: tokens of each part of a document, in the order of the plan, by which sums are rounded.
     """
     found = combine(pools, label)
     context, whole_context = _ratio(_context(sizes), found.placed_tokens), _ratio(_context(lengths), found.tokens)

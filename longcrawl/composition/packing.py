@@ -95,7 +95,8 @@ class Packing:
             padding, overlaps, what a loss mask says and what ``mask_first`` says; ``position_ids``; and ``doc_ids``,
             which count the pieces of a sample from 0, the padding being the last. And what collators need beside them:
             ``n_tokens``, int64 [samples], without the padding, and ``seq_lengths``, for each sample an int64 array with
-            the lengths of its pieces, the padding's as the last where there is some.
+            the lengths of its pieces, the padding's as the last where there is some. The pieces of a sample that has a
+            document in several count as one, see :attr:`longcrawl.tokens.Plan.joined`.
 
         Raises:
             StageError: the plan is one of other entries or of another length.
@@ -103,11 +104,12 @@ class Packing:
         """
         chosen = np.arange(len(plan))[slice(None) if samples is None else samples]
         counts, filled = np.zeros((2, len(chosen)), np.int64)
-        numbers, pieces = kernels().lay_out(plan.bounds, plan.sizes, chosen, np.arange(len(chosen)), counts, filled)
+        asked = chosen, np.arange(len(chosen))
+        numbers, pieces = kernels().lay_out(plan.bounds, plan.sizes, plan.joined, *asked, counts, filled)
         documents = plan.documents[numbers]
         self._check(entries, plan, documents)
         pieces[0] = entries.ends[documents] - plan.lengths[documents] + plan.starts[numbers]
-        pieces[2] = int(self.mask_first == "every-piece")
+        pieces[2] *= int(self.mask_first == "every-piece")
         if entries.overlaps is not None:
             left = entries.overlaps[documents].astype(np.int64) - plan.starts[numbers]
             pieces[2] = np.clip(left, pieces[2], pieces[1])
@@ -267,8 +269,8 @@ def padded_rows(
 
     Args:
         out: int64 [4, rows, length]: ids, labels, positions and documents.
-        pieces: int64 [6, pieces] each, as ``fill_pieces`` took them, from wherever they came.
-        counts: int64 [rows], pieces of each.
+        pieces: int64 [7, pieces] each, as ``fill_pieces`` took them, from wherever they came.
+        counts: int64 [rows], texts of each.
         filled: int64 [rows], tokens of each.
         padding: its id.
         reset: 1 if positions count the padding from 0, 0 if they are 0 there.

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,9 +34,16 @@ PIECE_SCHEMA = pa.schema(
 )
 """``document`` counts the lengths that were planned; ``head`` has its first token and ``tail`` its last."""
 
+JOINED = "joined"
+"""The column of tables of pieces that :func:`joined_pieces` makes, where a plan interleaves documents."""
+
 
 class PackingPlan(Protocol):
-    """Samples as pieces of documents; all arrays are int64, and a piece has a token at least."""
+    """Samples as pieces of documents; all arrays are int64, and a piece has a token at least.
+
+    A piece is a text of its own: in feeds, attention and positions begin again with it. A sample that has a document in
+    several pieces is one text instead, see :func:`joined_pieces`.
+    """
 
     @property
     def bounds(self) -> Longs:
@@ -90,6 +98,11 @@ class Plan:
         sums = np.concatenate([[0], np.cumsum(self.sizes)])
         return np.asarray(np.diff(sums[self.bounds]), np.int64)
 
+    @cached_property
+    def joined(self) -> npt.NDArray[np.bool_]:
+        """Which pieces continue the text of the piece before them, see :func:`joined_pieces`: bool [pieces]."""
+        return joined_pieces(self.bounds, self.documents)
+
     @property
     def samples(self) -> pa.Table:
         """A row of ``SAMPLE_SCHEMA`` per sample."""
@@ -135,6 +148,53 @@ class Plan:
         pieces = np.arange(bounds[-1]) + np.repeat(self.bounds[:-1][order] - bounds[:-1], counts)
         moved = {name: getattr(self, name)[pieces] for name in ("documents", "starts", "sizes")}
         return replace(self, capacities=self.capacities[order], bounds=bounds, **moved)
+
+
+def joined_pieces(bounds: Longs, documents: Longs) -> npt.NDArray[np.bool_]:
+    """Return which pieces continue the text of the piece before them: bool [pieces].
+
+    A plan puts several pieces of a document into a sample so that the later ones are read after the earlier ones and
+    what lies between. So all pieces of such a sample are one text, and all but its first are joined.
+
+    >>> joined_pieces(np.array([0, 3, 5]), np.array([7, 2, 7, 5, 6])).tolist()
+    [False, True, True, False, False]
+
+    Args:
+        bounds: int64 [samples + 1], see :class:`PackingPlan`.
+        documents: int64 [pieces].
+    """
+    joined = np.zeros(len(documents), np.bool_)
+    returning, samples = _returning(bounds, documents)
+    if len(returning):
+        several = np.zeros(len(bounds) - 1, np.bool_)
+        several[samples[returning]] = True
+        joined = several[samples]
+        joined[bounds[:-1][several]] = False
+    return joined
+
+
+def document_parts(bounds: Longs, documents: Longs, sizes: Longs) -> tuple[Longs, Longs]:
+    """Add the pieces up that a document has in a sample; return document and tokens of each part, int64 [parts]."""
+    returning, samples = _returning(bounds, documents)
+    if not len(returning):
+        return documents, sizes
+    order = np.lexsort((documents, samples))
+    documents = documents[order]
+    begins = np.flatnonzero(np.diff(samples[order], prepend=-1) | np.diff(documents, prepend=-1))
+    return documents[begins], np.add.reduceat(sizes[order], begins)
+
+
+def _returning(bounds: Longs, documents: Longs) -> tuple[Longs, Longs]:
+    """Return the pieces whose document has an earlier one in their sample, and the sample of each piece if any has."""
+    if documents.max(initial=0) > 4 * len(documents):
+        documents = np.unique(documents, return_inverse=True)[1]
+    cut = np.flatnonzero(np.bincount(documents, minlength=1)[documents] > 1)
+    if not len(cut):
+        return cut, cut
+    samples = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+    order = cut[np.lexsort((documents[cut], samples[cut]))]
+    again = (np.diff(samples[order]) == 0) & (np.diff(documents[order]) == 0)
+    return order[1:][again], samples
 
 
 def plan_of_pieces(lengths: Longs, numbers: Longs, capacities: Longs, pieces: tuple[Longs, Longs, Longs]) -> Plan:

@@ -27,36 +27,45 @@ BLOCK = 64
 
 @allocating
 def lay_out(
-    bounds: Longs, sizes: Longs, samples: Longs, rows: Longs, counts: Longs, filled: Longs
+    bounds: Longs,
+    sizes: Longs,
+    joined: npt.NDArray[np.bool_],
+    samples: Longs,
+    rows: Longs,
+    counts: Longs,
+    filled: Longs,
 ) -> tuple[Longs, npt.NDArray[np.int64]]:
     """Describe where the pieces of some samples go, sample by sample.
 
     Args:
         bounds: int64 [samples of the plan + 1], the pieces of each.
         sizes: int64 [pieces of the plan], tokens of each.
+        joined: bool [pieces of the plan], those that continue the text of the piece before; empty for none.
         samples: int64 [samples], those that are wanted.
         rows: int64 [samples], the row of a batch that each goes to.
-        counts: int64 [rows], written: how many pieces there are in a row.
+        counts: int64 [rows], written: how many texts there are in a row.
         filled: int64 [rows], written: how many tokens.
 
     Returns:
-        the number of each piece in the plan, and int64 [6, pieces] for :func:`fill_pieces`, in which first tokens are
-        left to the caller, and none are without loss.
+        the number of each piece in the plan, and int64 [7, pieces] for :func:`fill_pieces`, in which first tokens are
+        left to the caller; the first of each text is without loss.
     """
     total = 0
     for sample in samples:
         total += bounds[sample + 1] - bounds[sample]
-    numbers, pieces, at = np.empty(total, np.int64), np.empty((6, total), np.int64), 0
+    numbers, pieces, at = np.empty(total, np.int64), np.empty((7, total), np.int64), 0
     for wanted in range(len(samples)):
-        first, row, place = bounds[samples[wanted]], rows[wanted], 0
-        counts[row] = bounds[samples[wanted] + 1] - first
-        for within in range(counts[row]):
-            numbers[at] = first + within
-            pieces[1, at], pieces[2, at], pieces[3, at] = sizes[first + within], 0, row
-            pieces[4, at], pieces[5, at] = place, within
-            place += sizes[first + within]
+        row, place, begin, text = rows[wanted], 0, 0, -1
+        for piece in range(bounds[samples[wanted]], bounds[samples[wanted] + 1]):
+            begins = len(joined) == 0 or not joined[piece]
+            if begins:
+                begin, text = place, text + 1
+            numbers[at] = piece
+            pieces[1, at], pieces[2, at], pieces[3, at] = sizes[piece], begins, row
+            pieces[4, at], pieces[5, at], pieces[6, at] = place, text, place - begin
+            place += sizes[piece]
             at += 1
-        filled[row] = place
+        counts[row], filled[row] = text + 1, place
     return numbers, pieces
 
 
@@ -92,9 +101,10 @@ def fill_pieces(
         tokens: uint16 or uint32, of one shard; a piece that begins in another one is left alone.
         flags: as long, False where no loss is due, or empty for True throughout.
         base: what the first of ``tokens`` is counted as.
-        pieces: int64 [6, pieces], those of a sample in their order: the first token of each, how many it has, how many
-            of these are without loss, its sample, its place in there, and its number in there.
-        reset: 1 if positions begin again with each piece, 0 if they continue.
+        pieces: int64 [7, pieces], those of a sample in their order: the first token of each, how many it has, how many
+            of these are without loss, its sample, its place in there, the number of its text in there, and its place in
+            that text.
+        reset: 1 if positions begin again with each text, 0 if they continue.
         end: the id after which a label is masked, or -1.
         out: int64 [4, samples, capacity], written: ids, labels, positions, documents.
     """
@@ -110,7 +120,7 @@ def _fill_pieces(
         start, size, sample, place = pieces[0, piece] - base, pieces[1, piece], pieces[3, piece], pieces[4, piece]
         if start < 0 or start >= len(tokens):
             continue
-        stop, number, shift = place + size, pieces[5, piece], 0 if reset else place
+        stop, number, shift = place + size, pieces[5, piece], pieces[6, piece] if reset else place
         stored, ids, labels = tokens[start : start + size], out[0, sample, place:stop], out[1, sample, place:stop]
         positions, numbers = out[2, sample, place:stop], out[3, sample, place:stop]
         # One array after the other, element by element from index 0 on: such loops become vector instructions, which
@@ -137,14 +147,14 @@ def fill_padding(filled: Longs, counts: Longs, padding: int, reset: int, out: Lo
 
     Args:
         filled: int64 [samples], tokens of each.
-        counts: int64 [samples], pieces of each, which is the document number of its padding.
+        counts: int64 [samples], texts of each, which is the document number of its padding.
         padding: its id.
         reset: 1 if positions count the padding, too, from 0, and 0 if they are 0 there.
         out: see :func:`fill_pieces`.
 
     Returns:
-        int64 [samples + 1], where the lengths of the pieces of each sample and of its padding begin and end, and these
-        lengths, of which those of padding are written.
+        int64 [samples + 1], where the lengths of the texts of each sample and of its padding begin and end, and these
+        lengths, of which those of padding are written, the others 0.
     """
     borders = np.zeros(len(filled) + 1, np.int64)
     for sample in range(len(filled)):
@@ -154,7 +164,7 @@ def fill_padding(filled: Longs, counts: Longs, padding: int, reset: int, out: Lo
         for place in range(len(positions)):
             positions[place] = place if reset else 0
         borders[sample + 1] = borders[sample] + counts[sample] + (len(positions) > 0)
-    lengths = np.empty(borders[-1], np.int64)
+    lengths = np.zeros(borders[-1], np.int64)
     for sample in range(len(filled)):
         if filled[sample] < out.shape[2]:
             lengths[borders[sample + 1] - 1] = out.shape[2] - filled[sample]
@@ -163,9 +173,9 @@ def fill_padding(filled: Longs, counts: Longs, padding: int, reset: int, out: Lo
 
 @compiled
 def write_lengths(pieces: Longs, borders: Longs, lengths: Longs) -> None:
-    """Write the lengths of pieces, as :func:`fill_pieces` took them, between those of padding."""
+    """Add the lengths of pieces, as :func:`fill_pieces` took them, up to those of texts, between those of padding."""
     for piece in range(pieces.shape[1]):
-        lengths[borders[pieces[3, piece]] + pieces[5, piece]] = pieces[1, piece]
+        lengths[borders[pieces[3, piece]] + pieces[5, piece]] += pieces[1, piece]
 
 
 @compiled

@@ -17,8 +17,10 @@ from longcrawl.errors import StageError
 
 BINS, EXPONENT, LOOK_AT = 64, 1.5, 512
 
-Planner = Literal["algorithm-1", "exact-fill", "in-order"]
-"""How :class:`Buckets` chooses documents; "in-order" keeps the order given."""
+Planner = Literal["algorithm-1", "exact-fill", "in-order", "interleaved"]
+"""How :class:`Buckets` chooses documents."""
+KEEP_ORDER = ("in-order", "interleaved")
+"""The planners whose samples are of documents that follow each other."""
 
 
 @dataclass(frozen=True)
@@ -52,20 +54,32 @@ class Buckets(Strategy):
     larger gap than P, or else that with the smallest share of a gap, which a chunk of the first document left fills;
     the next sample goes on with it. It is for documents that :class:`longcrawl.long.Related` has put in order.
 
+    ``planner="interleaved"`` makes the same samples, and puts the documents of one between the chunks of its longest,
+    after C. Gao et al., "NExtLong" (2025): what a chunk continues is behind texts that are related and do not help. The
+    chunks are as few as have ``chunk_tokens`` at most, of equal length; the other documents stay in order and whole,
+    spread by tokens. Such a sample is one text, see :attr:`Plan.joined`, and no document of it is
+    cut. One without a longer document than ``chunk_tokens`` is as "in-order" makes it. The paper differs: its negatives
+    are chunks, retrieved for each chunk of a document at random, also behind the last; a chunk may be in many samples.
+    Here each token is in one.
+
     Args:
         capacities: of the buckets, in tokens, ascending.
         padding_threshold: P, the share of a sample that may be padding.
-        planner: ``"algorithm-1"``, ``"exact-fill"`` or ``"in-order"``.
+        planner: ``"algorithm-1"``, ``"exact-fill"``, ``"in-order"`` or ``"interleaved"``.
         order: of samples within a bucket: ``"shuffled"`` by ``seed``, or ``"planned"``, which goes from samples of few
             long documents to those of many short ones.
         seed: of the shuffle.
         pool_size: how many consecutive documents are planned together; the last pool takes up to twice as many. Pools
             can be planned at the same time, and ``plan_pool`` holds one. ``plan`` and ``join`` hold the plan of all
             documents, whatever the size of pools.
+        chunk_tokens: most tokens of a chunk, for "interleaved".
 
     >>> plan = Buckets([8, 16], padding_threshold=0.5).plan([20, 9, 5, 5, 2])
     >>> plan.capacities.tolist(), plan.tokens.tolist()
     ([8, 8, 16, 16], [5, 4, 16, 16])
+    >>> plan = Buckets([16], planner="interleaved", chunk_tokens=3).plan([9, 4, 3])
+    >>> list(zip(plan.documents.tolist(), plan.starts.tolist(), plan.sizes.tolist()))
+    [(0, 0, 3), (1, 0, 4), (0, 3, 3), (2, 0, 3), (0, 6, 3)]
     """
 
     capacities: tuple[int, ...] = (2048, 4096, 8192, 16384)
@@ -74,12 +88,18 @@ class Buckets(Strategy):
     order: Literal["shuffled", "planned"] = "shuffled"
     seed: int = 0
     pool_size: int = 100_000
+    chunk_tokens: int = 2048
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.padding_threshold <= 1:
             raise StageError(
                 f"Buckets.padding_threshold is a share of a bucket, from 0 to 1, got {self.padding_threshold}"
+            )
+        if self.planner == "interleaved" and not 0 < self.chunk_tokens < self.capacities[-1]:
+            raise StageError(
+                f"chunk_tokens of the planner 'interleaved' is {self.chunk_tokens:,}: set it to less than the largest "
+                f"capacity, {self.capacities[-1]:,}, as no document of a sample has two chunks else"
             )
 
     @property
@@ -89,7 +109,7 @@ class Buckets(Strategy):
 
     def plan_pool(self, lengths: Any) -> Plan:
         """Plan these documents together, whatever their number; samples stand in the order in which they were made."""
-        from longcrawl.composition._order_kernels import fill_in_order
+        from longcrawl.composition._order_kernels import fill_in_order, interleave
         from longcrawl.composition._plan_kernels import Stock, fill_buckets, make_lengths, make_placed
 
         checked = checked_lengths(lengths)
@@ -100,11 +120,14 @@ class Buckets(Strategy):
         first, following = np.full(largest + 1, -1, np.int64), np.empty(len(checked) + 1, np.int64)
         taken = np.zeros(len(checked), np.int64)
         bounds = np.array(self.capacities, np.int64), float(self.padding_threshold)
-        if self.planner == "in-order":
+        if self.planner in KEEP_ORDER:
             fill_in_order(checked, *bounds, following, taken, placed)
         else:
             stock = Stock(first, following, taken, make_lengths(largest))
             fill_buckets(checked, *bounds, self.planner == "exact-fill", stock, placed)
+        if self.planner == "interleaved":
+            in_order, placed = placed, make_placed(2 * int(placed.counts[0]), int(placed.counts[1]))
+            interleave(in_order, self.chunk_tokens, placed)
         pieces, made = placed.counts
         return Plan(
             checked,

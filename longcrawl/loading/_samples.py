@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.composition.packing import kernels, padded_rows
-from longcrawl.composition.plan import Longs, PackingPlan
+from longcrawl.composition.plan import Longs, PackingPlan, joined_pieces
 from longcrawl.formats.buckets.spec import ComposedBucket
 from longcrawl.formats.shards.shard import TokenShard
 from longcrawl.kernels.keyed_order import KeyedOrder, keyed_order
@@ -27,7 +27,7 @@ LastBatch = Literal["drop", "fill"]
 """What becomes of the samples at the end that do not fill a step: left out, or delivered with rows of padding."""
 
 NO_FLAGS = np.zeros(0, np.bool_)
-"""For shards without a loss mask."""
+"""For shards without a loss mask, and pieces of which none is joined."""
 
 
 class Rows:
@@ -35,9 +35,9 @@ class Rows:
 
     Attributes:
         out: int64 [4, rows, length]: ids, labels, positions and documents.
-        counts: int64 [rows]: pieces of each.
+        counts: int64 [rows]: texts of each.
         filled: int64 [rows]: tokens of each.
-        reset: 1 if positions begin again with each piece, 0 if they count through the row.
+        reset: 1 if positions begin again with each text, 0 if they count through the row.
     """
 
     def __init__(self, rows: int, length: int, positions: Positions) -> None:
@@ -112,8 +112,9 @@ class DeliveredBucket:
         """Move samples, by places in the order of delivery, into rows; yield their pieces as the kernel had them."""
         for stored in self.bucket.stored(self._order(places)):
             mine = rows[stored.asked]
-            _, pieces = kernels().lay_out(stored.bounds, stored.sizes, stored.samples, mine, into.counts, into.filled)
-            pieces[0], pieces[2] = np.repeat(stored.starts, into.counts[mine]) + pieces[4], 1
+            asked = stored.samples, mine, into.counts, into.filled
+            _, pieces = kernels().lay_out(stored.bounds, stored.sizes, NO_FLAGS, *asked)
+            pieces[0] = np.repeat(stored.starts, into.counts[mine]) + pieces[4]
             kernels().fill_pieces(stored.tokens, stored.flags, 0, pieces, into.reset, -1, into.out)
             yield pieces
 
@@ -166,12 +167,12 @@ class ShardBucket:
     def fill(self, places: Longs, rows: Longs, into: Rows) -> list[Longs]:
         """Move samples, by places in the order of delivery, into rows; return their pieces as the kernel had them."""
         numbers, pieces = kernels().lay_out(
-            self.plan.bounds, self.plan.sizes, self._order(places), rows, into.counts, into.filled
+            self.plan.bounds, self.plan.sizes, self._joined, self._order(places), rows, into.counts, into.filled
         )
-        pieces[0], pieces[2] = self._places[numbers], 1
+        pieces[0] = self._places[numbers]
         if self._overlaps is not None:
             left = self._overlaps[self.plan.documents[numbers]] - self.plan.starts[numbers]
-            pieces[2] = np.clip(left, 1, pieces[1])
+            pieces[2] = np.clip(left, pieces[2], pieces[1])
         for number in set((self._token_bases.searchsorted(pieces[0], "right") - 1).tolist()):
             shard, base = self.shards[number], int(self._token_bases[number])
             if shard.unread:
@@ -208,6 +209,10 @@ class ShardBucket:
             if len(shard)
         ]
         return np.asarray(np.concatenate([np.empty(0, np.int64), *documents])[self.plan.documents] + self.plan.starts)
+
+    @cached_property
+    def _joined(self) -> npt.NDArray[np.bool_]:
+        return joined_pieces(self.plan.bounds, self.plan.documents)
 
     @cached_property
     def _overlaps(self) -> Longs | None:

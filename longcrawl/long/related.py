@@ -75,7 +75,7 @@ class Related(SpanSurvey):
     """Order documents so that related ones follow each other; before an output that keeps the order of documents.
 
     Put it after the stages that remove documents and before ``tokenize``, which keeps no text; ``composed`` needs the
-    planner "in-order". No document leaves, and none is changed.
+    planner "in-order" or "interleaved". No document leaves, and none is changed.
 
     * "path", after in-context pretraining: each document has edges to the ``neighbours`` most similar ones. A path
       begins with the document of the fewest edges and goes on to the most similar one that no path has yet, until none

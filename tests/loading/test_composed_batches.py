@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.errors import LoaderError
 from longcrawl.formats.buckets.spec import StoredSamples
-from longcrawl.loading import ComposedBatches, ComposedPhase, Phase
+from longcrawl.loading import ComposedBatches, ComposedPhase, Packed, Phase
 from longcrawl.loading.composed_phases import BucketStock
 from longcrawl.loading.step_plan import plan_phases, plan_schedule
+from longcrawl.tokens import Buckets
 
 IGNORED = -100
 PAD = 7
@@ -237,6 +238,61 @@ def test_batches_are_of_the_samples_that_are_read(stored_as, tmp_path):
             assert (batch["labels"][row].tolist(), batch["seq_lengths"][row].tolist()) == samples[sample]
             delivered[sample] += 1
     assert delivered == dict.fromkeys(samples, 1)
+
+
+INTERLEAVED = Buckets([64], 1, planner="interleaved", chunk_tokens=8)
+
+
+def assert_interleaved(batch, origins, documents):
+    """Check that each row is one text, of the chunks of its longest document with others between."""
+    for row, length in enumerate(batch["n_tokens"].tolist()):
+        pieces = [each for each in origins if each.row == row]
+        tokens = [documents[each.document][each.token : each.token + each.stop - each.start] for each in pieces]
+        assert batch["input_ids"][row, :length].tolist() == list(chain(*tokens))
+        ids = [each.document for each in pieces]
+        chunks = [each for each in pieces if each.document == max(ids, key=ids.count)]
+        assert len(chunks) > 2
+        assert all(one.stop < other.start for one, other in pairwise(chunks))
+        assert chunks[0].start == 0
+        sizes = [each.stop - each.start for each in chunks]
+        assert [each.token for each in chunks] == [0, *np.cumsum(sizes)[:-1].tolist()]
+        assert batch["position_ids"][row, :length].tolist() == list(range(length))
+        assert batch["seq_lengths"][row].tolist() == [length, *([64 - length] if length < 64 else [])]
+        assert batch["doc_ids"][row].tolist() == [0] * length + [1] * (64 - length)
+        labels = batch["labels"][row].tolist()
+        assert labels == [IGNORED, *batch["input_ids"][row, 1:length].tolist(), *[IGNORED] * (64 - length)]
+
+
+@pytest.mark.parametrize("stored_as", ["zarr", "gpt-simple"])
+def test_chunks_of_a_document_are_one_text_with_what_lies_between(stored_as, tmp_path):
+    lengths = [30, 9, 11, 10, 3, 28, 12, 14, 7] * 4
+    documents = {
+        f"d{number}": [*range(100 * number + 1, 100 * number + size), 0] for number, size in enumerate(lengths)
+    }
+    table = pa.table({"id": list(documents), "tokens": pa.array(documents.values(), pa.list_(pa.uint16()))})
+    fields = {"capacities": [64], "end_of_text": 0, "planner": "interleaved", "chunk_tokens": 8, "padding_threshold": 1}
+    lc.Crawl(datasets.Dataset(table)).to_composed(tmp_path / "out", format=stored_as, **fields)
+    feed = ComposedBatches(tmp_path / "out", 128, last_step="fill")
+    for step, batch in enumerate(feed):
+        filled = {name: values[: np.count_nonzero(batch["n_tokens"])] for name, values in batch.items()}
+        assert_interleaved(filled, feed.origins(step), documents)
+    assert lc.formats.open_composed(tmp_path / "out").described["splits"]["train"]["cut_documents"] == 0
+    (rows,) = lc.formats.ComposedResult().token_rows(tmp_path / "out")["train"].read(0, 4)
+    assert [len(each) for each in rows["seq_lengths"].to_pylist()] == [1] * 4
+
+
+def test_a_packer_that_interleaves_makes_one_text_of_a_row(tmp_path):
+    documents = {
+        f"d{number}": [*range(100 * number + 1, 100 * number + 30 - 20 * (number % 4 > 0)), 0] for number in range(16)
+    }
+    table = pa.table({"id": list(documents), "tokens": pa.array(documents.values(), pa.list_(pa.uint16()))})
+    lc.Crawl(datasets.Dataset(table)).to_gpt_simple(tmp_path / "out", end_of_text=0)
+    feed = Packed(tmp_path / "out", max_length=64, batch_size=4, shuffle="none", packing=INTERLEAVED)
+    assert_interleaved(feed[0], feed.origins(0), documents)
+    shard = lc.formats.open_shard(next((tmp_path / "out").glob("train/*.bin")))
+    packing = lc.tokens.Packing(64, positions="reset")
+    made = packing.fill(shard, INTERLEAVED.plan(np.diff(shard.ends, prepend=0)))
+    assert_interleaved(made, feed.origins(0), documents)
 
 
 @settings(deadline=None)

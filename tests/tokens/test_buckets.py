@@ -2,6 +2,8 @@
 
 import itertools
 from bisect import insort
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
@@ -174,6 +176,50 @@ def test_plans_in_order_are_those_spelled_out(lengths, capacities, threshold):
     assert_every_token_once(plan, lengths)
 
 
+def interleaved(samples, chunk):
+    """Return samples with the longest piece of each in chunks, the others between them, spelled out."""
+    made = []
+    for capacity, stretch, padding in samples:
+        pieces = stretch
+        longest = max(range(len(pieces)), key=lambda place: (pieces[place][2], -place))
+        document, begin, size = pieces[longest]
+        others = [piece for place, piece in enumerate(pieces) if place != longest]
+        chunks = -(-size // chunk)
+        if chunks > 1 and others:
+            # For every token of the others the gap that it is in if all were spread evenly, and in the middle of each.
+            total, before, gaps = sum(piece[2] for piece in others), 0, [[] for _ in range(chunks - 1)]
+            for piece in others:
+                gaps[int(Fraction(2 * before + piece[2], 2 * total) * (chunks - 1))].append(piece)
+                before += piece[2]
+            edges = [number * size // chunks for number in range(chunks + 1)]
+            pieces, first = [], 0
+            for gap, stop in zip([*gaps, [None]], edges[1:], strict=True):
+                if gap:
+                    pieces += [(document, begin + first, stop - first), *filter(None, gap)]
+                    first = stop
+        made.append((capacity, pieces, padding))
+    return made
+
+
+@settings(deadline=None)
+@given(LENGTHS, CAPACITIES.filter(lambda sizes: sizes[-1] > 1), THRESHOLDS, st.integers(1, 79))
+@example([70, 3, 20, 2, 60, 1, 9], [100], 0.5, 7)
+def test_interleaved_plans_are_those_spelled_out(lengths, capacities, threshold, chunk):
+    chunk = 1 + (chunk - 1) % (capacities[-1] - 1)
+    plan = Buckets(capacities, threshold, planner="interleaved", chunk_tokens=chunk).plan_pool(lengths)
+    in_order = Buckets(capacities, threshold, planner="in-order").plan_pool(lengths)
+    assert samples_of(plan) == interleaved(samples_of(in_order), chunk)
+    assert_every_token_once(plan, lengths)
+    joined, found = iter(plan.joined), lc.tokens.measure(plan)
+    for _, pieces, _ in samples_of(plan):
+        documents = [document for document, _, _ in pieces]
+        several = len(set(documents)) < len(documents)
+        assert [next(joined) for _ in pieces] == [several and bool(place) for place in range(len(pieces))]
+    # No document of a sample is cut by what lies between its chunks.
+    usual = lc.tokens.measure(in_order)
+    assert replace(found, pieces=usual.pieces, label="") == usual
+
+
 def test_a_plan_in_order_keeps_neighbours_and_pads_and_cuts_little():
     lengths = web_lengths(20_000)
     usual, kept = (Buckets(planner=planner).plan(lengths) for planner in ("algorithm-1", "in-order"))
@@ -301,7 +347,11 @@ def test_capacities_that_cannot_be_are_refused_with_those_to_write(strategy, cap
     ("make", "sentence"),
     [
         (lambda: Buckets(padding_threshold=5), "from 0 to 1, got 5"),
-        (lambda: Buckets(planner="magic"), "'algorithm-1', 'exact-fill', 'in-order', got 'magic'"),
+        (lambda: Buckets(planner="magic"), "'in-order', 'interleaved', got 'magic'"),
+        (lambda: Buckets([8], planner="interleaved", chunk_tokens=8), "chunk_tokens .* less than the largest capacity"),
+        (lambda: Buckets([8], planner="interleaved", chunk_tokens=0), "chunk_tokens of the planner 'interleaved' is 0"),
+        (lambda: lc.tokens.named_strategy("buckets", chunk_tokens=9), "'algorithm-1' makes no chunks"),
+        (lambda: lc.tokens.named_strategy("fixed", [9], planner="interleaved"), "is one of buckets, got .* 'fixed'"),
         (lambda: Buckets(order="sorted"), "'shuffled', 'planned'"),
         (lambda: Buckets(pool_size=0), "pool_size"),
         (lambda: FirstFit(pool_size=0), "pool_size"),

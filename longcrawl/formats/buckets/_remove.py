@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from longcrawl.composition.measures import combine, measure
-from longcrawl.composition.plan import Plan
+from longcrawl.composition.plan import JOINED, Plan, joined_pieces
 from longcrawl.core.removal import TOKENS, Changes, Longs, Proof, Removal, filled_holes, rows_of_ids
 from longcrawl.errors import FormatError
 from longcrawl.formats.buckets import spec
@@ -140,8 +140,15 @@ class _Pieces:
     def of(self, samples: Longs, first: int) -> pa.Table:
         """Return the pieces that stay of some samples, which are numbered from ``first`` on."""
         table = self.table.take(pa.array(self.rows(samples))).combine_chunks()
-        owners = np.repeat(np.arange(len(samples)) + first, self.counts[samples])
-        return table.set_column(table.column_names.index("sample"), "sample", pa.array(owners))
+        counts = self.counts[samples]
+        columns = {"sample": pa.array(np.repeat(np.arange(len(samples)) + first, counts))}
+        if JOINED in table.column_names:
+            # What was between two chunks may be gone, or the document whose chunks they were.
+            bounds = np.concatenate([[0], np.cumsum(counts)])
+            columns[JOINED] = pa.array(joined_pieces(bounds, table["document"].to_numpy()))
+        for name, values in columns.items():
+            table = table.set_column(table.column_names.index(name), name, values)
+        return table
 
 
 @dataclass(frozen=True)
@@ -216,7 +223,7 @@ def _contents(
     for sample in samples.tolist():
         read, place = bucket.read([sample]), 0
         first, stop = np.searchsorted(pieces.owners, [sample, sample + 1]).tolist()
-        for row, size in zip(range(first, stop), read.piece_sizes[0].tolist(), strict=True):
+        for row, size in enumerate(pieces.table["length"][first:stop].to_pylist(), first):
             yield row, read.tokens[0, place : place + size], read.loss_mask[0, place : place + size]
             place += size
 

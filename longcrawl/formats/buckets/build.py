@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from longcrawl.composition.measures import Bucket, Composition, combine, measure, measure_pools
-from longcrawl.composition.plan import Longs, Strategy
+from longcrawl.composition.plan import JOINED, Longs, Strategy, document_parts, joined_pieces
 from longcrawl.composition.relatedness import DOCUMENTS, Relatedness, neighbours, relate, weigh
 from longcrawl.composition.relatedness import TOKENS as FIRST_TOKENS
 from longcrawl.formats.documents.spec import UNKNOWN
@@ -140,13 +140,14 @@ def plan_split(
     kind = np.min_scalar_type(max(len(lengths), int(lengths.max(initial=0))))
     columns: list[tuple[str, npt.DTypeLike]] = [("keys", np.uint64), ("capacities", np.int32), ("counts", np.int32)]
     columns += [("document", kind), ("start", kind), ("size", kind)]
-    measured, pairs, first = list[Composition](), list[Longs](), 0
+    measured, pairs, first, joined = list[Composition](), list[Longs](), 0, False
     with ExitStack() as files:
         # Lists of arrays would stay in memory beside what they are joined to.
         opened = {name: files.enter_context(TemporaryFile(dir=spill)) for name, _ in columns}
         for pool in strategy.pools(lengths):
             plan = strategy.plan_pool(pool)
             measured.append(measure(plan, strategy.label, strategy.capacities))
+            joined = joined or bool(plan.joined.any())
             pairs.append(neighbours(plan, first))
             of_samples = plan.sample_keys(seed, first), plan.capacities, np.diff(plan.bounds)
             of_pieces = plan.documents + first, plan.starts, plan.sizes
@@ -154,11 +155,12 @@ def plan_split(
                 opened[name].write(values.astype(stored).tobytes())
             first += len(pool)
         made = {name: _mapped(opened[name], stored) for name, stored in columns}
-    sizes = _save_plan(spill, where[3], made)
+    pieces, bounds = _save_plan(spill, where[3], made)
+    _, parts = document_parts(bounds, pieces["document"], pieces["size"]) if joined else (None, pieces["size"])
     with whole_file(_pairs_file(spill, where[3])) as beside:
         np.concatenate(pairs).tofile(beside)
     counts = [int(made["counts"][made["capacities"] == capacity].sum()) for capacity in strategy.capacities]
-    composition = measure_pools(measured, strategy.label, lengths, sizes)
+    composition = measure_pools(measured, strategy.label, lengths, parts)
     return PlannedSplit(*where, len(lengths), tuple(counts), composition)
 
 
@@ -198,8 +200,8 @@ def by_split(plans: Sequence[PlannedSplit]) -> dict[str, Composition]:
     return found
 
 
-def _save_plan(spill: Path, number: int, made: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
-    """Write a plan, its samples in their final order, so that the pieces of any can be read; return their sizes."""
+def _save_plan(spill: Path, number: int, made: Mapping[str, npt.NDArray[Any]]) -> tuple[npt.NDArray[Any], Longs]:
+    """Write a plan, its samples in their final order, so that the pieces of any can be read; return both, mapped."""
     order = np.lexsort((made["keys"], made["capacities"]))
     counts = made["counts"].astype(np.int64)
     firsts = np.cumsum(counts) - counts
@@ -214,8 +216,8 @@ def _save_plan(spill: Path, number: int, made: Mapping[str, npt.NDArray[Any]]) -
             for name in PIECE.names or ():
                 pieces[name] = made[name][chosen]
             file.write(pieces.tobytes())
-    with path.with_suffix(".pieces").open("rb") as file:
-        return _mapped(file, PIECE)["size"]
+    with path.with_suffix(".pieces").open("rb") as file, path.with_suffix(".bounds").open("rb") as bounds:
+        return _mapped(file, PIECE), _mapped(bounds, np.int64)
 
 
 def _mapped(file: IO[bytes], kind: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -242,6 +244,8 @@ class SampleFile:
     """Number of its first sample in the bucket."""
     samples: int
     tokens: TokenFacts
+    joined: bool
+    """Whether the table of pieces has the column ``joined``."""
 
     @property
     def name(self) -> str:
@@ -278,12 +282,14 @@ class PieceStretch:
         counts = np.diff(np.append(firsts, len(self.samples)))
         return np.asarray(before - np.repeat(before[firsts], counts) + self.samples * capacity, np.int64)
 
-    def table(self, capacity: int, first: int) -> pa.Table:
+    def table(self, file: SampleFile, first: int) -> pa.Table:
         """Return a row for each piece, ``first`` being the number of the first sample in its bucket."""
+        bounds = np.append(self._firsts(), len(self.sizes))
+        joined = {JOINED: pa.array(joined_pieces(bounds, self.documents))} if file.joined else {}
         tail = self.starts + self.sizes == self.recorded[N_TOKENS].to_numpy()
         return pa.table(
             {
-                "bucket": pa.repeat(pa.scalar(capacity, pa.int64()), len(self.sizes)),
+                "bucket": pa.repeat(pa.scalar(file.bucket.capacity, pa.int64()), len(self.sizes)),
                 "sample": pa.array(self.samples + first),
                 "document": pa.array(self.documents),
                 **{name: self.recorded[name] for name in (*ORIGINS, DOMAIN) if name in self.recorded.column_names},
@@ -291,6 +297,7 @@ class PieceStretch:
                 "length": pa.array(self.sizes),
                 "head": pa.array(self.starts == 0),
                 "tail": pa.array(tail),
+                **joined,
             }
         )
 
@@ -341,7 +348,7 @@ def write_array_band(
     """
     path, capacity = band.bucket.path, band.bucket.capacity
     pieces = _read_pieces(spill, band.bucket, band.first, band.first + band.samples)
-    table.add(pieces.table(capacity, band.first))
+    table.add(pieces.table(band, band.first))
     places = pieces.places(capacity)
     layout = layouts[""]
     rows = layout.whole_chunks(band.samples)
@@ -371,7 +378,7 @@ def _entries(spill: Path, shard: SampleFile, table: GroupedTable) -> Iterator[Do
     rows = max(GROUP_TOKENS // capacity, 1)
     for first in range(shard.first, shard.first + shard.samples, rows):
         pieces = _read_pieces(spill, shard.bucket, first, min(first + rows, shard.first + shard.samples))
-        table.add(pieces.table(capacity, first))
+        table.add(pieces.table(shard, first))
         places, lengths = pieces.places(), pieces.lengths
         tokens = np.empty(int(lengths.sum()), shard.tokens.dtype)
         _gather(spill, pieces, TOKENS, places, tokens)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.composition.measures import legend_of
+from longcrawl.composition.plan import JOINED
 from longcrawl.core.outputs import Output
 from longcrawl.core.removal import Removal
 from longcrawl.core.results import Inspection, Result, TokenRows, Verification, result
@@ -69,7 +70,8 @@ class ComposedInspection(Inspection):
         for piece in self.pieces[:MOST_PIECES]:
             name = piece.get("id") or f"document {piece['document']:,}"
             stop = piece["start"] + piece["length"]
-            whole = "whole" if piece["head"] and piece["tail"] else "cut"
+            part = "a chunk" if any(each.get(JOINED) for each in self.pieces) else "cut"
+            whole = "whole" if piece["head"] and piece["tail"] else part
             lines.append(f"  {name}  {piece.get('url') or ''}  tokens {piece['start']:,} to {stop:,}, {whole}")
         if len(self.pieces) > MOST_PIECES:
             lines.append(f"  and {len(self.pieces) - MOST_PIECES:,} more")
@@ -169,6 +171,11 @@ class ComposedResult(Result):
         about = (
             "A sample is whole documents and parts of documents end to end, filled up to the capacity of its bucket."
         )
+        if described.get(JOINED):
+            about += (
+                " Where it has chunks of a document with others between, it is one text: attention and positions run "
+                f"on in pieces that are `{JOINED}`."
+            )
         return f"{shown}\n\n{about}"
 
     def composition(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # all is described
@@ -213,6 +220,11 @@ class ComposedResult(Result):
         end, train = described["end_of_text"], described["splits"]["train"]
         fills = "It also fills samples up, where no loss is due: their pieces say how long they are."
         limits = [f"Tokens are {described['dtype']}; token {end} ends each document. {fills}"]
+        if described.get(JOINED):
+            limits.append(
+                f"Samples with chunks of a document are one text with token {end} within: readers that begin again "
+                "after it hide the far context."
+            )
         if described["json_escaped"]:
             limits.append("Tokens are those of JSON-escaped text: a newline is a backslash and an n.")
         if described["loss_mask"]:

@@ -14,7 +14,9 @@ Specification
 * ``pieces/SPLIT/CAPACITY/00000.parquet`` …: a row for each piece of a document in the order of the samples: ``bucket``
   (the capacity), ``sample``, ``document``, ``id``, ``url``, ``language`` and ``domain``, whichever there are, ``start``
   and ``length`` in tokens of its document, ``head`` and ``tail``, whether it has the first and the last of them. A
-  sample is its pieces end to end. A file has the pieces of as many samples as a shard, or a band of 2,048;
+  sample is its pieces end to end. With ``planner: interleaved``, ``joined`` is true for pieces that continue the text
+  of the piece before: attention and positions run on, and the first token has a loss. Other pieces are texts of their
+  own. A file has the pieces of as many samples as a shard, or a band of 2,048;
 * ``documents/SPLIT/00000.parquet`` …: a row for each document, those that ``document`` counts: ``id`` and the like,
   ``date``, ``source``, ``file`` and ``offset``, whichever there are, and ``n_tokens``, with its end-of-text token;
 * ``tokenizer.json``, when the tokens were made here;
@@ -36,6 +38,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from longcrawl.composition.plan import JOINED
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.rectangle.spec import SplitArray, open_loss_mask, open_split
 from longcrawl.formats.shards.shard import TokenShard
@@ -73,9 +76,9 @@ class StoredSamples:
     samples: Longs
     """int64 [samples]: which of the file's."""
     bounds: Longs
-    """int64 [samples of the file + 1]: the pieces of each."""
+    """int64 [samples of the file + 1]: the texts of each."""
     sizes: Longs
-    """int64 [pieces of the file]: tokens of each."""
+    """int64 [texts of the file]: tokens of each; a text is a piece with those that are joined to it."""
     tokens: npt.NDArray[Any]
     """uint16 or uint32, of one dimension; the tokens of a sample are next to each other."""
     flags: npt.NDArray[np.bool_]
@@ -93,7 +96,7 @@ class ComposedSamples:
     loss_mask: npt.NDArray[np.bool_]
     """[samples, capacity]: False on padding and on tokens that no loss is due on."""
     piece_sizes: list[Longs]
-    """For each sample the tokens of its pieces in their order, without padding."""
+    """For each sample the tokens of its pieces in their order, without padding; joined ones are added up."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +130,8 @@ class ComposedBucket:
     """Whether there is a loss mask beside what is padding."""
     file_samples: int
     """How many samples a file has, but the last."""
+    joined: bool = False
+    """Whether pieces may be joined, see :mod:`longcrawl.formats.buckets.spec`."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without open files."""
@@ -234,6 +239,7 @@ def open_composed(path: str | os.PathLike[str]) -> Composed:
         )
     shared = {name: described[name] for name in ("end_of_text", "dtype", "stored_as")}
     shared |= {"root": str(folder), "padding": described["end_of_text"], "masked": described["loss_mask"]}
+    shared["joined"] = described.get(JOINED, False)
     names = ("split", "domain", "path", "capacity", "samples", "identity", "file_samples")
     buckets = [ComposedBucket(**shared, **{name: each[name] for name in names}) for each in described["buckets"]]
     return Composed(str(folder), tuple(buckets), described)
@@ -246,12 +252,12 @@ def read_description(path: Path) -> dict[str, Any]:
 
 
 class _FilePieces(NamedTuple):
-    """The pieces of the samples of one file."""
+    """The texts of the samples of one file: pieces, with those that are joined to them."""
 
     bounds: Longs
     """int64 [samples + 1]: where those of each begin."""
     sizes: Longs
-    """int64 [pieces]: the tokens of each."""
+    """int64 [texts]: the tokens of each."""
     lengths: Longs
     """int64 [samples]: the tokens of each."""
 
@@ -260,8 +266,11 @@ def _read_pieces(bucket: ComposedBucket, number: int) -> _FilePieces:
     file = Path(bucket.root) / "pieces" / bucket.path / f"{number:05d}.parquet"
     first = number * bucket.file_samples
     samples = min(bucket.file_samples, bucket.samples - first)
-    table = read_table(file, ["sample", "length"])
+    table = read_table(file, ["sample", "length", *([JOINED] if bucket.joined else [])])
     sizes, owners = table["length"].to_numpy().astype(np.int64), table["sample"].to_numpy() - first
+    if bucket.joined:
+        begins = np.flatnonzero(~table[JOINED].to_numpy() | (np.diff(owners, prepend=-1) != 0))
+        sizes, owners = np.add.reduceat(sizes, begins), owners[begins]
     bounds = np.searchsorted(owners, np.arange(samples + 1))
     ends = np.concatenate([[0], np.cumsum(sizes)])
     lengths = np.diff(ends[bounds])

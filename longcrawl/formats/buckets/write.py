@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.composition.comparison import StrategyName, named_strategy
-from longcrawl.composition.plan import Strategy
-from longcrawl.composition.strategies import Planner
+from longcrawl.composition.plan import JOINED, Strategy
+from longcrawl.composition.strategies import KEEP_ORDER, Buckets, Planner
 from longcrawl.core.outputs import WriteTask, are_shuffled, output
 from longcrawl.core.stages import SORT_KEY, Stage, column
 from longcrawl.engines.base import Engine
@@ -54,9 +54,9 @@ Format = Literal["zarr", "gpt-simple", "datatrove", "megatron", "token-parquet"]
 class ComposedOutput(TokenOutput):
     """Write a composed dataset, see :mod:`longcrawl.formats.buckets.spec`.
 
-    ``strategy`` and the fields up to ``pool_size`` are those of :func:`longcrawl.tokens.named_strategy`; whatever the
-    strategy, the samples of a bucket are shuffled by ``seed``. ``heldout`` is a fraction below 1 of all documents, or a
-    whole number of them, of each domain where there are several: the first of the order. They are composed by
+    ``strategy`` and the fields up to ``chunk_tokens`` are those of :func:`longcrawl.tokens.named_strategy`; whatever
+    the strategy, the samples of a bucket are shuffled by ``seed``. ``heldout`` is a fraction below 1 of all documents,
+    or a whole number of them, of each domain where there are several: the first of the order. They are composed by
     themselves. ``domains`` names a column of text, such as ``source`` or ``language``: each of its values is composed
     by itself.
 
@@ -71,8 +71,8 @@ class ComposedOutput(TokenOutput):
     """
 
     second_pass = (
-        "strategy", "capacities", "padding_threshold", "planner", "seed", "pool_size", "heldout", "format",
-        "zarr_format", "codec", "checksum", "shard_bytes", "on_loss",
+        "strategy", "capacities", "padding_threshold", "planner", "seed", "pool_size", "chunk_tokens", "heldout",
+        "format", "zarr_format", "codec", "checksum", "shard_bytes", "on_loss",
     )  # fmt: skip
     plans_documents = True
 
@@ -82,6 +82,7 @@ class ComposedOutput(TokenOutput):
     planner: Planner = "algorithm-1"
     seed: int = 0
     pool_size: int | None = None
+    chunk_tokens: int = Buckets.chunk_tokens
     heldout: float = 0
     domains: str | None = None
     format: Format = "zarr"
@@ -101,9 +102,13 @@ class ComposedOutput(TokenOutput):
 
     def chosen(self) -> Strategy:
         """Return the strategy; raise StageError unless the capacities ascend and fit it."""
-        return named_strategy(
-            self.strategy, self.capacities, self.padding_threshold, self.planner, self.seed, self.pool_size
-        )
+        settings = (self.padding_threshold, self.planner, self.seed, self.pool_size, self.chunk_tokens)
+        return named_strategy(self.strategy, self.capacities, *settings)
+
+    @property
+    def joins(self) -> bool:
+        """Whether the tables of pieces have the column ``joined``."""
+        return self.planner == "interleaved"
 
     def layouts(self, capacity: int, dtype: str, end_of_text: int, *, masked: bool) -> dict[str, Layout]:
         """Return the layouts of a bucket's arrays by what follows the bucket in their names."""
@@ -118,10 +123,10 @@ class ComposedOutput(TokenOutput):
         if any(stage.name == Windows.name for stage in stages):
             raise StageError(NO_WINDOWS)
         related = next((stage.name for stage in stages if stage.relates), None)
-        if related is not None and self.planner != "in-order":
+        if related is not None and self.planner not in KEEP_ORDER:
             raise StageError(
                 f"composed.planner {self.planner!r} would part the documents that {related} puts together: set "
-                "composed.planner to in-order"
+                f"composed.planner to {' or '.join(KEEP_ORDER)}"
             )
         return ComposedWriter(self, are_shuffled(stages), tokenize=tokenize)
 
@@ -238,6 +243,7 @@ class ComposedWriter(TokenWriter):
             "loss_mask": self._masked(facts),
             **self.described_order,
             **{name: settings[name] for name in ("strategy", "padding_threshold", "planner", "seed", "pool_size")},
+            **({"chunk_tokens": self.settings.chunk_tokens, JOINED: True} if self.settings.joins else {}),
             "capacities": list(self.settings.chosen().capacities),
             "domain_column": self.settings.domains,
             "splits": {split: build.composition_numbers(found) for split, found in build.by_split(plans).items()},
@@ -288,7 +294,8 @@ class ComposedWriter(TokenWriter):
         for bucket in buckets:
             most = self._file_samples(bucket.capacity, facts)
             for file, first in enumerate(range(0, bucket.samples, most)):
-                here = build.SampleFile(bucket, file, first, min(most, bucket.samples - first), facts)
+                counts = file, first, min(most, bucket.samples - first)
+                here = build.SampleFile(bucket, *counts, facts, self.settings.joins)
                 yield WriteTask(f"samples-{number:06d}", ("samples", here))
                 number += 1
 
