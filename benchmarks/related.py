@@ -7,8 +7,9 @@ Four tables. Of the short documents of our sample, for each method and policy: t
 documents that follow each other, as ``longcrawl compose`` has it, the share that are of one kind (manual page, licence,
 e-mail …), and the packing of the order. Of documents between the chunks of another: in how many samples, how far apart
 chunks are, and how alike the others are to the one in chunks. Of made-up documents, 1, 2 and 4 times as many: CPU
-seconds and peak memory of sketches and orders, with one pool and with several. With ``--train``: two models of one start, one trained on related
-and one on random packs of the same documents, each measured on both packs of documents that neither has seen.
+seconds and peak memory of sketches and orders, with one pool and with several. With ``--train``: two models of one
+start, one trained on related and one on random packs of the same documents, each measured on both packs of documents
+that neither has seen.
 
 CPU time of one process. The last line is how many times as alike neighbours on paths are as in random order.
 """
