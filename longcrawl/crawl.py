@@ -21,6 +21,7 @@ from longcrawl.core.pipeline import label_stages, order_fault
 from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.stages import Needs, Stage, Survey, document_ids, reject_duplicate_ids
 from longcrawl.core.surveys import SpanSurvey, WithSpans
+from longcrawl.dedup.decontaminate import Decontaminate
 from longcrawl.errors import LedgerError, LongCrawlError, StageError, warn_user
 from longcrawl.hub.client import Visibility, push_documents, visibility_of
 from longcrawl.ledger.clusters import Clusters, find_clusters
@@ -172,7 +173,8 @@ class Crawl:
 
     def contamination(self) -> Contamination:
         """Return what ``Decontaminate`` found of evaluation sets: items, documents, passages and characters of each."""
-        return count_contamination(pads.dataset(self.edits))
+        looked_for = [each for step in self.steps if isinstance(step, Decontaminate) for each in step.limits()]
+        return count_contamination(pads.dataset(self.edits), looked_for)
 
     def removed(self, stage: str) -> "datasets.Dataset":
         """Return the documents removed at a stage as they came to it, with the ledger's columns beside them.
@@ -182,9 +184,7 @@ class Crawl:
         """
         labels = [row.stage for row in self.funnel]
         if stage not in labels:
-            raise LedgerError(
-                f"this crawl has not passed {stage!r}; it has passed: {', '.join(labels) or 'nothing yet'}"
-            )
+            raise LedgerError(f"this crawl has not passed {stage!r}; it has passed: {', '.join(labels) or 'none'}")
         before = self._before(len(labels) - labels.index(stage))
         gone = self.ledger.filter(pc.equal(self.ledger["stage"], stage))
         places = np.flatnonzero(pc.is_in(_ids(before.data), value_set=gone["id"]).to_numpy(zero_copy_only=False))

@@ -121,7 +121,7 @@ def test_nothing_removed_is_an_empty_dataset(crawl):
 
 
 def test_removed_of_a_stage_that_was_not_passed_names_those_that_were(crawl):
-    with pytest.raises(LedgerError, match="has not passed 'min_words'; it has passed: nothing yet"):
+    with pytest.raises(LedgerError, match="has not passed 'min_words'; it has passed: none"):
         crawl.removed("min_words")
     with pytest.raises(LedgerError, match="has not passed 'min_chars'; it has passed: language, min_words"):
         (crawl | lc.text.Language() | lc.text.MinWords(3)).removed("min_chars")

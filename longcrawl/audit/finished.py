@@ -121,13 +121,14 @@ def contamination(run: str | Path) -> Contamination:
         CorruptionError: the ledger is not as it was written.
     """
     with open_run(run, EDITS) as folder:
-        stages = parse_recipe(read_manifest(folder)["recipe"]).stages
-        if not any(isinstance(stage, Decontaminate) for _, stage in stages):
+        manifest = read_manifest(folder)
+        stages = parse_recipe(manifest["recipe"]).stages
+        if not (labels := [label for label, stage in stages if isinstance(stage, Decontaminate)]):
             raise LedgerError(
                 f"{folder} has no stage decontaminate; it has: {', '.join(label for label, _ in stages) or 'none'}"
             )
         with open_ledger(folder / EDITS, EDIT_SCHEMA) as edits:
-            return count_contamination(edits)
+            return count_contamination(edits, [each for label in labels for each in manifest["reports"].get(label, ())])
 
 
 def inspect(path: str | Path, split: str = "train", row: int = 0) -> Inspection:

@@ -1,6 +1,6 @@
 """What a crawl had of evaluation sets, counted from its edit ledger: rows that name an item in place of a document."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -32,11 +32,13 @@ class Contamination(Tabular):
     """``CONTAMINATION_SCHEMA``, sorted by stage, evaluation set and item."""
     documents: pa.Table
     """``stage``, ``evaluation_set`` and how many ``documents`` had one of its items or several."""
+    looked_for: tuple[str, ...] = ()
+    """A sentence for each evaluation set, also for those of which nothing was found: how many items it has."""
 
     def tables(self) -> tuple[Table, ...]:
         """Return the evaluation sets as a table, and the items that most documents have as another one."""
         if not self.table.num_rows:
-            return (Table([Column("no document had an item of an evaluation set")], []),)
+            return (Table([Column("no document had an item of an evaluation set")], [], notes=self.looked_for),)
         keys = ["stage", "evaluation_set"]
         sums = self.table.group_by(keys, use_threads=False).aggregate(
             [("item", "count"), ("passages", "sum"), ("characters", "sum")]
@@ -45,7 +47,8 @@ class Contamination(Tabular):
         names = [*keys, "item_count", "documents", "passages_sum", "characters_sum"]
         titles = [Column("stage"), Column("evaluation set", "name")]
         titles += [Column(name, "count") for name in ("items found", "documents", "passages", "characters")]
-        return (Table(titles, [[row[name] for name in names] for row in joined.to_pylist()]), self._most())
+        rows = [[row[name] for name in names] for row in joined.to_pylist()]
+        return (Table(titles, rows, notes=self.looked_for), self._most())
 
     def _most(self) -> Table:
         order = [("documents", "descending"), ("evaluation_set", "ascending"), ("item", "ascending")]
@@ -60,8 +63,8 @@ class Contamination(Tabular):
         )
 
 
-def count_contamination(edits: pads.Dataset) -> Contamination:
-    """Count the passages of an edit ledger that are of items."""
+def count_contamination(edits: pads.Dataset, looked_for: Sequence[str] = ()) -> Contamination:
+    """Count the passages of an edit ledger that are of items; sentences say what was looked for."""
     of_items = pc.field("also_id").is_valid() & pc.field("also_span").is_null()
     rows = edits.to_table(["stage", "id", "start", "end", "also_id"], filter=of_items)
     named = rows["also_id"].combine_chunks().dictionary_encode()
@@ -90,6 +93,7 @@ def count_contamination(edits: pads.Dataset) -> Contamination:
     return Contamination(
         table.cast(CONTAMINATION_SCHEMA).sort_by([(key, "ascending") for key in keys]),
         by_set.rename_columns([*keys[:2], "documents"]),
+        tuple(looked_for),
     )
 
 

@@ -5,6 +5,7 @@ each process and thread.
 """
 
 import os
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -190,13 +191,9 @@ def open_ranges(path: str) -> ByteRanges:
 
 class _LocalRanges:
     def __init__(self, path: str) -> None:
-        self._file = -1
         self._file = os.open(path, os.O_RDONLY)
+        weakref.finalize(self, os.close, self._file)  # __del__ would run after os is gone, at exit
         self.size = os.fstat(self._file).st_size
-
-    def __del__(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
 
     def read(self, start: int, length: int) -> bytes:
         return os.pread(self._file, length, start)

@@ -381,7 +381,10 @@ def test_the_report_counts_by_evaluation_set_and_item(exam):
     assert found.table["documents"].to_pylist() == [4, 1]
     assert found.documents.to_pylist() == [{"stage": "decontaminate", "evaluation_set": "exam", "documents": 4}]
     assert str(found).splitlines()[1].split() == ["decontaminate", "exam", "2", "4", "5", "331"]
-    assert "no document had an item" in str(crawl_of().contamination())
+    clean = (crawl_of() | lc.text.MinChars(10_000) | lc.dedup.Decontaminate(against=[exam], ngram=8)).contamination()
+    none = "exam: 3 items, 1 of which have fewer than 8 words and were not looked for"
+    assert str(clean).splitlines() == ["no document had an item of an evaluation set", none]
+    assert str(crawl_of().contamination()).splitlines() == ["no document had an item of an evaluation set"]
 
 
 def test_a_run_reports_what_it_had_of_each_set_whatever_its_processes(exam, tmp_path, monkeypatch):
@@ -404,6 +407,7 @@ def test_a_run_reports_what_it_had_of_each_set_whatever_its_processes(exam, tmp_
         lc.run(parse_recipe(spec), name, num_proc=processes)
     assert str(lc.contamination("run")) == str(lc.contamination("other"))
     assert lc.contamination("run").documents["documents"].to_pylist() == [12]
+    assert "\nexam: 3 items, 1 of which have" in str(lc.contamination("run"))
     manifest = json.loads(Path("run/manifest.json").read_text())
     assert list(manifest["indexes"]["decontaminate"]) == ["exam.jsonl"]
     card = Path("run/README.md").read_text()
