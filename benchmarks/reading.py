@@ -3,10 +3,10 @@
     python benchmarks/reading.py [--text short.jsonl.zst] [--archives pages-*.warc.gz] [--release RELEASE]
 
 JSON lines (plain, gzip, zstd), parquet and text are written from ``--text``, or from made-up documents; archives and a
-RedPajama-V2 release are those of ``warc_reading.py`` and ``redpajama_v2.py`` where none are named. "alone" is what the
-reader decompresses with: zstandard, isal for gzip, pyarrow's columns of parquet, a plain read, each on one thread.
-CPU time of one process, the best of --repeats, after one warm-up. The last line has the greatest ratio of a reader's
-seconds to those of decompressing.
+RedPajama-V2 release are those of ``warc_reading.py`` and ``redpajama_v2.py`` where none are named. The signals "of
+rules" are those that the recipe longcrawl64-clean looks at. "alone" is what the reader decompresses with: zstandard,
+isal for gzip, pyarrow's columns of parquet, a plain read, each on one thread. CPU time of one process, the best of
+--repeats, after one warm-up. The last line has the greatest ratio of a reader's seconds to those of decompressing.
 """
 
 import argparse
@@ -29,6 +29,8 @@ from tokenization import made_up
 
 from longcrawl.builders.longcrawl import SOURCES
 from longcrawl.core.sources import BadFiles, Source
+from longcrawl.recipe import load_recipe
+from longcrawl.run.inputs import needed_source
 from longcrawl.sources.warc.source import Warc
 
 PIECE = 1 << 20
@@ -111,7 +113,12 @@ def main() -> None:
         warc = Warc(data_files=tuple(map(str, archives)), mimes=warc_reading.HTML, record_types=("response",))
         sides["warc"] = (lambda: read_all(warc)), archives
         release = settings.release or redpajama_v2.synthetic(place / "release")
-        for name, wanted in {"rpv2": {}, "rpv2, documents alone": {"signals": False, "duplicates": False}}.items():
+        of_rules = needed_source(load_recipe("longcrawl64-clean")).signals
+        for name, wanted in {
+            "rpv2": {},
+            "rpv2, signals of rules": {"signals": of_rules},
+            "rpv2, documents alone": {"signals": False, "duplicates": False},
+        }.items():
             source, files = release_source(release, **wanted)
             sides[name] = (lambda source=source: read_all(source)), files
         ratios = []

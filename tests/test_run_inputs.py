@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import datasets
@@ -18,8 +19,12 @@ import pytest
 import yaml
 
 import longcrawl as lc
+from longcrawl.core.outputs import OUTPUTS
+from longcrawl.core.stages import Check, Judge
 from longcrawl.errors import NotYetError, RunError
 from longcrawl.manifest import check_manifest, input_names
+from longcrawl.recipe import load_recipe
+from longcrawl.run.inputs import needed_source
 from longcrawl.run.job import _Job
 from longcrawl.sources.text import Text
 from longcrawl.storage import network
@@ -370,3 +375,27 @@ def test_ids_come_from_the_path_of_a_url_and_two_queries_of_one_path_are_refused
     ]  # fmt: skip
     with pytest.raises(lc.errors.SourceError, match=rf"{one} is named twice, with two queries or users"):
         Text(data_files=(f"{one}?sig=1", f"{one}?sig=2")).splits()
+
+
+@dataclass(frozen=True)
+class SeesAnyColumn(Judge):
+    """A stage of another package, which says nothing of signals."""
+
+    def checks(self, table):
+        return [Check("any", pa.nulls(table.num_rows, pa.float64()), pa.array([True] * table.num_rows))]
+
+
+def test_a_run_reads_the_signals_that_its_stages_look_at():
+    recipe = load_recipe("longcrawl64-clean", ["stages.signal_rules.thresholds={min_word_count: null}"])
+    assert needed_source(recipe).signals == (
+        "ccnet_nlines",
+        "rps_doc_frac_chars_top_2gram",
+        "rps_doc_mean_word_length",
+        "rps_doc_symbol_to_word_ratio",
+        "rps_doc_word_count",
+        "rps_lines_start_with_bulletpoint.sum",
+    )
+    assert recipe.source.signals is True
+    other = replace(recipe, stages=(("any", SeesAnyColumn()), *recipe.stages))
+    kept = replace(recipe, output=OUTPUTS.make("parquet", {}))
+    assert needed_source(other).signals is needed_source(kept).signals is True

@@ -96,6 +96,8 @@ class Output(ABC):
     name: ClassVar[str]
     second_pass: ClassVar[tuple[str, ...]] = ()
     """Settings that only the second pass looks at: they may change while a run is stopped."""
+    keeps_columns: ClassVar[bool] = True
+    """Whether it may write any column that documents have."""
     plans_documents: ClassVar[bool] = False
     """Whether one task lays out all documents, by their lengths."""
 

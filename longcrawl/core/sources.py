@@ -8,11 +8,11 @@ import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, dataclass_transform
+from typing import Any, ClassVar, Literal, Self, dataclass_transform
 
 import pyarrow as pa
 
@@ -208,6 +208,10 @@ class Source(ABC):
 
     def _options(self) -> Mapping[str, Any]:
         return getattr(self, "storage_options", None) or {}  # other packages' sources may have no such field
+
+    def with_signals(self, names: Sequence[str]) -> Self:  # noqa: ARG002  # sources that have signals need it
+        """Return the source for stages that look at no other quality signals; most sources have none."""
+        return self
 
     @abstractmethod
     def schema(self) -> pa.Schema:

@@ -194,6 +194,10 @@ class Stage(ABC):
         """Return what an edit does to the lines of a text of a language."""
         return ()
 
+    def used_signals(self) -> Sequence[str] | None:
+        """Name the quality signals of documents that it looks at; None of a stage that says nothing of them."""
+        return () if type(self).__module__.startswith("longcrawl.") else None
+
     @property
     def saves_index(self) -> bool | None:
         """Whether a run saves an index of what it keeps; None of a stage that has none."""

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from longcrawl.core.outputs import OrderedWriter, Output
 from longcrawl.core.stages import Stage
@@ -25,6 +25,8 @@ S = TypeVar("S", bound=Stage)
 
 class TokenOutput(Output):
     """An output with these settings, among others."""
+
+    keeps_columns: ClassVar[bool] = False
 
     heldout: float
     end_of_text: int | None

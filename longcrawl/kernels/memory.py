@@ -126,6 +126,8 @@ find_others = _tester(
 """Which bytes are no letters of ASCII."""
 find_line_feeds = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("\n"))))
 find_backslashes = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("\\"))))
+find_quotes = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord('"'))))
+find_closing_brackets = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("]"))))
 find_string_stops = _tester(
     lambda builder, bytes_, every: builder.or_(
         builder.icmp_unsigned("<", bytes_, every(ord(" "))),

@@ -29,7 +29,7 @@ from longcrawl.plan.estimates import (
 from longcrawl.plan.measure import ROW, Measured, measure_stages, quantity
 from longcrawl.plan.result import Plan, PlanRow
 from longcrawl.recipe import Recipe, check_order, load_recipe
-from longcrawl.run.inputs import train_parts
+from longcrawl.run.inputs import needed_source, train_parts
 from longcrawl.storage.files import file_entries, folder_bytes, whole_files
 
 Copies = Literal["grow", "as_sampled"]
@@ -94,7 +94,7 @@ def sample_recipe(
     there = train_parts(chosen.source)
     if parts < min(2, len(there)) or documents < 1:
         raise RunError(f"a plan reads 2 parts or more and draws 1 document or more, got {parts} and {documents}")
-    return chosen, draw_sample(chosen.source, there, parts, documents, seed)
+    return chosen, draw_sample(needed_source(chosen), there, parts, documents, seed)
 
 
 class ScaledUp(NamedTuple):

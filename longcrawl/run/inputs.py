@@ -118,6 +118,14 @@ def _difference(written: Path, recipe: Recipe) -> str:
     return "one has more lines than the other"
 
 
+def needed_source(recipe: Recipe) -> Source:
+    """Return the source of a recipe, which reads no more signals than stages and output look at."""
+    used = [stage.used_signals() for _, stage in recipe.stages]
+    if recipe.output.keeps_columns or None in used:
+        return recipe.source
+    return recipe.source.with_signals(list(dict.fromkeys(name for names in used for name in names or ())))
+
+
 def pin_inputs(
     folder: Path, recipe: Recipe, parts: Sequence[Part], stages: Mapping[str, str], indexes: Mapping[str, Any]
 ) -> None:

@@ -161,6 +161,7 @@ class _Job:
         self.work = folder / WORK
         self.engine = engine
         self.parts = inputs.train_parts(recipe.source)
+        self.source = inputs.needed_source(recipe)
         self.needs_ids = any(stage.needs in ("removals", "spans") for _, stage in recipe.stages)
         """Whether two documents of one id would be taken for one."""
         self.groups = segments.group_inputs(len(self.parts), recipe.parts)
@@ -308,7 +309,7 @@ class _Job:
     def _run_segment(self, segment: Segment, writer: Writer | None) -> None:
         keeps_first = self.recipe.on_duplicate_ids == "keep_first" and not segment.number
         tasks = [
-            PartTask(self.folder, segment, number, part, self.recipe.source, writer, keeps_first)
+            PartTask(self.folder, segment, number, part, self.source, writer, keeps_first)
             for number, part in enumerate(self.parts)
         ]
         names = " > ".join(label for label, _ in segment.stages) or (segment.ends_with or ("write", None))[0]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from longcrawl.kernels.compiling import compiled
-from longcrawl.kernels.memory import find_line_feeds, lowest_bit
+from longcrawl.kernels.memory import find_closing_brackets, find_line_feeds, find_quotes, lowest_bit
 from longcrawl.sources._string_kernels import BACKSLASH, ESCAPES, QUOTE, copy_plain, end_of_string, hex4, put
 
 ABSENT, PLAIN, ESCAPED, NUMBER, LITERAL, NESTED = range(6)
@@ -222,6 +222,37 @@ def _matching(data: Any, at: int, end: int) -> int:
 
 
 @compiled
+def _likely_end(data: Any, at: int, end: int) -> int:
+    """Return where the list or object that starts here ends, or -1; of a line that ends in ``}}``, before the last one.
+
+    That is a guess, for a caller who checks what is there.
+    """
+    while end > at and (data[end - 1] == 32 or data[end - 1] == 9 or data[end - 1] == 13):
+        end -= 1
+    if end - at >= 3 and data[end - 1] == CLOSE_OBJECT and data[end - 2] == CLOSE_OBJECT:
+        return end - 1
+    return _matching(data, at, end)
+
+
+@compiled
+def end_of_lists(data: Any, at: int, end: int) -> int:
+    """Return where lists of numbers in a list end (-1: not understood), without a look at the numbers.
+
+    They end at the first ``]]``; what has a quote before it is checked as any value.
+    """
+    first, start = np.int64(data.ctypes.data), at
+    while at + 65 <= end:
+        closed = find_closing_brackets(first + at) & find_closing_brackets(first + at + 1)
+        quotes = find_quotes(first + at)
+        if closed != np.uint64(0) and (quotes == np.uint64(0) or lowest_bit(closed) < lowest_bit(quotes)):
+            return at + lowest_bit(closed) + 2
+        if quotes != np.uint64(0):
+            break
+        at += 64
+    return end_of_value(data, start, end)[0]
+
+
+@compiled
 def find_name(data: Any, start: int, end: int, names: Any, offsets: Any, guess: int) -> int:
     """Return the index of the name that equals ``data[start:end]``, trying ``guess`` first, or -1."""
     count = len(offsets) - 1
@@ -252,7 +283,7 @@ def find_fields(
         ends: int64 [lines], one past its last byte.
         names: uint8, the wanted names one after the other.
         offsets: int64 [names + 1], where each name starts.
-        unchecked: index of the name whose list or object the caller checks itself; -1 for none.
+        unchecked: index of the name whose list or object the caller checks itself, with its end; -1 for none.
         spans: int64 [lines, names, 2], written: first byte of the value and one past its last, quotes left out.
         kinds: uint8 [lines, names], written: ``ABSENT`` to ``NESTED``.
         status: uint8 [lines], written: 0 where the line was understood.
@@ -274,7 +305,7 @@ def find_fields(
             value_start, kind = at, NESTED
             index = find_name(data, key_start, key_end, names, offsets, guess)
             if index == unchecked and index >= 0 and at < end and (data[at] == OPEN_LIST or data[at] == OPEN_OBJECT):
-                at = _matching(data, at, end) if kinds[line, index] == ABSENT else -1
+                at = _likely_end(data, at, end) if kinds[line, index] == ABSENT else -1
             else:
                 at, kind = end_of_value(data, at, end)
             if at < 0:

@@ -16,7 +16,8 @@ editors do.
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,7 +30,7 @@ from longcrawl.sources.files import DamagedFileError, absolute, fetch_texts, lis
 from longcrawl.sources.json_lines import read_lines
 from longcrawl.sources.parquet import open_parquet
 from longcrawl.storage.listing import unreachable, why_no_file
-from longcrawl.text.rpv2.schema import LINE_SIGNALS, SIGNALS_TYPE, line_signals_type
+from longcrawl.text.rpv2.schema import LINE_SIGNALS, SIGNALS_TYPE, line_signals_type, signals_type
 from longcrawl.urls import is_url, join, without_secrets
 
 PUBLIC_RELEASE = "https://data.together.xyz/redpajama-data-v2/v1.0.0"
@@ -79,7 +80,8 @@ class RedPajamaV2(sources.Source):
         languages: of de, en, es, fr, it in the public release.
         partitions: of head, middle and tail: perplexity, from low to high, and what no model could judge.
         shards: numbers of shards; None for all.
-        signals: whether to read the quality signals.
+        signals: whether to read the quality signals, or the names of those to read, as ``signals`` has them; the others
+            are not looked into.
         line_signals: names of line-level signals to give as lists, or "all".
         minhash: whether to read the MinHash signatures.
         duplicates: whether to read the lists of duplicates.
@@ -96,7 +98,7 @@ class RedPajamaV2(sources.Source):
     languages: tuple[str, ...] = ("en",)
     partitions: tuple[str, ...] = ("head", "middle")
     shards: tuple[int, ...] | None = None
-    signals: bool = True
+    signals: bool | tuple[str, ...] = True
     line_signals: tuple[str, ...] = ()
     minhash: bool = False
     duplicates: bool = True
@@ -109,6 +111,7 @@ class RedPajamaV2(sources.Source):
         sources.check_record_bytes(self.max_record_bytes)
         _check_known("partition", self.partitions, PARTITIONS)
         _check_known("line signal", self.line_signals, (*LINE_SIGNALS, "all"))
+        _check_known("signal", self._signals, [field.name for field in SIGNALS_TYPE])
         if not self.languages or not self.partitions:
             raise SourceError(
                 f"source {self.name!r} needs at least one language and one partition; e.g. languages=['en']"
@@ -118,13 +121,26 @@ class RedPajamaV2(sources.Source):
     def _line_signals(self) -> tuple[str, ...]:
         return LINE_SIGNALS if "all" in self.line_signals else tuple(dict.fromkeys(self.line_signals))
 
+    @property
+    def _signals(self) -> tuple[str, ...]:
+        if isinstance(self.signals, tuple):
+            return self.signals
+        return tuple(field.name for field in SIGNALS_TYPE) if self.signals else ()
+
+    def with_signals(self, names: Sequence[str]) -> Self:
+        """Return the source for stages that look at these signals alone."""
+        known = [field.name for field in SIGNALS_TYPE]
+        if self.signals is not True or not names or not {*names} <= {*known}:
+            return self
+        return replace(self, signals=tuple(name for name in known if name in names))
+
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of every table that ``read`` yields."""
         fields = [*sources.DOCUMENTS, *_OWN_FIELDS]
         if self.duplicates:
             fields.append(pa.field("duplicate", pa.bool_()))
         if self.signals:
-            fields.append(pa.field("signals", SIGNALS_TYPE))
+            fields.append(pa.field("signals", signals_type(self._signals)))
         if self._line_signals:
             fields.append(pa.field("line_signals", line_signals_type(self._line_signals)))
         if self.minhash:
@@ -293,7 +309,7 @@ class RedPajamaV2(sources.Source):
         lost = sources.LostRecords(bad_files, path, "the documents without signals keep null ones")
         tables: list[pa.Table] = []
         try:
-            tables.extend(read_signals(path, self._line_signals, lost, self.max_record_bytes))
+            tables.extend(read_signals(path, self._signals, self._line_signals, lost, self.max_record_bytes))
             lost.report()
         except DamagedFileError as damage:
             lost.report(str(damage))

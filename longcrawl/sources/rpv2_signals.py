@@ -30,6 +30,7 @@ from longcrawl.sources._kernels import (
     NESTED,
     OPEN_LIST,
     OPEN_OBJECT,
+    end_of_lists,
     end_of_value,
     end_of_word,
     find_name,
@@ -39,21 +40,29 @@ from longcrawl.sources._kernels import (
 )
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks
 from longcrawl.sources.json_lines import Found, Spelled, find_fields, pack, parse_object, texts_of, without_surrogates
-from longcrawl.text.rpv2.schema import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE, SPANS, line_signals_type
+from longcrawl.text.rpv2.schema import (
+    DOCUMENT_SIGNALS,
+    LINE_SIGNALS,
+    SIGNALS_TYPE,
+    SPANS,
+    line_signals_type,
+    signals_type,
+)
 
 _NAMES = DOCUMENT_SIGNALS + LINE_SIGNALS
 
 
 def read_signals(
-    path: str, line_signals: Sequence[str], lost: LostRecords, most_bytes: int = RECORD_BYTES
+    path: str, names: Sequence[str], line_signals: Sequence[str], lost: LostRecords, most_bytes: int = RECORD_BYTES
 ) -> Iterator[pa.Table]:
     """Read a signals file in tables of ``id``, ``signals`` and, where asked for, ``line_signals``.
 
     ``signals`` is null where a signal is null or absent. A sum adds the values of all lines in their order and leaves
     nulls out: 0.0 for a document without lines, null where the signal is null or absent.
 
-    ``line_signals`` are the names of those that are wanted as lists; ``lost`` notes the lines that cannot be read, and
-    those of more than ``most_bytes``.
+    ``names`` are the fields of ``signals``, ``line_signals`` those that are wanted as lists; where not all fields are
+    wanted, the others are not looked into. ``lost`` notes the lines that cannot be read, and those of more than
+    ``most_bytes``.
 
     Raises:
         DamagedFileError: the file is missing or cannot be read.
@@ -61,51 +70,64 @@ def read_signals(
     first = 0
     for block in read_blocks(path, most_bytes=most_bytes, on_loss=lost.add_loss):
         found = find_fields(block, ["id", "quality_signals"], unchecked=1)
-        yield _table(found, line_signals, first, lost)
+        yield _table(found, names, line_signals, first, lost)
         first += len(found.starts)
 
 
-def _table(found: Found, line_signals: Sequence[str], first: int, lost: LostRecords) -> pa.Table:
-    shape = (len(found.starts), len(_NAMES))
+def _table(found: Found, names: Sequence[str], line_signals: Sequence[str], first: int, lost: LostRecords) -> pa.Table:
+    kind = signals_type(names)
+    read = [name for name in _NAMES if name in names or f"{name}.sum" in names or name in line_signals]
+    shape = (len(found.starts), len(read))
     values, sums = np.empty(shape), np.empty(shape)
     places = np.empty((*shape, 2), dtype=np.int64)
     found.status[(found.kinds == ABSENT).any(axis=1)] = 1
     spans, kinds = np.ascontiguousarray(found.spans[:, 1]), np.ascontiguousarray(found.kinds[:, 1])
-    read_objects(found.data, spans, kinds, *pack(_NAMES), values, sums, places, found.status)
+    checked = len(kind) == len(SIGNALS_TYPE)
+    read_objects(found.data, spans, kinds, *pack(read), checked, values, sums, places, found.status)
     understood = np.flatnonzero(found.status == 0)
-    columns = [texts_of(found, 0, understood).cast(pa.string()), _struct(values[understood], sums[understood])]
-    schema = [pa.field("id", pa.string()), pa.field("signals", SIGNALS_TYPE)]
+    columns = [texts_of(found, 0, understood).cast(pa.string())]
+    columns.append(_struct(kind, read, values[understood], sums[understood]))
+    schema = [pa.field("id", pa.string()), pa.field("signals", kind)]
     if line_signals:
-        columns.append(_lists(found, places, understood, line_signals))
+        columns.append(_lists(found, read, places, understood, line_signals))
         schema.append(pa.field("line_signals", line_signals_type(line_signals)))
     table = pa.table(columns, schema=pa.schema(schema))
     return pa.concat_tables([table, _the_rest(found, line_signals, table.schema, first, lost)])
 
 
-def _struct(values: npt.NDArray[np.float64], sums: npt.NDArray[np.float64]) -> pa.StructArray:
-    documents = len(DOCUMENT_SIGNALS)
-    columns = [values[:, index] for index in range(documents)]
-    columns += [sums[:, index] for index in range(documents, len(_NAMES))]
-    arrays = [pa.array(column, mask=np.isnan(column)) for column in map(np.ascontiguousarray, columns)]
-    return pa.StructArray.from_arrays(arrays, fields=list(SIGNALS_TYPE))
+def _struct(
+    kind: pa.StructType, read: Sequence[str], values: npt.NDArray[np.float64], sums: npt.NDArray[np.float64]
+) -> pa.StructArray:
+    if not len(kind):
+        return pa.array([{}] * len(values), kind)
+    arrays = []
+    for field in kind:
+        name = field.name.removesuffix(".sum")
+        column = np.ascontiguousarray((values if name == field.name else sums)[:, read.index(name)])
+        arrays.append(pa.array(column, mask=np.isnan(column)))
+    return pa.StructArray.from_arrays(arrays, fields=list(kind))
 
 
 def _lists(
-    found: Found, places: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], line_signals: Sequence[str]
+    found: Found,
+    read: Sequence[str],
+    places: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.int64],
+    line_signals: Sequence[str],
 ) -> pa.StructArray:
     schema = pa.schema([pa.field("v", SPANS)])
     options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
     arrays = []
     for name in line_signals:
-        chosen = places[rows, _NAMES.index(name)].tolist()
+        chosen = places[rows, read.index(name)].tolist()
         texts = (found.data[start:end].tobytes() or b"null" for start, end in chosen)
         lines = b"".join(b'{"v":' + text.replace(b"\n", b" ") + b"}\n" for text in texts)
         if not lines:
             arrays.append(pa.array([], SPANS))
             continue
         blocks = pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
-        read = pyarrow.json.read_json(pa.BufferReader(lines), read_options=blocks, parse_options=options)
-        arrays.append(pa.concat_arrays(read["v"].chunks))
+        lists = pyarrow.json.read_json(pa.BufferReader(lines), read_options=blocks, parse_options=options)
+        arrays.append(pa.concat_arrays(lists["v"].chunks))
     return pa.StructArray.from_arrays(arrays, fields=list(line_signals_type(line_signals)))
 
 
@@ -203,7 +225,16 @@ def _triples(data: Any, at: int, end: int) -> tuple[int, float, float, bool]:
 
 @compiled
 def read_objects(
-    data: Any, spans: Any, kinds: Any, names: Any, offsets: Any, values: Any, sums: Any, places: Any, status: Any
+    data: Any,
+    spans: Any,
+    kinds: Any,
+    names: Any,
+    offsets: Any,
+    checked: Any,
+    values: Any,
+    sums: Any,
+    places: Any,
+    status: Any,
 ) -> None:
     """Read the object ``quality_signals`` of every line.
 
@@ -213,6 +244,7 @@ def read_objects(
         kinds: uint8 [lines], what is there.
         names: uint8, the names of the signals one after the other.
         offsets: int64 [names + 1], where each name starts.
+        checked: whether to look into the signals that have no name here.
         values: float64 [lines, names], written: the value of the first span, NaN where null or absent.
         sums: float64 [lines, names], written: the values of all spans added in order, nulls left out, NaN where absent.
         places: int64 [lines, names, 2], written: where the list of spans is.
@@ -239,8 +271,10 @@ def read_objects(
             if index >= 0:
                 guess = index + 1
                 at, values[line, index], sums[line, index], _ = _triples(data, at, end)
-            else:
+            elif checked:
                 at = end_of_value(data, at, end)[0]
+            else:
+                at = end_of_lists(data, at, end)
             if at < 0:
                 break
             if index >= 0:

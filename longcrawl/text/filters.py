@@ -41,6 +41,10 @@ class MinWords(Judge):
         words = self._words(table)
         return [Check("min_words", words, pc.greater_equal(words, self.n), self.n, "at_least")]
 
+    def used_signals(self) -> tuple[str, ...]:
+        """Name the signal that has the words."""
+        return (WORD_COUNT,)
+
     def _words(self, table: pa.Table) -> pa.Array:
         text = column(table, "text", self.name)
         known = pa.nulls(table.num_rows, pa.float64())
@@ -184,6 +188,11 @@ class SignalRules(Judge):
                 raise StageError(f"threshold {name!r} takes a number, or null to switch it off, got {bound!r}")
         bounds = {rule.name: self.thresholds.get(rule.name, rule.bound) for rule in rules}
         return tuple(replace(rule, bound=bound) for rule in rules if (bound := bounds[rule.name]) is not None)
+
+    def used_signals(self) -> tuple[str, ...]:
+        """Name the signals of the rules that apply."""
+        named = (name for rule in self.rules() for name in (rule.signal, rule.divided_by) if name is not None)
+        return tuple(dict.fromkeys(named))
 
     def checks(self, table: pa.Table) -> list[Check]:
         """Check every rule against the column ``signals``, a struct of float64."""

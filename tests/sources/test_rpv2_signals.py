@@ -24,9 +24,12 @@ records = st.fixed_dictionaries(
 )
 
 
-def by_kernel(block, line_signals=LINE_SIGNALS):
+EVERY = tuple(field.name for field in SIGNALS_TYPE)
+
+
+def by_kernel(block, line_signals=LINE_SIGNALS, names=EVERY):
     lost = LostRecords(BadFiles("skip"), "a file")
-    return rpv2_signals._table(find_fields(block, ["id", "quality_signals"], unchecked=1), line_signals, 0, lost)
+    return rpv2_signals._table(find_fields(block, ["id", "quality_signals"], unchecked=1), names, line_signals, 0, lost)
 
 
 def by_json(line, line_signals=LINE_SIGNALS):
@@ -65,7 +68,7 @@ def test_the_kernel_accepts_no_line_that_json_refuses(record, data):
             line.insert(place, change)
     found = find_fields(bytes(line), ["id", "quality_signals"], unchecked=1)
     lost = LostRecords(BadFiles("skip"), "a file")
-    table = rpv2_signals._table(found, (), 0, lost)
+    table = rpv2_signals._table(found, EVERY, (), 0, lost)
     if not found.status.any():
         assert table.select(["signals"]).to_pylist() == [{"signals": by_json(bytes(line), ())["signals"]}]
 
@@ -73,7 +76,9 @@ def test_the_kernel_accepts_no_line_that_json_refuses(record, data):
 @pytest.mark.parametrize("name", [b"id", b"i\\u0064"])  # the kernel takes the first, json the other
 def test_half_a_character_of_an_id_is_replaced(name):
     line = b'{"%s": "a\\udc00b", "quality_signals": {}}' % name
-    table = rpv2_signals._table(find_fields(line, ["id", "quality_signals"]), (), 0, LostRecords(BadFiles(), "a file"))
+    table = rpv2_signals._table(
+        find_fields(line, ["id", "quality_signals"]), EVERY, (), 0, LostRecords(BadFiles(), "a file")
+    )
     assert table["id"].to_pylist() == ["a\ufffdb"]
 
 
@@ -106,3 +111,21 @@ def test_what_a_value_and_a_sum_are(spelled, value, total):
 def test_a_file_without_lines_has_no_rows():
     assert by_kernel(b"\n \n").num_rows == 0
     assert np.array_equal(by_kernel(b"").column_names, ["id", "signals", "line_signals"])
+
+
+@given(st.lists(records, max_size=4), st.lists(st.sampled_from(EVERY), min_size=1, max_size=4, unique=True))
+@settings(deadline=None)  # the first call compiles the kernels
+def test_signals_that_are_named_are_those_of_all(rows, names):
+    block = b"\n".join(json.dumps(row, separators=(",", ":")).encode() for row in rows)
+    all_of_them = by_kernel(block, ()).to_pylist()
+    chosen = by_kernel(block, (), names)
+    assert [field.name for field in chosen.schema.field("signals").type] == [name for name in EVERY if name in names]
+    found = {row["id"]: row["signals"] for row in chosen.to_pylist()}
+    assert found == {row["id"]: {name: row["signals"][name] for name in found[row["id"]]} for row in all_of_them}
+
+
+@pytest.mark.parametrize("other", ['[["]]"]]', "[" + "[1]," * 40 + "[1]]", '[{"a": [[1]]}]', "[[0,1,2.5]]", "3"])
+def test_what_is_not_looked_into_ends_where_it_ends(other):
+    line = f'{{"id":"x","quality_signals":{{"other":{other},"ccnet_length":[[0,4,7.0]]}}}}'.encode()
+    found = by_kernel(line, (), ["ccnet_length"])
+    assert found.to_pylist() == [{"id": "x", "signals": {"ccnet_length": 7.0}}]

@@ -67,6 +67,11 @@ SIGNALS_TYPE = pa.struct(
 """Document-level signals by name, and of each line-level signal the sum over the lines as ``NAME.sum``."""
 
 
+def signals_type(names: Sequence[str]) -> pa.StructType:
+    """Return the type of the signals asked for, as :data:`SIGNALS_TYPE` has them."""
+    return pa.struct([field for field in SIGNALS_TYPE if field.name in names])
+
+
 def line_signals_type(names: Sequence[str]) -> pa.StructType:
     """Return the type of the line-level signals asked for: lists of [start, end, value]."""
     return pa.struct([pa.field(name, SPANS) for name in names])
