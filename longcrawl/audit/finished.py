@@ -19,7 +19,7 @@ from longcrawl.core.results import RESULTS, Inspection, Result
 from longcrawl.core.sources import BadFiles, Part, Source
 from longcrawl.dedup import Decontaminate
 from longcrawl.display.table import Table
-from longcrawl.errors import CorruptionError, LedgerError, LongCrawlError, RunError, StageError, unreadable
+from longcrawl.errors import CorruptionError, FormatError, LedgerError, LongCrawlError, RunError, StageError, unreadable
 from longcrawl.ledger.analysis import Analysis, analyse
 from longcrawl.ledger.clusters import Clusters, find_clusters
 from longcrawl.ledger.contamination import Contamination, count_contamination
@@ -213,8 +213,15 @@ def find_result(folder: Path) -> tuple[Result, Path]:
     return RESULTS[(known or ["rectangle"])[0]], folder
 
 
+def check_exists(path: Path) -> None:
+    """Raise FormatError where there is nothing at a path."""
+    if not path.exists():
+        raise FormatError(f"there is no file or folder {path}: check the path")
+
+
 def _whole_result(folder: Path) -> tuple[Result, Path]:
     """Return the same, after comparing the description of the output with its own SHA-256."""
+    check_exists(folder)
     result, output = find_result(folder)
     if (output / result.description).exists():
         check_unchanged(output / result.description)

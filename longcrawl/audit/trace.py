@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.audit.finished import find_result
+from longcrawl.audit.finished import check_exists, find_result
 from longcrawl.errors import FormatError, LoaderError, TokenizerError, unreadable
 from longcrawl.formats.token_output import CHARACTERS, TOKENIZER, unescape
 from longcrawl.loading import ComposedBatches, Jsonl, Packed, Rectangle, Windows
@@ -166,6 +166,7 @@ def _usual(path: str) -> tuple[str, FeedName]:
         return path, "jsonl"
     if is_url(path):
         return path, "rectangle"
+    check_exists(Path(path))
     found, output = find_result(Path(path))
     described = (output / found.description).exists()
     if described and found.name not in USUAL:

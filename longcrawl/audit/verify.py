@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from longcrawl.audit.finished import find_result
+from longcrawl.audit.finished import check_exists, find_result
 from longcrawl.core.results import RESULTS, Verification
 from longcrawl.errors import FormatError, HubError
 from longcrawl.formats.shards.spec import verify_shard, verify_shards
@@ -52,8 +52,7 @@ def verify(path: str | Path, format: str | None = None, **settings: Any) -> Veri
             )
         return _verify_url(str(path))
     folder = Path(str(path).removeprefix("file://"))
-    if not folder.exists():
-        raise FormatError(f"there is no file or folder {folder}: check the path")
+    check_exists(folder)
     if folder.is_file():
         return verify_shard(folder, format, **settings)
     result, output = find_result(folder)
