@@ -54,6 +54,10 @@ class Gathered:
             self.add(rest if len(rest) > SMALL_BYTES else bytes(rest))  # a short rest keeps no long array
         return taken.toreadonly()
 
+    def pieces(self) -> list[bytes | memoryview]:
+        """Return all bytes, in pieces where they are few."""
+        return self._pieces if self._array is None else [self._array.data[: self._size].toreadonly()]
+
     def line_end(self, near: int) -> int:
         """Return where the last line before a place ends, or else the first one after it; 0 where no line ends."""
         text = self._view()[: self._size]

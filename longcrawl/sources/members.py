@@ -126,8 +126,8 @@ class Members:
                 yield begin
                 if size > HELD_BYTES:
                     yield from self._again(begin.offset)
-                elif size:
-                    yield Event("data", data=held.take())
+                else:
+                    yield from (Event("data", data=piece) for piece in held.pieces())
                 yield event
 
     def recover(self, broken: BrokenMemberError, take: Callable[[bytes], None]) -> tuple[int | None, int | None]:
