@@ -16,6 +16,7 @@ from longcrawl.models import load_model, model_files, model_folder, model_materi
 from longcrawl.storage.files import content_digest
 
 torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
 
 
 @pytest.fixture
@@ -113,6 +114,60 @@ def test_an_object_is_named_by_its_weights_and_tokenizer(tmp_path, monkeypatch, 
     for wrong in (3, (1, 2), tiny_models.tiny()[0]):
         with pytest.raises(StageError, match=r"^a model is a folder that save_pretrained wrote"):
             name_model(Named(wrong))
+
+
+def test_the_first_call_names_the_folder_of_later_ones_and_another_tokenizer_another(
+    tmp_path, monkeypatch, tiny_models
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    pair = tiny_models.tiny()
+    named = [Named(pair), Named(pair)]
+    for name, value in (("model_max_length", 7), ("truncation_side", "left")):
+        model, tokenizer = tiny_models.tiny()
+        setattr(tokenizer, name, value)
+        named.append(Named((model, tokenizer)))
+    for each in named:
+        name_model(each)
+    first, again, shorter, left = (each.model for each in named)
+    assert first == again
+    assert len({first, shorter, left}) == 3
+    assert load_model(shorter, "causal", "cpu").longest == 7
+    assert load_model(left, "causal", "cpu").token_ids(["ab"], most=1) == load_model(first, "causal").token_ids(["b"])
+
+
+def test_a_tokenizer_of_bytes_needs_no_file(tmp_path, tiny_models):
+    model, _ = tiny_models.tiny(vocab_size=384)
+    for each in (model, transformers.ByT5Tokenizer()):
+        each.save_pretrained(tmp_path)
+    loaded = load_model(str(tmp_path), "causal", "cpu")
+    assert loaded.token_ids(["ab</s>"])[0].tolist() == [letter + 3 for letter in b"ab</s>"]
+
+
+def test_a_model_that_counts_on_from_padding_takes_fewer_tokens(tmp_path, tiny_models):
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = transformers.RobertaConfig(vocab_size=257, max_position_embeddings=34, **sizes)
+    for each in (transformers.RobertaForSequenceClassification(config), tiny_models.tiny()[1]):
+        each.save_pretrained(tmp_path)
+    loaded = load_model(str(tmp_path), "classifier", "cpu")
+    assert loaded.longest == 32
+    assert len(loaded.each([np.full(32, 5)], lambda model, ids: model(ids).logits)[0]) == 2
+
+
+def test_a_tokenizer_of_more_ids_than_the_model_is_one_sentence(tmp_path, tiny_models):
+    for each in (tiny_models.tiny(vocab_size=50)[0], tiny_models.tiny()[1]):
+        each.save_pretrained(tmp_path)
+    loaded = load_model(str(tmp_path), "causal", "cpu")
+    with pytest.raises(StageError, match=r"gives token \d+, its model has 50 ids: save the tokenizer that the model"):
+        loaded.token_ids(["abc", "z"])
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff"])
+def test_a_cut_or_odd_configuration_is_one_sentence(folder, content):
+    (folder / "config.json").write_bytes(content)
+    with pytest.raises(StageError, match=r"config\.json (cannot be read|holds no JSON object).*: save the model with"):
+        model_materials(str(folder))
+    (folder / "config.json").write_text('{"architectures": 3}')
+    assert model_materials(str(folder))[str(folder)]["about"] == "a model of transformers"
 
 
 def test_a_classifier_answers_with_its_labels(tmp_path, tiny_models):

@@ -23,7 +23,7 @@ def tiny(task: str = "causal", seed: int = 0, positions: int = 64, **settings: A
 
     torch.manual_seed(seed)
     shape = {"n_layer": 2, "n_head": 2, "n_embd": 16, "vocab_size": 257, "n_positions": positions}
-    config = GPT2Config(bos_token_id=0, eos_token_id=0, **shape, **settings)
+    config = GPT2Config(bos_token_id=0, eos_token_id=0, **shape | settings)
     return enlarged((GPT2LMHeadModel if task == "causal" else GPT2ForSequenceClassification)(config)), byte_tokenizer()
 
 
@@ -49,6 +49,17 @@ def tiny_mistral(sliding_window: int) -> tuple[Any, Any]:
     shape = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 32}
     shape |= {"vocab_size": 257, "hidden_size": 16, "max_position_embeddings": 64, "sliding_window": sliding_window}
     return enlarged(MistralForCausalLM(MistralConfig(bos_token_id=0, eos_token_id=0, **shape))), byte_tokenizer()
+
+
+def tiny_gemma() -> tuple[Any, Any]:
+    """Return a random Gemma 2 of two layers, whose attention has a soft cap, and a tokenizer of bytes."""
+    import torch
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+
+    torch.manual_seed(0)
+    shape = {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 16}
+    shape |= {"vocab_size": 257, "hidden_size": 16, "head_dim": 8, "max_position_embeddings": 64}
+    return enlarged(Gemma2ForCausalLM(Gemma2Config(**shape))), byte_tokenizer()
 
 
 def enlarged(model: Any) -> Any:

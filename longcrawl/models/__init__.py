@@ -1,16 +1,7 @@
 """Models of `transformers` that stages ask about documents."""
 
-from longcrawl.models.pretrained import (
-    Device,
-    Dtype,
-    Pretrained,
-    Task,
-    load_model,
-    model_files,
-    model_folder,
-    model_materials,
-    name_model,
-)
+from longcrawl.models.folders import model_files, model_folder, model_materials, name_model
+from longcrawl.models.pretrained import Device, Dtype, Pretrained, Task, load_model
 from longcrawl.models.scores import ModelScore, OfModel, token_losses
 
 __all__ = [

@@ -1,9 +1,10 @@
 """Classifiers that are a model of `transformers` and a linear layer on its first token, as NeMo Curator saves them."""
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+from longcrawl.models.folders import read_config
 
 MARKS = ("base_model", "fc_dropout", "id2label")
 """What their ``config.json`` has, besides the settings of the model if at all."""
@@ -11,8 +12,7 @@ MARKS = ("base_model", "fc_dropout", "id2label")
 
 def has_head(folder: str) -> bool:
     """Return whether a folder has such a classifier."""
-    content = json.loads(Path(folder, "config.json").read_bytes())
-    return isinstance(content, dict) and all(mark in content for mark in MARKS)
+    return all(mark in read_config(folder) for mark in MARKS)
 
 
 def load_head(folder: str, dtype: Any, attention: str | None) -> tuple[Any, list[str]]:
@@ -31,7 +31,7 @@ def load_head(folder: str, dtype: Any, attention: str | None) -> tuple[Any, list
     from transformers import AutoConfig, AutoModel
 
     weights = load_file(str(Path(folder, "model.safetensors")))
-    written = json.loads(Path(folder, "config.json").read_bytes())
+    written = read_config(folder)
     config: Any = None
     if "model_type" in written:
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)

@@ -1,148 +1,32 @@
 """Models of `transformers`: by folder, Hub id or object, loaded once in a process, with answers that repeat exactly."""
 
-import hashlib
-import json
 import multiprocessing
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import StageError
-from longcrawl.kernels.kept_arrays import cache_folder
+from longcrawl.models.folders import has_tokenizer, model_folder
 from longcrawl.models.heads import has_head, load_head
-from longcrawl.storage.files import content_digest, partial_path, reread_when_changed
-from longcrawl.storage.structured import load_json
+from longcrawl.storage.files import reread_when_changed
 
 Task = Literal["causal", "classifier"]
 Device = Literal["auto", "cpu", "cuda"]
 Dtype = Literal["float32", "bfloat16"]
 Ids: TypeAlias = npt.NDArray[np.int64]
 
-TAKEN = "a folder that save_pretrained wrote, a Hub id, a pair (model, tokenizer) or a pipeline"
-FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
-"""What is fetched from the Hub: weights as safetensors alone, and no code."""
-TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 CPU_TOKENS, CUDA_TOKENS = 512, 1 << 15
 """Tokens of a batch: on a CPU a row of more is as fast alone."""
 TOLERANCE = 1e-5
 """How far, of values up to 1 and of larger ones by as much more, float32 answers in a batch are from those alone."""
-
-
-def name_model(instance: Any) -> None:
-    """Put the name of a model in place of an object in the field ``model`` of a frozen dataclass.
-
-    A pair of model and tokenizer, or a pipeline that has both, is saved below ``$XDG_CACHE_HOME/longcrawl``
-    (``~/.cache/longcrawl``), in a folder named after weights, configuration and tokenizer. Stages name this folder.
-
-    Raises:
-        StageError: it is neither, or the folder cannot be written.
-    """
-    model = instance.model
-    if isinstance(model, str | os.PathLike):
-        object.__setattr__(instance, "model", os.fspath(model))
-        return
-    pair = model if isinstance(model, tuple | list) else (getattr(model, "model", None), getattr(model, "tokenizer", 0))
-    if len(pair) != 2 or not all(hasattr(each, "save_pretrained") for each in pair):
-        raise StageError(f"a model is {TAKEN}, not {type(model).__name__}")
-    object.__setattr__(instance, "model", _save(*pair))
-
-
-def _save(model: Any, tokenizer: Any) -> str:
-    digest = hashlib.sha256(json.dumps(model.config.to_dict(), sort_keys=True, default=str).encode())
-    digest.update(str(getattr(tokenizer, "backend_tokenizer", tokenizer).to_str()).encode())
-    for name, tensor in sorted(model.state_dict().items()):
-        kept = tensor.detach().cpu().contiguous()
-        digest.update(f"{name} {kept.dtype} {tuple(kept.shape)}\n".encode())
-        # numpy has no bfloat16.
-        digest.update(kept.flatten().view(_bytes_type()).numpy().tobytes())
-    folder = cache_folder() / "models" / digest.hexdigest()[:16]
-    beside = partial_path(folder)
-    try:
-        if not folder.exists():
-            model.save_pretrained(beside)
-            tokenizer.save_pretrained(beside)
-            beside.rename(folder)
-    except OSError as failed:
-        if not folder.exists():  # else another process was first
-            raise StageError(
-                f"{folder} cannot be written ({type(failed).__name__}): set XDG_CACHE_HOME, or name a saved model"
-            ) from failed
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
-    return str(folder)
-
-
-def _bytes_type() -> Any:
-    import torch
-
-    return torch.uint8
-
-
-def model_folder(model: str) -> Path:
-    """Return the folder of a model by its name, fetched from the Hub where it is not here.
-
-    Raises:
-        StageError: nothing is there, or it cannot be fetched.
-    """
-    return _local(model) or _fetch(model)
-
-
-def model_files(model: str) -> tuple[str, ...]:
-    """Return the folder of a model for :meth:`Stage.files`: what is in it is the model's fingerprint.
-
-    A model of the Hub that was never fetched has none yet; :meth:`Stage.prepare` fetches it before.
-
-    Raises:
-        StageError: the name is a path, and nothing is there.
-    """
-    from huggingface_hub import snapshot_download
-
-    folder = _local(model)
-    if folder is None:
-        with suppress(OSError, ValueError):
-            folder = Path(snapshot_download(model, allow_patterns=list(FILES), local_files_only=True))
-    return () if folder is None else (str(folder),)
-
-
-def model_materials(model: str) -> dict[str, dict[str, Any]]:
-    """Return what kind of model it is, and the digest of its files, for :meth:`Stage.materials`."""
-    found = {}
-    for folder in model_files(model):
-        kinds = load_json(Path(folder, "config.json").read_bytes()).get("architectures") or ["a model of transformers"]
-        found[model] = {"about": ", ".join(map(str, kinds)), "sha256": content_digest(folder)}
-    return found
-
-
-def _local(model: str) -> Path | None:
-    path = Path(model).expanduser()
-    if (path / "config.json").is_file():
-        return path.absolute()
-    if path.exists() or path.is_absolute():
-        raise StageError(f"no model at {model!r}, which has no config.json: give {TAKEN}")
-    return None
-
-
-@lru_cache(maxsize=8)
-def _fetch(repository: str) -> Path:
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(repository, allow_patterns=list(FILES)))
-    except (OSError, ValueError) as failed:
-        raise StageError(
-            f"model {repository!r} is not a folder here and did not come from the Hub ({type(failed).__name__}): "
-            f"fetch it with hf download {repository}, or name a folder"
-        ) from failed
 
 
 def load_model(
@@ -181,13 +65,14 @@ def _load(folder: str, task: Task, device: Device, dtype: Dtype, attention: str 
     import torch
     from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
-    if not any(Path(folder, name).is_file() for name in TOKENIZERS):
+    if not has_tokenizer(folder):
         raise StageError(f"{folder} has no tokenizer: save it there with tokenizer.save_pretrained(FOLDER)")
     kind = AutoModelForCausalLM if task == "causal" else AutoModelForSequenceClassification
     local: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+    headed = task == "classifier" and has_head(folder)
     try:
         with _quiet():
-            if task == "classifier" and has_head(folder):
+            if headed:
                 module, missing = load_head(folder, getattr(torch, dtype), attention)
             else:
                 module, about = kind.from_pretrained(
@@ -262,8 +147,15 @@ class Pretrained:
     def longest(self) -> int:
         """How many tokens a row has at most; ``sys.maxsize`` where the model has no limit."""
         most = getattr(self.config, "max_position_embeddings", None) or sys.maxsize
-        # Some models need places for padding, which their tokenizer knows of.
-        return min(most, getattr(self.tokenizer, "model_max_length", None) or sys.maxsize)
+        return min(most - self._padding, getattr(self.tokenizer, "model_max_length", None) or sys.maxsize)
+
+    @cached_property
+    def _padding(self) -> int:
+        """How many positions come before the first of a row: models like RoBERTa count on from that of padding."""
+        tables = (table for name, table in self.module.named_modules() if name.endswith("position_embeddings"))
+        return max(
+            (table.padding_idx + 1 for table in tables if getattr(table, "padding_idx", None) is not None), default=0
+        )
 
     @cached_property
     def device(self) -> Any:
@@ -295,13 +187,23 @@ class Pretrained:
             texts: what is spelled like a special token is text where ``special_tokens`` is "none".
             special_tokens: "added" adds those that the tokenizer puts around a text, such as ``[CLS]``.
             most: longer texts are cut to so many tokens; None for no cut.
+
+        Raises:
+            StageError: the tokenizer has an id that the model does not know.
         """
         added = special_tokens == "added"
         cut: Mapping[str, Any] = {} if most is None else {"truncation": True, "max_length": most}
         encoded = self.tokenizer(
             list(texts), add_special_tokens=added, split_special_tokens=not added, verbose=False, **cut
         )
-        return [np.array(ids, np.int64) for ids in encoded["input_ids"]]
+        rows = [np.array(ids, np.int64) for ids in encoded["input_ids"]]
+        known = getattr(self.config, "vocab_size", None) or sys.maxsize
+        if unknown := [row.max() for row in rows if row.max(initial=0) >= known]:
+            raise StageError(
+                f"the tokenizer of {self.name} gives token {unknown[0]:,}, its model has {known:,} ids: save the "
+                "tokenizer that the model was trained with"
+            )
+        return rows
 
     def each(
         self, rows: Sequence[Ids], ask: Callable[[Any, Any], Any], decimals: int | None = None

@@ -14,7 +14,8 @@ from longcrawl.core.places import no_places
 from longcrawl.core.stages import Check, Edit, Edited, column, with_column
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import valid_texts
-from longcrawl.models.pretrained import Device, Dtype, Pretrained, load_model, model_files, model_materials, name_model
+from longcrawl.models.folders import model_files, model_materials, name_model
+from longcrawl.models.pretrained import Device, Dtype, Pretrained, load_model
 
 CHUNK = 1024
 """Tokens whose logits are in memory at once, one for every id each."""
@@ -90,6 +91,11 @@ class ModelScore(OfModel, Edit):
             raise StageError(f"{self.name}.top_fraction is {self.top_fraction}: take a share above 0, 1 at most")
         if self.train_documents is not None and self.train_documents < 1:
             raise StageError(f"{self.name}.train_documents is {self.train_documents}: take 1 or more")
+
+    @property
+    def measures_in(self) -> tuple[str, ...]:
+        """The column."""
+        return (self.adds,)
 
     @property
     def needs_fit(self) -> bool:
