@@ -314,6 +314,27 @@ def test_settings_that_cannot_be_are_one_sentence(folder, settings, message):
         make(folder / "gpt2", **settings)
 
 
+def test_a_sliding_window_is_exact_or_one_sentence(tiny_models, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    far, near = (tiny_models.tiny_mistral(sliding_window=size) for size in (60, 20))
+    found = [dependency_of(pair).measures(texts(64)).to_pylist() for pair in (far, near)]
+    assert found[0] == found[1]
+    with pytest.raises(StageError, match=r"^MistralForCausalLM has a sliding window that two segments of 16 tokens"):
+        dependency_of(near, segment=16).measures(texts(64))
+
+
+def test_attention_that_is_not_measured_is_one_sentence(tiny_models, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    pair = tiny_models.tiny_gemma()
+    stage = lc.long.AttentionDependency(pair, device="cpu", span=3, first=5, near=2)
+    with pytest.raises(StageError, match=r"^Gemma2Attention changes its attention by softcap, which is not measured"):
+        stage.measures(texts(60))
+
+
+def dependency_of(pair, **settings):
+    return lc.long.DependencyScore(pair, device="cpu", **{"segment": 8, "window": 64, "pairs": 12} | settings)
+
+
 def test_what_the_model_cannot_do_is_one_sentence(folder):
     with pytest.raises(StageError, match=r"short_context is 100, .* takes 64 tokens: take fewer$"):
         lc.Crawl(Dataset.from_list(rows())) | gain(folder / "gpt2", short_context=100, long_context=200)

@@ -160,7 +160,13 @@ def _segment_losses(module: Any, ids: Any) -> Any:
         raise StageError(f"{type(module).__name__} keeps no keys and values of tokens: take a model with attention")
     for each in others:
         found.append(_mean_loss(module(each[None], past_key_values=kept, use_cache=True), each))
-        kept.crop(-len(each))
+        try:
+            kept.crop(-len(each))
+        except RuntimeError as passed:
+            raise StageError(
+                f"{type(module).__name__} has a sliding window that two segments of {len(each):,} tokens fill: set a "
+                "shorter segment, or take a model that sees all tokens"
+            ) from passed
     return torch.stack(found)[None]
 
 
@@ -293,6 +299,9 @@ def _attend(module: Any, query: Any, key: Any, value: Any, attention_mask: Any, 
     import torch
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+    if special := [name for name in ("softcap", "s_aux") if settings.get(name) is not None]:
+        kind = type(module).__name__
+        raise StageError(f"{kind} changes its attention by {special[0]}, which is not measured: take another model")
     size, heads = _asked.spans, query.shape[1] // key.shape[1]
     keys = key.repeat_interleave(heads, 1) if heads > 1 else key
     scale = settings.get("scaling") or query.shape[-1] ** -0.5
