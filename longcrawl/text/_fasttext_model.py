@@ -2,6 +2,7 @@
 
 import mmap
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import read_only
+from longcrawl.printable import quoted
 from longcrawl.storage.files import reread_when_changed, whole_file
 
 Bytes = npt.NDArray[np.uint8]
@@ -108,6 +110,8 @@ def read_model(path: str) -> Model:
         StageError: there is no such file, it is not fastText's or damaged, or the model does not
             classify texts by their words and parts of words.
     """
+    if Path(path).is_dir():
+        raise StageError(f"{path} is a folder; give the path of the fastText model in it (.bin or .ftz)")
     if not Path(path).is_file():
         raise StageError(f"{path} does not exist; give the path of a fastText model (.bin or .ftz)")
     try:
@@ -133,6 +137,11 @@ class _Reader:
             raise ValueError("it ends too early")
         self._at += size
         return np.frombuffer(self._data, kind, count, self._at - size).copy() if count else np.zeros(0, kind)
+
+    def check_end(self) -> None:
+        """Refuse a file that goes on behind what belongs to it."""
+        if self._at < len(self._data):
+            raise ValueError(f"{len(self._data) - self._at:,} bytes follow its last vector")
 
     def number(self, kind: str) -> int:
         return int(self.array(kind, 1)[0])
@@ -171,18 +180,28 @@ def _read_model(reader: _Reader) -> Model:
     rows, norms = _read_vectors(reader, quantised=quantised)
     rows = rows * norms[:, None] if quantised else rows
     output, scales = _read_vectors(reader, quantised=bool(reader.number("u1")) and quantised)
+    reader.check_end()
     if kept is not None:
         rows = _sort_rows(rows, kept, word_count, buckets)
     _check(rows, output, word_count, buckets if kept is None else len(kept), len(entries.counts) - word_count)
     words = make_words(
         *_joined(data, entries.places[:word_count]), kept, buckets, (shortest, longest), max(word_ngrams, 1)
     )
-    labels = [
-        bytes(data[slice(*place)]).removeprefix(_LABEL).decode() for place in entries.places[word_count:].tolist()
-    ]
+    labels = _read_labels(data, entries.places[word_count:])
     children, parents = _make_tree(entries.counts[word_count:].tolist()) if loss == _TREE else _NO_TREE
     vectors = Vectors(rows, output, scales, children, parents, loss in (_SAMPLED, _SEPARATE))
-    return Model(tuple(labels), words, vectors, threading.local())
+    return Model(labels, words, vectors, threading.local())
+
+
+def _read_labels(data: Bytes, places: npt.NDArray[np.int64]) -> tuple[str, ...]:
+    """Return labels without their prefix."""
+    try:
+        labels = tuple(bytes(data[slice(*place)]).removeprefix(_LABEL).decode() for place in places.tolist())
+    except UnicodeDecodeError as odd:
+        raise ValueError("one of its labels is not UTF-8") from odd
+    if twice := [label for label, count in Counter(labels).items() if count > 1]:
+        raise ValueError(f"it has the label {quoted(twice[0])} more than once")
+    return labels
 
 
 def _joined(data: Bytes, places: npt.NDArray[np.int64]) -> tuple[Bytes, npt.NDArray[np.int64]]:

@@ -158,48 +158,33 @@ def train_classifier(
     Raises:
         StageError: a set has fewer than two documents of its own, a setting is out of range, or the file exists.
     """
-    path = Path(path)
-    _check_settings(labels, held_out, learning_rate, word_ngrams, dimensions, buckets, characters, epochs, min_count)
+    path, asked = Path(path), _Settings(labels, word_ngrams, dimensions, buckets, characters, min_count, seed)
+    asked.check()
+    _check_training(held_out, learning_rate, epochs)
     check_target(path, StageError, "name another file, or remove it", example="model.bin")
     collected = _collect((good, bad), labels)
     chosen = _chosen(collected.texts, held_out, labels, seed)
-    learnt = [text for text, is_held in zip(collected.texts, chosen, strict=True) if not is_held]
-    counts = Counter(word for text in learnt for word in _words(text.content))
-    counts[_END] = len(learnt)
-    common = sorted((each for each in counts.items() if each[1] >= min_count), key=lambda each: (-each[1], each[0]))
-    label_counts = [sum(text.label == label for text in learnt) for label in range(2)]
+    learnt, held = ([text for text, out in zip(collected.texts, chosen, strict=True) if out == side] for side in (0, 1))
+    in_each = [[sum(text.label == label for text in texts) for label in range(2)] for texts in (learnt, held)]
     # fastText lists the label of most texts first.
-    order = sorted(range(2), key=lambda label: -label_counts[label])
-    size = sum(len(text.content) for text in learnt)
-    ngrams = counts.total() * (word_ngrams - 1) + size * (characters[1] - characters[0] + 1) * (characters[1] > 0)
-    if buckets is None or not ngrams:
-        buckets = min(MOST_BUCKETS, 1 << max(10, ngrams.bit_length())) if ngrams else 0
-    model = _first_model(
-        [word for word, _ in common],
-        [labels[label] for label in order],
-        word_ngrams,
-        dimensions,
-        buckets,
-        characters,
-        seed,
-    )
-    passes = epochs or max(5, min(ceil(STEPS / len(learnt)), BYTES // size))
+    order = sorted(range(2), key=lambda label: -in_each[0][label])
+    model, word_counts = _first_model(learnt, [labels[label] for label in order], asked)
+    passes = epochs or max(5, min(ceil(STEPS / len(learnt)), BYTES // _bytes(learnt)))
     loss = _learn(model, learnt, order, passes, learning_rate, seed)
     if not np.isfinite(loss):
         raise StageError(f"training diverges with learning_rate {learning_rate}: take a lower one")
     with writing(path, StageError, "name a file in a folder that can be written"):
-        write_model(path, model, [count for _, count in common], [label_counts[label] for label in order], passes)
-    held = [text for text, is_held in zip(collected.texts, chosen, strict=True) if is_held]
+        write_model(path, model, word_counts, [in_each[0][label] for label in order], passes)
     auc, thresholds = _measure(path, held, labels[0])
     return TrainedClassifier(
         str(path),
         labels,
-        (label_counts[0], label_counts[1]),
-        (sum(not text.label for text in held), sum(text.label for text in held)),
+        (in_each[0][0], in_each[0][1]),
+        (in_each[1][0], in_each[1][1]),
         collected.in_both,
         collected.repeated,
         collected.without_text,
-        len(common),
+        len(word_counts),
         passes,
         loss,
         auc,
@@ -207,29 +192,50 @@ def train_classifier(
     )
 
 
-def _check_settings(
-    labels: tuple[str, str],
-    held_out: float,
-    learning_rate: float,
-    word_ngrams: int,
-    dimensions: int,
-    buckets: int | None,
-    characters: tuple[int, int],
-    epochs: int | None,
-    min_count: int,
-) -> None:
-    if len(labels) != 2 or labels[0] == labels[1] or not all(name and not name.split()[1:] for name in labels):
-        raise StageError(f"labels are two different words, such as {LABELS}, got {labels!r}")
+class _Settings(NamedTuple):
+    """What a model is, see :func:`train_classifier`."""
+
+    labels: tuple[str, str]
+    word_ngrams: int
+    dimensions: int
+    buckets: int | None
+    characters: tuple[int, int]
+    min_count: int
+    seed: int
+
+    def check(self) -> None:
+        """Raise StageError unless a model can be that."""
+        named = [isinstance(name, str) and name.isprintable() and name.split() == [name] for name in self.labels]
+        if len(named) != 2 or not all(named) or self.labels[0] == self.labels[1]:
+            raise StageError(f"labels are two different words, such as {LABELS}, got {self.labels!r}")
+        shortest, longest = self.characters
+        if not 0 <= shortest <= longest <= 64 or not 1 <= self.word_ngrams <= 64:
+            given = f"{self.word_ngrams!r} and {self.characters!r}"
+            raise StageError(f"word_ngrams is 1 to 64, characters such as (3, 5), got {given}")
+        buckets = 1 if self.buckets is None else self.buckets
+        if min(self.dimensions, self.min_count, buckets) < 1 or buckets > 10**8:
+            raise StageError("dimensions and min_count are 1 or more, and buckets 1 to 100,000,000")
+
+    def buckets_for(self, texts: Sequence[_Text], words: int) -> int:
+        """Return how many rows the n-grams of texts share, which have so many words."""
+        shortest, longest = self.characters
+        ngrams = words * (self.word_ngrams - 1) + _bytes(texts) * (longest - shortest + 1) * (longest > 0)
+        if not ngrams:
+            return 0
+        return self.buckets or min(MOST_BUCKETS, 1 << max(10, ngrams.bit_length()))
+
+
+def _check_training(held_out: float, learning_rate: float, epochs: int | None) -> None:
     if not 0 < held_out < 1 or not 0 < learning_rate <= 10:
         raise StageError(
             f"held_out is a share such as 0.1, learning_rate up to 10, got {held_out!r} and {learning_rate!r}"
         )
-    shortest, longest = characters
-    if not 0 <= shortest <= longest <= 64 or not 1 <= word_ngrams <= 64:
-        raise StageError(f"word_ngrams is 1 to 64, characters such as (3, 5), got {word_ngrams!r} and {characters!r}")
-    counts = (dimensions, min_count, 1 if epochs is None else epochs, 1 if buckets is None else buckets)
-    if min(counts) < 1 or counts[-1] > 10**8:
-        raise StageError("dimensions, min_count and epochs are 1 or more, and buckets 1 to 100,000,000")
+    if epochs is not None and epochs < 1:
+        raise StageError(f"epochs are 1 or more, got {epochs!r}")
+
+
+def _bytes(texts: Sequence[_Text]) -> int:
+    return sum(len(text.content) for text in texts)
 
 
 def _collect(sets: tuple[Any, Any], labels: tuple[str, str]) -> _Collected:
@@ -282,27 +288,25 @@ def _chosen(texts: Sequence[_Text], share: float, labels: tuple[str, str], seed:
     return chosen
 
 
-def _first_model(
-    words: Sequence[bytes],
-    labels: Sequence[str],
-    word_ngrams: int,
-    dimensions: int,
-    buckets: int,
-    characters: tuple[int, int],
-    seed: int,
-) -> Model:
-    """Return a model that has learnt nothing."""
+def _first_model(texts: Sequence[_Text], labels: Sequence[str], asked: _Settings) -> tuple[Model, list[int]]:
+    """Return a model of the words of texts that has learnt nothing, and how often each of its words is in them."""
     from longcrawl.text._fasttext_outputs import set_first_rows
 
-    rows = np.empty((len(words) + buckets, dimensions), np.float32)
-    set_first_rows(rows, seed)
+    counts = Counter(word for text in texts for word in _words(text.content))
+    counts[_END] = len(texts)
+    common = sorted(
+        (each for each in counts.items() if each[1] >= asked.min_count), key=lambda each: (-each[1], each[0])
+    )
+    words, buckets = [word for word, _ in common], asked.buckets_for(texts, counts.total())
+    rows = np.empty((len(words) + buckets, asked.dimensions), np.float32)
+    set_first_rows(rows, asked.seed)
     tree = np.zeros((0, 2), np.int32), np.zeros(0, np.int32)
-    output = np.zeros((len(labels), dimensions), np.float32)
+    output = np.zeros((len(labels), asked.dimensions), np.float32)
     vectors = Vectors(rows, output, np.ones(len(labels), np.float32), *tree, separate=False)
     data = np.frombuffer(b"".join(words) + b"\0", np.uint8).copy()
     bounds = np.cumsum([0, *map(len, words)], dtype=np.int64)
-    found = make_words(data, bounds, None, buckets, characters, word_ngrams)
-    return Model(tuple(labels), found, vectors, threading.local())
+    found = make_words(data, bounds, None, buckets, asked.characters, asked.word_ngrams)
+    return Model(tuple(labels), found, vectors, threading.local()), [count for _, count in common]
 
 
 def _learn(model: Model, texts: Sequence[_Text], order: Sequence[int], epochs: int, rate: float, seed: int) -> float:

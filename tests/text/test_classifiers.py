@@ -251,6 +251,7 @@ def test_lines_end_as_fasttext_or_dclm_have_it(tmp_path, write_model):
         ({"column": "text"}, "column is 'text': name a column of its own for the scores"),
         ({"model": ""}, "model is empty: name a fastText model, as longcrawl train-classifier writes one"),
         ({"model": "nowhere.bin"}, "nowhere.bin does not exist; give the path of a fastText model"),
+        ({"model": "."}, ". is a folder; give the path of the fastText model in it (.bin or .ftz)"),
     ],
 )
 def test_settings_that_cannot_be_meant_are_one_sentence(model, fields, sentence):
@@ -272,6 +273,19 @@ def test_a_model_that_is_cut_or_changed_is_one_sentence_or_answers(tmp_path, wri
             except StageError as refused:
                 assert str(tmp_path / "m.ftz") in str(refused)  # noqa: PT017  # either is right
                 assert "\n" not in str(refused)  # noqa: PT017
+
+
+def test_what_does_not_belong_into_a_model_is_one_sentence(tmp_path, write_model):
+    path = write_model(tmp_path / "m.bin")
+    whole = path.read_bytes()
+    for content, sentence in {
+        whole + b"more": "4 bytes follow its last vector",
+        whole.replace(b"__label__en\0", b"__label__\xff\xfe\0"): "one of its labels is not UTF-8",
+        whole.replace(b"__label__en\0", b"__label__de\0"): "it has the label 'de' more than once",
+    }.items():
+        path.write_bytes(content)
+        with pytest.raises(StageError, match=rf"m\.bin cannot be read as a fastText model: {sentence}; get it again$"):
+            lc.text.FastTextClassifier(str(path), "de").prepare()
 
 
 def test_a_changed_model_is_another_stage(tmp_path, write_model):
@@ -383,7 +397,11 @@ def test_texts_of_both_sets_are_left_out_and_counted(tmp_path):
         (["a", "b"], {"held_out": 1.0}, "held_out is a share such as 0.1"),
         (["a", "b"], {"labels": ("x", "x")}, "labels are two different words"),
         (["a", "b"], {"word_ngrams": 0}, "word_ngrams is 1 to 64"),
-        (["a", "b"], {"epochs": 0}, "dimensions, min_count and epochs are 1 or more"),
+        (["a", "b"], {"labels": ("x", " y")}, "labels are two different words"),
+        (["a", "b"], {"labels": ("x", "y\0z")}, "labels are two different words"),
+        (["a", "b"], {"labels": (1, 2)}, "labels are two different words"),
+        (["a", "b"], {"buckets": 0}, "dimensions and min_count are 1 or more, and buckets 1 to 100,000,000"),
+        (["a", "b"], {"epochs": 0}, "epochs are 1 or more, got 0"),
     ],
 )
 def test_sets_that_teach_nothing_are_one_sentence(tmp_path, good, more, sentence):
