@@ -257,7 +257,7 @@ def _check_same_bytes(stages: list[Stage], where: str) -> None:
 
 
 def check_order(recipe: Recipe) -> None:
-    """Reject a recipe whose stages would remove all copies of a text; the recipes of finished runs may be of this kind.
+    """Reject a recipe in which a stage would undo what another did; the recipes of finished runs may be of this kind.
 
     Raises:
         RecipeError: naming the two stages.

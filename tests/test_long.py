@@ -229,6 +229,33 @@ def test_a_run_learns_what_a_crawl_learns(tmp_path, num_proc, sample):
     assert 0 < len(kept) < len(corpus())
 
 
+def test_statistics_that_were_changed_are_one_sentence(tmp_path):
+    table = pa.table({"text": [" ".join(f"word{number % 40}" for number in range(3_000)), "word1 word2 word1"]})
+    path, chance = tmp_path / "words.parquet", random.Random(0)
+    lc.long.count_words([table]).save(path)
+    whole, bare = path.read_bytes(), pq.read_table(path)
+    about = bare.schema.metadata
+    read = lexical.read_statistics(str(path))
+    assert len(read.words) == 40
+    for _ in range(300):
+        changed = bytearray(whole)
+        changed[chance.randrange(4, len(whole) - 4)] ^= 1 << chance.randrange(8)
+        path.write_bytes(changed)
+        try:
+            assert lexical.read_statistics(str(path)).digest == read.digest
+        except StageError as wrong:
+            assert "write it again with lc.long.count_words" in str(wrong)  # noqa: PT017  # either is right
+    for other in (
+        bare.replace_schema_metadata(about | {b"pieces": b"many"}),
+        bare.replace_schema_metadata(about | {b"documents": b"odd"}),
+        bare.replace_schema_metadata({name: about[name] for name in about if name != b"sha256"}),
+        pa.table({"text": ["a"]}),
+    ):
+        pq.write_table(other, path)
+        with pytest.raises(StageError, match=r"words\.parquet .*: write it again with lc\.long\.count_words"):
+            lc.long.LexicalDependency(statistics=str(path)).prepare()
+
+
 def test_nothing_to_learn_from_is_one_sentence():
     with pytest.raises(StageError, match=r"^lexical_dependency needs documents with words to learn from"):
         lc.Crawl({"id": ["a"], "text": ["short"]}) | lc.text.MinChars(99) | STAGE()

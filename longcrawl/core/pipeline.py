@@ -1,4 +1,4 @@
-"""Stages one after the other: their labels, in which order they may remove copies, and what runs without a break.
+"""Stages one after the other: their labels, what one may not do after another, and what runs without a break.
 
 A stage that keeps one of several equal texts relies on it. If a later stage removes that one for what it shares with
 another document, but not its text, the content is gone and no copy is kept.
@@ -32,17 +32,23 @@ def label_stages(names: Sequence[str]) -> list[str]:
 
 
 def order_fault(stages: Iterable[tuple[str, Stage]]) -> str | None:
-    """Return what is wrong with the order of labelled stages, and what to do; None if nothing is.
+    """Return what is wrong with labelled stages one after the other, and what to do; None if nothing is.
 
     * Copies by a list go before those by URL, and these before those by text. Else the document that stands for several
       equal texts may leave for one of another text.
     * Whole documents go before passages: of passages no copy is kept, so that two equal documents lose all they have.
       After one look at whole documents there may be others: cutting makes texts equal that were not.
     * Nothing orders documents again after a stage that has put related ones together.
+    * No stage replaces the measures of another.
     """
     before: dict[str, str] = {}
+    measured: dict[str, str] = {}
     related = ""
     for label, stage in stages:
+        if twice := [name for name in stage.measures_in if name in measured]:
+            fix = f"set {label}.column to another name" if hasattr(stage, "column") else "leave one of them out"
+            return f"{label} would replace the column {twice[0]!r} that {measured[twice[0]]} sets: {fix}"
+        measured |= dict.fromkeys(stage.measures_in, label)
         if related and stage.orders:
             return f"{label} would undo the order in which {related} puts related documents: leave one of them out"
         if stage.relates:

@@ -116,6 +116,11 @@ class Stage(ABC):
     """How many of all documents ``fit`` learns from; None for all."""
 
     @property
+    def measures_in(self) -> tuple[str, ...]:
+        """Columns of measures that are its own: no other stage of a pipeline may set them again."""
+        return ()
+
+    @property
     def needs(self) -> Needs:
         """What it must have seen before it can be applied; a batch alone for most."""
         return "fit" if self.needs_fit else "batch"

@@ -19,7 +19,9 @@ from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_colum
 from longcrawl.dedup.ngrams import NGRAM_FACTOR, hash_units
 from longcrawl.errors import StageError, unreadable
 from longcrawl.kernels.texts import valid_texts
+from longcrawl.printable import listed
 from longcrawl.storage.files import reread_when_changed
+from longcrawl.storage.sealed import SEAL
 from longcrawl.storage.stored_tables import write_table
 
 CRAWL = "crawl"
@@ -35,7 +37,7 @@ PIECE = 2_000
 MOST_WORDS = 1 << 21
 """Words that are kept, those of most pieces; all others count as words that occur in none."""
 SCHEMA = pa.schema([("word", pa.uint64()), ("pieces", pa.uint32())])
-_PIECES, _WORDS, _DOCUMENTS = b"pieces", b"words", b"documents"
+_PIECES, _WORDS, _DOCUMENTS, _DIGEST = b"pieces", b"words", b"documents", SEAL.encode()
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,12 +55,20 @@ class WordStatistics:
     documents: npt.NDArray[np.uint64]
     """Hashes of those that have several pieces, in increasing order; equal ones come as often as they came."""
 
+    @property
+    def digest(self) -> str:
+        """A SHA-256 of all of it, which its file holds: the checksums of parquet leave out what is not in columns."""
+        about = f"{self.pieces} {self.length!r} {len(self.words)} "
+        columns = (self.words.astype("<u8"), self.counts.astype("<u4"), self.documents.astype("<u8"))
+        return sha256(about.encode() + b"".join(each.tobytes() for each in columns)).hexdigest()
+
     def save(self, path: str | Path) -> None:
         """Write a parquet file that ``LexicalDependency(statistics=path)`` reads."""
         about = {
             _PIECES: str(self.pieces),
             _WORDS: repr(self.length),
             _DOCUMENTS: self.documents.astype("<u8").tobytes(),
+            _DIGEST: self.digest,
         }
         schema = SCHEMA.with_metadata(about)
         write_table(pa.table([self.words, self.counts], schema=schema), Path(path), compression="zstd")
@@ -110,15 +120,19 @@ def read_statistics(path: str) -> WordStatistics:
     """
     fix = "write it again with lc.long.count_words([table]).save(path)"
     with unreadable(path, StageError, fix):
-        table = pq.read_table(path, partitioning=None)
+        table = pq.read_table(path, partitioning=None, page_checksum_verification=True)
+        table.validate(full=True)
     about = table.schema.metadata or {}
-    if not table.schema.equals(SCHEMA) or not {_PIECES, _WORDS, _DOCUMENTS} <= about.keys():
-        raise StageError(f"{path} has no statistics of words, but columns {', '.join(table.column_names)}: {fix}")
-    words, counts = (table[name].to_numpy() for name in SCHEMA.names)
-    pieces, length = int(about[_PIECES]), float(about[_WORDS])
-    if (words[1:] <= words[:-1]).any() or not length > 0 or counts.max(initial=0) > pieces:
-        raise StageError(f"{path} is damaged, its counts cannot be: {fix}")
-    return WordStatistics(words, counts, pieces, length, np.frombuffer(about[_DOCUMENTS], "<u8").astype(np.uint64))
+    if not table.schema.equals(SCHEMA) or not {_PIECES, _WORDS, _DOCUMENTS, _DIGEST} <= about.keys():
+        raise StageError(f"{path} has no statistics of words, but columns {listed(table.column_names)}: {fix}")
+    with unreadable(path, StageError, fix):
+        words, counts = (table[name].to_numpy() for name in SCHEMA.names)
+        documents = np.frombuffer(about[_DOCUMENTS], "<u8").astype(np.uint64)
+        found = WordStatistics(words, counts, int(about[_PIECES]), float(about[_WORDS]), documents)
+        whole = found.digest.encode() == about[_DIGEST]
+    if not whole:
+        raise StageError(f"{path} has been changed, its SHA-256 differs from the one in it: {fix}")
+    return found
 
 
 def _pieces_of(bounds: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.uint64], int]:
@@ -155,8 +169,7 @@ def learn_statistics(tables: Iterable[pa.Table], documents: int | None, stage: s
         StageError: there is no word in them.
     """
     found = count_words(choose(tables, documents, f"{stage}.train_documents"), stage)
-    digest = sha256(b"".join(each.tobytes() for each in (found.words, found.counts, found.documents))).hexdigest()
-    path = Path(directory) / f"words-{digest[:16]}.parquet"
+    path = Path(directory) / f"words-{found.digest[:16]}.parquet"
     found.save(path)
     return str(path)
 
@@ -206,6 +219,11 @@ class LexicalDependency(Edit):
         for name, value in (("window", self.window), ("near", self.near), ("train_documents", self.train_documents)):
             if value is not None and value < 1:
                 raise StageError(f"{self.name}.{name} is {value}: take 1 or more")
+
+    @property
+    def measures_in(self) -> tuple[str, ...]:
+        """The column."""
+        return (COLUMN,)
 
     @property
     def needs_fit(self) -> bool:

@@ -66,6 +66,11 @@ class Classifier(Edit):
         """Return what is known of valid large strings."""
 
     @property
+    def measures_in(self) -> tuple[str, ...]:
+        """The columns of scores."""
+        return tuple(self._named(self.column, label) for label in self._labels())
+
+    @property
     def needs_fit(self) -> bool:
         """Whether a threshold is to be found first."""
         return self.top_fraction is not None

@@ -89,6 +89,11 @@ class SequenceClassifier(OfModel, Classifier):
         if isinstance(self.label, tuple) and "label" in self.label:
             raise StageError(f"{self.name} has the column {self.column}_label already: name the label 'label' alone")
 
+    @property
+    def measures_in(self) -> tuple[str, ...]:
+        """The columns of scores, and of labels or whole numbers."""
+        return (*super().measures_in, f"{self.column}_label", f"{self.column}_int")
+
     def prepare(self) -> None:
         """Load the model.
 
@@ -134,9 +139,14 @@ class SequenceClassifier(OfModel, Classifier):
         """Return the labels of a model, by number.
 
         Raises:
-            StageError: it lacks one that is asked for.
+            StageError: it lacks one that is asked for, or does not count them from 0.
         """
         known = model.config.id2label
+        if sorted(known) != list(range(len(known))):
+            raise StageError(
+                f"{self.model} has id2label {quoted(dict(known))}, which does not count labels from 0: correct "
+                "config.json"
+            )
         names = [str(known[number]) for number in range(len(known))]
         asked = (*(self._labels() if self.label is not None else ()), *self.keep)
         for name in asked:

@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from datasets import Dataset
 
 import longcrawl as lc
-from longcrawl.errors import StageError
+from longcrawl.errors import RecipeError, StageError
 from longcrawl.recipe import load_recipe
 
 torch = pytest.importorskip("torch")
@@ -165,6 +166,30 @@ def test_an_object_is_saved_and_named(tiny_models, tmp_path, monkeypatch):
     stage = stage_of(tiny_models.tiny("classifier", num_labels=2))
     assert stage.model.startswith(str(tmp_path))
     assert stage.edit(table("one"))[0]["quality_label"].to_pylist()[0] in ("LABEL_0", "LABEL_1")
+
+
+def test_labels_that_are_not_counted_from_0_are_one_sentence(saved, tmp_path):
+    shutil.copytree(saved["labels"], tmp_path / "odd")
+    config = json.loads((tmp_path / "odd/config.json").read_text())
+    config |= {"id2label": {"1": "Low", "2": "Middle", "3": "High"}}
+    (tmp_path / "odd/config.json").write_text(json.dumps(config))
+    with pytest.raises(StageError, match=r"which does not count labels from 0: correct config\.json"):
+        stage_of(str(tmp_path / "odd")).prepare()
+
+
+def test_a_column_of_another_classifier_is_not_replaced(saved, tmp_path):
+    one, other = (stage_of(saved[name], column=name) for name in ("labels", "regression"))
+    assert (lc.Crawl(table("one")) | one | other).data.column_names[-4:] == [
+        "labels", "labels_label", "regression", "regression_int",
+    ]  # fmt: skip
+    with pytest.raises(StageError, match=r"would replace the column 'labels' that sequence_classifier sets: set seq"):
+        _ = lc.Crawl(table("one")) | one | stage_of(saved["regression"], column="labels")
+    stages = [{"sequence_classifier": {"model": saved["labels"]}}, {"fast_text_classifier": {"model": "m.bin"}}]
+    source = {"builder": "text", "data_dir": "."}
+    recipe = {"longcrawl": 1, "name": "it", "source": source, "stages": stages, "outputs": {"parquet": {}}}
+    (tmp_path / "it.yaml").write_text(json.dumps(recipe))
+    with pytest.raises(RecipeError, match=r"'quality' that sequence_classifier sets: set fast_text_classifier\.column"):
+        lc.run(tmp_path / "it.yaml", tmp_path / "run")
 
 
 @pytest.mark.parametrize(
