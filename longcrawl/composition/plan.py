@@ -178,10 +178,10 @@ def document_parts(bounds: Longs, documents: Longs, sizes: Longs) -> tuple[Longs
     returning, samples = _returning(bounds, documents)
     if not len(returning):
         return documents, sizes
-    order = np.lexsort((documents, samples))
-    documents = documents[order]
-    begins = np.flatnonzero(np.diff(samples[order], prepend=-1) | np.diff(documents, prepend=-1))
-    return documents[begins], np.add.reduceat(sizes[order], begins)
+    keys = samples * (int(documents.max()) + 1) + documents
+    order = np.argsort(keys, kind="stable")
+    begins = np.flatnonzero(np.diff(keys[order], prepend=-1))
+    return documents[order][begins], np.add.reduceat(sizes[order], begins)
 
 
 def _returning(bounds: Longs, documents: Longs) -> tuple[Longs, Longs]:
@@ -192,9 +192,9 @@ def _returning(bounds: Longs, documents: Longs) -> tuple[Longs, Longs]:
     if not len(cut):
         return cut, cut
     samples = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
-    order = cut[np.lexsort((documents[cut], samples[cut]))]
-    again = (np.diff(samples[order]) == 0) & (np.diff(documents[order]) == 0)
-    return order[1:][again], samples
+    keys = samples[cut] * (int(documents.max()) + 1) + documents[cut]
+    order = np.argsort(keys, kind="stable")
+    return cut[order[1:][np.diff(keys[order]) == 0]], samples
 
 
 def plan_of_pieces(lengths: Longs, numbers: Longs, capacities: Longs, pieces: tuple[Longs, Longs, Longs]) -> Plan:

@@ -70,7 +70,8 @@ class ComposedBatches(PlannedFeed):
     :class:`longcrawl.loading.Packed`: ``input_ids``, ``labels``, ``position_ids`` and ``doc_ids``, int64 [rows,
     capacity], ``n_tokens``, int64 [rows], and ``seq_lengths``, for each row an int64 array with the lengths of its
     pieces, the padding's as the last where there is some. Labels are not shifted; they are -100 where the loss mask of
-    the dataset is false and on the first token of each piece.
+    the dataset is false and on the first token of each piece. Pieces that are joined to the one before, as those of the
+    planner "interleaved" are, count as one with it.
 
     Without a curriculum every sample is delivered, ``epochs`` times, in an order of capacities that ``schedule`` says;
     the buckets of a capacity run dry together. Iterating resumes after the last step handed out, and ends with the

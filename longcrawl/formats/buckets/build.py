@@ -156,7 +156,7 @@ def plan_split(
             first += len(pool)
         made = {name: _mapped(opened[name], stored) for name, stored in columns}
     pieces, bounds = _save_plan(spill, where[3], made)
-    _, parts = document_parts(bounds, pieces["document"], pieces["size"]) if joined else (None, pieces["size"])
+    parts = _parts(spill, pieces, bounds) if joined else pieces["size"]
     with whole_file(_pairs_file(spill, where[3])) as beside:
         np.concatenate(pairs).tofile(beside)
     counts = [int(made["counts"][made["capacities"] == capacity].sum()) for capacity in strategy.capacities]
@@ -218,6 +218,17 @@ def _save_plan(spill: Path, number: int, made: Mapping[str, npt.NDArray[Any]]) -
             file.write(pieces.tobytes())
     with path.with_suffix(".pieces").open("rb") as file, path.with_suffix(".bounds").open("rb") as bounds:
         return _mapped(file, PIECE), _mapped(bounds, np.int64)
+
+
+def _parts(spill: Path, pieces: npt.NDArray[Any], bounds: Longs) -> npt.NDArray[Any]:
+    """Return the tokens of each document in each sample, see :func:`document_parts`, mapped."""
+    with TemporaryFile(dir=spill) as file:
+        for first in range(0, len(bounds) - 1, GROUP_SAMPLES):
+            borders = bounds[first : first + GROUP_SAMPLES + 1]
+            here = pieces[borders[0] : borders[-1]]
+            _, sizes = document_parts(borders - borders[0], here["document"], here["size"])
+            file.write(sizes.astype("<i8").tobytes())
+        return _mapped(file, "<i8")
 
 
 def _mapped(file: IO[bytes], kind: npt.DTypeLike) -> npt.NDArray[Any]:
