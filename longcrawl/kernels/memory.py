@@ -1,4 +1,4 @@
-"""What kernels compile to few instructions: numbers at any address, ends of bits, the least of 16, tests of 64."""
+"""What kernels compile to few instructions: numbers at any address, ends of bits, the least of 32, tests of 64."""
 
 from typing import Any
 
@@ -77,12 +77,12 @@ def highest_bit(_typing: Any, number: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]  # as above
-def least_of_sixteen(_typing: Any, address: Any) -> Any:
-    """Return the least of 16 numbers of 32 bits."""
+def least_of_many(_typing: Any, address: Any) -> Any:
+    """Return the least of 32 numbers of 32 bits."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        block, number = ir.VectorType(ir.IntType(32), 16), ir.IntType(32)
-        name = "llvm.vector.reduce.umin.v16i32"
+        block, number = ir.VectorType(ir.IntType(32), 32), ir.IntType(32)
+        name = "llvm.vector.reduce.umin.v32i32"
         least = builder.module.declare_intrinsic(name, (), ir.FunctionType(number, [block]))
         numbers = builder.load(builder.inttoptr(arguments[0], block.as_pointer()), align=4)
         return builder.zext(builder.call(least, [numbers]), ir.IntType(64))
@@ -118,6 +118,25 @@ find_ats = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", by
 find_colons = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord(":"))))
 find_leads_of_three = _tester(lambda builder, bytes_, every: builder.icmp_unsigned(">=", bytes_, every(0xE0)))
 """Which bytes begin characters of three bytes of UTF-8, or of four."""
+find_white = _tester(
+    lambda builder, bytes_, every: builder.or_(
+        builder.icmp_unsigned("<=", builder.sub(bytes_, every(ord("\t"))), every(4)),
+        builder.icmp_unsigned("==", bytes_, every(ord(" "))),
+    )
+)
+"""Which bytes are white space of ASCII."""
+find_breaks = _tester(
+    lambda builder, bytes_, every: builder.or_(
+        builder.icmp_unsigned("==", bytes_, every(ord("\n"))), builder.icmp_unsigned("==", bytes_, every(ord("\r")))
+    )
+)
+find_apostrophes = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("'"))))
+find_slashes = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("/"))))
+find_capitals = _tester(
+    lambda builder, bytes_, every: builder.icmp_unsigned("<=", builder.sub(bytes_, every(ord("A"))), every(25))
+)
+find_high = _tester(lambda builder, bytes_, every: builder.icmp_signed("<", bytes_, every(0)))
+"""Which bytes belong to characters beyond ASCII."""
 find_others = _tester(
     lambda builder, bytes_, every: builder.icmp_unsigned(
         ">", builder.sub(builder.or_(bytes_, every(0x20)), every(ord("a"))), every(25)

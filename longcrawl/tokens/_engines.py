@@ -66,7 +66,8 @@ class BytePairs:
 
     def encode_texts(self, texts: Texts) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
         """Return the ids of all texts and their offsets."""
-        from longcrawl.tokens._word_kernels import PAST_END, encode_texts
+        from longcrawl.tokens._word_kernels import encode_texts
+        from longcrawl.tokens._word_table import PAST_END
 
         text, bounds = _padded(texts, PAST_END)
         ranks = np.empty(bounds[-1] + 3, np.uint32)  # a token is one byte or more, and three are written at once

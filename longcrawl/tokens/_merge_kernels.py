@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 from longcrawl.kernels.lookup import stable_order
-from longcrawl.kernels.memory import byte_at, four_at, highest_bit, least_of_sixteen, lowest_bit, put_four
+from longcrawl.kernels.memory import byte_at, four_at, highest_bit, least_of_many, lowest_bit, put_four
 from longcrawl.tokens._join_table import NONE, RANK_BITS, Located, Merges, Ranks, Wide, locate, rank_of
 
 Longs = npt.NDArray[np.int64]
@@ -29,16 +29,16 @@ SHORT = 64
 """Bytes of the longest piece that is searched from its start for each merge."""
 _OVERLAP = 32
 """Tokens of a part that the next one encodes again."""
-TOGETHER = 16
+TOGETHER = 32
 """Words of fewer bytes are joined together."""
-TOKENS_STEP, _KEYS_STEP = 80, 64
+TOKENS_STEP, _KEYS_STEP = 144, 128
 """Bytes that the tokens and the keys of a word take."""
-_KEY_BITS = 4
+_KEY_BITS = 5
 
 _U = np.uint64
 _NO_TOKEN = np.int64((1 << RANK_BITS) - 1)
 """Ranks are below it."""
-_NO_KEY = np.int64(0xFFFFFFF0)
+_NO_KEY = np.int64(0xFFFFFFE0)
 
 
 class Together(NamedTuple):
@@ -55,6 +55,8 @@ class Together(NamedTuple):
     """Bytes of each; once all are joined, its tokens."""
     begins: Wide
     """A bit for every place of a word where a token begins."""
+    waiting: Longs
+    """The words that are not done."""
     tokens: Ranks
     keys: Ranks
 
@@ -63,7 +65,7 @@ def make_together(count: int) -> Together:
     """Return room for so many words."""
     longs = np.empty(count, np.int64), np.empty(count, np.int64)
     tokens, keys = np.empty(count * TOKENS_STEP // 4, np.uint32), np.empty(count * _KEYS_STEP // 4, np.uint32)
-    return Together(*longs, np.empty(count, np.uint64), tokens, keys)
+    return Together(*longs, np.empty(count, np.uint64), np.empty(count, np.int64), tokens, keys)
 
 
 @forced_inline
@@ -99,35 +101,38 @@ def _step(merges: Located, begins: np.uint64, lowest: int, tokens: int, keys: in
     return begins ^ _U(1) << _U(second)
 
 
-@allocating
+@compiled
 def merge_together(merges: Merges, words: Together, count: int) -> None:
     """Encode words of fewer than ``TOGETHER`` bytes; the tokens of each stand at its place in ``tokens``."""
-    starts, lengths, begins, _, _ = words
+    starts, lengths, begins, waiting, _, _ = words
     first_token, first_key = np.int64(words.tokens.ctypes.data), np.int64(words.keys.ctypes.data)
-    located, waiting = locate(merges), np.arange(count)
+    located = locate(merges)
     for word in range(count):
         tokens, keys = first_token + TOKENS_STEP * word, first_key + _KEYS_STEP * word
         _set_out(located, starts[word], lengths[word], tokens, keys)
         begins[word] = (_U(4) << _U(lengths[word])) - _U(1)
-    while count > 0:
+        waiting[word] = word
+    left = count
+    while left > 0:
         turn = 0
-        while turn < count:
+        while turn < left:
             word = waiting[turn]
             tokens, keys = first_token + TOKENS_STEP * word, first_key + _KEYS_STEP * word
-            lowest = least_of_sixteen(keys)
+            lowest = least_of_many(keys)
             if lowest >= _NO_KEY:
-                count -= 1
-                waiting[turn] = waiting[count]
+                left -= 1
+                waiting[turn] = waiting[left]
                 continue
             begins[word] = _step(located, begins[word], lowest, tokens, keys)
             turn += 1
-    for word in range(len(waiting)):
+    for word in range(count):
         tokens, written = first_token + TOKENS_STEP * word, 0
-        bits = begins[word] & ((_U(2) << _U(lengths[word])) - _U(1))
-        for place in range(1, TOGETHER):
-            put_four(tokens + 4 * written, four_at(tokens + 4 * place))
-            written += np.int64(bits >> _U(place) & _U(1))
-        lengths[word] = written
+        bits = begins[word] & ((_U(2) << _U(lengths[word])) - _U(2))
+        while bits != _U(0):
+            put_four(tokens + written, four_at(tokens + 4 * lowest_bit(bits)))
+            written += 4
+            bits &= bits - _U(1)
+        lengths[word] = written >> 2
 
 
 @forced_inline

@@ -1,16 +1,31 @@
 """Where the pieces of five tokenizers' patterns end: a scanner over UTF-8 with a table of classes of all code points.
 
-Kernels of this package take addresses, which are plain integers: numba counts references for every array that a
-function gets. Texts are valid UTF-8, and eight bytes after their end can be read.
+Most pieces are found 64 bytes at a time, by a bit for each byte that is a letter, a digit or white space of ASCII. What
+these bits cannot tell is scanned by the character. Kernels of this package take addresses, which are plain integers.
+Texts are valid UTF-8, and 64 bytes after their end can be read.
 """
 
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 import numpy as np
+import numpy.typing as npt
 
 from longcrawl.kernels.compiling import compiled, forced_inline
-from longcrawl.kernels.memory import byte_at, eight_at, lowest_bit
+from longcrawl.kernels.memory import (
+    byte_at,
+    eight_at,
+    find_apostrophes,
+    find_blanks,
+    find_breaks,
+    find_capitals,
+    find_digits,
+    find_high,
+    find_others,
+    find_slashes,
+    find_white,
+    lowest_bit,
+)
 from longcrawl.tokens._patterns import (
     CL100K,
     EITHER_CASE,
@@ -24,6 +39,11 @@ from longcrawl.tokens._patterns import (
     SPACE,
     UPPER,
 )
+
+Longs = npt.NDArray[np.int64]
+
+AHEAD = 64
+"""Bytes whose ends of pieces are found at once; as many can be read after the end of a text."""
 
 _LETTER = UPPER | LOWER | EITHER_CASE
 _NO_WORD = OTHER | MARK
@@ -227,10 +247,95 @@ def _o200k_end(classes: int, at: int, end: int) -> int:
 
 
 @forced_inline
-def piece_end(pattern: int, classes: int, at: int, end: int) -> int:
+def _piece_end(pattern: int, classes: int, at: int, end: int) -> int:
     """Return where the piece that starts at ``at`` ends."""
     if pattern == GPT2:
         return _gpt2_end(classes, at, end)
     if pattern == O200K:
         return _o200k_end(classes, at, end)
     return _cl100k_end(pattern, classes, at, end)
+
+
+@forced_inline
+def _up_to(bits: np.uint64) -> np.uint64:
+    """Return the lowest bit and all below it; all where there is none."""
+    return bits ^ (bits - _U(1))
+
+
+@compiled
+def _ends_ahead(pattern: int, at: int, end: int) -> np.uint64:
+    """Return a bit for each of the ``AHEAD`` bytes from ``at`` on where a piece ends, as far as bits can tell.
+
+    Pieces beyond the last bit, or all where there is none, are for :func:`_piece_end`: those with characters beyond
+    ASCII, contractions, rare white space, and what is cut by the end of these bytes or of the text.
+    """
+    one = _U(1)
+    beyond = find_high(at)
+    if end - at < AHEAD:
+        beyond |= one << _U(end - at)
+    # Where a piece ends, the two bytes that follow it decide.
+    known = ((beyond - one) & ~beyond) >> one
+    letters, digits, white, blanks = ~find_others(at), find_digits(at), find_white(at), find_blanks(at)
+    others, quotes = ~(letters | digits | white), find_apostrophes(at)
+    first_letters, first_digits = letters & ~(letters << one), digits & ~(digits << one)
+    first_others = others & ~(others << one)
+    if pattern == GPT2:
+        ends = (first_letters | first_digits | first_others) & ~(blanks << one)
+        ends |= white & ~(white << one & white >> one)
+        contracted = quotes & letters >> one & (ends | one)
+        return ends & known & _up_to(contracted) & ~one
+    breaks = find_breaks(at)
+    within = white & ~breaks
+    before_letters = within | first_others & ~(others >> one) & ~(blanks << one)
+    ends = first_letters & ~(before_letters << one) | first_others & ~(blanks << one) | first_digits
+    if pattern == QWEN2:
+        ends |= digits
+    else:
+        threes = digits & digits << one & digits << _U(2)
+        fourth = first_digits << _U(3) & threes
+        while fourth != _U(0):
+            ends |= fourth
+            fourth = fourth << _U(3) & threes
+    # A sum carries through a run of ones, from its first on: through line breaks that follow other characters.
+    taken = breaks & ~(breaks + (breaks & others << one))
+    indents = breaks << one & within
+    ends |= white & ~(white << one) & ~taken | within & ~(white >> one) | indents
+    # What follows a line break is no piece where another line break ends it.
+    inside = within & known
+    after_indents = inside + (indents & known) & ~inside
+    if after_indents & (breaks | ~known) != _U(0):
+        known &= _up_to(breaks)
+    if pattern == O200K:
+        capitals = find_capitals(at)
+        ends |= capitals & (letters & ~capitals) << one
+        known &= _up_to(quotes & letters << one & letters >> one) >> one
+        known &= _up_to(taken & find_slashes(at) >> one)
+    else:
+        known &= _up_to(quotes & letters >> one & (ends | one))
+    return ends & known & ~one
+
+
+@compiled
+def split(
+    pattern: int, classes: int, at: int, end: int, starts: Longs, count: np.uint64, most: int
+) -> tuple[int, np.uint64]:
+    """Enter where pieces start, after ``count`` that are there, until there are ``most`` or a few more.
+
+    Returns where the next one starts, and how many there are: fewer than ``most`` and ``AHEAD``.
+    """
+    while at < end and count < _U(most):
+        starts[count] = at
+        count += _U(1)
+        ends = _ends_ahead(pattern, at, end) if eight_at(at) & _HIGH == _U(0) else _U(0)
+        if ends == _U(0):
+            at = _piece_end(pattern, classes, at, end)
+            continue
+        first = at
+        while True:
+            at = first + lowest_bit(ends)
+            ends &= ends - _U(1)
+            if ends == _U(0):
+                break
+            starts[count] = at
+            count += _U(1)
+    return at, count

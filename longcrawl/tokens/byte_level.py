@@ -93,7 +93,7 @@ def recover_merges(ranks: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
     Raises:
         TokenizerError: a token is not the join of two tokens of better rank, so no list of merges makes it.
     """
-    from longcrawl.tokens._word_kernels import find_halves
+    from longcrawl.tokens._word_table import find_halves
 
     tokens = sorted(ranks, key=ranks.__getitem__)
     halves = find_halves(tokens).tolist()
