@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numba.core.event import install_recorder
 
 from longcrawl.kernels import compiling, lookup, phrases
 from longcrawl.kernels.compiling import _CachedKernels
@@ -54,6 +55,23 @@ def _doubled(values):
 @compiling.compiled
 def _count_doubled(values):
     return len(_doubled(values))
+
+
+@compiling.compiled
+def _add(number, more):
+    return number + more
+
+
+@compiling.compiled
+def _add_twice(number):
+    return _add(_add(number, 1), 2)
+
+
+def test_numbers_written_in_calls_are_of_one_type():
+    with install_recorder("numba:compile") as compiled:
+        assert _add_twice(3) == 6
+    started = [event.data["dispatcher"].py_func for _, event in compiled.buffer if event.is_start]
+    assert started.count(_add.py_func) == 1
 
 
 @compiling.allocating

@@ -24,6 +24,7 @@ from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.registry import CPUDispatcher
 from numba.core.runtime import rtsys
 from numba.core.targetconfig import ConfigStack
+from numba.core.types.misc import unliteral
 
 from longcrawl.printable import show
 
@@ -37,6 +38,7 @@ COMPILE_HERE = "LONGCRAWL_COMPILE_KERNELS"
 LEVEL = "x86-64-v3"
 LEVEL_FEATURES = ("avx2", "bmi", "bmi2", "cx16", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sahf", "sse4.2", "xsave")
 
+_NO_ENTRIES = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 _ROOT = Path(__file__).parents[2]
 _IMPORT = re.compile(r"^from (longcrawl[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
 
@@ -132,7 +134,7 @@ def _returns_arrays(kernel: CPUDispatcher) -> bool:
 
 
 class _Called(CPUDispatcher):  # type: ignore[misc]  # as above
-    """A kernel as other kernels call it."""
+    """A kernel as other kernels call it: a number that is written in a call is of no type of its own."""
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """Return what numba calls.
@@ -140,7 +142,7 @@ class _Called(CPUDispatcher):  # type: ignore[misc]  # as above
         Raises:
             TypeError: it returns an array that nobody would free, or somebody too early.
         """
-        found = super().get_call_template(args, kws)
+        found = super().get_call_template(tuple(map(unliteral, args)), kws)
         caller = ConfigStack.top_or_none()
         counted = self.targetoptions["_nrt"] and (caller is None or caller.nrt)
         if not counted and _returns_arrays(self):
@@ -156,8 +158,7 @@ class _Kernel(CPUDispatcher):  # type: ignore[misc]  # as above
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        no_entries = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-        self._called_by_kernels = _Called(self.py_func, self.locals, self.targetoptions | no_entries)
+        self._called_by_kernels = _Called(self.py_func, self.locals, self.targetoptions | _NO_ENTRIES)
 
     def enable_caching(self) -> None:
         """Keep machine code on disk."""
@@ -237,6 +238,6 @@ def forced_inline(function: F) -> F:
 
     ``inlined`` is done before types are known, and compiling then takes six times as long.
     """
-    options = {"nogil": True, "forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
-    kernel: F = numba.njit(**options)(function)
-    return kernel
+    options = {"nopython": True, "nogil": True, "boundscheck": None, "forceinline": True, "_nrt": False}
+    kernel: Any = _Called(function, targetoptions=options | _NO_ENTRIES)
+    return kernel  # type: ignore[no-any-return]  # as numba's
