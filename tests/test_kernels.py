@@ -92,6 +92,7 @@ def test_a_kernel_that_counts_no_references_returns_no_array_and_takes_none():
 CALLED = """
 import json, sys
 import numpy as np
+from numba.core.event import install_recorder
 from longcrawl.kernels import compiling
 
 compiling.PORTABLE = compiling.Path(sys.argv[1])
