@@ -170,16 +170,45 @@ def read_batches(
 
 def read_places(spill: Path, places: npt.NDArray[Any], columns: Sequence[str] | None = None) -> pa.Table:
     """Read documents in the order of ``places`` from where they were spilled: all columns, or those named."""
-    pieces, positions = [], []
+    taken, positions = list[list[pa.Array]](), []
     for chosen, batch, rows in read_batches(spill, places):
         wanted = batch if columns is None else batch.select([name for name in columns if name in batch.schema.names])
-        pieces.append(wanted.take(pa.array(rows)))
+        taken.append([_bytes_of(each).take(pa.array(rows)) for each in wanted.columns])
         positions.append(chosen)
-    found, table = np.concatenate(positions), pa.Table.from_batches(pieces)
-    if (found[1:] < found[:-1]).any():
-        table = table.take(pa.array(np.argsort(found, kind="stable")))
-    # One chunk a column: where pages of a parquet file end depends on where chunks do.
-    return table.combine_chunks()
+    found, joined = np.concatenate(positions), []
+    order = pa.array(np.argsort(found, kind="stable")) if (found[1:] < found[:-1]).any() else None
+    for field, pieces in zip(wanted.schema, zip(*taken, strict=True), strict=True):
+        alike = len({each.type for each in pieces}) == 1
+        # One chunk a column: where pages of a parquet file end depends on where chunks do.
+        values = pa.concat_arrays(pieces if alike else [_as_type(each, field.type) for each in pieces])
+        joined.append(_as_type(values if order is None else values.take(order), field.type))
+    return pa.Table.from_arrays(joined, schema=wanted.schema)
+
+
+def _bytes_of(values: pa.Array) -> pa.Array:
+    """Return lists of numbers as bytes, of which Arrow takes rows without a look at each number; others as they are."""
+    kind = values.type
+    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if not lists or not (pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type)):
+        return values
+    numbers = values.values
+    if numbers.null_count:
+        return values
+    offsets = (values.offsets.to_numpy().astype(np.int64) + numbers.offset) * (kind.value_type.bit_width // 8)
+    valid = values.is_valid().buffers()[1] if values.null_count else None
+    buffers = [valid, pa.py_buffer(offsets), numbers.buffers()[1] or pa.py_buffer(b"")]
+    return pa.Array.from_buffers(pa.large_binary(), len(values), buffers)
+
+
+def _as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Undo :func:`_bytes_of`."""
+    if values.type == kind:
+        return values
+    valid, starts, numbers = values.buffers()
+    wide = np.int64 if pa.types.is_large_list(kind) else np.int32
+    ends = np.frombuffer(starts, np.int64, len(values) + 1) // (kind.value_type.bit_width // 8)
+    inside = pa.Array.from_buffers(kind.value_type, int(ends[-1]), [None, numbers])
+    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(ends.astype(wide))], children=[inside])
 
 
 def row_bytes(values: pa.Array, of: str = "a column") -> Longs:

@@ -132,3 +132,28 @@ def test_two_rows_of_one_id_are_found_either_way(tmp_path, monkeypatch, held, sh
     put_in_order = order.order_documents if held else partial(order.exchange_order, engine=Local())
     with pytest.raises(FormatError, match="^two rows are called 'b'; ids must be unique: drop one of the documents$"):
         put_in_order(tmp_path / "spill", 2, shuffled=shuffled, unique=True)
+
+
+lists = st.none() | st.lists(st.integers(0, 9) | st.none(), max_size=4)
+
+
+@given(st.lists(st.lists(st.tuples(lists, lists, st.text("ab")), max_size=5), min_size=1, max_size=3), st.data())
+def test_rows_are_read_by_their_places(parts, data):
+    with tempfile.TemporaryDirectory() as folder:
+        places, expected = [], []
+        for number, rows in enumerate(parts):
+            without_nulls = [None if row[0] is None else [each or 0 for each in row[0]] for row in rows]
+            columns = {
+                "tokens": pa.array([[1], [], *without_nulls], pa.list_(pa.uint16())).slice(2),
+                "wide": pa.array(without_nulls, pa.large_list(pa.field("value", pa.float64()))),
+                "some": pa.array([row[1] for row in rows], pa.list_(pa.int32())),
+                "text": pa.array([row[2] for row in rows], pa.string()),
+            }
+            spill_documents([pa.table(columns)], Path(folder), number, shuffled=False)
+            places += [(number, 0, row, 0) for row in range(len(rows))]
+            expected += pa.table(columns).to_pylist()
+        if chosen := data.draw(st.lists(st.integers(0, len(places) - 1), max_size=9)) if places else []:
+            read = read_places(Path(folder), np.array([places[each] for each in chosen], PLACE))
+            read.validate(full=True)
+            assert read.schema == pa.table(columns).schema
+            assert read.to_pylist() == [expected[each] for each in chosen]
