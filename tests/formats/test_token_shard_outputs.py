@@ -19,6 +19,7 @@ from longcrawl.core.results import RESULTS
 from longcrawl.core.sources import make_source
 from longcrawl.errors import FormatError, RecipeError, SourceError, StageError
 from longcrawl.formats.shards import write as shard_output
+from longcrawl.formats.shards.entries import entries_of
 from longcrawl.formats.shards.facts import ShardResult
 from longcrawl.formats.shards.spec import shards_in
 
@@ -429,3 +430,18 @@ print(sorted({{"datasets", "scipy.linalg"}} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_windows_are_cut_as_they_overlap():
+    table = pa.table({"tokens": pa.array([[], [1, 2, 9], [3, 4, 5, 9], []], pa.list_(pa.uint16()))})
+    windows = [[], [(0, 3, 0)], [(0, 2, 0), (1, 3, 1), (2, 4, 1)], []]
+    kind = pa.list_(pa.struct([(name, pa.int64()) for name in ("start", "stop", "overlap")]))
+    named = [[dict(zip(("start", "stop", "overlap"), each, strict=True)) for each in row] for row in windows]
+    cut = table.append_column("windows", pa.array(named, kind))
+    for rows, tokens, counts in (
+        ([0, 3], [], [0, 0]),
+        ([1], [1, 2, 9], [1]),
+        ([0, 1, 2], [1, 2, 9, 3, 4, 4, 5, 5, 9], [0, 1, 3]),
+    ):
+        entries, found = entries_of(cut.take(rows), None, "gpt-simple", "keep")
+        assert (entries.tokens.tolist(), found.tolist()) == (tokens, counts)

@@ -98,10 +98,19 @@ def entries_of(
 def _cut(documents: Documents, windows: DocumentWindows) -> Documents:
     firsts = (np.cumsum(documents.lengths) - documents.lengths)[windows.documents] + windows.starts
     lengths = windows.stops - windows.starts
-    before = np.cumsum(lengths) - lengths
-    places: npt.NDArray[Any] = np.arange(int(lengths.sum())) + np.repeat(firsts - before, lengths)
-    mask = None if documents.loss_mask is None else documents.loss_mask[places]
-    return Documents(documents.tokens[places], lengths, windows.overlaps, mask)
+    ends = firsts + lengths
+    # Windows that follow each other are one stretch; a number for each token takes ten times as long.
+    heads = np.flatnonzero(np.append(True, firsts[1:] != ends[:-1]))[: len(firsts)]
+    tails = np.append(heads[1:], len(firsts))[: len(heads)] - 1
+    stretches = [slice(*each) for each in zip(firsts[heads].tolist(), ends[tails].tolist(), strict=True)]
+    mask = None if documents.loss_mask is None else _joined(documents.loss_mask, stretches)
+    return Documents(_joined(documents.tokens, stretches), lengths, windows.overlaps, mask)
+
+
+def _joined(values: npt.NDArray[Any], stretches: list[slice]) -> npt.NDArray[Any]:
+    if len(stretches) == 1:
+        return values[stretches[0]]
+    return np.concatenate([values[:0], *(values[each] for each in stretches)])
 
 
 def overlaps_masked(documents: Documents) -> Documents:
@@ -109,7 +118,7 @@ def overlaps_masked(documents: Documents) -> Documents:
     if documents.overlaps is None:
         return documents
     mask = np.ones(len(documents.tokens), bool) if documents.loss_mask is None else documents.loss_mask.copy()
-    starts = np.cumsum(documents.lengths) - documents.lengths
-    within = np.arange(len(mask)) - np.repeat(starts, documents.lengths)
-    mask[within < np.repeat(documents.overlaps, documents.lengths)] = False
+    starts, some = np.cumsum(documents.lengths) - documents.lengths, np.flatnonzero(documents.overlaps)
+    for start, overlap in zip(starts[some].tolist(), documents.overlaps[some].tolist(), strict=True):
+        mask[start : start + overlap] = False
     return replace(documents, overlaps=None, loss_mask=mask)
