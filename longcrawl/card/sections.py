@@ -47,7 +47,7 @@ TOKEN_COLUMNS = {
     "roll": "by how many tokens `input_ids` are rolled: a row may start in the middle of its document",
     "overlap": "how many tokens a window begins with that the one before ended with; no loss is due on them",
     "capacity": "of its bucket",
-    "seq_lengths": "tokens of each piece of a sample: attention and positions begin again",
+    "seq_lengths": "tokens of each piece of a sample, with those joined to it: attention and positions begin again",
     "n_tokens": "of `input_ids`",
     "loss_mask": "for each token, false where no loss is due",
 }

@@ -156,7 +156,7 @@ def joined_pieces(bounds: Longs, documents: Longs) -> npt.NDArray[np.bool_]:
     A plan puts several pieces of a document into a sample so that the later ones are read after the earlier ones and
     what lies between. So all pieces of such a sample are one text, and all but its first are joined.
 
-    >>> joined_pieces(np.array([0, 3, 5]), np.array([7, 2, 7, 5, 6])).tolist()
+    >>> joined_pieces(np.array([0, 3, 5]), np.array([7_000, 2, 7_000, 5, 6])).tolist()
     [False, True, True, False, False]
 
     Args:

@@ -64,7 +64,7 @@ def _save_tokenizer(tokenizer: Any, folder: Path) -> None:
     """Save all that a tokenizer is, also from which side it cuts, which it does not save where that was set later."""
     tokenizer.save_pretrained(folder)
     name = "tokenizer_config.json"
-    settings = read_config(folder, name) | {"truncation_side": tokenizer.truncation_side}
+    settings = read_config(folder, name) | {"truncation_side": getattr(tokenizer, "truncation_side", "right")}
     (folder / name).write_text(json.dumps(settings, indent=2, sort_keys=True, ensure_ascii=False), "utf-8")
 
 
