@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.errors import TokenizerError, unreadable
+from longcrawl.kernels.texts import read_only, text_buffers
 from longcrawl.tokens._patterns import PATTERNS
 from longcrawl.tokens.byte_level import ByteLevelBPE
 
@@ -66,17 +67,36 @@ class BytePairs:
 
     def encode_texts(self, texts: Texts) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
         """Return the ids of all texts and their offsets."""
-        from longcrawl.tokens._word_kernels import encode_texts
         from longcrawl.tokens._word_table import PAST_END
 
-        text, bounds = _padded(texts, PAST_END)
-        ranks = np.empty(bounds[-1] + 3, np.uint32)  # a token is one byte or more, and three are written at once
-        offsets = np.zeros(len(bounds), np.int64)
+        data, bounds = _bytes_of(texts)
+        # What kernels read past the end of the last texts may be of nobody: these texts are copied.
+        safe = int(np.searchsorted(bounds[1:], len(data) - PAST_END, "right"))
+        last = np.zeros(bounds[-1] - bounds[safe] + PAST_END, np.uint8)
+        last[:-PAST_END] = data[bounds[safe] : bounds[-1]]
+        # A token is one byte or more, and three are written at once.
+        ranks, offsets = np.empty(bounds[-1] - bounds[0] + 3, np.uint32), np.zeros(len(bounds), np.int64)
+        count = self._encode(data, bounds[: safe + 1], ranks, offsets) if safe else 0
+        more = self._encode(last, bounds[safe:] - bounds[safe], ranks[count:], offsets[safe:])
+        offsets[safe + 1 :] += count
+        ranks = ranks[: count + more]
+        return ranks if self._bpe.ids is None else self._bpe.ids[ranks], offsets
+
+    def _encode(
+        self,
+        text: npt.NDArray[np.uint8],
+        bounds: npt.NDArray[np.int64],
+        ranks: npt.NDArray[np.uint32],
+        offsets: npt.NDArray[np.int64],
+    ) -> int:
+        """Write the ranks of texts, and where those of each end but the first offset; return how many there are."""
+        from longcrawl.tokens._word_kernels import encode_texts
+
         with self._lock:
-            count = encode_texts(text, bounds, self._tables, LONGEST_PIECE, ranks, offsets)
+            count = encode_texts(read_only(text), read_only(bounds), self._tables, LONGEST_PIECE, ranks, offsets)
         if count < 0:
             raise TokenizerError(f"a text has a word of more than {LONGEST_PIECE:,} bytes: split it first")
-        return ranks[:count] if self._bpe.ids is None else self._bpe.ids[ranks[:count]], offsets
+        return int(count)
 
     def encode(self, text: str) -> npt.NDArray[np.uint32]:
         """Return the ids of one text."""
@@ -191,9 +211,9 @@ def _end_to_end(parts: list[npt.NDArray[np.uint32]]) -> tuple[npt.NDArray[np.uin
     return np.concatenate([_NO_IDS, *parts]), offsets
 
 
-def _padded(texts: Texts, more: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Return the bytes of all texts, with ``more`` after them, and where each text starts and ends."""
-    array = pc.fill_null(pc.cast(texts, pa.large_string()), "")
+def _bytes_of(texts: Texts) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Return bytes that have all texts, end to end, and where each text starts and the last ends."""
+    array = pc.cast(texts, pa.large_string())
     array = (
         pa.concat_arrays(array.chunks or [pa.array([], array.type)]) if isinstance(array, pa.ChunkedArray) else array
     )
@@ -202,15 +222,7 @@ def _padded(texts: Texts, more: int) -> tuple[npt.NDArray[np.uint8], npt.NDArray
     except pa.ArrowInvalid:
         array.to_pylist()  # raises what says why
         raise
-    _, offsets, data = array.buffers()
-    if len(array) == 0 or data is None:
-        return np.zeros(more, np.uint8), np.zeros(len(array) + 1, np.int64)
-    bounds = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
-    size = bounds[-1] - bounds[0]
-    padded = np.empty(size + more, np.uint8)
-    padded[:size] = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
-    padded[size:] = 0
-    return padded, bounds - bounds[0]
+    return text_buffers(array)
 
 
 @contextmanager

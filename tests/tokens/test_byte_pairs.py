@@ -121,6 +121,15 @@ def test_ids_are_those_of_tiktoken(engines, texts):
         assert encoded(ours, texts) == peer.encode_ordinary_batch(texts, num_threads=1)
 
 
+@settings(deadline=None)
+@given(texts=st.lists(ANY_TEXT | ASCII_TEXT, min_size=1, max_size=5), after=st.integers(0, 100))
+def test_a_slice_has_the_ids_of_its_texts_whatever_stands_around_it(engines, texts, after):
+    ours, peer = engines[GPT2_PATTERN]
+    ids, offsets = ours.encode_texts(pa.array(["word ", *texts, "s" * after], pa.large_string())[1:-1])
+    found = [ids[start:stop].tolist() for start, stop in itertools.pairwise(offsets)]
+    assert found == peer.encode_ordinary_batch(texts, num_threads=1)
+
+
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_every_atom_beside_every_other(engines, pattern):
     ours, peer = engines[pattern]
