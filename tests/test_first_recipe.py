@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 from random import Random
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ import longcrawl as lc
 from longcrawl.cli.commands import app
 from longcrawl.core.fields import build
 from longcrawl.errors import LongCrawlError, RecipeError, RunError, SourceError, StageError
-from longcrawl.recipe import load_recipe
+from longcrawl.recipe import load_recipe, parse_recipe
 from longcrawl.run.first_recipe import first_recipe
 from longcrawl.run.preview import preview_run
 from longcrawl.sources import files
@@ -123,6 +124,22 @@ def test_a_dry_run_finds_what_a_run_would_miss(texts, tmp_path):
         preview_run("mine.yaml", "mine", ["stages.tokenize.tokenizer=./none.json"])
     with pytest.raises(LongCrawlError, match="no file matches"):
         preview_run("mine.yaml", "mine", [*TRAINED, "source.data_files=none/*.jsonl"])
+
+
+@pytest.mark.parametrize(
+    ("output", "stages", "sentence"),
+    [
+        ("rectangle", [{"tokenize": {"tokenizer": "trained"}}], "a rectangle needs rows of one length"),
+        ("gpt-simple", [], "gpt-simple needs an end-of-text token: add the stage tokenize"),
+    ],
+)
+def test_an_output_that_the_stages_cannot_feed_is_found_before_anything_is_made(texts, output, stages, sentence):
+    source = {"builder": "text", "data_files": texts, "text_field": "content"}
+    recipe = parse_recipe({"longcrawl": 1, "name": "x", "source": source, "stages": stages, "outputs": {output: {}}})
+    for begin in (preview_run, lc.run):
+        with pytest.raises(StageError, match=sentence):
+            begin(recipe, "mine")
+        assert not Path("mine").exists()
 
 
 def test_version_and_completion():

@@ -74,6 +74,15 @@ def reject_other_contents(folder: Path, recipe: Recipe) -> None:
         raise RunError(f"{folder} is not empty and holds no run: choose another folder")
 
 
+def check_output(recipe: Recipe) -> None:
+    """Check that the stages of a recipe make what its output writes.
+
+    Raises:
+        StageError: they do not; the message says which stage to add.
+    """
+    recipe.output.writer([stage for _, stage in recipe.stages])
+
+
 def _check_no_links(folder: Path) -> None:
     """Check for links in the folder of a run, which clears what it needs no more: that would be somebody else's."""
     paths = (Path(within, name) for within, folders, names in os.walk(folder) for name in sorted([*folders, *names]))

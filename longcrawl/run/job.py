@@ -96,6 +96,7 @@ def run(
             manifest = read_manifest(folder)
         else:
             check_order(chosen)
+            inputs.check_output(chosen)
             manifest, costs = _work_on(chosen, folder, engine or Local(num_proc), plan)
         drop(folder / WORK)
         shutil.rmtree(folder / WORK, ignore_errors=True)
@@ -189,7 +190,6 @@ class _Job:
         remove_partial(self.folder, IDLE)
         fingerprints, used = inputs.stage_fingerprints(self.recipe), indexes.indexes_used(self.recipe.stages)
         inputs.pin_inputs(self.folder, self.recipe, self.parts, fingerprints, used)
-        self.recipe.output.writer([stage for _, stage in self.recipe.stages])  # rejects what it cannot write
         for label, stage in self.recipe.stages:
             stage.prepare()
             if sentences := stage.limits():

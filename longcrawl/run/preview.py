@@ -11,7 +11,7 @@ from longcrawl.display.table import Column, Table
 from longcrawl.manifest import MANIFEST
 from longcrawl.printable import one_line
 from longcrawl.recipe import Recipe, check_order, load_recipe
-from longcrawl.run.inputs import reject_other_contents, run_folder, train_parts
+from longcrawl.run.inputs import check_output, reject_other_contents, run_folder, train_parts
 from longcrawl.storage.place import is_there
 from longcrawl.urls import is_url, without_secrets
 
@@ -73,6 +73,8 @@ def preview_run(recipe: str | Path | Recipe, out: str | Path, overrides: Iterabl
     with run_folder(out) as folder:
         reject_other_contents(folder, chosen)
         is_done = is_there(folder / MANIFEST)
+    if not is_done:
+        check_output(chosen)
     parts = train_parts(chosen.source)
     for _, stage in chosen.stages:
         stage.prepare()
