@@ -40,7 +40,11 @@ def seal(content: Mapping[str, Any]) -> str:
 
 def is_sealed(file: Path, content: Mapping[str, Any]) -> bool:
     """Return whether a JSON file that holds its own SHA-256 is, to the byte, as it was written."""
-    return file.read_bytes() == seal(content).encode()
+    # The bytes are hashed as they are: to spell the JSON again takes ten times as long, for each marker of each step.
+    body, _, end = file.read_bytes().rpartition(f'\n "{SEAL}": "'.encode())
+    unsealed = b"{}" if body == b"{" else body.removesuffix(b",") + b"\n}"
+    digest = hashlib.sha256(unsealed).hexdigest()
+    return body.endswith((b",", b"{")) and end == f'{digest}"\n}}\n'.encode() and content.get(SEAL) == digest
 
 
 def verify_files(
