@@ -8,9 +8,11 @@ cut into files of about equal size. Pass two gathers the documents of one file, 
 import itertools
 import json
 from base64 import b64encode
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +48,8 @@ ROW_GROUP = 32 << 20
 """Bytes of documents in a row group, more or less: what a reader holds at once."""
 
 Longs = npt.NDArray[np.int64]
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def spill_documents(
@@ -183,6 +187,17 @@ def read_places(spill: Path, places: npt.NDArray[Any], columns: Sequence[str] | 
         values = pa.concat_arrays(pieces if alike else [_as_type(each, field.type) for each in pieces])
         joined.append(_as_type(values if order is None else values.take(order), field.type))
     return pa.Table.from_arrays(joined, schema=wanted.schema)
+
+
+def ahead(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """Yield what a function returns of each item, in their order; a thread computes the next one meanwhile."""
+    with ThreadPoolExecutor(1) as thread:
+        waiting = deque[Future[R]]()
+        for item in items:
+            waiting.append(thread.submit(function, item))
+            if len(waiting) > 1:
+                yield waiting.popleft().result()
+        yield from (each.result() for each in waiting)
 
 
 def _bytes_of(values: pa.Array) -> pa.Array:

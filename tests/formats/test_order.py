@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from longcrawl.engines import Local
 from longcrawl.errors import FormatError
 from longcrawl.formats import order
-from longcrawl.formats.spill import ORDER, PLACE, read_places, spill_documents
+from longcrawl.formats.spill import ORDER, PLACE, ahead, read_places, spill_documents
 
 documents = st.tuples(st.sampled_from(["en", "fr", None]), st.integers(0, 3) | st.integers(0, 2**64 - 1), st.text("ab"))
 
@@ -157,3 +157,11 @@ def test_rows_are_read_by_their_places(parts, data):
             read.validate(full=True)
             assert read.schema == pa.table(columns).schema
             assert read.to_pylist() == [expected[each] for each in chosen]
+
+
+def test_what_is_computed_ahead_keeps_its_order_and_its_errors():
+    assert list(ahead(str, range(5))) == ["0", "1", "2", "3", "4"]
+    found = ahead(lambda number: 6 // number, [3, 2, 0, 1])
+    assert [next(found), next(found)] == [2, 3]
+    with pytest.raises(ZeroDivisionError):
+        next(found)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from longcrawl.core.stages import Stage
 from longcrawl.engines.base import Engine
 from longcrawl.formats.documents.spec import DESCRIPTION, UNKNOWN, VERSION, dataset_configs, folder_name
 from longcrawl.formats.order import Documents, cut, exchange_order, order_documents
-from longcrawl.formats.spill import read_places, row_groups, spill_documents
+from longcrawl.formats.spill import ahead, read_order, read_places, row_groups, spill_documents
 from longcrawl.formats.splits import check_heldout, split_rows, split_totals
 from longcrawl.storage import sealed
 from longcrawl.storage.files import file_entries, whole_file, write_text
@@ -82,16 +83,14 @@ class ParquetWriter(OrderedWriter):
         """Second pass: gather the documents of one file, row group by row group."""
         language, split, name, start, stop = task.details
         path = "/".join([*map(folder_name, language), name])
-        size = 0
         with whole_file(target / path) as beside, GroupedTable(beside) as file:
-            for places in row_groups(spill, start, stop):
-                file.add(read_places(spill, places))
-                size += int(places["bytes"].sum())
+            for table in ahead(partial(read_places, spill), row_groups(spill, start, stop)):
+                file.add(table)
         return {
             "language": list(language),
             "split": split,
             "rows": stop - start,
-            "bytes": size,
+            "bytes": int(read_order(spill, start, stop)["bytes"].sum()),
             "columns": {column.name: str(column.type) for column in file.schema},
             "files": file_entries(target, [path]),
         }

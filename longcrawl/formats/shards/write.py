@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -22,7 +23,7 @@ from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS
 from longcrawl.formats.shards.shard import Documents as Entries
 from longcrawl.formats.shards.spec import FORMATS, STARTS, VERSION
 from longcrawl.formats.shards.writing import OnLoss, TokenType, WrittenShard, stored_type
-from longcrawl.formats.spill import read_places, row_groups, spill_documents
+from longcrawl.formats.spill import ahead, read_places, row_groups, spill_documents
 from longcrawl.formats.splits import split_rows, split_totals
 from longcrawl.formats.token_output import TokenOutput, TokenWriter, last_stage
 from longcrawl.formats.token_rows import FOUND, ORIGINS
@@ -193,8 +194,8 @@ class ShardWriter(TokenWriter):
         shard_format = FORMATS[self.settings.name]
         name = path + shard_format.suffix
         gathered = _Gathered(name, self._regular)
-        tables = (read_places(spill, places) for places in row_groups(spill, start, stop, GROUP_BYTES))
-        entries = (gathered.add(table, *self._entries(table)) for table in tables)
+        groups = ahead(partial(self._read, spill), row_groups(spill, start, stop, GROUP_BYTES))
+        entries = (gathered.add(*group) for group in groups)
         shard: WrittenShard = shard_format.write(entries, target / name, **self._format_settings())
         table = f"documents/{path}.parquet"
         recorded = pa.concat_tables(gathered.documents).combine_chunks()
@@ -244,6 +245,10 @@ class ShardWriter(TokenWriter):
     def _regular(self) -> bool:
         """Whether the sizes of windows say where they start: all documents are cut alike."""
         return self.windows is not None and (self.windows.overlap_probability == 1 or not self.windows.overlap_size)
+
+    def _read(self, spill: Path, places: npt.NDArray[Any]) -> tuple[pa.Table, Entries, Longs]:
+        table = read_places(spill, places)
+        return table, *self._entries(table)
 
     def _entries(self, table: pa.Table) -> tuple[Entries, Longs]:
         # Without overlaps no window needs a mask.
