@@ -18,6 +18,11 @@ def example(load_trainer):
     return load_trainer(EXAMPLE)
 
 
+@pytest.fixture
+def small_gpt(load_trainer):
+    return load_trainer(EXAMPLE.with_name("train_small_gpt.py"))
+
+
 @pytest.fixture(scope="module")
 def shards(example, tmp_path_factory):
     folder = tmp_path_factory.mktemp("gpt") / "shards"
@@ -57,13 +62,31 @@ def test_its_loss_falls_and_a_checkpoint_goes_on_with_the_very_batches(run, tmp_
 
 
 @pytest.mark.slow
-def test_a_small_gpt_is_a_folder_that_stages_take(load_trainer, tmp_path):
-    example = load_trainer(EXAMPLE.with_name("train_small_gpt.py"))
+def test_a_small_gpt_is_a_folder_that_stages_take(small_gpt, tmp_path):
     chance = random.Random(0)
     texts = [" ".join(chance.choices(["tide", "boat", "mud", "harbour"], k=300)) for _ in range(9)]
-    losses = example.train(texts, tmp_path / "small", 30, batch_size=2, context_length=64, vocabulary_size=300)
+    settings = {"tokens": 128, "context_length": 256, "vocabulary_size": 300}
+    losses = small_gpt.train(texts, tmp_path / "small", 30, **settings)
     assert len(losses) == 30
     assert fmean(losses[-5:]) < losses[0] - 1
+    assert small_gpt.train(texts, tmp_path / "again", 30, **settings) == losses
     stage = lc.long.InformationGain(str(tmp_path / "small"), long_context=64, short_context=8, device="cpu")
     assert [row["tokens"] > 200 for row in stage.measures(texts).to_pylist()] == [True] * 9
-    assert example.is_left_out({"id": "a"}) == example.is_left_out({"id": "b", "family": "a"})
+    assert small_gpt.is_left_out({"id": "a"}) == small_gpt.is_left_out({"id": "b", "family": "a"})
+
+
+def test_the_first_weights_of_a_small_gpt_copy_from_far(small_gpt):
+    """At any distance, as the head that looks back has no positions; random weights copy nothing."""
+    import torch
+
+    chunk = torch.randperm(499)[:64] + 1
+    gains = {}
+    for start in ("induction", "random"):
+        model = small_gpt.make_model(500, start)
+        for between in (1, 100, 1_500):
+            row = torch.cat([chunk, torch.randint(1, 500, (between,)), chunk])[None]
+            with torch.inference_mode():
+                losses = torch.nn.functional.cross_entropy(model(row).logits[0, :-1], row[0, 1:], reduction="none")
+            gains[start, between] = (losses[:63].mean() - losses[-63:].mean()).item()
+    assert min(gains["induction", between] for between in (1, 100, 1_500)) > 0.5
+    assert max(abs(gains["random", between]) for between in (1, 100, 1_500)) < 0.2
