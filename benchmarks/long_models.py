@@ -8,18 +8,20 @@ Cost: CPU seconds, of all threads, per million tokens of one text, by a model of
 million parameters; and how long two rows take by one thread each, against both by two threads one after the other.
 
 Apart: documents of the third that neither the model nor the statistics of words have seen, cut to so many characters,
-against texts that are as long, see ``long_range.py``: joined pages that have nothing to do with each other; the same
-documents with passages of about 1,000 characters in another order, or with lines in another order. The AUC of each
-score, and rank correlations (Spearman) of the scores of the documents as they are. The last line is the AUC of the
-information gain against joined pages.
+against texts that are as long, see ``long_range.py``: joined pages that have nothing to do with each other; passages of
+about 1,000 characters, drawn from all of the documents; the same documents with passages or words in another order. The
+AUC of each score, and rank correlations (Spearman) of the scores of the documents as they are. The last line is the AUC
+of the information gain against joined pages.
 """
 
 import argparse
 import random
+import re
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +36,9 @@ import longcrawl as lc
 from longcrawl.models import token_losses
 
 CONTEXT = 1_024
-"""Tokens that both models take."""
+"""Tokens that GPT-2 takes."""
+LONG, SHORT = 8_192, 1_024
+"""Tokens of the contexts that the small GPT compares."""
 
 
 def main() -> None:
@@ -43,13 +47,14 @@ def main() -> None:
     given.add_argument("--model", type=Path, required=True)
     given.add_argument("--documents", nargs=2, type=Path, required=True, metavar=("SHORT", "LONG"))
     given.add_argument("--tokenizer", type=Path, help="of GPT-2; without it cost is not measured")
-    given.add_argument("--most", type=int, default=16, help="documents of each kind")
-    given.add_argument("--characters", type=int, default=32_000)
+    given.add_argument("--most", type=int, default=24, help="documents of each kind")
+    given.add_argument("--characters", type=int, default=48_000)
+    given.add_argument("--only-gain", action="store_true", help="measure no other score")
     asked = given.parse_args()
     short, long = ([row for row in rows(path) if row["lang"] == "en"] for path in asked.documents)
     if asked.tokenizer:
         measure_cost(asked.tokenizer, long[0]["text"])
-    found = tell_apart(asked.model, short, long, asked.most, asked.characters)
+    found = tell_apart(asked.model, short, long, asked.most, asked.characters, only_gain=asked.only_gain)
     print(f"long_models ratio={found:.3f}")
 
 
@@ -97,20 +102,24 @@ def compare_threads(model: Any) -> None:
     print(f"{'threads':9} two rows by one thread each: {(time.monotonic() - started) / apart:.2f} times as fast")
 
 
-def tell_apart(model: Path, short: list[dict[str, Any]], long: list[dict[str, Any]], most: int, size: int) -> float:
+def tell_apart(
+    model: Path, short: list[dict[str, Any]], long: list[dict[str, Any]], most: int, size: int, *, only_gain: bool
+) -> float:
     """Print the AUC of each score against each kind of text, and correlations; return that of the gain."""
     chance = random.Random("models")
     halves = [[row for row in first_of_families(long) if is_in(row, name)] for name in ("chosen on", "held out")]
     real = [row["text"][:size] for row in chance.sample(halves[1], min(most, len(halves[1])))]
     pages = [row["text"] for row in first_of_families(short) if is_in(row, "held out") and len(row["text"]) >= 500]
     kinds = {"real": real, "joined": joined(real, pages, chance)}
-    kinds["passages in another order"] = [shuffled(list(turns(text, 1_000)), chance) for text in real]
-    kinds["lines in another order"] = [shuffled(text.splitlines(keepends=True), chance) for text in real]
+    passages = [list(turns(text, 1_000)) for text in real]
+    kinds["exchanged passages"] = exchanged(passages, chance)
+    kinds["passages in another order"] = [shuffled(parts, chance) for parts in passages]
+    kinds["words in another order"] = [shuffled(re.findall(r"\s*\S+", text), chance) for text in real]
     chosen = [row["text"] for row in first_of_families(short) if is_in(row, "chosen on")]
     learnt = pa.table({"text": pa.array([*chosen, *(row["text"] for row in halves[0])], pa.large_string())})
     with tempfile.TemporaryDirectory() as folder:
         lc.long.count_words([learnt]).save(Path(folder, "words.parquet"))
-        scores = scorers(str(model), str(Path(folder, "words.parquet")))
+        scores = scorers(str(model), str(Path(folder, "words.parquet")))[: 1 if only_gain else None]
         found: dict[str, dict[str, Any]] = {}
         for measure in scores:
             for kind, texts in kinds.items():
@@ -128,7 +137,9 @@ def tell_apart(model: Path, short: list[dict[str, Any]], long: list[dict[str, An
     print("rank correlations of real ones")
     for name, of in found.items():
         print(f"{name:24}" + "".join(f"{spearman(of['real'], each['real']):8.2f}" for each in found.values()))
-    gain = lc.long.InformationGain(str(model), long_context=CONTEXT, short_context=128, device="cpu")
+    gain = lc.long.InformationGain(str(model), long_context=LONG, short_context=SHORT, device="cpu")
+    for kind, each in found["information gain"].items():
+        print(f"information gain, {kind}: " + " ".join(f"{score:.4f}" for score in sorted(known(each), reverse=True)))
     for kind in ("real", "joined"):
         borders, means = gain.by_position(kinds[kind][:8]).binned(16)
         shown = [f"{start:,}: {mean:.4f}" for start, mean in zip(borders.tolist(), means.tolist(), strict=False)]
@@ -139,9 +150,9 @@ def tell_apart(model: Path, short: list[dict[str, Any]], long: list[dict[str, An
 def scorers(model: str, words: str) -> list[Callable[[Sequence[str]], dict[str, Any]]]:
     """Return what measures texts, each some scores by name."""
     asked: dict[str, Any] = {"model": model, "device": "cpu"}
-    gain = lc.long.InformationGain(long_context=CONTEXT, short_context=128, **asked)
+    gain = lc.long.InformationGain(long_context=LONG, short_context=SHORT, **asked)
     pairs = lc.long.DependencyScore(segment=256, window=32 * 256, pairs=60, **asked)
-    spans = lc.long.AttentionDependency(span=32, **asked)
+    spans = lc.long.AttentionDependency(span=32, window=1_024, **asked)
     lexical = lc.long.LexicalDependency(statistics=words)
     named = {"information gain": "score", "gain in nats": "nats"}
     measured: list[tuple[dict[str, str], Callable[[Sequence[str]], pa.StructArray]]] = [
@@ -174,6 +185,12 @@ def known(scores: Any) -> Any:
 def shuffled(parts: list[str], chance: random.Random) -> str:
     """Return parts in another order."""
     return "".join(chance.sample(parts, len(parts)))
+
+
+def exchanged(passages: list[list[str]], chance: random.Random) -> list[str]:
+    """Return as many texts, of as many passages each, that are drawn from all without being put back."""
+    every = iter(chance.sample(each := [part for parts in passages for part in parts], len(each)))
+    return ["".join(islice(every, len(parts))) for parts in passages]
 
 
 def spearman(one: Any, other: Any) -> float:
