@@ -42,73 +42,23 @@ class OnlyPoems(Judge):
         return [Check("min_lines", lines, pc.greater_equal(lines, self.min_lines), self.min_lines, "at_least")]
 '''
 
-SOURCE = '''
-from pathlib import Path
+PAGE = (Path(__file__).parent.parent / "docs" / "extend.md").read_text("utf-8")
 
+
+def block_with(word: str, language: str = "python") -> str:
+    """Return the one block of the page that has a word."""
+    (block,) = (
+        each for each in re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL) if word in each
+    )
+    return block
+
+
+SOURCE, OUTPUT, CARD = block_with("@source"), block_with("@output"), block_with("$ledger", "markdown")
+
+ROWS = """
 import pyarrow as pa
 
-from longcrawl.core.sources import OnBadFiles, Part, Source, source
-
-
-@source("poems")
-class Poems(Source):
-    """A file per poem."""
-
-    data_dir: str
-    on_bad_files: OnBadFiles = "error"
-
-    def schema(self):
-        return pa.schema([("id", pa.string()), ("text", pa.large_string())])
-
-    def splits(self):
-        files = sorted(Path(self.data_dir).glob("*.poem"))
-        return {"train": [Part(file.stem, (str(file),)) for file in files]}
-
-    def read(self, part, bad_files):
-        yield pa.table([[part.name], [Path(part.files[0]).read_text("utf-8")]], schema=self.schema())
-'''
-
-
-OUTPUT = '''
-import json
-from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.dataset as pads
-
-from longcrawl.core.outputs import Output, Writer, WriteTask, output
-from longcrawl.core.results import Inspection, Result, TokenRows, Verification, result
-from longcrawl.storage.files import file_entries
-from longcrawl.storage.sealed import seal
-
-
-@output("json-lines")
-class JsonLines(Output):
-    """A file of JSON lines for each part."""
-
-    def writer(self, stages):
-        return LineWriter()
-
-
-class LineWriter(Writer):
-    spills = ("jsonl",)
-
-    def spill(self, tables, spill, part):
-        rows = (row for table in tables for row in table.to_pylist())
-        (spill / f"{part:05d}.jsonl").write_text("".join(json.dumps(row) + "\\n" for row in rows))
-
-    def plan(self, spill, parts, target):
-        return [WriteTask(f"{part:05d}.jsonl", ()) for part in range(parts)]
-
-    def write(self, spill, target, task):
-        (target / task.name).write_bytes(content := (spill / task.name).read_bytes())
-        return {"files": file_entries(target, [task.name]), "documents": content.count(b"\\n")}
-
-    def finish(self, spill, target, written):
-        files = {name: entry for each in written for name, entry in each["files"].items()}
-        described = {"splits": {"train": {"documents": sum(each["documents"] for each in written)}}, "files": files}
-        (target / "json-lines.json").write_text(seal(described))
-        return described
+from longcrawl.core.results import TokenRows
 
 
 class Lists(TokenRows):
@@ -120,42 +70,12 @@ class Lists(TokenRows):
         yield pa.table({"n_tokens": list(map(len, self.lists[start:stop])), "input_ids": ids})
 
 
-@result
-class JsonLinesResult(Result):
-    name, description = "json-lines", "json-lines.json"
-
-    def summary(self, described):
-        return f"{self.documents(described)} lines"
-
-    def read_back(self, folder):
-        return f"the first is {self.inspect(folder, 'train', 0).row_id}"
-
-    def configs(self, described):
-        files = [{"split": "train", "path": "json-lines/*.jsonl"}]
-        return [{"config_name": "lines", "data_files": files, "default": True}]
-
-    def contents(self, described):
-        return "Every row is one document."
-
-    def verify(self, folder):
-        text = (folder / self.description).read_text()
-        return Verification.by_description(folder, self.description, json.loads(text))
-
-    def inspect(self, folder, split, row):
-        line = self.ids(folder).take([row]).to_pylist()[0]
-        return Line(path=str(folder), split=split, row=row, row_id=line["id"], url=None, text=line.get("text"))
-
-    def token_rows(self, folder):
-        return {"train": Lists(self.ids(folder).to_table()["tokens"].to_pylist())}
-
-    def ids(self, folder):
-        return pads.dataset(sorted(map(str, folder.glob("*.jsonl"))), format="json")
+def token_rows(self, folder):
+    return {"train": Lists(self.ids(folder).to_table()["tokens"].to_pylist())}
 
 
-class Line(Inspection):
-    def __str__(self):
-        return f"{self.row_id}: {self.text}"
-'''
+JsonLinesResult.token_rows = token_rows
+"""
 
 
 def test_each_of_them_is_short():
@@ -270,10 +190,8 @@ def test_an_own_source_is_read_from_the_command_line(tmp_path, type_command, pyt
 @pytest.mark.parametrize("named", [pytest.param("json-lines", marks=pytest.mark.slow), "my_poems.lines:JsonLines"])
 def test_an_own_output_is_one_folder_and_answers_every_verb(tmp_path, type_command, python, hub, named):
     announced = [("outputs", "json-lines = my_poems.lines:JsonLines")] if named == "json-lines" else []
-    write_package(tmp_path / "site", *announced, lines=OUTPUT)
-    (tmp_path / "site" / "my_poems" / "card.md").write_text(
-        "The folder `json-lines` has a file for each part.\n\n$ledger\n"
-    )
+    write_package(tmp_path / "site", *announced, lines=OUTPUT + ROWS)
+    (tmp_path / "site" / "my_poems" / "card.md").write_text(CARD)
     recipe = write_recipe(tmp_path, {"min_chars": {"n": 20}}, TOKENIZE, output=named)
     run, answers = tmp_path / "run", {}
     verbs = {
@@ -289,7 +207,7 @@ def test_an_own_output_is_one_folder_and_answers_every_verb(tmp_path, type_comma
     assert answers["why"] == "a: kept\n"
     assert "never had a document 'x'; ids look like those in " in type_command("why", run, "x").stderr
     card = (run / "README.md").read_text("utf-8")
-    assert "The folder `json-lines` has a file for each part." in card
+    assert 'load_dataset("user/name", "lines", split="train")' in card
     assert "path: json-lines/*.jsonl" in card
     assert manifest_of(run)["analysis"]["lengths"][0]["documents"]
     assert (run / "json-lines" / "00000.jsonl").read_text().count("\n") == 2
@@ -306,6 +224,25 @@ def test_an_own_output_is_one_folder_and_answers_every_verb(tmp_path, type_comma
     damaged = type_command("verify", run)
     assert (damaged.returncode, "json-lines: 00000.jsonl" in damaged.stdout) == (1, True)
     assert damaged.stdout.count("\n") == 2
+
+
+def test_an_output_without_card_does_not_begin_and_one_without_ids_says_so(tmp_path, type_command):
+    write_package(
+        tmp_path / "site", lines=OUTPUT.replace("ids(self, ", "lines(self, ").replace("self.ids(", "self.lines(")
+    )
+    recipe = write_recipe(tmp_path, {"min_chars": {"n": 20}}, output="my_poems.lines:JsonLines")
+    run, card = tmp_path / "run", tmp_path / "site" / "my_poems" / "card.md"
+    asked = type_command("run", recipe, "--out", run, "--dry-run")
+    assert asked.stderr.startswith(
+        f"StageError: output 'json-lines' has no {card}: write in it how to load the dataset"
+    )
+    assert (asked.returncode, asked.stderr.count("\n"), run.exists()) == (1, 1, False)
+    card.write_text(CARD)
+    assert type_command("run", recipe, "--out", run).returncode == 0
+    assert type_command("why", run, "a").stderr == (
+        f"LedgerError: {run / 'json-lines'} records no ids of kept documents: write ids() of JsonLinesResult, or ask "
+        "for a removed document\n"
+    )
 
 
 def test_a_resumed_run_notices_another_implementation(tmp_path, type_command):

@@ -81,6 +81,11 @@ def _why(folder: Path, document: str) -> Reason:
     if reason is not None:
         return replace(reason, edits=edits)
     result, output = find_result(folder)
+    if not result.records_ids:
+        raise LedgerError(
+            f"{output} records no ids of kept documents: write ids() of {type(result).__name__}, or ask for a removed "
+            "document"
+        )
     bring_folder(output)
     ids = result.ids(output)
     if not ids.files:

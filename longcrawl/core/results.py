@@ -134,12 +134,22 @@ class Result(ABC):
         """Return the section on loading of a card, a :class:`string.Template`: ``card.md`` beside this class.
 
         Those of longcrawl's own outputs are ``cards/NAME.md``.
+
+        Raises:
+            StageError: there is no such file.
         """
         module = type(self).__module__
         if module.partition(".")[0] == "longcrawl":
             return resources.files("longcrawl.cards").joinpath(f"{self.name}.md").read_text("utf-8")
         package = module if hasattr(sys.modules[module], "__path__") else module.rpartition(".")[0]
-        return resources.files(package).joinpath("card.md").read_text("utf-8")
+        folder = resources.files(package) if package else Path(getattr(sys.modules[module], "__file__", "")).parent
+        try:
+            return folder.joinpath("card.md").read_text("utf-8")
+        except OSError as missing:
+            raise StageError(
+                f"output {self.name!r} has no {folder.joinpath('card.md')}: write in it how to load the dataset, "
+                f"or define {type(self).__name__}.card_template (docs/extend.md)"
+            ) from missing
 
     def limits(self, described: Mapping[str, Any]) -> list[str]:  # noqa: ARG002  # others need it
         """Return what a user must know, a sentence each."""
@@ -176,6 +186,11 @@ class Result(ABC):
         files where nothing says it. It is the tables that ``lengths`` names.
         """
         return scan_tables(sorted(folder.glob(self.lengths)) if self.lengths else [])
+
+    @property
+    def records_ids(self) -> bool:
+        """Whether it has tables of its documents."""
+        return bool(self.lengths) or type(self).ids is not Result.ids
 
     def without(self, folder: Path, ids: pa.Array, settings: Output) -> Removal:  # noqa: ARG002  # others need it
         """Write the files that hold some documents again, without these, and the description of the output.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from longcrawl.core.registry import Implementation
+from longcrawl.core.results import RESULTS
 from longcrawl.core.sources import Part, Source
 from longcrawl.core.stages import Stage
 from longcrawl.engines.worker import installed_versions
@@ -75,12 +76,13 @@ def reject_other_contents(folder: Path, recipe: Recipe) -> None:
 
 
 def check_output(recipe: Recipe) -> None:
-    """Check that the stages of a recipe make what its output writes.
+    """Check that the stages of a recipe make what its output writes, and that its card can be written.
 
     Raises:
-        StageError: they do not; the message says which stage to add.
+        StageError: they do not, or it cannot; the message says what to add.
     """
     recipe.output.writer([stage for _, stage in recipe.stages])
+    RESULTS[recipe.output.name].card_template()
 
 
 def _check_no_links(folder: Path) -> None:
