@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,8 @@ from longcrawl.formats.shards.checks import check_word
 from longcrawl.formats.shards.spec import open_shard
 from longcrawl.formats.shards.writing import Terminate
 from longcrawl.manifest import holds_run, read_manifest
-from longcrawl.sources.blocks import read_blocks
+from longcrawl.sources.blocks import RECORD_BYTES, read_blocks
+from longcrawl.sources.csv_rows import ENDINGS, read_csv
 from longcrawl.sources.files import DamagedFileError, absolute, list_tree
 from longcrawl.sources.json_lines import read_lines
 from longcrawl.sources.parquet import open_parquet
@@ -80,12 +81,13 @@ def read_lengths(
     the folder of a finished run                 what it wrote: one of these, or files
     a token shard, ``.bin`` or ``.ds``           where its entries end: windows are lengths of their own
     ``.parquet``, ``.jsonl`` or ``.json``        the field ``n_tokens``, or the length of ``tokens``
+    ``.csv`` or ``.tsv``                         the field ``n_tokens``
     the same, and ``.txt``, with a tokenizer     the texts, tokenised
     a folder, a glob                             all such files in it, sorted by name; of a folder that has shards,
                                                  these alone, and flat ones only with ``end_of_text``
     ============================================ ====================================================================
 
-    JSON lines and ``.txt`` may be compressed: ``.gz``, ``.zst``. A text that is null has no tokens.
+    All but parquet and shards may be compressed: ``.gz``, ``.zst``. A text that is null has no tokens.
 
     The end-of-text token is counted in token shards, in parquet files that say what theirs is (``token-parquet``) and
     in a composed dataset's tables, however they are named. In other lists of tokens it is where ``end_of_text`` is
@@ -228,11 +230,14 @@ def _lengths_of_file(path: str, end_of_text: int | None, beginnings: Beginnings)
         entries = _entries_of_shard(path, end_of_text, beginnings)
         yield Lengths(entries, np.ones(len(entries), np.bool_))
         return
-    kind = path.removesuffix(".gz").removesuffix(".zst").rpartition(".")[2]
-    if kind == "txt":
+    kind = Path(path.removesuffix(".gz").removesuffix(".zst")).suffix
+    if kind == ".txt":
         raise SourceError(f"{path} holds text: name a tokenizer (--tokenizer gpt2) to count its tokens")
     try:
-        read = _parquet if kind == "parquet" else _json
+        if kind in ENDINGS:
+            yield from _csv(path, ENDINGS[kind])
+            return
+        read = _parquet if kind == ".parquet" else _json
         yield from read(path, end_of_text, beginnings)
     except DamagedFileError as damage:
         raise SourceError(f"{path} {damage}; leave it out, or fix it") from damage
@@ -272,6 +277,19 @@ def _says_ended(path: str, schema: pa.Schema) -> bool:
         return b'"end_of_text"' in recorded
     ended = [file for file, name in RESULTS.described().items() if RESULTS[name].lengths_are_ended]
     return not is_url(path) and any((above / file).exists() for above in Path(path).parents[:4] for file in ended)
+
+
+def _csv(path: str, separator: str) -> Iterator[Lengths]:
+    try:
+        for rows in read_csv(path, ["n_tokens"], (), separator, RECORD_BYTES):
+            for number, reason in rows.lost[:1]:
+                raise SourceError(f"{path}: row {number} {reason}; fix it, or exclude the file")
+            column = rows.table["n_tokens"]
+            with suppress(pa.ArrowInvalid):  # what is not a number is rejected as in other files
+                column = column.cast(pa.int64())
+            yield column_lengths(pa.table({"n_tokens": column}), path)
+    except DamagedFileError as damage:
+        raise SourceError(f"{path} {damage}; fix it, or {_COUNT}") from damage
 
 
 def _json(path: str, end_of_text: int | None, beginnings: Beginnings) -> Iterator[Lengths]:

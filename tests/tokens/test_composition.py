@@ -258,6 +258,26 @@ def test_lengths_of_folders_globs_and_text_files(tmp_path, tokenizer):
         read_lengths(tmp_path / "page.txt")
 
 
+def test_lengths_of_csv_are_numbers_of_its_rows(tmp_path, tokenizer):
+    file = tmp_path / "n.csv"
+    for name, separator in (("n.csv", ","), ("n.tsv", "\t")):
+        (tmp_path / name).write_text("id,n_tokens\na,3\n\nb,0\n".replace(",", separator))
+        assert read_lengths(tmp_path / name).tokens.tolist() == [3, 0]
+    (tmp_path / "n.csv.gz").write_bytes(gzip.compress(file.read_bytes()))
+    assert read_lengths(tmp_path / "n.csv.gz").tokens.tolist() == [3, 0]
+    file.write_text("id,n_tokens\n")
+    assert read_lengths(file).tokens.tolist() == []
+    for rows, sentence in (
+        ("id,n_tokens\na,3.5\n", "n_tokens is not a whole number in every row; name a --tokenizer"),
+        ("id,n_tokens\na,3\nb\n", "row 1 has 1 field, the first row has 2; fix it, or exclude the file"),
+        ("id,text\na,x\n", r"n\.csv has no field 'n_tokens'; its fields: id, text; fix it, or name a tokenizer"),
+    ):
+        file.write_text(rows)
+        with pytest.raises(SourceError, match=sentence):
+            read_lengths(file)
+    assert read_lengths(file, tokenizer).tokens.tolist() == [1]
+
+
 @pytest.mark.parametrize("name", ["datatrove", "gpt_simple", "megatron", "nanogpt", "token_parquet"])
 def test_lengths_of_token_shards(tmp_path, tokenizer, name):
     module, lengths = getattr(lc.formats, name), [3, 1, 40, 7]
