@@ -4,8 +4,9 @@
 
 Each command is a process of its own; CPU time is that of the process and its children, the least of some runs. Kernels
 are compiled into an empty folder, first for this CPU, then loaded from there, and then loaded from code for any CPU of
-x86-64-v3, as a wheel carries it. The last line is the CPU time of a first ``longcrawl inspect --text`` without that
-code over the CPU time with it.
+x86-64-v3, as a wheel carries it. The stages of ``inspect --text``, the three kinds of deduplication and GPT-Simple's
+tokens are then compiled in one process, whose seconds are listed by module. The last line is the CPU time of a first
+``longcrawl inspect --text`` without that code over the CPU time with it.
 """
 
 import argparse
@@ -18,6 +19,40 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from longcrawl.kernels import compiling
+
+BY_MODULE = """
+import collections, os, sys, tempfile, time
+from functools import partial
+from pathlib import Path
+from numba.core import event
+from longcrawl.cli import warm
+
+spent, functions, running = collections.Counter(), collections.Counter(), []
+
+class Kernels(event.Listener):
+    def on_start(self, _):
+        running.append([time.process_time(), 0.0])
+
+    def on_end(self, ended):
+        started, within = running.pop()
+        seconds = time.process_time() - started
+        if running:
+            running[-1][1] += seconds
+        module = ended.data["dispatcher"].py_func.__module__
+        spent[module] += seconds - within
+        functions[module] += 1
+
+event.register("numba:compile", Kernels())
+with tempfile.TemporaryDirectory() as folder:
+    os.chdir(folder)
+    warm.prepare(Path(folder))
+    for task in (warm.explain, warm.compare, partial(warm.write, "gpt-simple")):
+        task(Path(folder))
+print(f"{'usual stages':28} {sum(spent.values()):6.2f} to compile {sum(functions.values())} functions, of that")
+for module, seconds in spent.most_common(12):
+    print(f"  {module.removeprefix('longcrawl.'):26} {seconds:6.2f} {functions[module]:4}")
+"""
+"""Functions that others call are counted apart from these."""
 
 ROOT = Path(__file__).parents[1]
 COMMAND = [sys.executable, "-m", "longcrawl.cli"]
@@ -54,6 +89,14 @@ def main() -> None:
         first = spent(inspect, **own, **{compiling.COMPILE_HERE: "1"})
         again = least(inspect, runs, **own)
         print(f"longcrawl inspect --text     {first:6.2f} with nothing compiled, {again:.2f} after that")
+        listed = subprocess.run(
+            [*python, BY_MODULE],
+            env=os.environ | {"NUMBA_CACHE_DIR": f"{folder}/usual", compiling.COMPILE_HERE: "1"},
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        print(listed.stdout, end="")
         warm = spent([*COMMAND, "warm"], NUMBA_CACHE_DIR=f"{folder}/warm")
         print(f"longcrawl warm               {warm:6.2f}")
         with_code = spent([*COMMAND, "warm", "--portable", f"{folder}/portable"])

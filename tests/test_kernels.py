@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from longcrawl.kernels import compiling, lookup, phrases
 from longcrawl.kernels.compiling import _CachedKernels
+from longcrawl.kernels.texts import read_only
 from longcrawl.text.rpv2 import _kernels as kernels
 
 
@@ -66,6 +67,30 @@ def test_numbers_written_in_calls_are_of_one_type():
     for number in (1, 2):
         called.get_call_template((numba.types.int64, numba.types.literal(number)), {})
     assert called.nopython_signatures == [numba.int64(numba.int64, numba.int64)]
+
+
+@compiling.compiled
+def _first(values):
+    return values[0]
+
+
+def test_what_reads_an_array_is_compiled_once_for_those_that_may_be_written_to():
+    called, written = _first._called_by_kernels, numba.int64[::1]
+    for kind in (written.copy(readonly=True), written):
+        _, _, given, _ = called.get_call_template((kind,), {})
+        assert given == (written.copy(readonly=True),)
+    assert len(called.nopython_signatures) == 1
+
+
+@compiling.compiled
+def _read_and_write(read, values):
+    values[0] = _first(read) + _first(values)
+
+
+def test_an_array_is_written_to_where_it_is_also_read():
+    values = np.array([2, 3])
+    _read_and_write(read_only(values[1:]), values)
+    assert values.tolist() == [5, 3]
 
 
 @compiling.allocating

@@ -25,6 +25,7 @@ from numba.core.registry import CPUDispatcher
 from numba.core.runtime import rtsys
 from numba.core.targetconfig import ConfigStack
 from numba.core.types.misc import unliteral
+from numba.core.types.npytypes import Array
 
 from longcrawl.printable import show
 
@@ -134,7 +135,11 @@ def _returns_arrays(kernel: CPUDispatcher) -> bool:
 
 
 class _Called(CPUDispatcher):  # type: ignore[misc]  # as above
-    """A kernel as other kernels call it: a number that is written in a call is of no type of its own."""
+    """A kernel as other kernels call it, which is compiled for few types.
+
+    A number that is written in a call is of no type of its own, and what is compiled for an array that it may only
+    read is also called with one that may be written to.
+    """
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """Return what numba calls.
@@ -142,12 +147,24 @@ class _Called(CPUDispatcher):  # type: ignore[misc]  # as above
         Raises:
             TypeError: it returns an array that nobody would free, or somebody too early.
         """
-        found = super().get_call_template(tuple(map(unliteral, args)), kws)
+        given = tuple(map(unliteral, args))
+        found = super().get_call_template(self._compiled_to_read(given) or given, kws)
         caller = ConfigStack.top_or_none()
         counted = self.targetoptions["_nrt"] and (caller is None or caller.nrt)
         if not counted and _returns_arrays(self):
             raise TypeError(f"{self.py_func.__qualname__} returns an array: make it and its caller @allocating")
         return found
+
+    def _compiled_to_read(self, given: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Return types that it is compiled for and that are those given, but for arrays that it only reads."""
+        if self.targetoptions["_nrt"]:
+            return None  # it may return them
+        return next((types for types in self.overloads if all(map(_reads_as, types, given))), None)
+
+
+def _reads_as(kind: Any, given: Any) -> bool:
+    """Return whether a type is the one that is given, or the same array that may only be read."""
+    return kind == given or (isinstance(given, Array) and kind == given.copy(readonly=True))
 
 
 class _Kernel(CPUDispatcher):  # type: ignore[misc]  # as above
