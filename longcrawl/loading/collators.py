@@ -1,9 +1,10 @@
 """What trainers consume, made of batches of :class:`longcrawl.loading.Packed` or :meth:`longcrawl.tokens.Packing.fill`.
 
 Each function takes a batch, or a list of batches or of rows such as ``torch.utils.data.DataLoader`` hands to its
-``collate_fn``, and gives torch tensors, or NumPy arrays with ``tensors="numpy"``. Where documents begin is taken from
-``seq_lengths``, never from the end-of-text token; in rows, which have none, a document begins where ``position_ids``
-are 0. Only :func:`for_transformers` also takes windows and rectangles.
+``collate_fn``. It gives torch tensors, or NumPy arrays with ``tensors="numpy"``; :func:`for_trl` gives lists. Where
+documents begin is taken from ``seq_lengths``, never from the end-of-text token. Rows have none: there a document begins
+where ``position_ids`` are 0, and the last of several pieces is taken for padding if none of its tokens has a label, as it
+adds nothing to the loss. Only :func:`for_transformers` also takes windows and rectangles.
 
 In models of `transformers` one document does not see another if, and only if, ``position_ids`` start again at 0, there
 is no ``attention_mask``, and there is no cache of keys and values. A mask of ones or ``use_cache=True``, which is a
@@ -177,13 +178,15 @@ def _is_row(part: Mapping[str, Any]) -> bool:
 
 
 def _as_batch(row: Mapping[str, Any]) -> Batch:
-    """Return a batch of one row; its padding, if any, is its last piece."""
+    """Return a batch of one row; its padding, if any, is its last piece, and nothing else says how much there is."""
     starts = np.flatnonzero(np.asarray(row["position_ids"]) == 0)
     length = len(row["position_ids"])
     sizes = np.diff(starts, append=length)
     batch: Batch = {name: np.asarray(row[name])[None] for name in ("input_ids", "labels")}
     pieces = np.repeat(np.arange(len(sizes)), sizes)[None]
-    return batch | {"doc_ids": pieces, "n_tokens": np.array([length]), "seq_lengths": [sizes]}
+    last = int(sizes[-1]) if len(sizes) > 1 else 0  # without its only piece a row would have no tokens
+    padding = 0 if np.any(batch["labels"][0, length - last :] != IGNORED) else last
+    return batch | {"doc_ids": pieces, "n_tokens": np.array([length - padding]), "seq_lengths": [sizes]}
 
 
 def _reset_positions(batch: Batch) -> npt.NDArray[np.int64]:

@@ -3,12 +3,14 @@
 import itertools
 import re
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
 
 from longcrawl.errors import LoaderError
 from longcrawl.loading import Packed, collators
+from longcrawl.loading.torch_loaders import rows_of
 
 LENGTHS = [7, 9, 3, 5, 12, 4]
 MAX_LENGTH = 20
@@ -185,7 +187,8 @@ def test_transformers_finds_the_same_borders_in_positions(feed, batch, torch):
     assert _is_packed_sequence(flat["position_ids"], 1)
     assert not _is_packed_sequence(collators.for_transformers(batch)["position_ids"], 3)
     single = Packed(feed.path, max_length=MAX_LENGTH, packing="in-order", shuffle="none")
-    loader = torch.utils.data.DataLoader(single, batch_size=3, collate_fn=collators.for_flash_attention)
+    keep = partial(collators.for_flash_attention, padding="keep")
+    loader = torch.utils.data.DataLoader(single, batch_size=3, collate_fn=keep)
     assert next(iter(loader))["cu_seq_lens_q"].tolist() == flat["cu_seq_lens_q"].tolist()
 
 
@@ -241,6 +244,28 @@ def test_a_list_of_batches_is_one(feed, batch):
         assert {name: np.asarray(value).tolist() for name, value in one.items()} == {
             name: np.asarray(value).tolist() for name, value in other.items()
         }
+
+
+def test_rows_are_collated_like_the_batch_that_they_are_of(batch):
+    rows = rows_of(batch)
+    assert collators.for_trl(rows) == collators.for_trl(batch)
+    for name in ("for_transformers", "for_flash_attention", "for_flex_attention"):
+        collate = getattr(collators, name)
+        one, other = collate(rows, tensors="numpy"), collate(batch, tensors="numpy")
+        assert set(one) == set(other)
+        assert all(np.array_equal(one[field], other[field]) for field in one), name
+    (one, labels), (other, wanted) = (collators.for_torchtitan(each, tensors="numpy") for each in (rows, batch))
+    assert set(one) == set(other)
+    assert all(np.array_equal(one[field], other[field]) for field in other)
+    assert np.array_equal(labels, wanted)
+
+
+def test_of_a_row_without_padding_or_without_labels_all_is_kept(batch):
+    row = {name: values[:19] for name, values in rows_of(batch)[0].items()}
+    assert [each["seq_lengths"] for each in collators.for_trl([row])] == [[7, 9, 3]]
+    assert collators.for_flash_attention([row], tensors="numpy")["input_ids"].shape == (1, 19)
+    masked = {"input_ids": np.arange(4), "labels": np.full(4, IGNORED), "position_ids": np.arange(4)}
+    assert collators.for_flash_attention([masked], tensors="numpy")["input_ids"].tolist() == [[0, 1, 2, 3]]
 
 
 def test_tensors_are_collated_like_arrays(feed, batch, torch):

@@ -205,7 +205,7 @@ def test_rows_are_those_of_the_collator_and_collators_take_rows(kind, stock, fol
     again = collators.for_transformers(rows, tensors="numpy")
     assert all(np.array_equal(again[name], whole[name]) for name in whole)
     if kind != "rectangle":
-        from_rows = collators.for_flash_attention(rows, tensors="numpy")
+        from_rows = collators.for_flash_attention(rows, padding="keep", tensors="numpy")
         from_batch = collators.for_flash_attention(feed[1], padding="keep", tensors="numpy")
         assert all(np.array_equal(from_rows[name], from_batch[name]) for name in from_batch)
 
