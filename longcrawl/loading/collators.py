@@ -3,8 +3,8 @@
 Each function takes a batch, or a list of batches or of rows such as ``torch.utils.data.DataLoader`` hands to its
 ``collate_fn``. It gives torch tensors, or NumPy arrays with ``tensors="numpy"``; :func:`for_trl` gives lists. Where
 documents begin is taken from ``seq_lengths``, never from the end-of-text token. Rows have none: there a document begins
-where ``position_ids`` are 0, and the last of several pieces is taken for padding if none of its tokens has a label, as it
-adds nothing to the loss. Only :func:`for_transformers` also takes windows and rectangles.
+where ``position_ids`` are 0, and the last of several pieces is taken for padding if none of its tokens has a label, as
+it adds nothing to the loss. Only :func:`for_transformers` also takes windows and rectangles.
 
 In models of `transformers` one document does not see another if, and only if, ``position_ids`` start again at 0, there
 is no ``attention_mask``, and there is no cache of keys and values. A mask of ones or ``use_cache=True``, which is a
