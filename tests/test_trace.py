@@ -62,6 +62,10 @@ def test_json_lines_and_feeds_are_traced(texts, outputs):
     found = lc.trace(feed, 2)
     assert set(found.rows) == {0, 1}
     assert all(piece.text for pieces in found.rows.values() for piece in pieces)
+    named = lc.trace(texts, 2, feed="jsonl", tokenizer=tokenizer, max_length=64, batch_size=2)
+    assert [piece.text for piece in named.rows[1]] == [piece.text for piece in found.rows[1]]
+    with pytest.raises(LoaderError, match=r"the feed tokenizes by .*tokenizer\.json, not by gpt2: leave tokenizer out"):
+        lc.trace(feed, 2, tokenizer="gpt2")
     rectangle = lc.loading.Rectangle(outputs / "rectangle", batch_size=2)
     in_split = lc.trace(outputs / "rectangle/train", 1, batch_size=2)
     assert in_split.rows[0][0].origin.document == lc.trace(rectangle, 1).rows[0][0].origin.document
@@ -87,7 +91,7 @@ def test_what_cannot_be_traced_is_named(outputs, name, given, message):
 
 def test_texts_are_not_traced(texts, tmp_path, longcrawl):
     lc.open(str(texts)).to_parquet(tmp_path / "out")
-    with pytest.raises(FormatError, match="has no tokens"):
+    with pytest.raises(FormatError, match="no feed reads .*, it is .parquet.: name what a trainer has read"):
         lc.trace(tmp_path / "out", 0)
     done = longcrawl("trace", tmp_path / "out", "--step", 0, "--set", "step=7")
     assert done.returncode == 1

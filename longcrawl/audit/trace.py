@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.audit.finished import check_exists, find_result
+from longcrawl.core.results import RESULTS
 from longcrawl.errors import FormatError, LoaderError, TokenizerError, unreadable
 from longcrawl.formats.token_output import CHARACTERS, TOKENIZER, unescape
 from longcrawl.loading import ComposedBatches, Jsonl, Packed, Rectangle, Windows
@@ -22,14 +23,6 @@ from longcrawl.urls import is_url
 FeedName = Literal["auto", "rectangle", "windows", "packed", "buckets", "jsonl"]
 """The feed that a trainer has used; "auto" takes the usual one of the format."""
 
-USUAL: Mapping[str, FeedName] = {
-    "rectangle": "rectangle",
-    "composed": "buckets",
-    "gpt-simple": "packed",
-    "datatrove": "windows",
-    "megatron": "windows",
-    "nanogpt": "windows",
-}
 KINDS: Mapping[str, Any] = {"rectangle": Rectangle, "packed": Packed, "buckets": ComposedBatches, "jsonl": Jsonl}
 OF_BATCHES = ("batch_size", "rank", "world_size", "leftover")
 """Settings of batches of windows; all others are of the windows."""
@@ -92,7 +85,7 @@ def trace(
         step: which batch since the beginning, counted from 0; all ranks count alike.
         row: of the batch; None for all.
         feed: what the trainer has read the path with.
-        tokenizer: a file or a Hub id; None for the one beside the tokens.
+        tokenizer: a file or a Hub id; None for the one beside the tokens, and for gpt2 that reads JSON lines.
         settings: fields of the feed as the trainer had them, such as ``batch_size=8``. Windows take ``seq_len``.
 
     Raises:
@@ -100,7 +93,9 @@ def trace(
     """
     if feed not in get_args(FeedName):
         raise LoaderError(f"there is no feed {feed!r}: name one of {', '.join(get_args(FeedName))}")
-    opened = data if isinstance(data, Feed) else _open(str(data), feed, settings)
+    opened = data if isinstance(data, Feed) else _open(str(data), feed, tokenizer, settings)
+    if isinstance(data, Jsonl) and tokenizer not in (None, data.tokenizer):
+        raise LoaderError(f"the feed tokenizes by {data.tokenizer}, not by {tokenizer}: leave tokenizer out")
     position = opened.position_of(step)
     batch, origins = opened.read(position), opened.origins_at(position)
     tokens = batch["targets" if "targets" in batch else "input_ids"]
@@ -137,13 +132,13 @@ def feed_settings(overrides: Iterable[str]) -> dict[str, Any]:
     return settings
 
 
-def _open(path: str, name: FeedName, settings: Mapping[str, Any]) -> Feed:
+def _open(path: str, name: str, tokenizer: str | None, settings: Mapping[str, Any]) -> Feed:
     folder, chosen = path, name
     if name == "auto":
         folder, chosen = _usual(path)
     elif not is_url(path):
         found, output = find_result(Path(path))
-        folder = str(output) if found.name in USUAL and (output / found.description).exists() else path
+        folder = str(output) if found.feed and (output / found.description).exists() else path
     if chosen == "windows":
         own = {field.name for field in fields(Windows)}
         _check_names("windows", settings, own | set(OF_BATCHES))
@@ -152,6 +147,8 @@ def _open(path: str, name: FeedName, settings: Mapping[str, Any]) -> Feed:
         batching = {field: value for field, value in settings.items() if field in OF_BATCHES}
         others = {field: value for field, value in settings.items() if field not in OF_BATCHES}
         return Windows(folder, **others).batches(**batching)
+    if chosen == "jsonl" and tokenizer is not None:
+        settings = {**settings, "tokenizer": tokenizer}
     kind = KINDS[chosen]
     _check_names(chosen, settings, {field.name for field in fields(kind) if field.init} - {"path"})
     if chosen == "buckets" and "tokens_per_step" not in settings:
@@ -160,7 +157,7 @@ def _open(path: str, name: FeedName, settings: Mapping[str, Any]) -> Feed:
     return made
 
 
-def _usual(path: str) -> tuple[str, FeedName]:
+def _usual(path: str) -> tuple[str, str]:
     """Return what to open at a path, and the usual feed of it."""
     if path.endswith(JSON_LINES):
         return path, "jsonl"
@@ -169,11 +166,11 @@ def _usual(path: str) -> tuple[str, FeedName]:
     check_exists(Path(path))
     found, output = find_result(Path(path))
     described = (output / found.description).exists()
-    if described and found.name not in USUAL:
-        raise FormatError(f"{path} has no tokens, it is {found.name!r}: trace what a trainer reads")
+    if described and not found.feed:
+        raise FormatError(f"no feed reads {path}, it is {found.name!r}: name what a trainer has read")
     # A split of a rectangle is an array itself.
     if described or any(file for pattern in ARRAYS for file in output.glob(pattern)):
-        return str(output), USUAL[found.name]
+        return str(output), found.feed
     return path, "packed"
 
 
@@ -221,7 +218,7 @@ def _beside(folder: str) -> tuple[Encoder | None, bool]:
         here = "/".join(steps[:count])
         file = f"{here}/{TOKENIZER}"
         if not is_url(here) and Path(file).is_file():
-            found = (Path(here, f"{name}.json") for name in USUAL)
+            found = (Path(here, description) for description in RESULTS.described())
             described = [load_json(each.read_text("utf-8")) for each in found if each.is_file()]
             return load_encoder(file), any(each.get("json_escaped") for each in described)
     return None, False

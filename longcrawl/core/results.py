@@ -98,6 +98,8 @@ class Result(ABC):
     """What to write in a recipe where the Hub takes fewer files."""
     smaller_files: ClassVar[str] = "settings that make smaller files"
     """The same where it takes smaller ones."""
+    feed: ClassVar[str] = ""
+    """The usual feed of ``longcrawl trace`` for it; empty where none of longcrawl's reads it."""
     lengths: ClassVar[str] = ""
     """A pattern of the files whose column ``n_tokens`` says how long documents are; empty where all files are asked."""
     lengths_are_ended: ClassVar[bool] = False

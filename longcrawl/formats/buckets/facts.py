@@ -121,6 +121,7 @@ class ComposedResult(Result):
     citation: ClassVar[str] = BUCKETS
     fewer_files: ClassVar[str] = "a larger composed.shard_bytes"
     smaller_files: ClassVar[str] = "a smaller composed.shard_bytes"
+    feed: ClassVar[str] = "buckets"
     lengths: ClassVar[str] = "documents/**/*.parquet"
     lengths_are_ended: ClassVar[bool] = True
 

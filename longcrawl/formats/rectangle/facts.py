@@ -113,6 +113,7 @@ class RectangleResult(Result):
     tags: ClassVar[tuple[str, ...]] = ("pretokenized", "long-context")
     fewer_files: ClassVar[str] = "rectangle.zarr_format=3, which makes one file of 2,048 rows"
     smaller_files: ClassVar[str] = "a smaller truncate.n, or its first parts alone"
+    feed: ClassVar[str] = "rectangle"
     lengths: ClassVar[str] = "rows/*.parquet"
 
     def documents(self, described: Mapping[str, Any]) -> int:

@@ -117,6 +117,7 @@ class ShardResult(Result):
     """Token shards for a trainer, and tables that say where their documents came from for everybody."""
 
     tags: ClassVar[tuple[str, ...]] = ("pretokenized",)
+    feed: ClassVar[str] = "windows"
     lengths: ClassVar[str] = "documents/**/*.parquet"
 
     def __init_subclass__(cls) -> None:
@@ -276,6 +277,7 @@ class GptSimpleResult(ShardResult):
     """GPT-Simple's shards."""
 
     name: ClassVar[str] = "gpt-simple"
+    feed: ClassVar[str] = "packed"
 
 
 @result
