@@ -1,7 +1,7 @@
 """Everything longcrawl raises on purpose, under :class:`LongCrawlError`, and warnings.
 
-Every message is one sentence: what is wrong, where, and what to type next. Passwords and signatures of URLs are removed
-from it here, whoever raises it.
+A message says what is wrong, where, and what to type next, mostly in one sentence. Passwords and signatures of URLs are
+removed from it here, whoever raises it.
 """
 
 import errno

@@ -256,7 +256,7 @@ def test_a_changed_plan_is_rejected_and_an_earlier_version_without_seal_is_read(
 
 
 def test_bad_input_is_one_sentence(recipe, tmp_path):
-    with pytest.raises(RunError, match="2 parts or more"):
+    with pytest.raises(RunError, match="--parts 2 or more"):
         lc.plan(recipe, parts=1)
     with pytest.raises(RunError, match="is not a plan"):
         lc.Plan.load("planned.yaml")

@@ -163,7 +163,7 @@ def tokenize(
     overlap_probability: Annotated[
         float | None,
         typer.Option(
-            "--overlap-probability", "--overlap_probability", help="Share of documents whose windows overlap; 1."
+            "--overlap-probability", "--overlap_probability", help="Share of documents that overlap; 1 if left out."
         ),
     ] = None,
     min_text_length: Annotated[
@@ -187,7 +187,7 @@ def tokenize(
     *,
     probabilistic_overlap: Annotated[
         bool,
-        typer.Option("--probabilistic-overlap", "--probabilistic_overlap", help="Makes that share 0.7, if left out."),
+        typer.Option("--probabilistic-overlap", "--probabilistic_overlap", help="Let 0.7 of documents overlap, not 1."),
     ] = False,
 ) -> None:
     """Tokenise documents into token shards.
@@ -406,7 +406,7 @@ def train_classifier(
     bad: Annotated[str, typer.Argument(help="Documents of the label `bad`.")],
     out: Annotated[Path, typer.Option(help="File to write, such as quality.bin.", metavar="FILE")],
     word_ngrams: Annotated[int, typer.Option(help="Words of the longest n-grams of words.")] = 2,
-    dimensions: Annotated[int, typer.Option(help="Numbers of a row of the model.")] = 16,
+    dimensions: Annotated[int, typer.Option(help="Dimensions of the vectors of words.")] = 16,
     epochs: Annotated[int | None, typer.Option(help="How often each text is seen; 5 or more if left out.")] = None,
     held_out: Annotated[float, typer.Option(help="Share of each side that measures the model.")] = 0.1,
     seed: Annotated[int, typer.Option(help="Seed of order, first rows and held-out share.")] = 0,

@@ -20,7 +20,7 @@ USUAL = ("gopher_quality", "gopher_repetition", "fine_web_quality", "line_correc
 """The stages that explain a text where none is named; edits last, so that the others see it as it is."""
 
 Name = Annotated[
-    str | None, typer.Argument(help="Which one, or your own, such as my_package.stages:OnlyPoems.", metavar="NAME")
+    str | None, typer.Argument(help="Which one, or your own, as my_package.my_module:MyClass.", metavar="NAME")
 ]
 
 

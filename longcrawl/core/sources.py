@@ -1,6 +1,6 @@
 """What a source of documents is: a frozen dataclass that lists its parts and reads one part at a time.
 
-The same source object feeds ``load_dataset("longcrawl", NAME, …)`` (the builder in ``longcrawl.py`` beside this file)
+The same source object feeds ``load_dataset("longcrawl", NAME, …)`` (the builder in ``builders/``)
 and ``longcrawl run``, so both see the same documents under the same ids.
 """
 

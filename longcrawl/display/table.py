@@ -1,7 +1,7 @@
 """One table for a terminal, Markdown and a notebook.
 
 Text of a crawl may stand in any cell, title or note: what would command a terminal, or mean something in Markdown or
-HTML, is escaped here and nowhere else.
+HTML, is escaped here, for all tables.
 """
 
 import html

@@ -239,7 +239,7 @@ Reader = Callable[[list[str]], Iterator[pa.Table]]
 
 
 def analyse(documents: pads.FileSystemDataset, engine: Engine = Local()) -> Analysis:  # noqa: B008  # immutable
-    """Count what files with a row per document hold, one row group of one file at a time, in so many processes.
+    """Count what files with a row per document hold, one row group of one file at a time.
 
     Memory is that of a row group, and of a million domains: where there are more, the rarest are forgotten, and
     ``domains_error`` says what that may have cost. The answer does not depend on ``engine``.

@@ -43,7 +43,6 @@ class Constant(NamedTuple):
 
 
 _SPARK = "Spark 4.3 on 2 busy cores, benchmarks/engine.py"
-_GUESS = "estimate, not measured"
 
 CONSTANTS = {
     "task_seconds": Constant("a task", 49, "ms", f"an exchange of nearly no rows; {_SPARK}"),
@@ -237,7 +236,7 @@ def plan_cluster(
         RunError: there are no cores, or fewer files than are sampled; or the sample has no documents.
     """
     if cores < 1 or (files is not None and files < 1):
-        raise RunError(f"--files and --cores take 1 or more, got {files} and {cores}")
+        raise RunError(f"--files and --cores take 1 or more, got --files {files} and --cores {cores}")
     chosen, sample = sample_recipe(recipe, parts, documents, seed, overrides)
     drawn = f"{sum(part.table.num_rows for part in sample.read):,} documents of {len(sample.read):,} files"
     among = sample.among(files or sample.parts)

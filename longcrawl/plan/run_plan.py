@@ -93,7 +93,7 @@ def sample_recipe(
     check_order(chosen)
     there = train_parts(chosen.source)
     if parts < min(2, len(there)) or documents < 1:
-        raise RunError(f"a plan reads 2 parts or more and draws 1 document or more, got {parts} and {documents}")
+        raise RunError(f"a plan samples --parts 2 or more and --documents 1 or more, got {parts} and {documents}")
     return chosen, draw_sample(needed_source(chosen), there, parts, documents, seed)
 
 

@@ -1,4 +1,4 @@
-"""What a run tells people: dataset cards, what a dataset holds, and pictures of what rules measure."""
+"""The HTML report of a run: its funnel, rules, removed documents and texts on one page without a network."""
 
 from longcrawl.formats.rectangle.facts import RectangleResult
 from longcrawl.ledger.analysis import Analysis

@@ -174,7 +174,7 @@ def opened(path: str, range_bytes: int | None = None) -> Iterator[BinaryIO]:
     ``range_bytes`` is how much of a remote one is fetched at a time; ``RANGE_BYTES`` if left out.
 
     Raises:
-        DamagedFileError: the remote file is missing.
+        DamagedFileError: the file is missing, or is none that can be read.
         NotYetError: its server does not give it now.
     """
     with _as_damage():

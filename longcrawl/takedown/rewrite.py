@@ -44,7 +44,6 @@ from longcrawl.urls import is_url
 RECORD = "takedown.json"
 """What was asked for, and what became of it; a run that went through several has all."""
 VERSION = 1
-PUSH = ".push"
 NAMED = {LEDGER: ("kept_id",), EDITS: ("also_id", "also_span")}
 """Columns of the ledgers that name another document, and are emptied where it goes."""
 

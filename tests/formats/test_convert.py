@@ -167,7 +167,7 @@ def test_tokens_are_made_narrower_on_request_and_only_if_they_fit(token_table, t
 @pytest.mark.parametrize(
     ("source", "target", "words", "said"),
     [
-        ("a.ds", "b.bin", {}, "set to, or type --to, with one of gpt-simple, megatron, nanogpt"),
+        ("a.ds", "b.bin", {}, "type --to FORMAT, with one of gpt-simple, megatron, nanogpt"),
         ("a.ds", "b", {}, "with one of datatrove, gpt-simple, megatron, nanogpt, token-parquet"),
         ("a.ds", "b", {"to": "zarr"}, "format 'zarr' is unknown; known: datatrove"),
         ("a.ds", "a.ds", {}, "would be written over the shard that is read"),

@@ -205,7 +205,7 @@ def _by_ending(target: Path) -> type[ShardFormat]:
     fitting = [name for name in FORMATS.loaded() if FORMATS[name].suffix == target.suffix]
     if len(fitting) != 1:
         raise FormatError(
-            f"{target} does not say by its ending which format it is to be in: set to, or type --to, with one of "
+            f"{target} does not say its format by its ending: type --to FORMAT, with one of "
             f"{', '.join(fitting or FORMATS.loaded())}"
         )
     return FORMATS[fitting[0]]

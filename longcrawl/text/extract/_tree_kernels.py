@@ -290,14 +290,6 @@ def _finish(state: Any, tree: Tree, code: int, markup: Markup) -> None:
 
 
 @compiled
-def _put_space(state: Any, tree: Tree) -> None:
-    place = state[_PLACE]
-    if place > state[_BEGIN] and tree.text[place - 1] > 32:
-        tree.text[place] = _SPACE
-        state[_PLACE] += 1
-
-
-@compiled
 def _put_line(state: Any, tree: Tree) -> None:
     """Write a line break in place of the space before it."""
     place = state[_PLACE]

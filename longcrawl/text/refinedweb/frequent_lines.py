@@ -30,7 +30,6 @@ HELD = 1_000_000
 SITES = 3
 """So many sites of a line are told apart."""
 _SHOWN = 30
-_DIGITS = frozenset("0123456789.,+")
 _SCALES = ("", "k", "m", "b")
 
 PROPOSED_SCHEMA = pa.schema(
