@@ -199,6 +199,18 @@ def docstrings(begin: str) -> list[str]:
     ]
 
 
+def repeated_places(most: int = 5) -> list[tuple[str, int]]:
+    """Return where more code lines than ``most`` in a row are those of another place: module and line."""
+    where: dict[tuple[str, ...], list[tuple[str, int]]] = {}
+    for module, file in FILES.items():
+        lines = file.read_text("utf-8").splitlines()
+        code = [lines[line - 1].strip() for line in sorted(code_lines(module) - import_lines(module))]
+        for place in range(len(code) - most):
+            where.setdefault(tuple(code[place : place + most + 1]), []).append((module, place))
+    found = {place for places in where.values() if len(places) > 1 for place in places}
+    return [(module, place) for module, place in sorted(found) if (module, place - 1) not in found]
+
+
 @cache
 def figures() -> dict[str, float]:
     importers = {name: {module for module in FILES if name in imported(module)} for name in MODULES}
@@ -212,6 +224,7 @@ def figures() -> dict[str, float]:
         "% of modules that one other module imports": 100 * len(once) / len(MODULES),
         "% of code lines that are imports": 100 * sum(len(import_lines(module)) for module in FILES) / code,
         'function docstrings that begin with "Give"': len(docstrings("Give")),
+        "repeated places": len(repeated_places()),
         "lines": sum(len(file.read_text("utf-8").splitlines()) for file in FILES.values()),
     }
 
@@ -224,6 +237,7 @@ MOST = {
     "% of modules that one other module imports": 15,
     "% of code lines that are imports": 11,
     'function docstrings that begin with "Give"': 0,
+    "repeated places": 13,
 }
 
 
