@@ -193,7 +193,7 @@ def test_both_can_be_switched_off():
         ("\n \n a", 5),
         ("www.", 4),
         ("(http://a ", 2),
-        ("[(http://a) ", 2),
+        pytest.param("[(http://a) ", 2, marks=pytest.mark.slow),
     ],
 )
 def test_hostile_texts_take_time_by_their_length(bit, left):
