@@ -99,8 +99,10 @@ def three(tmp_path) -> Path:
 
 @pytest.mark.parametrize(
     ("num_proc", "kind"),
-    [(1, "parquet"), (1, "warc"), (2, "jsonl")]
-    + [pytest.param(*each, marks=pytest.mark.slow) for each in ((1, "jsonl"), (2, "parquet"), (2, "warc"))],
+    [(1, "parquet"), (2, "jsonl")]
+    + [
+        pytest.param(*each, marks=pytest.mark.slow) for each in ((1, "jsonl"), (1, "warc"), (2, "parquet"), (2, "warc"))
+    ],
 )
 def test_a_file_that_is_there_twice_stops_a_run_before_its_first_stage(tmp_path, kind, num_proc):
     one = WRITERS[kind](tmp_path / f"in/b.{kind}", documents("b", "c"))

@@ -55,7 +55,7 @@ RUNS: Mapping[str, tuple[list[Any], dict[str, Any]]] = {
 }
 
 
-FEW = ("rectangle", "gpt-simple", "composed")
+FEW = ("rectangle", "composed")
 """Outputs that every run of the tests has."""
 
 

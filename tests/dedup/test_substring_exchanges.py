@@ -184,7 +184,7 @@ def tokenizer(tmp_path_factory):
     ).tokenizer
 
 
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("unit", [UNITS[0], *(pytest.param(unit, marks=pytest.mark.slow) for unit in UNITS[1:])])
 def test_texts_of_every_unit(tmp_path, unit, tokenizer):
     survey = lc.dedup.ExactSubstring(12, unit=unit, tokenizer=tokenizer)
     said = "It was the best of times, it was the worst of times, it was the age of wisdom. "

@@ -323,7 +323,9 @@ def test_ranks_that_cannot_be_are_refused(kind, fields, said, folder_of):
         open_feed(kind, folder_of(kind), **fields)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow if kind in ("mixture", "buckets") else ()) for kind in KINDS]
+)
 def test_torchs_own_loaders_read_every_feed(kind, folder_of, batches_of):
     torch = pytest.importorskip("torch")
     feed = open_feed(kind, folder_of(kind))

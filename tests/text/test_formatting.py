@@ -192,7 +192,7 @@ def test_both_can_be_switched_off():
         (" \n", 0),
         ("\n \n a", 5),
         ("www.", 4),
-        ("(http://a ", 2),
+        pytest.param("(http://a ", 2, marks=pytest.mark.slow),
         pytest.param("[(http://a) ", 2, marks=pytest.mark.slow),
     ],
 )
