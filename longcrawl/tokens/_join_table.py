@@ -48,6 +48,10 @@ class Merges(NamedTuple):
     """What hashes are made with: one for which there are no collisions."""
 
 
+TRIED = 32
+"""Multipliers for one size of a table; of 500,000 vocabularies one has none among so many."""
+
+
 @compiled
 def _place_bucket(joins: Wide, multiplier: np.uint64, table: Wide) -> int:
     """Enter joins at the first move that has a free place for each and return it, -1 where there is none."""
@@ -95,12 +99,17 @@ def _place_joins(joins: Wide, multiplier: np.uint64, table: Wide, moves: Ranks) 
 
 
 def make_merges(single: Ranks, of_bytes: Ranks, joins: Wide) -> Merges:
-    """Return the tables for joins, packed as in the table; of three multipliers about one has no collisions."""
-    size = 1 << (5 * len(joins) // 4).bit_length()
-    table, moves, multiplier = np.empty(size, np.uint64), np.zeros(max(2, size // 4), np.uint32), _MIX
-    while not _place_joins(joins, np.uint64(multiplier), table, moves):
-        multiplier = 3 * multiplier % (1 << 64)
-    return Merges(single, of_bytes, table, moves, np.uint64(multiplier))
+    """Return the tables for joins, packed as in the table; of three multipliers about one has no collisions.
+
+    A few joins may have no place in a small table under any multiplier, so it grows.
+    """
+    size, multiplier, tried = 1 << (5 * len(joins) // 4).bit_length(), _MIX, 0
+    while True:
+        table, moves = np.empty(size, np.uint64), np.zeros(max(2, size // 4), np.uint32)
+        if _place_joins(joins, np.uint64(multiplier), table, moves):
+            return Merges(single, of_bytes, table, moves, np.uint64(multiplier))
+        multiplier, tried = 3 * multiplier % (1 << 64), tried + 1
+        size *= 1 if tried % TRIED else 2
 
 
 class Located(NamedTuple):

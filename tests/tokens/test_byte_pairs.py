@@ -17,6 +17,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from longcrawl.errors import TokenizerError
 from longcrawl.tokens import _engines, _patterns
 from longcrawl.tokens._engines import BytePairs, Tiktoken, by_ranks
+from longcrawl.tokens._join_table import make_merges
 from longcrawl.tokens._patterns import PATTERNS, character_classes
 from longcrawl.tokens._word_kernels import PART
 from longcrawl.tokens.byte_level import GPT2_PATTERN, ByteLevelBPE, byte_level_bpe, read_rank_file
@@ -246,3 +247,12 @@ def test_real_text_has_the_ids_of_tiktoken(real_data, name):
     for pattern in PATTERNS:
         ours, peer = pair(pattern, ranks)
         assert encoded(ours, texts) == peer.encode_ordinary_batch(texts, num_threads=2)
+
+
+def test_a_few_joins_that_have_no_place_in_a_small_table_get_a_larger_one():
+    pairs = [(97, 258), (97, 259), (257, 258), (258, 257), (261, 258)]
+    ranks = [(left << 42) | (right << 21) | (256 + rank) for rank, (left, right) in enumerate(pairs)]
+    none = np.empty(0, np.uint32)
+    merges = make_merges(none, none, np.array(ranks, np.uint64))
+    assert len(merges.table) == 16
+    assert set(ranks) <= set(merges.table.tolist())
