@@ -1,10 +1,10 @@
 """The order in which an output has its documents: in one process, or by an exchange where they are too many for it.
 
-The order is a file, ``PLACE`` of each document: where pass one has kept it. By language if so asked, then by sort key
-and hash of the id if shuffled, then by part and row. One process takes some 60 bytes a document to sort them. Beyond
-``HELD`` documents ranges of sort keys meet in tasks, and one process joins them: 20 bytes a document, as they stream.
-Documents that are not shuffled stream, too, to where those of other languages and parts end. What is known of all
-documents is mapped from the file.
+The order is a file, ``PLACE`` of each document: where pass one has kept it. By group if so asked (a language, bucket or
+domain), then by sort key and hash of the id if shuffled, then by part and row. One process takes some 60 bytes a
+document to sort them. Beyond ``HELD`` documents ranges of sort keys meet in tasks, and one process joins them: 20 bytes
+a document, as they stream. Documents that are not shuffled stream, too, to where those of other groups and parts end.
+What is known of all documents is mapped from the file.
 """
 
 import json
@@ -48,7 +48,7 @@ PIECE = 1 << 22
 BLOCK = 1 << 20
 """Documents whose sizes are added up together."""
 COUNTS = "order.json"
-"""How many documents of each language an order has that an exchange has made."""
+"""How many documents of each group an order has that an exchange has made."""
 KEYS = pa.schema(
     [("key", pa.uint64()), ("id", pa.uint64())]
     + [(name, pa.uint32()) for name in ("part", "batch", "row")]
@@ -57,10 +57,10 @@ KEYS = pa.schema(
 
 
 @dataclass(frozen=True)
-class Documents:
-    """All documents of one language, or all there are: a stretch of the order."""
+class Stretch:
+    """All documents of one group, or all there are: what follows each other in the order."""
 
-    language: str | None
+    group: str | None
     start: int
     sizes: npt.NDArray[np.uint64]
     """Bytes of each, in their order."""
@@ -73,21 +73,21 @@ class Spilled(NamedTuple):
     """Those that have documents."""
     rows: int
     schema: pa.Schema
-    languages: Mapping[int, Sequence[str]]
-    """The names of each part's languages, in its own order."""
+    groups: Mapping[int, Sequence[str]]
+    """The names of each part's groups, in its own order."""
     names: tuple[str, ...]
-    """All of them, sorted; none where the order does not go by language."""
+    """All of them, sorted; none where the order does not go by group."""
 
 
 def exchange_order(
-    spill: Path, parts: int, engine: Engine, *, shuffled: bool, by_language: bool = False, unique: bool = False
+    spill: Path, parts: int, engine: Engine, *, shuffled: bool, grouped: bool = False, unique: bool = False
 ) -> None:
     """Do what :func:`order_documents` cannot do alone: sort too many documents, or compare the ids of too many.
 
     Raises:
         FormatError: as :func:`order_documents` raises it.
     """
-    spilled = _describe(spill, parts, by_language)
+    spilled = _describe(spill, parts, grouped)
     if spilled.rows <= HELD:
         return
     if not shuffled:
@@ -96,11 +96,11 @@ def exchange_order(
             make, take = partial(_make_keys, spill, spilled, pieces, "id_hash"), partial(_take_unique, spill)
             engine.exchange(Exchange(make, take, int(pieces[0]), spill.parent / f"{ORDER}-ids"), spilled.parts)
         return
-    counts = np.sum([*engine.tasks(partial(_count_languages, spill, spilled), spilled.parts)], axis=0)
+    counts = np.sum([*engine.tasks(partial(_count_groups, spill, spilled), spilled.parts)], axis=0)
     pieces = -(-counts // PIECE)
     make, take = partial(_make_keys, spill, spilled, pieces, "sort_key"), partial(_take_keys, spill, unique)
-    # A run may be resumed with another order of languages: it must not find what this one has left.
-    name = f"{ORDER}-{'language' if by_language else 'all'}-{'unique' if unique else 'any'}"
+    # A run may be resumed with another order of groups: it must not find what this one has left.
+    name = f"{ORDER}-{'language' if grouped else 'all'}-{'unique' if unique else 'any'}"
     step = Exchange(make, take, int(pieces.sum()), spill.parent / name)
     engine.exchange(step, spilled.parts)
     with whole_file(spill / ORDER) as beside, beside.open("wb") as file:
@@ -110,18 +110,18 @@ def exchange_order(
 
 
 def order_documents(
-    spill: Path, parts: int, *, shuffled: bool, by_language: bool = False, unique: bool = False
-) -> tuple[list[Documents], pa.Schema]:
-    """Put all documents in their final order: by language if so asked, then by sort key if shuffled, then by part.
+    spill: Path, parts: int, *, shuffled: bool, grouped: bool = False, unique: bool = False
+) -> tuple[list[Stretch], pa.Schema]:
+    """Put all documents in their final order: by group if so asked, then by sort key if shuffled, then by part.
 
     Returns:
-        the documents, one entry for each language or one for all, and their columns.
+        the documents, one entry for each group or one for all, and their columns.
 
     Raises:
-        FormatError: there are none, parts have different columns, there is no column for the language, or two
+        FormatError: there are none, parts have different columns, there is no column for the group, or two
             documents have one id where ids are to be unique.
     """
-    spilled = _describe(spill, parts, by_language)
+    spilled = _describe(spill, parts, grouped)
     if shuffled and (spill / COUNTS).exists():
         counts = np.array(json.loads((spill / COUNTS).read_text("utf-8")))
     elif shuffled or (unique and spilled.rows <= HELD):
@@ -130,7 +130,7 @@ def order_documents(
         counts = _append(spill, spilled)
     sizes, starts = np.memmap(spill / ORDER, PLACE, "r")["bytes"], np.cumsum(counts) - counts
     stretches = zip([*spilled.names, None], starts.tolist(), counts.tolist(), strict=True)
-    return [Documents(name, start, sizes[start:][:count]) for name, start, count in stretches if count], spilled.schema
+    return [Stretch(name, start, sizes[start:][:count]) for name, start, count in stretches if count], spilled.schema
 
 
 def describe_order(described: Mapping[str, Any]) -> str:
@@ -140,13 +140,13 @@ def describe_order(described: Mapping[str, Any]) -> str:
     return "The order is random" if described["shuffled"] else "The order is that of the source"
 
 
-def cut(documents: Documents, start: int, stop: int, file_bytes: int) -> list[tuple[int, int]]:
+def cut(stretch: Stretch, start: int, stop: int, file_bytes: int) -> list[tuple[int, int]]:
     """Cut a stretch of documents into files of about equal size, as few as hold no more than ``file_bytes`` on average.
 
     Returns:
         first and last document of each, in the order of all documents.
     """
-    sizes, bounds, before, last = documents.sizes[start:stop], list[int](), 0, -1
+    sizes, bounds, before, last = stretch.sizes[start:stop], list[int](), 0, -1
     blocks = [sizes[first : first + BLOCK] for first in range(0, len(sizes), BLOCK)]
     whole = sum(int(block.sum(dtype=np.int64)) for block in blocks)
     share = max(-(-whole // max(-(-whole // file_bytes), 1)), 1)
@@ -155,11 +155,11 @@ def cut(documents: Documents, start: int, stop: int, file_bytes: int) -> list[tu
         files = (ends - block.astype(np.int64)) // share
         bounds += (np.flatnonzero(np.diff(files, prepend=last)) + number * BLOCK).tolist()
         before, last = int(ends[-1]), int(files[-1])
-    first = documents.start + start
+    first = stretch.start + start
     return [(first + one, first + other) for one, other in pairwise([*bounds, len(sizes)])]
 
 
-def _describe(spill: Path, parts: int, by_language: bool) -> Spilled:  # noqa: FBT001  # as the callers were asked
+def _describe(spill: Path, parts: int, grouped: bool) -> Spilled:  # noqa: FBT001  # as the callers were asked
     files = [spill / f"{part:05d}.json" for part in range(parts)]
     bring(*files)
     found = [json.loads(file.read_text("utf-8")) for file in files]
@@ -168,45 +168,45 @@ def _describe(spill: Path, parts: int, by_language: bool) -> Spilled:  # noqa: F
         raise FormatError("there are no documents to write: all documents were removed before the output")
     filled = [part for part in range(parts) if found[part]["rows"]]
     schema = _one_schema([found[part] for part in filled])
-    if by_language and not all(found[part]["has_language"] for part in filled):
+    if grouped and not all(found[part]["has_language"] for part in filled):
         raise FormatError(
             f"parquet.by is 'language', and the documents have no column {LANGUAGE!r} of text, only: "
             f"{', '.join(schema.names)}; add the stage identify_language, or set parquet.by to none"
         )
-    names = sorted({name for each in found for name in each["languages"]}) if by_language else []
+    names = sorted({name for each in found for name in each["languages"]}) if grouped else []
     return Spilled(tuple(filled), rows, schema, {part: found[part]["languages"] for part in filled}, tuple(names))
 
 
 def _read_index(spill: Path, spilled: Spilled, part: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint32]]:
-    """Return what is known of the documents of a part, and the place of the language of each among all."""
+    """Return what is known of the documents of a part, and the place of the group of each among all."""
     index = np.fromfile(checked(spill / f"{part:05d}.index", sealed(part)), INDEX)
     if not spilled.names:
         return index, np.zeros(len(index), np.uint32)
-    return index, _ranks(index["language"], spilled.languages[part], spilled.names)
+    return index, _ranks(index["language"], spilled.groups[part], spilled.names)
 
 
 def _sort(spill: Path, spilled: Spilled, *, shuffled: bool, unique: bool) -> Counts:
-    """Write the order with all documents in memory; return how many there are of each language."""
+    """Write the order with all documents in memory; return how many there are of each group."""
     places, keys, ids = (np.empty(spilled.rows, kind) for kind in (PLACE, np.uint64, np.uint64))
-    language, start = np.zeros(spilled.rows, np.uint32), 0
+    group, start = np.zeros(spilled.rows, np.uint32), 0
     for part in spilled.parts:
         index, ranks = _read_index(spill, spilled, part)
         here = slice(start, start + len(index))
         places[here] = _places_of(index, part)
-        keys[here], ids[here], language[here] = index["sort_key"], index["id_hash"], ranks
+        keys[here], ids[here], group[here] = index["sort_key"], index["id_hash"], ranks
         start += len(index)
     if unique:
         _check_unique(spill, ids, places)
-    order = np.lexsort((ids, keys, language)) if shuffled else np.argsort(language, kind="stable")
+    order = np.lexsort((ids, keys, group)) if shuffled else np.argsort(group, kind="stable")
     with whole_file(spill / ORDER) as beside:
         places[order].tofile(beside)
-    return np.bincount(language, minlength=len(spilled.names) + 1)
+    return np.bincount(group, minlength=len(spilled.names) + 1)
 
 
 def _append(spill: Path, spilled: Spilled) -> Counts:
-    """Write the order of documents that stay as they come, language by language, with one part in memory."""
+    """Write the order of documents that stay as they come, group by group, with one part in memory."""
     none = np.zeros(len(spilled.names) + 1, np.int64)
-    counts = sum((_count_languages(spill, spilled, part) for part in spilled.parts), none)
+    counts = sum((_count_groups(spill, spilled, part) for part in spilled.parts), none)
     ends = np.cumsum(counts) - counts
     with whole_file(spill / ORDER) as beside, beside.open("wb") as file:
         for part in spilled.parts:
@@ -228,14 +228,14 @@ def _places_of(index: npt.NDArray[Any], part: int) -> npt.NDArray[Any]:
     return places
 
 
-def _count_languages(spill: Path, spilled: Spilled, part: int) -> Counts:
+def _count_groups(spill: Path, spilled: Spilled, part: int) -> Counts:
     return np.bincount(_read_index(spill, spilled, part)[1], minlength=len(spilled.names) + 1)
 
 
 def _make_keys(
     spill: Path, spilled: Spilled, pieces: Counts, key: Literal["sort_key", "id_hash"], part: int
 ) -> Iterator[tuple[int, pa.Table]]:
-    """Send the documents of a part to ranges of a key, language by language."""
+    """Send the documents of a part to ranges of a key, group by group."""
     index, ranks = _read_index(spill, spilled, part)
     ranges = key_ranges(index[key], pieces[ranks])
     columns = [index[key], index["id_hash"], np.full(len(index), part, np.uint32)]
@@ -290,7 +290,7 @@ def _check_unique(spill: Path, ids: npt.NDArray[np.uint64], places: npt.NDArray[
 
 
 def _ranks(codes: npt.NDArray[np.uint32], here: Sequence[str], names: Sequence[str]) -> npt.NDArray[np.uint32]:
-    """Turn the numbers that a part gives its languages into their places among all; no language comes last."""
+    """Turn the numbers that a part gives its groups into their places among all; no group comes last."""
     places = {name: place for place, name in enumerate(names)}
     table = np.array([*(places[name] for name in here), len(names)], np.uint32)
     return table[np.minimum(codes, len(here))]

@@ -31,13 +31,13 @@ def spill(parts, folder, ids=None, *, shuffled=True, unique="rectangle"):
 
 def ordered(folder, parts, **asked):
     stretches, schema = order.order_documents(folder, parts, shuffled=True, **asked)
-    found = [(each.language, each.start, each.sizes.tolist()) for each in stretches]
+    found = [(each.group, each.start, each.sizes.tolist()) for each in stretches]
     return (folder / ORDER).read_bytes(), found, schema
 
 
-@pytest.mark.parametrize("by_language", [False, True])
+@pytest.mark.parametrize("grouped", [False, True])
 @given(parts=st.lists(st.lists(documents, max_size=6), min_size=1, max_size=4), piece=st.integers(1, 9))
-def test_an_exchange_gives_the_order_of_one_process(by_language, parts, piece):
+def test_an_exchange_gives_the_order_of_one_process(grouped, parts, piece):
     with tempfile.TemporaryDirectory() as one, pytest.MonkeyPatch.context() as patch:
         folder = Path(one, "spill")
         folder.mkdir()
@@ -46,13 +46,13 @@ def test_an_exchange_gives_the_order_of_one_process(by_language, parts, piece):
             with pytest.raises(FormatError, match="there are no documents to write"):
                 order.exchange_order(folder, len(parts), Local(), shuffled=True)
             return
-        expected = ordered(folder, len(parts), by_language=by_language)
+        expected = ordered(folder, len(parts), grouped=grouped)
         (folder / ORDER).unlink()
         patch.setattr(order, "HELD", 0)
         patch.setattr(order, "PIECE", piece)
-        order.exchange_order(folder, len(parts), Local(), shuffled=True, by_language=by_language, unique=True)
+        order.exchange_order(folder, len(parts), Local(), shuffled=True, grouped=grouped, unique=True)
         assert (folder / order.COUNTS).exists()
-        assert ordered(folder, len(parts), by_language=by_language) == expected
+        assert ordered(folder, len(parts), grouped=grouped) == expected
 
 
 @pytest.mark.parametrize("shuffled", [True, False])
@@ -68,31 +68,31 @@ def test_an_order_by_language_is_not_taken_from_one_of_all(tmp_path, monkeypatch
     monkeypatch.setattr(order, "HELD", 0)
     (tmp_path / "spill").mkdir()
     spill([[("en", 1, "a"), ("de", 2, "b")], [("en", 3, "c"), ("de", 4, "d")]], tmp_path / "spill")
-    for by_language in (False, True):  # a run that is stopped, and resumed with parquet.by=language
-        order.exchange_order(tmp_path / "spill", 2, Local(), shuffled=True, by_language=by_language)
-        stretches, _ = order.order_documents(tmp_path / "spill", 2, shuffled=True, by_language=by_language)
+    for grouped in (False, True):  # a run that is stopped, and resumed with parquet.by=language
+        order.exchange_order(tmp_path / "spill", 2, Local(), shuffled=True, grouped=grouped)
+        stretches, _ = order.order_documents(tmp_path / "spill", 2, shuffled=True, grouped=grouped)
     read = np.fromfile(tmp_path / "spill" / ORDER, PLACE)
     assert sorted(read_places(tmp_path / "spill", read)["text"].to_pylist()[:2]) == ["b", "d"]
-    assert [(each.language, len(each.sizes)) for each in stretches] == [("de", 2), ("en", 2)]
+    assert [(each.group, len(each.sizes)) for each in stretches] == [("de", 2), ("en", 2)]
 
 
-@pytest.mark.parametrize("by_language", [False, True])
+@pytest.mark.parametrize("grouped", [False, True])
 @given(parts=st.lists(st.lists(documents, max_size=6), min_size=1, max_size=4), held=st.sampled_from([0, 1 << 25]))
-def test_documents_that_are_not_shuffled_stay_as_they_come(by_language, parts, held):
+def test_documents_that_are_not_shuffled_stay_as_they_come(grouped, parts, held):
     parts = [*parts, [("en", 1, "a")]]
     with tempfile.TemporaryDirectory() as one, pytest.MonkeyPatch.context() as patch:
         patch.setattr(order, "HELD", held)
         folder = Path(one, "spill")
         folder.mkdir()
         spill(parts, folder, shuffled=False, unique=None)
-        order.exchange_order(folder, len(parts), Local(), shuffled=False, by_language=by_language)
-        stretches, _ = order.order_documents(folder, len(parts), shuffled=False, by_language=by_language)
-        came = [(row[0] if by_language else None, number, row) for number, rows in enumerate(parts) for row in rows]
+        order.exchange_order(folder, len(parts), Local(), shuffled=False, grouped=grouped)
+        stretches, _ = order.order_documents(folder, len(parts), shuffled=False, grouped=grouped)
+        came = [(row[0] if grouped else None, number, row) for number, rows in enumerate(parts) for row in rows]
         expected = sorted(came, key=lambda one: (one[0] is None, one[0] or ""))  # which leaves equal ones as they stand
         places = np.fromfile(folder / ORDER, PLACE)
         assert places["part"].tolist() == [number for _, number, _ in expected]
         assert read_places(folder, places)["text"].to_pylist() == [row[2] for _, _, row in expected]
-        assert [(each.language, each.start) for each in stretches] == [
+        assert [(each.group, each.start) for each in stretches] == [
             (name, next(place for place, one in enumerate(expected) if one[0] == name))
             for name in dict.fromkeys(name for name, _, _ in expected)
         ]
@@ -108,10 +108,10 @@ def test_documents_that_are_not_shuffled_stay_as_they_come(by_language, parts, h
 def test_files_are_of_about_equal_size(sizes, file_bytes, block, data):
     start = data.draw(st.integers(0, len(sizes)))
     stop = data.draw(st.integers(start, len(sizes)))
-    documents = order.Documents(None, 100, np.array(sizes, np.uint64))
+    stretch = order.Stretch(None, 100, np.array(sizes, np.uint64))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(order, "BLOCK", block)
-        found = order.cut(documents, start, stop, file_bytes)
+        found = order.cut(stretch, start, stop, file_bytes)
     here = sizes[start:stop]
     files = max(-(-sum(here) // file_bytes), 1)
     share = max(-(-sum(here) // files), 1)

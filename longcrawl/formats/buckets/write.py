@@ -23,7 +23,7 @@ from longcrawl.formats.buckets import build
 from longcrawl.formats.buckets.build import PlannedBucket, PlannedSplit, TokenFacts
 from longcrawl.formats.buckets.spec import DESCRIPTION, FILE_DOCUMENTS, HOLDS_MASK, VERSION
 from longcrawl.formats.documents.spec import folder_name
-from longcrawl.formats.order import Documents, exchange_order, order_documents
+from longcrawl.formats.order import Stretch, exchange_order, order_documents
 from longcrawl.formats.rectangle.build import BAND, Checksum, Layout, lay_out
 from longcrawl.formats.rectangle.spec import LOSS_MASK_SUFFIX
 from longcrawl.formats.shards.entries import check_text_column, entries_of
@@ -175,13 +175,13 @@ class ComposedWriter(TokenWriter):
 
     def order(self, spill: Path, parts: int, engine: Engine) -> None:
         """Put documents in order by an exchange, where they are too many for one process."""
-        exchange_order(spill, parts, engine, shuffled=self.shuffled, by_language=self.settings.domains is not None)
+        exchange_order(spill, parts, engine, shuffled=self.shuffled, grouped=self.settings.domains is not None)
 
     def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
         """Plan the samples of each split and domain, lay out empty arrays, and list bands or shards."""
         target.mkdir(parents=True, exist_ok=True)
         by_domain = self.settings.domains is not None
-        stretches, schema = order_documents(spill, parts, shuffled=self.shuffled, by_language=by_domain)
+        stretches, schema = order_documents(spill, parts, shuffled=self.shuffled, grouped=by_domain)
         if not any(each.sizes.any() for each in stretches):
             raise FormatError("there is no token to write: all documents are empty or were removed before the output")
         files = [spill / f"{part:05d}.facts" for part in range(parts)]
@@ -189,11 +189,11 @@ class ComposedWriter(TokenWriter):
         masked = [json.loads(file.read_text("utf-8"))["masked"] for file in files]
         facts = TokenFacts(str(schema.field(TOKENS).type.value_type), any(masked))
         strategy, seed, plans = self.settings.chosen(), self.settings.seed, list[PlannedSplit]()
-        for documents in stretches:
-            folder = self._folder(documents.language)
-            for split, (start, stop) in self._splits(documents).items():
-                where = (split, documents.language, folder, len(plans), documents.start + start)
-                plans.append(build.plan_split(spill, strategy, seed, documents.sizes[start:stop], where))
+        for stretch in stretches:
+            folder = self._folder(stretch.group)
+            for split, (start, stop) in self._splits(stretch).items():
+                where = (split, stretch.group, folder, len(plans), stretch.start + start)
+                plans.append(build.plan_split(spill, strategy, seed, stretch.sizes[start:stop], where))
         _check_samples(plans, strategy)
         write_text(spill / PLANS, json.dumps({"facts": asdict(facts), "plans": [asdict(each) for each in plans]}))
         buckets = [bucket for each in plans for bucket in each.buckets()]
@@ -259,10 +259,10 @@ class ComposedWriter(TokenWriter):
         write_text(target / DESCRIPTION, sealed.seal(described))
         return described
 
-    def _splits(self, documents: Documents) -> dict[str, tuple[int, int]]:
+    def _splits(self, stretch: Stretch) -> dict[str, tuple[int, int]]:
         """Return first and last document of each split of one domain; ``val`` is what makers of shards call it."""
-        rows, column = len(documents.sizes), self.settings.domains
-        of = f" of {column} {documents.language!r}" if column is not None else ""
+        rows, column = len(stretch.sizes), self.settings.domains
+        of = f" of {column} {stretch.group!r}" if column is not None else ""
         return split_rows(self.settings.heldout, rows, "heldout" if self.settings.format == "zarr" else "val", of)
 
     def _folder(self, domain: str | None) -> str:

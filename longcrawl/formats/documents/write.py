@@ -13,7 +13,7 @@ from longcrawl.core.outputs import OrderedWriter, Output, WriteTask, are_shuffle
 from longcrawl.core.stages import Stage
 from longcrawl.engines.base import Engine
 from longcrawl.formats.documents.spec import DESCRIPTION, UNKNOWN, VERSION, dataset_configs, folder_name
-from longcrawl.formats.order import Documents, cut, exchange_order, order_documents
+from longcrawl.formats.order import Stretch, cut, exchange_order, order_documents
 from longcrawl.formats.spill import ahead, read_order, read_places, row_groups, spill_documents
 from longcrawl.formats.splits import check_heldout, split_rows, split_totals
 from longcrawl.storage import sealed
@@ -63,19 +63,19 @@ class ParquetWriter(OrderedWriter):
 
     def order(self, spill: Path, parts: int, engine: Engine) -> None:
         """Put documents in order by an exchange, where they are too many for one process."""
-        exchange_order(spill, parts, engine, shuffled=self.shuffled, by_language=self.settings.by == "language")
+        exchange_order(spill, parts, engine, shuffled=self.shuffled, grouped=self.settings.by == "language")
 
     def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
         """Order all documents, cut off the held-out ones, and list the files."""
         target.mkdir(parents=True, exist_ok=True)
         by_language = self.settings.by == "language"
-        stretches, _ = order_documents(spill, parts, shuffled=self.shuffled, by_language=by_language)
+        stretches, _ = order_documents(spill, parts, shuffled=self.shuffled, grouped=by_language)
         tasks: list[WriteTask] = []
-        for documents in stretches:
-            for split, files in self._splits(documents):
+        for stretch in stretches:
+            for split, files in self._splits(stretch):
                 for number, (start, stop) in enumerate(files):
                     name = f"{split}-{number:05d}-of-{len(files):05d}.parquet"
-                    language = (documents.language,) if by_language else ()
+                    language = (stretch.group,) if by_language else ()
                     tasks.append(WriteTask(f"file-{len(tasks):06d}", (language, split, name, start, stop)))
         return tasks
 
@@ -122,12 +122,12 @@ class ParquetWriter(OrderedWriter):
         write_text(target / DESCRIPTION, sealed.seal(described))
         return described
 
-    def _splits(self, documents: Documents) -> list[tuple[str, list[tuple[int, int]]]]:
+    def _splits(self, stretch: Stretch) -> list[tuple[str, list[tuple[int, int]]]]:
         """Return the files of each split of one stretch of documents."""
-        rows = len(documents.sizes)
-        of = f" of language {documents.language or UNKNOWN!r}" if self.settings.by == "language" else ""
+        rows = len(stretch.sizes)
+        of = f" of language {stretch.group or UNKNOWN!r}" if self.settings.by == "language" else ""
         splits = split_rows(self.settings.heldout, rows, of=of)
-        return [(split, cut(documents, *bounds, self.settings.file_bytes)) for split, bounds in splits.items()]
+        return [(split, cut(stretch, *bounds, self.settings.file_bytes)) for split, bounds in splits.items()]
 
 
 def _totals(written: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:

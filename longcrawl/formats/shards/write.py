@@ -16,7 +16,7 @@ from longcrawl.core.stages import Stage
 from longcrawl.engines.base import Engine
 from longcrawl.errors import StageError
 from longcrawl.formats.documents.spec import folder_name
-from longcrawl.formats.order import Documents, cut, exchange_order, order_documents
+from longcrawl.formats.order import Stretch, cut, exchange_order, order_documents
 from longcrawl.formats.shards import gpt_simple, nanogpt
 from longcrawl.formats.shards.entries import entries_of, spilled_columns, token_bytes
 from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS
@@ -172,20 +172,20 @@ class ShardWriter(TokenWriter):
 
     def order(self, spill: Path, parts: int, engine: Engine) -> None:
         """Put documents in order by an exchange, where they are too many for one process."""
-        exchange_order(spill, parts, engine, shuffled=self.shuffled, by_language=self.settings.buckets is not None)
+        exchange_order(spill, parts, engine, shuffled=self.shuffled, grouped=self.settings.buckets is not None)
 
     def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
         """Order all documents, cut off the held-out ones, and list the shards."""
         target.mkdir(parents=True, exist_ok=True)
         by_bucket = self.settings.buckets is not None
-        stretches, _ = order_documents(spill, parts, shuffled=self.shuffled, by_language=by_bucket)
+        stretches, _ = order_documents(spill, parts, shuffled=self.shuffled, grouped=by_bucket)
         tasks: list[WriteTask] = []
-        for documents in stretches:
-            folder = (self._bucket_folder(documents.language),) if by_bucket else ()
-            for split, shards in self._splits(documents):
+        for stretch in stretches:
+            folder = (self._bucket_folder(stretch.group),) if by_bucket else ()
+            for split, shards in self._splits(stretch):
                 for number, bounds in enumerate(shards):
                     path = "/".join([split, *folder, f"{number:05d}"])
-                    tasks.append(WriteTask(f"shard-{len(tasks):06d}", (path, documents.language, *bounds)))
+                    tasks.append(WriteTask(f"shard-{len(tasks):06d}", (path, stretch.group, *bounds)))
         return tasks
 
     def write(self, spill: Path, target: Path, task: WriteTask) -> dict[str, Any]:
@@ -279,11 +279,11 @@ class ShardWriter(TokenWriter):
             settings["tokenizer"] = self.tokenize.tokenizer if file is None else file.name
         return FORMATS[self.settings.name].settings("write", settings | self.settings.format_settings())
 
-    def _splits(self, documents: Documents) -> list[tuple[str, list[tuple[int, int]]]]:
-        rows = len(documents.sizes)
-        of = f" of {self.settings.buckets} {documents.language!r}" if self.settings.buckets is not None else ""
+    def _splits(self, stretch: Stretch) -> list[tuple[str, list[tuple[int, int]]]]:
+        rows = len(stretch.sizes)
+        of = f" of {self.settings.buckets} {stretch.group!r}" if self.settings.buckets is not None else ""
         splits = split_rows(self.settings.heldout, rows, "val", of)
-        return [(split, cut(documents, *bounds, self.settings.shard_bytes)) for split, bounds in splits.items()]
+        return [(split, cut(stretch, *bounds, self.settings.shard_bytes)) for split, bounds in splits.items()]
 
     def _bucket_folder(self, value: str | None) -> str:
         return folder_name(value, str(self.settings.buckets), f"{self.settings.name}.buckets to another column")
