@@ -73,11 +73,31 @@ def test_what_is_wrong_in_a_recipe(recipe, sentence, folder):
         ("verify ok.jsonl", r"ok.jsonl is not a token shard, whose name ends in .ds, .bin or .parquet: check the path"),
         ("validate data --curriculum c.yaml", r"there is no file c.yaml: check the path of the curriculum"),
         ("tokenize ok.jsonl --output-dir out --format megatorn", r"no format 'megatorn'; .*Did you mean 'megatron'\?$"),
+        ("init ok.jsonl --text-field body", r"no field 'body'; its fields: text; .* \(--text-field NAME\)$"),
+        ("lines other.jsonl", r"no field 'text'; its fields: content; .* \(--text-field NAME\)$"),
+        (
+            "warm --portable ok.jsonl",
+            r"ok.jsonl cannot be written \(File exists\): name .* behind --portable$",
+        ),
     ],
 )
 def test_what_is_wrong_in_a_command(command, sentence, folder):
     with pytest.raises(LongCrawlError, match=sentence):
         CliRunner().invoke(app, command.split(), catch_exceptions=False)
+
+
+def test_a_wrong_word_of_an_option_names_the_option_and_the_known_words(folder):
+    (folder / "shards").mkdir()
+    asked = CliRunner().invoke(app, ["validate", "shards", "--mix-by", "foo"])
+    assert "Invalid value for '--mix-by': Value error, 'foo' is not one of 'tokens', 'samples'" in asked.output
+    with pytest.raises(LongCrawlError, match=r"^Packed\.mix_by takes one of 'tokens', 'samples', got 'foo'$"):
+        lc.loading.validate("shards", mix_by="foo")
+
+
+def test_help_has_whole_summaries_of_all_commands():
+    listed = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).output
+    assert "validate " in listed
+    assert "..." not in listed.partition("Commands:")[2]
 
 
 @pytest.mark.parametrize("command", [[], ["lists"]])

@@ -293,7 +293,7 @@ def test_later_overrides_win(tmp_path):
         ("outputs.parquet.x=5", "--set outputs.parquet.x: the recipe has no 'parquet'; it has: rectangle"),
         (
             "card.pretty_name=One: two",
-            "recipe 'tiny': card: CardFacts.pretty_name takes str | None, got {'One': 'two'}",
+            "recipe 'tiny': card: CardFacts.pretty_name takes text or null, got {'One': 'two'}",
         ),
         ("stages.min_chars.m=5", "recipe 'tiny': stage 1 'min_chars' has no field 'm'; known: n"),
         ("stages.min_chars.n=few", "recipe 'tiny': stage 1 'min_chars': MinChars.n takes a whole number, got 'few'"),

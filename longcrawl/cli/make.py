@@ -237,7 +237,7 @@ def convert(
         set_option("Setting of the format, such as reading.token_size=4 or writing.header=llm.c."),
     ] = None,
 ) -> None:
-    """Convert token shards between formats, and list what is lost."""
+    """Convert token shards, and list what is lost."""
     from longcrawl.formats.shards.convert import shard_settings
 
     # Words are checked by the function: what is typed is plain text here.
@@ -368,53 +368,3 @@ def takedown(
     """
     with stoppable():
         show(lc.takedown(folder, out, ids=ids, urls=urls, domains=domains, asked=asked))
-
-
-@app.command(epilog="Example: longcrawl lines texts.jsonl --out lines.yaml")
-def lines(
-    crawl: Annotated[
-        str, typer.Argument(help="Documents: a file, a folder, a glob, a URL or a dataset of the Hub.", metavar="CRAWL")
-    ],
-    out: Annotated[
-        Path | None, typer.Option(help="Also write them to a new YAML file, for line_corrections.patterns.")
-    ] = None,
-    min_documents: Annotated[
-        int | None, typer.Option(min=1, help="Leave out lines of fewer documents; 3 or a thousandth if left out.")
-    ] = None,
-    documents: Annotated[int, typer.Option(min=1, help="Documents to read, the first ones.")] = 100_000,
-    language: Annotated[str, typer.Option(help="With --out: language of the documents.")] = "en",
-) -> None:
-    """Propose patterns of lines from the short lines that most documents have.
-
-    Pages of HTML are extracted first. Read the patterns before a run uses them.
-    """
-    found = lc.text.propose_lines(_open_texts(crawl).data.take(documents), min_documents=min_documents)
-    show(found)
-    if out is not None:
-        found.save(out, language)
-
-
-def _open_texts(name: str) -> "lc.Crawl":
-    """Open documents; pages of HTML are extracted."""
-    opened = lc.open(name, streaming=True)
-    return opened | lc.text.ExtractText() if "html" in (opened.data.column_names or ()) else opened
-
-
-@app.command("train-classifier", epilog="Example: longcrawl train-classifier good/ bad/ --out quality.bin")
-def train_classifier(
-    good: Annotated[str, typer.Argument(help="Documents of the label `good`, as for `longcrawl lines`.")],
-    bad: Annotated[str, typer.Argument(help="Documents of the label `bad`.")],
-    out: Annotated[Path, typer.Option(help="File to write, such as quality.bin.", metavar="FILE")],
-    word_ngrams: Annotated[int, typer.Option(help="Words of the longest n-grams of words.")] = 2,
-    dimensions: Annotated[int, typer.Option(help="Dimensions of the vectors of words.")] = 16,
-    epochs: Annotated[int | None, typer.Option(help="How often each text is seen; 5 or more if left out.")] = None,
-    held_out: Annotated[float, typer.Option(help="Share of each side that measures the model.")] = 0.1,
-    seed: Annotated[int, typer.Option(help="Seed of order, first rows and held-out share.")] = 0,
-) -> None:
-    """Train a fastText classifier of two sets of documents, for fast_text_classifier.
-
-    Precision and recall are of documents that were held out.
-    """
-    settings: dict[str, Any] = {"word_ngrams": word_ngrams, "dimensions": dimensions, "epochs": epochs}
-    sides = _open_texts(good), _open_texts(bad)
-    show(lc.text.train_classifier(*sides, out, held_out=held_out, seed=seed, **settings))

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 USUAL = ("gopher_quality", "gopher_repetition", "fine_web_quality", "line_corrections", "c4_quality")
 """The stages that explain a text where none is named; edits last, so that the others see it as it is."""
 
-Name = Annotated[
-    str | None, typer.Argument(help="Which one, or your own, as my_package.my_module:MyClass.", metavar="NAME")
-]
+
+def _kind(what: str) -> Any:
+    about = f"Name of one to describe, or the path of your own, such as my_package.{what}s:MyClass."
+    return typer.Argument(help=about, metavar="NAME")
 
 
 @app.command(epilog="Example: longcrawl recipes")
@@ -31,24 +32,24 @@ def recipes() -> None:
 
 
 @app.command(epilog="Example: longcrawl stages gopher_quality")
-def stages(name: Name = None) -> None:
-    """List stages, or describe one with its fields. A recipe names the stages that filter, edit or deduplicate."""
+def stages(name: Annotated[str | None, _kind("stage")] = None) -> None:
+    """List stages, or describe one with its fields. Stages filter, edit and deduplicate documents."""
     from longcrawl.core.stages import STAGES
 
     _show_kinds(STAGES, "stage", name)
 
 
 @app.command(epilog="Example: longcrawl sources warc")
-def sources(name: Name = None) -> None:
-    """List sources, or describe one with its fields. A recipe names the source that it reads."""
+def sources(name: Annotated[str | None, _kind("source")] = None) -> None:
+    """List sources, or describe one with its fields. A source is what a recipe reads documents from."""
     from longcrawl.core.sources import SOURCES
 
     _show_kinds(SOURCES, "source", name)
 
 
 @app.command(epilog="Example: longcrawl outputs rectangle")
-def outputs(name: Name = None) -> None:
-    """List outputs, or describe one with its fields. A recipe names the output that it writes."""
+def outputs(name: Annotated[str | None, _kind("output")] = None) -> None:
+    """List outputs, or describe one with its fields. An output is a format in which a recipe writes its documents."""
     from longcrawl.core.outputs import OUTPUTS
 
     _show_kinds(OUTPUTS, "output", name)
@@ -330,7 +331,7 @@ def validate(
         ),
     ] = None,
     on_exhausted: Annotated[
-        str | None,
+        Literal["error", "halt", "renormalize"] | None,
         typer.Option(
             help="When a bucket has no samples left: `error`; `halt` ends training there; `renormalize` continues with "
             "the others. error if left out."
@@ -339,7 +340,7 @@ def validate(
     training_tokens: Annotated[
         int | None, typer.Option(help="Tokens of the training, to compare with the sum of the phases.")
     ] = None,
-    mix_by: Annotated[str, typer.Option(help="What weights are shares of: tokens or samples.")] = "tokens",
+    mix_by: Annotated[Literal["tokens", "samples"], typer.Option(help="What weights are shares of.")] = "tokens",
     epochs: Annotated[int, typer.Option(min=1, help="How often a sample may be used.")] = 1,
     split: Annotated[str, typer.Option(help="Split to plan: a folder in PATH.")] = "train",
 ) -> None:

@@ -49,22 +49,33 @@ def compile_kernels(num_proc: int | None = None, portable: Path | None = None) -
         portable: compile for any CPU of the level x86-64-v3 in place of this one, into this folder.
 
     Raises:
-        RunError: this CPU does not run what is portable, or compiling has failed.
+        RunError: this CPU does not run what is portable, the folder cannot be written, or compiling has failed.
     """
     workers = num_proc or usable_cpus()
-    if portable is not None and not compiling.runs_portable():
-        raise RunError(f"--portable compiles for {compiling.LEVEL} and tries the code, which this machine does not run")
     if portable is not None:
-        command = [sys.executable, "-m", "longcrawl.cli", "warm", "--num-proc", str(workers)]
-        made = subprocess.run(command, env=compiling.portable_environment(portable.absolute()), check=False)  # noqa: S603
-        if made.returncode:
-            raise RunError(f"kernels were not compiled into {portable}: see the message above")
-        return f"{sum(1 for _ in portable.rglob('*.nbc')):,} kernels for any CPU of {compiling.LEVEL} in {portable}"
+        return _compile_portable(portable, workers)
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         prepare(Path(folder))
         compiled = sum(map_tasks(partial(_compile, Path(folder)), range(len(tasks())), workers))
     return f"{compiled:,} kernels compiled in {time.monotonic() - started:.0f} s, by {workers} processes"
+
+
+def _compile_portable(folder: Path, workers: int) -> str:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as wrong:
+        raise RunError(
+            f"{folder} cannot be written ({wrong.strerror}): name another folder behind --portable"
+        ) from wrong
+    if not compiling.runs_portable():
+        raise RunError(f"--portable compiles for {compiling.LEVEL} and tries the code, which this machine does not run")
+    command = [sys.executable, "-m", "longcrawl.cli", "warm", "--num-proc", str(workers)]
+    made = subprocess.run(command, env=compiling.portable_environment(folder.absolute()), check=False)  # noqa: S603
+    if made.returncode:
+        raise RunError(f"kernels were not compiled into {folder}: see the message above")
+    return f"{sum(1 for _ in folder.rglob('*.nbc')):,} kernels for any CPU of {compiling.LEVEL} in {folder}"
 
 
 def tasks() -> list[Callable[[Path], object]]:

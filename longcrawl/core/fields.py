@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import json
 import math
 import types
 import typing
@@ -52,7 +53,11 @@ def check_fields(instance: Any, error: type[LongCrawlError]) -> None:
             object.__setattr__(instance, field.name, value)
         if not _fits(value, hints[field.name]):
             wants = spell(hints[field.name])
-            raise error(f"{type(instance).__name__}.{field.name} takes {wants}, got {quoted(value)}")
+            raise error(f"{_public_name(type(instance))}.{field.name} takes {wants}, got {quoted(value)}")
+
+
+def _public_name(cls: type) -> str:
+    return next(each.__name__ for each in cls.__mro__ if not each.__name__.startswith("_"))
 
 
 def plain_settings(instance: Any) -> dict[str, Any]:
@@ -91,8 +96,13 @@ def describe_fields(cls: type) -> list[tuple[str, str, str]]:
 
 def _default(field: "dataclasses.Field[Any]") -> str:
     if field.default is not dataclasses.MISSING:
-        return repr(plain(field.default))
-    return "must be given" if field.default_factory is dataclasses.MISSING else repr(plain(field.default_factory()))
+        return _as_yaml(plain(field.default))
+    return "must be given" if field.default_factory is dataclasses.MISSING else _as_yaml(plain(field.default_factory()))
+
+
+def _as_yaml(value: Any) -> str:
+    """Return a default as a recipe spells it."""
+    return json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -109,14 +119,26 @@ def _fits(value: Any, hint: Any) -> bool:
     return hint is Any or isinstance(value, origin or hint)
 
 
+_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", type(None): "null"}
+
+
 def spell(hint: Any) -> str:
-    """Return in words what a field with this annotation takes."""
-    if typing.get_origin(hint) is Literal:
-        return "one of " + ", ".join(repr(option) for option in typing.get_args(hint))
-    if isinstance(hint, type):
-        return {"int": "a whole number", "float": "a number", "str": "text", "bool": "true or false"}.get(
-            hint.__name__, hint.__name__
-        )
-    if typing.get_origin(hint) is tuple:
-        return f"a list such as [{'1, 2' if typing.get_args(hint)[0] is int else 'a, b'}]"
-    return str(hint).replace("typing.", "").replace("collections.abc.", "")
+    """Return in words what a field with this annotation takes.
+
+    >>> spell(int | None), spell(str | tuple[str, ...]), spell(dict[str, float])
+    ('a whole number or null', 'text or a list such as [a, b]', 'a mapping such as {a: 1}')
+    """
+    origin, options = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return "one of " + ", ".join(repr(option) for option in options)
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(spell, options))
+    if origin is tuple:
+        return f"a list such as [{'1, 2' if _is_numeric(options[0]) else 'a, b'}]"
+    if origin is not None and issubclass(origin, Mapping):
+        return f"a mapping such as {{a: {'1' if _is_numeric(options[1]) else 'b'}}}"
+    return _WORDS.get(hint) or str(getattr(hint, "__name__", hint))
+
+
+def _is_numeric(hint: Any) -> bool:
+    return not {int, float}.isdisjoint({hint, *typing.get_args(hint)})

@@ -19,6 +19,7 @@ from longcrawl.recipe import parse_recipe, read_recipe
 from longcrawl.run.inputs import train_parts
 from longcrawl.sources.files import opened
 from longcrawl.sources.guess import guess_source
+from longcrawl.sources.text import naming_text_option
 from longcrawl.storage.files import write_text
 from longcrawl.storage.structured import load_yaml
 
@@ -54,7 +55,8 @@ def first_recipe(name: str, text_field: str | None = None) -> str:
     """
     source, settings = guess_source(name)
     if source in ("text", "hub"):
-        settings |= _text_field(source, settings, TEXT_FIELDS if text_field is None else (text_field,))
+        with naming_text_option():
+            settings |= _text_field(source, settings, TEXT_FIELDS if text_field is None else (text_field,))
     elif text_field is not None:
         settings |= {"text_field": text_field}
     spec: Mapping[str, Any] = _OF_TEXTS

@@ -15,6 +15,7 @@ deepest folder that all ``data_files`` share.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -39,6 +40,8 @@ _PACKED = ("", ".gz", ".zst")
 _PLACE = (pa.field("file", pa.string()), pa.field("offset", pa.int64()))
 _MARK = b"\xef\xbb\xbf"
 """That a file is UTF-8, which is not part of its first line."""
+_SET = "--set source.{}=NAME"
+"""The option of commands that take fields of a source."""
 EXTENSIONS = (*(f"{kind}{packed}" for kind in (".jsonl", ".json", ".txt", *ENDINGS) for packed in _PACKED), ".parquet")
 
 
@@ -284,8 +287,19 @@ class Text(sources.Source):
         """Describe which setting to change where a field is not there."""
         for setting in ("text_field", "id_field"):
             if reason.startswith(f"has no field {getattr(self, setting)!r}"):
-                return f"{reason}; set {setting}{sources.OTHER_FIELD} (--set source.{setting}=NAME)"
+                return f"{reason}; set {setting}{sources.OTHER_FIELD} ({_SET.format(setting)})"
         return reason
+
+
+@contextmanager
+def naming_text_option() -> Iterator[None]:
+    """Name the option ``--text-field`` where texts are not in the field that is asked for, in place of ``--set``."""
+    try:
+        yield
+    except SourceError as wrong:
+        if (option := _SET.format("text_field")) not in str(wrong):
+            raise
+        raise SourceError(str(wrong).replace(option, "--text-field NAME")) from wrong
 
 
 def _placed_blocks(

@@ -496,7 +496,7 @@ def test_a_citation_of_the_recipe_comes_first(bare_folder):
         ("@misc{a, title = {b}}}", "citation is not BibTeX"),
         ("@misc{a, title = {b}} and more", "citation is not BibTeX"),
         ("@misc{title = {b}}", "citation is not BibTeX"),
-        (["@misc{a, title = {b}}"], r"CardFacts.citation takes str \| None, got"),
+        (["@misc{a, title = {b}}"], r"CardFacts.citation takes text or null, got"),
     ],
 )
 def test_a_citation_that_is_no_bibtex_is_refused_in_a_sentence(value, said):
