@@ -41,7 +41,7 @@ from longcrawl.urls import is_url, join
 Longs = npt.NDArray[np.int64]
 
 
-class Lengths(NamedTuple):
+class DocumentLengths(NamedTuple):
     """How many tokens documents have, and of which an end-of-text token is one of them."""
 
     tokens: Longs
@@ -50,7 +50,7 @@ class Lengths(NamedTuple):
     """bool [documents]"""
 
 
-Reader = Callable[[str], Iterator[Lengths]]
+Reader = Callable[[str], Iterator[DocumentLengths]]
 
 SHARDS = (".bin", ".ds")
 """Endings of token shards that are not endings of other files, too."""
@@ -69,7 +69,7 @@ def read_lengths(
     text_field: str = "text",
     end_of_text: int | None = None,
     beginnings: Beginnings | None = None,
-) -> Lengths:
+) -> DocumentLengths:
     """Return the number of tokens of every document, in the order of the files and of the documents in each.
 
     ============================================ ====================================================================
@@ -112,14 +112,14 @@ def read_lengths(
         read = partial(_tokenised, encoder=encoder, text_field=text_field, beginnings=first)
     with open_output(path, tables_of_lengths=encoder is None) if _may_be_run(str(path)) else nullcontext(path) as here:
         files = _files(str(here), end_of_text, tokenised=encoder is not None)
-        none = Lengths(np.zeros(0, np.int64), np.zeros(0, np.bool_))
+        none = DocumentLengths(np.zeros(0, np.int64), np.zeros(0, np.bool_))
         found = [none, *(each for file in files for each in read(file))]
-    return Lengths(*map(np.concatenate, zip(*found, strict=True)))
+    return DocumentLengths(*map(np.concatenate, zip(*found, strict=True)))
 
 
 def column_lengths(
     table: pa.Table, where: str, end_of_text: int | None = None, beginnings: Beginnings | None = None
-) -> Lengths:
+) -> DocumentLengths:
     """Return the number of tokens of every document of a table, from ``n_tokens`` or ``tokens``.
 
     Tokens that end with ``end_of_text`` are ended; without one, and of ``n_tokens``, none are.
@@ -135,14 +135,14 @@ def column_lengths(
         lengths: Longs = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
         if beginnings is not None and pa.types.is_integer(column.type.value_type):
             beginnings.add_lists(column)
-        return Lengths(lengths, _ended(column, lengths, end_of_text))
+        return DocumentLengths(lengths, _ended(column, lengths, end_of_text))
     if not pa.types.is_integer(column.type) or column.null_count:
         raise SourceError(f"{where}: n_tokens is not a whole number in every row; name a --tokenizer to count texts")
     return _unended(np.asarray(column.to_numpy(), np.int64))
 
 
-def _unended(lengths: Longs) -> Lengths:
-    return Lengths(lengths, np.zeros(len(lengths), np.bool_))
+def _unended(lengths: Longs) -> DocumentLengths:
+    return DocumentLengths(lengths, np.zeros(len(lengths), np.bool_))
 
 
 def _ended(lists: pa.ChunkedArray, lengths: Longs, end_of_text: int | None) -> npt.NDArray[np.bool_]:
@@ -225,10 +225,10 @@ def _output(folder: Path) -> Path:
     return folder
 
 
-def _lengths_of_file(path: str, end_of_text: int | None, beginnings: Beginnings) -> Iterator[Lengths]:
+def _lengths_of_file(path: str, end_of_text: int | None, beginnings: Beginnings) -> Iterator[DocumentLengths]:
     if path.endswith(SHARDS):
         entries = _entries_of_shard(path, end_of_text, beginnings)
-        yield Lengths(entries, np.ones(len(entries), np.bool_))
+        yield DocumentLengths(entries, np.ones(len(entries), np.bool_))
         return
     kind = Path(path.removesuffix(".gz").removesuffix(".zst")).suffix
     if kind == ".txt":
@@ -262,12 +262,12 @@ def _is_flat(path: str) -> bool:
     return path.endswith(nanogpt.SUFFIX) and not Path(path).with_suffix(".idx").exists()
 
 
-def _parquet(path: str, end_of_text: int | None, beginnings: Beginnings) -> Iterator[Lengths]:
+def _parquet(path: str, end_of_text: int | None, beginnings: Beginnings) -> Iterator[DocumentLengths]:
     with open_parquet(path) as (file, _):
         wanted, ended = [_known(file.schema_arrow.names, path)], _says_ended(path, file.schema_arrow)
         for batch in file.iter_batches(_ROWS, columns=wanted, use_threads=False):
             found = column_lengths(pa.Table.from_batches([batch]), path, end_of_text, beginnings)
-            yield Lengths(found.tokens, np.ones_like(found.ended)) if ended else found
+            yield DocumentLengths(found.tokens, np.ones_like(found.ended)) if ended else found
 
 
 def _says_ended(path: str, schema: pa.Schema) -> bool:
@@ -279,7 +279,7 @@ def _says_ended(path: str, schema: pa.Schema) -> bool:
     return not is_url(path) and any((above / file).exists() for above in Path(path).parents[:4] for file in ended)
 
 
-def _csv(path: str, separator: str) -> Iterator[Lengths]:
+def _csv(path: str, separator: str) -> Iterator[DocumentLengths]:
     try:
         for rows in read_csv(path, ["n_tokens"], (), separator, RECORD_BYTES):
             for number, reason in rows.lost[:1]:
@@ -292,7 +292,7 @@ def _csv(path: str, separator: str) -> Iterator[Lengths]:
         raise SourceError(f"{path} {damage}; fix it, or {_COUNT}") from damage
 
 
-def _json(path: str, end_of_text: int | None, beginnings: Beginnings) -> Iterator[Lengths]:
+def _json(path: str, end_of_text: int | None, beginnings: Beginnings) -> Iterator[DocumentLengths]:
     wanted, first = None, 0
     for block in read_blocks(path):
         text = bytes(block).removeprefix(b"\xef\xbb\xbf") if first == 0 else bytes(block)
@@ -315,7 +315,9 @@ def _fields(block: bytes, path: str) -> list[str]:
     return list(_object(line, path, number))
 
 
-def _list_lengths(block: bytes, path: str, first: int, end_of_text: int | None, beginnings: Beginnings) -> Lengths:
+def _list_lengths(
+    block: bytes, path: str, first: int, end_of_text: int | None, beginnings: Beginnings
+) -> DocumentLengths:
     lengths, ended = list[int](), list[bool]()
     for number, line in enumerate(block.split(b"\n"), first):
         if line.strip():
@@ -327,7 +329,7 @@ def _list_lengths(block: bytes, path: str, first: int, end_of_text: int | None, 
             lengths.append(len(tokens or ()))
             beginnings.add_one(tokens or ())
             ended.append(end_of_text is not None and bool(tokens and tokens[-1] == end_of_text))
-    return Lengths(np.array(lengths, np.int64), np.array(ended, np.bool_))
+    return DocumentLengths(np.array(lengths, np.int64), np.array(ended, np.bool_))
 
 
 def _object(line: bytes, path: str, number: int) -> dict[str, Any]:
@@ -340,7 +342,7 @@ def _object(line: bytes, path: str, number: int) -> dict[str, Any]:
     return found
 
 
-def _tokenised(path: str, encoder: Encoder, text_field: str, beginnings: Beginnings) -> Iterator[Lengths]:
+def _tokenised(path: str, encoder: Encoder, text_field: str, beginnings: Beginnings) -> Iterator[DocumentLengths]:
     source = Text(data_files=path, text_field=text_field)
     try:
         for table in source.read(Part(path, (path,)), BadFiles()):
@@ -406,10 +408,10 @@ def compose(
     return replace(compared, terminated=int(np.count_nonzero(added)))
 
 
-def _lengths(documents: Any, end_of_text: int | None, beginnings: Beginnings) -> Lengths:
+def _lengths(documents: Any, end_of_text: int | None, beginnings: Beginnings) -> DocumentLengths:
     if isinstance(documents, Sequence) or (hasattr(documents, "__array__") and not isinstance(documents, pa.Table)):
         given = checked_lengths(documents)
-        return Lengths(given, np.ones(len(given), np.bool_))
+        return DocumentLengths(given, np.ones(len(given), np.bool_))
     name = type(documents).__name__
     found = [column_lengths(table, name, end_of_text, beginnings) for table in tables(documents)]
-    return Lengths(*map(np.concatenate, zip(*found, strict=True)))
+    return DocumentLengths(*map(np.concatenate, zip(*found, strict=True)))

@@ -31,7 +31,7 @@ _U = np.uint64
 _ONE, _ALL = _U(1), ~_U(0)
 
 
-class Lengths(NamedTuple):
+class NumberSet(NamedTuple):
     """A set of whole numbers, for the greatest that is not above a bound."""
 
     low: Wide
@@ -51,7 +51,7 @@ class Stock(NamedTuple):
     """int64 [documents]: the one after it; -1 is none."""
     taken: Longs
     """int64 [documents]: how many tokens of each have been placed."""
-    lengths: Lengths
+    lengths: NumberSet
 
 
 class Placed(NamedTuple):
@@ -69,10 +69,10 @@ class Placed(NamedTuple):
     """int64 [2]: pieces and samples."""
 
 
-def make_lengths(most: int) -> Lengths:
+def make_lengths(most: int) -> NumberSet:
     """Return the empty set of numbers up to ``most``."""
     low, middle, high = ((most >> shift) + 1 for shift in (6, 12, 18))
-    return Lengths(np.zeros(low, np.uint64), np.zeros(middle, np.uint64), np.zeros(high, np.uint64))
+    return NumberSet(np.zeros(low, np.uint64), np.zeros(middle, np.uint64), np.zeros(high, np.uint64))
 
 
 def make_placed(pieces: int, samples: int) -> Placed:
@@ -99,7 +99,7 @@ def _lowest_bit(word: np.uint64) -> int:
 
 
 @inlined
-def insert(lengths: Lengths, value: int) -> None:
+def insert(lengths: NumberSet, value: int) -> None:
     """Put a number into the set."""
     lengths.low[value >> 6] |= _ONE << _U(value & 63)
     lengths.middle[value >> 12] |= _ONE << _U((value >> 6) & 63)
@@ -107,7 +107,7 @@ def insert(lengths: Lengths, value: int) -> None:
 
 
 @inlined
-def remove(lengths: Lengths, value: int) -> None:
+def remove(lengths: NumberSet, value: int) -> None:
     """Take a number out of the set."""
     lengths.low[value >> 6] &= ~(_ONE << _U(value & 63))
     if lengths.low[value >> 6] == 0:
@@ -117,7 +117,7 @@ def remove(lengths: Lengths, value: int) -> None:
 
 
 @compiled
-def greatest(lengths: Lengths, bound: int) -> int:
+def greatest(lengths: NumberSet, bound: int) -> int:
     """Return the greatest number that is at most ``bound``, -1 where there is none."""
     if bound < 0:
         return -1
@@ -142,7 +142,7 @@ def greatest(lengths: Lengths, bound: int) -> int:
 
 
 @compiled
-def least(lengths: Lengths) -> int:
+def least(lengths: NumberSet) -> int:
     """Return the least number, -1 where there is none."""
     for top in range(len(lengths.high)):
         if lengths.high[top]:
@@ -153,7 +153,7 @@ def least(lengths: Lengths) -> int:
 
 
 @inlined
-def _has(lengths: Lengths, value: int) -> bool:
+def _has(lengths: NumberSet, value: int) -> bool:
     return (lengths.low[value >> 6] >> _U(value & 63)) & _ONE != 0
 
 
@@ -297,7 +297,7 @@ def fill_buckets(
 
 
 @allocating
-def best_fit(sizes: Longs, capacity: int, used: Lengths, samples: Longs) -> int:
+def best_fit(sizes: Longs, capacity: int, used: NumberSet, samples: Longs) -> int:
     """Put each item into the fullest sample that has room for it, and return how many samples there are.
 
     Args:

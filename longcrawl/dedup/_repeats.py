@@ -237,7 +237,7 @@ def _check_same_search(store: TokenStore, min_tokens: int, memory: int, folder: 
 @dataclass(frozen=True)
 class _Search:
     store: TokenStore
-    windows: kernels.Windows
+    windows: kernels.HashedWindows
     memory: int
     folder: Path
     hash_mask: np.uint64

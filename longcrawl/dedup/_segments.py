@@ -30,7 +30,7 @@ _MIX = np.uint64(0xA0761D6478BD642F)
 class Segments:
     """Windows in a row that have one anchor, in a stretch of tokens."""
 
-    windows: kernels.Windows
+    windows: kernels.HashedWindows
     place: int
     """Of the first of the tokens."""
     firsts: Longs
@@ -70,7 +70,7 @@ def read_segments(tables: Iterable[pa.Table], place: int, length: int) -> Iterat
         place: of the first token; a document takes one place more than it has tokens.
         length: tokens in a window.
     """
-    made, changes = list[kernels.Windows](), np.empty((16 * kernels.CHUNK, 2), np.int64)
+    made, changes = list[kernels.HashedWindows](), np.empty((16 * kernels.CHUNK, 2), np.int64)
     for table in tables:
         for values, offsets in token_lists(table["tokens"]):
             tokens = separated(values, offsets)
@@ -85,7 +85,7 @@ def read_segments(tables: Iterable[pa.Table], place: int, length: int) -> Iterat
             place += len(tokens)
 
 
-def _cut_segments(windows: kernels.Windows, place: int, changes: Longs, stop: int) -> Segments:
+def _cut_segments(windows: kernels.HashedWindows, place: int, changes: Longs, stop: int) -> Segments:
     """Return the windows before ``stop`` by rows of ``list_anchors``; at most so many together as a gram can be in."""
     firsts, stops = changes[:, 0] >> 1, np.append(changes[1:, 0] >> 1, stop)[: len(changes)]
     inside = changes[:, 0] & 1 != 0
@@ -112,7 +112,7 @@ def numbers_from(firsts: Longs, counts: Longs) -> Longs:
     return numbers
 
 
-def _row_tokens(windows: kernels.Windows) -> int:
+def _row_tokens(windows: kernels.HashedWindows) -> int:
     """Return how many tokens a row has: those of a segment of windows that may all have one gram, and a separator."""
     return 2 * windows.length - windows.gram + 1
 
@@ -123,7 +123,7 @@ def tokens_of(rows: pa.Table) -> npt.NDArray[Any]:
     return tokens.reshape(rows.num_rows, -1)
 
 
-def _hash_windows(windows: kernels.Windows, first: int, last: int) -> Wide:
+def _hash_windows(windows: kernels.HashedWindows, first: int, last: int) -> Wide:
     """Return the hashes of the windows from ``first`` to ``last``."""
     hashes, sums = np.empty(last + 1 - first, np.uint64), np.empty(kernels.CHUNK + 2 * windows.length, np.uint64)
     for at in range(0, len(hashes), kernels.CHUNK):

@@ -50,7 +50,7 @@ the first that found it full, the bytes of tokens touched, a place whose surroun
 written."""
 
 
-class Windows(NamedTuple):
+class HashedWindows(NamedTuple):
     """All windows of ``length`` tokens that lie inside a document."""
 
     tokens: Tokens
@@ -65,7 +65,7 @@ class Windows(NamedTuple):
     inverse_powers: Wide
 
 
-def make_windows(tokens: Tokens, separator: Any, length: int) -> Windows:
+def make_windows(tokens: Tokens, separator: Any, length: int) -> HashedWindows:
     """Prepare to look at windows of ``length`` tokens, 1 or more."""
     powers = np.empty((2, CHUNK + 2 * length), np.uint64)
     inverse = pow(_BASE, -1, 1 << 64)
@@ -74,11 +74,11 @@ def make_windows(tokens: Tokens, separator: Any, length: int) -> Windows:
         powers[:, at] = up, down
         up, down = up * _BASE % (1 << 64), down * inverse % (1 << 64)
     gram = max(1, round(_GRAM_SHARE * length))
-    return Windows(tokens, separator, length, gram, powers[0], powers[1])
+    return HashedWindows(tokens, separator, length, gram, powers[0], powers[1])
 
 
 @compiled
-def hash_windows(windows: Windows, start: int, count: int, length: int, sums: Wide, hashes: Wide) -> None:
+def hash_windows(windows: HashedWindows, start: int, count: int, length: int, sums: Wide, hashes: Wide) -> None:
     """Hash ``count`` stretches of ``length`` tokens, one from each token from ``start`` on.
 
     Differences of a running sum of token x power, brought to one power again: unlike in a rolling hash, no step waits
@@ -146,7 +146,7 @@ def _changes(
 
 
 @allocating
-def list_anchors(windows: Windows, start: int, stop: int, changes: Longs) -> tuple[int, int]:
+def list_anchors(windows: HashedWindows, start: int, stop: int, changes: Longs) -> tuple[int, int]:
     """List where anchors change among the windows from ``start`` to ``stop``, the places of their first tokens.
 
     ``changes``, int64 (n, 2), n at least CHUNK + 1, gets twice a window's place, plus 1 if it lies inside a document,
@@ -250,7 +250,7 @@ def _common(tokens: Tokens, separator: Any, earlier: int, later: int, longest: i
 
 @inlined
 def _meet(
-    windows: Windows, place: int, mixed: np.uint64, table: Wide, room: tuple[int, int, int], state: Longs
+    windows: HashedWindows, place: int, mixed: np.uint64, table: Wide, room: tuple[int, int, int], state: Longs
 ) -> tuple[int, int]:
     """Find an earlier window with the tokens of this one: its place and how many tokens the two places have in common.
 
@@ -282,7 +282,7 @@ def _meet(
 
 @allocating
 def match_windows(
-    windows: Windows,
+    windows: HashedWindows,
     runs: Longs,
     share: tuple[int, int],
     hash_mask: np.uint64,
@@ -345,7 +345,13 @@ def match_windows(
 
 @allocating
 def sample_hashes(
-    windows: Windows, runs: Longs, hash_mask: np.uint64, sampled: np.uint64, mappable: int, state: Longs, hashes: Wide
+    windows: HashedWindows,
+    runs: Longs,
+    hash_mask: np.uint64,
+    sampled: np.uint64,
+    mappable: int,
+    state: Longs,
+    hashes: Wide,
 ) -> None:
     """Write the hashes of windows of ``runs`` that have none of the bits ``sampled``.
 

@@ -172,7 +172,7 @@ def _timed(label: str, stage: Stage, batch: pa.Table) -> tuple[pa.Table, float]:
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class MeasuredStage:
     """One stage over the sample."""
 
     label: str
@@ -193,7 +193,7 @@ class Measured:
 
 def measure_stages(
     recipe: Recipe, sample: Sample, seed: int, folder: str
-) -> tuple[list[Measured], list[pa.Table], list[Stage]]:
+) -> tuple[list[MeasuredStage], list[pa.Table], list[Stage]]:
     """Take a sample through the stages, up to the first that leaves nothing of it.
 
     What stages learn, such as a tokenizer, is written to ``folder``, which the stages as applied read.
@@ -210,7 +210,7 @@ def measure_stages(
     if recipe.on_duplicate_ids == "keep_first":
         tables = _first_of_ids(tables)
     walk = _Walk(sample, min(sample.parts, recipe.parts), seed, folder)
-    measured: list[Measured] = []
+    measured: list[MeasuredStage] = []
     for label, stage in recipe.stages:
         one, tables = walk.through(label, stage, tables)
         measured.append(one)
@@ -262,7 +262,7 @@ class _Walk:
         places = [part.number % groups for part in sample.read]
         self.groups = [[place for place, group in enumerate(places) if group == number] for number in range(groups)]
 
-    def through(self, label: str, stage: Any, tables: list[pa.Table]) -> tuple[Measured, list[pa.Table]]:
+    def through(self, label: str, stage: Any, tables: list[pa.Table]) -> tuple[MeasuredStage, list[pa.Table]]:
         """Measure one stage, warm; what a stage needs says which methods it has."""
         clock, cost = CoreClock(), self._costs()
         with clock.measure("start"):
@@ -309,7 +309,7 @@ class _Walk:
 
     def _surveyed(
         self, label: str, survey: Any, tables: list[pa.Table], clock: CoreClock, learnt: Costs
-    ) -> tuple[Measured, list[pa.Table]]:
+    ) -> tuple[MeasuredStage, list[pa.Table]]:
         with clock.measure("start"):
             self._decide(label, survey, [table.slice(0, FIRST) for table in tables], self._costs())
         cost, left = self._warm(lambda cost: self._surveyed_once(label, survey, tables, cost))
@@ -326,9 +326,11 @@ class _Walk:
 
     def _measured(
         self, label: str, left: Sequence[pa.Table], cost: Costs, clock: CoreClock, thinning: Any = None
-    ) -> Measured:
+    ) -> MeasuredStage:
         there, letters = _there(left, self.drawn), quantity(left, "text", self.drawn)
-        return Measured(label, there, letters, cost.seconds, cost.waited, cost.disk, clock.seconds["start"], thinning)
+        return MeasuredStage(
+            label, there, letters, cost.seconds, cost.waited, cost.disk, clock.seconds["start"], thinning
+        )
 
     def _thinning(
         self,

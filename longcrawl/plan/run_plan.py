@@ -26,7 +26,7 @@ from longcrawl.plan.estimates import (
     estimate_total,
     exact,
 )
-from longcrawl.plan.measure import ROW, Measured, measure_stages, quantity
+from longcrawl.plan.measure import ROW, MeasuredStage, measure_stages, quantity
 from longcrawl.plan.result import Plan, PlanRow
 from longcrawl.recipe import Recipe, check_order, load_recipe
 from longcrawl.run.inputs import needed_source, train_parts
@@ -118,7 +118,7 @@ def _planned(
     recipe: Recipe,
     sample: Sample,
     scaled: "_Scaled",
-    measured: Sequence[Measured],
+    measured: Sequence[MeasuredStage],
     left: Sequence[pa.Table],
     applied: Sequence[Stage],
 ) -> Plan:
@@ -159,7 +159,7 @@ class _Scaled:
         seconds = estimate_parts([part.seconds for part in read], self.drawn)
         return PlanRow(name, self.documents, characters, self._seconds(seconds, self.sample.start), exact(0.0))
 
-    def stage(self, one: Measured) -> PlanRow:
+    def stage(self, one: MeasuredStage) -> PlanRow:
         """Return the row of a stage."""
         seconds, disk = self._seconds(self.total(one.seconds), one.start), self.total(one.disk).widened(DISK_NOISE)
         self.waited[one.label] = self.total(one.waited).within(CLOCK_FACTOR)

@@ -19,8 +19,7 @@ from longcrawl.formats.documents.spec import folder_name
 from longcrawl.formats.order import Stretch, cut, exchange_order, order_documents
 from longcrawl.formats.shards import gpt_simple, nanogpt
 from longcrawl.formats.shards.entries import entries_of, spilled_columns, token_bytes
-from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS
-from longcrawl.formats.shards.shard import Documents as Entries
+from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, Documents
 from longcrawl.formats.shards.spec import FORMATS, STARTS, VERSION
 from longcrawl.formats.shards.writing import OnLoss, TokenType, WrittenShard, stored_type
 from longcrawl.formats.spill import ahead, read_places, row_groups, spill_documents
@@ -246,11 +245,11 @@ class ShardWriter(TokenWriter):
         """Whether the sizes of windows say where they start: all documents are cut alike."""
         return self.windows is not None and (self.windows.overlap_probability == 1 or not self.windows.overlap_size)
 
-    def _read(self, spill: Path, places: npt.NDArray[Any]) -> tuple[pa.Table, Entries, Longs]:
+    def _read(self, spill: Path, places: npt.NDArray[Any]) -> tuple[pa.Table, Documents, Longs]:
         table = read_places(spill, places)
         return table, *self._entries(table)
 
-    def _entries(self, table: pa.Table) -> tuple[Entries, Longs]:
+    def _entries(self, table: pa.Table) -> tuple[Documents, Longs]:
         # Without overlaps no window needs a mask.
         overlaps = "" if self.windows is not None and not self.windows.overlap_size else self.settings.overlaps
         end_of_text = self._end_of_text() if self.settings.ends() else None
@@ -296,7 +295,7 @@ class _Gathered:
         self.dtype = ""
         self._entries = 0
 
-    def add(self, table: pa.Table, entries: Entries, counts: Longs) -> Entries:
+    def add(self, table: pa.Table, entries: Documents, counts: Longs) -> Documents:
         """Count the entries of some documents; return them."""
         ends = self._entries + np.cumsum(counts)
         places = {"shard": pa.repeat(self.shard, len(counts)), "entry": pa.array(ends - counts)}

@@ -229,7 +229,7 @@ class Tables(NamedTuple):
     """The listed ones of all languages."""
 
 
-class Measured(NamedTuple):
+class Counted(NamedTuple):
     """What kernels write."""
 
     rows: Doubles
@@ -255,14 +255,14 @@ def _load_lists(stop_words: str | None, bad_words: str | None) -> _Lists:
     )
 
 
-def _measure(texts: pa.Array, languages: npt.NDArray[np.int32], lists: _Lists, characters: Characters) -> Measured:
+def _measure(texts: pa.Array, languages: npt.NDArray[np.int32], lists: _Lists, characters: Characters) -> Counted:
     """Run the kernels over the buffers of valid texts; a null one is measured as if it were empty."""
     from longcrawl.text.rpv2._kernels import MEASURES, make_scratch, measure
 
     data, offsets = text_buffers(texts)
     documents = len(texts)
     lines = documents + np.count_nonzero(data[offsets[0] : offsets[-1]] == ord("\n"))
-    measured = Measured(
+    measured = Counted(
         np.zeros((documents, MEASURES)),
         np.empty(lines, np.int64),
         np.empty((lines, len(LINE_SIGNALS))),
@@ -275,7 +275,7 @@ def _measure(texts: pa.Array, languages: npt.NDArray[np.int32], lists: _Lists, c
     return measured
 
 
-def _document_signals(measured: Measured) -> dict[str, Doubles]:
+def _document_signals(measured: Counted) -> dict[str, Doubles]:
     """Turn counts into signals by RedPajama-V2's definitions; NaN is null."""
     from longcrawl.kernels import lookup
     from longcrawl.text.rpv2 import _kernels as count
@@ -312,7 +312,7 @@ def _document_signals(measured: Measured) -> dict[str, Doubles]:
     }
 
 
-def _spans(measured: Measured, name: str) -> pa.Array:
+def _spans(measured: Counted, name: str) -> pa.Array:
     """Return one line signal of all documents as lists of [start, end, value]."""
     firsts = measured.first_lines
     counts, lines = np.diff(firsts), int(firsts[-1])
