@@ -17,7 +17,7 @@ from typing import Any, get_args
 import yaml
 
 from longcrawl.card.front_matter import CardFacts
-from longcrawl.core.fields import build, plain_settings, spell
+from longcrawl.core.fields import build, plain_settings, preset_fields, presets_of, spell
 from longcrawl.core.outputs import OUTPUTS, Output
 from longcrawl.core.pipeline import label_stages, order_fault
 from longcrawl.core.registry import Implementation
@@ -225,20 +225,11 @@ def _stages(specs: Any, where: str) -> tuple[tuple[str, Stage], ...]:
 
 def _stage(name: str, settings: dict[str, Any], where: str) -> Stage:
     """Make a stage; of one with presets, the fields of ``preset`` are set first, and those beside it replace them."""
-    presets = _presets(STAGES.find(name, where, RecipeError))
-    if not presets or "preset" not in settings:
-        return STAGES.make(name, settings, where, RecipeError)
-    chosen = settings["preset"]
-    if not isinstance(chosen, str) or chosen not in presets:
-        raise RecipeError(f"{where} {name!r}: unknown preset {chosen!r}; {known_names(presets, chosen)}")
-    given = {key: value for key, value in settings.items() if key != "preset"}
-    return STAGES.make(name, {**presets[chosen], **given}, where, RecipeError)
-
-
-def _presets(kind: type[Stage] | None) -> Mapping[str, Mapping[str, Any]]:
-    """Return the presets of a stage that has some, by name."""
-    found: Mapping[str, Mapping[str, Any]] = getattr(kind, "presets", {})
-    return found
+    kind = STAGES.find(name, where, RecipeError)
+    if presets_of(kind) and "preset" in settings:
+        given = {key: value for key, value in settings.items() if key != "preset"}
+        settings = preset_fields(kind, settings["preset"], given, f"{where} {name!r}: ", RecipeError)
+    return STAGES.make(name, settings, where, RecipeError)
 
 
 def _check_same_bytes(stages: list[Stage], where: str) -> None:
@@ -340,7 +331,7 @@ def _override_stage(stages: list[Any], keys: list[str], value: Any, where: str) 
     place = labels.index(keys[0])
     name, settings = named[place]
     # A preset that is asked for replaces the fields that presets are about, and leaves the rest of the recipe.
-    presets = _presets(STAGES.get(name)) if keys[1:] == ["preset"] else {}
+    presets = presets_of(STAGES.get(name)) if keys[1:] == ["preset"] else {}
     settled = {field for preset in presets.values() for field in preset}
     changed = {name: {key: given for key, given in settings.items() if key not in settled}}
     _override_named(changed, [name, *keys[1:]], value, where)

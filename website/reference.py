@@ -28,7 +28,7 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def _kinds(registry: Any, title: str, about: str) -> str:
-    from longcrawl.core.fields import describe_fields
+    from longcrawl.core.fields import describe_fields, presets_of
 
     parts = [f"# {title}\n\n{about} `longcrawl {title.lower()} NAME` prints the same."]
     for name in registry:
@@ -39,7 +39,7 @@ def _kinds(registry: Any, title: str, about: str) -> str:
             + (f": {entries[field]}" if field in entries else "")
             for field, takes, default in describe_fields(kind)
         ]
-        presets = sorted(getattr(kind, "presets", {}))
+        presets = sorted(presets_of(kind))
         parts += [f"## {name}", f"`{kind.__module__}.{kind.__qualname__}`", text]
         parts += ["**Fields**", "\n".join(fields)] if fields else []
         parts += [f"Presets: {', '.join(f'`{preset}`' for preset in presets)}"] if presets else []

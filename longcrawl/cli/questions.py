@@ -75,11 +75,11 @@ def _show_kinds(registry: "Registry[Any]", what: str, name: str | None) -> None:
 
 def _description(registry: "Registry[Any]", name: str) -> str:
     """Return the docstring of a kind and its fields, with types and defaults."""
-    from longcrawl.core.fields import describe_fields, describe_kind
+    from longcrawl.core.fields import describe_fields, describe_kind, presets_of
 
     kind = registry.find(name)
     rows = describe_fields(kind)
-    presets = sorted(getattr(kind, "presets", {}))
+    presets = sorted(presets_of(kind))
     about = registry.implementation(kind)
     package = f" of {about['package']} {about['version']}" if "package" in about else ""
     return "\n".join(

@@ -9,7 +9,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, Union
 
-from longcrawl.errors import LongCrawlError
+from longcrawl.errors import LongCrawlError, StageError
 from longcrawl.printable import known_names, quoted
 
 T = TypeVar("T")
@@ -33,6 +33,26 @@ def build(cls: type[T], settings: Mapping[str, Any], where: str, error: type[Lon
         raise error(f"{where} cannot be made from {quoted(dict(settings))}: {missing}") from missing
     except LongCrawlError as wrong:
         raise error(f"{where}: {wrong}") from wrong
+
+
+def presets_of(cls: type | None) -> Mapping[str, Mapping[str, Any]]:
+    """Return the fields of each preset of a class, by name; none of a class without presets."""
+    found: Mapping[str, Mapping[str, Any]] = getattr(cls, "presets", {})
+    return found
+
+
+def preset_fields(
+    cls: type, name: Any, changes: Mapping[str, Any], where: str = "", error: type[LongCrawlError] = StageError
+) -> dict[str, Any]:
+    """Return the fields of a preset of a class, where ``changes`` are to differ.
+
+    Raises:
+        error: there is no such preset; the message lists those there are.
+    """
+    presets = presets_of(cls)
+    if not isinstance(name, str) or name not in presets:
+        raise error(f"{where}unknown preset {quoted(name)}; {known_names(presets, str(name))}")
+    return {**presets[name], **changes}
 
 
 def check_fields(instance: Any, error: type[LongCrawlError]) -> None:

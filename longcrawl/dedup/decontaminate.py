@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.fields import preset_fields
 from longcrawl.core.places import MASK, TAG, list_by_document, make_places, no_places
 from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
 from longcrawl.dedup import evaluation, evaluation_sets
@@ -24,10 +25,9 @@ from longcrawl.dedup.index import DESCRIPTION
 from longcrawl.dedup.substring import cut_spans, masked_column
 from longcrawl.errors import StageError, TokenizerError
 from longcrawl.kernels.texts import check_not_masked, valid_texts
-from longcrawl.printable import known_names
 from longcrawl.storage.files import checksum, content_digest
 from longcrawl.tokens.encoders import load_encoder
-from longcrawl.tokens.tokenizer_files import name_tokenizer, restore_with_tokenizer, tokenizer_digest
+from longcrawl.tokens.tokenizer_files import TokenizerStage
 
 Longs = npt.NDArray[np.int64]
 
@@ -47,7 +47,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 
 @stage
-class Decontaminate(Edit):
+class Decontaminate(TokenizerStage, Edit):
     r"""Remove documents that hold items of evaluation sets, or cut, mask or tag the passages that do.
 
     Texts and items are normalised (:mod:`longcrawl.dedup.normalize`), so that case, accents, punctuation and line
@@ -117,7 +117,6 @@ class Decontaminate(Edit):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
 
     def __post_init__(self) -> None:
-        name_tokenizer(self)
         given: Any = self.against
         several = given if isinstance(given, list | tuple) else [given]
         object.__setattr__(self, "against", tuple(map(evaluation_sets.keep_dataset, several)))
@@ -149,15 +148,7 @@ class Decontaminate(Edit):
         Raises:
             StageError: there is no such preset; the message lists those there are.
         """
-        if name not in PRESETS:
-            raise StageError(f"unknown preset {name!r}; {known_names(PRESETS, name)}")
-        return cls(**{**PRESETS[name], **changes})
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle with the content of a local tokenizer, so that `datasets` sees a changed file at the same path."""
-        make, arguments = super().__reduce__()[:2]
-        digest = tokenizer_digest(self.tokenizer) if self.unit == "token" else None
-        return restore_with_tokenizer, (make, arguments, digest)
+        return cls(**preset_fields(cls, name, changes))
 
     def files(self) -> tuple[str, ...]:
         """Name the evaluation sets that are on this machine."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.fields import preset_fields
 from longcrawl.core.stages import column, document_ids, stage
 from longcrawl.dedup.curve import SimilarityCurve, bands_for_threshold
 from longcrawl.dedup.index import Index, SaveIndex
@@ -19,9 +20,8 @@ from longcrawl.dedup.normalize import normalize
 from longcrawl.dedup.signatures import Clustering, Keep, Linkage, MinHashSignatures, NearDuplicates, OnLargeCluster
 from longcrawl.errors import FormatError, StageError, TokenizerError
 from longcrawl.kernels.texts import fixed_binary, valid_texts
-from longcrawl.printable import known_names
 from longcrawl.tokens.encoders import Encoder, load_encoder
-from longcrawl.tokens.tokenizer_files import name_tokenizer, restore_with_tokenizer, tokenizer_digest
+from longcrawl.tokens.tokenizer_files import TokenizerStage, tokenizer_digest
 
 if TYPE_CHECKING:
     from longcrawl.dedup._minhash_kernels import Permutations
@@ -46,7 +46,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 
 
 @stage
-class MinHash(NearDuplicates):
+class MinHash(TokenizerStage, NearDuplicates):
     """Keep one of all documents whose n-grams are nearly the same.
 
     A text is normalised (:mod:`longcrawl.dedup.normalize`), cut into words or tokens, and is then the set of its
@@ -115,7 +115,6 @@ class MinHash(NearDuplicates):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
 
     def __post_init__(self) -> None:
-        name_tokenizer(self)
         super().__post_init__()
         for name in ("bands", "rows", "ngram"):
             if getattr(self, name) < 1:
@@ -143,9 +142,7 @@ class MinHash(NearDuplicates):
         Raises:
             StageError: there is no such preset; the message lists those there are.
         """
-        if name not in PRESETS:
-            raise StageError(f"unknown preset {name!r}; {known_names(PRESETS, name)}")
-        return cls(**{**PRESETS[name], **changes})
+        return cls(**preset_fields(cls, name, changes))
 
     @classmethod
     def for_threshold(
@@ -282,12 +279,6 @@ class MinHash(NearDuplicates):
             )
             for values in self.signatures(texts)
         ]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle with the content of a local tokenizer, so that `datasets` sees a changed file at the same path."""
-        make, arguments = super().__reduce__()[:2]
-        digest = tokenizer_digest(self.tokenizer) if self.unit == "token" else None
-        return restore_with_tokenizer, (make, arguments, digest)
 
     def _encoder(self) -> Encoder:
         try:

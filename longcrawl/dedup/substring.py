@@ -6,7 +6,7 @@ Source: RefinedWeb, section G.3.2; K. Lee et al., "Deduplicating Training Data M
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol, get_args
+from typing import ClassVar, Literal, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from longcrawl.engines.base import Engine
 from longcrawl.errors import StageError, TokenizerError
 from longcrawl.kernels.texts import text_buffers, valid_texts
 from longcrawl.tokens.encoders import EncodedTexts, load_encoder
-from longcrawl.tokens.tokenizer_files import name_tokenizer, restore_with_tokenizer, tokenizer_digest
+from longcrawl.tokens.tokenizer_files import TokenizerStage
 
 Longs = npt.NDArray[np.int64]
 
@@ -60,7 +60,7 @@ class Unit(Protocol):
 
 
 @stage
-class ExactSubstring(SpanSurvey):
+class ExactSubstring(TokenizerStage, SpanSurvey):
     """Find every stretch of ``min_tokens`` tokens or more that occurs at least twice, in one document or in several.
 
     All copies count, and none is kept. Found are windows of ``min_tokens`` equal tokens, compared token by token;
@@ -119,7 +119,6 @@ class ExactSubstring(SpanSurvey):
     copies_share = "passages"
 
     def __post_init__(self) -> None:
-        name_tokenizer(self)
         super().__post_init__()
         if self.min_tokens < 1:
             raise StageError(f"exact_substring.min_tokens must be 1 or more, got {self.min_tokens}")
@@ -129,12 +128,6 @@ class ExactSubstring(SpanSurvey):
             raise StageError(f"exact_substring.max_share takes a share from 0 to 1, got {self.max_share:g}")
         if self.min_characters < 0:
             raise StageError(f"exact_substring.min_characters must be 0 or more, got {self.min_characters}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle with the content of a local tokenizer, so that `datasets` sees a changed file at the same path."""
-        make, arguments = super().__reduce__()[:2]
-        digest = tokenizer_digest(self.tokenizer) if self.unit == "token" else None
-        return restore_with_tokenizer, (make, arguments, digest)
 
     def prepare(self) -> None:
         """Load the tokenizer.

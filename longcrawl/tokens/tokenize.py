@@ -19,14 +19,14 @@ from longcrawl.tokens._engines import one_thread
 from longcrawl.tokens.byte_level import END_OF_TEXT
 from longcrawl.tokens.encoders import EncodedTexts, Encoder, load_encoder
 from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED, loss_mask
-from longcrawl.tokens.tokenizer_files import name_tokenizer, restore_with_tokenizer, tokenizer_digest
+from longcrawl.tokens.tokenizer_files import TokenizerStage
 
 _TRAINED = "trained"
 _REPLACED = ("text", MASKED, "tokens", "n_tokens", LOSS_MASK)
 
 
 @stage
-class Tokenize(Rewrite):
+class Tokenize(TokenizerStage, Rewrite):
     """Replace ``text`` by ``tokens``, a list of uint16 or uint32 ids, and ``n_tokens`` (int64).
 
     A null text has no tokens; other columns stay, and earlier ``tokens`` and ``n_tokens`` are replaced. No special
@@ -70,7 +70,6 @@ class Tokenize(Rewrite):
     looks_at = "tokens"
 
     def __post_init__(self) -> None:
-        name_tokenizer(self)
         super().__post_init__()
         if self.vocabulary_size < 257:
             raise StageError(
@@ -110,6 +109,11 @@ class Tokenize(Rewrite):
         return made
 
     @property
+    def uses_tokenizer(self) -> bool:
+        """False for the tokenizer "trained", of which there is no file yet."""
+        return not self.needs_fit
+
+    @property
     def needs_fit(self) -> bool:
         """True for the tokenizer "trained"."""
         return self.tokenizer == _TRAINED
@@ -143,11 +147,6 @@ class Tokenize(Rewrite):
                 "tokenize has no tokenizer yet: call stage.fit(tables, directory) first, or name one in tokenizer"
             )
         return load_encoder(self.tokenizer, None if self.end_of_text == END_OF_TEXT else self.end_of_text)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle with the content of a local tokenizer, so that `datasets` sees a changed file at the same path."""
-        make, arguments = super().__reduce__()[:2]
-        return restore_with_tokenizer, (make, arguments, None if self.needs_fit else tokenizer_digest(self.tokenizer))
 
     def _value_type(self, encoder: Encoder) -> Any:
         if self.dtype == "uint16" and encoder.vocabulary_size > 1 << 16:

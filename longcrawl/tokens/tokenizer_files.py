@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from longcrawl.core.stages import Stage
 from longcrawl.errors import TokenizerError
 from longcrawl.kernels.kept_arrays import cache_folder
 from longcrawl.storage.files import content_digest, whole_file
@@ -96,6 +97,27 @@ def tokenizer_digest(tokenizer: str) -> str | None:
     """Return the SHA-256 of the file that ``tokenizer`` names on this machine; None for a repository on the Hub."""
     path = local_file(tokenizer)
     return None if path is None else content_digest(str(path))
+
+
+class TokenizerStage(Stage):
+    """A stage with a field ``tokenizer``: what its file holds is part of what the stage is."""
+
+    tokenizer: str
+
+    @property
+    def uses_tokenizer(self) -> bool:
+        """Whether its other fields have it look at tokens."""
+        return getattr(self, "unit", "token") == "token"
+
+    def __post_init__(self) -> None:
+        name_tokenizer(self)
+        super().__post_init__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle with the content of a local tokenizer, so that `datasets` sees a changed file at the same path."""
+        make, arguments = super().__reduce__()[:2]
+        digest = tokenizer_digest(self.tokenizer) if self.uses_tokenizer else None
+        return restore_with_tokenizer, (make, arguments, digest)
 
 
 def restore_with_tokenizer(make: Any, arguments: tuple[Any, ...], digest: str | None) -> Any:

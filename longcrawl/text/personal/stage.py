@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from longcrawl.core.fields import preset_fields
 from longcrawl.core.places import TAG, list_by_document, make_places, no_places
 from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
 from longcrawl.errors import StageError
@@ -139,9 +140,7 @@ class PersonalData(Edit):
         Raises:
             StageError: there is no such preset; the message lists those there are.
         """
-        if name not in PRESETS:
-            raise StageError(f"unknown preset {name!r}; known: {', '.join(PRESETS)}")
-        return cls(**{**PRESETS[name], **changes})
+        return cls(**preset_fields(cls, name, changes))
 
     def prepare(self) -> None:
         """Compile the kernels."""
