@@ -60,6 +60,12 @@ class Part:
 
     name: str
     files: tuple[str, ...] = ()
+    pieces: tuple["Part", ...] = ()
+    """The parts of the source that a run reads as this one, whose files these are; none of a part by itself."""
+
+    def each(self) -> "tuple[Part, ...]":
+        """Return the parts of the source that this one is made of."""
+        return self.pieces or (self,)
 
 
 @dataclass(frozen=True)

@@ -237,7 +237,7 @@ def plan_cluster(
     """
     if cores < 1 or (files is not None and files < 1):
         raise RunError(f"--files and --cores take 1 or more, got --files {files} and --cores {cores}")
-    chosen, sample = sample_recipe(recipe, parts, documents, seed, overrides)
+    chosen, sample = sample_recipe(recipe, parts, documents, seed, overrides, unit="file" if files else "part")
     drawn = f"{sum(part.table.num_rows for part in sample.read):,} documents of {len(sample.read):,} files"
     among = sample.among(files or sample.parts)
     scaled = scale_up(chosen, among, seed, copies="as_sampled")

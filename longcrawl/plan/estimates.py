@@ -23,6 +23,7 @@ from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.sources import BadFiles, Part, Source
 from longcrawl.errors import RunError
 from longcrawl.ledger.funnel import total
+from longcrawl.run.gathered_parts import read_gathered
 from longcrawl.run.part import characters
 
 Doubles = npt.NDArray[np.float64]
@@ -279,7 +280,7 @@ def draw_sample(source: Source, parts: Sequence[Part], least_parts: int, most_do
     share = -(-most_documents // max(min(least_parts, len(parts)), 1))
     clock = CoreClock()
     with clock.measure("start"):
-        next(iter(source.read(parts[order[0]], BadFiles("skip"))), None)
+        next(iter(source.read(parts[order[0]].each()[0], BadFiles("skip"))), None)
     read: list[SampledPart] = []
     for number in order.tolist():
         if len(read) >= least_parts and sum(part.documents for part in read) >= most_documents:
@@ -299,7 +300,7 @@ def _read(source: Source, part: Part, number: int, size: float, most: int, seed:
     chosen = keyed_hash([part.name], "documents of a plan", seed)
     drawing = _Drawing(source.schema().empty_table(), most, np.random.default_rng(chosen))
     letters, count, clock = total([0]), 0, CoreClock()
-    tables = iter(source.read(part, BadFiles(source.on_bad_files)))
+    tables = read_gathered(source, part, BadFiles(source.on_bad_files))
     while True:
         with clock.measure("read"):
             table = next(tables, None)

@@ -29,6 +29,7 @@ from longcrawl.plan.estimates import (
 from longcrawl.plan.measure import ROW, MeasuredStage, measure_stages, quantity
 from longcrawl.plan.result import Plan, PlanRow
 from longcrawl.recipe import Recipe, check_order, load_recipe
+from longcrawl.run.gathered_parts import gather_small
 from longcrawl.run.inputs import needed_source, train_parts
 from longcrawl.storage.files import file_entries, folder_bytes, whole_files
 
@@ -77,14 +78,19 @@ def plan(
     Raises:
         RunError: the sample has no documents, or too few parts were asked for.
     """
-    chosen, sample = sample_recipe(recipe, parts, documents, seed, overrides)
+    chosen, sample = sample_recipe(recipe, parts, documents, seed, overrides, unit="part")
     return scale_up(chosen, sample, seed).plan
 
 
 def sample_recipe(
-    recipe: str | Path | Recipe, parts: int, documents: int, seed: int, overrides: Iterable[str]
+    recipe: str | Path | Recipe,
+    parts: int,
+    documents: int,
+    seed: int,
+    overrides: Iterable[str],
+    unit: Literal["part", "file"],
 ) -> tuple[Recipe, Sample]:
-    """Return a recipe and a sample of its input, as :func:`plan` draws it.
+    """Return a recipe and a sample of its input, as :func:`plan` draws it: of a run's parts, or of the source's files.
 
     Raises:
         RunError: too few parts or documents were asked for.
@@ -94,6 +100,7 @@ def sample_recipe(
     there = train_parts(chosen.source)
     if parts < min(2, len(there)) or documents < 1:
         raise RunError(f"a plan samples --parts 2 or more and --documents 1 or more, got {parts} and {documents}")
+    there = gather_small(there, chosen) if unit == "part" else there
     return chosen, draw_sample(needed_source(chosen), there, parts, documents, seed)
 
 

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
@@ -73,14 +74,16 @@ class IdTask:
     @property
     def waits(self) -> bool:
         """Whether its ids are compared only once the part has been read."""
-        return self.policy == "error" and self.source.list_ids(self.part) is None
+        if self.policy != "error":
+            return False
+        return any(self.source.list_ids(piece) is None for piece in self.part.each())
 
 
 def list_ids(task: IdTask) -> dict[str, Any]:
     """Write the hashes of the ids of a part; the answer is as that of :func:`longcrawl.run.part.run_part`."""
     try:
         with reading(task.part.files if task.policy == "keep_first" else ()) as inputs:
-            hashes = [_hashes(ids) for ids in _listed(task)]
+            hashes = [_hashes(ids) for ids in _listed(task.source, task.part)]
     except NotYetError as reason:
         return {"not_yet": str(reason)}
     file, found = _file(task.work, task.number, "hashes"), np.concatenate([np.empty(0, np.uint64), *hashes])
@@ -214,7 +217,8 @@ def duplicates_error(source: Source, parts: Sequence[Part], found: pa.Table) -> 
 
 
 def _error(source: Source, example: str, parts: Sequence[Part], many: str, also: str) -> RunError:
-    names = [part.files[0] if part.files else part.name for part in parts]
+    pieces = _having(source, parts, example)
+    names = [piece.files[0] if piece.files else piece.name for piece in pieces]
     takes_names = hasattr(source, "data_files") and not source.lists()
     by_naming = " by naming all others, --set 'source.data_files=[FILE, FILE]'" if takes_names else ""
     where, out = f"twice in {names[0]}", "that file, or its copies,"
@@ -227,16 +231,29 @@ def _error(source: Source, example: str, parts: Sequence[Part], many: str, also:
     )
 
 
+def _having(source: Source, parts: Sequence[Part], example: str) -> Iterable[Part]:
+    """Return two parts of the source that have an id, or the one; what was read as one part is listed again for it."""
+    if not any(part.pieces for part in parts):
+        return parts
+    pieces = (piece for part in parts for piece in part.each())
+    return islice((piece for piece in pieces if _has(source, piece, example)), 2)
+
+
+def _has(source: Source, piece: Part, example: str) -> bool:
+    return any(pc.index(ids, pa.scalar(example, ids.type)).as_py() >= 0 for ids in _listed(source, piece))
+
+
 def _file(work: Path, number: int, kind: str) -> Path:
     return work / IDS / f"{number:05d}.{kind}"
 
 
-def _listed(task: IdTask) -> Iterator[pa.ChunkedArray]:
-    listed = task.source.list_ids(task.part)
-    if listed is not None:
-        yield from listed
-    else:
-        yield from (table["id"] for table in task.source.read(task.part, BadFiles("skip")))
+def _listed(source: Source, part: Part) -> Iterator[pa.ChunkedArray]:
+    for piece in part.each():
+        listed = source.list_ids(piece)
+        if listed is not None:
+            yield from listed
+        else:
+            yield from (table["id"] for table in source.read(piece, BadFiles("skip")))
 
 
 def _hashes(ids: pa.ChunkedArray) -> Hashes:
@@ -306,7 +323,8 @@ def _read_meeting(meeting: Path, task: IdTask) -> pa.Table:
     """Read a part without any stage; return its documents whose hashes are among those of a file."""
     bring(meeting)
     wanted, row, found = np.memmap(meeting, np.uint64, "r"), 0, [ROWS.empty_table()]
-    for table in task.source.read(task.part, BadFiles("skip")):
+    bad_files = BadFiles("skip")
+    for table in (table for piece in task.part.each() for table in task.source.read(piece, bad_files)):
         has_id = table["id"].is_valid().to_numpy()
         places = np.flatnonzero(has_id)[_among(_hashes(table["id"]), wanted)]
         columns = [np.full(len(places), task.number), row + places, table["id"].take(places).cast(pa.large_string())]

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
+from itertools import islice
 from operator import add
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from longcrawl.ledger.analysis import Lengths
 from longcrawl.ledger.funnel import Funnel
 from longcrawl.manifest import INPUTS, MANIFEST, WORK
 from longcrawl.recipe import Recipe
+from longcrawl.run.gathered_parts import GATHERED
 from longcrawl.run.ids import IDS
 from longcrawl.run.part import part_marker
 from longcrawl.sources.identity import InputFile, changed_files
@@ -146,8 +148,10 @@ def pin_inputs(
         RunError: something has changed; the message names an input file.
     """
     content = hashlib.sha256(recipe.source.content().encode()).hexdigest()
-    listing = {part.name: [without_secrets(file) for file in part.files] for part in parts}
-    found = {"content": content, "parts": listing, "indexes": indexes, "stages": stages}
+    listing = {piece.name: [without_secrets(file) for file in piece.files] for part in parts for piece in part.each()}
+    found: dict[str, Any] = {"content": content, "parts": listing, "indexes": indexes, "stages": stages}
+    if any(part.pieces for part in parts):
+        found[GATHERED] = [len(part.each()) for part in parts]
     if lists := recipe.source.lists():  # runs that began earlier recorded none
         found["lists"] = lists
     pinned = folder / WORK / INPUTS
@@ -256,7 +260,11 @@ def _check_finished_parts(folder: Path, parts: Sequence[Part]) -> None:
 
 def described(parts: Sequence[Part], read: Sequence[Sequence[InputFile]]) -> dict[str, list[dict[str, Any]]]:
     """Return what a manifest says of the files that were read, by part."""
-    return {part.name: [file.as_dict() for file in files] for part, files in zip(parts, read, strict=True)}
+    found: dict[str, list[dict[str, Any]]] = {}
+    for part, files in zip(parts, read, strict=True):
+        left = iter(files)
+        found |= {each.name: [file.as_dict() for file in islice(left, len(each.files))] for each in part.each()}
+    return found
 
 
 def still_open(reasons: Sequence[str], parts: int, folder: Path) -> RunError:

@@ -38,6 +38,7 @@ from longcrawl.manifest import MANIFEST, PLAN, VERSION, WORK, read_manifest
 from longcrawl.recipe import Recipe, check_order, load_recipe
 from longcrawl.run import ids, indexes, inputs, removals, segments
 from longcrawl.run.costs import RunCosts, StageCost
+from longcrawl.run.gathered_parts import gather_small
 from longcrawl.run.part import SPILL, PartTask, mark_fitted, run_part, stored_ids
 from longcrawl.run.removed_rows import input_marker
 from longcrawl.run.summary import ComparedPlan, RunSummary
@@ -161,7 +162,7 @@ class _Job:
         self.folder = folder
         self.work = folder / WORK
         self.engine = engine
-        self.parts = inputs.train_parts(recipe.source)
+        self.parts = gather_small(inputs.train_parts(recipe.source), recipe, folder)
         self.source = inputs.needed_source(recipe)
         self.needs_ids = any(stage.needs in ("removals", "spans") for _, stage in recipe.stages)
         """Whether two documents of one id would be taken for one."""

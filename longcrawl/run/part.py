@@ -30,6 +30,7 @@ from longcrawl.ledger.funnel import FunnelRow, count_values, total
 from longcrawl.ledger.reasons import DUPLICATE_IDS, LEDGER, LEDGER_SCHEMA, count_rules, entries
 from longcrawl.manifest import WORK
 from longcrawl.run import ids
+from longcrawl.run.gathered_parts import read_gathered
 from longcrawl.run.removed_rows import input_marker, mark_rows, removed_file, removed_marker, removed_rows
 from longcrawl.sources.identity import reading
 from longcrawl.storage.files import remove, whole_file, whole_files
@@ -179,7 +180,8 @@ def _run_part(task: PartTask) -> dict[str, Any]:
     name = f"{task.segment.number:02d}-{task.number:05d}.parquet"
     ledger, edited = task.folder / LEDGER / name, task.folder / EDITS / name
     clock = CoreClock()
-    read = _Counted(_input(task, bad_files), clock)
+    owners: list[str] = []
+    read = _Counted(_input(task, bad_files, owners), clock)
     kept = run_fused([*_applied(task), *task.segment.stages], _first_of_ids(task, read, tally), tally)
     rows = None
     with ExitStack() as input_files:
@@ -208,7 +210,7 @@ def _run_part(task: PartTask) -> dict[str, Any]:
         "kept": rows,
         "characters": read.characters,
         "stages": tally.counts(),
-        "bad_files": [{"part": task.part.name, **asdict(bad)} for bad in bad_files.found],
+        "bad_files": [{"part": name, **asdict(bad)} for name, bad in zip(owners, bad_files.found, strict=True)],
         "left_out": dict(bad_files.left_out),
         "seconds": _seconds(clock, tally),
     }
@@ -312,10 +314,10 @@ class _Counted:
             self.lengths += Lengths.count("characters", lengths)
 
 
-def _input(task: PartTask, bad_files: BadFiles) -> Iterator[pa.Table]:
+def _input(task: PartTask, bad_files: BadFiles, owners: list[str]) -> Iterator[pa.Table]:
     if task.segment.number == 0:
         found = False
-        for table in task.source.read(task.part, bad_files):
+        for table in read_gathered(task.source, task.part, bad_files, owners):
             found = True
             yield table
         if not found:
