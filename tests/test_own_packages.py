@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from longcrawl.cli.commands import main
-from longcrawl.core.results import Result
+from longcrawl.core.results import RESULTS, Result
+from longcrawl.errors import StageError
 
 LINES = [
     {"id": "a", "text": "the sea\nthe sea\nand the moon"},
@@ -243,6 +244,35 @@ def test_an_output_without_card_does_not_begin_and_one_without_ids_says_so(tmp_p
         f"LedgerError: {run / 'json-lines'} records no ids of kept documents: write ids() of JsonLinesResult, or ask "
         "for a removed document\n"
     )
+    texts_alone = 'format="json").replace_schema(__import__("pyarrow").schema([("text", "string")]))'
+    write_package(tmp_path / "site", lines=OUTPUT.replace('format="json")', texts_alone))
+    assert type_command("why", run, "a").stderr == (
+        "LedgerError: ids() of JsonLinesResult has no column 'id' but text: let it return the ids of documents, or "
+        "ask for a removed document\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("One row\ncosts $5.", r"line 2 of the card of output 'parquet' has a \$ alone: write \$\$ for a dollar sign$"),
+        ("$ledgr", r"card of output 'parquet' has the word \$ledgr; known: ledger\. Did you mean 'ledger'\?"),
+        ("$$5 $ledger", None),
+    ],
+)
+def test_a_card_is_checked_before_there_is_an_output(text, sentence):
+    class OwnCard(type(RESULTS["parquet"])):
+        card_words = Result.card_words
+
+        def card_template(self):
+            return text
+
+    if sentence is None:
+        OwnCard().check_card()
+        assert OwnCard().fill_card({}, "gone") == "$5 gone"
+        return
+    with pytest.raises(StageError, match=sentence):
+        OwnCard().check_card()
 
 
 def test_a_resumed_run_notices_another_implementation(tmp_path, type_command):

@@ -27,6 +27,7 @@ from longcrawl.ledger.edits import EDITS, find_edits
 from longcrawl.ledger.funnel import Funnel, RemovalRates, value_tables
 from longcrawl.ledger.reasons import DUPLICATE_IDS, LEDGER, Reason, find_reason, open_ledger
 from longcrawl.manifest import holds_run, input_names, lost_ledger, open_run, read_manifest
+from longcrawl.printable import listed
 from longcrawl.recipe import parse_recipe, recorded_source
 from longcrawl.storage.place import bring, bring_folder, given_url, name_of
 from longcrawl.storage.sealed import check_unchanged
@@ -90,7 +91,7 @@ def _why(folder: Path, document: str) -> Reason:
     ids = result.ids(output)
     if not ids.files:
         raise LedgerError(f"{output} has lost the tables of its documents; longcrawl verify says what is missing")
-    if _is_among(ids, document):
+    if _is_among(ids, document, type(result).__name__):
         return Reason(document, edits=edits)
     raise LedgerError(f"{folder} never had a document {document!r}; ids look like those in {ids.files[-1]}")
 
@@ -233,11 +234,14 @@ def _whole_result(folder: Path) -> tuple[Result, Path]:
     return result, output
 
 
-def _is_among(ids: pads.FileSystemDataset, document: str) -> bool:
-    """Return whether a document of this id is in tables; some may have no ids."""
+def _is_among(ids: pads.FileSystemDataset, document: str, made_by: str) -> bool:
+    """Return whether a document of this id is in tables."""
     with unreadable(Path(ids.files[0]).parent, CorruptionError, DAMAGED):
         if "id" not in ids.schema.names:
-            return False
+            raise LedgerError(
+                f"ids() of {made_by} has no column 'id' but {listed(ids.schema.names)}: let it return the ids of "
+                "documents, or ask for a removed document"
+            )
         return bool(ids.count_rows(filter=pc.field("id").cast(pa.large_string()) == document))
 
 

@@ -19,7 +19,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import yaml
@@ -76,8 +75,7 @@ def _summary(card: sections.CardSource) -> str:
 
 def _load(card: sections.CardSource) -> str:
     left = any((card.folder / "ledger").glob("*.parquet"))
-    words = {"ledger": REMOVED if left else "", **card.result.card_words(card.output)}
-    text = Template(card.result.card_template()).substitute(words)
+    text = card.result.fill_card(card.output, REMOVED if left else "")
     return sections.paragraphs(PLACE, sections.token_tables(card.folder), re.sub("\n{3,}", "\n\n", text).rstrip())
 
 

@@ -6,10 +6,11 @@ outside of writing is here, so that a run, a card and the questions to a finishe
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from string import Template
 from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
@@ -18,11 +19,14 @@ import pyarrow.dataset as pads
 from longcrawl.core.outputs import OUTPUTS, Output
 from longcrawl.core.removal import Removal
 from longcrawl.errors import FormatError, LongCrawlError, StageError, warn_user
-from longcrawl.printable import as_lines, one_line
+from longcrawl.printable import as_lines, known_names, one_line
 from longcrawl.storage.sealed import verify_described
 from longcrawl.storage.stored_tables import DESCRIPTIONS, scan_tables
 
 Kind = TypeVar("Kind", bound="Result")
+
+LEDGER = "ledger"
+"""The word of a card that becomes the lines on removed documents."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +156,41 @@ class Result(ABC):
                 f"output {self.name!r} has no {folder.joinpath('card.md')}: write in it how to load the dataset, "
                 f"or define {type(self).__name__}.card_template (docs/extend.md)"
             ) from missing
+
+    def check_card(self) -> None:
+        """Check the template of the card before there is anything that it could describe.
+
+        Raises:
+            StageError: it is missing, a ``$`` in it begins no word, or a word is none that the card fills in.
+        """
+        template = Template(self.card_template())
+        for found in template.pattern.finditer(template.template):
+            if found["invalid"] is not None:
+                line = template.template.count("\n", 0, found.start()) + 1
+                raise StageError(
+                    f"line {line} of the card of output {self.name!r} has a $ alone: write $$ for a dollar sign"
+                )
+        if type(self).card_words is Result.card_words:
+            self._check_words(template, [LEDGER])
+
+    def fill_card(self, described: Mapping[str, Any], ledger: str) -> str:
+        """Return the section on loading with its words filled in.
+
+        Raises:
+            StageError: as :meth:`check_card` raises it.
+        """
+        self.check_card()
+        template, words = Template(self.card_template()), {LEDGER: ledger, **self.card_words(described)}
+        self._check_words(template, words)
+        return template.substitute(words)
+
+    def _check_words(self, template: Template, known: Iterable[str]) -> None:
+        for name in template.get_identifiers():
+            if name not in known:
+                raise StageError(
+                    f"the card of output {self.name!r} has the word ${name}; {known_names(known, name)}. "
+                    f"Write $$ for a dollar sign, or return it from {type(self).__name__}.card_words"
+                )
 
     def limits(self, described: Mapping[str, Any]) -> list[str]:  # noqa: ARG002  # others need it
         """Return what a user must know, a sentence each."""

@@ -84,7 +84,7 @@ def check_output(recipe: Recipe) -> None:
         StageError: they do not, or it cannot; the message says what to add.
     """
     recipe.output.writer([stage for _, stage in recipe.stages])
-    RESULTS[recipe.output.name].card_template()
+    RESULTS[recipe.output.name].check_card()
 
 
 def _check_no_links(folder: Path) -> None:
