@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 import longcrawl as lc
 from longcrawl.cli.commands import app
 from longcrawl.core.stages import Survey
+from longcrawl.display.table import Column, Table
 from longcrawl.errors import RunError
-from longcrawl.plan.cluster import CONSTANTS, Constant, constants_table, extrapolate
+from longcrawl.plan.cluster import CONSTANTS, Constant, extrapolate
 from longcrawl.plan.estimates import Estimate, exact
 from longcrawl.plan.result import Plan, PlanRow
 from longcrawl.plan.run_plan import ScaledUp
@@ -44,10 +45,11 @@ BY_HAND = {
 @pytest.fixture(autouse=True)
 def table(monkeypatch):
     """Replace the constants; return the table of what they were."""
-    found = constants_table().markdown()
+    columns = [Column("what"), Column("takes", "count"), Column("source")]
+    rows = [[each.what, f"{each.number:g} {each.unit}".strip(), each.source] for each in CONSTANTS.values()]
     for name, (number, unit) in BY_HAND.items():
         monkeypatch.setitem(CONSTANTS, name, Constant(name, number, unit, "by hand"))
-    return found
+    return Table(columns, rows).markdown()
 
 
 def recipe_of(*stages: object, output: str = "parquet", **more: object) -> Recipe:

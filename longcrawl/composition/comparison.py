@@ -122,10 +122,10 @@ def default_strategies(
     )
 
 
-def _halves(capacity: int, least: int = 256) -> list[int]:
-    """Return the half, the quarter and so on down to ``least``, ascending: a decomposition drops what is shorter."""
+def _halves(capacity: int) -> list[int]:
+    """Return the half, the quarter and so on down to 256, ascending: a decomposition drops what is shorter."""
     found: list[int] = []
-    while capacity % 2 == 0 and capacity // 2 >= least:
+    while capacity % 2 == 0 and capacity // 2 >= 256:
         capacity //= 2
         found.insert(0, capacity)
     return found

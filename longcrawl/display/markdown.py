@@ -20,13 +20,13 @@ def code(text: str, most: int = MOST_LETTERS) -> str:
     return f"{ticks}{space}{shown}{space}{ticks}".replace("|", r"\|")
 
 
-def plain(text: str, most: int = 2_000) -> str:
+def plain(text: str) -> str:
     r"""Return a sentence as it stands: no emphasis, links, cells or HTML in it.
 
     >>> print(plain("<b> | [x](y)"))
     &lt;b&gt; \| \[x\](y)
     """
-    shown = _printable(" ".join(text.split()), most)
+    shown = _printable(" ".join(text.split()), 2_000)
     escaped = _MEANS_SOMETHING.sub(r"\\\1", shown.replace("&", "&amp;"))
     return escaped.replace("<", "&lt;").replace(">", "&gt;")
 

@@ -226,9 +226,9 @@ class DomainCounts:
             self.counts = Counter(dict(ranked[: self._most]))
             self.error += ranked[self._most][1]
 
-    def largest(self, most: int = LARGEST) -> list[tuple[str, int]]:
+    def largest(self) -> list[tuple[str, int]]:
         """Return the domains with most documents, those with as many by name."""
-        return self._ranked()[:most]
+        return self._ranked()[:LARGEST]
 
     def _ranked(self) -> list[tuple[str, int]]:
         return sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))

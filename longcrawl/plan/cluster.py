@@ -91,14 +91,6 @@ NOTHING = exact(0.0)
 TASK = exact(CONSTANTS["task_memory"].value)
 
 
-def constants_table() -> Table:
-    """Return the table of all constants."""
-    columns = [Column("what"), Column("takes", "count"), Column("source")]
-    return Table(
-        columns, [[each.what, f"{each.number:g} {each.unit}".strip(), each.source] for each in CONSTANTS.values()]
-    )
-
-
 @dataclass(frozen=True)
 class ClusterRow:
     """What one stage takes of a cluster."""

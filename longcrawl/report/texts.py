@@ -131,9 +131,9 @@ def facts_list(facts: Iterable[tuple[str, str]], kind: str = "facts") -> str:
     return f'<dl class="{kind}">{said}</dl>'
 
 
-def opening(text: str, most: int = 90) -> str:
-    """Return the first words on one line."""
-    return shortened(" ".join(clean(text[: 10 * most]).split()), most)
+def opening(text: str) -> str:
+    """Return the first words, up to 90 characters, on one line."""
+    return shortened(" ".join(clean(text[:900]).split()), 90)
 
 
 LONGEST_NAME = 300

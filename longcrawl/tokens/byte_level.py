@@ -12,7 +12,6 @@ import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,11 +60,6 @@ class ByteLevelBPE:
         return cls(arrays["pattern"].tobytes().decode(), ranks, _unless_ranks(arrays["ids"]))
 
 
-def read_rank_file(path: Path) -> dict[bytes, int]:
-    """Read a `*.tiktoken` file, see :func:`parse_ranks`."""
-    return parse_ranks(path.read_bytes(), str(path))
-
-
 def parse_ranks(content: bytes, where: str) -> dict[bytes, int]:
     """Return the ranks of a `*.tiktoken` file: one base64 token and its rank per line.
 
@@ -103,7 +97,7 @@ def recover_merges(ranks: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
     return [(tokens[left], tokens[right]) for left, right in halves if left >= 0]
 
 
-def tokenizer_document(ranks: Mapping[bytes, int], end_of_text: str = END_OF_TEXT) -> dict[str, Any]:
+def tokenizer_document(ranks: Mapping[bytes, int]) -> dict[str, Any]:
     """Return the content of a `tokenizer.json` with GPT-2's pattern whose ids are ``ranks``, end of text after them.
 
     Raises:
@@ -112,14 +106,14 @@ def tokenizer_document(ranks: Mapping[bytes, int], end_of_text: str = END_OF_TEX
     spell = _alphabet()
     merges = [[_spelled(left, spell), _spelled(right, spell)] for left, right in recover_merges(ranks)]
     vocabulary = {_spelled(token, spell): rank for token, rank in sorted(ranks.items(), key=lambda item: item[1])}
-    vocabulary[end_of_text] = len(ranks)
+    vocabulary[END_OF_TEXT] = len(ranks)
     special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [{"id": len(ranks), "content": end_of_text, **special}],
+        "added_tokens": [{"id": len(ranks), "content": END_OF_TEXT, **special}],
         "normalizer": None,
         "pre_tokenizer": byte_level,
         "post_processor": None,

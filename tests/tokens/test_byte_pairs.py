@@ -20,7 +20,7 @@ from longcrawl.tokens._engines import BytePairs, Tiktoken, by_ranks
 from longcrawl.tokens._join_table import make_merges
 from longcrawl.tokens._patterns import PATTERNS, character_classes
 from longcrawl.tokens._word_kernels import PART
-from longcrawl.tokens.byte_level import GPT2_PATTERN, ByteLevelBPE, byte_level_bpe, read_rank_file
+from longcrawl.tokens.byte_level import GPT2_PATTERN, ByteLevelBPE, byte_level_bpe, parse_ranks
 
 BYTES = {bytes([byte]): byte for byte in range(256)}
 
@@ -241,7 +241,7 @@ def test_a_word_of_50_mb_ends(engines, ranks, run):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["short.jsonl.zst", "long.jsonl.zst"])
 def test_real_text_has_the_ids_of_tiktoken(real_data, name):
-    ranks = read_rank_file(real_data / "gpt2.tiktoken")
+    ranks = parse_ranks((real_data / "gpt2.tiktoken").read_bytes(), "gpt2")
     with zstandard.open(real_data / name, "rt", encoding="utf-8") as lines:
         texts = [json.loads(line)["text"] for line in itertools.islice(lines, 0, None, 8)]
     for pattern in PATTERNS:

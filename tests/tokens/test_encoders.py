@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from longcrawl.errors import TokenizerError
 from longcrawl.tokens import _engines, encoders
-from longcrawl.tokens.byte_level import GPT2_PATTERN, byte_level_bpe, read_rank_file, recover_merges
+from longcrawl.tokens.byte_level import GPT2_PATTERN, byte_level_bpe, parse_ranks, recover_merges
 from longcrawl.tokens.encoders import Encoder, load_encoder
 
 SENTENCE = (
@@ -518,7 +518,10 @@ def test_real_ranks_and_merges_equal_tiktoken(real_data):
     with zstandard.open(real_data / "short.jsonl.zst", "rt", encoding="utf-8") as lines:
         texts = [json.loads(line)["text"] for number, line in enumerate(lines) if number % 20 == 0]
     own = tiktoken.Encoding(
-        "gpt2", pat_str=GPT2_PATTERN, mergeable_ranks=read_rank_file(real_data / "gpt2.tiktoken"), special_tokens={}
+        "gpt2",
+        pat_str=GPT2_PATTERN,
+        mergeable_ranks=parse_ranks((real_data / "gpt2.tiktoken").read_bytes(), "gpt2"),
+        special_tokens={},
     )
     wanted = [token for text in texts for token in own.encode_ordinary(text)]
     assert len(wanted) > 100_000
