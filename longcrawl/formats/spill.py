@@ -47,6 +47,11 @@ PLACE = np.dtype([("part", "<u4"), ("batch", "<u4"), ("row", "<u4"), ("bytes", "
 ROW_GROUP = 32 << 20
 """Bytes of documents in a row group, more or less: what a reader holds at once."""
 
+MAPPED = 1 << 12
+"""Batches of spilled documents that stay mapped: some 20 kB of each, and a place among those that a process may map."""
+UNKNOWN = -1
+"""No address."""
+
 Longs = npt.NDArray[np.int64]
 T = TypeVar("T")
 R = TypeVar("R")
@@ -172,21 +177,61 @@ def read_batches(
             raise FormatError(f"{file} is cut: remove the run's folder 'work' and run again") from damaged
 
 
+class SpillReader:
+    """Documents where they were spilled, some of which are read at a time: batches stay mapped between two reads.
+
+    Args:
+        spill: the folder of the first pass.
+        columns: those to read, where documents have them; None for all.
+    """
+
+    def __init__(self, spill: Path, columns: Sequence[str] | None = None) -> None:
+        self._spill, self._columns = spill, columns
+        self._batches = dict[int, tuple[pa.RecordBatch, Longs]]()
+
+    def read(self, places: npt.NDArray[Any]) -> pa.Table:
+        """Read documents in the order of ``places``; a column is one chunk: pages of a parquet file end where it does.
+
+        Raises:
+            FormatError: a file is cut.
+        """
+        keys = places["part"].astype(np.int64) << 32 | places["batch"]
+        wanted, batches = np.unique(keys, return_inverse=True)
+        if len(wanted) > MAPPED:
+            halves = np.array_split(np.argsort(keys, kind="stable"), 2)
+            joined = pa.concat_tables([self.read(places[half]) for half in halves]).combine_chunks()
+            return joined.take(pa.array(np.argsort(np.concatenate(halves)))).combine_chunks()
+        if len(self._batches) > MAPPED:
+            self._batches.clear()
+        self._map(wanted)
+        stored = [self._batches[key] for key in wanted.tolist()]
+        rows = places["row"].astype(np.int64)
+        buffers = np.stack([addresses for _, addresses in stored])
+        columns = []
+        for number, field in enumerate(stored[0][0].schema):
+            if (buffers[:, number, 2] == UNKNOWN).any():
+                columns.append(_taken([batch.column(number) for batch, _ in stored], batches, rows))
+            else:
+                columns.append(_gathered(field.type, np.ascontiguousarray(buffers[:, number]), batches, rows))
+        return pa.Table.from_arrays(columns, schema=stored[0][0].schema)
+
+    def _map(self, wanted: Longs) -> None:
+        missing = np.array([key for key in wanted.tolist() if key not in self._batches], np.int64)
+        lacking = np.zeros(len(missing), PLACE)
+        lacking["part"], lacking["batch"] = missing >> 32, missing
+        for chosen, batch, _ in read_batches(self._spill, lacking):
+            some = batch
+            if self._columns is not None:
+                some = batch.select([name for name in self._columns if name in batch.schema.names])
+            self._batches[int(missing[chosen[0]])] = (
+                some,
+                np.array([_addresses(each) for each in some.columns], np.int64),
+            )
+
+
 def read_places(spill: Path, places: npt.NDArray[Any], columns: Sequence[str] | None = None) -> pa.Table:
-    """Read documents in the order of ``places`` from where they were spilled: all columns, or those named."""
-    taken, positions = list[list[pa.Array]](), []
-    for chosen, batch, rows in read_batches(spill, places):
-        wanted = batch if columns is None else batch.select([name for name in columns if name in batch.schema.names])
-        taken.append([_bytes_of(each).take(pa.array(rows)) for each in wanted.columns])
-        positions.append(chosen)
-    found, joined = np.concatenate(positions), []
-    order = pa.array(np.argsort(found, kind="stable")) if (found[1:] < found[:-1]).any() else None
-    for field, pieces in zip(wanted.schema, zip(*taken, strict=True), strict=True):
-        alike = len({each.type for each in pieces}) == 1
-        # One chunk a column: where pages of a parquet file end depends on where chunks do.
-        values = pa.concat_arrays(pieces if alike else [_as_type(each, field.type) for each in pieces])
-        joined.append(_as_type(values if order is None else values.take(order), field.type))
-    return pa.Table.from_arrays(joined, schema=wanted.schema)
+    """Read documents once, see :class:`SpillReader`."""
+    return SpillReader(spill, columns).read(places)
 
 
 def ahead(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
@@ -200,30 +245,69 @@ def ahead(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         yield from (each.result() for each in waiting)
 
 
-def _bytes_of(values: pa.Array) -> pa.Array:
-    """Return lists of numbers as bytes, of which Arrow takes rows without a look at each number; others as they are."""
-    kind = values.type
-    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    if not lists or not (pa.types.is_integer(kind.value_type) or pa.types.is_floating(kind.value_type)):
-        return values
-    numbers = values.values
-    if numbers.null_count:
-        return values
-    offsets = (values.offsets.to_numpy().astype(np.int64) + numbers.offset) * (kind.value_type.bit_width // 8)
-    valid = values.is_valid().buffers()[1] if values.null_count else None
-    buffers = [valid, pa.py_buffer(offsets), numbers.buffers()[1] or pa.py_buffer(b"")]
-    return pa.Array.from_buffers(pa.large_binary(), len(values), buffers)
+def _addresses(values: pa.Array) -> tuple[int, int, int]:
+    """Return where validity, offsets and values of an array are, 0 for none; ``UNKNOWN`` of what Arrow has to take."""
+    kind, (valid, *buffers) = values.type, values.buffers()[:3]
+    inside = values.values if _is_list(kind) else values
+    if values.offset or not _item_bytes(kind) or (inside is not values and inside.null_count):
+        return 0, 0, UNKNOWN
+    offsets = buffers[0] if inside is not values or len(buffers) == 2 else None
+    data = inside.buffers()[-1]
+    first = inside.offset * _item_bytes(kind) if inside is not values else 0
+    flags = valid.address if valid is not None and values.null_count else 0
+    return flags, offsets.address if offsets is not None else 0, first + (data.address if data is not None else 0)
 
 
-def _as_type(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Undo :func:`_bytes_of`."""
-    if values.type == kind:
-        return values
-    valid, starts, numbers = values.buffers()
-    wide = np.int64 if pa.types.is_large_list(kind) else np.int32
-    ends = np.frombuffer(starts, np.int64, len(values) + 1) // (kind.value_type.bit_width // 8)
-    inside = pa.Array.from_buffers(kind.value_type, int(ends[-1]), [None, numbers])
-    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(ends.astype(wide))], children=[inside])
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _item_bytes(kind: pa.DataType) -> int:
+    """Return the bytes of a value, or of what an offset counts; 0 of types whose values are no stretches of bytes."""
+    if _is_list(kind):
+        return 0 if _is_list(kind.value_type) or _is_text(kind.value_type) else _item_bytes(kind.value_type)
+    if _is_text(kind):
+        return 1
+    plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind)
+    return int(kind.bit_width // 8) if plain else 0
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    )
+
+
+def _gathered(kind: pa.DataType, buffers: Longs, batches: Longs, rows: Longs) -> pa.Array:
+    """Return values of batches, of which ``buffers`` has the addresses."""
+    from longcrawl.formats._gather_kernels import copy_values, find_values
+
+    count, size = len(rows), _item_bytes(kind)
+    wide = pa.types.is_large_list(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    sources, ends, valid = np.empty(count, np.int64), np.zeros(count + 1, np.int64), np.empty(count, np.bool_)
+    nulls = find_values(buffers, batches, rows, 8 if wide else 4, size, sources, ends, valid)
+    data = np.empty(int(ends[-1]), np.uint8)
+    copy_values(sources, np.diff(ends), ends[:-1], data)
+    flags = pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None
+    if not _is_list(kind) and not _is_text(kind):
+        return pa.Array.from_buffers(kind, count, [flags, pa.py_buffer(data)], nulls)
+    offsets = pa.py_buffer((ends // size).astype(np.int64 if wide else np.int32))
+    if _is_text(kind):
+        return pa.Array.from_buffers(kind, count, [flags, offsets, pa.py_buffer(data)], nulls)
+    inside = pa.Array.from_buffers(kind.value_type, int(ends[-1]) // size, [None, pa.py_buffer(data)])
+    return pa.Array.from_buffers(kind, count, [flags, offsets], nulls, children=[inside])
+
+
+def _taken(values: Sequence[pa.Array], batches: Longs, rows: Longs) -> pa.Array:
+    """Return values of batches, of any type that Arrow takes rows of."""
+    order = np.argsort(batches, kind="stable")
+    pieces = [
+        values[batches[order[first]]].take(pa.array(rows[order[first:last]])) for first, last in changes(batches[order])
+    ]
+    return pa.concat_arrays(pieces).take(pa.array(np.argsort(order, kind="stable")))
 
 
 def row_bytes(values: pa.Array, of: str = "a column") -> Longs:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from longcrawl.engines import Local
 from longcrawl.errors import FormatError
 from longcrawl.formats import order
-from longcrawl.formats.spill import ORDER, PLACE, ahead, read_places, spill_documents
+from longcrawl.formats import spill as spilled
+from longcrawl.formats.spill import ORDER, PLACE, SpillReader, ahead, read_places, spill_documents
 
 documents = st.tuples(st.sampled_from(["en", "fr", None]), st.integers(0, 3) | st.integers(0, 2**64 - 1), st.text("ab"))
 
@@ -135,28 +136,50 @@ def test_two_rows_of_one_id_are_found_either_way(tmp_path, monkeypatch, held, sh
 
 
 lists = st.none() | st.lists(st.integers(0, 9) | st.none(), max_size=4)
+texts = st.text("ab") | st.integers(0, 200).map("abcdefg".__mul__)
 
 
-@given(st.lists(st.lists(st.tuples(lists, lists, st.text("ab")), max_size=5), min_size=1, max_size=3), st.data())
-def test_rows_are_read_by_their_places(parts, data):
-    with tempfile.TemporaryDirectory() as folder:
+@given(
+    st.lists(st.lists(st.tuples(lists, lists, texts), max_size=5), min_size=1, max_size=3),
+    st.integers(1, 9),
+    st.data(),
+)
+def test_rows_are_read_by_their_places(parts, mapped, data):
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spilled, "MAPPED", mapped)
         places, expected = [], []
         for number, rows in enumerate(parts):
             without_nulls = [None if row[0] is None else [each or 0 for each in row[0]] for row in rows]
+            first = [row[1][0] if row[1] else None for row in rows]
             columns = {
                 "tokens": pa.array([[1], [], *without_nulls], pa.list_(pa.uint16())).slice(2),
                 "wide": pa.array(without_nulls, pa.large_list(pa.field("value", pa.float64()))),
                 "some": pa.array([row[1] for row in rows], pa.list_(pa.int32())),
                 "text": pa.array([row[2] for row in rows], pa.string()),
+                "number": pa.array(first, pa.int64()),
+                "day": pa.array(first, pa.date32()),
+                "bytes": pa.array(
+                    [each and row[2].encode() for each, row in zip(first, rows, strict=True)], pa.large_binary()
+                ),
+                "flag": pa.array([each and each > 1 for each in first], pa.bool_()),
+                "windows": pa.array(
+                    [[{"start": len(row[2]), "stop": each}] for each, row in zip(first, rows, strict=True)]
+                ),
+                "nothing": pa.nulls(len(rows)),
             }
-            spill_documents([pa.table(columns)], Path(folder), number, shuffled=False)
-            places += [(number, 0, row, 0) for row in range(len(rows))]
-            expected += pa.table(columns).to_pylist()
-        if chosen := data.draw(st.lists(st.integers(0, len(places) - 1), max_size=9)) if places else []:
-            read = read_places(Path(folder), np.array([places[each] for each in chosen], PLACE))
-            read.validate(full=True)
-            assert read.schema == pa.table(columns).schema
-            assert read.to_pylist() == [expected[each] for each in chosen]
+            columns["windows"] = columns["windows"].cast(pa.list_(pa.struct({"start": pa.int64(), "stop": pa.int64()})))
+            table = pa.table(columns)
+            spill_documents([table.slice(0, 2), table.slice(2)], Path(folder), number, shuffled=False)
+            places += [(number, row > 1, row - 2 * (row > 1), 0) for row in range(len(rows))]
+            expected += table.to_pylist()
+        reader = SpillReader(Path(folder))
+        for _ in range(2):
+            if chosen := data.draw(st.lists(st.integers(0, len(places) - 1), max_size=9)) if places else []:
+                read = reader.read(np.array([places[each] for each in chosen], PLACE))
+                read.validate(full=True)
+                assert read.schema == table.schema
+                assert {column.num_chunks for column in read.columns} == {1}
+                assert read.to_pylist() == [expected[each] for each in chosen]
 
 
 def test_what_is_computed_ahead_keeps_its_order_and_its_errors():

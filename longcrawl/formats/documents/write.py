@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,7 +13,7 @@ from longcrawl.core.stages import Stage
 from longcrawl.engines.base import Engine
 from longcrawl.formats.documents.spec import DESCRIPTION, UNKNOWN, VERSION, dataset_configs, folder_name
 from longcrawl.formats.order import Stretch, cut, exchange_order, order_documents
-from longcrawl.formats.spill import ahead, read_order, read_places, row_groups, spill_documents
+from longcrawl.formats.spill import SpillReader, ahead, read_order, row_groups, spill_documents
 from longcrawl.formats.splits import check_heldout, split_rows, split_totals
 from longcrawl.storage import sealed
 from longcrawl.storage.files import file_entries, whole_file, write_text
@@ -84,7 +83,7 @@ class ParquetWriter(OrderedWriter):
         language, split, name, start, stop = task.details
         path = "/".join([*map(folder_name, language), name])
         with whole_file(target / path) as beside, GroupedTable(beside) as file:
-            for table in ahead(partial(read_places, spill), row_groups(spill, start, stop)):
+            for table in ahead(SpillReader(spill).read, row_groups(spill, start, stop)):
                 file.add(table)
         return {
             "language": list(language),

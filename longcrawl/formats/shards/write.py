@@ -22,7 +22,7 @@ from longcrawl.formats.shards.entries import entries_of, spilled_columns, token_
 from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, Documents
 from longcrawl.formats.shards.spec import FORMATS, STARTS, VERSION
 from longcrawl.formats.shards.writing import OnLoss, TokenType, WrittenShard, stored_type
-from longcrawl.formats.spill import ahead, read_places, row_groups, spill_documents
+from longcrawl.formats.spill import SpillReader, ahead, row_groups, spill_documents
 from longcrawl.formats.splits import split_rows, split_totals
 from longcrawl.formats.token_output import TokenOutput, TokenWriter, last_stage
 from longcrawl.formats.token_rows import FOUND, ORIGINS
@@ -36,7 +36,7 @@ from longcrawl.tokens.windows import WINDOWS, Windows
 Longs = npt.NDArray[np.int64]
 
 RECORDED = (*ORIGINS, *FOUND, N_TOKENS)
-GROUP_BYTES = 8 << 20
+GROUP_BYTES = 2 << 20
 """Bytes of tokens that are written at a time, unless one document has more."""
 
 
@@ -193,7 +193,7 @@ class ShardWriter(TokenWriter):
         shard_format = FORMATS[self.settings.name]
         name = path + shard_format.suffix
         gathered = _Gathered(name, self._regular)
-        groups = ahead(partial(self._read, spill), row_groups(spill, start, stop, GROUP_BYTES))
+        groups = ahead(partial(self._read, SpillReader(spill)), row_groups(spill, start, stop, GROUP_BYTES))
         entries = (gathered.add(*group) for group in groups)
         shard: WrittenShard = shard_format.write(entries, target / name, **self._format_settings())
         table = f"documents/{path}.parquet"
@@ -245,8 +245,8 @@ class ShardWriter(TokenWriter):
         """Whether the sizes of windows say where they start: all documents are cut alike."""
         return self.windows is not None and (self.windows.overlap_probability == 1 or not self.windows.overlap_size)
 
-    def _read(self, spill: Path, places: npt.NDArray[Any]) -> tuple[pa.Table, Documents, Longs]:
-        table = read_places(spill, places)
+    def _read(self, spilled: SpillReader, places: npt.NDArray[Any]) -> tuple[pa.Table, Documents, Longs]:
+        table = spilled.read(places)
         return table, *self._entries(table)
 
     def _entries(self, table: pa.Table) -> tuple[Documents, Longs]:

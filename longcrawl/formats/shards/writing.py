@@ -43,6 +43,8 @@ Place = Literal["end", "start"]
 NOTE = "note"
 """What :func:`longcrawl.convert` says instead of "warn", as it warns once for all its shards."""
 
+Longs = npt.NDArray[np.int64]
+
 BLOCK = 1 << 22
 OWN = (TOKENS, N_TOKENS, OVERLAP, LOSS_MASK)
 """The columns that a shard has a meaning for."""
@@ -196,17 +198,27 @@ class DocumentStream:
         if not adds.any():
             return batch
         lengths = batch.lengths + adds
-        new_ends = np.cumsum(lengths)
-        added = (new_ends - 1 if self.place == "end" else new_ends - lengths)[adds]
-        kept = np.ones(int(new_ends[-1]), bool)
-        kept[added] = False
-        tokens = np.full(len(kept), self.end_of_text, self.token_type)
-        tokens[kept] = batch.tokens
+        firsts = np.cumsum(lengths) - lengths
+        added = (firsts + (batch.lengths if self.place == "end" else 0))[adds]
+        places = firsts if self.place == "end" else firsts + adds
+        starts = ends - batch.lengths
+        tokens = _spread(batch.tokens, starts, batch.lengths, places, int(lengths.sum()))
+        tokens[added] = self.end_of_text
         mask = None
         if batch.loss_mask is not None:
-            mask = np.ones(len(kept), bool)
-            mask[kept] = batch.loss_mask
+            mask = _spread(batch.loss_mask, starts, batch.lengths, places, len(tokens))
+            mask[added] = True
         return replace(batch, tokens=tokens, lengths=lengths, loss_mask=mask)
+
+
+def _spread(values: npt.NDArray[Any], starts: Longs, lengths: Longs, places: Longs, count: int) -> npt.NDArray[Any]:
+    """Return an array of ``count`` values with stretches of another one at ``places``, and nothing set between them."""
+    from longcrawl.formats._gather_kernels import copy_values
+
+    given, made = np.ascontiguousarray(values), np.empty(count, values.dtype)
+    width = values.dtype.itemsize
+    copy_values(given.ctypes.data + starts * width, lengths * width, places * width, made.view(np.uint8))
+    return made
 
 
 def stored_type(dtype: TokenType, vocabulary_size: int | None, found: "np.dtype[Any]") -> "np.dtype[Any]":
