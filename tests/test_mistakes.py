@@ -73,6 +73,10 @@ def test_what_is_wrong_in_a_recipe(recipe, sentence, folder):
         ("verify ok.jsonl", r"ok.jsonl is not a token shard, whose name ends in .ds, .bin or .parquet: check the path"),
         ("validate data --curriculum c.yaml", r"there is no file c.yaml: check the path of the curriculum"),
         ("tokenize ok.jsonl --output-dir out --format megatorn", r"no format 'megatorn'; .*Did you mean 'megatron'\?$"),
+        (
+            "inspect ok.jsonl",
+            "ok.jsonl holds neither a run nor an output that is known: check the path, install the package",
+        ),
         ("init ok.jsonl --text-field body", r"no field 'body'; its fields: text; .* \(--text-field NAME\)$"),
         ("lines other.jsonl", r"no field 'text'; its fields: content; .* \(--text-field NAME\)$"),
         (

@@ -214,9 +214,18 @@ def find_result(folder: Path) -> tuple[Result, Path]:
     if holds_run(folder):
         name = read_manifest(folder)["output"]["format"]
         return RESULTS[name], folder / name
-    # A rectangle in the original layout has no description.
     known = [name for file, name in RESULTS.described().items() if (folder / file).exists()]
+    run, name = folder.absolute().parent, folder.absolute().name
+    if not known and (folder / f"{name}.json").exists() and holds_run(run):
+        known = [name] if read_manifest(run)["output"]["format"] == name else []  # which loads its package
+    # A rectangle in the original layout has no description.
     return RESULTS[(known or ["rectangle"])[0]], folder
+
+
+def holds_arrays(folder: Path) -> bool:
+    """Return whether a folder may be a rectangle in the original layout, which is Zarr arrays."""
+    metadata = ("zarr.json", ".zgroup", ".zarray")
+    return any(any(folder.glob(pattern)) for name in metadata for pattern in (name, f"*/{name}", f"*/*/{name}"))
 
 
 def check_exists(path: Path) -> None:
@@ -231,6 +240,11 @@ def _whole_result(folder: Path) -> tuple[Result, Path]:
     result, output = find_result(folder)
     if (output / result.description).exists():
         check_unchanged(output / result.description)
+    elif not holds_arrays(output):
+        raise FormatError(
+            f"{folder} holds neither a run nor an output that is known: check the path, install the package of the "
+            f"output, or look at token shards with longcrawl verify {folder}"
+        )
     return result, output
 
 

@@ -144,7 +144,7 @@ def configured_end(path: Path) -> tuple[str, ...]:
 
 @lru_cache(maxsize=8)
 def _from_hub(repository: str) -> Path:
-    from huggingface_hub import hf_hub_download
+    from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
     try:
@@ -153,9 +153,12 @@ def _from_hub(repository: str) -> Path:
         if isinstance(failed, EntryNotFoundError):
             with suppress(TokenizerError):
                 return _converted(repository)
+        offline = "HF_HUB_OFFLINE is set: unset it, or"
+        missing = f"did not come from the Hub ({type(failed).__name__}):"
         raise TokenizerError(
-            f"tokenizer {repository!r} is not a file here and did not come from the Hub ({type(failed).__name__}): "
-            "set tokenizer= to the path of a local tokenizer.json or *.tiktoken file, or to a tokenizer object"
+            f"tokenizer {repository!r} is not a file here and {offline if constants.HF_HUB_OFFLINE else missing} "
+            "set tokenizer= to the path of a tokenizer.json or *.tiktoken file, or to an object "
+            "(--tokenizer PATH, of a run --set stages.tokenize.tokenizer=PATH)"
         ) from failed
 
 

@@ -221,6 +221,11 @@ def test_a_flat_file_and_a_folder_of_shards_are_verified(token_table, tmp_path, 
         FormatError, lc.verify, tmp_path / "output", vocabulary_size=9
     )
     assert not lc.verify(tmp_path / "output").problems
+    for shards in ("output/train", "output/train/00000.bin"):
+        assert f"is in {tmp_path / 'output'}, which records what is in it: leave end_of_text out" in sentence_of(
+            FormatError, lc.verify, tmp_path / shards, end_of_text=7
+        )
+        assert not lc.verify(tmp_path / shards).problems
 
 
 def test_the_command_converts_and_says_what_is_lost(token_table, tmp_path, longcrawl):

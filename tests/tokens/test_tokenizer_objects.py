@@ -189,9 +189,12 @@ def test_what_is_no_tokenizer_is_named():
 @pytest.mark.parametrize(
     ("stage", "said"),
     [
-        (lc.dedup.MinHash, r"min_hash.tokenizer: .*: set tokenizer= to .*; or set unit='word', which takes none"),
-        (lc.dedup.ExactSubstring, r"exact_substring.tokenizer: .*: set tokenizer= to .*; or set unit='character'"),
-        (lc.tokens.Tokenize, r"tokenizer 'no-such-tokenizer' is not a file here .*: set tokenizer= to the path"),
+        (lc.dedup.MinHash, r"min_hash.tokenizer: .* set tokenizer= to .*; or set unit='word', which takes none"),
+        (lc.dedup.ExactSubstring, r"exact_substring.tokenizer: .* set tokenizer= to .*; or set unit='character'"),
+        (
+            lc.tokens.Tokenize,
+            r"HF_HUB_OFFLINE is set: unset it, or set tokenizer= to the path .* \(--tokenizer PATH, of a run --set ",
+        ),
     ],
 )
 def test_without_a_tokenizer_the_argument_is_named(stage, said, monkeypatch):
