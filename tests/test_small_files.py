@@ -104,11 +104,17 @@ def test_a_run_goes_on_with_the_parts_that_it_began_with(folder, alone, tmp_path
 
 def test_a_damaged_file_is_named_and_costs_no_other(folder, tmp_path):
     (folder / "033.jsonl.gz").write_bytes(b"no gzip")
-    lc.run(recipe(folder, policy="skip"), tmp_path / "run")
+    (folder / "034.pdf").write_bytes(b"%PDF")
+    with pytest.warns(UserWarning, match=r"1 file of data_dir is not read, by ending: \.pdf 1"):
+        lc.run(recipe(folder, policy="skip"), tmp_path / "run")
     found = manifest(tmp_path / "run")
     assert [bad["part"] for bad in found["bad_files"]] == ["033.jsonl.gz"]
     assert found["inputs"]["033.jsonl.gz"][0]["bytes"] == 7
     assert found["funnel"]["documents"] == 69 * 3
+    assert found["warnings"]["text"] == [
+        "1 file of data_dir is not read, by ending: .pdf 1. Convert or rename them, or move them away"
+    ]
+    assert "by ending: .pdf 1" in (tmp_path / "run" / "README.md").read_text("utf-8")
 
 
 def test_ids_that_occur_twice_are_named_by_their_files(folder, tmp_path):

@@ -29,7 +29,7 @@ from longcrawl.urls import has_pattern, is_url
 ShuffleJson = Literal["none", "files", "blocks"]
 """What has an order of its own in each epoch: nothing, the files, or all blocks of all files."""
 
-EXTENSIONS = tuple(f"{kind}{packed}" for kind in (".jsonl", ".json") for packed in ("", ".gz", ".zst"))
+EXTENSIONS = tuple(f"{kind}{packed}" for kind in (".jsonl", ".json", ".ndjson") for packed in ("", ".gz", ".zst"))
 
 STEP = 1 << 16
 """Bytes that are looked at for a line feed at a time."""

@@ -8,7 +8,7 @@ key that comes twice the last one counts.
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +17,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from longcrawl.printable import listed
-from longcrawl.sources.blocks import STEP_BYTES
+from longcrawl.sources.blocks import BLOCK_BYTES, STEP_BYTES
+from longcrawl.sources.files import DamagedFileError
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_SPACE = " \t\n\r"
+"""What may stand between the tokens of JSON."""
 _LIKELY_LINE = 500
 """Bytes; of shorter lines the ends are looked for twice."""
 
@@ -168,6 +171,63 @@ def parse_object(line: bytes) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise ValueError(f"holds {_spell(record)}, not an object")  # noqa: TRY004  # the line is wrong, not a caller
     return record
+
+
+def begins_array(block: bytes | memoryview) -> bool:
+    """Return whether a file that begins so is one array of objects, over however many lines, not JSON lines."""
+    begin = bytes(block[:STEP_BYTES]).lstrip(_SPACE.encode())
+    return begin[:1] == b"[" and begin[1:].lstrip(_SPACE.encode())[:1] == b"{"
+
+
+def array_blocks(content: bytes) -> Iterator[bytes]:
+    """Return the values of an array as JSON lines, in blocks of some ``BLOCK_BYTES``, spelled as they are there.
+
+    Raises:
+        DamagedFileError: it is not UTF-8, not JSON, or goes on after its end; what is before has been returned.
+    """
+    values, lines, size, wrong = _values(content), list[bytes](), 0, ""
+    while True:
+        try:
+            value = next(values, None)
+        except UnicodeDecodeError as error:
+            value, wrong = None, f"is not UTF-8 ({error.reason} at byte {error.start})"
+        except json.JSONDecodeError as error:
+            value, wrong = None, f"is not JSON ({error.msg} at character {error.pos} of the file)"
+        except RecursionError:
+            value, wrong = None, "is nested too deeply"
+        if value is not None:
+            # A line feed within a string is escaped, so these are all outside of strings.
+            lines.append(value.replace("\n", " ").encode())
+            size += len(lines[-1])
+        if lines and (value is None or size >= BLOCK_BYTES):
+            yield b"\n".join(lines)
+            lines, size = [], 0
+        if value is None:
+            break
+    if wrong:
+        raise DamagedFileError(wrong)
+
+
+def _values(content: bytes) -> Iterator[str]:
+    """Yield the values of an array as they are spelled."""
+    decoder, text = json.JSONDecoder(), content.decode("utf-8-sig")
+    at, mark = _after_space(text, 0), "["
+    while mark != "]":
+        start = _after_space(text, at + 1)
+        _, end = decoder.raw_decode(text, start)
+        yield text[start:end]
+        at = _after_space(text, end)
+        mark = text[at : at + 1]
+        if mark not in (",", "]"):
+            raise json.JSONDecodeError("Expecting ',' delimiter", text, at)
+    if (end := _after_space(text, at + 1)) < len(text):
+        raise json.JSONDecodeError("Extra data", text, end)
+
+
+def _after_space(text: str, at: int) -> int:
+    while at < len(text) and text[at] in _SPACE:
+        at += 1
+    return at
 
 
 def pack(names: Iterable[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:

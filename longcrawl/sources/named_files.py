@@ -10,6 +10,7 @@ import itertools
 import os
 import posixpath
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from urllib.parse import unquote
 from longcrawl.core.sources import Loss, Part
 from longcrawl.display.numbers import counted
 from longcrawl.errors import SourceError, warn_user
-from longcrawl.printable import quoted
+from longcrawl.printable import listed, quoted
 from longcrawl.sources.blocks import read_blocks
 from longcrawl.sources.files import DamagedFileError, absolute, list_tree, match_remote
 from longcrawl.sources.identity import reading
@@ -32,6 +33,8 @@ LONGEST_LINE = 4_096
 MOST_PATHS = 10_000_000
 """In all lists of a source together; all dumps of Common Crawl together have as many."""
 
+_ABOUT = ("README", "LICENSE", "LICENCE")
+_PACKED = (".gz", ".zst", ".xz", ".bz2")
 _NO_STOP = MOST_PATHS + 1
 _SLICE = re.compile(r"([0-9]{0,12}):([0-9]{0,12})(?::([0-9]{1,12}))?")
 _NOT_BELOW = ("", ".", "..")
@@ -58,7 +61,7 @@ def named_parts(
         endings: of the files that the source reads.
         example: a pattern of such files, for messages.
         splits: gives the files of each split, of the names of all files below ``data_dir``; None for all those with
-            one of the endings as "train".
+            one of the endings as "train", and a warning of others.
 
     Raises:
         SourceError: no file was named or found.
@@ -108,11 +111,40 @@ def _below(
         raise SourceError(
             f"{without_secrets(base)} holds no file that can be read; known endings: {', '.join(endings)}"
         )
-    found = {"train": [name for name in tree if name.endswith(endings)]} if splits is None else dict(splits(tree))
+    if splits is None:
+        found = {"train": [name for name in tree if name.endswith(endings)]}
+        for sentence in _of_other_endings(tree, endings):
+            warn_user(f"source {source!r}: {sentence}")
+    else:
+        found = dict(splits(tree))
     if others:
         found["train"] = [*found.get("train", []), *others]
     files = {split: [join(base, name) for name in names] for split, names in found.items()}
     return files if is_url(base) else {split: _once(names) for split, names in files.items()}
+
+
+def left_out(data_dir: str | None, data_files: DataFiles, endings: tuple[str, ...]) -> tuple[str, ...]:
+    """Return in a sentence what files of a folder are not read by their endings; nothing where there are none.
+
+    A README and a LICENSE say something of the others, and do not count; hidden files are not listed at all.
+    """
+    if not data_dir or data_files:
+        return ()
+    return _of_other_endings(list_tree(absolute(data_dir)), endings)
+
+
+def _of_other_endings(tree: Sequence[str], endings: tuple[str, ...]) -> tuple[str, ...]:
+    names = (name.rpartition("/")[2] for name in tree if not name.endswith(endings))
+    left = Counter(_ending(name) for name in names if not name.upper().startswith(_ABOUT))
+    counts = listed(f"{ending} {count:,}" for ending, count in sorted(left.items()))
+    files = f"{counted(left.total(), 'file')} of data_dir {'is' if left.total() == 1 else 'are'}"
+    return (f"{files} not read, by ending: {counts}. Convert or rename them, or move them away",) if left else ()
+
+
+def _ending(name: str) -> str:
+    """Return the ending of a name, with what is before it where that says that it is packed."""
+    stem, ending = posixpath.splitext(name)
+    return posixpath.splitext(stem)[1] + ending if ending in _PACKED else ending or "none"
 
 
 def _once(files: list[str]) -> list[str]:

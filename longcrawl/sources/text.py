@@ -4,19 +4,22 @@
 files                 documents                                    ids
 ===================== ============================================ ======================
 ``.jsonl``, ``.json`` one per line, each a JSON object             ``FILE:LINE``
+``.ndjson``
 ``.parquet``          one per row                                  ``FILE:ROW``
 ``.csv``, ``.tsv``    one per row after the first, which has names ``FILE:ROW``
 ``.txt``              one per file, or one per line that has text  ``FILE`` or ``FILE:LINE``
 ===================== ============================================ ======================
 
-All but parquet may be compressed: ``.gz``, ``.zst``. Ids count lines and rows from 0, with blank and
-unreadable ones; a sentence about a line counts from 1, as editors do. FILE is relative to ``data_dir``, or to the
-deepest folder that all ``data_files`` share.
+All but parquet may be compressed: ``.gz``, ``.zst``. Ids count lines and rows from 0, with blank and unreadable ones; a
+sentence about a line counts from 1, as editors do. FILE is relative to ``data_dir``, or to the deepest folder that all
+``data_files`` share. A file of JSON that is one array of objects, on any number of lines, has a document in each, with
+the ids that lines would have; it is held in memory.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -30,8 +33,8 @@ from longcrawl.printable import MOST_QUOTED, listed, shortened
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks, read_bytes, too_long
 from longcrawl.sources.csv_rows import ENDINGS, read_csv
 from longcrawl.sources.files import DamagedFileError
-from longcrawl.sources.json_lines import read_lines
-from longcrawl.sources.named_files import DataFiles, named_parts
+from longcrawl.sources.json_lines import array_blocks, begins_array, read_lines
+from longcrawl.sources.named_files import DataFiles, left_out, named_parts
 from longcrawl.sources.parquet import open_parquet, read_rows, up_to, utf8_rows
 from longcrawl.storage.listing import why_no_file
 from longcrawl.urls import is_url
@@ -42,7 +45,8 @@ _MARK = b"\xef\xbb\xbf"
 """That a file is UTF-8, which is not part of its first line."""
 _SET = "--set source.{}=NAME"
 """The option of commands that take fields of a source."""
-EXTENSIONS = (*(f"{kind}{packed}" for kind in (".jsonl", ".json", ".txt", *ENDINGS) for packed in _PACKED), ".parquet")
+_PLAIN = (".jsonl", ".json", ".ndjson", ".txt", *ENDINGS)
+EXTENSIONS = (*(f"{kind}{packed}" for kind in _PLAIN for packed in _PACKED), ".parquet")
 
 
 @sources.source("text")
@@ -123,6 +127,11 @@ class Text(sources.Source):
                 raise SourceError(f"{part.name} has an ending that cannot be read; known: {', '.join(EXTENSIONS)}")
         return splits
 
+    def warnings(self) -> tuple[str, ...]:
+        """Return what files of ``data_dir`` are not read, by their endings."""
+        data_dir, data_files = self.located((self.data_dir, self.data_files))
+        return left_out(data_dir, data_files, EXTENSIONS)
+
     @property
     def unique_ids(self) -> bool:
         """Whether no field has the ids."""
@@ -160,16 +169,23 @@ class Text(sources.Source):
             lost.report(self._hint(str(damage)), damage.records_lost)
 
     def _json(self, name: str, path: str, lost: sources.LostRecords) -> Iterator[pa.Table]:
+        placed = _placed_blocks(path, self.max_record_bytes, lost, "keep")
+        begin = next(placed, None)
+        if begin is not None and begins_array(begin[1]):
+            array, where = read_bytes(path, self.max_record_bytes), "object"
+            placed = ((None, memoryview(block)) for block in array_blocks(array))
+        else:
+            placed, where = chain([] if begin is None else [begin], placed), "line"
         wanted = {self.text_field: pa.field(self.text_field, pa.large_string(), nullable=False)}
         if self.id_field:
             wanted.setdefault(self.id_field, pa.field(self.id_field, pa.string(), nullable=False))
         for extra in self._optional():
             wanted.setdefault(extra, pa.field(extra, pa.string()))
         first = 0
-        for at, block in _placed_blocks(path, self.max_record_bytes, lost, "keep"):
+        for at, block in placed:
             lines = read_lines(block, pa.schema(list(wanted.values())))
             for number, reason in lines.lost:
-                lost.add(f"line {first + number + 1}", self._hint(reason))
+                lost.add(f"{where} {first + number + 1}", self._hint(reason))
             if lines.table.num_rows:
                 yield self._table(name, lines.table, pa.array(lines.numbers + first), _moved(lines.starts, at))
             first += lines.count

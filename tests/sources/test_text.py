@@ -13,7 +13,7 @@ from datasets import load_dataset
 import longcrawl
 from longcrawl.core.sources import BadFiles
 from longcrawl.errors import SourceError
-from longcrawl.sources import blocks
+from longcrawl.sources import blocks, json_lines
 from longcrawl.sources.parquet import ROWS
 from longcrawl.sources.text import Text
 
@@ -57,6 +57,48 @@ def test_json_lines(tmp_path, name):
     }
     assert [row["text"] for row in rows] == ["one", "two\nlines", "drei 😀"]
     assert [row["id"] for row in rows] == [f"deep/{name}:{line}" for line in range(3)]
+
+
+@pytest.mark.parametrize("indent", [None, 0, 2])
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz", "a.jsonl"])
+def test_an_array_of_objects_has_the_documents_of_its_lines(tmp_path, name, indent):
+    write(tmp_path / name, b"\xef\xbb\xbf \r\n" + json.dumps(RECORDS, indent=indent).encode() + b"\n")
+    write(tmp_path / "lines" / name)
+    assert read(Text(data_files=str(tmp_path / name))) == read(Text(data_files=str(tmp_path / "lines" / name)))
+
+
+def test_an_array_is_what_datasets_reads_of_it(tmp_path):
+    file = write(tmp_path / "a.json", json.dumps(RECORDS[:2], indent=1).encode())
+    texts = load_dataset("json", data_files=str(file), split="train", cache_dir=str(tmp_path / "cache"))["text"]
+    assert [row["text"] for row in read(Text(data_files=str(file)))[0]] == list(texts)
+
+
+ARRAY = b'[{"text": "one", "n": 1.50}, 7,\n {"text": "two\\n"},\n{"text": "three"}]'
+
+
+@pytest.mark.parametrize("block_bytes", [1, 40, blocks.BLOCK_BYTES])
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        (ARRAY[:-3], "is not JSON (Unterminated string starting at"),
+        (ARRAY[:-1], "is not JSON (Expecting ',' delimiter at character"),
+        (ARRAY + b" {}", "is not JSON (Extra data at character"),
+        (ARRAY[:-1] + b",]", "is not JSON (Expecting value at character"),
+        (ARRAY.replace(b"three", b"\xff"), "is not UTF-8"),
+        (ARRAY[:-1] + b"," + b"[" * 200_000, "is nested too deeply"),
+    ],
+)
+def test_of_a_damaged_array_what_comes_before_is_read(tmp_path, monkeypatch, end, reason, block_bytes):
+    monkeypatch.setattr(json_lines, "BLOCK_BYTES", block_bytes)
+    file = str(write(tmp_path / "a.json", end))
+    rows, (lost,) = read(Text(data_files=file, fields=("n",)), "skip")
+    assert reason in lost.reason
+    if "UTF-8" not in reason:
+        assert [(row["id"], row["text"]) for row in rows[:2]] == [("a.json:0", "one"), ("a.json:2", "two\n")]
+        assert rows[0]["n"] == "1.50"
+        assert "object 2 holds" in lost.reason
+    with pytest.raises(SourceError, match=r"a\.json: (object 2 holds|is not UTF-8)"):
+        read(Text(data_files=file))
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
@@ -231,10 +273,19 @@ def test_nothing_to_read_is_refused(tmp_path):
         Text(data_files=str(tmp_path / "a.pdf")).splits()
 
 
-def test_other_files_in_a_folder_are_passed_over(tmp_path):
-    for name in ("README.md", "a.jsonl", ".cache/b.jsonl"):
+def test_other_files_in_a_folder_are_counted_by_ending(tmp_path):
+    for name in ("README.md", "LICENSE", "a.jsonl", ".cache/b.pdf"):
         write(tmp_path / name)
     assert [part.name for part in Text(data_dir=str(tmp_path)).splits()["train"]] == ["a.jsonl"]
+    assert Text(data_dir=str(tmp_path)).warnings() == ()
+    for name in ("b.md", "deep/c.TXT", "deep/d.md", "e.xml.gz", "f", "g\x1b[2J"):
+        write(tmp_path / name)
+    with pytest.warns(UserWarning, match=r"source 'text': 6 files of data_dir are not read") as warned:
+        assert [part.name for part in Text(data_dir=str(tmp_path)).splits()["train"]] == ["a.jsonl"]
+    assert ".TXT 1, .md 2, .xml.gz 1, none 2. Convert or rename" in str(warned[0].message)
+    source = Text(data_dir=str(tmp_path), data_files="*.jsonl")
+    source.splits()
+    assert source.warnings() == ()
 
 
 def test_a_file_whose_name_looks_like_a_pattern(tmp_path):
@@ -247,7 +298,7 @@ BROKEN = {
     "blank.jsonl": (JSONL + b"\n\n" + JSONL, 6, 0),
     "utf8.jsonl": (JSONL + b'{"text": "\xff"}\n', 3, 1),
     "null.jsonl": (JSONL + b'{"text": null}\n', 3, 1),
-    "list.json": (b"[" + JSONL.replace(b"}\n", b"},", 2) + b"]", 0, 2),
+    "list.json": (b"[1, 2]\n", 0, 1),
     "utf8.txt": (b"a\n\xff\n", 0, 1),
 }
 

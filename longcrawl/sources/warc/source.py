@@ -67,7 +67,15 @@ from longcrawl.errors import SourceError
 from longcrawl.printable import one_line
 from longcrawl.sources.blocks import BLOCK_BYTES
 from longcrawl.sources.files import DamagedFileError, opened
-from longcrawl.sources.named_files import COMMON_CRAWL, DataFiles, Listed, named_parts, parse_slice, read_lists
+from longcrawl.sources.named_files import (
+    COMMON_CRAWL,
+    DataFiles,
+    Listed,
+    left_out,
+    named_parts,
+    parse_slice,
+    read_lists,
+)
 from longcrawl.sources.warc.pages import LeftOutError, body_of, decode_page, parse_message
 from longcrawl.sources.warc.records import Fields, Lost, Record, read_records
 from longcrawl.urls import is_url
@@ -198,6 +206,11 @@ class Warc(Source):
             return {"train": list(self._listed.parts)}
         data_dir, data_files = self.located((self.data_dir, self.data_files))
         return named_parts(self.name, data_dir, data_files, EXTENSIONS, "*.warc.gz")
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return what files of ``data_dir`` are not read, by their endings."""
+        data_dir, data_files = self.located((self.data_dir, self.data_files or self.paths))
+        return left_out(data_dir, data_files, EXTENSIONS)
 
     def lists(self) -> Mapping[str, Mapping[str, Any]]:
         """Return bytes, SHA-256 and number of paths of each list in ``paths``, by path or URL."""
