@@ -93,6 +93,29 @@ def test_an_array_is_written_to_where_it_is_also_read():
     assert values.tolist() == [5, 3]
 
 
+@compiling.outlined
+def _last(values):
+    return values[-1]
+
+
+def _subtract_ends(values):
+    return _last(values) - _first(values)
+
+
+def test_what_a_kernel_calls_is_made_into_machine_code_within_it_alone():
+    kernel = compiling._Kernel(_subtract_ends, targetoptions={"nopython": True, "_nrt": False})  # not kept on disk
+    assert kernel(np.array([2, 9])) == 7
+    (compiled,) = kernel.overloads.values()
+    within = {function.name for function in compiled.library.get_defined_functions()}
+    first, last = (
+        next(iter(each.overloads.values())).fndesc.llvm_func_name for each in (_first._called_by_kernels, _last)
+    )
+    assert first not in within  # LLVM has put it into its caller
+    assert last in within
+    engine = compiled.target_context.codegen()._engine
+    assert [engine.is_symbol_defined(name) for name in (first, last)] == [False, True]
+
+
 @compiling.allocating
 def _sum_doubled(values):
     found = 0

@@ -16,11 +16,14 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import llvmlite.binding  # type: ignore[import-untyped]  # it has no types
 import numba
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
 from numba.core.runtime import rtsys
 from numba.core.targetconfig import ConfigStack
@@ -39,6 +42,7 @@ COMPILE_HERE = "LONGCRAWL_COMPILE_KERNELS"
 LEVEL = "x86-64-v3"
 LEVEL_FEATURES = ("avx2", "bmi", "bmi2", "cx16", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sahf", "sse4.2", "xsave")
 
+_OPTIONS = {"nopython": True, "nogil": True, "boundscheck": None}
 _NO_ENTRIES = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 _ROOT = Path(__file__).parents[2]
 _IMPORT = re.compile(r"^from (longcrawl[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
@@ -134,12 +138,53 @@ def _returns_arrays(kernel: CPUDispatcher) -> bool:
     return any(models[signature.return_type].contains_nrt_meminfo() for signature in kernel.nopython_signatures)
 
 
+class _Part(JITCodeLibrary):  # type: ignore[misc]  # as above
+    """What kernels call: LLVM optimizes it, and makes machine code of it, within each kernel alone."""
+
+    codegen = SimpleNamespace(set_env=lambda *_: None)
+    """What numba asks to fill in where functions keep Python objects: in a kernel, once it is machine code."""
+
+    def finalize(self) -> None:
+        """Take in what this calls."""
+        self._raise_if_finalized()
+        for library in dict.fromkeys(self._linking_libraries):
+            self._reload_init.update(library._reload_init)  # noqa: SLF001
+            self._final_module.link_in(library._get_module_for_linking(), preserve=True)  # noqa: SLF001
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+
+class _PartApart(_Part):
+    def add_ir_module(self, module: Any) -> None:
+        """Take in a function that LLVM does not put into its callers."""
+        for function in module.functions:
+            if function.blocks:
+                function.attributes.add("noinline")
+        super().add_ir_module(module)
+
+
+class _PartCompiler(Compiler):  # type: ignore[misc]  # as above
+    library = _Part
+
+    def compile_extra(self, function: Callable[..., Any]) -> Any:
+        """Compile a function as a part of kernels."""
+        self.state.library = self.library(self.state.targetctx.codegen(), function.__qualname__)
+        return super().compile_extra(function)
+
+
+class _ApartCompiler(_PartCompiler):
+    library = _PartApart
+
+
 class _Called(CPUDispatcher):  # type: ignore[misc]  # as above
     """A kernel as other kernels call it, which is compiled for few types.
 
     A number that is written in a call is of no type of its own, and what is compiled for an array that it may only
     read is also called with one that may be written to.
     """
+
+    def __init__(self, *arguments: Any, pipeline_class: type[_PartCompiler] = _PartCompiler, **options: Any) -> None:
+        super().__init__(*arguments, pipeline_class=pipeline_class, **options)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """Return what numba calls.
@@ -232,7 +277,7 @@ def allocating(function: F) -> F:
 
 
 def _compile(function: F, **options: bool) -> F:
-    kernel = _Kernel(function, targetoptions={"nopython": True, "nogil": True, "boundscheck": None, **options})
+    kernel = _Kernel(function, targetoptions=_OPTIONS | options)
     kernel.enable_caching()
     return kernel
 
@@ -255,6 +300,13 @@ def forced_inline(function: F) -> F:
 
     ``inlined`` is done before types are known, and compiling then takes six times as long.
     """
-    options = {"nopython": True, "nogil": True, "boundscheck": None, "forceinline": True, "_nrt": False}
-    kernel: Any = _Called(function, targetoptions=options | _NO_ENTRIES)
+    kernel: Any = _Called(function, targetoptions=_OPTIONS | _NO_ENTRIES | {"forceinline": True, "_nrt": False})
     return kernel  # type: ignore[no-any-return]  # as numba's
+
+
+def outlined(function: F) -> F:
+    """Compile what LLVM leaves out of its callers: a loop that seldom calls it keeps more in registers."""
+    kernel: Any = _Called(
+        function, targetoptions=_OPTIONS | _NO_ENTRIES | {"_nrt": False}, pipeline_class=_ApartCompiler
+    )
+    return kernel  # type: ignore[no-any-return]  # as above
