@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from longcrawl.audit.finished import check_exists, find_result, holds_arrays
-from longcrawl.core.results import RESULTS, Verification
+from longcrawl.core.results import RESULTS, Result, Verification
 from longcrawl.errors import FormatError, HubError
 from longcrawl.formats.shards.spec import verify_shard, verify_shards
 from longcrawl.hub.client import RemoteFile, hub_errors, remote_files
@@ -66,8 +66,10 @@ def verify(path: str | Path, format: str | None = None, **settings: Any) -> Veri
         return verify_shards(folder, format, **settings)
     if given:
         raise FormatError(f"{folder} records what is in it: leave {given} out, which is for token shards alone")
-    if output == folder:
-        return result.verify(folder)
+    return result.verify(folder) if output == folder else _verify_run(folder, result, output)
+
+
+def _verify_run(folder: Path, result: Result, output: Path) -> Verification:
     manifest = read_manifest(folder)
     if not is_sealed(folder / MANIFEST, manifest):
         return Verification(str(folder), "the manifest by itself", (f"{MANIFEST} {CHANGED}",))

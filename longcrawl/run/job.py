@@ -76,21 +76,8 @@ def run(
         RunError: the run cannot start, continue or finish; the message says what to do.
     """
     started = time.monotonic()
-    if isinstance(engine, str):
-        raise RunError(
-            f"engine takes an object such as lc.engines.Spark(session), got {engine!r}: `--engine` takes words"
-        )
-    if num_proc < 1:
-        raise RunError(f"num_proc is {num_proc}: take 1 or more processes")
-    if engine is not None and num_proc != 1:
-        raise RunError(f"num_proc={num_proc} is for the engine local alone: leave out either num_proc or engine")
-    if isinstance(recipe, Recipe) and (given := list(overrides)):
-        raise RunError(f"overrides change a recipe's name or file, not a Recipe: pass {given} to load_recipe")
     chosen = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
-    if plan is not None and plan.digest != chosen.digest:
-        raise RunError(
-            f"this plan is of recipe {plan.recipe!r}, digest {plan.digest}, not of {chosen.digest}: plan again"
-        )
+    _check_arguments(num_proc, engine, list(overrides) if chosen is recipe else (), plan, chosen)
     with inputs.run_folder(out) as folder:
         inputs.reject_other_contents(folder, chosen)
         costs: dict[str, StageCost] = {}
@@ -109,6 +96,25 @@ def run(
     found = rates, manifest["output"], batch, len(manifest["bad_files"]), time.monotonic() - started
     checked = plan.against(manifest, costs) if plan is not None else ()
     return RunSummary(chosen.name, written, *found, checked, costs, manifest.get("warnings", {}))
+
+
+def _check_arguments(
+    num_proc: int, engine: Engine | None, unused: Sequence[str], plan: ComparedPlan | None, recipe: Recipe
+) -> None:
+    if isinstance(engine, str):
+        raise RunError(
+            f"engine takes an object such as lc.engines.Spark(session), got {engine!r}: `--engine` takes words"
+        )
+    if num_proc < 1:
+        raise RunError(f"num_proc is {num_proc}: take 1 or more processes")
+    if engine is not None and num_proc != 1:
+        raise RunError(f"num_proc={num_proc} is for the engine local alone: leave out either num_proc or engine")
+    if unused:
+        raise RunError(f"overrides change a recipe's name or file, not a Recipe: pass {unused} to load_recipe")
+    if plan is not None and plan.digest != recipe.digest:
+        raise RunError(
+            f"this plan is of recipe {plan.recipe!r}, digest {plan.digest}, not of {recipe.digest}: plan again"
+        )
 
 
 def _work_on(

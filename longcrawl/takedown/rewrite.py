@@ -113,14 +113,9 @@ def takedown(
         FormatError: the output cannot take documents out.
         CorruptionError: a file of the run is damaged, or something that was to stay has changed.
     """
-    folder, target = Path(run), Path(out)
-    if is_url(str(run)) or is_url(str(out)):
-        raise RunError(f"a takedown takes folders of this machine: fetch {run} first, and push the new one")
     day = _day(asked)
+    folder, target = _folders(run, out)
     wanted, manifest = Asked.read(ids, urls, domains), read_sealed(folder)
-    check_target(target, RunError, "remove it, or choose another --out")
-    if folder.resolve() in target.resolve().parents:
-        raise RunError(f"{target} is inside {folder}, which stays as it is: choose another --out")
     name = manifest["output"]["format"]
     result = RESULTS[name]
     gone = wanted.find(result.ids(folder / name))
@@ -140,6 +135,16 @@ def takedown(
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return Takedown(str(target), **found)
+
+
+def _folders(run: str | Path, out: str | Path) -> tuple[Path, Path]:
+    folder, target = Path(run), Path(out)
+    if is_url(str(run)) or is_url(str(out)):
+        raise RunError(f"a takedown takes folders of this machine: fetch {run} first, and push the new one")
+    check_target(target, RunError, "remove it, or choose another --out")
+    if folder.resolve() in target.resolve().parents:
+        raise RunError(f"{target} is inside {folder}, which stays as it is: choose another --out")
+    return folder, target
 
 
 def _day(asked: str | None) -> str:

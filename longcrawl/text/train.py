@@ -166,15 +166,7 @@ def train_classifier(
     chosen = _chosen(collected.texts, held_out, labels, seed)
     learnt, held = ([text for text, out in zip(collected.texts, chosen, strict=True) if out == side] for side in (0, 1))
     in_each = [[sum(text.label == label for text in texts) for label in range(2)] for texts in (learnt, held)]
-    # fastText lists the label of most texts first.
-    order = sorted(range(2), key=lambda label: -in_each[0][label])
-    model, word_counts = _first_model(learnt, [labels[label] for label in order], asked)
-    passes = epochs or max(5, min(ceil(STEPS / len(learnt)), BYTES // _bytes(learnt)))
-    loss = _learn(model, learnt, order, passes, learning_rate, seed)
-    if not np.isfinite(loss):
-        raise StageError(f"training diverges with learning_rate {learning_rate}: take a lower one")
-    with writing(path, StageError, "name a file in a folder that can be written"):
-        write_model(path, model, word_counts, [in_each[0][label] for label in order], passes)
+    words, passes, loss = _write_trained(path, learnt, in_each[0], asked, epochs, learning_rate)
     auc, thresholds = _measure(path, held, labels[0])
     return TrainedClassifier(
         str(path),
@@ -184,7 +176,7 @@ def train_classifier(
         collected.in_both,
         collected.repeated,
         collected.without_text,
-        len(word_counts),
+        words,
         passes,
         loss,
         auc,
@@ -286,6 +278,22 @@ def _chosen(texts: Sequence[_Text], share: float, labels: tuple[str, str], seed:
         count = min(ceil(share * len(places)), len(places) - 1)
         chosen[places[np.argsort(hashes[places], kind="stable")[:count]]] = True
     return chosen
+
+
+def _write_trained(
+    path: Path, texts: Sequence[_Text], counts: Sequence[int], asked: _Settings, epochs: int | None, rate: float
+) -> tuple[int, int, float]:
+    """Train a model of texts, ``counts`` of each label, and write it; return its words, epochs and mean loss."""
+    # fastText lists the label of most texts first.
+    order = sorted(range(2), key=lambda label: -counts[label])
+    model, words = _first_model(texts, [asked.labels[label] for label in order], asked)
+    passes = epochs or max(5, min(ceil(STEPS / len(texts)), BYTES // _bytes(texts)))
+    loss = _learn(model, texts, order, passes, rate, asked.seed)
+    if not np.isfinite(loss):
+        raise StageError(f"training diverges with learning_rate {rate}: take a lower one")
+    with writing(path, StageError, "name a file in a folder that can be written"):
+        write_model(path, model, words, [counts[label] for label in order], passes)
+    return len(words), passes, loss
 
 
 def _first_model(texts: Sequence[_Text], labels: Sequence[str], asked: _Settings) -> tuple[Model, list[int]]:

@@ -97,16 +97,12 @@ def convert(
     given = _known({"end_of_text": end_of_text, "vocabulary_size": vocabulary_size}) | dict(reading or {})
     policy = NOTE if on_loss == "warn" else on_loss
     settings = into.settings("write", {**(writing or {}), "terminate": terminate, "dtype": dtype, "on_loss": policy})
-    masks = _Masks()
-    # A feed takes shards that all have a mask, or none.
-    masking = {OVERLAP, LOSS_MASK} - into.holds == {OVERLAP} and any(
-        find_format(one, source_format).has_overlaps(one, given) for one, _ in pairs
-    )
+    masks = _Masks() if _takes_masks(pairs, into, source_format, given) else None
     shards: list[WrittenShard] = []
     not_recorded: dict[str, None] = {}
     for one, other in pairs:
         read = find_format(one, source_format).reading(one, given)
-        read = replace(read, documents=masks.of(read.documents)) if masking else read
+        read = read if masks is None else replace(read, documents=masks.of(read.documents))
         shards.append(_write(read, into, other, settings))
         not_recorded |= {
             f"{name} {value}": None for name, value in _known(read.facts).items() if name not in into.records
@@ -114,8 +110,18 @@ def convert(
     losses = _summed(loss for shard in shards for loss in shard.losses)
     for loss in losses:
         warn_user(f"{into.name} cannot hold {loss}")
-    kept = (f"the overlaps of {masks.overlapping:,} documents, by the loss mask",) if masks.overlapping else ()
+    overlapping = 0 if masks is None else masks.overlapping
+    kept = (f"the overlaps of {overlapping:,} documents, by the loss mask",) if overlapping else ()
     return Conversion(str(target), into.name, tuple(shards), tuple(losses), tuple(not_recorded), kept)
+
+
+def _takes_masks(
+    pairs: list[tuple[Path, Path]], into: type[ShardFormat], source_format: str | None, given: Mapping[str, Any]
+) -> bool:
+    """Return whether overlaps become a loss mask, of all shards then: a feed takes those that all have one, or none."""
+    return {OVERLAP, LOSS_MASK} - into.holds == {OVERLAP} and any(
+        find_format(one, source_format).has_overlaps(one, given) for one, _ in pairs
+    )
 
 
 def shard_settings(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
