@@ -19,14 +19,7 @@ from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.sketched import DOCUMENT, Decided, Sketched, cut, key_ranges
 from longcrawl.core.stages import PART, REMOVAL_SCHEMA, document_ids, reject_duplicate_ids
 from longcrawl.dedup.earlier import search_earlier, staying
-from longcrawl.dedup.index import (
-    REMOVALS,
-    IndexedSurvey,
-    Keys,
-    Places,
-    SaveIndex,
-    removal_table,
-)
+from longcrawl.dedup.index import REMOVALS, IndexedSurvey, Keys, Places, SaveIndex, removal_table
 from longcrawl.engines.base import Engine, Exchange
 from longcrawl.kernels.texts import fixed_rows
 from longcrawl.ledger.reasons import number_rule

@@ -32,14 +32,7 @@ from longcrawl.core.sketched import DOCUMENT, Sketched
 from longcrawl.core.stages import REMOVAL_SCHEMA, Survey
 from longcrawl.engines.base import Engine
 from longcrawl.errors import CorruptionError, FormatError, unreadable
-from longcrawl.storage.files import (
-    checksum,
-    content_digest,
-    file_entries,
-    remove,
-    whole_file,
-    write_text,
-)
+from longcrawl.storage.files import checksum, content_digest, file_entries, remove, whole_file, write_text
 from longcrawl.storage.sealed import SEAL, is_sealed, seal, verify_files
 from longcrawl.storage.structured import load_json
 

@@ -31,15 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.sketched import DOCUMENT, Sketched, cut, key_ranges, no_rows, take_each
-from longcrawl.dedup.index import (
-    DESCRIPTION,
-    IndexedSurvey,
-    Places,
-    band_names,
-    describe_index,
-    write_array,
-    write_ids,
-)
+from longcrawl.dedup.index import DESCRIPTION, IndexedSurvey, Places, band_names, describe_index, write_array, write_ids
 from longcrawl.engines.base import Engine, Exchange
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.storage.files import file_entries, remove

@@ -19,14 +19,7 @@ from longcrawl.formats.buckets.spec import ComposedBucket, open_composed
 from longcrawl.formats.shards.spec import named_split
 from longcrawl.loading._data_identity import changed_values
 from longcrawl.loading._planned_feed import MOST_EPOCHS, TOLERANCE, CurriculumReport, PlannedFeed, Stock
-from longcrawl.loading._samples import (
-    ComposedDataset,
-    DeliveredBucket,
-    Positions,
-    Rows,
-    assemble,
-    origins_of,
-)
+from longcrawl.loading._samples import ComposedDataset, DeliveredBucket, Positions, Rows, assemble, origins_of
 from longcrawl.loading._token_facts import TokenFacts
 from longcrawl.loading.composed_phases import BucketStock, ComposedPhase, buckets_called
 from longcrawl.loading.curriculum import CurriculumPlan, OnExhausted, Phase, phases_of

@@ -25,13 +25,7 @@ from longcrawl.core.sources import BadFile, BadFiles, LostRecords, OnBadFiles
 from longcrawl.errors import LoaderError
 from longcrawl.formats.shards.shard import TokenShard
 from longcrawl.loading._data_identity import changed_values, data_changes, data_identity
-from longcrawl.loading._json_blocks import (
-    Block,
-    EncodedBlock,
-    JsonFiles,
-    ShuffleJson,
-    find_json_files,
-)
+from longcrawl.loading._json_blocks import Block, EncodedBlock, JsonFiles, ShuffleJson, find_json_files
 from longcrawl.loading._samples import LastBatch, Positions, Rows, ShardBucket, assemble
 from longcrawl.loading._token_facts import TokenFacts
 from longcrawl.loading.feed import Batch, Feed, Status

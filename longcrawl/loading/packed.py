@@ -19,14 +19,7 @@ from longcrawl.errors import FormatError, LoaderError
 from longcrawl.formats.shards.spec import SPLITS, find_format, named_split, shards_in
 from longcrawl.loading._data_identity import changed_values
 from longcrawl.loading._planned_feed import CurriculumReport, PlannedFeed, Stock, sufficient_epochs
-from longcrawl.loading._samples import (
-    LastBatch,
-    Positions,
-    Rows,
-    ShardBucket,
-    assemble,
-    origins_of,
-)
+from longcrawl.loading._samples import LastBatch, Positions, Rows, ShardBucket, assemble, origins_of
 from longcrawl.loading._token_facts import TokenFacts, check_ids, recorded_facts, warn_of_absent
 from longcrawl.loading.curriculum import (
     CurriculumPlan,

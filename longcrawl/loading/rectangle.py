@@ -24,15 +24,7 @@ from longcrawl.formats.rectangle.spec import Band
 from longcrawl.formats.shards.spec import named_split
 from longcrawl.formats.token_rows import FOUND
 from longcrawl.loading._data_identity import changed_values, row_fingerprint, sample_changes, sample_digests
-from longcrawl.loading._rectangle_chunks import (
-    REQUESTS,
-    Chunk,
-    ChunkCache,
-    ChunkFiles,
-    ChunkKey,
-    Walk,
-    stays_ahead,
-)
+from longcrawl.loading._rectangle_chunks import REQUESTS, Chunk, ChunkCache, ChunkFiles, ChunkKey, Walk, stays_ahead
 from longcrawl.loading._token_facts import TokenFacts
 from longcrawl.loading.feed import Batch, Feed
 from longcrawl.loading.origins import Origin, rolled_origins
