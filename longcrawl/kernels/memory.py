@@ -77,6 +77,16 @@ def highest_bit(_typing: Any, number: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]  # as above
+def count_bits(_typing: Any, number: Any) -> Any:
+    """Return how many bits of a number are set."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.int64(number), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # as above
 def least_of_many(_typing: Any, address: Any) -> Any:
     """Return the least of 32 numbers of 32 bits."""
 
@@ -106,8 +116,15 @@ def _tester(test: Any) -> Any:
     return find
 
 
-find_stops = _tester(lambda builder, bytes_, every: builder.icmp_signed("<=", bytes_, every(ord(" "))))
-"""Which bytes are white space or control characters of ASCII, or belong to other characters."""
+find_spaces = _tester(
+    lambda builder, bytes_, every: builder.or_(
+        builder.icmp_unsigned("<=", builder.sub(bytes_, every(ord("\t"))), every(4)),
+        builder.icmp_unsigned("<=", builder.sub(bytes_, every(0x1C)), every(4)),
+    )
+)
+"""Which bytes are what ``str.isspace`` takes for white space of ASCII, its four separators too."""
+find_continuations = _tester(lambda builder, bytes_, every: builder.icmp_signed("<", bytes_, every(0xC0)))
+"""Which bytes belong to a character that began before them."""
 find_blanks = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord(" "))))
 """Which bytes are spaces."""
 find_digits = _tester(
@@ -130,6 +147,13 @@ find_breaks = _tester(
         builder.icmp_unsigned("==", bytes_, every(ord("\n"))), builder.icmp_unsigned("==", bytes_, every(ord("\r")))
     )
 )
+find_rare_breaks = _tester(
+    lambda builder, bytes_, every: builder.or_(
+        builder.icmp_unsigned("<=", builder.sub(bytes_, every(0x0B)), every(2)),
+        builder.icmp_unsigned("<=", builder.sub(bytes_, every(0x1C)), every(2)),
+    )
+)
+"""Which bytes of ASCII, other than newlines, are where ``str.splitlines`` splits."""
 find_apostrophes = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("'"))))
 find_slashes = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("/"))))
 find_capitals = _tester(

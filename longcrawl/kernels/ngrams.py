@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.compiling import compiled, inlined
 from longcrawl.kernels.lookup import mixed
 from longcrawl.kernels.memory import eight_at
 
@@ -21,6 +21,8 @@ _U = np.uint64
 GOLDEN = _U(0x9E3779B97F4A7C15)
 HASHED = _U(1 << 63)
 """Set in the key of a word that is a hash; other keys are the word itself."""
+_FEW = 8192
+"""Entries of a table that stays in the processor's first caches."""
 
 
 class Repeats(NamedTuple):
@@ -37,29 +39,49 @@ class Repeats(NamedTuple):
     grams: npt.NDArray[np.int32]
     """The number of the n-gram at each of ``places``."""
     gram_firsts: npt.NDArray[np.int32]
+    """The first word of each n-gram's first."""
     gram_counts: npt.NDArray[np.int32]
+    pairs: npt.NDArray[np.uint64]
+    """The numbers of the two (n-1)-grams at each of ``places``."""
+    waiting: npt.NDArray[np.int32]
+    """Words whose letters are still to be compared."""
     keys: npt.NDArray[np.uint64]
+    """The key of each number + 1."""
     table: npt.NDArray[np.int32]
     """Open addressing, a number + 1, 0 where empty."""
+    seen: npt.NDArray[np.uint8]
+    """How often each came of keys that share a place: never, once, or more."""
 
 
 def make_repeats(words: int) -> Repeats:
     """Allocate memory for documents of up to so many words."""
-    per_word = [np.empty(words, np.int32) for _ in range(7)]
-    return Repeats(
-        *per_word,
-        keys=np.empty(words, np.uint64),
-        table=np.empty(max(16, 1 << (2 * words).bit_length()), np.int32),
-    )
+    ids, firsts, counts, places, grams, gram_firsts, gram_counts, waiting = np.empty((8, words + 1), np.int32)
+    pairs, keys = np.empty((2, words + 1), np.uint64)
+    table = np.empty(max(16, 1 << (4 * words).bit_length()), np.int32)
+    seen = np.empty(max(64, 1 << (8 * words).bit_length()), np.uint8)
+    return Repeats(ids, firsts, counts, places, grams, gram_firsts, gram_counts, pairs, waiting, keys, table, seen)
 
 
 @compiled
 def clear(table: npt.NDArray[np.int32], entries: int) -> int:
-    """Empty as much of the table as ``entries`` need at half load, and give the mask of its places."""
+    """Empty as much of the table as ``entries`` need, and give the mask of its places.
+
+    A quarter is filled, or half where more would be too large for the processor's first caches.
+    """
     size = 16
-    while size < 2 * entries:
+    while size < (4 if entries < _FEW else 2) * entries:
         size *= 2
     table[:size] = 0
+    return size - 1
+
+
+@compiled
+def forget(seen: npt.NDArray[np.uint8], entries: int) -> int:
+    """Empty as much of ``seen`` as ``entries`` need, and give the mask of its places."""
+    size = 64
+    while size < 8 * entries:
+        size *= 2
+    seen[:size] = 0
     return size - 1
 
 
@@ -73,12 +95,42 @@ def same_letters(letters: Any, first: int, second: int, length: int) -> bool:
         while place < length and letters[first + place] == letters[second + place]:
             place += 1
         return place == length
-    # The last eight bytes may overlap those before.
-    same = eight_at(one + last) == eight_at(other + last)
+    # The last eight bytes may overlap those before; of most words these and the first eight are all.
+    same, place = (eight_at(one) == eight_at(other)) & (eight_at(one + last) == eight_at(other + last)), 8
     while same and place < last:
         same = eight_at(one + place) == eight_at(other + place)
         place += 8
     return same
+
+
+@compiled
+def _number(keys: Any, size: int, ids: Any, firsts: Any, counts: Any, repeats: Repeats) -> tuple[int, int]:
+    """Number equal keys: how many differ, and how many hashes, written to ``waiting``, equal one before them."""
+    table, known, waiting = repeats.table, repeats.keys, repeats.waiting
+    mask = clear(table, size)
+    unique, left = 0, 0
+    for at in range(size):
+        key = keys[at]
+        slot = mixed(key) & mask
+        entry = table[slot]
+        while entry != 0 and known[entry] != key:
+            slot = (slot + 1) & mask
+            entry = table[slot]
+        waiting[left] = at
+        left += np.int64(key >> _U(63)) & (entry != 0)
+        if entry == 0:
+            firsts[unique], counts[unique] = at, 0
+            unique += 1
+            table[slot], known[unique], entry = unique, key, unique
+        ids[at] = entry - 1
+        counts[entry - 1] += 1
+    return unique, left
+
+
+@inlined
+def _same_words(letters: Any, begins: Any, ends: Any, first: int, second: int) -> bool:
+    length = ends[second] - begins[second]
+    return ends[first] - begins[first] == length and same_letters(letters, begins[first], begins[second], length)
 
 
 @compiled
@@ -93,58 +145,59 @@ def number_words(letters: Any, begins: Any, ends: Any, keys: Any, words: int, re
         words: how many words there are.
         repeats: written.
     """
-    table, ids, firsts, counts, known = repeats.table, repeats.ids, repeats.firsts, repeats.counts, repeats.keys
+    unique, left = _number(keys, words, repeats.ids, repeats.firsts, repeats.counts, repeats)
+    for at in range(left):
+        word = repeats.waiting[at]
+        if not _same_words(letters, begins, ends, repeats.firsts[repeats.ids[word]], word):
+            return _number_by_letters(letters, begins, ends, keys, words, repeats)
+    return unique
+
+
+@compiled
+def _number_by_letters(letters: Any, begins: Any, ends: Any, keys: Any, words: int, repeats: Repeats) -> int:
+    """Do as :func:`number_words` where different words have the same hash."""
+    table, ids, firsts, counts = repeats.table, repeats.ids, repeats.firsts, repeats.counts
     mask = clear(table, words)
     unique = 0
     for word in range(words):
-        key, begin = keys[word], begins[word]
-        length = ends[word] - begin
-        at = mixed(key ^ _U(length)) & mask
-        number = table[at] - 1
-        while number >= 0:
-            if known[number] == key:
-                other = firsts[number]
-                same = ends[other] - begins[other] == length
-                if same and (key & HASHED == _U(0) or same_letters(letters, begins[other], begin, length)):
-                    break
-            at = (at + 1) & mask
-            number = table[at] - 1
-        if number < 0:
-            number = unique
-            firsts[number], counts[number], known[number] = word, 0, key
+        slot = mixed(keys[word]) & mask
+        while table[slot] != 0:
+            other = firsts[table[slot] - 1]
+            if keys[other] == keys[word] and _same_words(letters, begins, ends, other, word):
+                break
+            slot = (slot + 1) & mask
+        if table[slot] == 0:
+            firsts[unique], counts[unique] = word, 0
             unique += 1
-            table[at] = unique
-        ids[word] = number
-        counts[number] += 1
+            table[slot] = unique
+        ids[word] = table[slot] - 1
+        counts[ids[word]] += 1
     return unique
 
 
 @compiled
 def lengthen(repeats: Repeats, size: int) -> tuple[int, int]:
-    """Join neighbours among the first ``size`` places to n-grams: how many places are left, how many n-grams."""
-    places, grams, table, keys = repeats.places, repeats.grams, repeats.table, repeats.keys
+    """Join neighbours among the first ``size`` places to n-grams: how many places are left, how many n-grams.
+
+    Of n-grams that come once most are left out.
+    """
+    places, grams, pairs, firsts, seen = repeats.places, repeats.grams, repeats.pairs, repeats.gram_firsts, repeats.seen
+    joined, mask = 0, forget(seen, size)
+    for at in range(size - 1):
+        place, pair = places[at], _U(grams[at]) << _U(32) | _U(grams[at + 1])
+        follows = places[at + 1] == place + 1
+        places[joined], pairs[joined] = place, pair
+        slot = mixed(pair * GOLDEN) & mask
+        seen[slot] = min(seen[slot] + follows, 2)
+        joined += follows
     left = 0
-    for place in range(size - 1):
-        left += places[place + 1] == places[place] + 1
-    mask = clear(table, left)
-    left, found = 0, 0
-    for place in range(size - 1):
-        if places[place + 1] != places[place] + 1:
-            continue
-        key = _U(grams[place]) << _U(32) | _U(grams[place + 1])
-        at = mixed(key * GOLDEN) & mask
-        while table[at] != 0 and keys[table[at] - 1] != key:
-            at = (at + 1) & mask
-        if table[at] == 0:
-            keys[found] = key
-            repeats.gram_counts[found] = 0
-            repeats.gram_firsts[found] = places[place]
-            found += 1
-            table[at] = found
-        places[left] = places[place]
-        grams[left] = table[at] - 1
-        repeats.gram_counts[grams[left]] += 1
-        left += 1
+    for at in range(joined):
+        pair = pairs[at]
+        places[left], pairs[left] = places[at], pair
+        left += seen[mixed(pair * GOLDEN) & mask] > 1
+    found, _ = _number(pairs, left, grams, firsts, repeats.gram_counts, repeats)
+    for gram in range(found):
+        firsts[gram] = places[firsts[gram]]
     return left, found
 
 
@@ -161,14 +214,13 @@ def keep_repeated(repeats: Repeats, size: int) -> int:
 
 
 @compiled
-def _top(repeats: Repeats, starts: Any, found: int, n: int) -> int:
-    """Count the characters in all occurrences of the most frequent n-gram, the first of those as frequent."""
+def most_frequent(repeats: Repeats, found: int) -> int:
+    """Return the most frequent of so many n-grams, the first of those as frequent."""
     top = 0
     for gram in range(found):
         if repeats.gram_counts[gram] > repeats.gram_counts[top]:
             top = gram
-    first = repeats.gram_firsts[top]
-    return (starts[first + n] - starts[first]) * repeats.gram_counts[top]
+    return top
 
 
 @compiled
@@ -209,4 +261,9 @@ def repetitions(repeats: Repeats, starts: Any, words: int, characters: Any) -> N
         size = keep_repeated(repeats, size)
         if size == 0:
             return
-        characters[n - 2] = _top(repeats, starts, found, n) if n <= 4 else covered(repeats, starts, size, n)
+        if n <= 4:
+            top = most_frequent(repeats, found)
+            first = repeats.gram_firsts[top]
+            characters[n - 2] = (starts[first + n] - starts[first]) * repeats.gram_counts[top]
+        else:
+            characters[n - 2] = covered(repeats, starts, size, n)

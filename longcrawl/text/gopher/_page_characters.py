@@ -36,8 +36,11 @@ TEXTUAL = 1 << 11
 ALPHANUMERIC_FIRST = 1 << 12
 """Of a word: its first character is alphanumeric."""
 
-_BULLETS = "•‣\N{HYPHEN BULLET}⁌⁍∙◘◦⦾⦿▪▫■□●○◆◇▶►◀"
-_MARKERS = "-*+\N{EN DASH}"
+HASH_SIGN = 1 << 13
+ELLIPSIS = 1 << 14
+
+BULLETS = "•‣\N{HYPHEN BULLET}⁌⁍∙◘◦⦾⦿▪▫■□●○◆◇▶►◀"
+MARKERS = "-*+\N{EN DASH}"
 _SYMBOLS = "#.…"
 
 _SCRIPTS = (
@@ -74,11 +77,13 @@ def load_page_characters() -> npt.NDArray[np.uint16]:
 
 @lru_cache(maxsize=1)
 def load_reading_characters() -> npt.NDArray[np.uint16]:
-    """Return the same flags, and those that only readings of Gopher's rules other than the paper's need."""
+    """Return the same flags, and those that are quick to make."""
     flags = load_page_characters() | np.uint16(TEXTUAL)
     flags[flags & ALPHABETIC != 0] |= LETTER
     flags[_listed(_ALPHABETIC_NO_LETTERS)] |= LETTER
     flags[_listed(_PUNCTUATION)] &= ~np.uint16(TEXTUAL)
+    flags[ord("#")] |= HASH_SIGN
+    flags[ord("…")] |= ELLIPSIS
     return flags
 
 
@@ -160,7 +165,7 @@ _RULES: Rules = {
     UNSPACED: _is_unspaced,
     MARK: lambda character: unicodedata.category(character)[0] == "M",
     SYMBOL: _SYMBOLS.__contains__,
-    BULLET: _BULLETS.__contains__,
-    MARKER: _MARKERS.__contains__,
+    BULLET: BULLETS.__contains__,
+    MARKER: MARKERS.__contains__,
     LINE_BREAK: lambda character: len(f"a{character}b".splitlines()) > 1,
 }

@@ -14,31 +14,46 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import compiled, inlined
-from longcrawl.kernels.memory import eight_at, find_others, find_stops, lowest_bit
+from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.memory import (
+    count_bits,
+    eight_at,
+    find_continuations,
+    find_high,
+    find_line_feeds,
+    find_others,
+    find_rare_breaks,
+    find_spaces,
+    lowest_bit,
+)
 from longcrawl.kernels.ngrams import HASHED, Repeats, make_repeats, number_words
 from longcrawl.kernels.utf8 import decode
 from longcrawl.text.gopher import page_columns as columns
-from longcrawl.text.gopher._page_characters import ALPHABETIC, ALPHANUMERIC, ALPHANUMERIC_FIRST, MARK, SPACE, UNSPACED
+from longcrawl.text.gopher._page_characters import (
+    ALPHANUMERIC,
+    ALPHANUMERIC_FIRST,
+    LINE_BREAK,
+    MARK,
+    SPACE,
+    UNSPACED,
+)
 
 Integers = npt.NDArray[np.int64]
 
 _U = np.uint64
 _SEED = _U(0xCBF29CE484222325)
 _PRIME = _U(0x9E3779B97F4A7C15)
+_OTHER_PRIME = _U(0xFF51AFD7ED558CCD)
 _NEWLINE = 0x0A
 PACKED = 7
 """Bytes of a word that is its own key: they and their number."""
 _LENGTH_AT = _U(8 * PACKED)
 
 _TO_FIRST = np.uint16(ALPHANUMERIC_FIRST // ALPHANUMERIC)
-_BLOCK = 64
+BLOCK = 64
 """Bytes that are looked at together."""
-_SURE = 56
+SURE = 56
 """Of them those after the first that is not at the start of a byte of bits."""
-
-_STOP = np.uint16(1 << 15)
-"""White space, or the first byte of a character that is not ASCII."""
 
 
 class Texts(NamedTuple):
@@ -59,120 +74,124 @@ class Texts(NamedTuple):
 class Page(NamedTuple):
     """Memory for one document at a time, made for the longest of a batch; what is not touched costs nothing."""
 
-    byte_flags: npt.NDArray[np.uint16]
-    """Flags of every byte; of those beyond ASCII only that a word of ASCII stops there."""
-    stops: npt.NDArray[np.uint64]
-    """A bit for each byte at which a word of ASCII stops."""
     others: npt.NDArray[np.uint64]
     """A bit for each byte that is no letter of ASCII."""
+    continuations: npt.NDArray[np.uint64]
+    """A bit for each byte that belongs to a character that began before it."""
+    behind: Integers
+    """How many of these are before each 64 bytes."""
+    tail: npt.NDArray[np.uint8]
+    """The last bytes of the batch, and others."""
     word_begins: Integers
     """Byte at which each word begins."""
     word_ends: Integers
     starts: Integers
     """Where each word starts among the characters of all words, and where the last ends."""
-    word_places: Integers
-    """Where each word starts among the characters of the document."""
     word_keys: npt.NDArray[np.uint64]
-    word_flags: npt.NDArray[np.uint16]
-    """The flags of all characters of a word, or-ed, and that of its first."""
+    type_flags: npt.NDArray[np.uint16]
+    """Of each different word the flags of all its characters, or-ed, and that of its first."""
+    lengths: Integers
+    """How many words have each length."""
     line_words: Integers
     """The first word of each line, and how many there are."""
     line_begins: Integers
     """Byte at which each line begins; the last entry is one past the last line's newline, or where that would be."""
-    line_places: Integers
-    """The same in characters."""
     line_keys: npt.NDArray[np.uint64]
     """A hash of the words of each line."""
     segment_begins: Integers
     segment_ends: Integers
-    segment_characters: Integers
     segment_keys: npt.NDArray[np.uint64]
     repeats: Repeats
     """Of words, or of segments."""
+
+
+class Found(NamedTuple):
+    """How much there is in a document, and where it begins."""
+
+    begin: int
+    """Its first byte, and one past its last."""
+    end: int
+    words: int
+    lines: int
+    """As ``str.split`` finds them at newlines: an empty one follows the last newline."""
+    characters: int
+    word_characters: int
+    unspaced: int
+    """Letters of scripts without spaces."""
+    breaks: int
+    """Characters other than newlines at which ``str.splitlines`` splits."""
 
 
 def make_page(texts: Texts) -> Page:
     """Allocate memory for the longest document."""
     longest = int(np.diff(texts.offsets).max(initial=0))
     newlines = np.count_nonzero(texts.data[texts.offsets[0] : texts.offsets[-1]] == _NEWLINE)
-    words, lines = longest // 2 + longest // 3 + 4, min(longest, int(newlines)) + 3
-    of_ascii = texts.flags[:128]
-    byte_flags = np.full(256, _STOP)
-    byte_flags[:128] = of_ascii | np.where(of_ascii & SPACE, _STOP, np.uint16(0))
+    words, lines, blocks = longest // 2 + longest // 3 + 4, min(longest, int(newlines)) + 3, longest // BLOCK + 3
+    word_begins, word_ends, starts = np.empty((3, words), np.int64)
+    line_words, line_begins, segment_begins, segment_ends = np.empty((4, lines), np.int64)
+    line_keys, segment_keys = np.empty((2, lines), np.uint64)
+    others, continuations = np.empty((2, blocks), np.uint64)
     return Page(
-        byte_flags=byte_flags,
-        stops=np.empty(longest // _BLOCK + 3, np.uint64),
-        others=np.empty(longest // _BLOCK + 3, np.uint64),
-        word_begins=np.empty(words, np.int64),
-        word_ends=np.empty(words, np.int64),
-        starts=np.empty(words, np.int64),
-        word_places=np.empty(words, np.int64),
+        others=others,
+        continuations=continuations,
+        behind=np.empty(blocks, np.int64),
+        tail=np.zeros(BLOCK, np.uint8),
+        word_begins=word_begins,
+        word_ends=word_ends,
+        starts=starts,
         word_keys=np.empty(words, np.uint64),
-        word_flags=np.empty(words, np.uint16),
-        line_words=np.empty(lines, np.int64),
-        line_begins=np.empty(lines, np.int64),
-        line_places=np.empty(lines, np.int64),
-        line_keys=np.empty(lines, np.uint64),
-        segment_begins=np.empty(lines, np.int64),
-        segment_ends=np.empty(lines, np.int64),
-        segment_characters=np.empty(lines, np.int64),
-        segment_keys=np.empty(lines, np.uint64),
+        type_flags=np.empty(words, np.uint16),
+        lengths=np.empty(longest + 1, np.int64),
+        line_words=line_words,
+        line_begins=line_begins,
+        line_keys=line_keys,
+        segment_begins=segment_begins,
+        segment_ends=segment_ends,
+        segment_keys=segment_keys,
         repeats=make_repeats(max(words, lines)),
     )
 
 
 @compiled
-def _mark_bytes(data: Any, begin: int, end: int, page: Page) -> None:
-    """Write bits of all bytes of a document: where words of ASCII stop and it ends, and which are no letters."""
-    address, whole = np.int64(data.ctypes.data), len(data) - _BLOCK
-    for at in range(begin, end + 1, _BLOCK):
-        stops, others, left = _U(0), _U(0), end - at
-        if at <= whole:
-            stops, others = find_stops(address + at), find_others(address + at)
-        else:
-            for place in range(left):
-                flag = page.byte_flags[data[at + place]]
-                stops |= _U(data[at + place] <= 0x20 or flag & _STOP != 0) << _U(place)
-                others |= _U(flag & ALPHABETIC == 0) << _U(place)
-        if left < _BLOCK:
-            stops |= ~_U(0) << _U(left)
-        page.stops[(at - begin) // _BLOCK], page.others[(at - begin) // _BLOCK] = stops, others
-
-
-@inlined
-def _bits_from(bits: int, place: int) -> np.uint64:
-    """Return the next 57 bits or more of an array at an address."""
-    return eight_at(bits + (place >> 3)) >> _U(place & 7)
+def bits_from(bits: Any, place: int) -> np.uint64:
+    """Return the next 57 bits or more of an array."""
+    return eight_at(np.int64(bits.ctypes.data) + (place >> 3)) >> _U(place & 7)
 
 
 @compiled
-def _word_key(data: Any, begin: int, end: int) -> np.uint64:
-    """Return a short word and its length, or the hash of a longer one, read eight bytes at a time."""
-    address, size = np.int64(data.ctypes.data), end - begin
-    if size > PACKED:
-        found, last = _SEED, address + end - 8
-        for at in range(address + begin, last, 8):
-            found = (found ^ eight_at(at)) * _PRIME
-            found ^= found >> _U(32)
-        return (found ^ eight_at(last)) * _PRIME | HASHED
+def first_bits(count: int) -> np.uint64:
+    """Return a number of so many bits, fewer than 64."""
+    return (_U(1) << _U(count)) - _U(1)
+
+
+@compiled
+def _spell(data: Any, begin: int, end: int) -> np.uint64:
+    """Return up to eight bytes as a number."""
     key = _U(0)
-    if begin + 8 <= len(data):
-        key = eight_at(address + begin) & (_U(1) << _U(8 * size)) - _U(1)
-    else:
-        for at in range(size):
-            key |= _U(data[begin + at]) << _U(8 * at)
-    return key | _U(size) << _LENGTH_AT
+    for at in range(begin, end):
+        key |= _U(data[at]) << _U(8 * (at - begin))
+    return key
+
+
+@compiled
+def _hash(address: int, begin: int, end: int) -> np.uint64:
+    """Hash a word of eight bytes or more, eight at a time."""
+    found, last = _SEED, address + end - 8
+    for at in range(address + begin, last, 8):
+        found = (found ^ eight_at(at)) * _PRIME
+        found ^= found >> _U(32)
+    return (found ^ eight_at(last)) * _PRIME | HASHED
 
 
 def pack_word(spelled: bytes) -> int:
-    """Return the key of a short word, as :func:`_word_key` does."""
+    """Return the key of a short word: its bytes and their number."""
     return int.from_bytes(spelled, "little") | len(spelled) << 8 * PACKED
 
 
-@inlined
+@compiled
 def _begins_word(flag: int, before: int, at: int, mode: int, breaks: Integers, next_break: int) -> tuple[bool, int]:
     """Whether a word begins inside a run, at a character of a script without spaces or after one."""
-    if mode == columns.WHOLE_RUNS or not (flag & UNSPACED or (before & UNSPACED and flag & ALPHANUMERIC)):
+    if not (flag & UNSPACED or (before & UNSPACED and flag & ALPHANUMERIC)):
         return False, next_break
     if mode == columns.EACH_CHARACTER:
         return flag & MARK == 0, next_break
@@ -182,103 +201,139 @@ def _begins_word(flag: int, before: int, at: int, mode: int, breaks: Integers, n
 
 
 @compiled
-def split_page(  # noqa: C901, PLR0912, PLR0915  # reading a word in a function of its own takes a fifth of the speed
+def find_words(  # noqa: C901, PLR0912, PLR0915  # in functions of their own, parts of it would share twenty variables
     texts: Texts, document: int, next_break: int, page: Page
-) -> tuple[int, int, int, int]:
-    """Write words and lines of a document to ``page``; ``next_break`` is the first break that is not before it.
+) -> tuple[Found, int]:
+    """Write where words and lines begin and end, 64 bytes at a time; ``next_break`` is the first break not before.
 
     Returns:
-        How many words, lines, and letters of scripts without spaces there are, and the next break.
+        How much there is, and the next break.
     """
-    data, flag_of, mode, breaks = texts.data, texts.flags, texts.mode, texts.breaks
-    at, end = texts.offsets[document], texts.offsets[document + 1]
-    stop_bits, other_bits = np.int64(page.stops.ctypes.data), np.int64(page.others.ctypes.data)
-    word, line, unspaced, characters, line_key = 0, 0, 0, 0, _SEED
-    # A byte that does not start a character has been passed over: a place in characters is a byte less those.
-    document_begin, behind, byte_flags = at, at, page.byte_flags
-    letter = byte_flags[0x61]
-    page.starts[0] = 0
-    _mark_bytes(data, at, end, page)
-    page.line_words[0], page.line_begins[0], page.line_places[0] = 0, at, 0
-    while at < end:
-        byte = data[at]
-        flag = byte_flags[byte]
-        if flag & SPACE:
-            at += 1
-            if byte == _NEWLINE:
-                page.line_keys[line], line_key = line_key, _SEED
-                line += 1
-                page.line_words[line], page.line_begins[line], page.line_places[line] = word, at, at - behind
+    data, flag_of, cuts_runs = texts.data, texts.flags, texts.mode != columns.WHOLE_RUNS
+    begin, end = texts.offsets[document], texts.offsets[document + 1]
+    word_begins, word_ends, tail = page.word_begins, page.word_ends, page.tail
+    address, whole = np.int64(data.ctypes.data), len(data) - BLOCK
+    words, ended, line, unspaced, breaks, behind, letters = 0, 0, 0, 0, 0, 0, 0
+    after_space, more_spaces, more_cuts = _U(1), _U(0), _U(0)
+    reached, before = np.int64(-1), np.uint16(0)
+    page.line_words[0], page.line_begins[0] = 0, begin
+    for at in range(begin, end + 1, BLOCK):
+        block, source, left = (at - begin) // BLOCK, address + at, end - at
+        inside = ~_U(0) if left >= BLOCK else first_bits(left)
+        if at > whole:
+            for place in range(min(left, BLOCK)):
+                tail[place] = data[at + place]
+            source = np.int64(tail.ctypes.data)
+        spaces, cuts, continuations = find_spaces(source) | ~inside | more_spaces, more_cuts, _U(0)
+        newlines, high = find_line_feeds(source) & inside, find_high(source) & inside
+        more_spaces, more_cuts = _U(0), _U(0)
+        breaks += count_bits(find_rare_breaks(source) & inside)
+        if high:
+            continuations = find_continuations(source) & inside
+            leads = high & ~continuations
+            while leads:
+                place = lowest_bit(leads)
+                leads &= leads - _U(1)
+                point, after = decode(data, at + place)
+                flag, size = flag_of[point], after - at - place
+                if flag & SPACE:
+                    breaks += flag & LINE_BREAK != 0
+                    spaces |= first_bits(size) << _U(place)
+                    if place + size > BLOCK:
+                        more_spaces = first_bits(place + size - BLOCK)
+                    continue
+                unspaced += flag & UNSPACED != 0
+                if cuts_runs:
+                    before = before if reached == at + place else np.uint16(0)
+                    cut, next_break = _begins_word(flag, before, at + place, texts.mode, texts.breaks, next_break)
+                    cuts |= _U(cut) << _U(place)
+                    reached, before = after, flag
+                    if after < end and data[after] < 0x80:
+                        cut, next_break = _begins_word(
+                            flag_of[data[after]], flag, after, texts.mode, texts.breaks, next_break
+                        )
+                        if after - at < BLOCK:
+                            cuts |= _U(cut) << _U(after - at)
+                        else:
+                            more_cuts = _U(cut) << _U(after - at - BLOCK)
+        page.others[block], page.continuations[block], page.behind[block] = find_others(source), continuations, behind
+        behind += count_bits(continuations)
+        letters += count_bits(~spaces & ~continuations)
+        spaced = spaces << _U(1) | after_space
+        after_space = spaces >> _U(BLOCK - 1)
+        cuts &= ~spaced
+        starting, ending = ~spaces & spaced | cuts, spaces & ~spaced | cuts
+        while newlines:
+            place = lowest_bit(newlines)
+            newlines &= newlines - _U(1)
+            line += 1
+            page.line_words[line] = words + count_bits(starting & first_bits(place))
+            page.line_begins[line] = at + place + 1
+        while starting:
+            word_begins[words] = at + lowest_bit(starting)
+            starting &= starting - _U(1)
+            words += 1
+        while ending:
+            word_ends[ended] = at + lowest_bit(ending)
+            ending &= ending - _U(1)
+            ended += 1
+    page.line_words[line + 1], page.line_begins[line + 1] = words, end + 1
+    return Found(begin, end, words, line + 1, end - begin - behind, letters, unspaced, breaks), next_break
+
+
+@compiled
+def count_characters(page: Page, start: int, begin: int, end: int) -> int:
+    """Count the characters between two bytes of the document that starts at a byte."""
+    first, last = begin - start, end - start
+    few = count_bits(page.continuations[first // BLOCK] & first_bits(first % BLOCK))
+    more = count_bits(page.continuations[last // BLOCK] & first_bits(last % BLOCK))
+    return last - first - (page.behind[last // BLOCK] + more - page.behind[first // BLOCK] - few)
+
+
+@compiled
+def write_keys(data: Any, page: Page, words: int) -> None:
+    """Write a key of each word: its bytes and their number, or the hash of a longer one."""
+    begins, ends, keys = page.word_begins, page.word_ends, page.word_keys
+    address, whole = np.int64(data.ctypes.data), len(data) - 8
+    for word in range(words):
+        begin, end = begins[word], ends[word]
+        size = end - begin
+        if begin > whole:
+            short = _spell(data, begin, end) | _U(size) << _LENGTH_AT
+            keys[word] = short if size <= PACKED else _hash(address, begin, end)
             continue
-        head = flag
-        if flag & _STOP:
-            point, after = decode(data, at)
-            head = flag_of[point]
-            if head & SPACE:
-                behind += after - at - 1
-                at = after
-                continue
-        begin, first, seen, before = at, at - behind, (head & ALPHANUMERIC) * _TO_FIRST, np.uint16(0)
-        while True:
-            # Most text is ASCII: nothing to decode, and no script without spaces.
-            while flag & _STOP == 0:
-                place = at - document_begin
-                stops, others = _bits_from(stop_bits, place), _bits_from(other_bits, place)
-                size = lowest_bit(stops) if stops else _SURE
-                every = (_U(1) << _U(size)) - _U(1)
-                others &= every
-                if others != every:
-                    seen |= letter
-                while others:
-                    seen |= byte_flags[data[at + lowest_bit(others)]]
-                    others &= others - _U(1)
-                # A control character stops words, too, where it is not white space.
-                if size == 0:
-                    seen |= flag
-                    size = 1
-                at += size
-                if at == end:
-                    break
-                byte = data[at]
-                flag = byte_flags[byte]
-                before = np.uint16(0)
-            if at == end or flag & SPACE:
-                break
-            point, after = decode(data, at)
-            flag = flag_of[point]
-            if flag & SPACE:
-                break
-            if at > begin and (flag | before) & UNSPACED:
-                cut, next_break = _begins_word(flag, before, at, mode, breaks, next_break)
-                if cut:
-                    break
-            seen |= flag
-            unspaced += flag & UNSPACED != 0
-            behind += after - at - 1
-            at = after
-            before = flag
-            if at == end:
-                break
-            byte = data[at]
-            flag = byte_flags[byte]
-            if before & UNSPACED and flag & _STOP == 0:
-                cut, next_break = _begins_word(flag, before, at, mode, breaks, next_break)
-                if cut:
-                    break
-        page.word_begins[word], page.word_ends[word], page.word_places[word] = begin, at, first
-        key = _word_key(data, begin, at)
-        page.word_keys[word], page.word_flags[word] = key, seen
-        line_key = (line_key ^ key) * _PRIME
-        line_key ^= line_key >> _U(32)
-        characters += at - behind - first
-        word += 1
-        page.starts[word] = characters
-    if at > page.line_begins[line]:
-        page.line_keys[line] = line_key
-        line += 1
-        page.line_words[line], page.line_begins[line], page.line_places[line] = word, at + 1, at + 1 - behind
-    page.line_words[line] = word
-    return word, line, unspaced, next_break
+        # Both kinds of keys are made: which one it will be is hard to guess for the processor.
+        first, last = eight_at(address + begin), eight_at(address + max(end - 8, 0))
+        short = first & first_bits(8 * min(size, PACKED)) | _U(size) << _LENGTH_AT
+        long = (_SEED ^ first) * _PRIME
+        long = ((long ^ long >> _U(32)) ^ last) * _PRIME | HASHED
+        if size > 16:
+            long = _hash(address, begin, end)
+        keys[word] = short if size <= PACKED else long
+
+
+@compiled
+def hash_lines(page: Page, lines: int) -> None:
+    """Write a hash of the words of each line."""
+    keys = page.word_keys
+    for line in range(lines):
+        found, first = _SEED, page.line_words[line]
+        for word in range(first, page.line_words[line + 1]):
+            mixed = (keys[word] ^ _U(word - first) * _PRIME) * _OTHER_PRIME
+            found += mixed ^ mixed >> _U(29)
+        page.line_keys[line] = found
+
+
+@compiled
+def write_starts(page: Page, found: Found) -> None:
+    """Write where each word starts among the characters of all words."""
+    begins, ends, starts, characters = page.word_begins, page.word_ends, page.starts, 0
+    of_bytes = found.characters == found.end - found.begin
+    starts[0] = 0
+    for word in range(found.words):
+        begin, end = begins[word], ends[word]
+        characters += end - begin if of_bytes else count_characters(page, found.begin, begin, end)
+        starts[word + 1] = characters
 
 
 @compiled
@@ -288,62 +343,33 @@ def number_page_words(texts: Texts, page: Page, words: int) -> int:
 
 
 @compiled
-def make_segment(page: Page, segment: int, first: int, stop: int) -> None:
-    """Make a segment of lines, which have a word, without the white space around them."""
-    first_word, last_word = page.line_words[first], page.line_words[stop] - 1
-    page.segment_begins[segment], page.segment_ends[segment] = page.word_begins[first_word], page.word_ends[last_word]
-    length = page.starts[last_word + 1] - page.starts[last_word]
-    page.segment_characters[segment] = page.word_places[last_word] + length - page.word_places[first_word]
-    found = _SEED
-    for line in range(first, stop):
-        if page.line_words[line + 1] > page.line_words[line]:
-            found = (found ^ page.line_keys[line]) * _PRIME
-            found ^= found >> _U(32)
-    page.segment_keys[segment] = found | HASHED
+def tell_apart(page: Page, words: int) -> int:
+    """Write ``repeats`` as if no two words were equal, for what counts words alone."""
+    firsts, counts = page.repeats.firsts, page.repeats.counts
+    for word in range(words):
+        firsts[word], counts[word] = word, 1
+    return words
 
 
 @compiled
-def find_lines(page: Page, lines: int) -> int:
-    """Make segments of the lines that are not blank, without the white space around them; give how many there are."""
-    segment = np.int64(0)
-    for line in range(lines):
-        if page.line_words[line + 1] > page.line_words[line]:
-            make_segment(page, segment, line, line + 1)
-            segment += 1
-    return segment
-
-
-@compiled
-def find_paragraphs(page: Page, lines: int) -> int:
-    """Make segments of what stands between blank lines; give how many there are."""
-    segment, line = np.int64(0), 0
-    while line < lines:
-        first = line
-        while line < lines and page.line_words[line + 1] > page.line_words[line]:
-            line += 1
-        if line > first:
-            make_segment(page, segment, first, line)
-            segment += 1
-        line += 1
-    return segment
-
-
-@compiled
-def count_segments(texts: Texts, page: Page, segments: int, row: Any) -> None:
-    """Count segments and their characters: all, those that come more than once, and those without their first.
-
-    ``page`` has the segments, and its ``repeats`` are overwritten; ``row`` is float64 [6], in the order of the columns.
-    """
-    row[:] = 0.0
-    ids, counts, firsts, lengths = page.repeats.ids, page.repeats.counts, page.repeats.firsts, page.segment_characters
-    number_words(texts.data, page.segment_begins, page.segment_ends, page.segment_keys, segments, page.repeats)
-    for segment in range(segments):
-        number, characters = ids[segment], lengths[segment]
-        row[columns.SEGMENTS] += 1
-        row[columns.SEGMENT_CHARACTERS] += characters
-        if counts[number] > 1:
-            row[columns.DUPLICATES] += 1
-            row[columns.DUPLICATE_CHARACTERS] += characters
-        if firsts[number] != segment:
-            row[columns.LATER_DUPLICATES] += 1
-            row[columns.LATER_CHARACTERS] += characters
+def flag_types(texts: Texts, page: Page, start: int, types: int) -> None:
+    """Write the flags of each different word."""
+    data, flag_of, firsts = texts.data, texts.flags, page.repeats.firsts
+    letter = flag_of[0x61]
+    for number in range(types):
+        begin, end = page.word_begins[firsts[number]], page.word_ends[firsts[number]]
+        point, _ = decode(data, begin)
+        seen = (flag_of[point] & ALPHANUMERIC) * _TO_FIRST
+        for at in range(begin, end, SURE):
+            every = first_bits(min(end - at, SURE))
+            others = bits_from(page.others, at - start) & every
+            seen |= letter if others != every else np.uint16(0)
+            others &= ~bits_from(page.continuations, at - start)
+            while others:
+                place = at + lowest_bit(others)
+                point = np.uint32(data[place])
+                if point >= 0x80:
+                    point, _ = decode(data, place)
+                seen |= flag_of[point]
+                others &= others - _U(1)
+        page.type_flags[number] = seen

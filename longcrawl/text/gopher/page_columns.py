@@ -25,10 +25,9 @@ SHORT_LINES = TERMINAL_LINES + 1
 RAW_LINES = SHORT_LINES + 1
 """Six columns of lines with the white space around them."""
 
-COLUMNS = RAW_LINES + 6
-
-COUNTED_WORDS, COUNTED_CHARACTERS, MEDIAN_LENGTH, SYMBOLS = range(COLUMNS, COLUMNS + 4)
+COUNTED_WORDS, COUNTED_CHARACTERS, MEDIAN_LENGTH, SYMBOLS = range(RAW_LINES + 6, RAW_LINES + 10)
 """What only readings of Gopher's rules other than the paper's need: of words, those that they count."""
 GRAM_CHARACTERS = SYMBOLS + 1
 """Six columns: characters of all n-grams of n = 5 to 10, as often as they come."""
-READING_COLUMNS = GRAM_CHARACTERS + 6
+
+COLUMNS = GRAM_CHARACTERS + 6

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
@@ -23,10 +23,9 @@ from longcrawl.text.gopher._page_characters import (
     MARKER,
     TERMINAL,
     UNSPACED,
-    load_page_characters,
     load_reading_characters,
 )
-from longcrawl.text.gopher.variants.definitions import LOWERED, READINGS, Definitions
+from longcrawl.text.gopher.variants.definitions import LOWERED, READINGS, Definitions, make_readings
 
 Doubles = npt.NDArray[np.float64]
 Span = tuple[int, int]
@@ -36,77 +35,85 @@ Words = Literal["whitespace", "characters", "icu"]
 _MODES = {"whitespace": columns.WHOLE_RUNS, "characters": columns.EACH_CHARACTER, "icu": columns.WHOLE_RUNS}
 
 
-def count_pages(
-    texts: pa.Array,
-    what: int,
-    stop_words: Sequence[tuple[str, ...]] = (),
-    languages: npt.NDArray[np.int32] | None = None,
-    words: Words = "whitespace",
-    short_line: int = 0,
-    definitions: Definitions = "paper",
-) -> Doubles:
-    """Return what is counted in valid texts, by the numbers of ``page_columns``: float64, shape (columns, documents).
+class Asked(NamedTuple):
+    """What is to be counted for one who asks."""
+
+    what: int
+    """QUALITY, REPETITION and LINE_RULES of ``page_columns``, or-ed."""
+    definitions: Definitions = "paper"
+    """Whose reading of Gopher's rules is taken."""
+    stop_words: Sequence[tuple[str, ...]] = ()
+    """Lists of them."""
+    languages: npt.NDArray[np.int32] | None = None
+    """Which list each document is searched for, -1 for none; None is none for all."""
+    short_line: int = 0
+    """A line of up to so many characters is short."""
+
+
+def count_pages(texts: pa.Array, asked: Sequence[Asked], words: Words = "whitespace") -> list[Doubles]:
+    """Return what is counted in valid texts for each who asks, in one pass: float64, shape (columns, documents).
 
     Args:
         texts: large strings; a null one is counted as if it were empty.
-        what: QUALITY, REPETITION and LINE_RULES of ``page_columns``, or-ed.
-        stop_words: lists of them.
-        languages: which list each document is searched for, -1 for none; None is none for all.
+        asked: what is counted; the columns have the numbers of ``page_columns``.
         words: what a word is in scripts that are written without spaces.
-        short_line: a line of up to so many characters is short.
-        definitions: whose reading of Gopher's rules is taken; others than the paper's have no LINE_RULES.
     """
     from longcrawl.text.gopher._page_kernels import make_page
     from longcrawl.text.gopher._page_measures import measure_pages
+    from longcrawl.text.gopher.variants.ngrams import make_spelling
 
-    batch = _batch(texts, words, load_page_characters() if definitions == "paper" else load_reading_characters())
-    page = make_page(batch)
-    chosen = np.full(len(texts), -1, np.int32) if languages is None else languages
-    listed = _stop_words(tuple(stop_words), definitions)._replace(languages=chosen)
-    if definitions == "paper":
-        rows = np.zeros((len(texts), columns.COLUMNS))
-        measure_pages(batch, listed, what, short_line, page, rows)
-    else:
-        from longcrawl.text.gopher.variants.measures import measure_readings
-        from longcrawl.text.gopher.variants.ngrams import make_spelling
-
-        rows = np.zeros((len(texts), columns.READING_COLUMNS))
-        measure_readings(batch, listed, what, READINGS[definitions], page, make_spelling(batch), rows)
-    return rows.T
+    batch = _batch(texts, words)
+    listed = [_stop_word_lists(each) for each in asked]
+    places = np.cumsum([0, *map(len, listed)])
+    languages = np.full((len(asked), len(texts)), -1, np.int32)
+    for row, first, each in zip(languages, places, asked, strict=False):
+        if each.languages is not None:
+            row[:] = np.where(each.languages < 0, -1, each.languages + first)
+    stop_words = _stop_words(tuple(chain.from_iterable(listed)))._replace(languages=languages)
+    readings = make_readings([(each.definitions, each.what, each.short_line) for each in asked])
+    rows = np.zeros((len(texts), len(asked), columns.COLUMNS))
+    measure_pages(batch, readings, stop_words, make_page(batch), make_spelling(batch), rows)
+    return [rows[:, reading].T for reading in range(len(asked))]
 
 
 def distinct_words(texts: pa.Array, words: Words = "whitespace") -> Iterator[dict[str, int]]:
     """Return how often each word that has a letter stands in each valid text, in lower case."""
-    from longcrawl.text.gopher._page_kernels import make_page, number_page_words, split_page
+    from longcrawl.text.gopher._page_kernels import find_words, flag_types, make_page, number_page_words, write_keys
 
-    batch = _batch(texts, words, load_page_characters())
+    batch = _batch(texts, words)
     page, next_break = make_page(batch), 0
     for document in range(len(texts)):
-        split, _, _, next_break = split_page(batch, document, next_break, page)
-        unique = number_page_words(batch, page, split)
+        found, next_break = find_words(batch, document, next_break, page)
+        write_keys(batch.data, page, found.words)
+        unique = number_page_words(batch, page, found.words)
+        flag_types(batch, page, found.begin, unique)
         counted: Counter[str] = Counter()
-        for first, count in zip(page.repeats.firsts[:unique], page.repeats.counts[:unique].tolist(), strict=True):
-            if page.word_flags[first] & ALPHABETIC:
-                counted[bytes(batch.data[page.word_begins[first] : page.word_ends[first]]).decode().lower()] += count
+        repeats, with_letter = page.repeats, page.type_flags[:unique] & ALPHABETIC != 0
+        for first, count in zip(
+            repeats.firsts[:unique][with_letter], repeats.counts[:unique][with_letter], strict=True
+        ):
+            spelled = bytes(batch.data[page.word_begins[first] : page.word_ends[first]]).decode()
+            counted[spelled.lower()] += int(count)
         yield counted
 
 
-def _batch(texts: pa.Array, words: Words, flags: npt.NDArray[np.uint16]) -> Any:
+def _batch(texts: pa.Array, words: Words) -> Any:
     """Return the texts in the form that kernels read, with the breaks of ICU where these are asked for."""
     from longcrawl.text.gopher._page_kernels import Texts
 
-    batch = Texts(*text_buffers(texts), flags, _MODES[words], np.zeros(0, np.int64))
+    batch = Texts(*text_buffers(texts), load_reading_characters(), _MODES[words], np.zeros(0, np.int64))
     return batch._replace(mode=columns.AT_BREAKS, breaks=_icu_breaks(batch)) if words == "icu" else batch
 
 
 def _icu_breaks(batch: Any) -> npt.NDArray[np.int64]:
     """Return the bytes, ascending, at which ICU begins a word inside the runs of scripts without spaces."""
-    from longcrawl.text.gopher._page_kernels import make_page, split_page
+    from longcrawl.text.gopher._page_kernels import find_words, flag_types, make_page, tell_apart
 
     breaker, page, breaks = load_segmenter(), make_page(batch), [np.zeros(0, np.int64)]
     for document in range(len(batch.offsets) - 1):
-        words, *_ = split_page(batch, document, 0, page)
-        for word in np.flatnonzero(page.word_flags[:words] & UNSPACED):
+        found, _ = find_words(batch, document, 0, page)
+        flag_types(batch, page, found.begin, tell_apart(page, found.words))
+        for word in np.flatnonzero(page.type_flags[: found.words] & UNSPACED):
             begin, end = page.word_begins[word], page.word_ends[word]
             sizes = [len(piece.encode()) for piece in breaker(bytes(batch.data[begin:end]).decode(), "und")]
             breaks.append(begin + np.cumsum(sizes, dtype=np.int64)[:-1])
@@ -128,25 +135,37 @@ def load_segmenter() -> Any:
     return WordBreaker
 
 
+_List = tuple[tuple[str, ...], Literal["as listed", "capitalised too", "lowered"]]
+"""Stop words, and how words are compared with them."""
+
+
+def _stop_word_lists(asked: Asked) -> list[_List]:
+    """Return lists of stop words; the paper's are in lower case, capitalised or capitals."""
+    if asked.definitions == "paper":
+        return [(words, "capitalised too") for words in asked.stop_words]
+    lowers = READINGS[asked.definitions].stop_word_case == LOWERED
+    return [(words, "lowered" if lowers else "as listed") for words in asked.stop_words]
+
+
 @lru_cache(maxsize=8)
-def _stop_words(lists: tuple[tuple[str, ...], ...], definitions: Definitions) -> Any:
-    """Return stop words by language as kernels look them up; the paper's are in lower case, capitalised or capitals."""
+def _stop_words(lists: tuple[_List, ...]) -> Any:
+    """Return stop words by the number of their list as kernels look them up."""
     from longcrawl.text.gopher._page_measures import StopWords
 
     numbers: dict[tuple[int, str], int] = {}
-    for language, words in enumerate(lists):
+    for language, (words, case) in enumerate(lists):
         for number, word in enumerate(words):
-            cases = (word.lower(), word.capitalize(), word.upper()) if definitions == "paper" else ()
+            cases = (word.lower(), word.capitalize(), word.upper()) if case == "capitalised too" else ()
             for spelling in (word, *cases):
                 numbers.setdefault((language, spelling), number)
-    lowers = definitions != "paper" and READINGS[definitions].stop_word_case == LOWERED
-    in_lower_case = [each for each in numbers if lowers and lowered(each[1]) == each[1]]
+    in_lower_case = [each for each in numbers if lists[each[0]][1] == "lowered" and lowered(each[1]) == each[1]]
+    others = [each for each in numbers if lists[each[0]][1] != "lowered"]
     return StopWords(
-        np.zeros(0, np.int32),
+        np.zeros((0, 0), np.int32),
         make_vocabulary(numbers, "bytes"),
         np.array([numbers[each] for each in sorted(numbers)], np.int32),
-        max(map(len, lists), default=0),
-        *_short_words(len(lists), {each: numbers[each] for each in (in_lower_case if lowers else numbers)}),
+        np.zeros(max((len(words) for words, _ in lists), default=0), np.int64),
+        *_short_words(len(lists), {each: numbers[each] for each in (*in_lower_case, *others)}),
         make_tree(len(lists), [(language, word, 1) for language, word in in_lower_case]),
     )
 
@@ -205,23 +224,23 @@ class _Text(NamedTuple):
 
 
 def _split(text: str, words: Words, short_line: int) -> _Text:
-    from longcrawl.text.gopher._page_kernels import make_page, split_page
+    from longcrawl.text.gopher._page_kernels import find_words, make_page
 
-    batch = _batch(pa.array([text], pa.large_string()), words, load_page_characters())
+    batch = _batch(pa.array([text], pa.large_string()), words)
     page = make_page(batch)
-    split, rows, _, _ = split_page(batch, 0, 0, page)
-    begins = page.word_places[:split]
-    ends = begins + np.diff(page.starts[: split + 1])
-    places = page.line_places[: rows + 1].tolist()
-    first_words = list(pairwise(page.line_words[: rows + 1].tolist()))
+    found, _ = find_words(batch, 0, 0, page)
+    before = np.concatenate([[0], np.cumsum(batch.data[: found.end] & 0xC0 != 0x80)])
+    begins, ends = (before[places[: found.words]].tolist() for places in (page.word_begins, page.word_ends))
+    line_begins, line_ends = page.line_begins[: found.lines], page.line_begins[1 : found.lines + 1] - 1
+    first_words = list(pairwise(page.line_words[: found.lines + 1].tolist()))
     filled = [row for row, (first, stop) in enumerate(first_words) if stop > first]
-    lines = [(int(begins[first_words[row][0]]), int(ends[first_words[row][1] - 1])) for row in filled]
+    lines = [(begins[first_words[row][0]], ends[first_words[row][1] - 1]) for row in filled]
     paragraphs = np.split(np.arange(len(filled)), np.flatnonzero(np.diff(filled) > 1) + 1)
     return _Text(
         text,
         batch.flags[np.frombuffer(text.encode("utf-32-le"), np.uint32)].tolist(),
-        list(zip(begins.tolist(), ends.tolist(), strict=True)),
-        [(places[row], places[row + 1] - 1) for row in filled],
+        list(zip(begins, ends, strict=True)),
+        list(zip(before[line_begins[filled]].tolist(), before[line_ends[filled]].tolist(), strict=True)),
         lines,
         [(lines[each[0]][0], lines[each[-1]][1]) for each in paragraphs if len(each)],
         short_line,

@@ -5,8 +5,6 @@ What they share: thresholds as fields, one rule a field, and thresholds by langu
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import reduce
-from operator import or_
 from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -18,7 +16,7 @@ from longcrawl.errors import StageError
 from longcrawl.kernels.texts import valid_texts
 from longcrawl.storage.files import reread_when_changed
 from longcrawl.text.gopher import page_columns as page
-from longcrawl.text.gopher.pages import Words, count_pages, find_marks, load_segmenter
+from longcrawl.text.gopher.pages import Asked, Words, count_pages, find_marks, load_segmenter
 from longcrawl.text.gopher.variants.definitions import Definitions, Share, quality_shares, repetition_shares
 from longcrawl.text.languages import language_files, places_of_languages, read_languages
 
@@ -88,7 +86,7 @@ class TextRules(Judge):
         settings = _settings(self, self.languages)
         places = self.places(table, settings, self.on_unknown_language)
         measured = self._measured in table.column_names
-        counts = _read_counts(table[self._measured]) if measured else _count_together([self], table)
+        counts = _read_counts(table[self._measured]) if measured else _count_together([self], table)[0]
         unspaced = {"max_unspaced_letters": (page.UNSPACED_LETTERS, page.WORD_CHARACTERS)}
         shares = (unspaced if self.words == "whitespace" else {}) | dict(self.shares())
         return [
@@ -98,21 +96,21 @@ class TextRules(Judge):
         ]
 
     def measure_ahead(self, table: pa.Table, following: Sequence[Stage]) -> tuple[pa.Table, Sequence[Stage]]:
-        """Return the documents with what this and next stages count, whose words are split once, and these stages."""
+        """Return the documents with what this and next stages count, which are read once, and these stages."""
         if self._measured in table.column_names:
             return table, ()
-        alike = [self]
+        together = [self]
         for rules in following:
-            if not isinstance(rules, TextRules):
+            if not isinstance(rules, TextRules) or rules.words != self.words:
                 break
-            if rules._measured not in table.column_names and _counts_beside(rules, alike):  # noqa: SLF001  # of this class
-                alike.append(rules)
-        if len(alike) == 1:
+            if rules._measured not in table.column_names:  # noqa: SLF001  # of this class
+                together.append(rules)
+        if len(together) == 1:
             return table, ()
-        counts = _write_counts(_count_together(alike, table))
-        for name in {rules._measured for rules in alike}:  # noqa: SLF001  # as above
-            table = table.append_column(name, counts)
-        return table, alike
+        different = {rules._measured: rules for rules in together}  # noqa: SLF001  # as above
+        for name, counts in zip(different, _count_together(list(different.values()), table), strict=True):
+            table = table.append_column(name, _write_counts(counts))
+        return table, together
 
     def apply(self, table: pa.Table) -> Outcome:
         """Do as every judge does, and drop the column of its own counts."""
@@ -186,21 +184,36 @@ class TextRules(Judge):
         )
 
 
-def _counts_beside(rules: TextRules, others: Sequence[TextRules]) -> bool:
-    """Whether one pass counts for a stage and for others: by the same definitions, with one list of stop words."""
-    alike = (rules.reads_as, rules.words) == (others[0].reads_as, others[0].words)
-    return alike and not any(each.columns & rules.columns & ~page.REPETITION for each in others)
-
-
-def _count_together(rules: Sequence[TextRules], table: pa.Table) -> Doubles:
-    """Count what some stages need of texts in one pass."""
-    first = next((rule for rule in rules if rule.columns & page.QUALITY), rules[0])
+def _count_together(rules: Sequence[TextRules], table: pa.Table) -> list[Doubles]:
+    """Return what each stage needs of texts, counted in one pass; those that fit beside each other share an array."""
     texts = valid_texts(column(table, "text", rules[0].name), rules[0].name)
-    what, short_line = reduce(or_, (rule.columns for rule in rules)), max(rule.short_lines for rule in rules)
-    settings = _settings(first, first.languages)
+    asked: list[Asked] = []
+    places = []
+    for rule in rules:
+        one = _asked(rule, table)
+        beside = [place for place, other in enumerate(asked) if _fits_beside(one, other)]
+        if beside:
+            other = asked[beside[0]]
+            with_words = one if one.what & page.QUALITY else other
+            short_line = max(one.short_line, other.short_line)
+            asked[beside[0]] = with_words._replace(what=one.what | other.what, short_line=short_line)
+        else:
+            asked.append(one)
+        places.append(beside[0] if beside else len(asked) - 1)
+    counts = count_pages(texts, asked, rules[0].words)
+    return [counts[place] for place in places]
+
+
+def _asked(rules: TextRules, table: pa.Table) -> Asked:
+    settings = _settings(rules, rules.languages)
     # A language that is an error is one of the stage that judges it.
-    places = first.places(table, settings, "default" if first.on_unknown_language == "default" else "keep")
-    return count_pages(texts, what, settings.stop_words, places, first.words, short_line, first.reads_as)
+    places = rules.places(table, settings, "default" if rules.on_unknown_language == "default" else "keep")
+    return Asked(rules.columns, rules.reads_as, settings.stop_words, places, rules.short_lines)
+
+
+def _fits_beside(one: Asked, other: Asked) -> bool:
+    """Whether one row has what both ask for: by the same definitions, with one list of stop words."""
+    return one.definitions == other.definitions and not one.what & other.what & ~page.REPETITION
 
 
 def _write_counts(counts: Doubles) -> pa.Array:

@@ -1,13 +1,13 @@
 """How others in the field read Gopher's rules: for each project what its kernels count, and what is divided by what."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from longcrawl.text.gopher import page_columns as page
-from longcrawl.text.gopher._page_characters import ALPHABETIC, ALPHANUMERIC_FIRST, LETTER, TEXTUAL
+from longcrawl.text.gopher._page_characters import ALPHABETIC, ALPHANUMERIC_FIRST, BULLETS, LETTER, MARKERS, TEXTUAL
 
 Definitions = Literal["paper", "datatrove", "dclm", "dolma", "nemo-curator"]
 """Whose reading of Gopher's rules is taken."""
@@ -32,9 +32,9 @@ UNICODE_LINES, STRIPPED_LINES, FILLED_LINES, NEWLINE_RUNS = range(4)
 """Lines: of ``str.splitlines``; between newlines and not blank, without the white space around them or with it; between
 runs of newlines, empty ones at the ends too."""
 
-NO_PARAGRAPHS, BLANK_APART, PAIRS_APART, PAIRS_APART_STRIPPED = range(4)
-"""Paragraphs: none; between two or more newlines of the stripped text; between pairs of newlines; those that are not
-blank of them, without the white space around them."""
+BLANK_LINES, BLANK_APART, PAIRS_APART, PAIRS_APART_STRIPPED, NO_PARAGRAPHS = range(4, 9)
+"""Paragraphs: between blank lines, without the white space around them; between two or more newlines of the stripped
+text; between pairs of newlines; those that are not blank of them, without the white space around them; none."""
 
 FIRST, LONGEST = range(2)
 REPEATED_ONLY, ONCE_TOO = range(2)
@@ -53,18 +53,23 @@ NOTHING, EVERYTHING = range(2)
 BULLET_BYTE, ENDING_BYTE = 1, 2
 
 
-class Reading(NamedTuple):
-    """One project's choices, in the form that kernels take."""
+WHAT, SHORT_LINE = range(2)
+LINES, COUNTED, LENGTHS, SYMBOLS, ALPHABETIC_WORDS, STOP_WORDS, STOP_WORD_CASE = range(2, 9)
+SEGMENTS, PARAGRAPHS, GRAM_WORDS, TOP, TOP_ONCE, TOP_SIZE, REPEATED, FEW_WORDS = range(9, 17)
+"""The columns of ``Readings.choices``."""
 
-    bullets: npt.NDArray[np.uint32]
-    endings: npt.NDArray[np.uint8]
-    """Shape (endings, bytes of the longest): what a line's end is compared with once it is lowered."""
-    ending_sizes: npt.NDArray[np.int64]
-    edges: npt.NDArray[np.uint8]
-    """Shape (256,): ``BULLET_BYTE`` of the first bytes of bullets, ``ENDING_BYTE`` of the last ones of endings."""
+
+class Reading(NamedTuple):
+    """One project's choices."""
+
+    bullets: str
+    endings: tuple[str, ...]
+    """What a line's end is compared with once it is lowered."""
     segments: int
     paragraphs: int
     repeated: int
+    markers: str = ""
+    """Bullets that are a word by themselves."""
     lines: int = STRIPPED_LINES
     counted: int = ALL_WORDS
     lengths: int = MEAN
@@ -80,20 +85,75 @@ class Reading(NamedTuple):
     few_words: int = NOTHING
 
 
-def _reading(bullets: str, endings: tuple[str, ...], **chosen: int) -> Reading:
-    spelled = [np.frombuffer(ending.encode(), np.uint8) for ending in endings]
-    sizes = np.array(list(map(len, spelled)), np.int64)
-    table = np.zeros((len(spelled), sizes.max()), np.uint8)
-    for row, ending in zip(table, spelled, strict=True):
-        row[: len(ending)] = ending
-    edges = np.zeros(256, np.uint8)
-    edges[[bullet.encode()[0] for bullet in bullets]] |= BULLET_BYTE
-    edges[[spelled.encode()[-1] for ending in endings for spelled in (ending, ending.upper())]] |= ENDING_BYTE
-    return Reading(np.array(list(map(ord, bullets)), np.uint32), table, sizes, edges, **chosen)
+class Readings(NamedTuple):
+    """Some readings in the form that kernels take, a row each."""
+
+    choices: npt.NDArray[np.int64]
+    """Shape (readings, 17): what is counted, and how."""
+    bullets: npt.NDArray[np.uint32]
+    markers: npt.NDArray[np.uint32]
+    """Shape (readings, most): code points, filled up with what is none."""
+    endings: npt.NDArray[np.uint8]
+    """Shape (readings, most, bytes of the longest)."""
+    ending_sizes: npt.NDArray[np.int64]
+    """Shape (readings, most): 0 where there is none."""
+    edges: npt.NDArray[np.uint8]
+    """Shape (readings, 256): ``BULLET_BYTE`` of the first bytes of bullets, ``ENDING_BYTE`` of the last of endings."""
 
 
-READINGS: Mapping[str, Reading] = {
-    "datatrove": _reading(
+_NO_POINT = 0x110000
+
+
+def make_readings(asked: Sequence[tuple[Definitions, int, int]]) -> Readings:
+    """Return how definitions are read, what is counted for each, and of how many characters a line is short."""
+    known = [READINGS[definitions] for definitions, _, _ in asked]
+    choices = [
+        (what, short_line, *_choices(reading)) for (_, what, short_line), reading in zip(asked, known, strict=True)
+    ]
+    most = max(len(reading.endings) for reading in known)
+    longest = max(len(ending.encode()) for reading in known for ending in reading.endings)
+    endings, sizes = np.zeros((len(known), most, longest), np.uint8), np.zeros((len(known), most), np.int64)
+    edges = np.zeros((len(known), 256), np.uint8)
+    for row, reading in enumerate(known):
+        edges[row, [mark.encode()[0] for mark in reading.bullets + reading.markers]] |= BULLET_BYTE
+        edges[row, [each.encode()[-1] for end in reading.endings for each in (end, end.upper())]] |= ENDING_BYTE
+        for place, ending in enumerate(reading.endings):
+            spelled = np.frombuffer(ending.encode(), np.uint8)
+            endings[row, place, : len(spelled)], sizes[row, place] = spelled, len(spelled)
+    bullets, markers = (
+        _points([reading.bullets for reading in known]),
+        _points([reading.markers for reading in known]),
+    )
+    return Readings(np.array(choices, np.int64), bullets, markers, endings, sizes, edges)
+
+
+def _choices(reading: Reading) -> tuple[int, ...]:
+    quality = (reading.lines, reading.counted, reading.lengths, reading.symbols, reading.alphabetic)
+    stop_words = (reading.stop_words, reading.stop_word_case)
+    repetition = (reading.segments, reading.paragraphs, reading.gram_words)
+    top = (reading.top, reading.top_once, reading.top_size)
+    return (*quality, *stop_words, *repetition, *top, reading.repeated, reading.few_words)
+
+
+def _points(characters: Sequence[str]) -> npt.NDArray[np.uint32]:
+    points = np.full((len(characters), max(map(len, characters))), _NO_POINT, np.uint32)
+    for row, each in zip(points, characters, strict=True):
+        row[: len(each)] = list(map(ord, each))
+    return points
+
+
+READINGS: Mapping[Definitions, Reading] = {
+    "paper": Reading(
+        BULLETS,
+        ("...", "…"),
+        markers=MARKERS,
+        stop_words=DISTINCT,
+        segments=STRIPPED_LINES,
+        paragraphs=BLANK_LINES,
+        top_once=REPEATED_ONLY,
+        repeated=UNION,
+    ),
+    "datatrove": Reading(
         "•-",
         ("...", "…"),
         counted=TEXTUAL,
@@ -104,7 +164,7 @@ READINGS: Mapping[str, Reading] = {
         top_size=WITH_SPACES,
         repeated=SKIP,
     ),
-    "dclm": _reading(
+    "dclm": Reading(
         "●•*-",
         ("...", ". . .", "…"),
         counted=ALPHANUMERIC_FIRST,
@@ -117,7 +177,7 @@ READINGS: Mapping[str, Reading] = {
         top_once=REPEATED_ONLY,
         repeated=UNION,
     ),
-    "dolma": _reading(
+    "dolma": Reading(
         "*-",
         ("…",),
         lengths=MEDIAN,
@@ -127,7 +187,7 @@ READINGS: Mapping[str, Reading] = {
         paragraphs=NO_PARAGRAPHS,
         repeated=SUM,
     ),
-    "nemo-curator": _reading(
+    "nemo-curator": Reading(
         "•‣\N{HYPHEN BULLET}⁌⁍∙○●◘◦⦾⦿",
         ("...", "[...]", "…", "(...)", "[…]", "-»", "read more..", "read more"),
         symbols=WORDS_OF,
