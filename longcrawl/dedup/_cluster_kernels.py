@@ -291,7 +291,8 @@ def _link_pairs(numbers: Longs, conditions: Conditions, parents: Numbers) -> Non
         sizes[at] = stops[numbers[at]] - starts[numbers[at]]
     by_root = stable_order(roots)
     in_group = np.empty(count, np.int64)
-    in_group[by_root] = np.arange(count)
+    for at in range(count):
+        in_group[by_root[at]] = at
     least = max(conditions.similarity, conditions.size_ratio)
     following, waiting, lowest = np.arange(count + 1), np.empty(count, np.int64), np.zeros(count, np.int64)
     for at in range(1, count):
@@ -339,8 +340,9 @@ def _link_similar(members: Longs, conditions: Conditions, parents: Numbers) -> N
     if not apart:
         return
     if len(members) == 2:
-        if _remember_similar(min(members), max(members), conditions):
-            link(parents, members[0], members[1])
+        one, other = members[0], members[1]
+        if _remember_similar(min(one, other), max(one, other), conditions):
+            link(parents, one, other)
         return
     order = order_by(conditions.ranks, members)
     different, count = np.empty(len(members), np.int64), 0

@@ -243,6 +243,28 @@ def _unique_ngrams(units: Wide, start: int, stop: int, n: int, scratch: Scratch)
 
 
 @compiled
+def _sort(numbers: Words, count: int, spare: Words, places: Any) -> None:
+    """Sort ``numbers[:count]``, byte after byte from the last; ``spare`` has as much room, ``places`` 256 places.
+
+    numba's own sort takes 0.9 s to compile.
+    """
+    for shift in range(0, 32, 8):
+        places[:] = 0
+        for at in range(count):
+            places[numbers[at] >> shift & 0xFF] += 1
+        place = np.int64(0)
+        for byte in range(256):
+            same = places[byte]
+            places[byte] = place
+            place += same
+        for at in range(count):
+            byte = numbers[at] >> shift & 0xFF
+            spare[places[byte]] = numbers[at]
+            places[byte] += 1
+        numbers, spare = spare, numbers
+
+
+@compiled
 def _sign(hashes: Words, count: int, permutations: Permutations, signature: Words) -> None:
     """Write the signature of ``hashes[:count]``, as datasketch's scheme "affine32" does; of none, all 0xFFFFFFFF.
 
@@ -314,14 +336,15 @@ def sketch(
         kept_bounds: int64 [documents + 1], written: where each document starts in ``kept``.
     """
     kept_bounds[0] = 0
+    places = np.empty(256, np.int64)
     for document in range(len(bounds) - 1):
         count, first = _unique_ngrams(units, bounds[document], bounds[document + 1], n, scratch)
         counts[document] = count
         end = kept_bounds[document]
         if len(kept) > 0:
-            hashes = np.sort(scratch.hashes[:count])
+            _sort(scratch.hashes, count, scratch.table, places)
             for at in range(count):
-                kept[end + at] = hashes[at]
+                kept[end + at] = scratch.hashes[at]
             end += count
         kept_bounds[document + 1] = end
         _sign(scratch.hashes, count, permutations, scratch.signature)

@@ -5,6 +5,8 @@ these bits cannot tell is scanned by the character. Kernels of this package take
 Texts are valid UTF-8, and 64 bytes after their end can be read.
 """
 
+# To look for a byte in a tuple, numba compiles functions of its own:
+# ruff: noqa: SIM109, PLR1714
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
@@ -51,12 +53,13 @@ _CAPITALS = UPPER | EITHER_CASE | MARK
 _SMALL = LOWER | EITHER_CASE | MARK
 _WORD = _LETTER | MARK
 
+_A, _D, _E, _L, _M, _R, _S, _T, _V, _Z = b"adelmrstvz"
 _U = np.uint64
 _ONES = _U(0x0101010101010101)
 _HIGH = _U(0x8080808080808080)
 _CASE = _U(0x20) * _ONES
-_FROM_A = _U(0x80 - ord("a")) * _ONES
-_AFTER_Z = _U(0x7F - ord("z")) * _ONES
+_FROM_A = _U(0x80 - _A) * _ONES
+_AFTER_Z = _U(0x7F - _Z) * _ONES
 
 
 @compiled
@@ -118,14 +121,14 @@ def _contraction_end(at: int, end: int, folded: int) -> int:
     if folded and first == 0xC5 and byte_at(at + 2) == 0xBF:
         return at + 3
     first |= folded
-    if first == ord("s") or first == ord("d") or first == ord("m") or first == ord("t"):
+    if first == _S or first == _D or first == _M or first == _T:
         return at + 2
     if at + 2 >= end:
         return at
     second = byte_at(at + 2) | folded
-    if first == ord("l"):
-        return at + 3 if second == ord("l") else at
-    return at + 3 if second == ord("e") and (first == ord("v") or first == ord("r")) else at
+    if first == _L:
+        return at + 3 if second == _L else at
+    return at + 3 if second == _E and (first == _V or first == _R) else at
 
 
 @compiled

@@ -40,7 +40,7 @@ FIRST, STOP, WORDS, LONGEST, SENTENCES, BRACES, BRACKETS, PHRASES, PLACEHOLDERS 
 """What is known of a line: the bytes of its content, words, characters of the longest, sentences, braces, kinds."""
 FACTS = 9
 
-BRACE, BRACKET, CLOSING_BRACKET = ord("{"), ord("["), ord("]")
+BRACE, BRACKET, CLOSING_BRACKET, DOT = b"{[]."
 NEWLINE, RETURN = 0x0A, 0x0D
 
 _U = np.uint64
@@ -263,7 +263,7 @@ def _ends_in_mark(data: Bytes, start: int, stop: int, rules: Rules) -> bool:
             return False
     elif not _is_one_of(decode(data, last_start(data, stop))[0], rules.marks):
         return False
-    dots = stop - start >= 3 and data[stop - 1] == data[stop - 2] == data[stop - 3] == ord(".")
+    dots = stop - start >= 3 and data[stop - 1] == data[stop - 2] == data[stop - 3] == DOT
     return not (rules.datatrove and dots)
 
 

@@ -1,5 +1,7 @@
 """Line-wise corrections over Arrow's string buffers: one pass decides about each line and writes what is left of it."""
 
+# To look for a byte in a tuple, numba compiles functions of its own:
+# ruff: noqa: SIM109, PLR1714
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
@@ -41,6 +43,7 @@ FIRST, STOP, WORDS, CHARACTERS, SOLID, UPPERS, NUMERICS, CORE, CORE_STOP = range
 FACTS = 9
 
 NEWLINE = 0x0A
+_COMMA, _DOT, _PLUS, _K, _M, _B = b",.+kmb"
 SPACE_BAR = np.uint32(0x20)
 
 
@@ -122,12 +125,12 @@ def _skip_number(data: Bytes, at: int, stop: int, flag_of: Flags) -> int:
     start = at
     while at < stop:
         point, after = decode(data, at)
-        if not (flag_of[point] & NUMERIC or (at > start and (point == ord(",") or point == ord(".")))):
+        if not (flag_of[point] & NUMERIC or (at > start and (point == _COMMA or point == _DOT))):
             break
         at = after
     if at < stop and _is_scale(data[at]) and (at + 1 == stop or not flag_of[decode(data, at + 1)[0]] & WORD):
         at += 1
-    if at < stop and data[at] == ord("+"):
+    if at < stop and data[at] == _PLUS:
         at += 1
     return skip_space(data, at, stop, flag_of)
 
@@ -136,7 +139,7 @@ def _skip_number(data: Bytes, at: int, stop: int, flag_of: Flags) -> int:
 def _is_scale(byte: int) -> bool:
     """Whether a byte is the K, M or B, in either case, of thousands, millions and billions."""
     letter = byte | 0x20
-    return letter == ord("k") or letter == ord("m") or letter == ord("b")
+    return letter == _K or letter == _M or letter == _B
 
 
 @compiled
@@ -267,7 +270,9 @@ def correct_lines(
             counts[document, 1] += words - left
             counts[document, 2] += words
             if flagged < len(log):
-                log[flagged] = number, line[FIRST], line[STOP], begin, end_of_edit if left else begin, kinds
+                # A row at once is an array to numba: checking its shape takes 1.4 s to compile.
+                log[flagged, 0], log[flagged, 1], log[flagged, 2] = number, line[FIRST], line[STOP]
+                log[flagged, 3], log[flagged, 4], log[flagged, 5] = begin, end_of_edit if left else begin, kinds
             flagged += 1
             if left:
                 place = copy(data, line[STOP], at, out, end_of_edit)

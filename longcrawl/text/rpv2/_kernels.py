@@ -40,8 +40,8 @@ BLOCK = 4096
 """Code points that are decoded before the next pass looks at them: few enough for the processor's first cache."""
 
 NEWLINE, ELLIPSIS = 0x0A, 0x2026
-_LOREM = np.frombuffer(b"lorem", np.uint8)
-_IPSUM = np.frombuffer(b"ipsum", np.uint8)
+_DOT, _NUMBER_SIGN, _OPEN, _CLOSE, _I, _S, _M = b".#{}ism"
+_LOREM, _IPSUM = (np.frombuffer(word, np.uint8) for word in (b"lorem", b"ipsum"))
 _PLAIN_OR_SPACE = kind.PLAIN | kind.SPACE
 _SEED = _U(0xCBF29CE484222325)
 _PRIME = _U(0x100000001B3)
@@ -128,11 +128,11 @@ def _count_symbols(points: Points, flags: Flags, start: int, stop: int, row: Row
     dots = 0
     for at in range(start, stop):
         point = points[at]
-        dots = dots + 1 if point == ord(".") else 0
-        if dots == 3 or point == ord("#") or point == ELLIPSIS:
+        dots = dots + 1 if point == _DOT else 0
+        if dots == 3 or point == _NUMBER_SIGN or point == ELLIPSIS:  # noqa: PLR1714, SIM109  # quicker to compile
             row[SYMBOLS] += 1
             dots = 0
-        row[BRACES] += point == ord("{") or point == ord("}")
+        row[BRACES] += point == _OPEN or point == _CLOSE  # noqa: PLR1714  # as above
         if flags[at] & kind.SENTENCE_END:
             row[IN_SENTENCE] = 0
         elif flags[at] & kind.WORD:
@@ -289,7 +289,7 @@ def _line_ends(scratch: Scratch, base: int, lines: tuple[int, int], measured: An
         values[line, TERMINAL_LINE] = some and flags[last] & kind.TERMINAL != 0
         values[line, BULLET_LINE] = some and flags[first] & kind.BULLET != 0
         values[line, UPPER_FRACTION] = round_to_8_digits(values[line, UPPER_FRACTION] / (stop - start))
-        dots = last >= first + 2 and points[last] == points[last - 1] == points[last - 2] == ord(".")
+        dots = last >= first + 2 and points[last] == points[last - 1] == points[last - 2] == _DOT
         row[ELLIPSIS_LINES] += dots or (some and points[last] == ELLIPSIS)
         start = stop
 
@@ -336,7 +336,7 @@ def _spelled(normal: Any, start: int, word: Any) -> int:
         point, letter = normal[start + at], word[at]
         if point != letter:
             folded += 1
-            if not ((point == 0x131 and letter == ord("i")) or (point == 0x17F and letter == ord("s"))):
+            if not ((point == 0x131 and letter == _I) or (point == 0x17F and letter == _S)):
                 return -1
     return folded
 
@@ -351,7 +351,7 @@ def _lorem_ipsum(scratch: Scratch, words: int) -> int:
     exact, folded = 0, 0
     for word in range(1, words):
         start = starts[word]
-        if normal[start - 1] != ord("m") or start - starts[word - 1] < 5 or starts[word + 1] - start < 5:
+        if normal[start - 1] != _M or start - starts[word - 1] < 5 or starts[word + 1] - start < 5:
             continue
         if _spelled(normal, start - 5, _LOREM) == 0:
             letters = _spelled(normal, start, _IPSUM)
