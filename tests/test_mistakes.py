@@ -31,6 +31,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "ok.jsonl").write_text(json.dumps({"text": "Some words."}) + "\n")
     (tmp_path / "other.jsonl").write_text(json.dumps({"content": "Some words."}) + "\n")
     (tmp_path / "fake.jsonl.gz").write_text("no gzip")
+    (tmp_path / "empty.jsonl").touch()
     return tmp_path
 
 
@@ -77,8 +78,22 @@ def test_what_is_wrong_in_a_recipe(recipe, sentence, folder):
             "inspect ok.jsonl",
             "ok.jsonl holds neither a run nor an output that is known: check the path, install the package",
         ),
+        ("init ok.jsonl --out ok.jsonl/x.yaml", r"x.yaml cannot be written \(.*\): choose another name with --out$"),
+        ("lines ok.jsonl --out ok.jsonl", r"ok.jsonl exists already: remove it, or choose another --out$"),
+        ("compose empty.jsonl", r"empty.jsonl has no documents: name others$"),
+        ("run mine.yaml --out out --dry-run --plan ok.jsonl", r"ok.jsonl is not a plan .*: write it again with"),
+        (
+            "tokenize ok.jsonl --output-dir o --overlap-probability 2",
+            r"is that of windows which overlap: set overlap_size",
+        ),
+        ("plan mine.yaml --cores 0", r"--files and --cores take 1 or more, got --cores 0$"),
+        ("validate . --curriculum .", r". cannot be read as YAML \(Is a directory\): write '- \{duration_tokens: "),
         ("init ok.jsonl --text-field body", r"no field 'body'; its fields: text; .* \(--text-field NAME\)$"),
-        ("lines other.jsonl", r"no field 'text'; its fields: content; .* \(--text-field NAME\)$"),
+        pytest.param(
+            "train-classifier other.jsonl ok.jsonl --out m",
+            r"no field 'text'; its fields: content; .* \(--text-field NAME\)$",
+            marks=pytest.mark.slow,
+        ),
         (
             "warm --portable ok.jsonl",
             r"ok.jsonl cannot be written \(File exists\): name .* behind --portable$",

@@ -206,7 +206,7 @@ def test_an_own_output_is_one_folder_and_answers_every_verb(tmp_path, type_comma
     assert "2 lines" in answers["run"]
     assert "the first is a" in answers["run"]
     assert answers["why"] == "a: kept\n"
-    assert "never had a document 'x'; ids look like those in " in type_command("why", run, "x").stderr
+    assert "never had a document 'x'; ids look like 'a', as in " in type_command("why", run, "x").stderr
     card = (run / "README.md").read_text("utf-8")
     assert 'load_dataset("user/name", "lines", split="train")' in card
     assert "path: json-lines/*.jsonl" in card

@@ -261,7 +261,7 @@ def test_the_command_line_has_files_and_cores(recipe):
     [
         (["--files", "9"], "--files is for the estimate of a cluster: name its cores too, such as --cores 4096"),
         (["--cores", "9", "--save", "p.json"], "--save is for a plan that a run is compared with"),
-        (["--cores", "0"], "--files and --cores take 1 or more, got --files None and --cores 0"),
+        (["--cores", "0"], "--files and --cores take 1 or more, got --cores 0"),
         (["--cores", "9", "--files", "-3"], "--files and --cores take 1 or more, got --files -3 and --cores 9"),
         (["--cores", "9", "--files", "3"], "--files 3 is less than the 4 files that were sampled: sample fewer"),
     ],

@@ -69,6 +69,9 @@ def test_json_lines_and_feeds_are_traced(texts, outputs):
     rectangle = lc.loading.Rectangle(outputs / "rectangle", batch_size=2)
     in_split = lc.trace(outputs / "rectangle/train", 1, batch_size=2)
     assert in_split.rows[0][0].origin.document == lc.trace(rectangle, 1).rows[0][0].origin.document
+    for ask in (lc.inspect, lc.verify):
+        with pytest.raises(FormatError, match=r"rectangle/train is a part of .*/rectangle: name that"):
+            ask(outputs / "rectangle/train")
     assert str(lc.trace(rectangle, 1)) != str(lc.trace(rectangle, 0))
     assert lc.trace(rectangle, len(rectangle)).rows[0][0].origin == lc.trace(rectangle, 0).rows[0][0].origin
 
@@ -82,6 +85,7 @@ def test_json_lines_and_feeds_are_traced(texts, outputs):
         ("datatrove", {"step": 0}, "seq_len=2048"),
         ("composed", {"step": 0}, "tokens_per_step=65536"),
         ("composed", {"step": 0, "feed": "none"}, "there is no feed 'none'"),
+        ("gpt-simple", {"step": 0, "feed": "rectangle"}, "does not read .*, which is 'gpt-simple': leave --feed out"),
     ],
 )
 def test_what_cannot_be_traced_is_named(outputs, name, given, message):

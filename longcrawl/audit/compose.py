@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.audit.finished import open_output
+from longcrawl.audit.outputs import check_recorded, find_result
 from longcrawl.composition.comparison import Comparison, compare_strategies, default_strategies
 from longcrawl.composition.plan import Strategy, checked_lengths
 from longcrawl.composition.relatedness import Beginnings
@@ -25,7 +26,6 @@ from longcrawl.formats.shards import parquet as token_parquet
 from longcrawl.formats.shards.checks import check_word
 from longcrawl.formats.shards.spec import open_shard
 from longcrawl.formats.shards.writing import Terminate
-from longcrawl.manifest import holds_run, read_manifest
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks
 from longcrawl.sources.csv_rows import ENDINGS, read_csv
 from longcrawl.sources.files import DamagedFileError, absolute, list_tree
@@ -215,14 +215,11 @@ def _output(folder: Path) -> Path:
         RunError: the run is not finished.
         SourceError: ``datasets`` wrote the folder, in its own format.
     """
-    if holds_run(folder):
-        written: str = read_manifest(folder)["output"]["format"]
-        return folder / written
     if (folder / "state.json").exists() or (folder / "dataset_dict.json").exists():
         raise SourceError(
             f"{folder} is what Dataset.save_to_disk wrote: in Python, lc.compose(datasets.load_from_disk('{folder}'))"
         )
-    return folder
+    return find_result(folder)[1]
 
 
 def _lengths_of_file(path: str, end_of_text: int | None, beginnings: Beginnings) -> Iterator[DocumentLengths]:
@@ -398,7 +395,10 @@ def compose(
     first = Beginnings()
     check_word("terminate", terminate, Terminate)
     if isinstance(documents, str | Path):
+        check_recorded(documents, end_of_text)
         found = read_lengths(documents, tokenizer, text_field, end_of_text, first)
+        if not len(found.tokens):
+            raise SourceError(f"{documents} has no documents: name others")
     elif tokenizer is None:
         found = _lengths(documents, end_of_text, first)
     else:

@@ -13,24 +13,31 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from longcrawl.audit.outputs import find_result, whole_result
 from longcrawl.core.fields import build
 from longcrawl.core.places import EDIT_SCHEMA
-from longcrawl.core.results import RESULTS, Inspection, Result
+from longcrawl.core.results import RESULTS, Inspection
 from longcrawl.core.sources import BadFiles, Part, Source
 from longcrawl.dedup import Decontaminate
 from longcrawl.display.table import Table
-from longcrawl.errors import CorruptionError, FormatError, LedgerError, LongCrawlError, RunError, StageError, unreadable
+from longcrawl.errors import (
+    CorruptionError,
+    LedgerError,
+    LongCrawlError,
+    RunError,
+    StageError,
+    unreadable,
+)
 from longcrawl.ledger.analysis import Analysis, analyse
 from longcrawl.ledger.clusters import Clusters, find_clusters
 from longcrawl.ledger.contamination import Contamination, count_contamination
 from longcrawl.ledger.edits import EDITS, find_edits
 from longcrawl.ledger.funnel import Funnel, RemovalRates, value_tables
 from longcrawl.ledger.reasons import DUPLICATE_IDS, LEDGER, Reason, find_reason, open_ledger
-from longcrawl.manifest import holds_run, input_names, lost_ledger, open_run, read_manifest
+from longcrawl.manifest import input_names, lost_ledger, open_run, read_manifest
 from longcrawl.printable import listed
 from longcrawl.recipe import parse_recipe, recorded_source
 from longcrawl.storage.place import bring, bring_folder, given_url, name_of
-from longcrawl.storage.sealed import check_unchanged
 from longcrawl.storage.stored_tables import DAMAGED
 from longcrawl.text import ExtractText, UrlFilter, UrlHits
 from longcrawl.text.refinedweb.url_filter import count_hits
@@ -93,7 +100,8 @@ def _why(folder: Path, document: str) -> Reason:
         raise LedgerError(f"{output} has lost the tables of its documents; longcrawl verify says what is missing")
     if _is_among(ids, document, type(result).__name__):
         return Reason(document, edits=edits)
-    raise LedgerError(f"{folder} never had a document {document!r}; ids look like those in {ids.files[-1]}")
+    named = ids.head(1, columns=["id"])["id"].to_pylist()[0]
+    raise LedgerError(f"{folder} never had a document {document!r}; ids look like {named!r}, as in {ids.files[-1]}")
 
 
 def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clusters:
@@ -147,7 +155,7 @@ def inspect(path: str | Path, split: str = "train", row: int = 0) -> Inspection:
         RunError: the run is not finished, or is too large to be fetched.
     """
     with open_output(path) as folder:
-        result, output = _whole_result(folder)
+        result, output = whole_result(folder)
         found = result.inspect(output, split, row)
         return replace(found, path=name_of(Path(found.path)))
 
@@ -165,7 +173,7 @@ def analysis(path: str | Path) -> Analysis:
         with open_run(path) as folder:
             return Analysis.from_dict(read_manifest(folder)["analysis"])
     folder = Path(path)
-    result, output = _whole_result(folder)
+    result, output = whole_result(folder)
     counted = None if output == folder else read_manifest(folder).get("analysis")
     return analyse(result.ids(output)) if counted is None else Analysis.from_dict(counted)
 
@@ -207,45 +215,6 @@ def open_output(path: str | Path, *, tables_of_lengths: bool = False) -> Iterato
             bring(folder / result.name / result.description)
             bring_folder(part)
         yield folder
-
-
-def find_result(folder: Path) -> tuple[Result, Path]:
-    """Return the facts of a finished run's output, or of an output by itself, and its folder."""
-    if holds_run(folder):
-        name = read_manifest(folder)["output"]["format"]
-        return RESULTS[name], folder / name
-    known = [name for file, name in RESULTS.described().items() if (folder / file).exists()]
-    run, name = folder.absolute().parent, folder.absolute().name
-    if not known and (folder / f"{name}.json").exists() and holds_run(run):
-        known = [name] if read_manifest(run)["output"]["format"] == name else []  # which loads its package
-    # A rectangle in the original layout has no description.
-    return RESULTS[(known or ["rectangle"])[0]], folder
-
-
-def holds_arrays(folder: Path) -> bool:
-    """Return whether a folder may be a rectangle in the original layout, which is Zarr arrays."""
-    metadata = ("zarr.json", ".zgroup", ".zarray")
-    return any(any(folder.glob(pattern)) for name in metadata for pattern in (name, f"*/{name}", f"*/*/{name}"))
-
-
-def check_exists(path: Path) -> None:
-    """Raise FormatError where there is nothing at a path."""
-    if not path.exists():
-        raise FormatError(f"there is no file or folder {path}: check the path")
-
-
-def _whole_result(folder: Path) -> tuple[Result, Path]:
-    """Return the same, after comparing the description of the output with its own SHA-256."""
-    check_exists(folder)
-    result, output = find_result(folder)
-    if (output / result.description).exists():
-        check_unchanged(output / result.description)
-    elif not holds_arrays(output):
-        raise FormatError(
-            f"{folder} holds neither a run nor an output that is known: check the path, install the package of the "
-            f"output, or look at token shards with longcrawl verify {folder}"
-        )
-    return result, output
 
 
 def _is_among(ids: pads.FileSystemDataset, document: str, made_by: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.audit.finished import check_exists, find_result
+from longcrawl.audit.outputs import check_exists, find_result
 from longcrawl.core.results import RESULTS
 from longcrawl.errors import FormatError, LoaderError, TokenizerError, unreadable
 from longcrawl.formats.token_output import CHARACTERS, TOKENIZER, unescape
@@ -138,7 +138,10 @@ def _open(path: str, name: str, tokenizer: str | None, settings: Mapping[str, An
         folder, chosen = _usual(path)
     elif not is_url(path):
         found, output = find_result(Path(path))
-        folder = str(output) if found.feed and (output / found.description).exists() else path
+        described = (output / found.description).exists()
+        if described and name in ("rectangle", "buckets", "jsonl") and name != found.feed:
+            raise LoaderError(f"the feed {name!r} does not read {path}, which is {found.name!r}: leave --feed out")
+        folder = str(output) if found.feed and described else path
     if chosen == "windows":
         own = {field.name for field in fields(Windows)}
         _check_names("windows", settings, own | set(OF_BATCHES))

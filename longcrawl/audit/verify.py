@@ -5,14 +5,13 @@ Of the Hub's large files its own digests are compared, so they are not downloade
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
-from longcrawl.audit.finished import check_exists, find_result, holds_arrays
+from longcrawl.audit.outputs import check_exists, check_whole, find_result, holds_arrays
 from longcrawl.core.results import RESULTS, Result, Verification
 from longcrawl.errors import FormatError, HubError
 from longcrawl.formats.shards.spec import verify_shard, verify_shards
@@ -23,7 +22,6 @@ from longcrawl.storage.file_systems import fetch, file_system_of
 from longcrawl.storage.files import BLOCK
 from longcrawl.storage.network import ask
 from longcrawl.storage.sealed import is_sealed, verify_files
-from longcrawl.storage.structured import load_json
 from longcrawl.urls import BUCKETS, DATASETS, is_url
 
 CHANGED = "has been changed: the SHA-256 that it gives of itself differs"
@@ -56,8 +54,8 @@ def verify(path: str | Path, format: str | None = None, **settings: Any) -> Veri
     folder = Path(str(path).removeprefix("file://"))
     check_exists(folder)
     given = ", ".join(["the format"] * (format is not None) + list(settings))
-    if given and (whole := _output_around(folder)) is not None:
-        raise FormatError(f"{folder} is in {whole}, which records what is in it: leave {given} out")
+    if given and (whole := RESULTS.around(folder)) is not None:
+        raise FormatError(f"{whole[0]} records what is in it: leave {given} out")
     if folder.is_file():
         return verify_shard(folder, format, **settings)
     result, output = find_result(folder)
@@ -66,6 +64,7 @@ def verify(path: str | Path, format: str | None = None, **settings: Any) -> Veri
         return verify_shards(folder, format, **settings)
     if given:
         raise FormatError(f"{folder} records what is in it: leave {given} out, which is for token shards alone")
+    check_whole(folder, result)
     return result.verify(folder) if output == folder else _verify_run(folder, result, output)
 
 
@@ -84,18 +83,6 @@ def _verify_run(folder: Path, result: Result, output: Path) -> Verification:
     if output.is_dir():
         problems += [f"{result.name}: {problem}" for problem in result.verify(output).problems]
     return Verification(str(folder), f"{len(files)} files compared with their SHA-256", tuple(problems))
-
-
-def _output_around(shards: Path) -> Path | None:
-    """Return the output that describes a shard, or a folder of them, as its own; None where there is none."""
-    within = shards.resolve()
-    for place, name in product(within.parents, RESULTS.described()):
-        if (place / name).is_file():
-            with suppress(OSError, ValueError, LookupError, TypeError):
-                files = load_json((place / name).read_bytes())["files"]
-                if any((place / each).is_relative_to(within) for each in files):
-                    return place
-    return None
 
 
 def _verify_url(url: str) -> Verification:

@@ -7,6 +7,7 @@ import typer
 
 import longcrawl as lc
 from longcrawl.cli.commands import app
+from longcrawl.errors import StageError
 from longcrawl.printable import show
 
 TextField = Annotated[
@@ -36,9 +37,14 @@ def lines(
     run uses them.
     """
     from longcrawl.sources.text import naming_text_option
+    from longcrawl.text.refinedweb.frequent_lines import check_new_patterns
 
+    if out is not None:
+        check_new_patterns(out)
     with naming_text_option():
         found = lc.text.propose_lines(_open_texts(crawl, text_field).data.take(documents), min_documents=min_documents)
+    if not found.documents:
+        raise StageError(f"{crawl} has no documents to propose lines of: name others")
     show(found)
     if out is not None:
         found.save(out, language)

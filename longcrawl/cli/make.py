@@ -65,7 +65,7 @@ def run(
     if dry_run:
         from longcrawl.run.preview import preview_run
 
-        show(preview_run(recipe, out, overrides or ()))
+        show(preview_run(recipe, out, overrides or (), lc.Plan.load(planned) if planned else None))
         return
     with importing():
         run_recipe = lc.run

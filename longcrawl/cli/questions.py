@@ -307,13 +307,17 @@ def compose(
         ) from None
     # The word is checked by the function: what is typed is plain text here.
     settings: dict[str, Any] = {"tokenizer": tokenizer, "text_field": text_field, "terminate": terminate}
-    comparison = lc.compose(path, sizes, padding_threshold=padding_threshold, end_of_text=end_of_text, **settings)
+    from longcrawl.sources.text import naming_text_option
+
+    with naming_text_option():
+        comparison = lc.compose(path, sizes, padding_threshold=padding_threshold, end_of_text=end_of_text, **settings)
     show(repr(comparison))
     if plot is not None:
         try:
             comparison.plot().savefig(plot)
         except (ValueError, OSError) as wrong:
-            raise LongCrawlError(f"{plot} cannot be drawn ({wrong}): name a .png, .svg or .pdf") from wrong
+            reason = getattr(wrong, "strerror", None) or wrong
+            raise LongCrawlError(f"{plot} cannot be drawn ({reason}): name a .png, .svg or .pdf") from wrong
 
 
 @app.command(epilog="Example: longcrawl validate tokenized/gpt-simple --curriculum phases.yaml --max-length 2048")
@@ -338,7 +342,7 @@ def validate(
         ),
     ] = None,
     training_tokens: Annotated[
-        int | None, typer.Option(help="Tokens of the training, to compare with the sum of the phases.")
+        int | None, typer.Option(min=1, help="Tokens of the training, to compare with the sum of the phases.")
     ] = None,
     mix_by: Annotated[Literal["tokens", "samples"], typer.Option(help="What weights are shares of.")] = "tokens",
     epochs: Annotated[int, typer.Option(min=1, help="How often a sample may be used.")] = 1,

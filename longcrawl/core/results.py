@@ -7,8 +7,10 @@ outside of writing is here, so that a run, a card and the questions to a finishe
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
+from itertools import product
 from pathlib import Path
 from string import Template
 from typing import Any, ClassVar, TypeVar
@@ -22,6 +24,7 @@ from longcrawl.errors import FormatError, LongCrawlError, StageError, warn_user
 from longcrawl.printable import as_lines, known_names, one_line
 from longcrawl.storage.sealed import verify_described
 from longcrawl.storage.stored_tables import DESCRIPTIONS, scan_tables
+from longcrawl.storage.structured import load_json
 
 Kind = TypeVar("Kind", bound="Result")
 
@@ -275,6 +278,17 @@ class Results(Mapping[str, Result]):
             except LongCrawlError as wrong:
                 warn_user(str(wrong))
         return found
+
+    def around(self, path: Path) -> tuple[Path, dict[str, Any]] | None:
+        """Return the output that a path is, or that describes it as its own, and its description."""
+        within = path.resolve()
+        for place, name in product((within, *within.parents), self.described()):
+            if (place / name).is_file():
+                with suppress(OSError, ValueError, LookupError, TypeError):
+                    described: dict[str, Any] = load_json((place / name).read_bytes())
+                    if any((place / each).is_relative_to(within) for each in described["files"]):
+                        return place, described
+        return None
 
     def __getitem__(self, name: str) -> Result:
         if name not in self._results:

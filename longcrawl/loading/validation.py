@@ -17,6 +17,8 @@ from longcrawl.loading.packed import Packed
 from longcrawl.printable import quoted
 from longcrawl.storage.structured import load_yaml
 
+_WRITE = "write '- {duration_tokens: 1_000_000, mix: {web: 0.6, code: 0.4}}'"
+
 
 class _Draft(Packed):
     """A feed that may have problems."""
@@ -95,10 +97,7 @@ def read_curriculum(path: str | os.PathLike[str]) -> dict[str, Any]:
     if "curriculum" not in recorded and "max_length" in recorded:
         return {}  # GPT-Simple then mixes all buckets as they are
     if not isinstance(phases, list) or not phases or not all(isinstance(phase, Mapping) for phase in phases):
-        raise LoaderError(
-            f"{path} has no list of phases: write '- {{duration_tokens: 1_000_000, mix: {{web: 0.6, code: 0.4}}}}', a "
-            "line for each, at its top or below curriculum:"
-        )
+        raise LoaderError(f"{path} has no list of phases: {_WRITE}, a line for each, at its top or below curriculum:")
     if recorded.get("format", "pretokenized") != "pretokenized":
         raise LoaderError(
             f"{path} has format {recorded['format']!r}, and a curriculum is one of token shards: tokenize first"
@@ -133,6 +132,7 @@ def _recorded(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     except FileNotFoundError as missing:
         raise LoaderError(f"there is no file {path}: check the path of the curriculum") from missing
     except (OSError, ValueError, yaml.YAMLError) as wrong:
-        raise LoaderError(f"{path} is no YAML that can be read ({' '.join(str(wrong).split())})") from wrong
+        reason = wrong.strerror if isinstance(wrong, OSError) else " ".join(str(wrong).split())
+        raise LoaderError(f"{path} cannot be read as YAML ({reason}): {_WRITE}") from wrong
     recorded = content if isinstance(content, Mapping) else {"curriculum": content}
     return recorded["data"] if isinstance(recorded.get("data"), Mapping) else recorded

@@ -228,7 +228,8 @@ def plan_cluster(
         RunError: there are no cores, or fewer files than are sampled; or the sample has no documents.
     """
     if cores < 1 or (files is not None and files < 1):
-        raise RunError(f"--files and --cores take 1 or more, got --files {files} and --cores {cores}")
+        given = f"--cores {cores}" if files is None else f"--files {files} and --cores {cores}"
+        raise RunError(f"--files and --cores take 1 or more, got {given}")
     chosen, sample = sample_recipe(recipe, parts, documents, seed, overrides, unit="file" if files else "part")
     drawn = f"{sum(part.table.num_rows for part in sample.read):,} documents of {len(sample.read):,} files"
     among = sample.among(files or sample.parts)

@@ -20,7 +20,7 @@ from longcrawl.run.inputs import train_parts
 from longcrawl.sources.files import opened
 from longcrawl.sources.guess import guess_source
 from longcrawl.sources.text import naming_text_option
-from longcrawl.storage.files import write_text
+from longcrawl.storage.files import write_text, writing
 from longcrawl.storage.structured import load_yaml
 
 TEXT_FIELDS = ("text", "content", "raw_content", "body", "document", "markdown")
@@ -78,7 +78,9 @@ def write_first_recipe(name: str, out: Path, text_field: str | None = None) -> s
         raise RecipeError(f"{out} is not the name of a recipe: end it in .yaml")
     if out.exists():
         raise RecipeError(f"{out} is there already: choose another name with --out, or remove it")
-    write_text(out, first_recipe(name, text_field))
+    made = first_recipe(name, text_field)
+    with writing(out, RecipeError, "choose another name with --out"):
+        write_text(out, made)
     return (
         f"{out} is written. Edit it, then:\n"
         f"longcrawl run {out} --out {out.stem} --dry-run   # check it\n"

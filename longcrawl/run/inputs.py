@@ -24,6 +24,7 @@ from longcrawl.recipe import Recipe
 from longcrawl.run.gathered_parts import GATHERED
 from longcrawl.run.ids import IDS
 from longcrawl.run.part import part_marker
+from longcrawl.run.summary import ComparedPlan
 from longcrawl.sources.identity import InputFile, changed_files
 from longcrawl.storage.files import PARTIAL, content_digest, remove, whole_files
 from longcrawl.storage.place import given_url, is_there, names_in, open_place, takes_runs
@@ -75,6 +76,14 @@ def reject_other_contents(folder: Path, recipe: Recipe) -> None:
             )
     elif any(name not in (WORK, written.name) and PARTIAL not in name for name in names_in(folder)):
         raise RunError(f"{folder} is not empty and holds no run: choose another folder")
+
+
+def check_plan(plan: ComparedPlan | None, recipe: Recipe) -> None:
+    """Raise RunError where a run is to be compared with the plan of another recipe."""
+    if plan is not None and plan.digest != recipe.digest:
+        raise RunError(
+            f"this plan is of recipe {plan.recipe!r}, digest {plan.digest}, not of {recipe.digest}: plan again"
+        )
 
 
 def check_output(recipe: Recipe) -> None:

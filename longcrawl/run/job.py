@@ -77,7 +77,8 @@ def run(
     """
     started = time.monotonic()
     chosen = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
-    _check_arguments(num_proc, engine, list(overrides) if chosen is recipe else (), plan, chosen)
+    _check_arguments(num_proc, engine, list(overrides) if chosen is recipe else ())
+    inputs.check_plan(plan, chosen)
     with inputs.run_folder(out) as folder:
         inputs.reject_other_contents(folder, chosen)
         costs: dict[str, StageCost] = {}
@@ -98,9 +99,7 @@ def run(
     return RunSummary(chosen.name, written, *found, checked, costs, manifest.get("warnings", {}))
 
 
-def _check_arguments(
-    num_proc: int, engine: Engine | None, unused: Sequence[str], plan: ComparedPlan | None, recipe: Recipe
-) -> None:
+def _check_arguments(num_proc: int, engine: Engine | None, unused: Sequence[str]) -> None:
     if isinstance(engine, str):
         raise RunError(
             f"engine takes an object such as lc.engines.Spark(session), got {engine!r}: `--engine` takes words"
@@ -111,10 +110,6 @@ def _check_arguments(
         raise RunError(f"num_proc={num_proc} is for the engine local alone: leave out either num_proc or engine")
     if unused:
         raise RunError(f"overrides change a recipe's name or file, not a Recipe: pass {unused} to load_recipe")
-    if plan is not None and plan.digest != recipe.digest:
-        raise RunError(
-            f"this plan is of recipe {plan.recipe!r}, digest {plan.digest}, not of {recipe.digest}: plan again"
-        )
 
 
 def _work_on(

@@ -11,7 +11,8 @@ from longcrawl.display.table import Column, Table
 from longcrawl.manifest import MANIFEST
 from longcrawl.printable import one_line
 from longcrawl.recipe import Recipe, check_order, load_recipe
-from longcrawl.run.inputs import check_output, reject_other_contents, run_folder, train_parts
+from longcrawl.run.inputs import check_output, check_plan, reject_other_contents, run_folder, train_parts
+from longcrawl.run.summary import ComparedPlan
 from longcrawl.storage.place import is_there
 from longcrawl.urls import is_url, without_secrets
 
@@ -59,7 +60,9 @@ class RunPreview:
         return (f"writes {self.recipe.output.name} to {self.out}{done}", "nothing has been read or written")
 
 
-def preview_run(recipe: str | Path | Recipe, out: str | Path, overrides: Iterable[str] = ()) -> RunPreview:
+def preview_run(
+    recipe: str | Path | Recipe, out: str | Path, overrides: Iterable[str] = (), plan: ComparedPlan | None = None
+) -> RunPreview:
     """Check all that :func:`longcrawl.run` checks before it reads a document, and return what it would do.
 
     Inputs are listed, stages load their data files and tokenizers and compile their kernels, and the folder is looked
@@ -70,6 +73,7 @@ def preview_run(recipe: str | Path | Recipe, out: str | Path, overrides: Iterabl
     """
     chosen = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
     check_order(chosen)
+    check_plan(plan, chosen)
     with run_folder(out) as folder:
         reject_other_contents(folder, chosen)
         is_done = is_there(folder / MANIFEST)

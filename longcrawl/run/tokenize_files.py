@@ -78,7 +78,7 @@ def tokenize_recipe(
     """
     if format not in FORMATS:
         raise RecipeError(f"token shards have no format {format!r}; {known_names(FORMATS, format)}")
-    if overlap_probability < 1 and not overlap_size:
+    if overlap_probability != 1 and not overlap_size:
         raise RecipeError("overlap_probability is that of windows which overlap: set overlap_size too")
     if max_length is None and overlap_size:
         raise RecipeError("overlap_size is that of windows: set max_length too, or leave both out")

@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import stat
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -101,6 +102,13 @@ def writing(target: Path, error: type[LongCrawlError], fix: str) -> Iterator[Non
         yield
     except OSError as failed:
         raise error(f"{target} cannot be written ({failed.strerror or failed}): {fix}") from failed
+
+
+def check_writable(folder: Path, error: type[LongCrawlError], fix: str) -> None:
+    """Make a folder, and raise ``error`` where the system lets no file be written to it."""
+    with writing(folder, error, fix):
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
 
 
 def whole_files(folder: Path) -> list[Path]:

@@ -124,9 +124,9 @@ def takedown(
         total = counted(sum(wanted.counts.values()), "entry", "entries")
         raise RunError(f"{folder} holds no document of the {total}: check them; longcrawl inspect shows ids and URLs")
     beside = partial_path(target)
-    target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with writing(beside, RunError, "make room, and type the same command again"):
+        with writing(target, RunError, "make room, or choose another --out"):
+            target.parent.mkdir(parents=True, exist_ok=True)
             _link(folder, beside, manifest)
             work = _Takedown(folder, beside, manifest, gone, wanted)
             removal = work.take_out(result.without(beside / name, gone, parse_recipe(manifest["recipe"]).output))

@@ -198,6 +198,13 @@ def test_a_damaged_shard_is_not_converted(token_table, tmp_path, sentence_of):
     )
 
 
+def test_a_target_that_cannot_be_written_is_named(token_table, tmp_path, sentence_of):
+    lc.formats.nanogpt.write(token_table([[1, 2], [3]]), tmp_path / "a.bin", end_of_text=END)
+    target = tmp_path / "a.bin" / "b.ds"
+    said = sentence_of(FormatError, lc.convert, tmp_path / "a.bin", target, source_format="nanogpt", end_of_text=END)
+    assert said.startswith(f"{target} cannot be written (")
+
+
 def test_a_flat_file_and_a_folder_of_shards_are_verified(token_table, tmp_path, sentence_of):
     for name in ("a", "sub/b"):
         lc.formats.nanogpt.write(token_table([[1, 2], [3]]), tmp_path / "in" / f"{name}.bin", end_of_text=END)
@@ -222,7 +229,7 @@ def test_a_flat_file_and_a_folder_of_shards_are_verified(token_table, tmp_path, 
     )
     assert not lc.verify(tmp_path / "output").problems
     for shards in ("output/train", "output/train/00000.bin"):
-        assert f"is in {tmp_path / 'output'}, which records what is in it: leave end_of_text out" in sentence_of(
+        assert f"{tmp_path / 'output'} records what is in it: leave end_of_text out" in sentence_of(
             FormatError, lc.verify, tmp_path / shards, end_of_text=7
         )
         assert not lc.verify(tmp_path / shards).problems

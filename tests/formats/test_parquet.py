@@ -498,7 +498,7 @@ def test_the_summary_says_what_was_written_and_reads_it_back(recipe, run_folder,
 def test_why_knows_what_was_kept(run_folder):
     assert lc.why(run_folder, names_in(run_folder / "parquet")[5]).stage is None
     assert lc.why(run_folder, "1-9").kept_id in ("0-9", "0-19", "0-29")
-    with pytest.raises(LedgerError, match=r"never had a document 'x'; ids look like those in .*\.parquet"):
+    with pytest.raises(LedgerError, match=r"never had a document 'x'; ids look like '.*', as in .*\.parquet"):
         lc.why(run_folder, "x")
 
 

@@ -295,7 +295,7 @@ def test_a_curriculum_is_read_from_a_file(buckets, tmp_path):
     for content, sentence in (
         ("data: {}", "has no list of phases: write '- {duration_tokens"),
         ("[1, 2]", "has no list of phases"),
-        ("a: [", "is no YAML that can be read"),
+        ("a: [", "cannot be read as YAML"),
         ("- {duration: 1, mix: {web: 1}}", r"phases\.yaml: phase 1 has no field 'duration'"),
         ("data: {format: jsonl, curriculum: [{}]}", "a curriculum is one of token shards: tokenize first"),
     ):

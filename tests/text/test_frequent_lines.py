@@ -106,6 +106,8 @@ def test_the_command_writes_patterns(tmp_path, longcrawl, monkeypatch):
     Path("pages.jsonl").write_text("".join(f'{{"text": "Story {n}.\\nShare this"}}\n' for n in range(5)))
     done = longcrawl("lines", "pages.jsonl", "--out", "lines.yaml", "--language", "de")
     assert done.returncode == 0, done.stderr
+    Path("empty.jsonl").touch()
+    assert "empty.jsonl has no documents to propose lines of: name others" in longcrawl("lines", "empty.jsonl").stderr
     assert "share this" in done.stdout
     written = Path("lines.yaml").read_text().splitlines()
     assert written[1:4] == ['default: "de"', "languages:", '  "de":']

@@ -28,6 +28,7 @@ from longcrawl.formats.shards.writing import (
     report_losses,
 )
 from longcrawl.printable import as_lines
+from longcrawl.storage.files import writing
 from longcrawl.storage.structured import load_yaml
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
@@ -185,7 +186,8 @@ def _write(read: Reading, into: type[ShardFormat], target: Path, settings: Mappi
     lost = () if "columns" in into.holds else read.left_out
     losses = report_losses([Loss(each) for each in lost], settings["on_loss"], into.name)
     facts = {name: value for name, value in _known(read.facts).items() if name in into.records or name != "tokenizer"}
-    written = into.write(read.documents, target, **{**facts, **settings})
+    with writing(target, FormatError, "choose another shard or folder to write"):
+        written = into.write(read.documents, target, **{**facts, **settings})
     return replace(written, losses=(*losses, *written.losses))
 
 

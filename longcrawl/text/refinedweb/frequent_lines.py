@@ -19,7 +19,7 @@ from longcrawl.display.table import Column, Table, Tabular
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import valid_texts
 from longcrawl.ledger.analysis import url_hosts
-from longcrawl.storage.files import check_target, write_text, writing
+from longcrawl.storage.files import check_target, check_writable, write_text
 from longcrawl.text.refinedweb.line_corrections import LineCorrections
 from longcrawl.text.values import tables
 
@@ -71,7 +71,7 @@ class ProposedLines(Tabular):
             StageError: something is there already, or it cannot be written.
         """
         target = Path(path)
-        check_target(target, StageError, "remove it, or choose another --out", example="lines.yaml")
+        check_new_patterns(target)
         lines = [
             f"# Lines of {self.documents:,} documents, with how many had each. Read them before you use them.",
             f"default: {json.dumps(language)}",
@@ -82,8 +82,13 @@ class ProposedLines(Tabular):
             chosen = [row for row in self.table.to_pylist() if row["list"] == kind]
             lines.append(f"    {kind}:{'' if chosen else ' []'}")
             lines += [f"      - {_phrase(row)}  # {row['documents']:,} documents" for row in chosen]
-        with writing(target, StageError, "fix that, or choose another --out"):
-            write_text(target, "\n".join(lines) + "\n")
+        write_text(target, "\n".join(lines) + "\n")
+
+
+def check_new_patterns(path: Path) -> None:
+    """Raise StageError where a file of patterns cannot be written."""
+    check_target(path, StageError, "remove it, or choose another --out", example="lines.yaml")
+    check_writable(path.parent, StageError, "choose another --out")
 
 
 def propose_lines(
