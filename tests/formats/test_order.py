@@ -159,9 +159,10 @@ def test_rows_are_read_by_their_places(parts, mapped, data):
                 "number": pa.array(first, pa.int64()),
                 "day": pa.array(first, pa.date32()),
                 "bytes": pa.array(
-                    [each and row[2].encode() for each, row in zip(first, rows, strict=True)], pa.large_binary()
+                    [None if each is None else row[2].encode() for each, row in zip(first, rows, strict=True)],
+                    pa.large_binary(),
                 ),
-                "flag": pa.array([each and each > 1 for each in first], pa.bool_()),
+                "flag": pa.array([None if each is None else each > 1 for each in first], pa.bool_()),
                 "windows": pa.array(
                     [[{"start": len(row[2]), "stop": each}] for each, row in zip(first, rows, strict=True)]
                 ),
