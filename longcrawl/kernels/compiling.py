@@ -42,8 +42,8 @@ COMPILE_HERE = "LONGCRAWL_COMPILE_KERNELS"
 LEVEL = "x86-64-v3"
 LEVEL_FEATURES = ("avx2", "bmi", "bmi2", "cx16", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sahf", "sse4.2", "xsave")
 
-_OPTIONS = {"nopython": True, "nogil": True, "boundscheck": None}
-_NO_ENTRIES = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+_OPTIONS = {"nopython": True, "nogil": True, "boundscheck": None, "no_cfunc_wrapper": True}
+_NO_ENTRIES = {"no_cpython_wrapper": True}
 _ROOT = Path(__file__).parents[2]
 _IMPORT = re.compile(r"^from (longcrawl[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
 
@@ -213,7 +213,7 @@ def _reads_as(kind: Any, given: Any) -> bool:
 
 
 class _Kernel(CPUDispatcher):  # type: ignore[misc]  # as above
-    """A kernel that other kernels call without the entry points for Python and C, which are a third of compiling.
+    """A kernel that other kernels call without the entry point for Python, a large part of compiling.
 
     Only what Python calls is kept on disk: its machine code holds all that it calls.
     """

@@ -282,6 +282,12 @@ def find_words(  # noqa: C901, PLR0912, PLR0915  # in functions of their own, pa
 
 
 @compiled
+def read_words(texts: Texts, document: int, next_break: int, page: Page) -> tuple[Found, int]:
+    """As :func:`find_words`, for Python: types of what another kernel calls are not inferred again."""
+    return find_words(texts, document, next_break, page)
+
+
+@compiled
 def count_characters(page: Page, start: int, begin: int, end: int) -> int:
     """Count the characters between two bytes of the document that starts at a byte."""
     first, last = begin - start, end - start

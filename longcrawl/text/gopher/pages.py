@@ -78,12 +78,12 @@ def count_pages(texts: pa.Array, asked: Sequence[Asked], words: Words = "whitesp
 
 def distinct_words(texts: pa.Array, words: Words = "whitespace") -> Iterator[dict[str, int]]:
     """Return how often each word that has a letter stands in each valid text, in lower case."""
-    from longcrawl.text.gopher._page_kernels import find_words, flag_types, make_page, number_page_words, write_keys
+    from longcrawl.text.gopher._page_kernels import flag_types, make_page, number_page_words, read_words, write_keys
 
     batch = _batch(texts, words)
     page, next_break = make_page(batch), 0
     for document in range(len(texts)):
-        found, next_break = find_words(batch, document, next_break, page)
+        found, next_break = read_words(batch, document, next_break, page)
         write_keys(batch.data, page, found.words)
         unique = number_page_words(batch, page, found.words)
         flag_types(batch, page, found.begin, unique)
@@ -107,11 +107,11 @@ def _batch(texts: pa.Array, words: Words) -> Any:
 
 def _icu_breaks(batch: Any) -> npt.NDArray[np.int64]:
     """Return the bytes, ascending, at which ICU begins a word inside the runs of scripts without spaces."""
-    from longcrawl.text.gopher._page_kernels import find_words, flag_types, make_page, tell_apart
+    from longcrawl.text.gopher._page_kernels import flag_types, make_page, read_words, tell_apart
 
     breaker, page, breaks = load_segmenter(), make_page(batch), [np.zeros(0, np.int64)]
     for document in range(len(batch.offsets) - 1):
-        found, _ = find_words(batch, document, 0, page)
+        found, _ = read_words(batch, document, 0, page)
         flag_types(batch, page, found.begin, tell_apart(page, found.words))
         for word in np.flatnonzero(page.type_flags[: found.words] & UNSPACED):
             begin, end = page.word_begins[word], page.word_ends[word]
@@ -224,11 +224,11 @@ class _Text(NamedTuple):
 
 
 def _split(text: str, words: Words, short_line: int) -> _Text:
-    from longcrawl.text.gopher._page_kernels import find_words, make_page
+    from longcrawl.text.gopher._page_kernels import make_page, read_words
 
     batch = _batch(pa.array([text], pa.large_string()), words)
     page = make_page(batch)
-    found, _ = find_words(batch, 0, 0, page)
+    found, _ = read_words(batch, 0, 0, page)
     before = np.concatenate([[0], np.cumsum(batch.data[: found.end] & 0xC0 != 0x80)])
     begins, ends = (before[places[: found.words]].tolist() for places in (page.word_begins, page.word_ends))
     line_begins, line_ends = page.line_begins[: found.lines], page.line_begins[1 : found.lines + 1] - 1
