@@ -11,7 +11,7 @@ from contextlib import chdir, redirect_stderr
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,6 @@ from longcrawl.errors import RunError
 from longcrawl.kernels import compiling
 from longcrawl.recipe import parse_recipe
 from longcrawl.storage.files import check_writable
-from longcrawl.text.gopher.variants.definitions import Definitions
 
 DOCUMENTS = 40
 SENTENCES = (
@@ -75,7 +74,6 @@ def _compile_portable(folder: Path, workers: int) -> str:
 
 def tasks() -> list[Callable[[Path], object]]:
     """Return what calls kernels, in pieces that hardly share any; the longest first."""
-    judged: list[Callable[[Path], object]] = [partial(judge, definitions) for definitions in get_args(Definitions)]
     written = [partial(write, shape) for shape in SHAPES]
     searched = [partial(search, unit) for unit in UNITS]
     others = [
@@ -88,7 +86,7 @@ def tasks() -> list[Callable[[Path], object]]:
         count_signals,
         extract,
     ]
-    return [explain, *judged, correct, compare, verify_pairs, *written, *searched, *others]
+    return [explain, judge, correct, compare, verify_pairs, *written, *searched, *others]
 
 
 def prepare(folder: Path) -> None:
@@ -122,12 +120,10 @@ def explain(_: Path) -> None:
         str(lc.text.explain(text, stages, "en"))
 
 
-def judge(definitions: Any, _: Path) -> None:
-    """Judge by Gopher's rules in one of their definitions, and by FineWeb's."""
-    table = documents()
-    for stage in (lc.text.GopherQuality(definitions=definitions), lc.text.GopherRepetition(definitions=definitions)):
-        stage.apply(table)
-    lc.text.FineWebQuality().apply(table)
+def judge(_: Path) -> None:
+    """Judge by Gopher's rules, of which all definitions share a kernel, and by FineWeb's."""
+    for stage in (lc.text.GopherQuality(), lc.text.GopherRepetition(), lc.text.FineWebQuality()):
+        stage.apply(documents())
 
 
 def correct(_: Path) -> None:

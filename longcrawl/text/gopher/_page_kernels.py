@@ -26,7 +26,7 @@ from longcrawl.kernels.memory import (
     find_spaces,
     lowest_bit,
 )
-from longcrawl.kernels.ngrams import HASHED, Repeats, make_repeats, number_words
+from longcrawl.kernels.ngrams import HASHED, Repeats, forget, make_repeats, number_words
 from longcrawl.kernels.utf8 import decode
 from longcrawl.text.gopher import page_columns as columns
 from longcrawl.text.gopher._page_characters import (
@@ -98,7 +98,10 @@ class Page(NamedTuple):
     """Byte at which each line begins; the last entry is one past the last line's newline, or where that would be."""
     line_keys: npt.NDArray[np.uint64]
     """A hash of the words of each line."""
+    line_again: npt.NDArray[np.uint8]
+    """Whether there may be another line of the same words."""
     segment_begins: Integers
+    """Byte at which each line or paragraph begins that may come again."""
     segment_ends: Integers
     segment_keys: npt.NDArray[np.uint64]
     repeats: Repeats
@@ -145,6 +148,7 @@ def make_page(texts: Texts) -> Page:
         line_words=line_words,
         line_begins=line_begins,
         line_keys=line_keys,
+        line_again=np.empty(lines, np.uint8),
         segment_begins=segment_begins,
         segment_ends=segment_ends,
         segment_keys=segment_keys,
@@ -288,9 +292,11 @@ def read_words(texts: Texts, document: int, next_break: int, page: Page) -> tupl
 
 
 @compiled
-def count_characters(page: Page, start: int, begin: int, end: int) -> int:
-    """Count the characters between two bytes of the document that starts at a byte."""
-    first, last = begin - start, end - start
+def count_characters(page: Page, document: Found, begin: int, end: int) -> int:
+    """Count the characters between two bytes of a document."""
+    if document.characters == document.end - document.begin:
+        return end - begin
+    first, last = begin - document.begin, end - document.begin
     few = count_bits(page.continuations[first // BLOCK] & first_bits(first % BLOCK))
     more = count_bits(page.continuations[last // BLOCK] & first_bits(last % BLOCK))
     return last - first - (page.behind[last // BLOCK] + more - page.behind[first // BLOCK] - few)
@@ -320,25 +326,29 @@ def write_keys(data: Any, page: Page, words: int) -> None:
 
 @compiled
 def hash_lines(page: Page, lines: int) -> None:
-    """Write a hash of the words of each line."""
-    keys = page.word_keys
+    """Write a hash of the words of each line, and whether it may come again; that of blank lines is one."""
+    keys, seen, mask = page.word_keys, page.repeats.seen, forget(page.repeats.seen, lines)
     for line in range(lines):
         found, first = _SEED, page.line_words[line]
         for word in range(first, page.line_words[line + 1]):
             mixed = (keys[word] ^ _U(word - first) * _PRIME) * _OTHER_PRIME
             found += mixed ^ mixed >> _U(29)
         page.line_keys[line] = found
+        slot = np.int64(found ^ found >> _U(32)) & mask
+        seen[slot] = min(seen[slot] + 1, 2)
+    for line in range(lines):
+        found = page.line_keys[line]
+        page.line_again[line] = seen[np.int64(found ^ found >> _U(32)) & mask] > 1
 
 
 @compiled
 def write_starts(page: Page, found: Found) -> None:
     """Write where each word starts among the characters of all words."""
     begins, ends, starts, characters = page.word_begins, page.word_ends, page.starts, 0
-    of_bytes = found.characters == found.end - found.begin
     starts[0] = 0
     for word in range(found.words):
         begin, end = begins[word], ends[word]
-        characters += end - begin if of_bytes else count_characters(page, found.begin, begin, end)
+        characters += count_characters(page, found, begin, end)
         starts[word + 1] = characters
 
 

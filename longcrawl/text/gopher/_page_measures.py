@@ -41,7 +41,6 @@ from longcrawl.text.gopher.variants.measures import (
     count_spaced_dots,
     count_symbol_words,
     count_symbols,
-    find_segments,
     median_length,
 )
 from longcrawl.text.gopher.variants.ngrams import Spelling, count_grams, count_skipped
@@ -65,6 +64,8 @@ class StopWords(NamedTuple):
     """Shape (spellings,): which word of its language's list a spelling is of."""
     met: npt.NDArray[np.int64]
     """Memory for each word of the longest list."""
+    counts: npt.NDArray[np.int64]
+    """Shape (readings, 2): of one document, how many different ones there are, and how many."""
     short_keys: npt.NDArray[np.uint64]
     """Shape (languages, a power of two): open addressing, keys of spellings of up to ``PACKED`` bytes, 0 for none."""
     short_numbers: npt.NDArray[np.int32]
@@ -90,41 +91,42 @@ def _lower_key(key: np.uint64) -> np.uint64:
 
 
 @compiled
+def _find_short(stop_words: StopWords, language: int, key: np.uint64) -> int:
+    """Return which word of its language's list a short word is, -1 where it is none."""
+    keys = stop_words.short_keys
+    at = np.int64(key * GOLDEN >> _U(32)) & keys.shape[1] - 1
+    while keys[language, at] != 0:
+        if keys[language, at] == key:
+            return stop_words.short_numbers[language, at]
+        at = (at + 1) & keys.shape[1] - 1
+    return -1
+
+
+@compiled
 def _count_stop_words(
     data: Any, page: Page, types: int, stop_words: StopWords, language: int, lowers: int
 ) -> tuple[int, int]:
     """Count different stop words of a language, and all of them; of words in lower case only all."""
-    begins, ends, keys, tree, met = page.word_begins, page.word_ends, page.word_keys, stop_words.lowered, stop_words.met
-    short_keys, mask, longest = stop_words.short_keys, stop_words.short_keys.shape[1] - 1, stop_words.spellings.longest
-    distinct, occurrences, any_long = 0, 0, longest > PACKED
+    begins, ends, met, longest = page.word_begins, page.word_ends, stop_words.met, stop_words.spellings.longest
+    distinct, occurrences, longest_short = 0, 0, _U(min(longest, PACKED))
     met[:] = 0
     for word_type in range(types):
         word = page.repeats.firsts[word_type]
-        key, count = keys[word], page.repeats.counts[word_type]
-        if lowers and key & (HASHED | _BYTES & _HIGH):
+        key, number = page.word_keys[word], -1
+        if key >> _U(8 * PACKED) <= longest_short and not (lowers and key & _BYTES & _HIGH):
+            number = _find_short(stop_words, language, _lower_key(key) if lowers else key)
+        elif lowers:
             # Lower case has as many characters, each of a byte or more.
             fits = page.starts[word + 1] - page.starts[word] <= longest
-            if fits and _is_lowered(data, begins[word], ends[word], tree, language):
-                occurrences += count
-            continue
-        number = -1
-        if any_long and key & HASHED:
-            if ends[word] - begins[word] <= longest:
-                spelling = find_word(stop_words.spellings, language, data, begins[word], ends[word])
-                number = stop_words.numbers[spelling] if spelling >= 0 else -1
-        else:
-            if lowers:
-                key = _lower_key(key)
-            at = np.int64(key * GOLDEN >> _U(32)) & mask
-            while short_keys[language, at] != 0:
-                if short_keys[language, at] == key:
-                    number = stop_words.short_numbers[language, at]
-                    break
-                at = (at + 1) & mask
+            if fits and _is_lowered(data, begins[word], ends[word], stop_words.lowered, language):
+                occurrences += page.repeats.counts[word_type]
+        elif key & HASHED and ends[word] - begins[word] <= longest:
+            spelling = find_word(stop_words.spellings, language, data, begins[word], ends[word])
+            number = stop_words.numbers[spelling] if spelling >= 0 else -1
         if number >= 0:
             distinct += 1 - met[number]
             met[number] = 1
-            occurrences += count
+            occurrences += page.repeats.counts[word_type]
     return distinct, occurrences
 
 
@@ -140,12 +142,11 @@ def _count_quality(
     rows: Any,
 ) -> None:
     choices, data, counted = readings.choices, texts.data, -1
+    count_lines(texts, page, found, readings, rows)
     for reading in range(len(choices)):
         if choices[reading, defined.WHAT] & columns.QUALITY == 0:
             continue
         row, symbols, language = rows[reading], choices[reading, defined.SYMBOLS], languages[reading]
-        lines = count_lines(texts, page, found, readings, reading)
-        row[columns.LINES], row[columns.BULLET_LINES], row[columns.ELLIPSIS_LINES] = lines
         row[columns.ALPHABETIC_WORDS] = count_alphabetic(page, types, choices[reading, defined.ALPHABETIC_WORDS])
         if symbols in (defined.WORDS_WITH, defined.WORDS_OF):
             row[columns.SYMBOLS] = count_symbol_words(data, page, types, readings, reading)
@@ -160,10 +161,14 @@ def _count_quality(
         if choices[reading, defined.LENGTHS] == defined.MEDIAN and types:
             row[columns.MEDIAN_LENGTH] = median_length(page, types)
         if language >= 0:
-            lowers = choices[reading, defined.STOP_WORD_CASE] == defined.LOWERED
-            distinct, occurrences = _count_stop_words(data, page, types, stop_words, language, lowers)
-            distinct_only = choices[reading, defined.STOP_WORDS] == defined.DISTINCT
-            row[columns.STOP_WORDS] = distinct if distinct_only else occurrences
+            same = 0
+            while choices[same, defined.WHAT] & columns.QUALITY == 0 or languages[same] != language:
+                same += 1
+            if same == reading:
+                lowers = choices[reading, defined.STOP_WORD_CASE] == defined.LOWERED
+                met = _count_stop_words(data, page, types, stop_words, language, lowers)
+                stop_words.counts[reading, 0], stop_words.counts[reading, 1] = met
+            row[columns.STOP_WORDS] = stop_words.counts[same, choices[reading, defined.STOP_WORDS]]
 
 
 @compiled
@@ -178,7 +183,7 @@ def _count_segments(texts: Texts, page: Page, found: Found, readings: Readings, 
             while choices[same, defined.WHAT] & columns.REPETITION == 0 or choices[same, choice] != cut:
                 same += 1
             if same == reading:
-                count_segments(texts, page, found, find_segments(page, found, cut), rows[reading, at : at + 6])
+                count_segments(texts, page, found, cut, rows[reading, at : at + 6])
             for column in range(at, at + 6):
                 rows[reading, column] = rows[same, column]
     for reading in range(len(choices)):
@@ -229,19 +234,19 @@ def measure_pages(
         stop_words: the stop words of all readings and languages.
         page: memory for the longest document.
         spelling: the same.
-        rows: float64 [documents, readings, COLUMNS], zeros, written.
+        rows: float64 [readings, documents, COLUMNS], zeros, written.
     """
     next_break, what, choices = np.int64(0), 0, readings.choices
     for reading in range(len(choices)):
         what |= choices[reading, defined.WHAT]
     for document in range(len(texts.offsets) - 1):
         found, next_break = find_words(texts, document, next_break, page)
-        _write_sizes(found, rows[document])
+        _write_sizes(found, rows[:, document])
         if what:
             write_keys(texts.data, page, found.words)
         if what & (columns.REPETITION | columns.LINE_RULES):
             hash_lines(page, found.lines)
-            _count_segments(texts, page, found, readings, rows[document])
+            _count_segments(texts, page, found, readings, rows[:, document])
         if what & (columns.QUALITY | columns.REPETITION):
             write_starts(page, found)
             types = tell_apart(page, found.words)
@@ -249,9 +254,9 @@ def measure_pages(
                 types = number_page_words(texts, page, found.words)
             flag_types(texts, page, found.begin, types)
             for reading in range(len(choices)):
-                count_counted(page, found, types, choices[reading, defined.COUNTED], rows[document, reading])
+                count_counted(page, found, types, choices[reading, defined.COUNTED], rows[reading, document])
             if what & columns.QUALITY:
                 languages = stop_words.languages[:, document]
-                _count_quality(texts, page, found, types, readings, languages, stop_words, rows[document])
+                _count_quality(texts, page, found, types, readings, languages, stop_words, rows[:, document])
             if what & columns.REPETITION:
-                _count_repetition(texts, page, found, readings, spelling, rows[document])
+                _count_repetition(texts, page, found, readings, spelling, rows[:, document])

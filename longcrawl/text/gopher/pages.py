@@ -64,16 +64,17 @@ def count_pages(texts: pa.Array, asked: Sequence[Asked], words: Words = "whitesp
 
     batch = _batch(texts, words)
     listed = [_stop_word_lists(each) for each in asked]
-    places = np.cumsum([0, *map(len, listed)])
+    lists = list(dict.fromkeys(chain.from_iterable(listed)))
     languages = np.full((len(asked), len(texts)), -1, np.int32)
-    for row, first, each in zip(languages, places, asked, strict=False):
+    for row, names, each in zip(languages, listed, asked, strict=True):
         if each.languages is not None:
-            row[:] = np.where(each.languages < 0, -1, each.languages + first)
-    stop_words = _stop_words(tuple(chain.from_iterable(listed)))._replace(languages=languages)
+            row[:] = np.array([*map(lists.index, names), -1], np.int32)[each.languages]
+    counts = np.zeros((len(asked), 2), np.int64)
+    stop_words = _stop_words(tuple(lists))._replace(languages=languages, counts=counts)
     readings = make_readings([(each.definitions, each.what, each.short_line) for each in asked])
-    rows = np.zeros((len(texts), len(asked), columns.COLUMNS))
+    rows = np.zeros((len(asked), len(texts), columns.COLUMNS))
     measure_pages(batch, readings, stop_words, make_page(batch), make_spelling(batch), rows)
-    return [rows[:, reading].T for reading in range(len(asked))]
+    return [counted.T for counted in rows]
 
 
 def distinct_words(texts: pa.Array, words: Words = "whitespace") -> Iterator[dict[str, int]]:
@@ -165,6 +166,7 @@ def _stop_words(lists: tuple[_List, ...]) -> Any:
         make_vocabulary(numbers, "bytes"),
         np.array([numbers[each] for each in sorted(numbers)], np.int32),
         np.zeros(max((len(words) for words, _ in lists), default=0), np.int64),
+        np.zeros((0, 2), np.int64),
         *_short_words(len(lists), {each: numbers[each] for each in (*in_lower_case, *others)}),
         make_tree(len(lists), [(language, word, 1) for language, word in in_lower_case]),
     )

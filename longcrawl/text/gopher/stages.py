@@ -99,18 +99,20 @@ class TextRules(Judge):
         """Return the documents with what this and next stages count, which are read once, and these stages."""
         if self._measured in table.column_names:
             return table, ()
-        together = [self]
-        for rules in following:
-            if not isinstance(rules, TextRules) or rules.words != self.words:
+        together: dict[str, TextRules] = {}
+        for rules in (self, *following):
+            # A class of others may look at texts, too, which a run holds back while stages look at counts.
+            if not isinstance(rules, TextRules) or type(rules).checks is not TextRules.checks:
                 break
-            if rules._measured not in table.column_names:  # noqa: SLF001  # of this class
-                together.append(rules)
-        if len(together) == 1:
+            if rules.words != self.words or rules._measured in together:  # noqa: SLF001  # of this class
+                break
+            together[rules._measured] = rules  # noqa: SLF001  # as above
+        if len(together) <= 1:
             return table, ()
-        different = {rules._measured: rules for rules in together}  # noqa: SLF001  # as above
-        for name, counts in zip(different, _count_together(list(different.values()), table), strict=True):
+        stages = list(together.values())
+        for name, counts in zip(together, _count_together(stages, table), strict=True):
             table = table.append_column(name, _write_counts(counts))
-        return table, together
+        return table, stages
 
     def apply(self, table: pa.Table) -> Outcome:
         """Do as every judge does, and drop the column of its own counts."""
@@ -217,12 +219,17 @@ def _fits_beside(one: Asked, other: Asked) -> bool:
 
 
 def _write_counts(counts: Doubles) -> pa.Array:
-    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(counts.T).ravel()), len(counts))
+    """Return counts as a column of row numbers, so that documents are dropped without a copy of the counts."""
+    rows = pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(counts.T).ravel()), len(counts))
+    return pa.DictionaryArray.from_arrays(pa.array(np.arange(len(rows), dtype=np.int32)), rows)
 
 
 def _read_counts(measured: pa.ChunkedArray) -> Doubles:
-    rows: Doubles = measured.combine_chunks().flatten().to_numpy().reshape(len(measured), measured.type.list_size)
-    return rows.T
+    rows = [np.zeros((0, page.COLUMNS))]
+    for chunk in measured.chunks:
+        counted: Doubles = chunk.dictionary.flatten().to_numpy().reshape(-1, page.COLUMNS)
+        rows.append(counted[chunk.indices.to_numpy()])
+    return np.concatenate(rows).T
 
 
 def _divided(counts: Doubles, share: Share) -> Doubles:

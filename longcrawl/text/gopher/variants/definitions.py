@@ -50,7 +50,7 @@ NOTHING, EVERYTHING = range(2)
 """What the share of n-grams is in a text of fewer than n words."""
 
 
-BULLET_BYTE, ENDING_BYTE = 1, 2
+BULLET_BYTE, ENDING_BYTE, BEFORE_ENDING_BYTE = 1, 2, 4
 
 
 WHAT, SHORT_LINE = range(2)
@@ -98,7 +98,8 @@ class Readings(NamedTuple):
     ending_sizes: npt.NDArray[np.int64]
     """Shape (readings, most): 0 where there is none."""
     edges: npt.NDArray[np.uint8]
-    """Shape (readings, 256): ``BULLET_BYTE`` of the first bytes of bullets, ``ENDING_BYTE`` of the last of endings."""
+    """Shape (readings + 1, 256): ``BULLET_BYTE`` of the first bytes of bullets, ``ENDING_BYTE`` of the last of endings,
+    ``BEFORE_ENDING_BYTE`` of those before; the last row is that of all readings."""
 
 
 _NO_POINT = 0x110000
@@ -113,10 +114,13 @@ def make_readings(asked: Sequence[tuple[Definitions, int, int]]) -> Readings:
     most = max(len(reading.endings) for reading in known)
     longest = max(len(ending.encode()) for reading in known for ending in reading.endings)
     endings, sizes = np.zeros((len(known), most, longest), np.uint8), np.zeros((len(known), most), np.int64)
-    edges = np.zeros((len(known), 256), np.uint8)
+    edges = np.zeros((len(known) + 1, 256), np.uint8)
     for row, reading in enumerate(known):
         edges[row, [mark.encode()[0] for mark in reading.bullets + reading.markers]] |= BULLET_BYTE
-        edges[row, [each.encode()[-1] for end in reading.endings for each in (end, end.upper())]] |= ENDING_BYTE
+        cases = [each.encode() for ending in reading.endings for each in (ending, ending.upper())]
+        edges[row, [ending[-1] for ending in cases]] |= ENDING_BYTE
+        edges[row, [ending[-2] for ending in cases]] |= BEFORE_ENDING_BYTE
+        edges[-1] |= edges[row]
         for place, ending in enumerate(reading.endings):
             spelled = np.frombuffer(ending.encode(), np.uint8)
             endings[row, place, : len(spelled)], sizes[row, place] = spelled, len(spelled)

@@ -38,133 +38,127 @@ def _is_empty(page: Page, line: int) -> bool:
 
 
 @compiled
-def _stripped_lines(page: Page, segment: int, first: int, stop: int) -> None:
-    """Make a segment of lines, which have a word, without the white space around them."""
-    page.segment_begins[segment] = page.word_begins[page.line_words[first]]
-    page.segment_ends[segment] = page.word_ends[page.line_words[stop] - 1]
+def _is_blank(page: Page, line: int) -> bool:
+    return page.line_words[line + 1] == page.line_words[line]
+
+
+@compiled
+def _keep(page: Page, kept: int, first: int, stop: int, begin: int, end: int) -> int:
+    """Write a segment, which has some lines, if there may be another one like it; give how many are written then."""
+    line = first
+    while line + 1 < stop and _is_blank(page, line):
+        line += 1
+    if not page.line_again[line]:
+        return kept
     found = _SEED
     for line in range(first, stop):
-        if page.line_words[line + 1] > page.line_words[line]:
+        if not _is_blank(page, line):
             found = (found ^ page.line_keys[line]) * _PRIME
             found ^= found >> _U(32)
-    page.segment_keys[segment] = found | HASHED
+    page.segment_begins[kept], page.segment_ends[kept], page.segment_keys[kept] = begin, end, found | HASHED
+    return kept + 1
 
 
 @compiled
-def _whole_lines(page: Page, segment: int, first: int, stop: int) -> None:
-    """Make a segment of whole lines, with the white space around them."""
-    page.segment_keys[segment] = HASHED
-    if page.line_words[stop] > page.line_words[first]:
-        _stripped_lines(page, segment, first, stop)
-    page.segment_begins[segment] = page.line_begins[first]
-    page.segment_ends[segment] = page.line_begins[stop] - 1
+def _find_lines(page: Page, found: Found, cut: int) -> tuple[int, int, int]:
+    """Make segments of lines, ``cut`` as a reading does; give what :func:`_find_segments` does."""
+    kept, segments, characters = 0, 0, 0
+    for line in range(found.lines):
+        begin, end = page.line_begins[line], page.line_begins[line + 1] - 1
+        filled = not _is_blank(page, line)
+        if cut == defined.STRIPPED_LINES and filled:
+            begin = page.word_begins[page.line_words[line]]
+            end = page.word_ends[page.line_words[line + 1] - 1]
+        if filled or (cut == defined.NEWLINE_RUNS and (end > begin or line in (0, found.lines - 1))):
+            segments += 1
+            characters += count_characters(page, found, begin, end)
+            kept = _keep(page, kept, line, line + 1, begin, end)
+    return kept, segments, characters
 
 
 @compiled
-def _find_lines(page: Page, lines: int, cut: int) -> int:
-    """Make segments of lines, ``cut`` as a reading does; give how many there are."""
-    segment = np.int64(0)
-    for line in range(lines):
-        filled = page.line_words[line + 1] > page.line_words[line]
-        if cut == defined.STRIPPED_LINES:
-            if filled:
-                _stripped_lines(page, segment, line, line + 1)
-                segment += 1
-        elif filled or (cut == defined.NEWLINE_RUNS and (line in (0, lines - 1) or not _is_empty(page, line))):
-            _whole_lines(page, segment, line, line + 1)
-            segment += 1
-    return segment
-
-
-@compiled
-def _between_blank_lines(page: Page, lines: int) -> int:
-    """Make paragraphs of what stands between blank lines, without the white space around it."""
-    segment, line = np.int64(0), 0
-    while line < lines:
-        first = line
-        while line < lines and page.line_words[line + 1] > page.line_words[line]:
-            line += 1
-        if line > first:
-            _stripped_lines(page, segment, first, line)
-            segment += 1
-        line += 1
-    return segment
-
-
-@compiled
-def _between_empty_lines(page: Page, found: Found) -> int:
-    """Make paragraphs of the stripped text, which stand between empty lines; of a blank text an empty one."""
+def _find_paragraphs(page: Page, found: Found, cut: int) -> tuple[int, int, int]:
+    """Make segments of paragraphs, which end at blank lines or at empty ones; give what :func:`_find_segments` does."""
     words, lines = found.words, found.lines
+    blank, strips = cut == defined.BLANK_LINES, cut == defined.BLANK_LINES
     if words == 0:
-        page.segment_keys[0] = HASHED
-        page.segment_begins[0], page.segment_ends[0] = found.begin, found.begin
-        return 1
-    line, segment = np.int64(0), np.int64(0)
+        return 0, np.int64(not blank), 0
+    kept, segments, characters, line = 0, 0, 0, 0
     while page.line_words[line + 1] == 0:
         line += 1
     while line < lines and page.line_words[line] < words:
         first = line
-        while line < lines and not _is_empty(page, line):
+        while line < lines and not (_is_blank(page, line) if blank else _is_empty(page, line)):
             line += 1
         if line > first:
-            _whole_lines(page, segment, first, line)
-            if segment == 0:
-                page.segment_begins[0] = page.word_begins[0]
-            if page.line_words[line] == words:
-                page.segment_ends[segment] = page.word_ends[words - 1]
-            segment += 1
+            begin, end = page.line_begins[first], page.line_begins[line] - 1
+            # The text is without the white space around it.
+            if strips or segments == 0:
+                begin = page.word_begins[page.line_words[first]]
+            if strips or page.line_words[line] == words:
+                end = page.word_ends[page.line_words[line] - 1]
+            segments += 1
+            characters += count_characters(page, found, begin, end)
+            kept = _keep(page, kept, first, line, begin, end)
         line += 1
-    return segment
+    return kept, segments, characters
 
 
 @compiled
-def _between_pairs(page: Page, lines: int, cut: int) -> int:
+def _between_pairs(page: Page, found: Found, cut: int) -> tuple[int, int, int]:
     """Make paragraphs of what stands between two newlines, as ``str.split`` pairs them."""
-    segment, first, line = np.int64(0), np.int64(0), np.int64(0)
+    kept, segments, characters, first, line, lines = 0, 0, 0, 0, 0, found.lines
     while line < lines:
         pair = line + 2 < lines and _is_empty(page, line + 1)
         if not pair and line + 1 < lines:
             line += 1
             continue
-        if cut != defined.PAIRS_APART_STRIPPED:
-            _whole_lines(page, segment, first, line + 1)
-            segment += 1
-        elif page.line_words[line + 1] > page.line_words[first]:
-            _stripped_lines(page, segment, first, line + 1)
-            segment += 1
+        begin, end = page.line_begins[first], page.line_begins[line + 1] - 1
+        filled = page.line_words[line + 1] > page.line_words[first]
+        if cut == defined.PAIRS_APART_STRIPPED and filled:
+            begin = page.word_begins[page.line_words[first]]
+            end = page.word_ends[page.line_words[line + 1] - 1]
+        if filled or cut != defined.PAIRS_APART_STRIPPED:
+            segments += 1
+            characters += count_characters(page, found, begin, end)
+            kept = _keep(page, kept, first, line + 1, begin, end)
         line += 2 if pair else 1
         first = line
-    return segment
+    return kept, segments, characters
 
 
 @compiled
-def find_segments(page: Page, found: Found, cut: int) -> int:
-    """Make segments of lines or paragraphs, ``cut`` as a reading does; give how many there are."""
-    if cut == defined.NO_PARAGRAPHS:
-        return 0
-    if cut == defined.BLANK_LINES:
-        return _between_blank_lines(page, found.lines)
-    if cut == defined.BLANK_APART:
-        return _between_empty_lines(page, found)
-    if cut in (defined.PAIRS_APART, defined.PAIRS_APART_STRIPPED):
-        return _between_pairs(page, found.lines, cut)
-    return _find_lines(page, found.lines, cut)
+def _find_segments(page: Page, found: Found, cut: int) -> tuple[int, int, int]:
+    """Make segments of lines or paragraphs, ``cut`` as a reading does.
 
-
-@compiled
-def count_segments(texts: Texts, page: Page, found: Found, segments: int, row: Any) -> None:
-    """Count segments and their characters: all, those that come more than once, and those without their first.
-
-    ``page`` has the segments, and its ``repeats`` are overwritten; ``row`` is float64 [6], in the order of the columns.
+    Returns:
+        How many may come again, which are written, how many there are, and their characters.
     """
+    if cut == defined.NO_PARAGRAPHS:
+        return 0, 0, 0
+    if cut in (defined.BLANK_LINES, defined.BLANK_APART):
+        return _find_paragraphs(page, found, cut)
+    if cut in (defined.PAIRS_APART, defined.PAIRS_APART_STRIPPED):
+        return _between_pairs(page, found, cut)
+    return _find_lines(page, found, cut)
+
+
+@compiled
+def count_segments(texts: Texts, page: Page, found: Found, cut: int, row: Any) -> None:
+    """Count lines or paragraphs and their characters: all, those that come more than once, and those but their first.
+
+    The ``repeats`` of ``page`` are overwritten; ``row`` is float64 [6], in the order of the columns.
+    """
+    kept, segments, total = _find_segments(page, found, cut)
     ids, counts, firsts = page.repeats.ids, page.repeats.counts, page.repeats.firsts
     begins, ends = page.segment_begins, page.segment_ends
-    number_words(texts.data, begins, ends, page.segment_keys, segments, page.repeats)
-    total, duplicates, duplicate_characters, later, later_characters = 0, 0, 0, 0, 0
-    for segment in range(segments):
-        number, characters = ids[segment], count_characters(page, found.begin, begins[segment], ends[segment])
-        total += characters
+    if kept:
+        number_words(texts.data, begins, ends, page.segment_keys, kept, page.repeats)
+    duplicates, duplicate_characters, later, later_characters = 0, 0, 0, 0
+    for segment in range(kept):
+        number = ids[segment]
         if counts[number] > 1:
+            characters = count_characters(page, found, begins[segment], ends[segment])
             duplicates += 1
             duplicate_characters += characters
             if firsts[number] != segment:
@@ -192,25 +186,29 @@ def _matches(data: Any, begin: int, end: int, ending: Any, size: int) -> bool:
 
 
 @compiled
-def _is_bulleted(data: Any, begin: int, after_word: int, readings: Readings, reading: int) -> bool:
-    """Whether a line begins with a bullet, or with a marker that is a word, which ends at a byte."""
-    found = False
-    if readings.edges[reading, data[begin]] & defined.BULLET_BYTE:
-        point, after = decode(data, begin)
-        for bullet in readings.bullets[reading]:
-            found |= point == bullet
-        for marker in readings.markers[reading]:
-            found |= point == marker and after == after_word
-    return found
+def _has_edges(data: Any, begin: int, end: int, edges: Any) -> bool:
+    """Whether a line may begin with a bullet or have an ending, by its first byte and its last two."""
+    if end - begin < 2:
+        return end > begin
+    ending = edges[data[end - 1]] & defined.ENDING_BYTE and edges[data[end - 2]] & defined.BEFORE_ENDING_BYTE
+    return edges[data[begin]] & defined.BULLET_BYTE != 0 or ending != 0
 
 
 @compiled
-def _has_ending(data: Any, begin: int, end: int, readings: Readings, reading: int) -> bool:
-    found = False
-    if readings.edges[reading, data[end - 1]] & defined.ENDING_BYTE:
-        for place in range(readings.ending_sizes.shape[1]):
-            found |= _matches(data, begin, end, readings.endings[reading, place], readings.ending_sizes[reading, place])
-    return found
+def _count_line(data: Any, begin: int, end: int, after_word: int, readings: Readings, reading: int, row: Any) -> None:
+    """Count a line if it begins with a bullet, and if it has an ending; its first word ends at a byte."""
+    if not _has_edges(data, begin, end, readings.edges[reading]):
+        return
+    bulleted, ended = False, False
+    point, after = decode(data, begin)
+    for bullet in readings.bullets[reading]:
+        bulleted |= point == bullet
+    for marker in readings.markers[reading]:
+        bulleted |= point == marker and after == after_word
+    for place in range(readings.ending_sizes.shape[1]):
+        ended |= _matches(data, begin, end, readings.endings[reading, place], readings.ending_sizes[reading, place])
+    row[columns.BULLET_LINES] += bulleted
+    row[columns.ELLIPSIS_LINES] += ended
 
 
 @compiled
@@ -235,67 +233,68 @@ def _count_breaks(data: Any, at: int, end: int, flag_of: Any) -> int:
 
 
 @compiled
-def _count_unicode_lines(
-    texts: Texts, page: Page, found: Found, readings: Readings, reading: int
-) -> tuple[int, int, int]:
+def _count_unicode_lines(texts: Texts, page: Page, found: Found, readings: Readings, reading: int, row: Any) -> None:
     """Count lines of ``str.splitlines``, blank ones too, without the white space around them."""
     data, words, at, first = texts.data, found.words, found.begin, 0
-    lines, bulleted, ended = 0, 0, 0
     for word in range(words + 1):
         stop = page.word_begins[word] if word < words else found.end
         alone = stop - at == 1 and data[at] == _SPACE
         breaks = 0 if alone else _count_breaks(data, at, stop, texts.flags)
-        lines += breaks
+        row[columns.LINES] += breaks
         if word > first and (breaks or word == words):
             begin, end = page.word_begins[first], page.word_ends[word - 1]
-            bulleted += _is_bulleted(data, begin, page.word_ends[first], readings, reading)
-            ended += _has_ending(data, begin, end, readings, reading)
+            _count_line(data, begin, end, page.word_ends[first], readings, reading, row)
             first = word
         if word < words:
             at = page.word_ends[word]
     if found.end > found.begin:
         point, _ = decode(data, last_start(data, found.end))
-        lines += texts.flags[point] & LINE_BREAK == 0
-    return lines, bulleted, ended
+        row[columns.LINES] += texts.flags[point] & LINE_BREAK == 0
 
 
 @compiled
-def count_lines(texts: Texts, page: Page, found: Found, readings: Readings, reading: int) -> tuple[int, int, int]:
-    """Count a reading's lines, those that begin with a bullet, and those that end in an ellipsis."""
-    data, cut = texts.data, readings.choices[reading, defined.LINES]
-    if cut == defined.UNICODE_LINES and found.breaks:
-        return _count_unicode_lines(texts, page, found, readings, reading)
-    lines, bulleted, ended = 0, 0, 0
+def count_lines(texts: Texts, page: Page, found: Found, readings: Readings, rows: Any) -> None:
+    """Count lines as each reading does, those that begin with a bullet, and those that end in an ellipsis."""
+    data, cuts, filled, runs = texts.data, readings.choices[:, defined.LINES], 0, 0
+    edges = readings.edges[len(cuts)]
     for line in range(found.lines):
         first, stop = page.line_words[line], page.line_words[line + 1]
         begin, end = page.line_begins[line], page.line_begins[line + 1] - 1
-        filled = stop > first
-        if cut == defined.NEWLINE_RUNS:
-            lines += end > begin or line in (0, found.lines - 1)
-            filled = end > begin
+        runs += end > begin or line in (0, found.lines - 1)
+        filled += stop > first
+        if end == begin:
+            continue
+        word_begin, word_end = (page.word_begins[first], page.word_ends[stop - 1]) if stop > first else (begin, begin)
+        if not _has_edges(data, begin, end, edges) and not _has_edges(data, word_begin, word_end, edges):
+            continue
+        for reading in range(len(cuts)):
+            after = page.word_ends[first]
+            if cuts[reading] == defined.NEWLINE_RUNS:
+                _count_line(data, begin, end, after, readings, reading, rows[reading])
+            elif stop > first and not (cuts[reading] == defined.UNICODE_LINES and found.breaks):
+                _count_line(data, word_begin, word_end, after, readings, reading, rows[reading])
+    for reading in range(len(cuts)):
+        if cuts[reading] != defined.UNICODE_LINES:
+            rows[reading, columns.LINES] = runs if cuts[reading] == defined.NEWLINE_RUNS else filled
+        elif found.breaks:
+            _count_unicode_lines(texts, page, found, readings, reading, rows[reading])
         else:
-            lines += filled or cut == defined.UNICODE_LINES
-            if filled:
-                begin, end = page.word_begins[first], page.word_ends[stop - 1]
-        if filled:
-            bulleted += _is_bulleted(data, begin, page.word_ends[first], readings, reading)
-            ended += _has_ending(data, begin, end, readings, reading)
-    # After the last newline there is no line.
-    lines -= cut == defined.UNICODE_LINES and page.line_begins[found.lines - 1] == found.end
-    return lines, bulleted, ended
+            # After the last newline there is no line.
+            rows[reading, columns.LINES] = found.lines - (page.line_begins[found.lines - 1] == found.end)
 
 
 @compiled
 def count_line_rules(texts: Texts, page: Page, found: Found, short: int, row: Any) -> None:
     """Count lines as FineWeb does: those that are not blank, with the white space around them."""
-    segments, ended, few = _find_lines(page, found.lines, defined.FILLED_LINES), 0, 0
-    for segment in range(segments):
-        begin, end = page.segment_begins[segment], page.segment_ends[segment]
-        point, _ = decode(texts.data, last_start(texts.data, end))
-        ended += texts.flags[point] & TERMINAL != 0
-        few += count_characters(page, found.begin, begin, end) <= short
+    ended, few = 0, 0
+    for line in range(found.lines):
+        if not _is_blank(page, line):
+            begin, end = page.line_begins[line], page.line_begins[line + 1] - 1
+            point, _ = decode(texts.data, last_start(texts.data, end))
+            ended += texts.flags[point] & TERMINAL != 0
+            few += count_characters(page, found, begin, end) <= short
     row[columns.TERMINAL_LINES], row[columns.SHORT_LINES] = ended, few
-    count_segments(texts, page, found, segments, row[columns.RAW_LINES :][:6])
+    count_segments(texts, page, found, defined.FILLED_LINES, row[columns.RAW_LINES :][:6])
 
 
 @compiled
@@ -407,7 +406,7 @@ def count_symbol_words(data: Any, page: Page, types: int, readings: Readings, re
         elif flags & HASH_SIGN and _is_mostly_runs(data, begin, end, page.starts[first + 1] - page.starts[first]):
             found = True
         # An ellipsis that is one word has no letters.
-        elif flags & ALPHABETIC == 0:
+        elif flags & ALPHABETIC == 0 and readings.edges[reading, data[end - 1]] & defined.ENDING_BYTE:
             found = _is_ending(data, begin, end, readings, reading)
         total += found * np.int64(page.repeats.counts[number])
     return total
