@@ -21,6 +21,7 @@ VERDICT_SCHEMA = pa.schema([("rule", pa.string()), ("value", pa.float64()), ("th
 
 Method = Literal["map", "filter"]
 
+_ROWS = "row of the text"
 _FORMS = {"map": "dataset.map(stage, batched=True)", "filter": "dataset.filter(stage, batched=True)"}
 _DOES = {"map": "changes documents, and .filter takes a mask", "filter": "chooses documents, and .map takes documents"}
 
@@ -59,6 +60,28 @@ class Outcome(NamedTuple):
     """``REMOVED_SCHEMA``: the others, each with the first rule that it fails."""
     places: pa.Table
     """What changed in the documents that came: :data:`longcrawl.core.places.PLACE_SCHEMA`."""
+
+
+def text_lengths(documents: pa.Table) -> pa.ChunkedArray | None:
+    """Return the code points of each text; None where there is no text, or where it is still to be extracted."""
+    if "text" not in documents.column_names or "html" in documents.column_names:
+        return None
+    return pc.utf8_length(documents["text"])
+
+
+def hold_texts(table: pa.Table) -> pa.Table:
+    """Return documents with their row in place of the text, which stages that have measured it need not copy."""
+    return table.set_column(table.column_names.index("text"), _ROWS, pa.array(np.arange(table.num_rows)))
+
+
+def release_texts(table: pa.Table, held: pa.Table) -> pa.Table:
+    """Return those documents that are left of ``held`` with their texts."""
+    texts, rows = held["text"], table[_ROWS].to_numpy()
+    if len(rows) < held.num_rows:
+        chosen = np.zeros(held.num_rows, np.bool_)
+        chosen[rows] = True
+        texts = texts.filter(pa.array(chosen))
+    return table.set_column(table.column_names.index(_ROWS), held.field("text"), texts)
 
 
 def first_failure(rows: int, checks: Sequence[Check]) -> pa.Table:

@@ -153,7 +153,10 @@ class Stage(ABC):
         return Outcome(documents.filter(pc.invert(failed)) if removed.num_rows else documents, removed, places)
 
     def measure_ahead(self, table: pa.Table, following: "Sequence[Stage]") -> "tuple[pa.Table, Sequence[Stage]]":  # noqa: ARG002  # as below
-        """Return a batch with columns of what it and next stages measure at once, for each to drop, and these."""
+        """Return a batch with columns of what it and next stages measure at once, for each to drop, and these.
+
+        Until the last of these has been applied, a run holds the texts back.
+        """
         return table, ()
 
     def checks(self, table: pa.Table) -> "Sequence[Check]":  # noqa: ARG002  # the kinds that measure use it

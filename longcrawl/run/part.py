@@ -16,6 +16,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.batches import hold_texts, release_texts, text_lengths
 from longcrawl.core.clock import CoreClock
 from longcrawl.core.outputs import Writer
 from longcrawl.core.pipeline import Segment
@@ -80,6 +81,7 @@ def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], t
     """
     for table in tables:
         flowing, lengths = table, text_lengths(table)
+        held, held_until = flowing, -1
         for place, (label, stage) in enumerate(stages):
             ahead = CoreClock()
             with ahead.measure(label):
@@ -88,7 +90,11 @@ def run_fused(stages: Sequence[tuple[str, Stage]], tables: Iterable[pa.Table], t
             for name in alike:
                 tally.clock.seconds[name] += ahead.seconds[label] / len(alike)
             with tally.clock.measure(label):
+                if together:
+                    came, held, held_until = hold_texts(came), came, place + len(together) - 1
                 (flowing, removed, places), lengths = _apply(stage, came, lengths)
+                if place == held_until:
+                    flowing = release_texts(flowing, held)
                 gone, values = entries(removed["id"], removed, label), count_values(flowing, stage.counts)
                 counts = came.num_rows, flowing.num_rows, count_rules(gone), _sum(lengths), values, count_edits(places)
                 tally.note(FunnelRow(label, *counts), gone)
@@ -114,13 +120,6 @@ def characters(documents: pa.Table) -> int | None:
 
 def _sum(lengths: pa.ChunkedArray | None) -> int | None:
     return None if lengths is None else int(pc.sum(lengths).as_py() or 0)
-
-
-def text_lengths(documents: pa.Table) -> pa.ChunkedArray | None:
-    """Return the code points of each text; None where there is no text, or where it is still to be extracted."""
-    if "text" not in documents.column_names or "html" in documents.column_names:
-        return None
-    return pc.utf8_length(documents["text"])
 
 
 @dataclass(frozen=True)

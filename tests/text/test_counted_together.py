@@ -95,3 +95,19 @@ def test_seconds_of_what_is_counted_together_are_shared():
     )
     seconds = tally.clock.seconds
     assert min(seconds.values()) > sum(seconds.values()) / 4
+
+
+class Longer(lc.text.GopherQuality):
+    """Rules of somebody else, who looks at texts as well."""
+
+    name = "longer"
+
+    def checks(self, table):
+        return [*super().checks(table), *lc.text.MinWords(n=4).checks(table)]
+
+
+def test_rules_of_others_see_the_text():
+    stages = [REPETITION, Longer(min_words=2, min_stop_words=0), QUALITY]
+    table = table_of(["the first words", "the b other words", "gone"])
+    assert fused(stages, table) == one_by_one(stages, table)
+    assert fused(stages, table)[0]["text"].to_pylist() == ["the b other words"]
