@@ -237,6 +237,11 @@ def test_a_source_is_guessed_by_the_names_of_files(tmp_path, monkeypatch):
     with pytest.raises(SourceError, match="'run' is a run: name its output, 'run/rectangle'"):
         guess_source("run")
     assert guess_source("run/rectangle") == ("rectangle", {"data_dir": "run/rectangle"})
+    for name in ("o/parquet.json", "o/en/a.parquet", "s/gpt-simple.json", "s/train/0.bin", "s/documents/0.parquet"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    assert guess_source("o") == ("text", {"data_dir": "o", "data_files": "**/*.parquet"})
+    assert guess_source("s") == ("gpt-simple", {"data_dir": "s"})
 
 
 def test_files_and_folders_are_opened_by_name(tmp_path):

@@ -32,6 +32,9 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "other.jsonl").write_text(json.dumps({"content": "Some words."}) + "\n")
     (tmp_path / "fake.jsonl.gz").write_text("no gzip")
     (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "shards").mkdir()
+    for name in ("gpt-simple.json", "00000.bin"):
+        (tmp_path / "shards" / name).touch()
     return tmp_path
 
 
@@ -78,6 +81,11 @@ def test_what_is_wrong_in_a_recipe(recipe, sentence, folder):
             "inspect ok.jsonl",
             "ok.jsonl holds neither a run nor an output that is known: check the path, install the package",
         ),
+        ("init fake.jsonl.gz", r"is corrupt: no gzip data; fix it, or name other files$"),
+        (
+            "init shards",
+            r"shards holds tokens, not texts: trainers read it as it is; longcrawl verify shards checks it$",
+        ),
         ("init ok.jsonl --out ok.jsonl/x.yaml", r"x.yaml cannot be written \(.*\): choose another name with --out$"),
         ("lines ok.jsonl --out ok.jsonl", r"ok.jsonl exists already: remove it, or choose another --out$"),
         ("compose empty.jsonl", r"empty.jsonl has no documents: name others$"),
@@ -106,7 +114,6 @@ def test_what_is_wrong_in_a_command(command, sentence, folder):
 
 
 def test_a_wrong_word_of_an_option_names_the_option_and_the_known_words(folder):
-    (folder / "shards").mkdir()
     asked = CliRunner().invoke(app, ["validate", "shards", "--mix-by", "foo"])
     assert "Invalid value for '--mix-by': Value error, 'foo' is not one of 'tokens', 'samples'" in asked.output
     with pytest.raises(LongCrawlError, match=r"^Packed\.mix_by takes one of 'tokens', 'samples', got 'foo'$"):

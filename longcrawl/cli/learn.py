@@ -36,12 +36,12 @@ def lines(
     They are the short lines that most documents have. Pages of HTML are extracted first. Read the patterns before a
     run uses them.
     """
-    from longcrawl.sources.text import naming_text_option
+    from longcrawl.sources.text import without_set
     from longcrawl.text.refinedweb.frequent_lines import check_new_patterns
 
     if out is not None:
         check_new_patterns(out)
-    with naming_text_option():
+    with without_set():
         found = lc.text.propose_lines(_open_texts(crawl, text_field).data.take(documents), min_documents=min_documents)
     if not found.documents:
         raise StageError(f"{crawl} has no documents to propose lines of: name others")
@@ -69,10 +69,10 @@ def train_classifier(
     It learns to tell two sets of documents apart, for the stage fast_text_classifier. Precision and recall are of
     documents that were held out.
     """
-    from longcrawl.sources.text import naming_text_option
+    from longcrawl.sources.text import without_set
 
     settings: dict[str, Any] = {"word_ngrams": word_ngrams, "dimensions": dimensions, "epochs": epochs}
-    with naming_text_option():
+    with without_set():
         sides = _open_texts(good, text_field), _open_texts(bad, text_field)
         show(lc.text.train_classifier(*sides, out, held_out=held_out, seed=seed, **settings))
 

@@ -307,9 +307,9 @@ def compose(
         ) from None
     # The word is checked by the function: what is typed is plain text here.
     settings: dict[str, Any] = {"tokenizer": tokenizer, "text_field": text_field, "terminate": terminate}
-    from longcrawl.sources.text import naming_text_option
+    from longcrawl.sources.text import without_set
 
-    with naming_text_option():
+    with without_set():
         comparison = lc.compose(path, sizes, padding_threshold=padding_threshold, end_of_text=end_of_text, **settings)
     show(repr(comparison))
     if plot is not None:

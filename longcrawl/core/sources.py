@@ -52,6 +52,8 @@ MOST_NAMED = 3
 """How many damaged places of a file are named; all are counted."""
 OTHER_FIELD = "= to one of them"
 """What a reason says, with its setting, where documents have other fields."""
+WITHOUT = "; to continue without it, set on_bad_files to 'warn' or 'skip' (--set source.on_bad_files=skip)"
+"""What a sentence on a damaged file ends with."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +115,7 @@ class BadFiles:
         file, reason = without_secrets(file), shortened(hide_secrets(reason), MOST_REASON)
         if self.policy == "error":
             # Without a field that was misspelled, one would continue without any document.
-            without = "; to continue without it, set on_bad_files to 'warn' or 'skip' (--set source.on_bad_files=skip)"
-            raise SourceError(f"{file}: {reason}{'' if OTHER_FIELD in reason else without}")
+            raise SourceError(f"{file}: {reason}{'' if OTHER_FIELD in reason else WITHOUT}")
         self.found.append(BadFile(file, reason, records_lost))
         if self.policy == "warn":
             warn_user(f"{file}: {reason}")

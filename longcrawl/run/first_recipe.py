@@ -14,12 +14,13 @@ from longcrawl.core.outputs import OUTPUTS
 from longcrawl.core.sources import SOURCES, BadFiles, Part, make_source
 from longcrawl.core.stages import STAGES
 from longcrawl.errors import LongCrawlError, RecipeError, SourceError
+from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.printable import one_line
 from longcrawl.recipe import parse_recipe, read_recipe
 from longcrawl.run.inputs import train_parts
 from longcrawl.sources.files import opened
 from longcrawl.sources.guess import guess_source
-from longcrawl.sources.text import naming_text_option
+from longcrawl.sources.text import without_set
 from longcrawl.storage.files import write_text, writing
 from longcrawl.storage.structured import load_yaml
 
@@ -54,8 +55,12 @@ def first_recipe(name: str, text_field: str | None = None) -> str:
         LongCrawlError: nothing is there that a source can be guessed for, or no field has texts.
     """
     source, settings = guess_source(name)
+    if source == "rectangle" or source in FORMATS:
+        raise RecipeError(
+            f"{name} holds tokens, not texts: trainers read it as it is; longcrawl verify {name} checks it"
+        )
     if source in ("text", "hub"):
-        with naming_text_option():
+        with without_set():
             settings |= _text_field(source, settings, TEXT_FIELDS if text_field is None else (text_field,))
     elif text_field is not None:
         settings |= {"text_field": text_field}

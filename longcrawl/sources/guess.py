@@ -8,6 +8,7 @@ from typing import Any
 
 from longcrawl.core.outputs import OUTPUTS
 from longcrawl.errors import SourceError
+from longcrawl.formats.shards.base import FORMATS
 from longcrawl.printable import quoted
 from longcrawl.sources import text
 from longcrawl.sources.files import absolute, list_tree
@@ -52,9 +53,9 @@ def guess_source(name: str) -> tuple[str, dict[str, Any]]:
         )
     if is_url(name) or is_pattern or Path(absolute(name)).is_file():
         if (found := _of_files([path_of(name)])) is None and not is_pattern and is_url(name):
-            return _of_folder(name), {"data_dir": name}
+            return _of_folder(name)
         return found or "text", {"data_files": name}
-    return _of_folder(name), {"data_dir": name}
+    return _of_folder(name)
 
 
 def _of_files(names: Iterable[str]) -> str | None:
@@ -65,18 +66,24 @@ def _of_files(names: Iterable[str]) -> str | None:
     return "text" if any(name.endswith(text.EXTENSIONS) for name in names) else None
 
 
-def _of_folder(folder: str) -> str:
+def _of_folder(folder: str) -> tuple[str, dict[str, Any]]:
     names = list_tree(absolute(folder))
     if {"manifest.json", "recipe.yaml"} <= set(names):
         written = next((output for output in OUTPUTS if any(name.startswith(f"{output}/") for name in names)), "OUTPUT")
         raise SourceError(f"{quoted(folder)} is a run: name its output, {quoted(join(folder, written))}")
+    endings = {Path(name).suffix for name in names}
+    if "parquet.json" in names and ".parquet" in endings:  # an output, which the file describes: it has no documents
+        return "text", {"data_dir": folder, "data_files": "**/*.parquet"}
+    for shards in FORMATS.loaded():
+        if f"{shards}.json" in names and FORMATS[shards].suffix in endings:
+            return shards, {"data_dir": folder}
     if any(_RECTANGLE.fullmatch(name) for name in names):
-        return "rectangle"
+        return "rectangle", {"data_dir": folder}
     if any(_RPV2.fullmatch(name) for name in names):
-        return "redpajama-v2"
+        return "redpajama-v2", {"data_dir": folder}
     if (found := _of_files(names)) is None:
         raise SourceError(
             f"{quoted(folder)} has no documents, by the names of its files: name a source of `longcrawl sources`, "
             "as lc.open('datatrove', data_dir=…)"
         )
-    return found
+    return found, {"data_dir": folder}

@@ -308,14 +308,16 @@ class Text(sources.Source):
 
 
 @contextmanager
-def naming_text_option() -> Iterator[None]:
-    """Name the option ``--text-field`` where texts are not in the field that is asked for, in place of ``--set``."""
+def without_set() -> Iterator[None]:
+    """Name, in errors of a source, options of commands that have ``--text-field`` in place of ``--set``."""
     try:
         yield
     except SourceError as wrong:
-        if (option := _SET.format("text_field")) not in str(wrong):
+        sentence = str(wrong).replace(_SET.format("text_field"), "--text-field NAME")
+        sentence = sentence.replace(sources.WITHOUT, "; fix it, or name other files")
+        if sentence == str(wrong):
             raise
-        raise SourceError(str(wrong).replace(option, "--text-field NAME")) from wrong
+        raise SourceError(sentence) from wrong
 
 
 def _placed_blocks(

@@ -158,7 +158,7 @@ def _from_hub(repository: str) -> Path:
         raise TokenizerError(
             f"tokenizer {repository!r} is not a file here and {offline if constants.HF_HUB_OFFLINE else missing} "
             "set tokenizer= to the path of a tokenizer.json or *.tiktoken file, or to an object "
-            "(--tokenizer PATH, of a run --set stages.tokenize.tokenizer=PATH)"
+            "(--tokenizer PATH, of a run --set stages.STAGE.tokenizer=PATH)"
         ) from failed
 
 
