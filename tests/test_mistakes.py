@@ -81,6 +81,9 @@ def test_what_is_wrong_in_a_recipe(recipe, sentence, folder):
             "inspect ok.jsonl",
             "ok.jsonl holds neither a run nor an output that is known: check the path, install the package",
         ),
+        ("push ok.jsonl me/x --private", r"ok.jsonl is a file: name the folder of a run$"),
+        ("fetch longcrawl64 --repo a/b --out ok.jsonl", r"ok.jsonl is not empty, .*: choose another folder$"),
+        ("lists fetch ut1 --out ok.jsonl/bl --url ok.jsonl", r"ok.jsonl cannot be written .*: choose another --out$"),
         ("init fake.jsonl.gz", r"is corrupt: no gzip data; fix it, or name other files$"),
         (
             "init shards",

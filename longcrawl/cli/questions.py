@@ -261,9 +261,11 @@ def trace(
     Of each row: ids, URLs, dates, source files, places in the documents, and the text.
     """
     from longcrawl.audit.trace import feed_settings
+    from longcrawl.sources.text import without_set
 
     settings = feed_settings(overrides or ())
-    show(lc.trace(path, step, row, feed=feed, tokenizer=tokenizer, **settings))  # type: ignore[arg-type]  # checked there
+    with without_set():
+        show(lc.trace(path, step, row, feed=feed, tokenizer=tokenizer, **settings))  # type: ignore[arg-type]  # checked there
 
 
 @app.command(epilog="Example: longcrawl compose texts.jsonl --tokenizer gpt2 --capacities 2048,8192")

@@ -119,7 +119,7 @@ class Marker:
             found = json.loads(path.read_bytes())
             if is_sealed(path, found):
                 return cls(path, found["content"], found["files"])
-        except (FileNotFoundError, ValueError, AttributeError, KeyError, RecursionError):
+        except (FileNotFoundError, NotADirectoryError, ValueError, AttributeError, KeyError, RecursionError):
             # Flipped bits make anything of JSON, and an earlier version wrote other entries.
             return None
         return None
