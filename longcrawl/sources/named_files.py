@@ -113,7 +113,7 @@ def _below(
         )
     if splits is None:
         found = {"train": [name for name in tree if name.endswith(endings)]}
-        for sentence in _of_other_endings(tree, endings):
+        for sentence in _of_other_endings([name for name in tree if name not in others], endings):
             warn_user(f"source {source!r}: {sentence}")
     else:
         found = dict(splits(tree))

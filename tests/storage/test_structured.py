@@ -61,7 +61,7 @@ def test_every_reader_of_yaml_says_one_sentence(tmp_path, name):
     file.write_text(HOSTILE[name])
     with pytest.raises(RecipeError, match="is not YAML"):
         lc.load_recipe(file)
-    with pytest.raises(LoaderError, match="is no YAML"):
+    with pytest.raises(LoaderError, match="cannot be read as YAML"):
         read_curriculum(file)
     (tmp_path / "README.md").write_text(f"---\n{HOSTILE[name]}\n---\ntext\n")
     with pytest.raises(RunError, match="its YAML front matter is invalid"):

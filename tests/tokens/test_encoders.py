@@ -468,7 +468,7 @@ def test_hub_id_offline_says_what_to_pass(monkeypatch, tmp_path):
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(TokenizerError, match=r"local tokenizer.json or \*.tiktoken"):
+    with pytest.raises(TokenizerError, match=r"HF_HUB_OFFLINE is set: unset it, or .* tokenizer.json or \*.tiktoken"):
         load_encoder("no-such-user/no-such-tokenizer")
 
 
