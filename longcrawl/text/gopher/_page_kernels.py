@@ -49,6 +49,7 @@ PACKED = 7
 """Bytes of a word that is its own key: they and their number."""
 _LENGTH_AT = _U(8 * PACKED)
 
+_LAST_BIT = _U(1 << 63)
 _TO_FIRST = np.uint16(ALPHANUMERIC_FIRST // ALPHANUMERIC)
 BLOCK = 64
 """Bytes that are looked at together."""
@@ -368,24 +369,33 @@ def tell_apart(page: Page, words: int) -> int:
 
 
 @compiled
+def _flag_at(data: Any, flag_of: Any, place: int) -> np.uint16:
+    """Return the flags of the character that starts at a byte."""
+    point = np.uint32(data[place])
+    if point >= 0x80:
+        point, _ = decode(data, place)
+    return flag_of[point]
+
+
+@compiled
 def flag_types(texts: Texts, page: Page, start: int, types: int) -> None:
     """Write the flags of each different word."""
     data, flag_of, firsts = texts.data, texts.flags, page.repeats.firsts
     letter = flag_of[0x61]
     for number in range(types):
         begin, end = page.word_begins[firsts[number]], page.word_ends[firsts[number]]
-        point, _ = decode(data, begin)
-        seen = (flag_of[point] & ALPHANUMERIC) * _TO_FIRST
+        head = _flag_at(data, flag_of, begin)
+        seen = head | (head & ALPHANUMERIC) * _TO_FIRST
         for at in range(begin, end, SURE):
             every = first_bits(min(end - at, SURE))
             others = bits_from(page.others, at - start) & every
             seen |= letter if others != every else np.uint16(0)
             others &= ~bits_from(page.continuations, at - start)
+            # Whether there is one is hard to guess for the processor: without one the first character is taken again.
+            place = lowest_bit(others | _LAST_BIT) if others else begin - at
+            seen |= _flag_at(data, flag_of, at + place)
+            others &= others - _U(1)
             while others:
-                place = at + lowest_bit(others)
-                point = np.uint32(data[place])
-                if point >= 0x80:
-                    point, _ = decode(data, place)
-                seen |= flag_of[point]
+                seen |= _flag_at(data, flag_of, at + lowest_bit(others))
                 others &= others - _U(1)
         page.type_flags[number] = seen

@@ -63,7 +63,7 @@ class StopWords(NamedTuple):
     numbers: npt.NDArray[np.int32]
     """Shape (spellings,): which word of its language's list a spelling is of."""
     met: npt.NDArray[np.int64]
-    """Memory for each word of the longest list."""
+    """Memory for each word of the longest list, and for what is none."""
     counts: npt.NDArray[np.int64]
     """Shape (readings, 2): of one document, how many different ones there are, and how many."""
     short_keys: npt.NDArray[np.uint64]
@@ -91,15 +91,12 @@ def _lower_key(key: np.uint64) -> np.uint64:
 
 
 @compiled
-def _find_short(stop_words: StopWords, language: int, key: np.uint64) -> int:
-    """Return which word of its language's list a short word is, -1 where it is none."""
-    keys = stop_words.short_keys
+def _place_short(keys: Any, language: int, key: np.uint64) -> int:
+    """Return the place of a short word in the table of its language, or an empty one."""
     at = np.int64(key * GOLDEN >> _U(32)) & keys.shape[1] - 1
-    while keys[language, at] != 0:
-        if keys[language, at] == key:
-            return stop_words.short_numbers[language, at]
+    while (keys[language, at] != 0) & (keys[language, at] != key):
         at = (at + 1) & keys.shape[1] - 1
-    return -1
+    return at
 
 
 @compiled
@@ -107,27 +104,31 @@ def _count_stop_words(
     data: Any, page: Page, types: int, stop_words: StopWords, language: int, lowers: int
 ) -> tuple[int, int]:
     """Count different stop words of a language, and all of them; of words in lower case only all."""
-    begins, ends, met, longest = page.word_begins, page.word_ends, stop_words.met, stop_words.spellings.longest
-    distinct, occurrences, longest_short = 0, 0, _U(min(longest, PACKED))
+    begins, ends, counts, firsts = page.word_begins, page.word_ends, page.repeats.counts, page.repeats.firsts
+    met, keys, longest, occurrences = stop_words.met, stop_words.short_keys, stop_words.spellings.longest, 0
+    # What is looked for by its letters: of words that are listed as they are, only long ones.
+    by_letters = HASHED | _BYTES & _HIGH if lowers else (HASHED if longest > PACKED else _U(0))
     met[:] = 0
     for word_type in range(types):
-        word = page.repeats.firsts[word_type]
-        key, number = page.word_keys[word], -1
-        if key >> _U(8 * PACKED) <= longest_short and not (lowers and key & _BYTES & _HIGH):
-            number = _find_short(stop_words, language, _lower_key(key) if lowers else key)
-        elif lowers:
-            # Lower case has as many characters, each of a byte or more.
-            fits = page.starts[word + 1] - page.starts[word] <= longest
-            if fits and _is_lowered(data, begins[word], ends[word], stop_words.lowered, language):
-                occurrences += page.repeats.counts[word_type]
-        elif key & HASHED and ends[word] - begins[word] <= longest:
+        word = firsts[word_type]
+        key = page.word_keys[word]
+        # Lower case has as many characters, each of a byte or more.
+        if (key & by_letters != _U(0)) & (page.starts[word + 1] - page.starts[word] <= longest):
+            if lowers:
+                listed = _is_lowered(data, begins[word], ends[word], stop_words.lowered, language)
+                occurrences += counts[word_type] * listed
+                continue
             spelling = find_word(stop_words.spellings, language, data, begins[word], ends[word])
-            number = stop_words.numbers[spelling] if spelling >= 0 else -1
-        if number >= 0:
-            distinct += 1 - met[number]
-            met[number] = 1
-            occurrences += page.repeats.counts[word_type]
-    return distinct, occurrences
+            if spelling >= 0:
+                met[stop_words.numbers[spelling]] = 1
+                occurrences += counts[word_type]
+            continue
+        key = _lower_key(key) if lowers else key
+        at = _place_short(keys, language, key)
+        found = keys[language, at] == key
+        met[stop_words.short_numbers[language, at] if found else len(met) - 1] = 1
+        occurrences += counts[word_type] * found
+    return met[:-1].sum(), occurrences
 
 
 @compiled

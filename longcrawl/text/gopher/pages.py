@@ -165,7 +165,7 @@ def _stop_words(lists: tuple[_List, ...]) -> Any:
         np.zeros((0, 0), np.int32),
         make_vocabulary(numbers, "bytes"),
         np.array([numbers[each] for each in sorted(numbers)], np.int32),
-        np.zeros(max((len(words) for words, _ in lists), default=0), np.int64),
+        np.zeros(1 + max((len(words) for words, _ in lists), default=0), np.int64),
         np.zeros((0, 2), np.int64),
         *_short_words(len(lists), {each: numbers[each] for each in (*in_lower_case, *others)}),
         make_tree(len(lists), [(language, word, 1) for language, word in in_lower_case]),
