@@ -163,7 +163,10 @@ def check_manifest(manifest: Any, file: Path) -> Recorded:
             OUTPUTS.find(spelling, f"{file} is of a run whose output", RunError)
     form = manifest["output"]["format"]
     if not isinstance(form, str) or form not in RESULTS:
-        raise RunError(f"{file} is of an output {form!r}, this longcrawl knows {', '.join(sorted(RESULTS))}: upgrade")
+        known = ", ".join(sorted(RESULTS))
+        raise RunError(
+            f"{file} is of an output {form!r}, this longcrawl knows {known}: upgrade, or install the output's package"
+        )
     for path, value, kind in misfits(manifest, KINDS):
         shown = shorten(repr(value), 60, placeholder="…")
         raise RunError(f"{file} is not as runs write it: {path} is {shown} and should be {kind}: {again}")
