@@ -97,6 +97,7 @@ def test_what_is_wrong_in_a_recipe(recipe, sentence, folder):
             "tokenize ok.jsonl --output-dir o --overlap-probability 2",
             r"is that of windows which overlap: set overlap_size",
         ),
+        ("plan mine.yaml --save ok.jsonl", r"ok.jsonl exists already: it is not a plan, name another file$"),
         ("plan mine.yaml --cores 0", r"--files and --cores take 1 or more, got --cores 0$"),
         ("validate . --curriculum .", r". cannot be read as YAML \(Is a directory\): write '- \{duration_tokens: "),
         ("init ok.jsonl --text-field body", r"no field 'body'; its fields: text; .* \(--text-field NAME\)$"),

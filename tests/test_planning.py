@@ -272,7 +272,7 @@ def test_bad_input_is_one_sentence(recipe, tmp_path):
         Path("odd.json").write_text(json.dumps(told | change))
         with pytest.raises(RunError, match=r"odd\.json is not a complete plan"):
             lc.Plan.load("odd.json")
-    with pytest.raises(RunError, match="texts cannot be written .*: name another file"):
+    with pytest.raises(RunError, match="texts is a folder: name a file, such as texts/plan.json"):
         lc.Plan.from_dict(told).save("texts")
     asked = CliRunner().invoke(app, ["plan", recipe, "--save", "texts"])
     assert "texts is a folder: name a file" in str(asked.exception)

@@ -114,8 +114,10 @@ def plan(
 
     The estimate has documents, tokens, bytes, hours and disk space of every stage. With --cores it is of a cluster.
     """
-    if save is not None and save.is_dir():
-        raise RunError(f"{save} is a folder: name a file, such as {save / 'plan.json'}")
+    if save is not None:
+        from longcrawl.plan.result import check_place
+
+        check_place(save)
     if files is not None and cores is None:
         raise RunError("--files is for the estimate of a cluster: name its cores too, such as --cores 4096")
     if save is not None and cores is not None:

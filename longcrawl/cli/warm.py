@@ -24,7 +24,7 @@ from longcrawl.engines.local import map_tasks, usable_cpus
 from longcrawl.errors import RunError
 from longcrawl.kernels import compiling
 from longcrawl.recipe import parse_recipe
-from longcrawl.storage.files import check_writable
+from longcrawl.storage.files import make_folder
 
 DOCUMENTS = 40
 SENTENCES = (
@@ -62,7 +62,7 @@ def compile_kernels(num_proc: int | None = None, portable: Path | None = None) -
 
 
 def _compile_portable(folder: Path, workers: int) -> str:
-    check_writable(folder, RunError, "name another folder behind --portable")
+    make_folder(folder, RunError, "name another folder behind --portable")
     if not compiling.runs_portable():
         raise RunError(f"--portable compiles for {compiling.LEVEL} and tries the code, which this machine does not run")
     command = [sys.executable, "-m", "longcrawl.cli", "warm", "--num-proc", str(workers)]

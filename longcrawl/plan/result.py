@@ -1,6 +1,7 @@
 """What a run would give and take: figures with intervals, as a table, as JSON, and beside what became of them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from math import floor, inf, isnan, log10
 from pathlib import Path
@@ -13,7 +14,7 @@ from longcrawl.ledger.funnel import Funnel
 from longcrawl.plan.estimates import Estimate
 from longcrawl.printable import one_line
 from longcrawl.run.costs import StageCost
-from longcrawl.storage.files import write_text, writing
+from longcrawl.storage.files import check_target, write_text, writing
 from longcrawl.storage.sealed import SEAL, is_sealed, seal
 from longcrawl.storage.structured import load_json
 
@@ -60,6 +61,18 @@ class Checked:
         """Return JSON-ready values."""
         described = {"figure": self.figure, "planned": self.estimate.value, "low": self.estimate.low}
         return described | {"high": self.estimate.high, "became": self.truth}
+
+
+def check_place(path: Path) -> None:
+    """Raise RunError where a plan is not to be written, as something else is there."""
+    check_target(path, RunError, "it is not a plan, name another file", example="plan.json", replaces=_is_plan_or_empty)
+
+
+def _is_plan_or_empty(file: Path) -> bool:
+    with suppress(OSError, TypeError, ValueError):
+        content = file.read_bytes()
+        return not content or "longcrawl_plan" in load_json(content)
+    return False
 
 
 @dataclass(frozen=True, repr=False)
@@ -134,8 +147,9 @@ class Plan(Tabular):
         """Write the plan as JSON, for ``longcrawl run --plan``; and what became of it, where that is known.
 
         Raises:
-            RunError: it cannot be written there.
+            RunError: something else than a plan is there, or it cannot be written.
         """
+        check_place(Path(path))
         became = {"became": [each.as_dict() for each in checked]} if checked else {}
         with writing(Path(path), RunError, "name another file for the plan"):
             write_text(Path(path), seal(self.as_dict() | became))

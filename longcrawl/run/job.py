@@ -209,6 +209,7 @@ class _Job:
         self.costs.add_disk(self.ended_by)
         if self.plan is not None:
             manifest["plan"] = [each.as_dict() for each in self.plan.against(manifest)]
+            remove(self.folder / PLAN)
             self.plan.save(self.folder / PLAN, self.plan.against(manifest, self.costs.stages))
         remove_partial(self.folder)
         write_text(self.folder / MANIFEST, seal(manifest))

@@ -104,7 +104,7 @@ def writing(target: Path, error: type[LongCrawlError], fix: str) -> Iterator[Non
         raise error(f"{target} cannot be written ({failed.strerror or failed}): {fix}") from failed
 
 
-def check_writable(folder: Path, error: type[LongCrawlError], fix: str) -> None:
+def make_folder(folder: Path, error: type[LongCrawlError], fix: str) -> None:
     """Make a folder, and raise ``error`` where the system lets no file be written to it."""
     with writing(folder, error, fix):
         folder.mkdir(parents=True, exist_ok=True)

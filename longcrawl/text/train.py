@@ -20,7 +20,7 @@ from longcrawl.display.progress import progress_bar
 from longcrawl.display.table import Cell, Column, Table, Tabular
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import text_buffers, valid_texts
-from longcrawl.storage.files import check_target, check_writable, writing
+from longcrawl.storage.files import check_target, make_folder, writing
 from longcrawl.text._fasttext_model import Model, Vectors, make_words, read_model, write_model
 from longcrawl.text.classifiers import score_texts
 from longcrawl.text.values import tables
@@ -162,7 +162,7 @@ def train_classifier(
     asked.check()
     _check_training(held_out, learning_rate, epochs)
     check_target(path, StageError, "name another file, or remove it", example="model.bin")
-    check_writable(path.parent, StageError, "name a file in a folder that can be written")
+    make_folder(path.parent, StageError, "name a file in a folder that can be written")
     collected = _collect((good, bad), labels)
     chosen = _chosen(collected.texts, held_out, labels, seed)
     learnt, held = ([text for text, out in zip(collected.texts, chosen, strict=True) if out == side] for side in (0, 1))

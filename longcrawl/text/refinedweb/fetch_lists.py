@@ -28,7 +28,7 @@ from filelock import FileLock, Timeout
 from longcrawl.display.progress import progress_bar
 from longcrawl.errors import SourceError
 from longcrawl.printable import one_line
-from longcrawl.storage.files import PARTIAL, check_target, check_writable, checksum, publish, write_text, writing
+from longcrawl.storage.files import PARTIAL, check_target, checksum, make_folder, publish, write_text, writing
 from longcrawl.storage.structured import load_json
 from longcrawl.text.refinedweb._url_lists import DESCRIPTION
 
@@ -128,7 +128,7 @@ def fetch_lists(name: str, out: str | Path, url: str | None = None) -> FetchedLi
     """
     folder, source = Path(out), _source(name, url)
     check_target(folder, SourceError, "remove it to fetch the lists again, or choose another --out")
-    check_writable(folder.parent, SourceError, "choose another --out")
+    make_folder(folder.parent, SourceError, "choose another --out")
     lock = folder.with_name(f"{folder.name}{PARTIAL}.lock")
     with writing(folder, SourceError, "fix that, or choose another --out"):
         try:

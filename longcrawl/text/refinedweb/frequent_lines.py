@@ -19,7 +19,7 @@ from longcrawl.display.table import Column, Table, Tabular
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import valid_texts
 from longcrawl.ledger.analysis import url_hosts
-from longcrawl.storage.files import check_target, check_writable, write_text
+from longcrawl.storage.files import check_target, make_folder, write_text
 from longcrawl.text.refinedweb.line_corrections import LineCorrections
 from longcrawl.text.values import tables
 
@@ -88,7 +88,7 @@ class ProposedLines(Tabular):
 def check_new_patterns(path: Path) -> None:
     """Raise StageError where a file of patterns cannot be written."""
     check_target(path, StageError, "remove it, or choose another --out", example="lines.yaml")
-    check_writable(path.parent, StageError, "choose another --out")
+    make_folder(path.parent, StageError, "choose another --out")
 
 
 def propose_lines(
