@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import allocating, compiled, inlined
+from longcrawl.kernels.compiling import allocating, compiled, forced_inline, inlined
 from longcrawl.kernels.word_lists import Vocabulary
 
 Letters = npt.NDArray[Any]
@@ -100,7 +100,7 @@ def mixed(number: np.uint64) -> np.int64:
     return np.int64(number)
 
 
-@inlined
+@forced_inline
 def _sampled(language: int, letters: Letters, start: int, stop: int) -> np.int64:
     """Hash a listed word by its length and its first and last two letters, which tell most of a list apart."""
     second, before_last = min(start + 1, stop - 1), max(stop - 2, start)
@@ -109,7 +109,7 @@ def _sampled(language: int, letters: Letters, start: int, stop: int) -> np.int64
     return mixed(head ^ (tail << _U(11) | tail >> _U(53)))
 
 
-@inlined
+@forced_inline
 def find_word(vocabulary: Vocabulary, language: int, letters: Letters, start: int, stop: int) -> int:
     """Return the number of the word ``letters[start:stop]`` in a language's list, -1 where it is not there."""
     length = stop - start
