@@ -128,7 +128,10 @@ def _count_stop_words(
         found = keys[language, at] == key
         met[stop_words.short_numbers[language, at] if found else len(met) - 1] = 1
         occurrences += counts[word_type] * found
-    return met[:-1].sum(), occurrences
+    distinct = 0
+    for number in range(len(met) - 1):
+        distinct += met[number]
+    return distinct, occurrences
 
 
 @compiled
