@@ -148,7 +148,6 @@ class _Part(JITCodeLibrary):  # type: ignore[misc]  # as above
         """Take in what this calls."""
         self._raise_if_finalized()
         for library in dict.fromkeys(self._linking_libraries):
-            self._reload_init.update(library._reload_init)  # noqa: SLF001
             self._final_module.link_in(library._get_module_for_linking(), preserve=True)  # noqa: SLF001
         self._finalize_dynamic_globals()
         self._finalized = True
