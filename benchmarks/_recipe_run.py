@@ -7,9 +7,11 @@ the innermost one. Those of worker processes are seen by the clock of their task
 import json
 import os
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from concurrent.futures.thread import _WorkItem
 from contextlib import contextmanager
 from typing import Any
 
@@ -64,7 +66,30 @@ class LongestPath:
     """CPU seconds through a run of several processes: what waits for tasks waits for the busiest of them."""
 
     def __init__(self) -> None:
-        self.waited = self.tasks = 0.0
+        self.waited = self.tasks = self.beside = 0.0
+
+    def around_threads(self, function: Callable[..., Any], num_proc: int) -> Callable[..., Any]:
+        """Return a function whose threads run beside each other in as many cores as there are processes."""
+
+        def timed(*arguments: Any) -> Any:
+            taken: dict[int, float] = defaultdict(float)
+            run = _WorkItem.run
+
+            def count(item: Any) -> None:
+                started = time.thread_time()
+                run(item)
+                taken[threading.get_ident()] += time.thread_time() - started
+
+            started, here = time.process_time(), time.thread_time()
+            _WorkItem.run = count  # type: ignore[method-assign]  # nothing else says which thread has done what
+            try:
+                return function(*arguments)
+            finally:
+                _WorkItem.run = run  # type: ignore[method-assign]  # as above
+                spent, busiest = time.process_time() - started, max([time.thread_time() - here, *taken.values()])
+                self.beside += spent - max(busiest, spent / num_proc)
+
+        return timed
 
     def around(self, map_tasks: Callable[..., Any]) -> Callable[..., Any]:
         """Return ``map_tasks`` that adds up what its processes take."""
@@ -86,7 +111,7 @@ class LongestPath:
         """Return the seconds of this process, of the busiest ones, and of starting and ending each."""
         own, ended = time.process_time(), os.times()
         around_tasks = max(ended.children_user + ended.children_system - self.tasks, 0.0)
-        return own + self.waited + around_tasks / num_proc
+        return own - self.beside + self.waited + around_tasks / num_proc
 
 
 class Timed:
@@ -138,7 +163,7 @@ def main() -> None:
     from longcrawl.engines import local
     from longcrawl.kernels import compiling
     from longcrawl.recipe import load_recipe
-    from longcrawl.run import job, part
+    from longcrawl.run import job, part, segments
     from longcrawl.storage import files, sealed
 
     start_up = time.process_time()
@@ -170,11 +195,15 @@ def main() -> None:
     for kind in {type(stage): label for label, stage in reversed(loaded.stages)}.items():
         count_batches(*kind, steps)
     local.map_tasks = path.around(local.map_tasks)
+    mine, write = os.getpid(), segments.write_file
+    beside = path.around_threads(write, int(num_proc))
+    # Threads of workers have no core to themselves, as there are as many workers as processes.
+    segments.write_file = lambda *task: beside(*task) if os.getpid() == mine else write(*task)
     before = time.monotonic()
     inputs = part._input  # noqa: SLF001  # as above
 
-    def read(task: Any, bad_files: Any) -> Iterator[Any]:
-        tables = iter(inputs(task, bad_files))
+    def read(task: Any, *others: Any) -> Iterator[Any]:
+        tables = iter(inputs(task, *others))
         while True:
             with steps.of(READ if task.segment.number == 0 else KEPT):
                 if (table := next(tables, None)) is None:

@@ -13,7 +13,11 @@ is JSON whose last entry, ``sha256``, is the SHA-256 of the JSON without it (:mo
 longcrawl writes it with every shard and compares each block when it is first read. A shard without one is read, too.
 """
 
+import hashlib
+import io
+from collections import deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +35,9 @@ KIND = "longcrawl_block_checksums"
 
 BLOCK_BYTES = 1 << 16
 """Of a shard read in random order, a first window reads a block; each costs eight digits in the file of checksums."""
+
+WAITING = 2
+"""Pieces of a file that is written whose digests are still to be computed, at most."""
 
 FEW = 16
 """Blocks of a file that are compared together when no more are left."""
@@ -143,10 +150,68 @@ class BlockChecksums:
             each.check()
 
 
-def checksums_of(files: Mapping[str, Path]) -> str:
-    """Return the content of a file of checksums, of files by what follows the shard's stem in their names."""
+class DigestedFile(io.BufferedWriter):
+    """A new file, written from its beginning on, whose digests a thread computes meanwhile.
+
+    What is given to ``write`` must stay as it is until the file is closed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(io.FileIO(path, "wb"))
+        self._thread = ThreadPoolExecutor(1)
+        self._waiting = deque[Future[None]]()
+        self._sha256, self._crc32c = hashlib.sha256(), list[int]()
+        self._size = 0
+        self._in_order = True
+
+    def write(self, content: Any) -> int:
+        """Append bytes."""
+        self._waiting.append(self._thread.submit(self._digest, np.frombuffer(content, np.uint8)))
+        if len(self._waiting) > WAITING:
+            self._waiting.popleft().result()
+        return super().write(content)
+
+    def seek(self, place: int, whence: int = io.SEEK_SET) -> int:
+        """Go to another place: the digests of the file are then unknown."""
+        self._in_order = False
+        return super().seek(place, whence)
+
+    def close(self) -> None:
+        """Close the file and wait for its digests."""
+        super().close()
+        self._thread.shutdown()
+
+    @property
+    def sha256(self) -> str | None:
+        """The SHA-256 of a file that is closed; None where it was not written in order."""
+        return self._sha256.hexdigest() if self._in_order else None
+
+    @property
+    def crc32c(self) -> list[int] | None:
+        """The checksums of the blocks of a file that is closed; None where it was not written in order."""
+        return self._crc32c if self._in_order else None
+
+    def _digest(self, content: npt.NDArray[np.uint8]) -> None:
+        self._sha256.update(content.data)
+        first = 0
+        if filled := self._size % BLOCK_BYTES:
+            first = min(BLOCK_BYTES - filled, len(content))
+            self._crc32c[-1] = google_crc32c.extend(self._crc32c[-1], content[:first])
+        for start in range(first, len(content), BLOCK_BYTES):
+            self._crc32c.append(google_crc32c.value(content[start : start + BLOCK_BYTES]))
+        self._size += len(content)
+
+
+def checksums_of(files: Mapping[str, Path], known: Mapping[str, list[int] | None]) -> str:
+    """Return the content of a file of checksums.
+
+    Args:
+        files: by what follows the shard's stem in their names.
+        known: the checksums of the blocks of some of them.
+    """
+    sums = {suffix: known.get(suffix) or _sums(file) for suffix, file in files.items()}
     described = {
-        suffix: {"bytes": file.stat().st_size, "crc32c": "".join(f"{each:08x}" for each in _sums(file))}
+        suffix: {"bytes": file.stat().st_size, "crc32c": "".join(f"{each:08x}" for each in sums[suffix])}
         for suffix, file in sorted(files.items())
     }
     return sealed.seal({KIND: VERSION, "block_bytes": BLOCK_BYTES, "files": described})

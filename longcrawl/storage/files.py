@@ -9,7 +9,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache, wraps
 from pathlib import Path
@@ -170,13 +170,17 @@ def folder_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
-def file_entries(folder: Path, names: Iterator[str] | list[str]) -> dict[str, dict[str, int | str]]:
-    """Describe files for a manifest: bytes and SHA-256 by path relative to ``folder``."""
-    names = list(names)
-    bring(*(folder / name for name in names))
-    return {
-        name: {"bytes": (folder / name).stat().st_size, "sha256": checksum(folder / name)} for name in sorted(names)
-    }
+def file_entries(
+    folder: Path, names: Iterator[str] | list[str], known: Mapping[str, str] | None = None
+) -> dict[str, dict[str, int | str]]:
+    """Describe files for a manifest: bytes and SHA-256 by path relative to ``folder``.
+
+    ``known`` is the SHA-256 of those that were digested while they were written, by path.
+    """
+    files = {name: folder / name for name in sorted(names)}
+    bring(*files.values())
+    digests = {str(file): (known or {}).get(str(file)) or checksum(file) for file in files.values()}
+    return {name: {"bytes": file.stat().st_size, "sha256": digests[str(file)]} for name, file in files.items()}
 
 
 def content_digest(path: str) -> str | None:

@@ -18,7 +18,8 @@ import longcrawl as lc
 from longcrawl.errors import CorruptionError, LongCrawlError
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.storage import block_checksums
-from longcrawl.storage.block_checksums import BLOCK_BYTES, read_checksums
+from longcrawl.storage.block_checksums import BLOCK_BYTES, DigestedFile, checksums_of, read_checksums
+from longcrawl.storage.files import checksum
 from longcrawl.storage.sealed import seal
 
 END = 7
@@ -211,3 +212,21 @@ def test_a_copy_under_another_name_keeps_its_checksums(tmp_path):
     checksums.check()
     assert block_checksums.SUFFIX == ".crc32c"
     assert len(lc.formats.open_shard(path)) == 20
+
+
+@pytest.mark.parametrize("sizes", [[], [1], [BLOCK_BYTES, 3], [5, BLOCK_BYTES - 5, 2 * BLOCK_BYTES + 1, 0, 7]])
+def test_digests_of_what_is_written_are_those_of_the_file(tmp_path, sizes):
+    with DigestedFile(tmp_path / "a.bin") as file:
+        for number, size in enumerate(sizes):
+            file.write(np.full(size, number, np.uint8).data)
+    assert file.sha256 == checksum(tmp_path / "a.bin")
+    known = checksums_of({".bin": tmp_path / "a.bin"}, {".bin": file.crc32c})
+    assert known == checksums_of({".bin": tmp_path / "a.bin"}, {})
+
+
+def test_a_file_that_was_not_written_in_order_is_digested_when_it_is_read(tmp_path):
+    with DigestedFile(tmp_path / "a.bin") as file:
+        file.write(b"abc")
+        file.seek(0)
+        file.write(b"x")
+    assert (file.sha256, file.crc32c, (tmp_path / "a.bin").read_bytes()) == (None, None, b"xbc")

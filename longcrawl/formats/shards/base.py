@@ -178,7 +178,7 @@ class ShardFormat(ABC):
             cls.encode(stream, new, **own)
             losses = writing.report_losses(stream.losses(), on_loss, cls.name)
         return writing.WrittenShard(
-            str(files[0]), writing.written_files(*files), stream.documents, stream.tokens, losses
+            str(files[0]), writing.written_files(*files), stream.documents, stream.tokens, losses, new.sha256()
         )
 
     @classmethod

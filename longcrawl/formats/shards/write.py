@@ -207,7 +207,7 @@ class ShardWriter(TokenWriter):
             "entries": shard.documents,
             "tokens": shard.tokens,
             "dtype": gathered.dtype,
-            "files": file_entries(target, [*files, table]),
+            "files": file_entries(target, [*files, table], shard.sha256),
         }
 
     def finish(self, spill: Path, target: Path, written: Sequence[dict[str, Any]]) -> dict[str, Any]:  # noqa: ARG002  # shards are final

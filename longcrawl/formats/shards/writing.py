@@ -18,7 +18,7 @@ from longcrawl.core.stages import column
 from longcrawl.errors import FormatError, warn_user
 from longcrawl.formats.shards.checks import check_ids, check_word
 from longcrawl.formats.shards.shard import LIST_LIMIT, N_TOKENS, OVERLAP, TOKENS, Documents
-from longcrawl.storage.block_checksums import SUFFIX, checksums_of
+from longcrawl.storage.block_checksums import SUFFIX, DigestedFile, checksums_of
 from longcrawl.storage.files import checksum, partial_path, publish, remove, write_text
 from longcrawl.tokens.loss_mask import LOSS_MASK, loss_mask_of_tokens
 
@@ -70,6 +70,8 @@ class WrittenShard:
     documents: int
     tokens: int
     losses: tuple[Loss, ...] = ()
+    sha256: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Of those files that were written in order, by path."""
 
 
 @dataclass
@@ -298,10 +300,12 @@ class NewFiles:
 
     Attributes:
         path: of the shard, for messages.
+        digested: the files that were opened, by what follows its stem.
     """
 
     def __init__(self, path: Path, besides: Mapping[str, Path], opened: ExitStack) -> None:
         self.path, self._besides, self._opened = path, besides, opened
+        self.digested = dict[str, DigestedFile]()
 
     def beside(self, suffix: str) -> Path:
         """Return the path where a file is to be written."""
@@ -309,7 +313,13 @@ class NewFiles:
 
     def open(self, suffix: str) -> IO[bytes]:
         """Open a file for writing; it is closed when the shard is whole, or is given up."""
-        return self._opened.enter_context(self._besides[suffix].open("wb"))
+        file = self.digested[suffix] = self._opened.enter_context(DigestedFile(self._besides[suffix]))
+        return file
+
+    def sha256(self) -> dict[str, str]:
+        """Return the SHA-256 of files that were written in order, by their paths."""
+        stem = str(self.path).removesuffix(self.path.suffix)
+        return {stem + suffix: known for suffix, file in self.digested.items() if (known := file.sha256) is not None}
 
     def spool(self) -> IO[bytes]:
         """Open a file without a name, in the same folder, for numbers that are written after all tokens."""
@@ -330,9 +340,10 @@ def whole_shard(*files: Path) -> Iterator[NewFiles]:
     besides = {_after_stem(files[0], file): partial_path(file) for file in files}
     try:
         with ExitStack() as opened:
-            yield NewFiles(files[0], besides, opened)
+            new = NewFiles(files[0], besides, opened)
+            yield new
         written = {suffix: beside for suffix, beside in besides.items() if beside.exists()}
-        checksums = checksums_of(written)
+        checksums = checksums_of(written, {suffix: file.crc32c for suffix, file in new.digested.items()})
         named = dict(zip(besides, files, strict=True))
         # Equal bytes are those of another attempt at the same task, whose index and checksums others may be reading.
         if not _agree(named, written) or (sums.exists() and sums.read_bytes() != checksums.encode()):
