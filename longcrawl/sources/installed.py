@@ -4,11 +4,12 @@ Documents are, of every installed distribution, the long description in its META
 ``.md``, ``.rst`` and ``.txt`` files that its RECORD lists, and of Python itself the help topics in ``pydoc_data``.
 """
 
+import csv
 import importlib.metadata
 import platform
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -116,7 +117,7 @@ def _documents(package: str, distribution: importlib.metadata.Distribution, bad_
     description = str(distribution.metadata.json.get("description") or "").strip()
     if description and description != "UNKNOWN":
         documents[f"{package}/METADATA"] = description
-    for recorded in distribution.files or []:
+    for recorded in _recorded(distribution):
         if not _is_document(recorded):
             continue
         # Neither steps upward nor the version in the name of a metadata folder.
@@ -132,6 +133,14 @@ def _documents(package: str, distribution: importlib.metadata.Distribution, bad_
         if text.strip():
             documents[name] = text
     return dict(sorted(documents.items()))
+
+
+def _recorded(distribution: importlib.metadata.Distribution) -> Iterable[importlib.metadata.PackagePath]:
+    """Return the files that a distribution records; from Python 3.13 on ``files`` leaves out those that are missing."""
+    record = distribution.read_text("RECORD")
+    if record is None:
+        return distribution.files or ()
+    return [importlib.metadata.PackagePath(row[0]) for row in csv.reader(record.splitlines()) if row]
 
 
 def _is_document(path: importlib.metadata.PackagePath) -> bool:

@@ -803,6 +803,7 @@ def test_datatroves_names_give_datatroves_items(tmp_path):
 
 
 def test_a_folder_has_datatrove_s_names_and_options(tmp_path):
+    pytest.importorskip("torch")
     write(tmp_path / "a.ds", [30, 20])
     memory = fsspec.filesystem("memory")
     memory.pipe_file("/named/a.ds", (tmp_path / "a.ds").read_bytes())
