@@ -127,6 +127,25 @@ class Timed:
         return self.function(task), os.getpid(), _seconds() - started
 
 
+class WrittenHere:
+    """Writes a file, counting threads in this process alone: those of as many workers have no core to themselves."""
+
+    def __init__(self, write: Callable[..., Any], counting: Callable[..., Any]) -> None:
+        self.write, self.counting = write, counting
+
+    def __call__(self, *task: Any) -> Any:
+        return self.counting(*task)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _uncounted, ()
+
+
+def _uncounted() -> Callable[..., Any]:
+    from longcrawl.run import segments
+
+    return getattr(segments.write_file, "write", segments.write_file)
+
+
 def text_bytes(table: Any) -> int:
     """Return the bytes of pages, texts or tokens, whichever documents have."""
     column = next(name for name in ("html", "text", "tokens", *table.column_names) if name in table.column_names)
@@ -195,10 +214,7 @@ def main() -> None:
     for kind in {type(stage): label for label, stage in reversed(loaded.stages)}.items():
         count_batches(*kind, steps)
     local.map_tasks = path.around(local.map_tasks)
-    mine, write = os.getpid(), segments.write_file
-    beside = path.around_threads(write, int(num_proc))
-    # Threads of workers have no core to themselves, as there are as many workers as processes.
-    segments.write_file = lambda *task: beside(*task) if os.getpid() == mine else write(*task)
+    segments.write_file = WrittenHere(segments.write_file, path.around_threads(segments.write_file, int(num_proc)))
     before = time.monotonic()
     inputs = part._input  # noqa: SLF001  # as above
 
