@@ -100,8 +100,9 @@ def _why(folder: Path, document: str) -> Reason:
         raise LedgerError(f"{output} has lost the tables of its documents; longcrawl verify says what is missing")
     if _is_among(ids, document, type(result).__name__):
         return Reason(document, edits=edits)
-    named = ids.head(1, columns=["id"])["id"].to_pylist()[0]
-    raise LedgerError(f"{folder} never had a document {document!r}; ids look like {named!r}, as in {ids.files[-1]}")
+    named = ids.head(1, columns=["id"])["id"].to_pylist()
+    like = f"ids look like {named[0]!r}, as in {ids.files[-1]}" if named else "it has no documents"
+    raise LedgerError(f"{folder} never had a document {document!r}; {like}")
 
 
 def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clusters:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from longcrawl.core.results import RESULTS, Result
 from longcrawl.errors import FormatError, SourceError
-from longcrawl.manifest import holds_run, read_manifest
+from longcrawl.manifest import MANIFEST, holds_run, read_manifest
 from longcrawl.storage.sealed import check_unchanged
 from longcrawl.urls import is_url
 
@@ -16,7 +16,7 @@ def find_result(folder: Path) -> tuple[Result, Path]:
         return RESULTS[name], folder / name
     known = [name for file, name in RESULTS.described().items() if (folder / file).exists()]
     run, name = folder.absolute().parent, folder.absolute().name
-    if not known and (folder / f"{name}.json").exists() and holds_run(run):
+    if not known and (folder / f"{name}.json").exists() and holds_run(run) and (run / MANIFEST).exists():
         known = [name] if read_manifest(run)["output"]["format"] == name else []  # which loads its package
     # A rectangle in the original layout has no description.
     return RESULTS[(known or ["rectangle"])[0]], folder

@@ -232,10 +232,6 @@ class Source(ABC):
             SourceError: there is nothing to read; the message says where it looked and what to type.
         """
 
-    def warnings(self) -> tuple[str, ...]:
-        """Return what the card has to warn of, such as files that are not read; nothing of most sources."""
-        return ()
-
     def content(self) -> str:
         """Return what says which documents the source has and is in no file of its parts; nothing for most sources."""
         return ""

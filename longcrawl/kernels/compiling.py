@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from pickle import UnpicklingError
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -102,7 +103,10 @@ class _CachedKernels(IndexDataCacheFile):  # type: ignore[misc]  # numba is not 
 
     def load(self, key: Any) -> Any:
         """Return the code of this machine or, where there is none, what came with the wheel."""
-        found = super().load(key)
+        try:
+            found = super().load(key)
+        except (EOFError, UnpicklingError):  # a file that was cut: it is compiled again, and written anew
+            found = None
         if found is None and self.portable is not None and runs_portable():
             signature, (triple, *_), code = key
             found = self.portable.load((signature, (triple, LEVEL, ""), code))
@@ -119,7 +123,7 @@ class _CachedKernels(IndexDataCacheFile):  # type: ignore[misc]  # numba is not 
     def _load_index(self) -> Any:
         try:
             return super()._load_index()
-        except (ImportError, AttributeError):
+        except (ImportError, AttributeError, EOFError, UnpicklingError):
             return {}
 
 

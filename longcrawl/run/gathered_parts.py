@@ -55,7 +55,7 @@ def _gathered(parts: Sequence[Part]) -> list[int]:
             size += own
         else:
             counts.append(1)
-            size = SMALL if own is None else own
+            size = SMALL + 1 if own is None else own
     return counts
 
 
@@ -84,7 +84,7 @@ def read_gathered(
             if not part.pieces:
                 yield table
                 continue
-            if together and size + table.nbytes > TOGETHER:
+            if together and (size + table.nbytes > TOGETHER or table.schema != together[0].schema):
                 yield pa.concat_tables(together).combine_chunks()
                 together, size = [], 0
             together.append(table)

@@ -236,7 +236,8 @@ def _having(source: Source, parts: Sequence[Part], example: str) -> Iterable[Par
     if not any(part.pieces for part in parts):
         return parts
     pieces = (piece for part in parts for piece in part.each())
-    return islice((piece for piece in pieces if _has(source, piece, example)), 2)
+    # A stage may have made the id.
+    return list(islice((piece for piece in pieces if _has(source, piece, example)), 2)) or parts
 
 
 def _has(source: Source, piece: Part, example: str) -> bool:

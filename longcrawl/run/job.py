@@ -27,7 +27,6 @@ from longcrawl.card.write import CARD, write_card
 from longcrawl.core.outputs import Writer, mark_related
 from longcrawl.core.pipeline import Segment, next_segment
 from longcrawl.core.results import RESULTS
-from longcrawl.core.sources import Source
 from longcrawl.core.stages import Needs, Stage, Survey
 from longcrawl.core.surveys import SpanSurvey
 from longcrawl.engines.base import Engine
@@ -398,8 +397,7 @@ class _Job:
         manifest["analysis"] = analyse(documents, self.engine).as_dict()
         if self.source_lengths is not None:
             manifest["source_lengths"] = self.source_lengths.as_dict()
-        warned: list[tuple[str, Source | Stage]] = [(self.recipe.source.name, self.recipe.source), *self.recipe.stages]
-        warnings = {label: list(said) for label, each in warned if (said := each.warnings())}
+        warnings = {label: list(said) for label, stage in self.recipe.stages if (said := stage.warnings())}
         materials = {label: used for label, stage in self.recipe.stages if (used := stage.materials())}
         described = {"reports": self.reports, "warnings": warnings, "materials": materials}
         manifest |= {name: found for name, found in described.items() if found}

@@ -62,10 +62,6 @@ class Hub(Text):
         root = next(iter(found.values()))[0].removeprefix(DATASETS).split("/")[:2]
         return named_parts(self.name, DATASETS + "/".join(root), found, EXTENSIONS, "*.parquet")
 
-    def warnings(self) -> tuple[str, ...]:
-        """Return nothing: a file with another ending is an error."""
-        return ()
-
     def _files(self) -> Mapping[str, list[str]]:
         from datasets import load_dataset_builder
 

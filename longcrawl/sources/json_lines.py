@@ -176,7 +176,8 @@ def parse_object(line: bytes) -> dict[str, Any]:
 def begins_array(block: bytes | memoryview) -> bool:
     """Return whether a file that begins so is one array of objects, over however many lines, not JSON lines."""
     begin = bytes(block[:STEP_BYTES]).lstrip(_SPACE.encode())
-    return begin[:1] == b"[" and begin[1:].lstrip(_SPACE.encode())[:1] == b"{"
+    behind = begin[1:].strip(_SPACE.encode())
+    return begin[:1] == b"[" and (behind[:1] == b"{" or behind == b"]")
 
 
 def array_blocks(content: bytes) -> Iterator[bytes]:
@@ -210,8 +211,11 @@ def array_blocks(content: bytes) -> Iterator[bytes]:
 
 def _values(content: bytes) -> Iterator[str]:
     """Yield the values of an array as they are spelled."""
-    decoder, text = json.JSONDecoder(), content.decode("utf-8-sig")
+    decoder = json.JSONDecoder(parse_int=Spelled, parse_float=Spelled, parse_constant=Spelled)
+    text = content.decode("utf-8-sig")
     at, mark = _after_space(text, 0), "["
+    if text[_after_space(text, at + 1) :].startswith("]"):
+        at, mark = _after_space(text, at + 1), "]"
     while mark != "]":
         start = _after_space(text, at + 1)
         _, end = decoder.raw_decode(text, start)

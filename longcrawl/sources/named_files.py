@@ -113,8 +113,8 @@ def _below(
         )
     if splits is None:
         found = {"train": [name for name in tree if name.endswith(endings)]}
-        for sentence in _of_other_endings([name for name in tree if name not in others], endings):
-            warn_user(f"source {source!r}: {sentence}")
+        if left := _left_out([name for name in tree if name not in others], endings):
+            warn_user(f"source {source!r}: {left}")
     else:
         found = dict(splits(tree))
     if others:
@@ -123,22 +123,16 @@ def _below(
     return files if is_url(base) else {split: _once(names) for split, names in files.items()}
 
 
-def left_out(data_dir: str | None, data_files: DataFiles, endings: tuple[str, ...]) -> tuple[str, ...]:
+def _left_out(tree: Sequence[str], endings: tuple[str, ...]) -> str:
     """Return in a sentence what files of a folder are not read by their endings; nothing where there are none.
 
     A README and a LICENSE say something of the others, and do not count; hidden files are not listed at all.
     """
-    if not data_dir or data_files:
-        return ()
-    return _of_other_endings(list_tree(absolute(data_dir)), endings)
-
-
-def _of_other_endings(tree: Sequence[str], endings: tuple[str, ...]) -> tuple[str, ...]:
     names = (name.rpartition("/")[2] for name in tree if not name.endswith(endings))
     left = Counter(_ending(name) for name in names if not name.upper().startswith(_ABOUT))
     counts = listed(f"{ending} {count:,}" for ending, count in sorted(left.items()))
     files = f"{counted(left.total(), 'file')} of data_dir {'is' if left.total() == 1 else 'are'}"
-    return (f"{files} not read, by ending: {counts}. Convert or rename them, or move them away",) if left else ()
+    return f"{files} not read, by ending: {counts}. Convert or rename them, or move them away" if left else ""
 
 
 def _ending(name: str) -> str:

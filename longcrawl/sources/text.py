@@ -34,7 +34,7 @@ from longcrawl.sources.blocks import RECORD_BYTES, read_blocks, read_bytes, too_
 from longcrawl.sources.csv_rows import ENDINGS, read_csv
 from longcrawl.sources.files import DamagedFileError
 from longcrawl.sources.json_lines import array_blocks, begins_array, read_lines
-from longcrawl.sources.named_files import DataFiles, left_out, named_parts
+from longcrawl.sources.named_files import DataFiles, named_parts
 from longcrawl.sources.parquet import open_parquet, read_rows, up_to, utf8_rows
 from longcrawl.storage.listing import why_no_file
 from longcrawl.urls import is_url
@@ -126,11 +126,6 @@ class Text(sources.Source):
             if not part.name.endswith(EXTENSIONS) and why_no_file(part.files[0]) is None:
                 raise SourceError(f"{part.name} has an ending that cannot be read; known: {', '.join(EXTENSIONS)}")
         return splits
-
-    def warnings(self) -> tuple[str, ...]:
-        """Return what files of ``data_dir`` are not read, by their endings."""
-        data_dir, data_files = self.located((self.data_dir, self.data_files))
-        return left_out(data_dir, data_files, EXTENSIONS)
 
     @property
     def unique_ids(self) -> bool:

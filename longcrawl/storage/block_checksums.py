@@ -153,7 +153,7 @@ class BlockChecksums:
 class DigestedFile(io.BufferedWriter):
     """A new file, written from its beginning on, whose digests a thread computes meanwhile.
 
-    What is given to ``write`` must stay as it is until the file is closed.
+    The thread has a copy of what is written, as a caller may fill the same array again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -166,7 +166,7 @@ class DigestedFile(io.BufferedWriter):
 
     def write(self, content: Any) -> int:
         """Append bytes."""
-        self._waiting.append(self._thread.submit(self._digest, np.frombuffer(content, np.uint8)))
+        self._waiting.append(self._thread.submit(self._digest, np.frombuffer(content, np.uint8).copy()))
         if len(self._waiting) > WAITING:
             self._waiting.popleft().result()
         return super().write(content)
@@ -180,6 +180,8 @@ class DigestedFile(io.BufferedWriter):
         """Close the file and wait for its digests."""
         super().close()
         self._thread.shutdown()
+        for each in self._waiting:
+            each.result()
 
     @property
     def sha256(self) -> str | None:

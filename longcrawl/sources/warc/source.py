@@ -71,7 +71,6 @@ from longcrawl.sources.named_files import (
     COMMON_CRAWL,
     DataFiles,
     Listed,
-    left_out,
     named_parts,
     parse_slice,
     read_lists,
@@ -206,11 +205,6 @@ class Warc(Source):
             return {"train": list(self._listed.parts)}
         data_dir, data_files = self.located((self.data_dir, self.data_files))
         return named_parts(self.name, data_dir, data_files, EXTENSIONS, "*.warc.gz")
-
-    def warnings(self) -> tuple[str, ...]:
-        """Return what files of ``data_dir`` are not read, by their endings."""
-        data_dir, data_files = self.located((self.data_dir, self.data_files or self.paths))
-        return left_out(data_dir, data_files, EXTENSIONS)
 
     def lists(self) -> Mapping[str, Mapping[str, Any]]:
         """Return bytes, SHA-256 and number of paths of each list in ``paths``, by path or URL."""
