@@ -25,6 +25,7 @@ from longcrawl.formats.rectangle.build import Layout, write_band
 from longcrawl.formats.rectangle.spec import LOSS_MASK_SUFFIX
 from longcrawl.formats.shards.shard import N_TOKENS, TOKENS, Documents
 from longcrawl.formats.shards.spec import FORMATS
+from longcrawl.formats.shards.writing import WrittenShard
 from longcrawl.formats.spill import ORDER, PLACE, PLANNED, checked, read_batches, read_order, read_places
 from longcrawl.formats.token_rows import FOUND, ORIGINS
 from longcrawl.storage.files import whole_file
@@ -376,12 +377,11 @@ def write_array_band(
 
 def write_shard(
     spill: Path, target: Path, shard: SampleFile, name: str, settings: Mapping[str, Any], table: GroupedTable
-) -> list[str]:
-    """Write one token shard whose entries are samples without their padding; return the names of its files."""
+) -> WrittenShard:
+    """Write one token shard whose entries are samples without their padding."""
     shard_format = FORMATS[name]
     file = target / f"{shard.name}{shard_format.suffix}"
-    written = shard_format.write(_entries(spill, shard, table), file, **settings)
-    return [Path(each).relative_to(target).as_posix() for each in written.files]
+    return shard_format.write(_entries(spill, shard, table), file, **settings)
 
 
 def _entries(spill: Path, shard: SampleFile, table: GroupedTable) -> Iterator[Documents]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -209,6 +209,7 @@ class ComposedWriter(TokenWriter):
         if kind == "related":
             return {"bucket": None, "files": {}, "related": build.measure_related(spill, *details)._asdict()}
         (here,) = details
+        known: Mapping[str, str] = {}
         table = f"pieces/{here.name}.parquet"
         with whole_file(target / table) as beside, GroupedTable(beside) as pieces:
             if self.settings.format == "zarr":
@@ -216,8 +217,9 @@ class ComposedWriter(TokenWriter):
                 names = build.write_array_band(spill, target, here, layouts, pieces)
             else:
                 settings = self._shard_settings(here.tokens.dtype)
-                names = build.write_shard(spill, target, here, self.settings.format, settings, pieces)
-        return {"bucket": here.bucket.path, "files": file_entries(target, [*names, table])}
+                shard = build.write_shard(spill, target, here, self.settings.format, settings, pieces)
+                names, known = [Path(each).relative_to(target).as_posix() for each in shard.files], shard.sha256
+        return {"bucket": here.bucket.path, "files": file_entries(target, [*names, table], known)}
 
     def finish(self, spill: Path, target: Path, written: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Add the tokenizer, and describe composition, buckets and every file in ``composed.json``."""
