@@ -32,6 +32,7 @@ from longcrawl.core.sources import BadFiles, OnDuplicateIds, Part, Source
 from longcrawl.engines.base import Engine, Exchange
 from longcrawl.errors import NotYetError, RunError
 from longcrawl.ledger.reasons import DUPLICATE_IDS, LEDGER_SCHEMA
+from longcrawl.run.gathered_parts import read_gathered
 from longcrawl.run.removed_rows import mark_rows, removed_rows
 from longcrawl.sources.identity import InputFile, reading
 from longcrawl.storage.files import whole_file
@@ -324,8 +325,7 @@ def _read_meeting(meeting: Path, task: IdTask) -> pa.Table:
     """Read a part without any stage; return its documents whose hashes are among those of a file."""
     bring(meeting)
     wanted, row, found = np.memmap(meeting, np.uint64, "r"), 0, [ROWS.empty_table()]
-    bad_files = BadFiles("skip")
-    for table in (table for piece in task.part.each() for table in task.source.read(piece, bad_files)):
+    for table in read_gathered(task.source, task.part, BadFiles("skip")):
         has_id = table["id"].is_valid().to_numpy()
         places = np.flatnonzero(has_id)[_among(_hashes(table["id"]), wanted)]
         columns = [np.full(len(places), task.number), row + places, table["id"].take(places).cast(pa.large_string())]
