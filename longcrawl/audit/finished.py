@@ -20,14 +20,7 @@ from longcrawl.core.results import RESULTS, Inspection
 from longcrawl.core.sources import BadFiles, Part, Source
 from longcrawl.dedup import Decontaminate
 from longcrawl.display.table import Table
-from longcrawl.errors import (
-    CorruptionError,
-    LedgerError,
-    LongCrawlError,
-    RunError,
-    StageError,
-    unreadable,
-)
+from longcrawl.errors import CorruptionError, LedgerError, LongCrawlError, RunError, StageError, unreadable
 from longcrawl.ledger.analysis import Analysis, analyse
 from longcrawl.ledger.clusters import Clusters, find_clusters
 from longcrawl.ledger.contamination import Contamination, count_contamination

@@ -28,19 +28,7 @@ from longcrawl.kernels.memory import (
     find_white,
     lowest_bit,
 )
-from longcrawl.tokens._patterns import (
-    CL100K,
-    EITHER_CASE,
-    GPT2,
-    LOWER,
-    MARK,
-    NUMBER,
-    O200K,
-    OTHER,
-    QWEN2,
-    SPACE,
-    UPPER,
-)
+from longcrawl.tokens._patterns import CL100K, EITHER_CASE, GPT2, LOWER, MARK, NUMBER, O200K, OTHER, QWEN2, SPACE, UPPER
 
 Longs = npt.NDArray[np.int64]
 

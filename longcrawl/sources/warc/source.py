@@ -67,14 +67,7 @@ from longcrawl.errors import SourceError
 from longcrawl.printable import one_line
 from longcrawl.sources.blocks import BLOCK_BYTES
 from longcrawl.sources.files import DamagedFileError, opened
-from longcrawl.sources.named_files import (
-    COMMON_CRAWL,
-    DataFiles,
-    Listed,
-    named_parts,
-    parse_slice,
-    read_lists,
-)
+from longcrawl.sources.named_files import COMMON_CRAWL, DataFiles, Listed, named_parts, parse_slice, read_lists
 from longcrawl.sources.warc.pages import LeftOutError, body_of, decode_page, parse_message
 from longcrawl.sources.warc.records import Fields, Lost, Record, read_records
 from longcrawl.urls import is_url

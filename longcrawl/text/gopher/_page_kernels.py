@@ -29,14 +29,7 @@ from longcrawl.kernels.memory import (
 from longcrawl.kernels.ngrams import HASHED, Repeats, forget, make_repeats, number_words
 from longcrawl.kernels.utf8 import decode
 from longcrawl.text.gopher import page_columns as columns
-from longcrawl.text.gopher._page_characters import (
-    ALPHANUMERIC,
-    ALPHANUMERIC_FIRST,
-    LINE_BREAK,
-    MARK,
-    SPACE,
-    UNSPACED,
-)
+from longcrawl.text.gopher._page_characters import ALPHANUMERIC, ALPHANUMERIC_FIRST, LINE_BREAK, MARK, SPACE, UNSPACED
 
 Integers = npt.NDArray[np.int64]
 

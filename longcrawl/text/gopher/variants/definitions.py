@@ -124,10 +124,8 @@ def make_readings(asked: Sequence[tuple[Definitions, int, int]]) -> Readings:
         for place, ending in enumerate(reading.endings):
             spelled = np.frombuffer(ending.encode(), np.uint8)
             endings[row, place, : len(spelled)], sizes[row, place] = spelled, len(spelled)
-    bullets, markers = (
-        _points([reading.bullets for reading in known]),
-        _points([reading.markers for reading in known]),
-    )
+    bullets = _points([reading.bullets for reading in known])
+    markers = _points([reading.markers for reading in known])
     return Readings(np.array(choices, np.int64), bullets, markers, endings, sizes, edges)
 
 
