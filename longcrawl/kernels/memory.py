@@ -170,6 +170,10 @@ find_others = _tester(
 find_line_feeds = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("\n"))))
 find_backslashes = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("\\"))))
 find_quotes = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord('"'))))
+find_commas = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord(","))))
+find_dots = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("."))))
+find_zeros = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("0"))))
+find_opening_brackets = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("["))))
 find_closing_brackets = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("]"))))
 find_string_stops = _tester(
     lambda builder, bytes_, every: builder.or_(

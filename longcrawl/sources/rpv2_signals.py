@@ -5,13 +5,9 @@ in code points of the document. A document-level signal has one span, a line-lev
 ``longcrawl.sources._kernels`` says what a status means.
 """
 
-# A byte automaton is one long chain of cases, and numba takes arguments by position:
-# ruff: noqa: C901, PLR0911, PLR0912
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return"
-
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,26 +16,10 @@ import pyarrow as pa
 import pyarrow.json
 
 from longcrawl.core.sources import LostRecords
-from longcrawl.kernels.compiling import compiled
 from longcrawl.printable import listed
-from longcrawl.sources._kernels import (
-    ABSENT,
-    CLOSE_LIST,
-    CLOSE_OBJECT,
-    COMMA,
-    NESTED,
-    OPEN_LIST,
-    OPEN_OBJECT,
-    end_of_lists,
-    end_of_value,
-    end_of_word,
-    find_name,
-    read_key,
-    read_number,
-    skip_space,
-)
+from longcrawl.sources import _signal_kernels as kernels
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks
-from longcrawl.sources.json_lines import Found, Spelled, find_fields, pack, parse_object, texts_of, without_surrogates
+from longcrawl.sources.json_lines import Found, Spelled, is_utf8, pack, parse_object, texts_of, without_surrogates
 from longcrawl.text.rpv2.schema import (
     DOCUMENT_SIGNALS,
     LINE_SIGNALS,
@@ -50,6 +30,9 @@ from longcrawl.text.rpv2.schema import (
 )
 
 _NAMES = DOCUMENT_SIGNALS + LINE_SIGNALS
+_FIELDS = pack(["id", "quality_signals"])
+_LIKELY_LINE = 2_000
+"""Bytes; of a block of shorter lines some are read at a time."""
 
 
 def read_signals(
@@ -67,60 +50,94 @@ def read_signals(
     Raises:
         DamagedFileError: the file is missing or cannot be read.
     """
-    first = 0
+    wanted, first = _Wanted(names, line_signals), 0
     for block in read_blocks(path, most_bytes=most_bytes, on_loss=lost.add_loss):
-        found = find_fields(block, ["id", "quality_signals"], unchecked=1)
-        yield _table(found, names, line_signals, first, lost)
-        first += len(found.starts)
+        for found in wanted.find(block):
+            yield wanted.table(found, first, lost)
+            first += len(found.records.starts)
 
 
-def _table(found: Found, names: Sequence[str], line_signals: Sequence[str], first: int, lost: LostRecords) -> pa.Table:
-    kind = signals_type(names)
-    read = [name for name in _NAMES if name in names or f"{name}.sum" in names or name in line_signals]
-    shape = (len(found.starts), len(read))
-    values, sums = np.empty(shape), np.empty(shape)
-    places = np.empty((*shape, 2), dtype=np.int64)
-    found.status[(found.kinds == ABSENT).any(axis=1)] = 1
-    spans, kinds = np.ascontiguousarray(found.spans[:, 1]), np.ascontiguousarray(found.kinds[:, 1])
-    checked = len(kind) == len(SIGNALS_TYPE)
-    read_objects(found.data, spans, kinds, *pack(read), checked, values, sums, places, found.status)
-    understood = np.flatnonzero(found.status == 0)
-    columns = [texts_of(found, 0, understood).cast(pa.string())]
-    columns.append(_struct(kind, read, values[understood], sums[understood]))
-    schema = [pa.field("id", pa.string()), pa.field("signals", kind)]
-    if line_signals:
-        columns.append(_lists(found, read, places, understood, line_signals))
-        schema.append(pa.field("line_signals", line_signals_type(line_signals)))
-    table = pa.table(columns, schema=pa.schema(schema))
-    return pa.concat_tables([table, _the_rest(found, line_signals, table.schema, first, lost)])
+@dataclass(frozen=True)
+class _FoundSignals:
+    """What some lines hold."""
+
+    records: Found
+    """Where ``id`` and ``quality_signals`` are."""
+    values: npt.NDArray[np.float64]
+    """[signals, lines]: NaN where null or absent."""
+    places: npt.NDArray[np.int64]
+    """[line signals, lines, 2]: where the list of spans is."""
 
 
-def _struct(
-    kind: pa.StructType, read: Sequence[str], values: npt.NDArray[np.float64], sums: npt.NDArray[np.float64]
-) -> pa.StructArray:
+class _Wanted:
+    """The signals that are read, as the kernel takes them, and the columns that they become."""
+
+    def __init__(self, names: Sequence[str], line_signals: Sequence[str]) -> None:
+        self._kind, self._line_signals = signals_type(names), line_signals
+        rows = {field.name: row for row, field in enumerate(self._kind)}
+        lists = {name: row for row, name in enumerate(line_signals)}
+        columns = [[rows.get(name, -1), rows.get(f"{name}.sum", -1), lists.get(name, -1)] for name in _NAMES]
+        followers = np.append(np.arange(len(_NAMES)), 0)
+        is_all = len(self._kind) == len(SIGNALS_TYPE)
+        self._signals = (*pack(f'"{name}"' for name in _NAMES), np.array(columns), followers, is_all)
+        fields = [pa.field("id", pa.string()), pa.field("signals", self._kind)]
+        if line_signals:
+            fields.append(pa.field("line_signals", line_signals_type(line_signals)))
+        self._schema = pa.schema(fields)
+
+    def find(self, block: bytes | memoryview) -> Iterator[_FoundSignals]:
+        """Yield what lines hold, some lines at a time."""
+        data, at = np.frombuffer(block, dtype=np.uint8), 0
+        room = len(data) // _LIKELY_LINE + 16
+        while at < len(data):
+            starts, ends = np.empty(room, np.int64), np.empty(room, np.int64)
+            spans, kinds = np.empty((room, 2, 2), np.int64), np.empty((room, 2), np.uint8)
+            status = np.empty(room, np.uint8)
+            values = np.empty((len(self._kind), room))
+            places = np.empty((len(self._line_signals), room, 2), np.int64)
+            count, at = kernels.read_records(
+                data, at, *_FIELDS, *self._signals, starts, ends, spans, kinds, status, values, places
+            )
+            for line in np.flatnonzero(status[:count] == kernels.NOT_ASCII).tolist():
+                is_text = is_utf8(block[starts[line] : ends[line]])
+                status[line] = kernels.UNDERSTOOD if is_text else kernels.NOT_UNDERSTOOD
+            records = Found(data, starts[:count], ends[:count], spans[:count], kinds[:count], status[:count])
+            yield _FoundSignals(records, values[:, :count], places[:, :count])
+
+    def table(self, found: _FoundSignals, first: int, lost: LostRecords) -> pa.Table:
+        """Return the rows of lines, the first of which has this number."""
+        records, values, places = found.records, found.values, found.places
+        understood = np.flatnonzero(records.status == kernels.UNDERSTOOD)
+        if len(understood) < len(records.status):
+            values, places = values.take(understood, axis=1), places.take(understood, axis=1)
+        columns = [texts_of(records, 0, understood).cast(pa.string()), _struct(self._kind, values)]
+        if self._line_signals:
+            columns.append(_lists(records, places, self._line_signals))
+        table = pa.table(columns, schema=self._schema)
+        if rest := _the_rest(records, self._line_signals, first, lost):
+            table = pa.concat_tables([table, pa.Table.from_pylist(rest, schema=self._schema)])
+        return table
+
+
+def _struct(kind: pa.StructType, values: npt.NDArray[np.float64]) -> pa.StructArray:
+    rows = values.shape[1]
     if not len(kind):
-        return pa.array([{}] * len(values), kind)
-    arrays = []
-    for field in kind:
-        name = field.name.removesuffix(".sum")
-        column = np.ascontiguousarray((values if name == field.name else sums)[:, read.index(name)])
-        arrays.append(pa.array(column, mask=np.isnan(column)))
+        return pa.array([{}] * rows, kind)
+    absent = np.isnan(values)
+    bitmaps = np.packbits(~absent, axis=1, bitorder="little")
+    arrays = [
+        pa.Array.from_buffers(pa.float64(), rows, [pa.py_buffer(bitmap), pa.py_buffer(column)])
+        for bitmap, column in zip(bitmaps, values, strict=True)
+    ]
     return pa.StructArray.from_arrays(arrays, fields=list(kind))
 
 
-def _lists(
-    found: Found,
-    read: Sequence[str],
-    places: npt.NDArray[np.int64],
-    rows: npt.NDArray[np.int64],
-    line_signals: Sequence[str],
-) -> pa.StructArray:
+def _lists(found: Found, places: npt.NDArray[np.int64], line_signals: Sequence[str]) -> pa.StructArray:
     schema = pa.schema([pa.field("v", SPANS)])
     options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
     arrays = []
-    for name in line_signals:
-        chosen = places[rows, read.index(name)].tolist()
-        texts = (found.data[start:end].tobytes() or b"null" for start, end in chosen)
+    for row in range(len(line_signals)):
+        texts = (found.data[start:end].tobytes() or b"null" for start, end in places[row].tolist())
         lines = b"".join(b'{"v":' + text.replace(b"\n", b" ") + b"}\n" for text in texts)
         if not lines:
             arrays.append(pa.array([], SPANS))
@@ -131,7 +148,7 @@ def _lists(
     return pa.StructArray.from_arrays(arrays, fields=list(line_signals_type(line_signals)))
 
 
-def _the_rest(found: Found, line_signals: Sequence[str], schema: pa.Schema, first: int, lost: LostRecords) -> pa.Table:
+def _the_rest(found: Found, line_signals: Sequence[str], first: int, lost: LostRecords) -> list[dict[str, Any]]:
     """Read the lines that only Python's ``json`` takes; rows are joined by id, so their place does not matter."""
     rows = []
     for number in np.flatnonzero(found.status).tolist():
@@ -145,7 +162,7 @@ def _the_rest(found: Found, line_signals: Sequence[str], schema: pa.Schema, firs
                 str(error) if type(error) is ValueError else "holds signals that are not lists of [start, end, value]"
             )
             lost.add(f"line {first + number + 1}", reason)
-    return pa.Table.from_pylist(rows, schema=schema)
+    return rows
 
 
 def _row(record: dict[str, Any], line_signals: Sequence[str]) -> dict[str, Any]:
@@ -172,118 +189,3 @@ def _span(item: Any) -> tuple[float, float, float | None]:
         raise TypeError("a span is [start, end, value]")
     measured = None if value is None else float(value)
     return float(start), float(end), None if measured is None or math.isnan(measured) else measured
-
-
-@compiled
-def _triples(data: Any, at: int, end: int) -> tuple[int, float, float, bool]:
-    """Read ``[[start, end, value], …]``: its end (-1: not understood), the first value, the sum, whether it is null."""
-    first, total, count = np.nan, 0.0, 0
-    after = end_of_word(data, at, end)
-    if after >= 0 and data[at] == 110:
-        return after, first, np.nan, True
-    if at >= end or data[at] != OPEN_LIST:
-        return -1, first, total, False
-    at = skip_space(data, at + 1, end)
-    if at < end and data[at] == CLOSE_LIST:
-        return at + 1, first, total, False
-    while True:
-        at = skip_space(data, at, end)
-        if at >= end or data[at] != OPEN_LIST:
-            return -1, first, total, False
-        at += 1
-        for place in range(3):
-            at = skip_space(data, at, end)
-            value, exact = np.nan, True
-            digits = at
-            while place < 2 and digits < end and 48 <= data[digits] <= 57:
-                digits += 1
-            if digits > at and digits < end and data[digits] == COMMA and (data[at] != 48 or digits == at + 1):
-                at = digits
-            elif place == 2 and at < end and data[at] == 110:
-                at = end_of_word(data, at, end)
-            else:
-                value, at, exact = read_number(data, at, end)
-            if at < 0 or not exact:
-                return -1, first, total, False
-            at = skip_space(data, at, end)
-            if at >= end or data[at] != (COMMA if place < 2 else CLOSE_LIST):
-                return -1, first, total, False
-            at += 1
-            if place == 2:
-                if count == 0:
-                    first = value
-                if not np.isnan(value):
-                    total += value
-        count += 1
-        at = skip_space(data, at, end)
-        if at < end and data[at] == CLOSE_LIST:
-            return at + 1, first, total, False
-        if at >= end or data[at] != COMMA:
-            return -1, first, total, False
-        at += 1
-
-
-@compiled
-def read_objects(
-    data: Any,
-    spans: Any,
-    kinds: Any,
-    names: Any,
-    offsets: Any,
-    checked: Any,
-    values: Any,
-    sums: Any,
-    places: Any,
-    status: Any,
-) -> None:
-    """Read the object ``quality_signals`` of every line.
-
-    Args:
-        data: uint8 [bytes], the text of all lines.
-        spans: int64 [lines, 2], where the object of each line is, as ``find_fields`` gives it.
-        kinds: uint8 [lines], what is there.
-        names: uint8, the names of the signals one after the other.
-        offsets: int64 [names + 1], where each name starts.
-        checked: whether to look into the signals that have no name here.
-        values: float64 [lines, names], written: the value of the first span, NaN where null or absent.
-        sums: float64 [lines, names], written: the values of all spans added in order, nulls left out, NaN where absent.
-        places: int64 [lines, names, 2], written: where the list of spans is.
-        status: uint8 [lines], read and written: 1 where the line was not understood.
-    """
-    for line in range(len(spans)):
-        values[line, :] = np.nan
-        sums[line, :] = np.nan
-        places[line, :, :] = 0
-        if status[line] or kinds[line] == ABSENT:
-            continue
-        at, end = spans[line, 0], spans[line, 1]
-        status[line] = kinds[line] != NESTED or data[at] != OPEN_OBJECT
-        at = skip_space(data, at + 1, end)
-        more = status[line] == 0 and data[at] != CLOSE_OBJECT
-        at += not more
-        guess = 0
-        while more:
-            key_start, key_end, at = read_key(data, at, end)
-            if at < 0:
-                break
-            index = find_name(data, key_start, key_end, names, offsets, guess)
-            start = at
-            if index >= 0:
-                guess = index + 1
-                at, values[line, index], sums[line, index], _ = _triples(data, at, end)
-            elif checked:
-                at = end_of_value(data, at, end)[0]
-            else:
-                at = end_of_lists(data, at, end)
-            if at < 0:
-                break
-            if index >= 0:
-                places[line, index, 0], places[line, index, 1] = start, at
-            at = skip_space(data, at, end)
-            if at >= end or (data[at] != COMMA and data[at] != CLOSE_OBJECT):
-                at = -1
-                break
-            more = data[at] == COMMA
-            at += 1
-        if at != end:
-            status[line] = 1

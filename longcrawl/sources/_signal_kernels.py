@@ -1,0 +1,345 @@
+"""The objects ``quality_signals`` of RedPajama-V2, read byte by byte and 64 bytes at a time, compiled by numba.
+
+As in ``longcrawl.sources._kernels``, a line whose status is 1 was not understood here, and Python's ``json`` decides.
+"""
+
+# A byte automaton is one long chain of cases, and numba takes arguments by position:
+# ruff: noqa: C901, PLR0911, PLR0912
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return"
+
+from typing import Any
+
+import numpy as np
+
+from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.memory import (
+    count_bits,
+    eight_at,
+    find_closing_brackets,
+    find_commas,
+    find_digits,
+    find_dots,
+    find_high,
+    find_line_feeds,
+    find_opening_brackets,
+    find_zeros,
+    highest_bit,
+    lowest_bit,
+)
+from longcrawl.sources._kernels import (
+    ABSENT,
+    CLOSE_LIST,
+    CLOSE_OBJECT,
+    COLON,
+    COMMA,
+    NESTED,
+    OPEN_LIST,
+    OPEN_OBJECT,
+    end_of_lists,
+    end_of_value,
+    end_of_word,
+    find_fields,
+    find_name,
+    read_key,
+    read_number,
+    skip_space,
+)
+
+UNDERSTOOD, NOT_UNDERSTOOD, NOT_ASCII = range(3)
+"""The status of a line; one that is not ASCII was understood if it is UTF-8."""
+
+_EVERY, _ONE, _NO_BITS = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(1), np.uint64(0)
+_ZEROS = np.uint64(0x3030303030303030)
+_LAST = np.array(
+    [0] + [0xFFFFFFFFFFFFFFFF << (64 - 8 * _count) & 0xFFFFFFFFFFFFFFFF for _count in range(1, 9)], np.uint64
+)
+"""Masks of the last so many bytes of eight."""
+_TENS = np.array([10**_count for _count in range(9)], np.uint64)
+_POWERS = np.array([10.0**_count for _count in range(9)])
+
+
+@compiled
+def _digits(ends_at: int, count: int) -> np.uint64:
+    """Return the number that up to eight digits before an address spell."""
+    number = (eight_at(ends_at - 8) ^ _ZEROS) & _LAST[count]
+    number = number * np.uint64(10) + (number >> np.uint64(8))
+    low = (number & np.uint64(0x000000FF000000FF)) * np.uint64(0x000F424000000064)
+    high = ((number >> np.uint64(16)) & np.uint64(0x000000FF000000FF)) * np.uint64(0x0000271000000001)
+    return (low + high) >> np.uint64(32)
+
+
+@compiled
+def _plain_triples(data: Any, at: int, end: int) -> tuple[int, float, float]:
+    """Read ``[[start,end,value],…]`` as the release spells it: its end (-1: not understood), the first value, the sum.
+
+    Numbers have no sign, exponent or space; a value has 7 digits before its dot and 8 behind it at most. Bits of a
+    mask stand for 64 bytes, of which those up to the last closing bracket are looked at.
+    """
+    first, total, count = np.nan, 0.0, 0
+    if at < 8 or at >= end or data[at] != OPEN_LIST:
+        return -1, first, total
+    at += 1
+    while at + 64 <= len(data):
+        begin = np.int64(data.ctypes.data) + at
+        closes = find_closing_brackets(begin)
+        if closes == _NO_BITS:
+            return -1, first, total
+        pairs = closes & (closes >> _ONE)
+        last = lowest_bit(pairs) if pairs != _NO_BITS else highest_bit(closes)
+        if at + last + 2 > end:
+            return -1, first, total
+        inside = _EVERY >> np.uint64(63 - last)
+        closes &= inside
+        digits, dots, opens = find_digits(begin), find_dots(begin) & inside, find_opening_brackets(begin) & inside
+        commas, zeros = find_commas(begin) & inside, find_zeros(begin)
+        between = commas & (closes << _ONE)
+        inner, other = commas ^ between, inside & ~digits
+        starts = (opens | inner) << _ONE
+        if (
+            (closes | dots | opens | commas) != other
+            or opens != (between << _ONE | _ONE)
+            or ((closes << _ONE) & inside) != between
+            or (other & (other << _ONE)) != (between | (between << _ONE))
+            or (starts & zeros & (digits >> _ONE)) != _NO_BITS
+            or count_bits(inner) != count_bits(closes) << _ONE
+        ):
+            return -1, first, total
+        before = 0
+        while closes != _NO_BITS:
+            close = lowest_bit(closes)
+            closes &= closes - _ONE
+            one = lowest_bit(inner)
+            inner &= inner - _ONE
+            two = lowest_bit(inner)
+            inner &= inner - _ONE
+            whole_end, decimals = close, 0
+            if dots != _NO_BITS and lowest_bit(dots) < close:
+                whole_end = lowest_bit(dots)
+                dots &= dots - _ONE
+                decimals = close - whole_end - 1
+            if one < before or two > close or whole_end < two or whole_end - two > 8 or decimals > 8:
+                return -1, first, total
+            number = _digits(begin + whole_end, whole_end - two - 1) * _TENS[decimals]
+            number += _digits(begin + close, decimals)
+            value = np.float64(number) / _POWERS[decimals]
+            if count == 0:
+                first = value
+            total += value
+            count += 1
+            before = close
+        if dots != _NO_BITS:
+            return -1, first, total
+        at += last + 1
+        if data[at] == CLOSE_LIST:
+            return at + 1, first, total
+        if data[at] != COMMA:
+            return -1, first, total
+        at += 1
+    return -1, first, total
+
+
+@compiled
+def _triples(data: Any, at: int, end: int) -> tuple[int, float, float]:
+    """Read ``[[start, end, value], …]`` however it is spelled: its end (-1: not understood), the first value, the sum.
+
+    Of null, first value and sum are NaN.
+    """
+    first, total, count = np.nan, 0.0, 0
+    after = end_of_word(data, at, end)
+    if after >= 0 and data[at] == 110:
+        return after, first, np.nan
+    if at >= end or data[at] != OPEN_LIST:
+        return -1, first, total
+    at = skip_space(data, at + 1, end)
+    if at < end and data[at] == CLOSE_LIST:
+        return at + 1, first, total
+    while True:
+        at = skip_space(data, at, end)
+        if at >= end or data[at] != OPEN_LIST:
+            return -1, first, total
+        at += 1
+        for place in range(3):
+            at = skip_space(data, at, end)
+            value, exact = np.nan, True
+            digits = at
+            while place < 2 and digits < end and 48 <= data[digits] <= 57:
+                digits += 1
+            if digits > at and digits < end and data[digits] == COMMA and (data[at] != 48 or digits == at + 1):
+                at = digits
+            elif place == 2 and at < end and data[at] == 110:
+                at = end_of_word(data, at, end)
+            else:
+                value, at, exact = read_number(data, at, end)
+            if at < 0 or not exact:
+                return -1, first, total
+            at = skip_space(data, at, end)
+            if at >= end or data[at] != (COMMA if place < 2 else CLOSE_LIST):
+                return -1, first, total
+            at += 1
+            if place == 2:
+                if count == 0:
+                    first = value
+                if not np.isnan(value):
+                    total += value
+        count += 1
+        at = skip_space(data, at, end)
+        if at < end and data[at] == CLOSE_LIST:
+            return at + 1, first, total
+        if at >= end or data[at] != COMMA:
+            return -1, first, total
+        at += 1
+
+
+@compiled
+def _is_at(data: Any, at: int, end: int, keys: Any, start: int, stop: int) -> bool:
+    """Return whether a key of eight bytes or more, its quotes with it, and a colon are at a place."""
+    length = stop - start
+    if at + length >= end or data[at + length] != COLON:
+        return False
+    here, key = np.int64(data.ctypes.data) + at, np.int64(keys.ctypes.data) + start
+    different, place = eight_at(here + length - 8) ^ eight_at(key + length - 8), 8
+    while place < length:
+        different |= eight_at(here + place - 8) ^ eight_at(key + place - 8)
+        place += 8
+    return different == _NO_BITS
+
+
+@compiled
+def _read_object(
+    data: Any,
+    at: int,
+    end: int,
+    keys: Any,
+    offsets: Any,
+    columns: Any,
+    followers: Any,
+    checked: Any,
+    line: int,
+    values: Any,
+    places: Any,
+) -> bool:
+    """Read the object ``quality_signals`` of one line, see :func:`read_records`; return whether it was understood."""
+    if data[at] != OPEN_OBJECT:
+        return False
+    at = skip_space(data, at + 1, end)
+    more = data[at] != CLOSE_OBJECT
+    at += not more
+    before = 0
+    while more:
+        at = skip_space(data, at, end)
+        index = followers[before]
+        if _is_at(data, at, end, keys, offsets[index], offsets[index + 1]):
+            at = skip_space(data, at + offsets[index + 1] - offsets[index] + 1, end)
+        else:
+            key_start, key_end, at = read_key(data, at, end)
+            if at < 0:
+                return False
+            index = find_name(data, key_start - 1, key_end + 1, keys, offsets, index)
+            if index >= 0:
+                followers[before] = index
+        of_first = of_total = of_place = -1
+        if index >= 0:
+            before = index + 1
+            of_first, of_total, of_place = columns[index, 0], columns[index, 1], columns[index, 2]
+        if of_first >= 0 or of_total >= 0 or of_place >= 0:
+            start = at
+            at, first, total = _plain_triples(data, start, end)
+            if at < 0:
+                at, first, total = _triples(data, start, end)
+            if of_first >= 0:
+                values[of_first, line] = first
+            if of_total >= 0:
+                values[of_total, line] = total
+            if of_place >= 0:
+                places[of_place, line, 0], places[of_place, line, 1] = start, at
+        elif checked and index < 0:
+            at = end_of_value(data, at, end)[0]
+        else:
+            at = end_of_lists(data, at, end)
+        if at < 0:
+            return False
+        at = skip_space(data, at, end)
+        if at >= end or (data[at] != COMMA and data[at] != CLOSE_OBJECT):
+            return False
+        more = data[at] == COMMA
+        at += 1
+    return at == end
+
+
+@compiled
+def _line_end(data: Any, at: int) -> tuple[int, bool]:
+    """Return where the line that begins here ends, and whether it is of ASCII."""
+    first, high = np.int64(data.ctypes.data), _NO_BITS
+    while at + 64 <= len(data):
+        feeds, beyond = find_line_feeds(first + at), find_high(first + at)
+        if feeds != _NO_BITS:
+            before = (feeds & (_NO_BITS - feeds)) - _ONE
+            return at + lowest_bit(feeds), (high | (beyond & before)) == _NO_BITS
+        high |= beyond
+        at += 64
+    while at < len(data) and data[at] != 10:
+        high |= np.uint64(data[at] >= 128)
+        at += 1
+    return at, high == _NO_BITS
+
+
+@compiled
+def read_records(
+    data: Any,
+    at: int,
+    fields: Any,
+    field_offsets: Any,
+    keys: Any,
+    offsets: Any,
+    columns: Any,
+    followers: Any,
+    checked: Any,
+    starts: Any,
+    ends: Any,
+    spans: Any,
+    kinds: Any,
+    status: Any,
+    values: Any,
+    places: Any,
+) -> tuple[int, int]:
+    """Read lines from a place on, as many as the arrays take; return how many, and where the next one begins.
+
+    Args:
+        data: uint8 [bytes], the text of all lines.
+        at: where the first line begins.
+        fields: uint8, the names ``id`` and ``quality_signals`` one after the other.
+        field_offsets: int64 [3], where each starts.
+        keys: uint8, the names of the signals in their quotes, of eight bytes or more, one after the other.
+        offsets: int64 [keys + 1], where each starts.
+        columns: int64 [keys, 3], the rows of ``values`` for the first value and the sum of a signal, and the row of
+            ``places``; -1 where it is not wanted.
+        followers: int64 [keys + 1], read and written: the key that comes first, and those that come after each one.
+        checked: whether to look into the signals that have no key here.
+        starts: int64 [lines], written: first byte of each line.
+        ends: int64 [lines], written: one past its last byte.
+        spans: int64 [lines, 2, 2], written: where ``id`` and the object of each line are, as ``find_fields`` gives it.
+        kinds: uint8 [lines, 2], written: what is there.
+        status: uint8 [lines], written: ``UNDERSTOOD`` to ``NOT_ASCII``.
+        values: float64 [rows, lines], written: NaN where null or absent. A sum leaves nulls out.
+        places: int64 [rows, lines, 2], written: where the list of spans is.
+    """
+    count = 0
+    while at < len(data) and count < len(starts):
+        end, is_ascii = _line_end(data, at)
+        starts[count], ends[count] = at, end
+        one = slice(count, count + 1)
+        find_fields(data, starts[one], ends[one], fields, field_offsets, 1, spans[one], kinds[one], status[one])
+        values[:, count] = np.nan
+        places[:, count, :] = 0
+        if kinds[count, 0] == ABSENT or kinds[count, 1] != NESTED:
+            status[count] = NOT_UNDERSTOOD
+        if status[count] == UNDERSTOOD:
+            first, stop = spans[count, 1, 0], spans[count, 1, 1]
+            if not _read_object(data, first, stop, keys, offsets, columns, followers, checked, count, values, places):
+                status[count] = NOT_UNDERSTOOD
+            elif not is_ascii:
+                status[count] = NOT_ASCII
+        count += 1
+        at = end + 1
+    return count, at
