@@ -34,7 +34,9 @@ import zarr
 import longcrawl as lc
 from longcrawl.cli import commands as cli
 from longcrawl.errors import FormatError, LongCrawlError, RecipeError, RunError, SourceError, StageError, TokenizerError
+from longcrawl.run import part as parts_of_runs
 from longcrawl.sources import blocks
+from longcrawl.sources.members import Members
 
 PARTS, DOCUMENTS, LENGTH = 3, 40, 128
 STAGES = [
@@ -606,7 +608,7 @@ def test_the_same_documents_in_other_files_make_the_same_rectangle(source, whole
 
 
 def test_the_size_of_the_tables_that_are_read_does_not_matter(recipe, whole, tmp_path, monkeypatch, directory_digest):
-    monkeypatch.setattr(blocks.read_blocks, "__defaults__", (3000,))
+    monkeypatch.setattr(blocks.read_steps, "__defaults__", (3000,))
     lc.run(recipe, tmp_path / "out")
     assert directory_digest(tmp_path / "out" / "rectangle") == directory_digest(whole / "rectangle")
 
@@ -804,6 +806,40 @@ def test_a_broken_file_that_is_left_out_is_in_the_manifest_and_on_the_card(broke
     card = (tmp_path / "out" / "README.md").read_text()
     assert f"- `{broken}/01.jsonl.gz`: {reason} (lost: an unknown number of records)" in card
     assert lc.funnel(tmp_path / "out").documents == 2 * DOCUMENTS
+
+
+@pytest.mark.parametrize("policy", ["error", "skip"])
+def test_what_was_made_of_data_whose_checksum_is_wrong_is_made_again(tmp_path, monkeypatch, directory_digest, policy):
+    monkeypatch.setattr(blocks.read_steps, "__defaults__", (3000,))
+    monkeypatch.setattr(Members._gzip, "__defaults__", (1000, 3000))
+    folder = write_documents(tmp_path / "documents", 2)
+    sound, broken = (gzip.compress((folder / f"0{number}.jsonl").read_bytes(), mtime=0) for number in range(2))
+    shutil.rmtree(folder)
+    damaged = sound + broken[:-5] + bytes([broken[-5] ^ 1]) + broken[-4:]
+    recipes, read = {}, []
+    for name, content in {"sound": sound, "damaged": damaged}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.jsonl.gz").write_bytes(content)
+        source = {"data_dir": str(tmp_path / name), "on_bad_files": policy}
+        recipes[name] = write_recipe(tmp_path / f"{name}.yaml", source)
+
+    def run_and_note(task, bad_files, run=parts_of_runs._run_part):
+        if task.segment.number == 0:
+            read.append(bad_files.checksums)
+        return run(task, bad_files)
+
+    monkeypatch.setattr(parts_of_runs, "_run_part", run_and_note)
+    lc.run(recipes["sound"], tmp_path / "whole")
+    assert read == ["last"]
+    if policy == "error":
+        with pytest.raises(SourceError, match=r"a.jsonl.gz: is corrupt at byte [\d,]+: damaged gzip.* \d+ lines seem"):
+            lc.run(recipes["damaged"], tmp_path / "out")
+    else:
+        lc.run(recipes["damaged"], tmp_path / "out")
+        for name in ("rectangle", "ledger"):
+            assert directory_digest(tmp_path / "out" / name) == directory_digest(tmp_path / "whole" / name)
+        assert len(json.loads((tmp_path / "out/manifest.json").read_text())["bad_files"]) == 1
+    assert read == ["last", "last", "first"]
 
 
 def test_records_of_web_archives_that_are_no_documents_are_in_the_manifest_and_on_the_card(tmp_path):

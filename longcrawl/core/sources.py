@@ -28,6 +28,13 @@ OnBadFiles = Literal["error", "warn", "skip"]
 OnDuplicateIds = Literal["error", "keep_first"]
 """What documents of one id do in a run: stop it, or leave all but the first, in the order of parts and rows."""
 
+Checksums = Literal["first", "last"]
+"""When checksums of compressed data are compared: before any of it leaves a reader, or behind it.
+
+Who takes them "last" throws away what was made of the data where :class:`UncheckedDataError` or any other error is
+raised, and reads it again with its checksums "first", which finds out what is wrong with it, and applies the policy.
+"""
+
 StorageOptions = Mapping[str, Any] | None
 """What fsspec takes to open the stores that URLs of a source name: endpoint_url, anon, profile, requester_pays."""
 
@@ -54,6 +61,10 @@ OTHER_FIELD = "= to one of them"
 """What a reason says, with its setting, where documents have other fields."""
 WITHOUT = "; to continue without it, set on_bad_files to 'warn' or 'skip' (--set source.on_bad_files=skip)"
 """What a sentence on a damaged file ends with."""
+
+
+class UncheckedDataError(SourceError):
+    """Data has left a reader, and its checksum is wrong or missing."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +116,17 @@ class BadFiles:
     found: list[BadFile] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     """How many records are not documents by a rule of the source, such as redirects; this is not damage."""
+    checksums: Checksums = "first"
+    """When checksums may be compared."""
+    has_unchecked: bool = False
+    """Whether data has left a reader before its checksum was compared."""
+
+    def when_to_check(self, file: str) -> Checksums:
+        """Return when a reader may compare the checksums of a file, and note it."""
+        if not file.endswith((".gz", ".zst")):
+            return "first"
+        self.has_unchecked |= self.checksums == "last"
+        return self.checksums
 
     def report(self, file: str, reason: str, records_lost: int | None = None) -> None:
         """Note a broken file.

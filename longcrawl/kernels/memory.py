@@ -37,7 +37,7 @@ def _storer(bits: int, stored: Any) -> Any:
 
 
 byte_at, four_at, eight_at = _loader(8, types.int64), _loader(32, types.int64), _loader(64, types.uint64)
-put_four, put_eight = _storer(32, types.int64), _storer(64, types.uint64)
+put_byte, put_four, put_eight = _storer(8, types.int64), _storer(32, types.int64), _storer(64, types.uint64)
 
 
 @intrinsic  # type: ignore[untyped-decorator]  # as above
@@ -161,6 +161,17 @@ find_capitals = _tester(
 )
 find_high = _tester(lambda builder, bytes_, every: builder.icmp_signed("<", bytes_, every(0)))
 """Which bytes belong to characters beyond ASCII."""
+find_low_continuations = _tester(lambda builder, bytes_, every: builder.icmp_signed("<", bytes_, every(0xA0)))
+"""Which bytes are 0x80 to 0x9F."""
+find_least_leads = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(0xE0)))
+find_surrogate_leads = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(0xED)))
+find_rare_leads = _tester(
+    lambda builder, bytes_, every: builder.or_(
+        builder.icmp_unsigned("==", builder.and_(bytes_, every(0xFE)), every(0xC0)),
+        builder.icmp_unsigned(">=", bytes_, every(0xF0)),
+    )
+)
+"""Which bytes begin characters of four bytes, or none."""
 find_others = _tester(
     lambda builder, bytes_, every: builder.icmp_unsigned(
         ">", builder.sub(builder.or_(bytes_, every(0x20)), every(ord("a"))), every(25)

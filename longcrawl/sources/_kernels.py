@@ -15,8 +15,15 @@ from typing import Any
 import numpy as np
 
 from longcrawl.kernels.compiling import compiled
-from longcrawl.kernels.memory import find_closing_brackets, find_line_feeds, find_quotes, lowest_bit
-from longcrawl.sources._string_kernels import BACKSLASH, ESCAPES, QUOTE, copy_plain, end_of_string, hex4, put
+from longcrawl.kernels.memory import (
+    copy_block,
+    find_closing_brackets,
+    find_line_feeds,
+    find_quotes,
+    lowest_bit,
+    put_byte,
+)
+from longcrawl.sources._string_kernels import QUOTE, is_utf8, read_string
 
 ABSENT, PLAIN, ESCAPED, NUMBER, LITERAL, NESTED = range(6)
 """What a field holds: nothing or null, text without or with escapes, a number, true or false, a list or object."""
@@ -51,7 +58,8 @@ def find_line_ends(data: Any, ends: Any) -> int:
 
 @compiled
 def skip_space(data: Any, at: int, end: int) -> int:
-    while at < end and (data[at] == 32 or data[at] == 9 or data[at] == 10 or data[at] == 13):
+    """Return where the next token of a line begins: no line feed is passed over."""
+    while at < end and (data[at] == 32 or data[at] == 9 or data[at] == 13):
         at += 1
     return at
 
@@ -128,7 +136,7 @@ def _scalar(data: Any, at: int, end: int) -> tuple[int, int]:
     if at >= end:
         return -1, ABSENT
     if data[at] == QUOTE:
-        close, escaped = end_of_string(data, at + 1, end)
+        close, _, escaped = read_string(data, at + 1, end, 0)
         return (close + 1 if close >= 0 else -1), (ESCAPED if escaped else PLAIN)
     if data[at] == MINUS or 48 <= data[at] <= 57:
         return read_number(data, at, end)[1], NUMBER
@@ -142,7 +150,7 @@ def read_key(data: Any, at: int, end: int) -> tuple[int, int, int]:
     at = skip_space(data, at, end)
     if at >= end or data[at] != QUOTE:
         return 0, 0, -1
-    close, escaped = end_of_string(data, at + 1, end)
+    close, _, escaped = read_string(data, at + 1, end, 0)
     if close < 0 or escaped:
         return 0, 0, -1
     after = skip_space(data, close + 1, end)
@@ -208,7 +216,7 @@ def _matching(data: Any, at: int, end: int) -> int:
     while at < end:
         byte = data[at]
         if byte == QUOTE:
-            at = end_of_string(data, at + 1, end)[0]
+            at = read_string(data, at + 1, end, 0)[0]
             if at < 0:
                 return -1
         elif byte in (OPEN_LIST, OPEN_OBJECT):
@@ -272,57 +280,154 @@ def find_name(data: Any, start: int, end: int, names: Any, offsets: Any, guess: 
 
 
 @compiled
+def _line_feed(data: Any, at: int) -> int:
+    """Return where the next line feed is, or the end of the data."""
+    first = np.int64(data.ctypes.data)
+    while at + 64 <= len(data):
+        found = find_line_feeds(first + at)
+        if found != np.uint64(0):
+            return at + lowest_bit(found)
+        at += 64
+    while at < len(data) and data[at] != 10:
+        at += 1
+    return at
+
+
+@compiled
+def _copy(data: Any, at: int, end: int, out: int) -> None:
+    """Write bytes to an address, and up to 63 more behind them."""
+    first = np.int64(data.ctypes.data)
+    while at + 64 <= len(data) and at < end:
+        copy_block(out, first + at)
+        at, out = at + 64, out + 64
+    for place in range(at, end):
+        put_byte(out + place - at, np.int64(data[place]))
+
+
+@compiled
+def _read_value(data: Any, at: int, out: int) -> tuple[int, int, int]:
+    """Read a value that is wanted as text: where it ends (-1: not understood), what it is, and its bytes."""
+    if at < len(data) and data[at] == QUOTE:
+        close, written, _ = read_string(data, at + 1, len(data), out)
+        return (close + 1 if close >= 0 else -1), PLAIN, written - out
+    after, kind = end_of_value(data, at, len(data))
+    if after < 0 or kind == NESTED:
+        return -1, kind, 0
+    if kind == ABSENT:
+        return after, kind, 0
+    _copy(data, at, after, out)
+    return after, kind, after - at
+
+
+@compiled
+def _read_line(
+    data: Any,
+    at: int,
+    names: Any,
+    offsets: Any,
+    unchecked: int,
+    addresses: Any,
+    filled: Any,
+    spans: Any,
+    kinds: Any,
+) -> int:
+    """Find the wanted fields of one line, and return where it ends; -1 where it was not understood, -2 of a blank one.
+
+    See :func:`find_fields`; ``spans`` and ``kinds`` are those of the line.
+    """
+    end = len(data)
+    at = skip_space(data, at, end)
+    if at >= end or data[at] != OPEN_OBJECT:
+        return -2 if at >= end or data[at] == 10 else -1
+    at = skip_space(data, at + 1, end)
+    more = not (at < end and data[at] == CLOSE_OBJECT)
+    guess = 0
+    while more:
+        key_start, key_end, at = read_key(data, at, end)
+        if at < 0:
+            return -1
+        value_start, kind = at, NESTED
+        index = find_name(data, key_start, key_end, names, offsets, guess)
+        if index >= 0 and addresses[index] != 0:
+            at, kinds[index], size = _read_value(data, at, addresses[index] + filled[index])
+            spans[index, 1] = filled[index] + size
+        elif index >= 0:
+            if index == unchecked and at < end and (data[at] == OPEN_LIST or data[at] == OPEN_OBJECT):
+                at = _likely_end(data, at, _line_feed(data, at)) if kinds[index] == ABSENT else -1
+            else:
+                at, kind = end_of_value(data, at, end)
+            quote = kind in (PLAIN, ESCAPED)
+            spans[index, 0], spans[index, 1] = value_start + quote, at - quote
+            kinds[index] = kind
+        else:
+            at, _ = end_of_value(data, at, end)
+        if at < 0:
+            return -1
+        guess = index + 1 if index >= 0 else guess
+        at = skip_space(data, at, end)
+        if at >= end or (data[at] != COMMA and data[at] != CLOSE_OBJECT):
+            return -1
+        more = data[at] == COMMA
+        at += more
+    at = skip_space(data, at + 1, end)
+    return at if at >= end or data[at] == 10 else -1
+
+
+@compiled
 def find_fields(
-    data: Any, starts: Any, ends: Any, names: Any, offsets: Any, unchecked: int, spans: Any, kinds: Any, status: Any
-) -> None:
-    """Find the wanted top-level fields of every line.
+    data: Any,
+    at: int,
+    names: Any,
+    offsets: Any,
+    unchecked: int,
+    addresses: Any,
+    required: Any,
+    filled: Any,
+    starts: Any,
+    ends: Any,
+    spans: Any,
+    kinds: Any,
+    status: Any,
+) -> int:
+    """Find the wanted top-level fields of some lines, write those that are texts, and return how many lines there were.
 
     Args:
         data: uint8 [bytes], the text of all lines.
-        starts: int64 [lines], first byte of each line.
-        ends: int64 [lines], one past its last byte.
+        at: where the first of these lines begins.
         names: uint8, the wanted names one after the other.
         offsets: int64 [names + 1], where each name starts.
         unchecked: index of the name whose list or object the caller checks itself, with its end; -1 for none.
-        spans: int64 [lines, names, 2], written: first byte of the value and one past its last, quotes left out.
-        kinds: uint8 [lines, names], written: ``ABSENT`` to ``NESTED``.
-        status: uint8 [lines], written: 0 where the line was understood.
+        addresses: int64 [names], where the texts of each field are written one after the other; 0 for fields that are
+            not. There is room for as many bytes as the data has from ``at`` on, and 64 more.
+        required: bool [names], fields without which a line is not understood.
+        filled: int64 [names], how many bytes are there already, and then are.
+        starts: int64 [lines], written: the first byte of each line.
+        ends: int64 [lines], written: one past its last byte.
+        spans: int64 [lines, names, 2], written: first byte of the value and one past its last, quotes left out; of
+            texts that are written, where they are among these.
+        kinds: uint8 [lines, names], written: ``ABSENT`` to ``NESTED``; a text that is written is ``PLAIN``.
+        status: uint8 [lines], written: 0 where the line was understood, 2 where it is blank. Of other lines than those
+            with 0 no text is kept.
     """
-    for line in range(len(starts)):
-        status[line] = 1
-        end = ends[line]
-        kinds[line, :] = ABSENT
-        at = skip_space(data, starts[line], end)
-        if at >= end or data[at] != OPEN_OBJECT:
-            continue
-        at = skip_space(data, at + 1, end)
-        more = not (at < end and data[at] == CLOSE_OBJECT)
-        guess = 0
-        while more:
-            key_start, key_end, at = read_key(data, at, end)
-            if at < 0:
-                break
-            value_start, kind = at, NESTED
-            index = find_name(data, key_start, key_end, names, offsets, guess)
-            if index == unchecked and index >= 0 and at < end and (data[at] == OPEN_LIST or data[at] == OPEN_OBJECT):
-                at = _likely_end(data, at, end) if kinds[line, index] == ABSENT else -1
-            else:
-                at, kind = end_of_value(data, at, end)
-            if at < 0:
-                break
-            if index >= 0:
-                quote = kind in (PLAIN, ESCAPED)
-                spans[line, index, 0], spans[line, index, 1] = value_start + quote, at - quote
-                kinds[line, index] = kind
-                guess = index + 1
-            at = skip_space(data, at, end)
-            if at >= end or (data[at] != COMMA and data[at] != CLOSE_OBJECT):
-                at = -1
-                break
-            more = data[at] == COMMA
-            at += more
-        if at >= 0 and skip_space(data, at + 1, end) >= end:
-            status[line] = 0
+    line = 0
+    while line < len(starts) and at < len(data):
+        for index in range(len(required)):
+            kinds[line, index] = ABSENT
+            spans[line, index, 0] = spans[line, index, 1] = filled[index]
+        after = _read_line(data, at, names, offsets, unchecked, addresses, filled, spans[line], kinds[line])
+        status[line] = 2 if after == -2 else after < 0
+        starts[line], ends[line] = at, (after if after >= 0 else _line_feed(data, at))
+        for index in range(len(required)):
+            if required[index] and kinds[line, index] == ABSENT and status[line] == 0:
+                status[line] = 1
+        if status[line] == 0 and not is_utf8(data, at, ends[line]):
+            status[line] = 1
+        if status[line] == 0:
+            for index in range(len(required)):
+                filled[index] = spans[line, index, 1] if addresses[index] != 0 else 0
+        at = ends[line] + 1
+        line += 1
+    return line
 
 
 @compiled
@@ -344,35 +449,16 @@ def unescape(data: Any, spans: Any, kinds: Any, out: Any, offsets: Any) -> None:
         data: uint8 [bytes], the text of all lines.
         spans: int64 [lines, 2] of the field, quotes left out.
         kinds: uint8 [lines]; a number, true or false is written as it is spelled, what is absent has no bytes.
-        out: uint8, written; 63 more than the summed length of the spans is enough.
+        out: uint8, written; 64 more than the summed length of the spans is enough.
         offsets: int64 [lines + 1], written: where each text starts in ``out``.
     """
-    to = 0
+    first, to = int(out.ctypes.data), 0
     for line in range(len(spans)):
         offsets[line] = to
-        if kinds[line] == ABSENT:
-            continue
         at, end = spans[line, 0], spans[line, 1]
-        if kinds[line] != ESCAPED:
-            for place in range(at, end):
-                out[to + place - at] = data[place]
+        if kinds[line] == ESCAPED or kinds[line] == PLAIN:
+            to = read_string(data, at, end + 1, first + to)[1] - first
+        elif kinds[line] != ABSENT:
+            _copy(data, at, end, first + to)
             to += end - at
-            continue
-        while at < end:
-            if data[at] != BACKSLASH:
-                plain = copy_plain(data, at, end, out, to)
-                at, to = at + plain, to + plain
-            elif data[at + 1] != 117:
-                out[to] = ESCAPES[data[at + 1]]
-                to += 1
-                at += 2
-            else:
-                code = hex4(data, at + 2, end)
-                at += 6
-                if 0xD800 <= code < 0xDC00 and at + 6 <= end and data[at] == BACKSLASH and data[at + 1] == 117:
-                    low = hex4(data, at + 2, end)
-                    if 0xDC00 <= low < 0xE000:
-                        code = 0x10000 + ((code - 0xD800) << 10 | (low - 0xDC00))
-                        at += 6
-                to = put(out, to, code)
     offsets[len(spans)] = to

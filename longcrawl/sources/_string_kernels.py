@@ -1,5 +1,7 @@
 """JSON strings for the kernels beside this file: where they end, and their characters as UTF-8."""
 
+# A test of bytes is one long chain of cases:
+# ruff: noqa: C901, PLR0912
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return"
 
@@ -7,16 +9,25 @@ from typing import Any
 
 import numpy as np
 
-from longcrawl.kernels.compiling import compiled
-from longcrawl.kernels.memory import copy_block, find_backslashes, find_string_stops, lowest_bit
+from longcrawl.kernels.compiling import compiled, outlined
+from longcrawl.kernels.memory import (
+    copy_block,
+    find_continuations,
+    find_high,
+    find_leads_of_three,
+    find_least_leads,
+    find_low_continuations,
+    find_rare_leads,
+    find_string_stops,
+    find_surrogate_leads,
+    lowest_bit,
+    put_byte,
+    put_four,
+)
 
 QUOTE, BACKSLASH = 34, 92
 
 _EVERY = np.uint64(0xFFFFFFFFFFFFFFFF)
-
-_SPECIAL = np.zeros(256, dtype=np.bool_)
-_SPECIAL[:32] = True
-_SPECIAL[[QUOTE, BACKSLASH]] = True
 
 _HEX = np.full(256, 255, dtype=np.uint8)
 for _digit, _byte in enumerate(b"0123456789abcdef"):
@@ -30,7 +41,7 @@ for _byte, _meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
 
 
 @compiled
-def hex4(data: Any, at: int, end: int) -> int:
+def _hex4(data: Any, at: int, end: int) -> int:
     """Return the value of four hexadecimal digits, or -1."""
     if at + 4 > end:
         return -1
@@ -43,79 +54,162 @@ def hex4(data: Any, at: int, end: int) -> int:
     return value
 
 
-@compiled
-def _end_of_escape(data: Any, at: int, end: int) -> int:
-    """Return where an escape ends that begins with this backslash, or -1."""
-    if at + 1 >= end:
-        return -1
-    if data[at + 1] == 117:
-        return at + 6 if hex4(data, at + 2, end) >= 0 else -1
-    return at + 2 if ESCAPES[data[at + 1]] else -1
+@outlined
+def _read_code(data: Any, at: int, end: int, out: int) -> tuple[int, int]:
+    r"""Read ``\uXXXX``, or two that are one character: where it ends (-1: it is none), and where its UTF-8 does.
 
-
-@compiled
-def end_of_string(data: Any, at: int, end: int) -> tuple[int, bool]:
-    """Return where the closing quote is, after the opening one (-1: nowhere), and whether there are escapes."""
-    first, escaped = np.int64(data.ctypes.data), False
-    while at + 64 <= end:
-        stops, block = find_string_stops(first + at), at
-        at += 64
-        while stops != np.uint64(0):
-            place = block + lowest_bit(stops)
-            if data[place] != BACKSLASH:
-                return (place if data[place] == QUOTE else -1), escaped
-            escaped = True
-            after = _end_of_escape(data, place, end)
-            if after < 0:
-                return -1, escaped
-            if after >= block + 64:
-                at = after
-                break
-            stops &= _EVERY << np.uint64(after - block)
-    while at < end:
-        if not _SPECIAL[data[at]]:
-            at += 1
-            continue
-        if data[at] != BACKSLASH:
-            return (at if data[at] == QUOTE else -1), escaped
-        escaped = True
-        at = _end_of_escape(data, at, end)
-        if at < 0:
-            return -1, escaped
-    return -1, escaped
-
-
-@compiled
-def copy_plain(data: Any, at: int, end: int, out: Any, to: int) -> int:
-    """Copy bytes up to the first backslash, 64 at a time, and return how many; 63 more may be written."""
-    source, target = np.int64(data.ctypes.data), np.int64(out.ctypes.data)
-    start = at
-    while at + 64 <= end:
-        copy_block(target + to + at - start, source + at)
-        found = find_backslashes(source + at)
-        if found != np.uint64(0):
-            return at + lowest_bit(found) - start
-        at += 64
-    while at < end and data[at] != BACKSLASH:
-        out[to + at - start] = data[at]
-        at += 1
-    return at - start
-
-
-@compiled
-def put(out: Any, to: int, code: int) -> int:
-    """Write one code point as UTF-8, a lone surrogate as U+FFFD, and return where the next one goes."""
+    A lone surrogate is written as U+FFFD. Four bytes may be written; nothing is where ``out`` is 0.
+    """
+    code = _hex4(data, at + 2, end) if at + 1 < end and data[at + 1] == 117 else -1
+    if code < 0:
+        return -1, out
+    at += 6
+    if 0xD800 <= code < 0xDC00 and at + 1 < end and data[at] == BACKSLASH and data[at + 1] == 117:
+        low = _hex4(data, at + 2, end)
+        if 0xDC00 <= low < 0xE000:
+            code = 0x10000 + ((code - 0xD800) << 10 | (low - 0xDC00))
+            at += 6
     if 0xD800 <= code <= 0xDFFF:
         code = 0xFFFD
     if code < 0x80:
-        out[to] = code
-        return to + 1
-    if code < 0x800:
-        out[to], out[to + 1] = 0xC0 | code >> 6, 0x80 | code & 63
-        return to + 2
-    if code < 0x10000:
-        out[to], out[to + 1], out[to + 2] = 0xE0 | code >> 12, 0x80 | code >> 6 & 63, 0x80 | code & 63
-        return to + 3
-    out[to], out[to + 1] = 0xF0 | code >> 18, 0x80 | code >> 12 & 63
-    out[to + 2], out[to + 3] = 0x80 | code >> 6 & 63, 0x80 | code & 63
-    return to + 4
+        spelled, size = code, 1
+    elif code < 0x800:
+        spelled, size = 0x80C0 | code >> 6 | (code & 63) << 8, 2
+    elif code < 0x10000:
+        spelled, size = 0x8080E0 | code >> 12 | (code >> 6 & 63) << 8 | (code & 63) << 16, 3
+    else:
+        spelled = 0x808080F0 | code >> 18 | (code >> 12 & 63) << 8 | (code >> 6 & 63) << 16 | (code & 63) << 24
+        size = 4
+    if out == 0:
+        return at, out
+    put_four(out, spelled)
+    return at, out + size
+
+
+@outlined
+def _character_bytes(data: Any, at: int, end: int) -> int:
+    """Return how many bytes the character beyond ASCII has that begins here; 0: it is not UTF-8 (RFC 3629, 4)."""
+    lead = data[at]
+    size = 2 if 0xC2 <= lead < 0xE0 else 3 if 0xE0 <= lead < 0xF0 else 4 if 0xF0 <= lead < 0xF5 else 0
+    if at + size > end:
+        return 0
+    least = 0xA0 if lead == 0xE0 else 0x90 if lead == 0xF0 else 0x80
+    most = 0x9F if lead == 0xED else 0x8F if lead == 0xF4 else 0xBF
+    for place in range(at + 1, at + size):
+        if data[place] < least or data[place] > most:
+            return 0
+        least, most = 0x80, 0xBF
+    return size
+
+
+@compiled
+def is_utf8(data: Any, start: int, end: int) -> bool:
+    """Return whether bytes are UTF-8, looking at 64 at a time.
+
+    Continuation bytes have to stand where the bytes that begin characters ask for them, and nowhere else. What bits
+    cannot say of a character of four bytes, and of bytes that begin none, is looked at one by one.
+    """
+    first, at = np.int64(data.ctypes.data), start
+    second = third = fourth = least = surrogate = np.uint64(0)
+    while at < end and at + 64 <= len(data):
+        kept = _EVERY if at + 64 <= end else (np.uint64(1) << np.uint64(end - at)) - np.uint64(1)
+        high = find_high(first + at) & kept
+        if high | second | third | fourth != np.uint64(0):
+            following = find_continuations(first + at) & kept
+            leads, long_leads = high & ~following, find_leads_of_three(first + at) & kept
+            rare = find_rare_leads(first + at) & kept
+            wanted = leads << np.uint64(1) | second | long_leads << np.uint64(2) | third
+            wanted |= (rare & long_leads) << np.uint64(3) | fourth
+            if wanted != following:
+                return False
+            second, third = leads >> np.uint64(63), long_leads >> np.uint64(62)
+            fourth = (rare & long_leads) >> np.uint64(61)
+            if long_leads | least | surrogate != np.uint64(0):
+                low = find_low_continuations(first + at)
+                all_least, all_surrogate = find_least_leads(first + at) & kept, find_surrogate_leads(first + at) & kept
+                below, above = all_least << np.uint64(1) | least, all_surrogate << np.uint64(1) | surrogate
+                if (below & low) | (above & ~low) != np.uint64(0):
+                    return False
+                least, surrogate = all_least >> np.uint64(63), all_surrogate >> np.uint64(63)
+            while rare != np.uint64(0):
+                if _character_bytes(data, at + lowest_bit(rare), end) == 0:
+                    return False
+                rare &= rare - np.uint64(1)
+        at += 64
+    if second | third | fourth != np.uint64(0):  # the blocks end within a character
+        if at >= end:
+            return False
+        at -= 1
+        while data[at] < 0xC0:
+            at -= 1
+    while at < end:
+        size = 1 if data[at] < 128 else _character_bytes(data, at, end)
+        if size == 0:
+            return False
+        at += size
+    return True
+
+
+@compiled
+def read_string(data: Any, at: int, end: int, out: int) -> tuple[int, int, bool]:
+    r"""Read a string behind its opening quote, and write its characters, ``\n`` and its like resolved.
+
+    Args:
+        data: uint8 [bytes].
+        at: the first byte of the string.
+        end: where the data ends, at the latest.
+        out: an address to write to, 0 for none. A string is no longer than it is spelled; up to 64 bytes behind it may
+            be written.
+
+    Returns:
+        Where the closing quote is (-1: nowhere, or the string is not JSON), one past the last byte that was written,
+        and whether there are escapes. Whether bytes are UTF-8 is not looked at.
+    """
+    first, escaped, writes = np.int64(data.ctypes.data), False, out != 0
+    while at + 64 <= end:
+        stops, block, begin = find_string_stops(first + at), at, at
+        at += 64
+        while stops != np.uint64(0):
+            place = block + lowest_bit(stops)
+            if writes:
+                copy_block(out, first + begin)
+                out += place - begin
+            if data[place] != BACKSLASH:
+                return (place if data[place] == QUOTE else -1), out, escaped
+            escaped = True
+            begin = place + 2
+            meaning = ESCAPES[data[place + 1]] if begin <= end else np.uint8(0)
+            if meaning == 0:
+                begin, out = _read_code(data, place, end, out)
+                if begin < 0:
+                    return -1, out, escaped
+            elif writes:
+                put_byte(out, np.int64(meaning))
+                out += 1
+            if begin >= block + 64:
+                at = begin
+                break
+            stops &= _EVERY << np.uint64(begin - block)
+        if writes and begin < at:
+            copy_block(out, first + begin)
+            out += at - begin
+    while at < end:
+        byte = data[at]
+        if byte == QUOTE:
+            return at, out, escaped
+        after = at + 1
+        if byte == BACKSLASH:
+            escaped = True
+            byte = ESCAPES[data[after]] if after < end else np.uint8(0)
+            after += 1
+            if byte == 0:
+                after, out = _read_code(data, at, end, out)
+                if after < 0:
+                    return -1, out, escaped
+        elif byte < 32:
+            return -1, out, escaped
+        if writes and byte != 0:
+            put_byte(out, np.int64(byte))
+            out += 1
+        at = after
+    return -1, out, escaped

@@ -11,9 +11,9 @@ from typing import BinaryIO, Literal
 
 import numpy as np
 
-from longcrawl.core.sources import Loss
+from longcrawl.core.sources import Checksums, Loss
 from longcrawl.sources.files import DamagedFileError, local_copy
-from longcrawl.sources.gathered import Gathered, last_line_end
+from longcrawl.sources.gathered import Gathered, count_line_feeds, last_line_end, line_end
 from longcrawl.sources.members import BrokenMemberError, Compression, Members
 from longcrawl.urls import path_of
 
@@ -27,13 +27,14 @@ The longest texts of crawls and of collections of books have some 20 MB. Reading
 of memory.
 """
 
-READ_BYTES = 1 << 20
+READ_BYTES = 1 << 18
 """How much of a file that is not compressed is read at a time."""
 
-STEP_BYTES = 1 << 18
+STEP_BYTES = 1 << 19
 """How much is looked through at a time: a core's own cache has it when it is looked at again."""
 
-LINE_FEED = 10
+LONG_STEP_BYTES = 2 * STEP_BYTES
+"""Whole lines up to this length are not cut."""
 
 
 @dataclass(frozen=True)
@@ -92,10 +93,29 @@ def read_blocks(
     on_loss: Callable[[Loss], None] = stop_at,
     after_damage: Literal["keep", "drop"] = "keep",
 ) -> Iterator[memoryview]:
-    """Read whole lines of a file, decompressed by its ending (``.gz``, ``.zst``), in blocks.
+    """Read whole lines of a file in blocks; see :func:`read_steps`."""
+    block = Gathered()
+    for step in read_steps(path, block_bytes, most_bytes=most_bytes, on_loss=on_loss, after_damage=after_damage):
+        if step is not None:
+            block.add_lent(step)
+        else:
+            yield block.take()
+
+
+def read_steps(
+    path: str,
+    block_bytes: int = BLOCK_BYTES,
+    *,
+    most_bytes: int = RECORD_BYTES,
+    on_loss: Callable[[Loss], None] = stop_at,
+    after_damage: Literal["keep", "drop"] = "keep",
+    checksums: Checksums = "first",
+) -> Iterator[memoryview | None]:
+    """Read whole lines of a file, decompressed by its ending (``.gz``, ``.zst``), in blocks of several steps.
 
     A block ends at the last line end within ``block_bytes``, or at the first one after it where a line is longer, so
     blocks depend on the text only. Only the last block may lack the line end. A block also ends where lines are lost.
+    Steps are of any length from ``STEP_BYTES`` on, if a block does not end with them, and there until the next one.
 
     Args:
         path: local file or URL.
@@ -104,13 +124,18 @@ def read_blocks(
         on_loss: called with each loss when the lines before it have been yielded; it may raise.
         after_damage: whether to "drop" the first line after damage, which may lack its beginning. JSON that lacks its
             beginning is not an object, so that its readers can "keep" it and see.
+        checksums: when those of compressed data are compared.
+
+    Yields:
+        A step, or None where a block ends.
 
     Raises:
         DamagedFileError: after the last whole line before the damage.
+        UncheckedDataError: lines have been yielded whose checksum is wrong.
     """
     lines = _Lines(block_bytes, most_bytes, on_loss, after_damage)
     try:
-        for piece in _pieces(path):
+        for piece in _pieces(path, checksums):
             yield from lines.damage(piece) if isinstance(piece, _Damage) else lines.add(piece)
     except DamagedFileError:
         lines.drop_open_line()
@@ -120,33 +145,62 @@ def read_blocks(
 
 
 class _Lines:
-    """Cuts pieces of text into blocks of whole lines."""
+    """Cuts pieces of text into blocks of whole lines, in steps; None is yielded where a block ends."""
 
     def __init__(
         self, block_bytes: int, most_bytes: int, on_loss: Callable[[Loss], None], after_damage: Literal["keep", "drop"]
     ) -> None:
         self._block_bytes, self._most_bytes = block_bytes, most_bytes
         self._on_loss, self._after_damage = on_loss, after_damage
-        self._pending = Gathered()
+        self._pending = _Pending()
+        self._block = 0
+        """Bytes of the block that have been yielded."""
         self._open = 0
         """Bytes pending after the last line end."""
         self._lost = ""
         """Why the line that is open is lost, if it is."""
         self._line_feeds = 0
-        """How many have been added, those of lost lines too."""
+        """How many have been yielded, those of lost lines too."""
 
-    def add(self, piece: bytes | memoryview) -> Iterator[memoryview]:
-        """Add text that follows, and yield what blocks are whole by it."""
-        text = memoryview(piece)
-        may_be_too_long = self._lost or self._open + len(text) > self._most_bytes
-        step = min(self._most_bytes, READ_BYTES) if may_be_too_long else len(text)
-        for start in range(0, len(text), step or 1):
-            yield from self._add(text[start : start + step])
-            while len(self._pending) > self._block_bytes and self._open < len(self._pending):
-                yield self._pending.take(self._pending.line_end(self._block_bytes))
+    def add(self, piece: bytes | memoryview) -> Iterator[memoryview | None]:
+        """Add text that follows, and yield steps of whole lines."""
+        if self._lost or self._open + len(piece) > self._most_bytes:
+            text, most = memoryview(piece), min(self._most_bytes, READ_BYTES)
+            for start in range(0, len(text), most):
+                yield from self._add_carefully(text[start : start + most])
+        else:
+            self._add(piece)
+            yield from self._steps()
 
-    def _add(self, text: memoryview) -> Iterator[memoryview]:
-        """Add text that is no longer than a line may be."""
+    def _steps(self) -> Iterator[memoryview | None]:
+        """Yield all whole lines that are pending, where they are enough."""
+        if len(self._pending) - self._open < min(STEP_BYTES, self._block_bytes):
+            return
+        yield from self._whole()
+
+    def _whole(self) -> Iterator[memoryview | None]:
+        while whole := len(self._pending) - self._open:
+            room = max(self._block_bytes - self._block, 0)
+            most = min(whole if whole < LONG_STEP_BYTES else STEP_BYTES, room)
+            end = line_end(self._pending.view(), most) if most < whole else whole
+            if self._block and end > room:
+                yield from self._end_block()
+            else:
+                yield self._take(end)
+
+    def _take(self, size: int) -> memoryview:
+        step = self._pending.take(size)
+        self._block += size
+        self._line_feeds += count_line_feeds(step)
+        return step
+
+    def _end_block(self) -> Iterator[None]:
+        if self._block:
+            self._block = 0
+            yield None
+
+    def _add_carefully(self, text: memoryview) -> Iterator[memoryview | None]:
+        """Add text that is no longer than a line may be, where the line that is open may become longer."""
         if self._lost or self._open + len(text) > self._most_bytes:
             end = bytes(text).find(b"\n")
             first = len(text) if end < 0 else end
@@ -158,14 +212,15 @@ class _Lines:
                     return
                 yield from self._lose_line()
                 text = text[end:]
-        self._pending.add(text)
-        if feeds := _count_line_feeds(text):
-            self._line_feeds += feeds
-            self._open = len(text) - last_line_end(text)
-        else:
-            self._open += len(text)
+        self._add(text)
+        yield from self._steps()
 
-    def damage(self, damage: _Damage) -> Iterator[memoryview]:
+    def _add(self, text: bytes | memoryview) -> None:
+        self._pending.add(text)
+        end = last_line_end(text)
+        self._open = len(text) - end if end else self._open + len(text)
+
+    def damage(self, damage: _Damage) -> Iterator[memoryview | None]:
         """Yield the whole lines before damage, report it, and yield an empty line for each one in it."""
         torn = self._open > 0 or bool(self._lost)
         self.drop_open_line()
@@ -178,46 +233,86 @@ class _Lines:
         self._line_feeds += damage.line_feeds
         for start in range(0, damage.line_feeds, self._block_bytes):
             yield memoryview(b"\n" * min(damage.line_feeds - start, self._block_bytes))
+            yield None
         self._lost = "may lack its beginning, which is damaged" if self._after_damage == "drop" else ""
 
-    def end(self) -> Iterator[memoryview]:
+    def end(self) -> Iterator[memoryview | None]:
         """Yield what is left at the end of the file."""
         yield from self._lose_line() if self._lost else self.flush()
 
-    def flush(self) -> Iterator[memoryview]:
-        """Yield what is pending."""
-        if self._pending:
-            yield self._pending.take()
+    def flush(self) -> Iterator[memoryview | None]:
+        """Yield what is pending, and end the block."""
+        yield from self._whole()
+        if self._block and self._block + self._open > self._block_bytes:
+            yield from self._end_block()
+        if self._open:
+            size, self._open = self._open, 0
+            yield self._take(size)
+        yield from self._end_block()
 
     def drop_open_line(self) -> None:
         """Drop what is pending after the last line end."""
         self._pending.drop(self._open)
         self._open = 0
 
-    def _lose_line(self) -> Iterator[memoryview]:
+    def _lose_line(self) -> Iterator[memoryview | None]:
         yield from self.flush()
         self._on_loss(Loss("line", self._line_feeds + 1, 1, self._lost))
         self._lost = ""
 
 
-def _count_line_feeds(text: memoryview) -> int:
-    data = np.frombuffer(text, np.uint8)
-    return sum(int(np.count_nonzero(data[at : at + STEP_BYTES] == LINE_FEED)) for at in range(0, len(data), STEP_BYTES))
+class _Pending:
+    """Bytes that wait for the end of their line, in an array that is written to again and again.
+
+    Python's bytes of some hundred kB come from the system each time, page by page.
+    """
+
+    def __init__(self) -> None:
+        self._array = np.empty(0, np.uint8)
+        self._begin = self._end = 0
+
+    def __len__(self) -> int:
+        """Return how many bytes there are."""
+        return self._end - self._begin
+
+    def view(self) -> memoryview:
+        """Return the bytes, which are there until more are added."""
+        return self._array.data[self._begin : self._end].toreadonly()
+
+    def add(self, piece: bytes | memoryview) -> None:
+        """Add bytes at the end."""
+        if self._begin or self._end + len(piece) > len(self._array):
+            rest = self._array[self._begin : self._end]
+            size = len(rest) + len(piece)
+            self._array = self._array if size <= len(self._array) else np.empty(size + size // 4, np.uint8)
+            self._array[: len(rest)] = rest
+            self._begin, self._end = 0, len(rest)
+        self._array.data[self._end : self._end + len(piece)] = piece
+        self._end += len(piece)
+
+    def drop(self, count: int) -> None:
+        """Drop bytes from the end."""
+        self._end -= count
+
+    def take(self, count: int) -> memoryview:
+        """Take so many bytes from the beginning, which are there until more are added."""
+        self._begin += count
+        return self._array.data[self._begin - count : self._begin].toreadonly()
 
 
-def _pieces(path: str) -> Iterator[bytes | memoryview | _Damage]:
+def _pieces(path: str, checksums: Checksums = "first") -> Iterator[bytes | memoryview | _Damage]:
     name = path_of(path)
     compression: Compression = "gzip" if name.endswith(".gz") else "zstd" if name.endswith(".zst") else "none"
     with local_copy(path) as copy, Path(copy).open("rb") as file:
         if compression == "none":
             yield from iter(lambda: file.read(READ_BYTES), b"")
         else:
-            yield from _sound(file, compression)
+            yield from _sound(file, compression, checksums)
 
 
-def _sound(file: BinaryIO, compression: Compression) -> Iterator[bytes | memoryview | _Damage]:
+def _sound(file: BinaryIO, compression: Compression, checksums: Checksums) -> Iterator[bytes | memoryview | _Damage]:
     """Decompress the sound members of a file, and describe what is between them."""
-    members = Members(file, compression)
+    members = Members(file, compression, checksums)
     size = Path(file.name).stat().st_size
     if not size:
         raise DamagedFileError("is cut: it ends before its compressed data does")

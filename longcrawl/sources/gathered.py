@@ -6,11 +6,14 @@ import numpy.typing as npt
 SMALL_BYTES = 1 << 22
 """How much is kept as the pieces that came."""
 
+SHORT_BYTES = 1 << 18
+"""How much of what is left is copied."""
+
 LARGE_BYTES = 36 << 20
 """How long the first array is: a block of lines, and the piece that goes beyond it."""
 
 WINDOW_BYTES = 1 << 16
-"""How much is looked at for a line feed at a time."""
+"""How much is looked at for a line feed at a time, without a kernel."""
 
 
 class Gathered:
@@ -39,6 +42,10 @@ class Gathered:
             self._view()[self._size : end] = piece
         self._size = end
 
+    def add_lent(self, piece: memoryview) -> None:
+        """Add bytes at the end that may change afterwards."""
+        self.add(piece if self._array is not None else bytes(piece))
+
     def drop(self, count: int) -> None:
         """Drop bytes from the end."""
         self._size -= count
@@ -51,22 +58,12 @@ class Gathered:
         taken, rest = self._view()[:size], self._view()[size : self._size]
         self._pieces, self._array, self._size = [], None, 0
         if rest:
-            self.add(rest if len(rest) > SMALL_BYTES else bytes(rest))  # a short rest keeps no long array
+            self.add(rest if len(rest) > SHORT_BYTES else bytes(rest))  # a short rest keeps no long array
         return taken.toreadonly()
 
     def pieces(self) -> list[bytes | memoryview]:
         """Return all bytes, in pieces where they are few."""
         return self._pieces if self._array is None else [self._array.data[: self._size].toreadonly()]
-
-    def line_end(self, near: int) -> int:
-        """Return where the last line before a place ends, or else the first one after it; 0 where no line ends."""
-        text = self._view()[: self._size]
-        if end := last_line_end(text[:near]):
-            return end
-        for start in range(near, self._size, WINDOW_BYTES):
-            if (found := bytes(text[start : start + WINDOW_BYTES]).find(b"\n")) >= 0:
-                return start + found + 1
-        return 0
 
     def _view(self) -> memoryview:
         if self._array is not None:
@@ -85,10 +82,31 @@ class Gathered:
         self._pieces = []
 
 
-def last_line_end(text: memoryview) -> int:
+def last_line_end(text: bytes | memoryview) -> int:
     """Return where the last line ends that does end; 0 where none does."""
+    if isinstance(text, bytes):
+        return text.rfind(b"\n") + 1
     for stop in range(len(text), 0, -WINDOW_BYTES):
         start = max(stop - WINDOW_BYTES, 0)
         if (found := bytes(text[start:stop]).rfind(b"\n")) >= 0:
             return start + found + 1
     return 0
+
+
+def line_end(text: memoryview, near: int) -> int:
+    """Return where the last line before a place ends, or else the first one after it; 0 where no line ends."""
+    if end := last_line_end(text[:near]):
+        return end
+    for start in range(near, len(text), WINDOW_BYTES):
+        if (found := bytes(text[start : start + WINDOW_BYTES]).find(b"\n")) >= 0:
+            return start + found + 1
+    return 0
+
+
+def count_line_feeds(text: memoryview) -> int:
+    """Count the line feeds of a text, of a long one by a kernel."""
+    if len(text) <= WINDOW_BYTES:
+        return bytes(text).count(b"\n")
+    from longcrawl.sources._kernels import find_line_ends
+
+    return find_line_ends(np.frombuffer(text, np.uint8), np.empty(0, np.int64))

@@ -19,12 +19,13 @@ import pyarrow as pa
 from longcrawl.printable import listed
 from longcrawl.sources.blocks import BLOCK_BYTES, STEP_BYTES
 from longcrawl.sources.files import DamagedFileError
+from longcrawl.sources.gathered import LARGE_BYTES
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SPACE = " \t\n\r"
 """What may stand between the tokens of JSON."""
 _LIKELY_LINE = 500
-"""Bytes; of shorter lines the ends are looked for twice."""
+"""Bytes; of shorter lines only some of a piece are read at a time."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +58,6 @@ class Found:
     status: npt.NDArray[np.uint8]
     """[lines]: 0 where the line was understood."""
 
-    @classmethod
-    def joined(cls, pieces: "Sequence[Found]") -> "Found":
-        """Return what was found in pieces of the same data, one after the other."""
-        of_lines = ([getattr(each, name) for each in pieces] for name in ("starts", "ends", "spans", "kinds", "status"))
-        return pieces[0] if len(pieces) == 1 else cls(pieces[0].data, *map(np.concatenate, of_lines))
-
     def line(self, number: int) -> bytes:
         """Return the bytes of one line."""
         return self.data[self.starts[number] : self.ends[number]].tobytes()
@@ -75,68 +70,168 @@ class Spelled(str):
 
 
 def read_lines(block: bytes | memoryview, schema: pa.Schema) -> Lines:
-    """Read the fields of a schema from every line.
+    """Read the fields of a schema from every line of a block; see :class:`LineReader`."""
+    reader = LineReader(schema)
+    reader.add(block)
+    return reader.take()
+
+
+class LineReader:
+    """Reads the fields of a schema from lines, piece by piece, into one table.
 
     ``string`` and ``large_string`` columns take texts, and numbers, true and false as they are spelled; ``int64`` and
     ``float64`` columns take numbers. A line is lost when it is not a JSON object, when a field holds something else, or
     when a field that is not nullable is null or absent.
     """
-    from longcrawl.sources import _kernels as kernels
 
-    found = find_fields(block, schema.names)
-    columns: dict[str, Any] = {}
-    for index, field in enumerate(schema):
-        kinds = found.kinds[:, index]
-        if not field.nullable:
-            found.status[kinds == kernels.ABSENT] = 1
-        if pa.types.is_integer(field.type) or pa.types.is_floating(field.type):
-            columns[field.name] = _numbers(found, index, whole=pa.types.is_integer(field.type))
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema, self._names = schema, pack(schema.names)
+        self._required = np.array([not field.nullable for field in schema])
+        self._texts = [None if _is_number(field.type) else _Texts() for field in schema]
+        self._begin()
+
+    def add(self, piece: bytes | memoryview) -> None:
+        """Read whole lines; only the last one of a file may lack the line end."""
+        data = np.frombuffer(piece, dtype=np.uint8)
+        for found in _find(data, self._names, self._texts, self._required):
+            rows = np.flatnonzero(found.status == 0)
+            is_whole = len(rows) == len(found.status)
+            self._spans.append(found.spans if is_whole else found.spans[rows])
+            self._kinds.append(found.kinds if is_whole else found.kinds[rows])
+            for index, text in enumerate(self._texts):
+                if text is None:
+                    self._values[index].append(_numbers(found, index, self._schema[index].type)[rows])
+            if (found.status == 1).any():
+                rows = self._add_the_rest(found, rows)
+            self._numbers.append(rows + self._count)
+            self._starts.append(found.starts[rows] + self._bytes)
+            self._count += len(found.starts)
+        self._bytes += len(data)
+
+    def take(self) -> Lines:
+        """Return what was added since the last time."""
+        self._close()
+        table = self._tables[0] if len(self._tables) == 1 else pa.concat_tables(self._tables).combine_chunks()
+        lines = Lines(table, _joined(self._numbers), self._lost, self._count, _joined(self._starts))
+        self._begin()
+        return lines
+
+    def _begin(self) -> None:
+        self._tables, self._lost = list[pa.Table](), list[tuple[int, str]]()
+        self._numbers, self._starts = list[npt.NDArray[np.int64]](), list[npt.NDArray[np.int64]]()
+        self._count = self._bytes = 0
+        self._open()
+
+    def _open(self) -> None:
+        """Begin a table."""
+        self._spans, self._kinds = list[npt.NDArray[np.int64]](), list[npt.NDArray[np.uint8]]()
+        self._values: list[list[npt.NDArray[np.float64]]] = [[] for _ in self._texts]
+
+    def _close(self) -> None:
+        """Make a table of all rows whose texts have been written since the last one."""
+        from longcrawl.sources import _kernels as kernels
+
+        if not self._spans and self._tables:
+            return
+        if not self._spans:
+            self._tables.append(self._schema.empty_table())
+            return
+        spans, kinds, arrays = np.concatenate(self._spans), np.concatenate(self._kinds), list[pa.Array]()
+        for index, (field, text) in enumerate(zip(self._schema, self._texts, strict=True)):
+            absent = kinds[:, index] == kernels.ABSENT
+            if text is None:
+                arrays.append(pa.array(np.concatenate(self._values[index]), mask=absent).cast(field.type))
+            else:
+                arrays.append(text.take(spans[:, index, 1], absent).cast(field.type))
+        self._tables.append(pa.table(arrays, schema=self._schema))
+        self._open()
+
+    def _add_the_rest(self, found: Found, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Read what only Python's ``json`` can read, and return which lines are rows now.
+
+        Args:
+            found: lines of which the kernels have understood some.
+            rows: which ones, the last rows of the open table.
+        """
+        self._close()
+        written = self._tables.pop()
+        before, kept = written.num_rows - len(rows), found.status[rows] == 0
+        own, late, numbers = written.slice(before).filter(pa.array(kept)), list[dict[str, Any]](), list[int]()
+        for number in np.flatnonzero(found.status == 1).tolist():
+            try:
+                record = parse_object(found.line(number))
+                late.append({field.name: _value(record, field) for field in self._schema})
+                numbers.append(number)
+            except ValueError as error:
+                self._lost.append((number + self._count, str(error)))
+        lines = np.concatenate([rows[kept], np.array(numbers, np.int64)])
+        order = np.argsort(lines)
+        both = pa.concat_tables([own, pa.Table.from_pylist(late, schema=self._schema)])
+        self._tables += [written.slice(0, before), both.take(order)]
+        return lines[order]
+
+
+class _Texts:
+    """The texts of one field, one after the other, in an array that kernels write to."""
+
+    def __init__(self) -> None:
+        self._array, self.size = np.empty(0, np.uint8), 0
+
+    def room(self, count: int) -> int:
+        """Return the address of the first byte, behind whose last one there is room for so many."""
+        if len(self._array) < self.size + count:
+            size = max(LARGE_BYTES if self.size else 0, (self.size + count) * 5 // 4)
+            longer = np.frombuffer(pa.allocate_buffer(size), np.uint8)
+            longer[: self.size] = self._array[: self.size]
+            self._array = longer
+        return int(self._array.ctypes.data)
+
+    def take(self, ends: npt.NDArray[np.int64], absent: npt.NDArray[np.bool_]) -> pa.LargeStringArray:
+        """Return the texts that end there, and begin anew; a few of them do not keep a long array."""
+        written, self.size = self._array[: self.size], 0
+        if len(written) < len(self._array) // 4:
+            written = written.copy()
         else:
-            found.status[kinds == kernels.NESTED] = 1
-    understood = np.flatnonzero(found.status == 0)
-    arrays = []
-    for index, field in enumerate(schema):
-        if field.name in columns:
-            absent = found.kinds[understood, index] == kernels.ABSENT
-            arrays.append(pa.array(columns[field.name][understood], mask=absent).cast(field.type))
-        else:
-            arrays.append(texts_of(found, index, understood).cast(field.type))
-    return _with_the_rest(found, understood, pa.table(arrays, schema=schema))
+            self._array = np.empty(0, np.uint8)
+        offsets = pa.py_buffer(np.concatenate([np.zeros(1, np.int64), ends]))
+        bitmap = pa.py_buffer(np.packbits(~absent, bitorder="little")) if absent.any() else None
+        return pa.LargeStringArray.from_buffers(len(ends), offsets, pa.py_buffer(written), bitmap)
 
 
 def find_fields(block: bytes | memoryview, names: Sequence[str], unchecked: int = -1) -> Found:
     """Find the values of fields in every line; the list or object of the field ``unchecked`` is not looked into."""
+    data, none = np.frombuffer(block, dtype=np.uint8), [None] * len(names)
+    pieces = list(_find(data, pack(names), none, np.zeros(len(names), np.bool_), unchecked))
+    of_lines = ([getattr(each, name) for each in pieces] for name in ("starts", "ends", "spans", "kinds", "status"))
+    return pieces[0] if len(pieces) == 1 else Found(data, *map(np.concatenate, of_lines))
+
+
+def _find(
+    data: npt.NDArray[np.uint8],
+    names: tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]],
+    texts: "Sequence[_Texts | None]",
+    required: npt.NDArray[np.bool_],
+    unchecked: int = -1,
+) -> Iterator[Found]:
+    """Find the values of fields in lines, some hundred at a time, and write those that are texts."""
     from longcrawl.sources import _kernels as kernels
 
-    data = np.frombuffer(block, dtype=np.uint8)
-    packed, pieces, at = pack(names), list[Found](), 0
-    while at < len(data) or not pieces:
-        ends = _line_ends(data, at)
-        starts = np.concatenate([np.array([at]), ends[:-1] + 1])[: len(ends)]
-        spans = np.zeros((len(ends), len(names), 2), dtype=np.int64)
-        kinds = np.zeros((len(ends), len(names)), dtype=np.uint8)
-        status = np.ones(len(ends), dtype=np.uint8)
-        stop = int(ends[-1]) if len(ends) else at
-        if is_utf8(block[at:stop]):
-            kernels.find_fields(data, starts, ends, *packed, unchecked, spans, kinds, status)
-        pieces.append(Found(data, starts, ends, spans, kinds, status))
-        at = stop + 1
-    return Found.joined(pieces)
-
-
-def _line_ends(data: npt.NDArray[np.uint8], at: int) -> npt.NDArray[np.int64]:
-    """Return where lines end, the first of which begins here: those of some ``STEP_BYTES``, or one longer line."""
-    from longcrawl.sources import _kernels as kernels
-
-    begin, feeds, count = at, np.empty(STEP_BYTES // _LIKELY_LINE, np.int64), 0
-    while at < len(data) and not count:
-        start, at = at, min(at + STEP_BYTES, len(data))
-        if (count := kernels.find_line_ends(data[start:at], feeds)) > len(feeds):
-            feeds = np.empty(count, np.int64)
-            kernels.find_line_ends(data[start:at], feeds)
-    ends = feeds[:count] + start if count else feeds[:0]
-    open_line = at == len(data) and (ends[-1] + 1 if count else begin) < at
-    return np.append(ends, at) if open_line else ends
+    at, count = 0, -1
+    while at < len(data) or count < 0:
+        room = len(data) - at
+        lines = room // _LIKELY_LINE + 16
+        spans, kinds = np.empty((lines, len(texts), 2), np.int64), np.empty((lines, len(texts)), np.uint8)
+        starts, ends, status = np.empty(lines, np.int64), np.empty(lines, np.int64), np.empty(lines, np.uint8)
+        addresses = np.array([0 if text is None else text.room(room + 64) for text in texts], np.int64)
+        filled = np.array([0 if text is None else text.size for text in texts], np.int64)
+        count = kernels.find_fields(
+            data, at, *names, unchecked, addresses, required, filled, starts, ends, spans, kinds, status
+        )
+        for text, size in zip(texts, filled.tolist(), strict=True):
+            if text is not None:
+                text.size = size
+        yield Found(data, starts[:count], ends[:count], spans[:count], kinds[:count], status[:count])
+        at = int(ends[count - 1]) + 1 if count else at
 
 
 def texts_of(found: Found, index: int, rows: npt.NDArray[np.int64]) -> pa.LargeStringArray:
@@ -146,7 +241,7 @@ def texts_of(found: Found, index: int, rows: npt.NDArray[np.int64]) -> pa.LargeS
     spans = np.ascontiguousarray(found.spans[rows, index])
     kinds = np.ascontiguousarray(found.kinds[rows, index])
     absent = kinds == kernels.ABSENT
-    out = np.empty(int((spans[:, 1] - spans[:, 0])[~absent].sum()) + 63, dtype=np.uint8)
+    out = np.empty(int((spans[:, 1] - spans[:, 0])[~absent].sum()) + 64, dtype=np.uint8)
     offsets = np.empty(len(rows) + 1, dtype=np.int64)
     kernels.unescape(found.data, spans, kinds, out, offsets)
     bitmap = pa.py_buffer(np.packbits(~absent, bitorder="little")) if absent.any() else None
@@ -241,7 +336,15 @@ def pack(names: Iterable[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.in
     return np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets
 
 
-def _numbers(found: Found, index: int, *, whole: bool) -> npt.NDArray[np.float64]:
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _joined(arrays: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
+    return np.concatenate([np.empty(0, np.int64), *arrays])
+
+
+def _numbers(found: Found, index: int, kind: pa.DataType) -> npt.NDArray[np.float64]:
     """Read a column of numbers; lines whose number is not exact in a float64 are left to Python."""
     from longcrawl.sources import _kernels as kernels
 
@@ -250,39 +353,11 @@ def _numbers(found: Found, index: int, *, whole: bool) -> npt.NDArray[np.float64
     spans, kinds = np.ascontiguousarray(found.spans[:, index]), np.ascontiguousarray(found.kinds[:, index])
     kernels.parse_numbers(found.data, spans, kinds, values, exact)
     present = kinds != kernels.ABSENT
-    if whole:
+    if pa.types.is_integer(kind):
         exact &= ~present | (values == np.floor(values))
-        values[~present] = 0
-    found.status[~exact] = 1
+        values[~(present & exact)] = 0
+    found.status[~exact & (found.status == 0)] = 1
     return values
-
-
-def _with_the_rest(found: Found, understood: npt.NDArray[np.int64], table: pa.Table) -> Lines:
-    """Add the lines that only Python's ``json`` can read, in their places."""
-    rest = np.flatnonzero(found.status)
-    rows, numbers, lost = [], [], []
-    for number in rest.tolist():
-        line = found.line(number)
-        if not line.strip(b" \t\r"):
-            continue
-        try:
-            record = parse_object(line)
-            rows.append({field.name: _value(record, field) for field in table.schema})
-            numbers.append(number)
-        except ValueError as error:
-            lost.append((number, str(error)))
-    if rows:
-        late = pa.Table.from_pylist(rows, schema=table.schema)
-        places = np.concatenate([understood, np.array(numbers, dtype=np.int64)])
-        order = np.argsort(places)
-        return Lines(
-            pa.concat_tables([table, late]).take(order),
-            places[order],
-            lost,
-            len(found.starts),
-            found.starts[places[order]],
-        )
-    return Lines(table, understood, lost, len(found.starts), found.starts[understood])
 
 
 def _value(record: dict[str, Any], field: pa.Field) -> Any:
@@ -292,7 +367,7 @@ def _value(record: dict[str, Any], field: pa.Field) -> Any:
             lack = "has null in its field" if field.name in record else "has no field"
             raise ValueError(f"{lack} {field.name!r}; its fields: {listed(record)}")
         return None
-    if pa.types.is_integer(field.type) or pa.types.is_floating(field.type):
+    if _is_number(field.type):
         return _number(value, field)
     if isinstance(value, list | dict):
         raise ValueError(f"holds {_spell(value)} in its field {field.name!r}, not text")  # noqa: TRY004  # the line is wrong, not a caller

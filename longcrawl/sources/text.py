@@ -30,10 +30,11 @@ import pyarrow.compute as pc
 from longcrawl.core import sources
 from longcrawl.errors import SourceError
 from longcrawl.printable import MOST_QUOTED, listed, shortened
-from longcrawl.sources.blocks import RECORD_BYTES, read_blocks, read_bytes, too_long
+from longcrawl.sources.blocks import RECORD_BYTES, read_bytes, read_steps, too_long
 from longcrawl.sources.csv_rows import ENDINGS, read_csv
 from longcrawl.sources.files import DamagedFileError
-from longcrawl.sources.json_lines import array_blocks, begins_array, read_lines
+from longcrawl.sources.gathered import Gathered
+from longcrawl.sources.json_lines import LineReader, array_blocks, begins_array
 from longcrawl.sources.named_files import DataFiles, named_parts
 from longcrawl.sources.parquet import open_parquet, read_rows, up_to, utf8_rows
 from longcrawl.storage.listing import why_no_file
@@ -156,19 +157,21 @@ class Text(sources.Source):
         elif kind == ".txt":
             tables = self._lines(part.name, path, lost) if self.unit == "line" else self._file(part.name, path)
         else:
-            tables = self._json(part.name, path, lost)
+            tables = self._json(part.name, path, lost, bad_files.when_to_check(part.name))
         try:
             yield from tables
             lost.report()
         except DamagedFileError as damage:
             lost.report(self._hint(str(damage)), damage.records_lost)
 
-    def _json(self, name: str, path: str, lost: sources.LostRecords) -> Iterator[pa.Table]:
-        placed = _placed_blocks(path, self.max_record_bytes, lost, "keep")
+    def _json(
+        self, name: str, path: str, lost: sources.LostRecords, checksums: sources.Checksums
+    ) -> Iterator[pa.Table]:
+        placed = _placed_steps(path, self.max_record_bytes, lost, "keep", checksums)
         begin = next(placed, None)
-        if begin is not None and begins_array(begin[1]):
+        if begin is not None and begins_array(begin[1] or b""):
             array, where = read_bytes(path, self.max_record_bytes), "object"
-            placed = ((None, memoryview(block)) for block in array_blocks(array))
+            placed = ((None, step) for block in array_blocks(array) for step in (memoryview(block), None))
         else:
             placed, where = chain([] if begin is None else [begin], placed), "line"
         wanted = {self.text_field: pa.field(self.text_field, pa.large_string(), nullable=False)}
@@ -176,9 +179,12 @@ class Text(sources.Source):
             wanted.setdefault(self.id_field, pa.field(self.id_field, pa.string(), nullable=False))
         for extra in self._optional():
             wanted.setdefault(extra, pa.field(extra, pa.string()))
-        first = 0
-        for at, block in placed:
-            lines = read_lines(block, pa.schema(list(wanted.values())))
+        reader, first = LineReader(pa.schema(list(wanted.values()))), 0
+        for at, step in placed:
+            if step is not None:
+                reader.add(step)
+                continue
+            lines = reader.take()
             for number, reason in lines.lost:
                 lost.add(f"{where} {first + number + 1}", self._hint(reason))
             if lines.table.num_rows:
@@ -319,18 +325,41 @@ def _placed_blocks(
     path: str, most_bytes: int, lost: sources.LostRecords, after_damage: Literal["keep", "drop"]
 ) -> Iterator[tuple[int | None, memoryview]]:
     """Read blocks of lines, each with its first byte in the file; None behind lines that were lost."""
-    at: int | None = 0
+    block = Gathered()
+    for at, step in _placed_steps(path, most_bytes, lost, after_damage):
+        if step is not None:
+            block.add(step)
+        else:
+            yield at, block.take()
+
+
+def _placed_steps(
+    path: str,
+    most_bytes: int,
+    lost: sources.LostRecords,
+    after_damage: Literal["keep", "drop"],
+    checksums: sources.Checksums = "first",
+) -> Iterator[tuple[int | None, memoryview | None]]:
+    """Read lines step by step, each with the first byte of its block in the file; None behind lines that were lost."""
+    place: int | None = 0
+    begin: int | None = None
 
     def lose(loss: sources.Loss) -> None:
-        nonlocal at
-        at = None
+        nonlocal place
+        place = None
         lost.add_loss(loss)
 
-    blocks = read_blocks(path, most_bytes=most_bytes, on_loss=lose, after_damage=after_damage)
-    for number, block in enumerate(blocks):
-        text = block[len(_MARK) :] if number == 0 and block[: len(_MARK)] == _MARK else block
-        yield None if at is None else at + len(block) - len(text), text
-        at = None if at is None else at + len(block)
+    steps = read_steps(path, most_bytes=most_bytes, on_loss=lose, after_damage=after_damage, checksums=checksums)
+    begins = True
+    for number, step in enumerate(steps):
+        if step is None:
+            yield begin, None
+            begins = True
+            continue
+        text = step[len(_MARK) :] if number == 0 and step[: len(_MARK)] == _MARK else step
+        begin = (None if place is None else place + len(step) - len(text)) if begins else begin
+        yield begin, text
+        place, begins = None if place is None else place + len(step), False
 
 
 def _moved(starts: npt.NDArray[np.int64] | None, by: int | None) -> pa.Array | None:

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
-from longcrawl.core.sources import BadFiles
+from longcrawl.core.sources import BadFiles, UncheckedDataError
 from longcrawl.errors import SourceError
-from longcrawl.sources import files, members
+from longcrawl.sources import blocks, files, members
 from longcrawl.sources.blocks import read_blocks
 from longcrawl.sources.files import DamagedFileError
 from longcrawl.sources.text import Text
@@ -60,6 +60,27 @@ def flipped(data: bytes, bit: int) -> bytes:
 def with_wrong_checksum(kind, member):
     """Change the CRC of a gzip member, which stands before its length, or the checksum of a zstd frame."""
     return flipped(member, -40 if kind == "gz" else -8)
+
+
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+def test_data_that_comes_before_its_checksum_ends_in_an_error_where_that_is_wrong(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(blocks.read_steps, "__defaults__", (50,))
+    monkeypatch.setattr(members.Members._gzip, "__defaults__", (64, 100))
+    path, chance, withdrawn = tmp_path / f"a.jsonl.{kind}", random.Random(1), 0
+    data = b"".join(packed(kind))
+    for bit in [*chance.sample(range(len(data) * 8), 60), None]:
+        path.write_bytes(data if bit is None else flipped(data, bit))
+        bad_files, source, seen = BadFiles("skip", checksums="last"), Text(data_files=str(path)), []
+        try:
+            for table in source.read(source.splits()["train"][0], bad_files):
+                seen += table.to_pylist()
+        except UncheckedDataError:
+            withdrawn += 1
+        else:
+            assert (seen, bad_files.found) == rows_of(path)
+        assert bad_files.has_unchecked
+    assert withdrawn > 2
+    assert [row["text"] for row in seen] == TEXTS
 
 
 @pytest.mark.parametrize("kind", ["gz", "zst"])

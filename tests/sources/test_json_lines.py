@@ -1,8 +1,8 @@
 """The JSON kernels against Python's ``json``: equal values, and nothing accepted that it refuses."""
 
+import itertools
 import json
 import math
-from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longcrawl.sources import _kernels as kernels
+from longcrawl.sources import _string_kernels as string_kernels
 from longcrawl.sources import json_lines
 from longcrawl.sources.json_lines import find_fields, read_lines
 
@@ -52,17 +53,57 @@ def expected_row(record):
     }
 
 
-@given(st.lists(records, max_size=8), st.booleans(), st.sampled_from([None, 1]), st.booleans(), st.integers(64, 999))
+@given(st.lists(records, max_size=8), st.booleans(), st.sampled_from([None, 1]), st.booleans())
 @settings(deadline=None)  # the first call compiles the kernels
-def test_records_come_back_as_json_loads_gives_them(rows, ascii_only, indent, last_end, step):
+def test_records_come_back_as_json_loads_gives_them(rows, ascii_only, indent, last_end):
     lines = [json.dumps(row, ensure_ascii=ascii_only, indent=indent).replace("\n", "\r\t") for row in rows]
     block = ("\n".join(lines) + ("\n" if last_end else "")).encode()
-    with mock.patch.object(json_lines, "STEP_BYTES", step):
-        read = read_lines(block, SCHEMA)
+    read = read_lines(block, SCHEMA)
     assert read.lost == []
     assert read.table.schema == SCHEMA
     assert read.table.to_pylist() == [expected_row(row) for row in rows]
     assert read.numbers.tolist() == list(range(len(rows)))
+
+
+@given(st.lists(texts | st.binary(max_size=5), max_size=40), st.integers(0, 70), st.integers(0, 70))
+@settings(deadline=None)  # as above
+def test_the_kernel_calls_utf8_what_python_decodes(pieces, before, behind):
+    content = b"".join(each.encode() if isinstance(each, str) else each for each in pieces)
+    data = np.frombuffer(b"\xc3" * before + content + b"\xa9" * behind, np.uint8)
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        is_right = False
+    else:
+        is_right = True
+    assert string_kernels.is_utf8(data, before, before + len(content)) is is_right
+
+
+@pytest.mark.parametrize("behind", [0, 70])
+def test_the_kernel_knows_every_lead_and_what_may_follow_it(behind):
+    for lead, second in itertools.product(range(0x7E, 0x100), [0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0]):
+        for third, at in itertools.product([b"", b"\x80", b"\xbf\x80", b"\x80\xbf\x80", b"\xc0"], [0, 60, 62, 63]):
+            content = b"x" * at + bytes([lead, second]) + third
+            data = np.frombuffer(content + b"x" * behind, np.uint8)
+            is_right = content.decode("utf-8", "ignore").encode() == content
+            assert string_kernels.is_utf8(data, 0, len(content)) is is_right, content
+
+
+@given(st.lists(st.lists(records, max_size=3), max_size=5), st.lists(st.booleans(), min_size=5, max_size=5))
+@settings(deadline=None)  # as above
+def test_lines_that_come_piece_by_piece_are_the_lines_of_one_block(pieces, wrong):
+    spelled = [
+        b"".join(json.dumps(row).encode() + b"\n" for row in rows) + b"[]\n\n" * bad
+        for rows, bad in zip(pieces, wrong, strict=False)
+    ]
+    reader = json_lines.LineReader(SCHEMA)
+    for _ in range(2):
+        for piece in spelled:
+            reader.add(piece)
+        found, expected = reader.take(), read_lines(b"".join(spelled), SCHEMA)
+        assert found.table.equals(expected.table)
+        assert (found.lost, found.count) == (expected.lost, expected.count)
+        assert (found.numbers.tolist(), found.starts.tolist()) == (expected.numbers.tolist(), expected.starts.tolist())
 
 
 @given(st.lists(records, min_size=1, max_size=4), st.data())

@@ -100,7 +100,9 @@ def test_gathered_bytes_are_those_that_came(steps):
             found.add(piece)
             expected += piece
             near = min(taken, len(expected))
-            assert found.line_end(near) == (expected.rfind(b"\n", 0, near) + 1 or expected.find(b"\n", near) + 1)
+            ends = expected.rfind(b"\n", 0, near) + 1 or expected.find(b"\n", near) + 1
+            assert gathered.line_end(memoryview(expected), near) == ends
+            assert gathered.count_line_feeds(memoryview(expected)) == expected.count(b"\n")
             assert found.take(near) == expected[:near]
             expected = expected[near:]
             found.drop(count := min(dropped, len(expected)))

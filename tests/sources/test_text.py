@@ -180,7 +180,7 @@ def test_text_files_are_one_document_or_one_per_line(tmp_path, name):
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.txt"])
 def test_offsets_are_those_of_lines_in_the_decompressed_file(tmp_path, monkeypatch, mark, name):
-    monkeypatch.setattr(blocks.read_blocks, "__defaults__", (64,))
+    monkeypatch.setattr(blocks.read_steps, "__defaults__", (64,))
     lines = [json.dumps({"id": str(at), "text": "é" * at}).encode() for at in range(1, 40)]
     data = mark + b"\n\n".join([*lines[:20], b'{"id": "x", "\\u0074ext": "late"}', *lines[20:]])
     write(tmp_path / name, data)
