@@ -78,7 +78,7 @@ def open_parquet(path: str) -> Iterator[tuple[pq.ParquetFile, str]]:
     """
     with local_copy(path) as copy:
         try:
-            with pq.ParquetFile(copy, page_checksum_verification=True) as file:
+            with pq.ParquetFile(copy, page_checksum_verification=True, pre_buffer=False) as file:
                 if fault := footer_fault(file.metadata):
                     raise DamagedFileError(f"is corrupt: {fault}")
                 yield file, copy

@@ -189,9 +189,8 @@ class RedPajamaV2(sources.Source):
             )
             return
         files = self._files(absolute(self.located(self.data_dir)), part.name)
-        columns = self._columns(part.name, files, bad_files)
-        unmatched = {name: pc.count_distinct(table[0]).as_py() for name, table in columns.items()}
-        lost = sources.LostRecords(bad_files, files["documents"])
+        joined = {name: _Joined(table) for name, table in self._columns(part.name, files, bad_files).items()}
+        schema, lost = self.schema(), sources.LostRecords(bad_files, files["documents"])
         first = unread = 0
         try:
             for block in read_blocks(
@@ -205,13 +204,10 @@ class RedPajamaV2(sources.Source):
                 first += lines.count
                 unread += lines.count - len(ids)
                 if len(ids):
-                    rows = {name: pc.index_in(ids, value_set=table[0]) for name, table in columns.items()}
-                    for name, found in rows.items():
-                        unmatched[name] -= len(ids) - found.null_count
-                    yield self._table(ids, lines.table, columns, rows)
+                    yield self._table(ids, lines.table, joined, schema)
             lost.report()
-            for name in [name for name, rows in unmatched.items() if rows > unread]:
-                which = f"{unmatched[name]} of its {columns[name].num_rows} ids"
+            for name in [name for name, table in joined.items() if table.unmatched(unread)]:
+                which = f"{joined[name].unmatched(unread)} of its {joined[name].table.num_rows} ids"
                 bad_files.report(
                     files[name],
                     f"{which} are of none of the {first} lines of documents; one of the two files is another one",
@@ -316,7 +312,7 @@ class RedPajamaV2(sources.Source):
         return pa.concat_tables(tables).combine_chunks() if tables else None
 
     def _table(
-        self, ids: pa.Array, records: pa.Table, joined: dict[str, pa.Table], rows: dict[str, pa.Array]
+        self, ids: pa.StringArray, records: pa.Table, joined: dict[str, "_Joined"], schema: pa.Schema
     ) -> pa.Table:
         """Join documents to the rows of each file that are theirs, null where it has none."""
         found: dict[str, Any] = {
@@ -326,15 +322,47 @@ class RedPajamaV2(sources.Source):
             "source": pa.repeat(self.name, len(ids)),
             **{name: records[name] for name in ("url", "language", *(field.name for field in _OWN_FIELDS))},
         }
-        if "duplicates" in rows:
-            found["duplicate"] = rows["duplicates"].is_valid()
+        if "duplicates" in joined:
+            found["duplicate"] = joined["duplicates"].find(ids).is_valid()
         for name in ("signals", "minhash"):
-            if name in rows:
-                values = joined[name].drop_columns("id").take(rows[name])
+            if name in joined:
+                values = joined[name].take(ids)
                 found |= dict(zip(values.column_names, values.columns, strict=True))
-        schema = self.schema()
         columns = [found[field.name] if field.name in found else pa.nulls(len(ids), field.type) for field in schema]
         return pa.table(columns, schema=schema)
+
+
+class _Joined:
+    """The rows of a file that are joined to documents by the first column, their id."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self._ids = table[0].combine_chunks()
+        self._matched = 0
+        self._is_in_order = True
+        """Whether the rows so far were those of all documents so far."""
+
+    def find(self, ids: pa.StringArray) -> pa.Int32Array:
+        """Return the first row of each id, null where there is none; the ids of two calls are never the same."""
+        rows = pc.index_in(ids, value_set=self._ids)
+        self._matched += len(ids) - rows.null_count
+        self._is_in_order = False
+        return rows
+
+    def take(self, ids: pa.StringArray) -> pa.Table:
+        """Return the other columns of the first row of each id; the ids of two calls are never the same."""
+        values = self.table.remove_column(0)
+        if self._is_in_order and ids.equals(self._ids.slice(self._matched, len(ids))):
+            self._matched += len(ids)
+            return values.slice(self._matched - len(ids), len(ids))
+        return values.take(self.find(ids))
+
+    def unmatched(self, most: int) -> int:
+        """Return how many of the ids are of no document so far, 0 if they are no more than ``most``."""
+        if self.table.num_rows - self._matched <= most:
+            return 0
+        rest = pc.count_distinct(self._ids).as_py() - self._matched
+        return rest if rest > most else 0
 
 
 def _stop_at_damage(lost: sources.LostRecords) -> Callable[[sources.Loss], None]:
@@ -350,9 +378,10 @@ def _stop_at_damage(lost: sources.LostRecords) -> Callable[[sources.Loss], None]
 
 def _is_of_shard(table: pa.Table, part: str, path: str, bad_files: sources.BadFiles) -> bool:
     """Check that every id of a file begins with its shard's path; report the file if one does not."""
-    own = pc.fill_null(pc.starts_with(table[0], f"{part}.json.gz/"), fill_value=False)
-    if (misplaced := table.num_rows - (pc.sum(own).as_py() or 0)) == 0:
+    own = pc.starts_with(table[0].combine_chunks(), f"{part}.json.gz/")
+    if (misplaced := table.num_rows - own.true_count) == 0:
         return True
+    own = pc.fill_null(own, fill_value=False)
     first = quoted(table[0][pc.index(own, value=False).as_py()].as_py())
     bad_files.report(
         path,
@@ -375,7 +404,10 @@ def _read_columns(path: str, schema: pa.Schema) -> pa.Table:
         names = file.schema_arrow.names
         if missing := [name for name in schema.names if name not in names]:
             raise DamagedFileError(f"has no column {missing[0]!r}; its columns: {listed(names)}")
-        table = file.read(schema.names, use_threads=False).select(schema.names).cast(schema).combine_chunks()
+        table = file.read(schema.names, use_threads=False)
+        if table.schema != schema:
+            table = table.select(schema.names).cast(schema)
+        table = table.combine_chunks()
         table.validate(full=True)
         return table
 

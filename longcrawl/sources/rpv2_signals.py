@@ -8,6 +8,7 @@ in code points of the document. A document-level signal has one span, a line-lev
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ def read_signals(
     Raises:
         DamagedFileError: the file is missing or cannot be read.
     """
-    wanted, first = _Wanted(names, line_signals), 0
+    wanted, first = _wanted(tuple(names), tuple(line_signals)), 0
     for block in read_blocks(path, most_bytes=most_bytes, on_loss=lost.add_loss):
         for found in wanted.find(block):
             yield wanted.table(found, first, lost)
@@ -77,9 +78,8 @@ class _Wanted:
         rows = {field.name: row for row, field in enumerate(self._kind)}
         lists = {name: row for row, name in enumerate(line_signals)}
         columns = [[rows.get(name, -1), rows.get(f"{name}.sum", -1), lists.get(name, -1)] for name in _NAMES]
-        followers = np.append(np.arange(len(_NAMES)), 0)
-        is_all = len(self._kind) == len(SIGNALS_TYPE)
-        self._signals = (*pack(f'"{name}"' for name in _NAMES), np.array(columns), followers, is_all)
+        self._signals = (*pack(f'"{name}"' for name in _NAMES), np.array(columns))
+        self._is_all = len(self._kind) == len(SIGNALS_TYPE)
         fields = [pa.field("id", pa.string()), pa.field("signals", self._kind)]
         if line_signals:
             fields.append(pa.field("line_signals", line_signals_type(line_signals)))
@@ -88,6 +88,7 @@ class _Wanted:
     def find(self, block: bytes | memoryview) -> Iterator[_FoundSignals]:
         """Yield what lines hold, some lines at a time."""
         data, at = np.frombuffer(block, dtype=np.uint8), 0
+        followers = np.append(np.arange(len(_NAMES)), 0)
         room = len(data) // _LIKELY_LINE + 16
         while at < len(data):
             starts, ends = np.empty(room, np.int64), np.empty(room, np.int64)
@@ -96,7 +97,19 @@ class _Wanted:
             values = np.empty((len(self._kind), room))
             places = np.empty((len(self._line_signals), room, 2), np.int64)
             count, at = kernels.read_records(
-                data, at, *_FIELDS, *self._signals, starts, ends, spans, kinds, status, values, places
+                data,
+                at,
+                *_FIELDS,
+                *self._signals,
+                followers,
+                self._is_all,
+                starts,
+                ends,
+                spans,
+                kinds,
+                status,
+                values,
+                places,
             )
             for line in np.flatnonzero(status[:count] == kernels.NOT_ASCII).tolist():
                 is_text = is_utf8(block[starts[line] : ends[line]])
@@ -117,6 +130,12 @@ class _Wanted:
         if rest := _the_rest(records, self._line_signals, first, lost):
             table = pa.concat_tables([table, pa.Table.from_pylist(rest, schema=self._schema)])
         return table
+
+
+@lru_cache(16)
+def _wanted(names: tuple[str, ...], line_signals: tuple[str, ...]) -> _Wanted:
+    """Return the same object for the many files of a release."""
+    return _Wanted(names, line_signals)
 
 
 def _struct(kind: pa.StructType, values: npt.NDArray[np.float64]) -> pa.StructArray:

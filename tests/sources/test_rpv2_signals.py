@@ -153,7 +153,10 @@ def test_a_file_without_lines_has_no_rows():
     assert by_kernel(b"\n").column_names == ["id", "signals", "line_signals"]
 
 
-@given(st.lists(records, min_size=1, max_size=4), st.lists(st.sampled_from(EVERY), min_size=1, max_size=4, unique=True))
+@given(
+    st.lists(records, min_size=1, max_size=4, unique_by=lambda row: row["id"]),
+    st.lists(st.sampled_from(EVERY), min_size=1, max_size=4, unique=True),
+)
 @settings(deadline=None)  # the first call compiles the kernels
 def test_signals_that_are_named_are_those_of_all(rows, names):
     block = b"\n".join(json.dumps(row, separators=(",", ":")).encode() for row in rows)
