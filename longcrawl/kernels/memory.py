@@ -184,6 +184,7 @@ find_quotes = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==",
 find_commas = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord(","))))
 find_dots = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("."))))
 find_zeros = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("0"))))
+find_ones = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("1"))))
 find_opening_brackets = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("["))))
 find_closing_brackets = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("]"))))
 find_string_stops = _tester(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.compiling import allocating, compiled
 from longcrawl.kernels.memory import (
     count_bits,
     eight_at,
@@ -20,19 +20,18 @@ from longcrawl.kernels.memory import (
     find_commas,
     find_digits,
     find_dots,
-    find_high,
-    find_line_feeds,
+    find_ones,
     find_opening_brackets,
     find_zeros,
     highest_bit,
     lowest_bit,
 )
 from longcrawl.sources._kernels import (
-    ABSENT,
     CLOSE_LIST,
     CLOSE_OBJECT,
     COLON,
     COMMA,
+    ESCAPED,
     NESTED,
     OPEN_LIST,
     OPEN_OBJECT,
@@ -45,9 +44,6 @@ from longcrawl.sources._kernels import (
     read_number,
     skip_space,
 )
-
-UNDERSTOOD, NOT_UNDERSTOOD, NOT_ASCII = range(3)
-"""The status of a line; one that is not ASCII was understood if it is UTF-8."""
 
 _EVERY, _ONE, _NO_BITS = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(1), np.uint64(0)
 _ZEROS = np.uint64(0x3030303030303030)
@@ -70,13 +66,19 @@ def _digits(ends_at: int, count: int) -> np.uint64:
 
 
 @compiled
+def _after(starts: np.uint64, digits: np.uint64) -> np.uint64:
+    """Return the bits behind the digits that begin at some bits: in a sum a run of ones carries to its end."""
+    return (starts + digits) & ~digits
+
+
+@compiled
 def _plain_triples(data: Any, at: int, end: int) -> tuple[int, float, float]:
     """Read ``[[start,end,value],…]`` as the release spells it: its end (-1: not understood), the first value, the sum.
 
     Numbers have no sign, exponent or space; a value has 7 digits before its dot and 8 behind it at most. Bits of a
     mask stand for 64 bytes, of which those up to the last closing bracket are looked at.
     """
-    first, total, count = np.nan, 0.0, 0
+    first, total, is_first = np.nan, 0.0, True
     if at < 8 or at >= end or data[at] != OPEN_LIST:
         return -1, first, total
     at += 1
@@ -91,45 +93,52 @@ def _plain_triples(data: Any, at: int, end: int) -> tuple[int, float, float]:
             return -1, first, total
         inside = _EVERY >> np.uint64(63 - last)
         closes &= inside
-        digits, dots, opens = find_digits(begin), find_dots(begin) & inside, find_opening_brackets(begin) & inside
-        commas, zeros = find_commas(begin) & inside, find_zeros(begin)
-        between = commas & (closes << _ONE)
-        inner, other = commas ^ between, inside & ~digits
-        starts = (opens | inner) << _ONE
+        opens, commas = find_opening_brackets(begin) & inside, find_commas(begin) & inside
+        digits, dots, zeros = find_digits(begin) & inside, find_dots(begin) & inside, find_zeros(begin)
+        between, other = commas & (closes << _ONE), inside & ~digits
+        one = _after(opens << _ONE, digits)
+        two = _after(one << _ONE, digits)
+        whole_ends = _after(two << _ONE, digits)
+        decimal_ends = _after((whole_ends & dots) << _ONE, digits)
         if (
-            (closes | dots | opens | commas) != other
-            or opens != (between << _ONE | _ONE)
-            or ((closes << _ONE) & inside) != between
-            or (other & (other << _ONE)) != (between | (between << _ONE))
-            or (starts & zeros & (digits >> _ONE)) != _NO_BITS
-            or count_bits(inner) != count_bits(closes) << _ONE
+            opens != (between << _ONE | _ONE)
+            or (closes << _ONE) & inside != between
+            or one | two | between != commas
+            or whole_ends & dots != dots
+            or whole_ends ^ dots | decimal_ends != closes
+            or opens | commas | dots | closes != other
+            or other & (other << _ONE) != between | (between << _ONE)
+            or ((opens | one | two) << _ONE) & zeros & (digits >> _ONE) != _NO_BITS
         ):
             return -1, first, total
-        before = 0
+        values, tenths = two << _ONE, two << np.uint64(3)
+        if (
+            closes == tenths << _ONE
+            and dots == values << _ONE
+            and tenths & ~zeros == _NO_BITS
+            and values & ~(zeros | find_ones(begin)) == _NO_BITS
+        ):
+            if is_first:
+                first, is_first = np.float64((values & ~zeros & (_NO_BITS - values)) != _NO_BITS), False
+            for _ in range(count_bits(values & ~zeros)):
+                total += 1.0
+            closes = _NO_BITS
         while closes != _NO_BITS:
-            close = lowest_bit(closes)
+            close, start = lowest_bit(closes), lowest_bit(two) + 1
             closes &= closes - _ONE
-            one = lowest_bit(inner)
-            inner &= inner - _ONE
-            two = lowest_bit(inner)
-            inner &= inner - _ONE
-            whole_end, decimals = close, 0
-            if dots != _NO_BITS and lowest_bit(dots) < close:
-                whole_end = lowest_bit(dots)
-                dots &= dots - _ONE
-                decimals = close - whole_end - 1
-            if one < before or two > close or whole_end < two or whole_end - two > 8 or decimals > 8:
+            two &= two - _ONE
+            whole, decimals = lowest_bit(whole_ends), 0
+            whole_ends &= whole_ends - _ONE
+            if whole - start > 7 or close - whole > 9:
                 return -1, first, total
-            number = _digits(begin + whole_end, whole_end - two - 1) * _TENS[decimals]
-            number += _digits(begin + close, decimals)
+            number = _digits(begin + whole, whole - start)
+            if whole < close:
+                decimals = close - whole - 1
+                number = number * _TENS[decimals] + _digits(begin + close, decimals)
             value = np.float64(number) / _POWERS[decimals]
-            if count == 0:
-                first = value
+            if is_first:
+                first, is_first = value, False
             total += value
-            count += 1
-            before = close
-        if dots != _NO_BITS:
-            return -1, first, total
         at += last + 1
         if data[at] == CLOSE_LIST:
             return at + 1, first, total
@@ -248,11 +257,11 @@ def _read_object(
             if at < 0:
                 at, first, total = _triples(data, start, end)
             if of_first >= 0:
-                values[of_first, line] = first
+                values[line, of_first] = first
             if of_total >= 0:
-                values[of_total, line] = total
+                values[line, of_total] = total
             if of_place >= 0:
-                places[of_place, line, 0], places[of_place, line, 1] = start, at
+                places[line, of_place, 0], places[line, of_place, 1] = start, at
         elif checked and index < 0:
             at = end_of_value(data, at, end)[0]
         else:
@@ -267,24 +276,7 @@ def _read_object(
     return at == end
 
 
-@compiled
-def _line_end(data: Any, at: int) -> tuple[int, bool]:
-    """Return where the line that begins here ends, and whether it is of ASCII."""
-    first, high = np.int64(data.ctypes.data), _NO_BITS
-    while at + 64 <= len(data):
-        feeds, beyond = find_line_feeds(first + at), find_high(first + at)
-        if feeds != _NO_BITS:
-            before = (feeds & (_NO_BITS - feeds)) - _ONE
-            return at + lowest_bit(feeds), (high | (beyond & before)) == _NO_BITS
-        high |= beyond
-        at += 64
-    while at < len(data) and data[at] != 10:
-        high |= np.uint64(data[at] >= 128)
-        at += 1
-    return at, high == _NO_BITS
-
-
-@compiled
+@allocating
 def read_records(
     data: Any,
     at: int,
@@ -293,13 +285,13 @@ def read_records(
     keys: Any,
     offsets: Any,
     columns: Any,
-    followers: Any,
     checked: Any,
+    followers: Any,
     starts: Any,
     ends: Any,
-    spans: Any,
-    kinds: Any,
     status: Any,
+    ids: Any,
+    lengths: Any,
     values: Any,
     places: Any,
 ) -> tuple[int, int]:
@@ -312,34 +304,39 @@ def read_records(
         field_offsets: int64 [3], where each starts.
         keys: uint8, the names of the signals in their quotes, of eight bytes or more, one after the other.
         offsets: int64 [keys + 1], where each starts.
-        columns: int64 [keys, 3], the rows of ``values`` for the first value and the sum of a signal, and the row of
-            ``places``; -1 where it is not wanted.
-        followers: int64 [keys + 1], read and written: the key that comes first, and those that come after each one.
+        columns: int64 [keys, 3], the columns of ``values`` for the first value and the sum of a signal, and the column
+            of ``places``; -1 where it is not wanted.
         checked: whether to look into the signals that have no key here.
+        followers: int64 [keys + 1], read and written: the key that comes first, and those that come after each one.
         starts: int64 [lines], written: first byte of each line.
         ends: int64 [lines], written: one past its last byte.
-        spans: int64 [lines, 2, 2], written: where ``id`` and the object of each line are, as ``find_fields`` gives it.
-        kinds: uint8 [lines, 2], written: what is there.
-        status: uint8 [lines], written: ``UNDERSTOOD`` to ``NOT_ASCII``.
-        values: float64 [rows, lines], written: NaN where null or absent. A sum leaves nulls out.
-        places: int64 [rows, lines, 2], written: where the list of spans is.
+        status: uint8 [lines], written: 0 where the line was understood, 2 where it is blank.
+        ids: uint8 [lines, bytes], written: the id of each line; a line of a longer one is not understood.
+        lengths: int64 [lines], written: bytes of each id.
+        values: float64 [lines, columns], written: NaN where null or absent. A sum leaves nulls out.
+        places: int64 [lines, columns, 2], written: where the list of spans is.
     """
+    spans, kinds = np.empty((1, 2, 2), np.int64), np.empty((1, 2), np.uint8)
+    nowhere, none_written, required = np.zeros(2, np.int64), np.zeros(2, np.int64), np.ones(2, np.bool_)
     count = 0
     while at < len(data) and count < len(starts):
-        end, is_ascii = _line_end(data, at)
-        starts[count], ends[count] = at, end
         one = slice(count, count + 1)
-        find_fields(data, starts[one], ends[one], fields, field_offsets, 1, spans[one], kinds[one], status[one])
-        values[:, count] = np.nan
-        places[:, count, :] = 0
-        if kinds[count, 0] == ABSENT or kinds[count, 1] != NESTED:
-            status[count] = NOT_UNDERSTOOD
-        if status[count] == UNDERSTOOD:
-            first, stop = spans[count, 1, 0], spans[count, 1, 1]
-            if not _read_object(data, first, stop, keys, offsets, columns, followers, checked, count, values, places):
-                status[count] = NOT_UNDERSTOOD
-            elif not is_ascii:
-                status[count] = NOT_ASCII
+        written = starts[one], ends[one], spans, kinds, status[one]
+        find_fields(data, at, fields, field_offsets, 1, nowhere, required, none_written, *written)
+        at = ends[count] + 1
+        values[count, :] = np.nan
+        places[count, :, :] = 0
+        if status[count] == 0:
+            id_start, start, end = spans[0, 0, 0], spans[0, 1, 0], spans[0, 1, 1]
+            lengths[count] = spans[0, 0, 1] - id_start
+            is_id = kinds[0, 0] != ESCAPED and lengths[count] <= ids.shape[1]
+            for place in range(lengths[count] if is_id else 0):
+                ids[count, place] = data[id_start + place]
+            if (
+                not is_id
+                or kinds[0, 1] != NESTED
+                or not _read_object(data, start, end, keys, offsets, columns, followers, checked, count, values, places)
+            ):
+                status[count] = 1
         count += 1
-        at = end + 1
     return count, at

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from longcrawl.errors import reason_of
+from longcrawl.printable import listed
 from longcrawl.sources.files import DamagedFileError, local_copy
 from longcrawl.sources.json_lines import is_utf8
 from longcrawl.storage.stored_tables import footer_fault
@@ -86,6 +87,24 @@ def open_parquet(path: str) -> Iterator[tuple[pq.ParquetFile, str]]:
             raise
         except (OSError, ValueError, pa.ArrowException) as error:
             raise DamagedFileError(f"is corrupt: {reason_of(error)}") from error
+
+
+def read_columns(path: str, schema: pa.Schema) -> pa.Table:
+    """Read some columns of a small file whole.
+
+    Raises:
+        DamagedFileError: it is missing or corrupt, or lacks a column.
+    """
+    with open_parquet(path) as (file, _):
+        names = file.schema_arrow.names
+        if missing := [name for name in schema.names if name not in names]:
+            raise DamagedFileError(f"has no column {missing[0]!r}; its columns: {listed(names)}")
+        table = file.read(schema.names, use_threads=False)
+        if table.schema != schema:
+            table = table.select(schema.names).cast(schema)
+        table = table.combine_chunks()
+        table.validate(full=True)
+        return table
 
 
 def read_rows(file: pq.ParquetFile, path: str, columns: list[str], most: int) -> Iterator[tuple[int, pa.Table]]:

@@ -24,11 +24,11 @@ import pyarrow.compute as pc
 
 from longcrawl.core import sources
 from longcrawl.errors import SourceError
-from longcrawl.printable import listed, quoted
-from longcrawl.sources.blocks import RECORD_BYTES, read_blocks, stop_at
+from longcrawl.printable import quoted
+from longcrawl.sources.blocks import RECORD_BYTES, read_steps, stop_at
 from longcrawl.sources.files import DamagedFileError, absolute, fetch_texts, list_tree
-from longcrawl.sources.json_lines import read_lines
-from longcrawl.sources.parquet import open_parquet
+from longcrawl.sources.json_lines import LineReader
+from longcrawl.sources.parquet import read_columns
 from longcrawl.storage.listing import unreachable, why_no_file
 from longcrawl.text.rpv2.schema import LINE_SIGNALS, SIGNALS_TYPE, line_signals_type, signals_type
 from longcrawl.urls import is_url, join, without_secrets
@@ -191,12 +191,19 @@ class RedPajamaV2(sources.Source):
         files = self._files(absolute(self.located(self.data_dir)), part.name)
         joined = {name: _Joined(table) for name, table in self._columns(part.name, files, bad_files).items()}
         schema, lost = self.schema(), sources.LostRecords(bad_files, files["documents"])
+        reader, documents = LineReader(_RECORD), files["documents"]
         first = unread = 0
         try:
-            for block in read_blocks(
-                files["documents"], most_bytes=self.max_record_bytes, on_loss=_stop_at_damage(lost)
+            for step in read_steps(
+                documents,
+                most_bytes=self.max_record_bytes,
+                on_loss=_stop_at_damage(lost),
+                checksums=bad_files.when_to_check(documents),
             ):
-                lines = read_lines(block, _RECORD)
+                if step is not None:
+                    reader.add(step)
+                    continue
+                lines = reader.take()
                 numbers = pa.array(lines.numbers + first).cast(pa.string())
                 ids = pc.binary_join_element_wise(f"{part.name}.json.gz", numbers, "/")
                 for number, reason in lines.lost:
@@ -287,7 +294,12 @@ class RedPajamaV2(sources.Source):
         """Read all that is joined to the documents: tables whose first column is their id, for each good file."""
         tables = {}
         if "signals" in files:
-            tables["signals"] = self._read_signals(files["signals"], bad_files)
+            from longcrawl.sources.rpv2_signals import read_signals
+
+            lost = sources.LostRecords(bad_files, files["signals"], "the documents without signals keep null ones")
+            tables["signals"] = read_signals(
+                files["signals"], self._signals, self._line_signals, lost, self.max_record_bytes
+            )
         if "duplicates" in files:
             tables["duplicates"] = _read_parquet(files["duplicates"], {"doc_id": pa.string()}, bad_files)
         if "minhash" in files:
@@ -298,18 +310,6 @@ class RedPajamaV2(sources.Source):
             for name, table in tables.items()
             if table is not None and _is_of_shard(table, part, files[name], bad_files)
         }
-
-    def _read_signals(self, path: str, bad_files: sources.BadFiles) -> pa.Table | None:
-        from longcrawl.sources.rpv2_signals import read_signals
-
-        lost = sources.LostRecords(bad_files, path, "the documents without signals keep null ones")
-        tables: list[pa.Table] = []
-        try:
-            tables.extend(read_signals(path, self._signals, self._line_signals, lost, self.max_record_bytes))
-            lost.report()
-        except DamagedFileError as damage:
-            lost.report(str(damage))
-        return pa.concat_tables(tables).combine_chunks() if tables else None
 
     def _table(
         self, ids: pa.StringArray, records: pa.Table, joined: dict[str, "_Joined"], schema: pa.Schema
@@ -393,23 +393,10 @@ def _is_of_shard(table: pa.Table, part: str, path: str, bad_files: sources.BadFi
 
 def _read_parquet(path: str, columns: dict[str, pa.DataType], bad_files: sources.BadFiles) -> pa.Table | None:
     try:
-        return _read_columns(path, pa.schema(list(columns.items())))
+        return read_columns(path, pa.schema(list(columns.items())))
     except DamagedFileError as damage:
         bad_files.report(path, f"{damage}; the documents keep null in its place")
         return None
-
-
-def _read_columns(path: str, schema: pa.Schema) -> pa.Table:
-    with open_parquet(path) as (file, _):
-        names = file.schema_arrow.names
-        if missing := [name for name in schema.names if name not in names]:
-            raise DamagedFileError(f"has no column {missing[0]!r}; its columns: {listed(names)}")
-        table = file.read(schema.names, use_threads=False)
-        if table.schema != schema:
-            table = table.select(schema.names).cast(schema)
-        table = table.combine_chunks()
-        table.validate(full=True)
-        return table
 
 
 def _unreachable_parts(base: str) -> list[sources.Part]:

@@ -6,9 +6,8 @@ in code points of the document. A document-level signal has one span, a line-lev
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.json
 
-from longcrawl.core.sources import LostRecords
+from longcrawl.core.sources import LostRecords, UncheckedDataError
 from longcrawl.printable import listed
 from longcrawl.sources import _signal_kernels as kernels
-from longcrawl.sources.blocks import RECORD_BYTES, read_blocks
-from longcrawl.sources.json_lines import Found, Spelled, is_utf8, pack, parse_object, texts_of, without_surrogates
+from longcrawl.sources.blocks import RECORD_BYTES, read_steps, stop_at
+from longcrawl.sources.files import DamagedFileError, local_copy
+from longcrawl.sources.json_lines import Spelled, pack, parse_object, without_surrogates
 from longcrawl.text.rpv2.schema import (
     DOCUMENT_SIGNALS,
     LINE_SIGNALS,
@@ -32,104 +32,53 @@ from longcrawl.text.rpv2.schema import (
 
 _NAMES = DOCUMENT_SIGNALS + LINE_SIGNALS
 _FIELDS = pack(["id", "quality_signals"])
-_LIKELY_LINE = 2_000
-"""Bytes; of a block of shorter lines some are read at a time."""
+_ID_BYTES = 64
+"""Lines of longer ids are read by Python; the release's have some 35 bytes."""
+_FEW_ROWS, _MANY_ROWS = 64, 4_096
+"""How many rows are made room for at first, and at most."""
 
 
 def read_signals(
     path: str, names: Sequence[str], line_signals: Sequence[str], lost: LostRecords, most_bytes: int = RECORD_BYTES
-) -> Iterator[pa.Table]:
-    """Read a signals file in tables of ``id``, ``signals`` and, where asked for, ``line_signals``.
+) -> pa.Table:
+    """Read a signals file: ``id``, ``signals`` and, where asked for, ``line_signals``.
 
     ``signals`` is null where a signal is null or absent. A sum adds the values of all lines in their order and leaves
     nulls out: 0.0 for a document without lines, null where the signal is null or absent.
 
     ``names`` are the fields of ``signals``, ``line_signals`` those that are wanted as lists; where not all fields are
-    wanted, the others are not looked into. ``lost`` notes the lines that cannot be read, and those of more than
-    ``most_bytes``.
-
-    Raises:
-        DamagedFileError: the file is missing or cannot be read.
+    wanted, the others are not looked into. ``lost`` notes and reports the lines that cannot be read, those of more than
+    ``most_bytes``, and damage of the file, of which the lines before it are returned.
     """
-    wanted, first = _wanted(tuple(names), tuple(line_signals)), 0
-    for block in read_blocks(path, most_bytes=most_bytes, on_loss=lost.add_loss):
-        for found in wanted.find(block):
-            yield wanted.table(found, first, lost)
-            first += len(found.records.starts)
-
-
-@dataclass(frozen=True)
-class _FoundSignals:
-    """What some lines hold."""
-
-    records: Found
-    """Where ``id`` and ``quality_signals`` are."""
-    values: npt.NDArray[np.float64]
-    """[signals, lines]: NaN where null or absent."""
-    places: npt.NDArray[np.int64]
-    """[line signals, lines, 2]: where the list of spans is."""
+    rows, source = _Rows(_wanted(tuple(names), tuple(line_signals))), partial(read_steps, most_bytes=most_bytes)
+    try:
+        with local_copy(path) as copy:
+            try:
+                rows.add_all(source(copy, on_loss=stop_at, checksums="last"))
+            except (DamagedFileError, UncheckedDataError):
+                rows.clear()
+                rows.add_all(source(copy, on_loss=lost.add_loss), lost)
+        rows.report(lost)
+        lost.report()
+    except DamagedFileError as damage:
+        lost.report(str(damage))
+    return rows.table()
 
 
 class _Wanted:
     """The signals that are read, as the kernel takes them, and the columns that they become."""
 
     def __init__(self, names: Sequence[str], line_signals: Sequence[str]) -> None:
-        self._kind, self._line_signals = signals_type(names), line_signals
-        rows = {field.name: row for row, field in enumerate(self._kind)}
-        lists = {name: row for row, name in enumerate(line_signals)}
-        columns = [[rows.get(name, -1), rows.get(f"{name}.sum", -1), lists.get(name, -1)] for name in _NAMES]
-        self._signals = (*pack(f'"{name}"' for name in _NAMES), np.array(columns))
-        self._is_all = len(self._kind) == len(SIGNALS_TYPE)
-        fields = [pa.field("id", pa.string()), pa.field("signals", self._kind)]
+        self.kind, self.line_signals = signals_type(names), line_signals
+        values = {field.name: column for column, field in enumerate(self.kind)}
+        lists = {name: column for column, name in enumerate(line_signals)}
+        columns = [[values.get(name, -1), values.get(f"{name}.sum", -1), lists.get(name, -1)] for name in _NAMES]
+        is_all = len(self.kind) == len(SIGNALS_TYPE)
+        self.signals = (*pack(f'"{name}"' for name in _NAMES), np.array(columns), is_all)
+        fields = [pa.field("id", pa.string()), pa.field("signals", self.kind)]
         if line_signals:
             fields.append(pa.field("line_signals", line_signals_type(line_signals)))
-        self._schema = pa.schema(fields)
-
-    def find(self, block: bytes | memoryview) -> Iterator[_FoundSignals]:
-        """Yield what lines hold, some lines at a time."""
-        data, at = np.frombuffer(block, dtype=np.uint8), 0
-        followers = np.append(np.arange(len(_NAMES)), 0)
-        room = len(data) // _LIKELY_LINE + 16
-        while at < len(data):
-            starts, ends = np.empty(room, np.int64), np.empty(room, np.int64)
-            spans, kinds = np.empty((room, 2, 2), np.int64), np.empty((room, 2), np.uint8)
-            status = np.empty(room, np.uint8)
-            values = np.empty((len(self._kind), room))
-            places = np.empty((len(self._line_signals), room, 2), np.int64)
-            count, at = kernels.read_records(
-                data,
-                at,
-                *_FIELDS,
-                *self._signals,
-                followers,
-                self._is_all,
-                starts,
-                ends,
-                spans,
-                kinds,
-                status,
-                values,
-                places,
-            )
-            for line in np.flatnonzero(status[:count] == kernels.NOT_ASCII).tolist():
-                is_text = is_utf8(block[starts[line] : ends[line]])
-                status[line] = kernels.UNDERSTOOD if is_text else kernels.NOT_UNDERSTOOD
-            records = Found(data, starts[:count], ends[:count], spans[:count], kinds[:count], status[:count])
-            yield _FoundSignals(records, values[:, :count], places[:, :count])
-
-    def table(self, found: _FoundSignals, first: int, lost: LostRecords) -> pa.Table:
-        """Return the rows of lines, the first of which has this number."""
-        records, values, places = found.records, found.values, found.places
-        understood = np.flatnonzero(records.status == kernels.UNDERSTOOD)
-        if len(understood) < len(records.status):
-            values, places = values.take(understood, axis=1), places.take(understood, axis=1)
-        columns = [texts_of(records, 0, understood).cast(pa.string()), _struct(self._kind, values)]
-        if self._line_signals:
-            columns.append(_lists(records, places, self._line_signals))
-        table = pa.table(columns, schema=self._schema)
-        if rest := _the_rest(records, self._line_signals, first, lost):
-            table = pa.concat_tables([table, pa.Table.from_pylist(rest, schema=self._schema)])
-        return table
+        self.schema = pa.schema(fields)
 
 
 @lru_cache(16)
@@ -138,25 +87,127 @@ def _wanted(names: tuple[str, ...], line_signals: tuple[str, ...]) -> _Wanted:
     return _Wanted(names, line_signals)
 
 
+class _Room:
+    """Arrays for some rows, as :func:`~longcrawl.sources._signal_kernels.read_records` writes them."""
+
+    def __init__(self, wanted: _Wanted, rows: int) -> None:
+        self.starts, self.ends = np.empty(rows, np.int64), np.empty(rows, np.int64)
+        self.status = np.empty(rows, np.uint8)
+        self.ids, self.lengths = np.empty((rows, _ID_BYTES), np.uint8), np.empty(rows, np.int64)
+        self.values = np.empty((rows, len(wanted.kind)))
+        self.places = np.empty((rows, len(wanted.line_signals), 2), np.int64)
+        self.filled = 0
+
+    def rest(self) -> list[npt.NDArray[Any]]:
+        """Return the arrays from the first row on that is not filled."""
+        every = (self.starts, self.ends, self.status, self.ids, self.lengths, self.values, self.places)
+        return [each[self.filled :] for each in every]
+
+    def understood(self, first: int = 0) -> list[npt.NDArray[Any]]:
+        """Return ids, their lengths, values and places of the rows from one on that the kernel understood."""
+        rows = np.flatnonzero(self.status[first : self.filled] == 0) + first
+        every = (self.ids, self.lengths, self.values, self.places)
+        return [each[first : self.filled] if len(rows) == self.filled - first else each[rows] for each in every]
+
+
+class _Rows:
+    """The rows of a file, gathered line by line."""
+
+    def __init__(self, wanted: _Wanted) -> None:
+        self._wanted = wanted
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all lines."""
+        self._followers = np.append(np.arange(len(_NAMES)), 0)
+        self._rooms = [_Room(self._wanted, _FEW_ROWS)]
+        self._lists: list[pa.StructArray] = []
+        """The lists of the rows that the kernel understood."""
+        self._late: list[dict[str, Any]] = []
+        """The rows that only Python's ``json`` takes; rows are joined by id, so their place does not matter."""
+        self._lost: list[tuple[int, str]] = []
+        """Number of each line that cannot be read, and why, until it is reported."""
+        self._lines = 0
+
+    def add_all(self, steps: Iterable[memoryview | None], lost: LostRecords | None = None) -> None:
+        """Add whole lines step by step, and note in between those that cannot be read."""
+        for step in steps:
+            if step is not None:
+                self.add(step)
+            elif lost is not None:
+                self.report(lost)
+
+    def add(self, lines: memoryview) -> None:
+        """Add whole lines."""
+        data, at = np.frombuffer(lines, np.uint8), 0
+        while at < len(data):
+            room = self._rooms[-1]
+            if room.filled == len(room.starts):
+                room = _Room(self._wanted, min(4 * room.filled, _MANY_ROWS))
+                self._rooms.append(room)
+            first = room.filled
+            count, at = kernels.read_records(data, at, *_FIELDS, *self._wanted.signals, self._followers, *room.rest())
+            room.filled += count
+            for row in (np.flatnonzero(room.status[first : room.filled] == 1) + first).tolist():
+                line = lines[room.starts[row] : room.ends[row]]
+                self._add_late(line.tobytes(), self._lines + row - first + 1)
+            if self._wanted.line_signals:
+                self._lists.append(_lists(data, room.understood(first)[3], self._wanted))
+            self._lines += count
+
+    def _add_late(self, line: bytes, number: int) -> None:
+        try:
+            self._late.append(_row(parse_object(line), self._wanted.line_signals))
+        except (ValueError, TypeError, IndexError) as error:
+            reason = (
+                str(error) if type(error) is ValueError else "holds signals that are not lists of [start, end, value]"
+            )
+            self._lost.append((number, reason))
+
+    def report(self, lost: LostRecords) -> None:
+        """Note the lines that could not be read since the last report."""
+        for number, reason in self._lost:
+            lost.add(f"line {number}", reason)
+        self._lost = []
+
+    def table(self) -> pa.Table:
+        """Return all rows."""
+        every = [room.understood() for room in self._rooms]
+        ids, lengths, values, _ = (np.concatenate(each) for each in zip(*every, strict=True))
+        offsets = np.zeros(len(lengths) + 1, np.int32)
+        np.cumsum(lengths, out=offsets[1:])
+        text = pa.py_buffer(ids[np.arange(_ID_BYTES) < lengths[:, None]])
+        columns = [
+            pa.StringArray.from_buffers(len(lengths), pa.py_buffer(offsets), text),
+            _struct(self._wanted.kind, values),
+        ]
+        if self._wanted.line_signals:
+            kind = line_signals_type(self._wanted.line_signals)
+            columns.append(pa.concat_arrays(self._lists) if self._lists else pa.array([], kind))
+        table = pa.table(columns, schema=self._wanted.schema)
+        if self._late:
+            table = pa.concat_tables([table, pa.Table.from_pylist(self._late, schema=table.schema)]).combine_chunks()
+        return table
+
+
 def _struct(kind: pa.StructType, values: npt.NDArray[np.float64]) -> pa.StructArray:
-    rows = values.shape[1]
+    """Return structs of values [rows, fields], null where NaN."""
     if not len(kind):
-        return pa.array([{}] * rows, kind)
-    absent = np.isnan(values)
-    bitmaps = np.packbits(~absent, axis=1, bitorder="little")
-    arrays = [
-        pa.Array.from_buffers(pa.float64(), rows, [pa.py_buffer(bitmap), pa.py_buffer(column)])
-        for bitmap, column in zip(bitmaps, values, strict=True)
-    ]
+        return pa.array([{}] * len(values), kind)
+    columns = values.T.ravel()
+    bits = np.packbits(~np.isnan(columns), bitorder="little")
+    every = pa.Array.from_buffers(pa.float64(), len(columns), [pa.py_buffer(bits), pa.py_buffer(columns)])
+    arrays = [every.slice(field * len(values), len(values)) for field in range(len(kind))]
     return pa.StructArray.from_arrays(arrays, fields=list(kind))
 
 
-def _lists(found: Found, places: npt.NDArray[np.int64], line_signals: Sequence[str]) -> pa.StructArray:
+def _lists(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], wanted: _Wanted) -> pa.StructArray:
+    """Return structs of the lists at places [rows, line signals, 2]."""
     schema = pa.schema([pa.field("v", SPANS)])
     options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
     arrays = []
-    for row in range(len(line_signals)):
-        texts = (found.data[start:end].tobytes() or b"null" for start, end in places[row].tolist())
+    for column in range(len(wanted.line_signals)):
+        texts = (data[start:end].tobytes() or b"null" for start, end in places[:, column].tolist())
         lines = b"".join(b'{"v":' + text.replace(b"\n", b" ") + b"}\n" for text in texts)
         if not lines:
             arrays.append(pa.array([], SPANS))
@@ -164,24 +215,7 @@ def _lists(found: Found, places: npt.NDArray[np.int64], line_signals: Sequence[s
         blocks = pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
         lists = pyarrow.json.read_json(pa.BufferReader(lines), read_options=blocks, parse_options=options)
         arrays.append(pa.concat_arrays(lists["v"].chunks))
-    return pa.StructArray.from_arrays(arrays, fields=list(line_signals_type(line_signals)))
-
-
-def _the_rest(found: Found, line_signals: Sequence[str], first: int, lost: LostRecords) -> list[dict[str, Any]]:
-    """Read the lines that only Python's ``json`` takes; rows are joined by id, so their place does not matter."""
-    rows = []
-    for number in np.flatnonzero(found.status).tolist():
-        line = found.line(number)
-        if not line.strip(b" \t\r"):
-            continue
-        try:
-            rows.append(_row(parse_object(line), line_signals))
-        except (ValueError, TypeError, IndexError) as error:
-            reason = (
-                str(error) if type(error) is ValueError else "holds signals that are not lists of [start, end, value]"
-            )
-            lost.add(f"line {first + number + 1}", reason)
-    return rows
+    return pa.StructArray.from_arrays(arrays, fields=list(line_signals_type(wanted.line_signals)))
 
 
 def _row(record: dict[str, Any], line_signals: Sequence[str]) -> dict[str, Any]:

@@ -382,7 +382,7 @@ def test_a_folder_that_is_no_release_is_refused(tmp_path):
 
 def test_blocks_do_not_change_rows(release, monkeypatch):
     expected, _ = head(release)
-    monkeypatch.setattr("longcrawl.sources.blocks.read_blocks.__defaults__", (2_000,))
+    monkeypatch.setattr("longcrawl.sources.blocks.read_steps.__defaults__", (2_000,))
     assert head(release) == (expected, [])
 
 

@@ -3,12 +3,10 @@
 import json
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longcrawl.core.sources import BadFiles, LostRecords
 from longcrawl.sources import _signal_kernels, rpv2_signals
 from longcrawl.sources.json_lines import parse_object
 from longcrawl.text.rpv2.schema import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE
@@ -32,15 +30,20 @@ EVERY = tuple(field.name for field in SIGNALS_TYPE)
 
 
 def by_kernel(block, line_signals=LINE_SIGNALS, names=EVERY):
-    wanted, lost = rpv2_signals._Wanted(names, line_signals), LostRecords(BadFiles("skip"), "a file")
-    return pa.concat_tables(wanted.table(found, 0, lost) for found in wanted.find(block))
+    return rows_of(block, line_signals, names).table()
+
+
+def rows_of(block, line_signals=LINE_SIGNALS, names=EVERY):
+    rows = rpv2_signals._Rows(rpv2_signals._Wanted(names, line_signals))
+    rows.add(memoryview(block))
+    return rows
 
 
 def by_json(line, line_signals=LINE_SIGNALS):
     return rpv2_signals._row(parse_object(line), line_signals)
 
 
-@given(st.lists(records, min_size=1, max_size=4), separators)
+@given(st.lists(records, max_size=4), separators)
 @settings(deadline=None)  # the first call compiles the kernels
 def test_kernel_and_json_give_equal_rows(rows, between):
     lines = [json.dumps(row, separators=between, ensure_ascii=False).encode() for row in rows]
@@ -70,10 +73,9 @@ def test_the_kernel_accepts_no_line_that_json_refuses(record, between, data):
             line[place] = change
         else:
             line.insert(place, change)
-    wanted = rpv2_signals._Wanted(EVERY, ())
-    (found,) = wanted.find(bytes(line))
-    table = wanted.table(found, 0, LostRecords(BadFiles("skip"), "a file"))
-    if not found.records.status.any():
+    rows = rows_of(bytes(line), ())
+    table = rows.table()
+    if not (rows._late or rows._lost):
         assert table.select(["signals"]).to_pylist() == [{"signals": by_json(bytes(line), ())["signals"]}]
 
 
