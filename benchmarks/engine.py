@@ -39,7 +39,7 @@ from longcrawl.engines import Engine, Exchange, Local, Spark
 from longcrawl.engines.base import pack_table
 from longcrawl.kernels.texts import fixed_binary
 from longcrawl.run import removals
-from longcrawl.run.part import part_marker, sketches, stored_rows
+from longcrawl.run.stored_parts import part_marker, sketches, stored_rows
 from longcrawl.storage.sealed import Marker
 
 IN_TABLE = 1000

@@ -30,7 +30,7 @@ from engine import Measured, spent
 from longcrawl.core.sketched import Sketched
 from longcrawl.dedup import ExactSubstring
 from longcrawl.engines import Engine, Exchange, Local, Spark
-from longcrawl.run.part import part_marker, sketches
+from longcrawl.run.stored_parts import part_marker, sketches
 from longcrawl.storage.sealed import Marker
 
 IN_TABLE = 1000

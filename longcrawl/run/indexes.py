@@ -20,8 +20,8 @@ from longcrawl.dedup.index import DESCRIPTION, INDEX
 from longcrawl.engines.base import Engine
 from longcrawl.ledger.reasons import LEDGER
 from longcrawl.manifest import WORK
-from longcrawl.run.part import sketches
 from longcrawl.run.removals import group_inputs_by_size, grouped_sketches
+from longcrawl.run.stored_parts import sketches
 from longcrawl.storage.files import remove
 from longcrawl.storage.place import is_there, names_in
 from longcrawl.storage.sealed import Marker

@@ -23,7 +23,7 @@ from longcrawl.manifest import INPUTS, MANIFEST, WORK
 from longcrawl.recipe import Recipe
 from longcrawl.run.gathered_parts import GATHERED
 from longcrawl.run.ids import IDS
-from longcrawl.run.part import part_marker
+from longcrawl.run.stored_parts import part_marker
 from longcrawl.run.summary import ComparedPlan
 from longcrawl.sources.identity import InputFile, changed_files
 from longcrawl.storage.files import PARTIAL, content_digest, remove, whole_files

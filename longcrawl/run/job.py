@@ -39,8 +39,9 @@ from longcrawl.recipe import Recipe, check_order, load_recipe
 from longcrawl.run import ids, indexes, inputs, removals, segments
 from longcrawl.run.costs import RunCosts, StageCost
 from longcrawl.run.gathered_parts import gather_small
-from longcrawl.run.part import SPILL, PartTask, mark_fitted, run_part, stored_ids
+from longcrawl.run.part import SPILL, PartTask, mark_fitted, run_part
 from longcrawl.run.removed_rows import input_marker
+from longcrawl.run.stored_parts import stored_ids
 from longcrawl.run.summary import ComparedPlan, RunSummary
 from longcrawl.sources.identity import InputFile
 from longcrawl.storage.files import file_entries, remove, remove_partial, write_text

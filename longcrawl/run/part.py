@@ -8,10 +8,10 @@ A part is done when its marker is there, which is written last and stands for al
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,15 +33,15 @@ from longcrawl.manifest import WORK
 from longcrawl.run import ids
 from longcrawl.run.gathered_parts import read_gathered
 from longcrawl.run.removed_rows import input_marker, mark_rows, removed_file, removed_marker, removed_rows
+from longcrawl.run.stored_parts import SPANS_MARKER, part_file, part_marker, stored, table_writer, tables_of
 from longcrawl.sources.identity import reading
-from longcrawl.storage.files import remove, whole_file, whole_files
+from longcrawl.storage.files import remove, whole_files
 from longcrawl.storage.place import is_there
-from longcrawl.storage.sealed import DamagedWorkError, Marker
+from longcrawl.storage.sealed import Marker
 from longcrawl.storage.stored_tables import read_table, write_table
 
 SPILL = "spill"
 """The folder in it that holds what outputs write in their first pass."""
-SPANS_MARKER = "spans.json"
 _LENGTHS = "characters of the text"
 
 
@@ -250,58 +250,13 @@ def _written(task: PartTask) -> list[Path]:
     """List what :func:`run_part` wrote to the folder ``work``."""
     if task.writer is None:
         kinds = ["arrow"] if task.segment.survey is None else ["arrow", "sketches"]
-        return [_file(task.folder / WORK, task.segment.number, task.number, kind) for kind in kinds]
+        return [part_file(task.folder / WORK, task.segment.number, task.number, kind) for kind in kinds]
     return spilled(task.folder / WORK, task.writer, task.number)
 
 
 def spilled(work: Path, writer: Writer, number: int) -> list[Path]:
     """List what the first pass of an output wrote of one input."""
     return [work / SPILL / f"{number:05d}.{kind}" for kind in writer.spills]
-
-
-def part_marker(work: Path, segment: int, number: int) -> Path:
-    """Name the marker of one part of one segment."""
-    return _file(work, segment, number, "json")
-
-
-def survivors(work: Path, segment: int, numbers: Iterable[int]) -> Iterator[pa.Table]:
-    """Return the tables that a segment kept of these inputs, one after the other."""
-    for number in numbers:
-        yield from _tables(_stored(work, segment, number, "arrow"))
-
-
-def stored_ids(work: Path, segment: int, number: int, kind: Literal["arrow", "sketches"]) -> pa.Array:
-    """Return the ids, large_string, of what a segment kept of one input, reading no other column of the file."""
-    found = pa.concat_tables(_tables(_stored(work, segment, number, kind), ["id"]))
-    return pc.cast(found["id"], pa.large_string()).combine_chunks()
-
-
-def sketches(
-    work: Path, segment: int, numbers: Iterable[int], columns: Sequence[str] | None = None
-) -> Iterator[pa.Table]:
-    """Return what a survey sketched of these inputs, or some columns of it, one after the other."""
-    for number in numbers:
-        yield from _tables(_stored(work, segment, number, "sketches"), columns)
-
-
-def spans_kept(work: Path, segment: int, numbers: Sequence[int]) -> bool:
-    """Return whether the spans of these inputs are written."""
-    return all(Marker.read_all(_file(work, segment, number, SPANS_MARKER) for number in numbers))
-
-
-def keep_spans(work: Path, segment: int, numbers: Sequence[int], spans: pa.Table, start: int = 0) -> None:
-    """Write spans that were found in these inputs, of each in a file of its own with a marker.
-
-    ``start`` is the number of their first document among those in which spans were found.
-    """
-    documents = spans["document"].to_numpy()
-    for number in numbers:
-        stop = start + stored_rows(work, segment, number)
-        first, last = (int(place) for place in documents.searchsorted([start, stop]))
-        file, marker = _file(work, segment, number, "spans"), _file(work, segment, number, SPANS_MARKER)
-        write_table(spans.slice(first, last - first), file)
-        Marker(marker, {}, Marker.entries(marker, [file])).write()
-        start = stop
 
 
 class _Counted:
@@ -341,7 +296,7 @@ def _input(task: PartTask, bad_files: BadFiles, owners: list[str]) -> Iterator[p
             yield task.source.schema().empty_table()
         return
     work, before = task.folder / WORK, task.segment.number - 1
-    tables = _tables(_stored(work, before, task.number, "arrow"))
+    tables = tables_of(stored(work, before, task.number, "arrow"))
     if is_there(removed_marker(work, before)):
         rows = removed_rows(removed_file(work, before, task.number), input_marker(work, before, task.number))
         tables = (table.filter(stays) for table, stays in mark_rows(tables, rows))
@@ -364,8 +319,8 @@ def _applied(task: PartTask) -> Sequence[tuple[str, Stage]]:
         return []
     label, survey = task.segment.begins_with
     work, segment = task.folder / WORK, task.segment.number - 1
-    file = _file(work, segment, task.number, "spans")
-    Marker.open(_file(work, segment, task.number, SPANS_MARKER), file)
+    file = part_file(work, segment, task.number, "spans")
+    Marker.open(part_file(work, segment, task.number, SPANS_MARKER), file)
     spans = Spans(read_table(file))
     return [(label, WithSpans(survey, spans))]
 
@@ -379,59 +334,8 @@ def _keep(kept: Iterable[pa.Table], task: PartTask) -> int:
             tables = [table] if task.segment.survey is None else [table, task.segment.survey.sketch(table)]
             if not writers:
                 pairs = zip(_written(task), tables, strict=True)
-                writers = [files.enter_context(_table_writer(path, each.schema)) for path, each in pairs]
+                writers = [files.enter_context(table_writer(path, each.schema)) for path, each in pairs]
             for writer, each in zip(writers, tables, strict=True):
                 writer.write_table(each)
             rows += table.num_rows
     return rows
-
-
-@contextmanager
-def _table_writer(path: Path, schema: pa.Schema) -> Iterator[Any]:
-    """Open a file of tables, which is there whole or not at all."""
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with whole_file(path) as beside, pa.ipc.new_file(beside, schema, options=options) as writer:
-        yield writer
-
-
-def sketch_bytes(work: Path, segment: int, number: int) -> int:
-    """Return the bytes that a survey's sketches of one input take on disk, as its marker has them."""
-    marker = part_marker(work, segment, number)
-    return int(Marker.open(marker).resolved_files()[str(_file(work, segment, number, "sketches").resolve())]["bytes"])
-
-
-def stored_rows(work: Path, segment: int, number: int) -> int:
-    """Return how many documents a segment kept of one input, as its marker has it."""
-    marker = part_marker(work, segment, number)
-    rows: int | None = Marker.open(marker).content.get("kept")
-    if rows is None:
-        raise DamagedWorkError(f"{marker} was written by an earlier version of longcrawl", marker)
-    return rows
-
-
-def _tables(file: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """Return the tables of a file, or some columns of them: no other one is decompressed."""
-    with pa.memory_map(str(file)) as mapped:
-        stored = pa.ipc.open_file(mapped)
-        if columns is not None:
-            places = sorted(map(stored.schema.get_field_index, columns))
-            stored = pa.ipc.open_file(mapped, options=pa.ipc.IpcReadOptions(included_fields=places))
-        if not stored.num_record_batches:
-            yield stored.schema.empty_table()
-        for number in range(stored.num_record_batches):
-            yield pa.Table.from_batches([stored.get_batch(number)])
-
-
-def _stored(work: Path, segment: int, number: int, kind: str) -> Path:
-    """Name a file that a part has written, which is as it was written.
-
-    Raises:
-        DamagedWorkError: it is not.
-    """
-    file = _file(work, segment, number, kind)
-    Marker.open(part_marker(work, segment, number), file)
-    return file
-
-
-def _file(work: Path, segment: int, number: int, kind: str) -> Path:
-    return work / f"segment-{segment}" / f"{number:05d}.{kind}"

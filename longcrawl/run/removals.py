@@ -23,8 +23,8 @@ from longcrawl.core.surveys import SpanSurvey, report_of
 from longcrawl.engines.base import Engine, pack_table, unpack_table
 from longcrawl.ledger.reasons import LEDGER, entries
 from longcrawl.manifest import WORK
-from longcrawl.run.part import keep_spans, sketch_bytes, sketches, spans_kept, stored_rows
 from longcrawl.run.removed_rows import input_marker, removed_file, removed_marker
+from longcrawl.run.stored_parts import keep_spans, sketch_bytes, sketches, spans_kept, stored_rows
 from longcrawl.storage.files import folder_bytes, remove
 from longcrawl.storage.place import scratch
 from longcrawl.storage.sealed import Marker

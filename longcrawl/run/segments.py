@@ -34,7 +34,8 @@ from longcrawl.errors import warn_user
 from longcrawl.formats.spill import PLANNED, sealed
 from longcrawl.manifest import MANIFEST, PLAN, WORK
 from longcrawl.run.inputs import still_open
-from longcrawl.run.part import SPILL, part_marker, spilled, survivors
+from longcrawl.run.part import SPILL, spilled
+from longcrawl.run.stored_parts import part_marker, survivors
 from longcrawl.storage.files import file_entries, file_sizes, whole_files
 from longcrawl.storage.place import bring, name_of, url_of
 from longcrawl.storage.sealed import DamagedWorkError, Marker, verify_files

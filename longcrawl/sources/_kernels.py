@@ -23,16 +23,13 @@ from longcrawl.kernels.memory import (
     lowest_bit,
     put_byte,
 )
-from longcrawl.sources._string_kernels import QUOTE, is_utf8, read_string
+from longcrawl.sources._scalar_kernels import MINUS, QUOTE, end_of_word, is_utf8, read_number, read_string
 
 ABSENT, PLAIN, ESCAPED, NUMBER, LITERAL, NESTED = range(6)
 """What a field holds: nothing or null, text without or with escapes, a number, true or false, a list or object."""
 
-COMMA, COLON, MINUS, DOT = 44, 58, 45, 46
+COMMA, COLON = 44, 58
 OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT = 91, 93, 123, 125
-
-
-_POWERS = np.array([10.0**_exponent for _exponent in range(23)])
 
 
 @compiled
@@ -62,72 +59,6 @@ def skip_space(data: Any, at: int, end: int) -> int:
     while at < end and (data[at] == 32 or data[at] == 9 or data[at] == 13):
         at += 1
     return at
-
-
-@compiled
-def read_number(data: Any, at: int, end: int) -> tuple[float, int, bool]:
-    """Read a JSON number: its value, where it ends (-1: it is none), and whether the value is exact.
-
-    Exact means correctly rounded: at most 2**53 over or times at most 10**22 takes one rounding (Clinger, 1990).
-    """
-    start = at
-    negative = at < end and data[at] == MINUS
-    at += negative
-    first = at
-    mantissa, digits, exponent = np.uint64(0), 0, 0
-    while at < end and 48 <= data[at] <= 57:
-        mantissa = mantissa * np.uint64(10) + np.uint64(data[at] - 48)
-        digits += mantissa > np.uint64(0)
-        at += 1
-    if at == first or (data[first] == 48 and at > first + 1):
-        return 0.0, -1, False
-    if at < end and data[at] == DOT:
-        at += 1
-        first = at
-        while at < end and 48 <= data[at] <= 57:
-            mantissa = mantissa * np.uint64(10) + np.uint64(data[at] - 48)
-            digits += mantissa > np.uint64(0)
-            exponent -= 1
-            at += 1
-        if at == first:
-            return 0.0, -1, False
-    if at < end and (data[at] == 101 or data[at] == 69):
-        at += 1
-        sign = 1
-        if at < end and (data[at] == 43 or data[at] == MINUS):
-            sign = -1 if data[at] == MINUS else 1
-            at += 1
-        first, power = at, 0
-        while at < end and 48 <= data[at] <= 57:
-            power = min(power * 10 + np.int64(data[at] - 48), 1 << 20)
-            at += 1
-        if at == first:
-            return 0.0, -1, False
-        exponent += sign * power
-    if digits > 18 or mantissa > np.uint64(1 << 53) or exponent > 22 or exponent < -22 or at == start:
-        return np.nan, at, False
-    value = np.float64(mantissa)
-    value = value / _POWERS[-exponent] if exponent < 0 else value * _POWERS[exponent]
-    return (-value if negative else value), at, True
-
-
-@compiled
-def end_of_word(data: Any, at: int, end: int) -> int:
-    """Return where ``true``, ``false`` or ``null`` ends, or -1."""
-    if at + 4 <= end and data[at] == 110 and data[at + 1] == 117 and data[at + 2] == 108 and data[at + 3] == 108:
-        return at + 4
-    if at + 4 <= end and data[at] == 116 and data[at + 1] == 114 and data[at + 2] == 117 and data[at + 3] == 101:
-        return at + 4
-    if (
-        at + 5 <= end
-        and data[at] == 102
-        and data[at + 1] == 97
-        and data[at + 2] == 108
-        and data[at + 3] == 115
-        and data[at + 4] == 101
-    ):
-        return at + 5
-    return -1
 
 
 @compiled
@@ -280,7 +211,7 @@ def find_name(data: Any, start: int, end: int, names: Any, offsets: Any, guess: 
 
 
 @compiled
-def _line_feed(data: Any, at: int) -> int:
+def find_line_feed(data: Any, at: int) -> int:
     """Return where the next line feed is, or the end of the data."""
     first = np.int64(data.ctypes.data)
     while at + 64 <= len(data):
@@ -320,7 +251,7 @@ def _read_value(data: Any, at: int, out: int) -> tuple[int, int, int]:
 
 
 @compiled
-def _read_line(
+def read_line(
     data: Any,
     at: int,
     names: Any,
@@ -353,7 +284,7 @@ def _read_line(
             spans[index, 1] = filled[index] + size
         elif index >= 0:
             if index == unchecked and at < end and (data[at] == OPEN_LIST or data[at] == OPEN_OBJECT):
-                at = _likely_end(data, at, _line_feed(data, at)) if kinds[index] == ABSENT else -1
+                at = _likely_end(data, at, find_line_feed(data, at)) if kinds[index] == ABSENT else -1
             else:
                 at, kind = end_of_value(data, at, end)
             quote = kind in (PLAIN, ESCAPED)
@@ -414,9 +345,9 @@ def find_fields(
         for index in range(len(required)):
             kinds[line, index] = ABSENT
             spans[line, index, 0] = spans[line, index, 1] = filled[index]
-        after = _read_line(data, at, names, offsets, unchecked, addresses, filled, spans[line], kinds[line])
+        after = read_line(data, at, names, offsets, unchecked, addresses, filled, spans[line], kinds[line])
         status[line] = 2 if after == -2 else after < 0
-        starts[line], ends[line] = at, (after if after >= 0 else _line_feed(data, at))
+        starts[line], ends[line] = at, (after if after >= 0 else find_line_feed(data, at))
         for index in range(len(required)):
             if required[index] and kinds[line, index] == ABSENT and status[line] == 0:
                 status[line] = 1
@@ -439,26 +370,3 @@ def parse_numbers(data: Any, spans: Any, kinds: Any, values: Any, exact: Any) ->
             values[line], _, exact[line] = read_number(data, spans[line, 0], spans[line, 1])
         elif kinds[line] != ABSENT:
             exact[line] = False
-
-
-@compiled
-def unescape(data: Any, spans: Any, kinds: Any, out: Any, offsets: Any) -> None:
-    r"""Write the texts of one field one after the other, ``\n`` and its like resolved.
-
-    Args:
-        data: uint8 [bytes], the text of all lines.
-        spans: int64 [lines, 2] of the field, quotes left out.
-        kinds: uint8 [lines]; a number, true or false is written as it is spelled, what is absent has no bytes.
-        out: uint8, written; 64 more than the summed length of the spans is enough.
-        offsets: int64 [lines + 1], written: where each text starts in ``out``.
-    """
-    first, to = int(out.ctypes.data), 0
-    for line in range(len(spans)):
-        offsets[line] = to
-        at, end = spans[line, 0], spans[line, 1]
-        if kinds[line] == ESCAPED or kinds[line] == PLAIN:
-            to = read_string(data, at, end + 1, first + to)[1] - first
-        elif kinds[line] != ABSENT:
-            _copy(data, at, end, first + to)
-            to += end - at
-    offsets[len(spans)] = to

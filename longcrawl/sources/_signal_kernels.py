@@ -37,13 +37,12 @@ from longcrawl.sources._kernels import (
     OPEN_OBJECT,
     end_of_lists,
     end_of_value,
-    end_of_word,
     find_fields,
     find_name,
     read_key,
-    read_number,
     skip_space,
 )
+from longcrawl.sources._scalar_kernels import end_of_word, read_number
 
 _EVERY, _ONE, _NO_BITS = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(1), np.uint64(0)
 _ZEROS = np.uint64(0x3030303030303030)

@@ -87,7 +87,7 @@ class LineReader:
     def __init__(self, schema: pa.Schema) -> None:
         self._schema, self._names = schema, pack(schema.names)
         self._required = np.array([not field.nullable for field in schema])
-        self._texts = [None if _is_number(field.type) else _Texts() for field in schema]
+        self._texts = [None if _is_number(field.type) else Texts() for field in schema]
         self._begin()
 
     def add(self, piece: bytes | memoryview) -> None:
@@ -171,7 +171,7 @@ class LineReader:
         return lines[order]
 
 
-class _Texts:
+class Texts:
     """The texts of one field, one after the other, in an array that kernels write to."""
 
     def __init__(self) -> None:
@@ -209,7 +209,7 @@ def find_fields(block: bytes | memoryview, names: Sequence[str], unchecked: int 
 def _find(
     data: npt.NDArray[np.uint8],
     names: tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]],
-    texts: "Sequence[_Texts | None]",
+    texts: "Sequence[Texts | None]",
     required: npt.NDArray[np.bool_],
     unchecked: int = -1,
 ) -> Iterator[Found]:
@@ -232,21 +232,6 @@ def _find(
                 text.size = size
         yield Found(data, starts[:count], ends[:count], spans[:count], kinds[:count], status[:count])
         at = int(ends[count - 1]) + 1 if count else at
-
-
-def texts_of(found: Found, index: int, rows: npt.NDArray[np.int64]) -> pa.LargeStringArray:
-    """Return the texts of one field for some lines, null where absent."""
-    from longcrawl.sources import _kernels as kernels
-
-    spans = np.ascontiguousarray(found.spans[rows, index])
-    kinds = np.ascontiguousarray(found.kinds[rows, index])
-    absent = kinds == kernels.ABSENT
-    out = np.empty(int((spans[:, 1] - spans[:, 0])[~absent].sum()) + 64, dtype=np.uint8)
-    offsets = np.empty(len(rows) + 1, dtype=np.int64)
-    kernels.unescape(found.data, spans, kinds, out, offsets)
-    bitmap = pa.py_buffer(np.packbits(~absent, bitorder="little")) if absent.any() else None
-    text = pa.py_buffer(out[: offsets[-1]])
-    return pa.LargeStringArray.from_buffers(len(rows), pa.py_buffer(offsets), text, bitmap)
 
 
 def parse_object(line: bytes) -> dict[str, Any]:

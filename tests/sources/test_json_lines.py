@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longcrawl.sources import _kernels as kernels
-from longcrawl.sources import _string_kernels as string_kernels
+from longcrawl.sources import _scalar_kernels as scalar_kernels
 from longcrawl.sources import json_lines
 from longcrawl.sources.json_lines import find_fields, read_lines
 
@@ -76,7 +75,7 @@ def test_the_kernel_calls_utf8_what_python_decodes(pieces, before, behind):
         is_right = False
     else:
         is_right = True
-    assert string_kernels.is_utf8(data, before, before + len(content)) is is_right
+    assert scalar_kernels.is_utf8(data, before, before + len(content)) is is_right
 
 
 @pytest.mark.parametrize("behind", [0, 70])
@@ -86,7 +85,7 @@ def test_the_kernel_knows_every_lead_and_what_may_follow_it(behind):
             content = b"x" * at + bytes([lead, second]) + third
             data = np.frombuffer(content + b"x" * behind, np.uint8)
             is_right = content.decode("utf-8", "ignore").encode() == content
-            assert string_kernels.is_utf8(data, 0, len(content)) is is_right, content
+            assert scalar_kernels.is_utf8(data, 0, len(content)) is is_right, content
 
 
 @given(st.lists(st.lists(records, max_size=3), max_size=5), st.lists(st.booleans(), min_size=5, max_size=5))
@@ -132,7 +131,7 @@ def test_the_kernels_accept_no_line_that_json_refuses(rows, data):
 def test_exact_numbers_are_the_floats_that_python_reads(mantissa, exponent, zeros):
     spelled = f"{mantissa}.{zeros or 0}e{exponent}"
     data = np.frombuffer(spelled.encode(), dtype=np.uint8)
-    value, end, exact = kernels.read_number(data, 0, len(data))
+    value, end, exact = scalar_kernels.read_number(data, 0, len(data))
     assert end == len(data)
     assert not exact or value == float(spelled)
 

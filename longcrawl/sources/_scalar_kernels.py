@@ -1,4 +1,4 @@
-"""JSON strings for the kernels beside this file: where they end, and their characters as UTF-8."""
+"""What JSON is made of, for the kernels beside this file: strings and their characters, numbers and words."""
 
 # A test of bytes is one long chain of cases:
 # ruff: noqa: C901, PLR0912
@@ -25,7 +25,7 @@ from longcrawl.kernels.memory import (
     put_four,
 )
 
-QUOTE, BACKSLASH = 34, 92
+QUOTE, BACKSLASH, MINUS, DOT = 34, 92, 45, 46
 
 _EVERY = np.uint64(0xFFFFFFFFFFFFFFFF)
 
@@ -38,6 +38,9 @@ for _digit, _byte in enumerate(b"ABCDEF"):
 ESCAPES = np.zeros(256, dtype=np.uint8)
 for _byte, _meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
     ESCAPES[_byte] = _meaning
+
+
+_POWERS = np.array([10.0**_exponent for _exponent in range(23)])
 
 
 @compiled
@@ -213,3 +216,69 @@ def read_string(data: Any, at: int, end: int, out: int) -> tuple[int, int, bool]
             out += 1
         at = after
     return -1, out, escaped
+
+
+@compiled
+def read_number(data: Any, at: int, end: int) -> tuple[float, int, bool]:
+    """Read a JSON number: its value, where it ends (-1: it is none), and whether the value is exact.
+
+    Exact means correctly rounded: at most 2**53 over or times at most 10**22 takes one rounding (Clinger, 1990).
+    """
+    start = at
+    negative = at < end and data[at] == MINUS
+    at += negative
+    first = at
+    mantissa, digits, exponent = np.uint64(0), 0, 0
+    while at < end and 48 <= data[at] <= 57:
+        mantissa = mantissa * np.uint64(10) + np.uint64(data[at] - 48)
+        digits += mantissa > np.uint64(0)
+        at += 1
+    if at == first or (data[first] == 48 and at > first + 1):
+        return 0.0, -1, False
+    if at < end and data[at] == DOT:
+        at += 1
+        first = at
+        while at < end and 48 <= data[at] <= 57:
+            mantissa = mantissa * np.uint64(10) + np.uint64(data[at] - 48)
+            digits += mantissa > np.uint64(0)
+            exponent -= 1
+            at += 1
+        if at == first:
+            return 0.0, -1, False
+    if at < end and (data[at] == 101 or data[at] == 69):
+        at += 1
+        sign = 1
+        if at < end and (data[at] == 43 or data[at] == MINUS):
+            sign = -1 if data[at] == MINUS else 1
+            at += 1
+        first, power = at, 0
+        while at < end and 48 <= data[at] <= 57:
+            power = min(power * 10 + np.int64(data[at] - 48), 1 << 20)
+            at += 1
+        if at == first:
+            return 0.0, -1, False
+        exponent += sign * power
+    if digits > 18 or mantissa > np.uint64(1 << 53) or exponent > 22 or exponent < -22 or at == start:
+        return np.nan, at, False
+    value = np.float64(mantissa)
+    value = value / _POWERS[-exponent] if exponent < 0 else value * _POWERS[exponent]
+    return (-value if negative else value), at, True
+
+
+@compiled
+def end_of_word(data: Any, at: int, end: int) -> int:
+    """Return where ``true``, ``false`` or ``null`` ends, or -1."""
+    if at + 4 <= end and data[at] == 110 and data[at + 1] == 117 and data[at + 2] == 108 and data[at + 3] == 108:
+        return at + 4
+    if at + 4 <= end and data[at] == 116 and data[at + 1] == 114 and data[at + 2] == 117 and data[at + 3] == 101:
+        return at + 4
+    if (
+        at + 5 <= end
+        and data[at] == 102
+        and data[at + 1] == 97
+        and data[at + 2] == 108
+        and data[at + 3] == 115
+        and data[at + 4] == 101
+    ):
+        return at + 5
+    return -1

@@ -1,0 +1,117 @@
+"""What the parts of a segment have kept for the next one: survivors, sketches and spans, each with its marker.
+
+Whatever is read is compared with the marker first; see :mod:`longcrawl.run.part`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.storage.files import whole_file
+from longcrawl.storage.sealed import DamagedWorkError, Marker
+from longcrawl.storage.stored_tables import write_table
+
+SPANS_MARKER = "spans.json"
+
+
+def part_marker(work: Path, segment: int, number: int) -> Path:
+    """Name the marker of one part of one segment."""
+    return part_file(work, segment, number, "json")
+
+
+def survivors(work: Path, segment: int, numbers: Iterable[int]) -> Iterator[pa.Table]:
+    """Return the tables that a segment kept of these inputs, one after the other."""
+    for number in numbers:
+        yield from tables_of(stored(work, segment, number, "arrow"))
+
+
+def stored_ids(work: Path, segment: int, number: int, kind: Literal["arrow", "sketches"]) -> pa.Array:
+    """Return the ids, large_string, of what a segment kept of one input, reading no other column of the file."""
+    found = pa.concat_tables(tables_of(stored(work, segment, number, kind), ["id"]))
+    return pc.cast(found["id"], pa.large_string()).combine_chunks()
+
+
+def sketches(
+    work: Path, segment: int, numbers: Iterable[int], columns: Sequence[str] | None = None
+) -> Iterator[pa.Table]:
+    """Return what a survey sketched of these inputs, or some columns of it, one after the other."""
+    for number in numbers:
+        yield from tables_of(stored(work, segment, number, "sketches"), columns)
+
+
+def spans_kept(work: Path, segment: int, numbers: Sequence[int]) -> bool:
+    """Return whether the spans of these inputs are written."""
+    return all(Marker.read_all(part_file(work, segment, number, SPANS_MARKER) for number in numbers))
+
+
+def keep_spans(work: Path, segment: int, numbers: Sequence[int], spans: pa.Table, start: int = 0) -> None:
+    """Write spans that were found in these inputs, of each in a file of its own with a marker.
+
+    ``start`` is the number of their first document among those in which spans were found.
+    """
+    documents = spans["document"].to_numpy()
+    for number in numbers:
+        stop = start + stored_rows(work, segment, number)
+        first, last = (int(place) for place in documents.searchsorted([start, stop]))
+        file, marker = part_file(work, segment, number, "spans"), part_file(work, segment, number, SPANS_MARKER)
+        write_table(spans.slice(first, last - first), file)
+        Marker(marker, {}, Marker.entries(marker, [file])).write()
+        start = stop
+
+
+def sketch_bytes(work: Path, segment: int, number: int) -> int:
+    """Return the bytes that a survey's sketches of one input take on disk, as its marker has them."""
+    marker = part_marker(work, segment, number)
+    return int(
+        Marker.open(marker).resolved_files()[str(part_file(work, segment, number, "sketches").resolve())]["bytes"]
+    )
+
+
+def stored_rows(work: Path, segment: int, number: int) -> int:
+    """Return how many documents a segment kept of one input, as its marker has it."""
+    marker = part_marker(work, segment, number)
+    rows: int | None = Marker.open(marker).content.get("kept")
+    if rows is None:
+        raise DamagedWorkError(f"{marker} was written by an earlier version of longcrawl", marker)
+    return rows
+
+
+@contextmanager
+def table_writer(path: Path, schema: pa.Schema) -> Iterator[Any]:
+    """Open a file of tables, which is there whole or not at all."""
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with whole_file(path) as beside, pa.ipc.new_file(beside, schema, options=options) as writer:
+        yield writer
+
+
+def tables_of(file: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """Return the tables of a file, or some columns of them: no other one is decompressed."""
+    with pa.memory_map(str(file)) as mapped:
+        batches = pa.ipc.open_file(mapped)
+        if columns is not None:
+            places = sorted(map(batches.schema.get_field_index, columns))
+            batches = pa.ipc.open_file(mapped, options=pa.ipc.IpcReadOptions(included_fields=places))
+        if not batches.num_record_batches:
+            yield batches.schema.empty_table()
+        for number in range(batches.num_record_batches):
+            yield pa.Table.from_batches([batches.get_batch(number)])
+
+
+def stored(work: Path, segment: int, number: int, kind: str) -> Path:
+    """Name a file that a part has written, which is as it was written.
+
+    Raises:
+        DamagedWorkError: it is not.
+    """
+    file = part_file(work, segment, number, kind)
+    Marker.open(part_marker(work, segment, number), file)
+    return file
+
+
+def part_file(work: Path, segment: int, number: int, kind: str) -> Path:
+    """Name a file of one part of one segment."""
+    return work / f"segment-{segment}" / f"{number:05d}.{kind}"
