@@ -16,7 +16,7 @@ from longcrawl.printable import listed
 from longcrawl.sources.blocks import BLOCK_BYTES, read_blocks, too_long
 from longcrawl.sources.files import DamagedFileError
 from longcrawl.sources.json_lines import Lines
-from longcrawl.sources.parquet import ROWS
+from longcrawl.sources.parquet_rows import ROWS
 
 ENDINGS = {".csv": ",", ".tsv": "\t"}
 """What parts fields, by the ending of a file."""

@@ -36,7 +36,8 @@ from longcrawl.sources.files import DamagedFileError
 from longcrawl.sources.gathered import Gathered
 from longcrawl.sources.json_lines import LineReader, array_blocks, begins_array
 from longcrawl.sources.named_files import DataFiles, named_parts
-from longcrawl.sources.parquet import open_parquet, read_rows, up_to, utf8_rows
+from longcrawl.sources.parquet import open_parquet
+from longcrawl.sources.parquet_rows import read_rows, up_to, utf8_rows, written_out
 from longcrawl.storage.listing import why_no_file
 from longcrawl.urls import is_url
 
@@ -230,7 +231,7 @@ class Text(sources.Source):
             keep(up_to(table[field], self.max_record_bytes), too_long(self.max_record_bytes, where))
         for place, field in enumerate(table.column_names):
             if pa.types.is_dictionary(table[field].type):
-                table = table.set_column(place, field, table[field].cast(pa.large_string()))
+                table = table.set_column(place, field, written_out(table[field]))
         for field in table.column_names:
             keep(utf8_rows(table[field]), f"is not UTF-8 in its field {field!r}")
         for field in self._needed():

@@ -15,7 +15,7 @@ import longcrawl
 from longcrawl.core.sources import BadFiles
 from longcrawl.errors import SourceError
 from longcrawl.sources import blocks, json_lines
-from longcrawl.sources.parquet import ROWS
+from longcrawl.sources.parquet_rows import ROWS
 from longcrawl.sources.text import Text
 
 RECORDS = [
