@@ -18,6 +18,7 @@ import pyarrow as pa
 
 import longcrawl as lc
 from longcrawl.cli.questions import USUAL
+from longcrawl.core.sources import BadFiles, make_source
 from longcrawl.core.stages import STAGES
 from longcrawl.dedup.substring import UNITS
 from longcrawl.engines.local import map_tasks, usable_cpus
@@ -85,6 +86,7 @@ def tasks() -> list[Callable[[Path], object]]:
         filter_urls,
         count_signals,
         extract,
+        read_lines,
     ]
     return [explain, judge, correct, compare, verify_pairs, *written, *searched, *others]
 
@@ -205,6 +207,15 @@ def extract(_: Path) -> None:
     table = documents()
     pages = [f"<main><h1>Title</h1><p>{text}</p></main>" for text in table["text"].to_pylist()]
     lc.text.ExtractText(engine="blocks").apply(table.append_column("html", pa.array(pages, pa.large_string())))
+
+
+def read_lines(folder: Path) -> None:
+    """Read each line of a text file as a document."""
+    lines = folder / "lines.txt"
+    lines.write_text("\n".join(documents()["text"].to_pylist()))
+    source = make_source("text", {"data_files": str(lines), "unit": "line"})
+    for part in source.splits()["train"]:
+        list(source.read(part, BadFiles()))
 
 
 def count_signals(_: Path) -> None:

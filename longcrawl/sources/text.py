@@ -33,11 +33,11 @@ from longcrawl.printable import MOST_QUOTED, listed, shortened
 from longcrawl.sources.blocks import RECORD_BYTES, read_bytes, read_steps, too_long
 from longcrawl.sources.csv_rows import ENDINGS, read_csv
 from longcrawl.sources.files import DamagedFileError
-from longcrawl.sources.gathered import Gathered
 from longcrawl.sources.json_lines import LineReader, array_blocks, begins_array
 from longcrawl.sources.named_files import DataFiles, named_parts
 from longcrawl.sources.parquet import open_parquet
 from longcrawl.sources.parquet_rows import read_rows, up_to, utf8_rows, written_out
+from longcrawl.sources.text_lines import TextLines, numbered_ids
 from longcrawl.storage.listing import why_no_file
 from longcrawl.urls import is_url
 
@@ -189,7 +189,7 @@ class Text(sources.Source):
             for number, reason in lines.lost:
                 lost.add(f"{where} {first + number + 1}", self._hint(reason))
             if lines.table.num_rows:
-                yield self._table(name, lines.table, pa.array(lines.numbers + first), _moved(lines.starts, at))
+                yield self._table(name, lines.table, lines.numbers + first, self._moved(lines.starts, at))
             first += lines.count
 
     def _parquet(self, name: str, path: str, lost: sources.LostRecords) -> Iterator[pa.Table]:
@@ -214,7 +214,7 @@ class Text(sources.Source):
             for number, reason in rows.lost:
                 lost.add(f"row {number}", reason)
             if rows.table.num_rows:
-                yield self._table(name, rows.table, pa.array(rows.numbers))
+                yield self._table(name, rows.table, rows.numbers)
 
     def _rows(self, name: str, table: pa.Table, numbers: npt.NDArray[np.int64], lost: sources.LostRecords) -> pa.Table:
         """Return the rows that are short enough and UTF-8, and have a text and, where it is asked for, an id."""
@@ -237,26 +237,16 @@ class Text(sources.Source):
         for field in self._needed():
             if table[field].null_count:
                 keep(table[field].is_valid().to_numpy(zero_copy_only=False), f"has null in its field {field!r}")
-        return self._table(name, table, pa.array(numbers))
+        return self._table(name, table, numbers)
 
     def _lines(self, name: str, path: str, lost: sources.LostRecords) -> Iterator[pa.Table]:
-        first = 0
-        for at, block in _placed_blocks(path, self.max_record_bytes, lost, "drop"):
-            texts, numbers = [], []
-            lines = bytes(block).split(b"\n")
-            for number, line in enumerate(lines, first):
-                try:
-                    text = line.decode().rstrip("\r")
-                except UnicodeDecodeError as error:
-                    lost.add(f"line {number + 1}", f"is not UTF-8 ({error.reason} at byte {error.start})")
-                    continue
-                if text.strip():
-                    texts.append(text)
-                    numbers.append(number)
-            starts = np.cumsum([0, *(len(line) + 1 for line in lines)])[np.array(numbers, np.int64) - first]
-            first += len(lines) - (not lines[-1])
-            table = pa.table({self.text_field: pa.array(texts, pa.large_string())})
-            yield self._table(name, table, pa.array(numbers), _moved(starts, at))
+        lines = TextLines(lost)
+        for at, step in _placed_steps(path, self.max_record_bytes, lost, "drop"):
+            if step is not None:
+                lines.add(step)
+                continue
+            texts, numbers, starts = lines.take()
+            yield self._table(name, pa.table({self.text_field: texts}), numbers, self._moved(starts, at))
 
     def _file(self, name: str, path: str) -> Iterator[pa.Table]:
         try:
@@ -265,14 +255,20 @@ class Text(sources.Source):
             raise DamagedFileError(f"is not UTF-8 ({error.reason} at byte {error.start})", 1) from error
         yield self._table(name, pa.table({self.text_field: pa.array([text], pa.large_string())}), None)
 
-    def _table(self, name: str, table: pa.Table, numbers: pa.Array | None, offsets: pa.Array | None = None) -> pa.Table:
+    def _table(
+        self,
+        name: str,
+        table: pa.Table,
+        numbers: npt.NDArray[np.int64] | None,
+        offsets: pa.Array | None = None,
+    ) -> pa.Table:
         """Return documents in the source's own columns; ``numbers`` are their lines, None for the file itself."""
         rows = table.num_rows
         ids: Any = pa.repeat(name, rows)
         if self.id_field and self.id_field in table.column_names:
             ids = table[self.id_field]
         elif numbers is not None:
-            ids = pc.binary_join_element_wise(name, numbers.cast(pa.string()), ":")
+            ids = numbered_ids(name, numbers)
         found = {
             column: table[field] if field in table.column_names else pa.nulls(rows, pa.string())
             for column, field in (("url", self.url_field), ("date", self.date_field), ("language", self.language_field))
@@ -285,7 +281,12 @@ class Text(sources.Source):
         for field in self.fields:
             found[field] = table[field] if field in table.column_names else pa.nulls(rows, pa.string())
         schema = self.schema()
-        return pa.table([found[field.name].cast(field.type) for field in schema], schema=schema)
+        columns = [(found[field.name], field.type) for field in schema]
+        return pa.table([each if each.type == kind else each.cast(kind) for each, kind in columns], schema=schema)
+
+    def _moved(self, starts: npt.NDArray[np.int64] | None, by: int | None) -> pa.Array | None:
+        """Return the first bytes of lines in the file, by those in the block, where they are asked for and known."""
+        return None if self.origins == "file" or starts is None or by is None else pa.array(starts + by)
 
     def _source(self, name: str, rows: int) -> pa.Array:
         if self.source_from == "file":
@@ -322,18 +323,6 @@ def without_set() -> Iterator[None]:
         raise SourceError(sentence) from wrong
 
 
-def _placed_blocks(
-    path: str, most_bytes: int, lost: sources.LostRecords, after_damage: Literal["keep", "drop"]
-) -> Iterator[tuple[int | None, memoryview]]:
-    """Read blocks of lines, each with its first byte in the file; None behind lines that were lost."""
-    block = Gathered()
-    for at, step in _placed_steps(path, most_bytes, lost, after_damage):
-        if step is not None:
-            block.add(step)
-        else:
-            yield at, block.take()
-
-
 def _placed_steps(
     path: str,
     most_bytes: int,
@@ -361,7 +350,3 @@ def _placed_steps(
         begin = (None if place is None else place + len(step) - len(text)) if begins else begin
         yield begin, text
         place, begins = None if place is None else place + len(step), False
-
-
-def _moved(starts: npt.NDArray[np.int64] | None, by: int | None) -> pa.Array | None:
-    return None if starts is None or by is None else pa.array(starts + by)
