@@ -27,7 +27,7 @@ class TextLines:
 
     def add(self, step: memoryview) -> None:
         """Copy the lines of a step; only the last one of a file may lack the line end."""
-        from longcrawl.sources._string_kernels import is_utf8
+        from longcrawl.sources._scalar_kernels import is_utf8
         from longcrawl.sources._text_kernels import copy_lines
 
         data = np.frombuffer(step, np.uint8)
