@@ -64,14 +64,15 @@ def synthetic(folder: Path) -> Path:
     for number, text in enumerate(texts):
         span = [0, len(text)]
         lines = [[start, start + 40, 0.0] for start in range(0, len(text), 40)]
-        documents.append(json.dumps({"url": f"u{number}", "raw_content": text, "language": "en", "bucket": "head"}))
+        documents.append({"url": f"u{number}", "raw_content": text, "language": "en", "bucket": "head"})
         quality = {"rps_doc_word_count": [[*span, len(text.split())]], "rps_lines_start_with_bulletpoint": lines}
         quality |= {f"rps_lines_{kind}": lines for kind in ("num_words", "javascript_counts")}
-        signals.append(json.dumps({"id": f"{part}.json.gz/{number}", "quality_signals": quality}))
+        signals.append({"id": f"{part}.json.gz/{number}", "quality_signals": quality})
     for kind, lines in (("documents", documents), ("quality_signals", signals)):
         path = folder / kind / f"{part}{'.signals' if kind != 'documents' else ''}.json.gz"
         path.parent.mkdir(parents=True)
-        path.write_bytes(gzip.compress(("\n".join(lines) + "\n").encode()))
+        spelled = [json.dumps(line, separators=(",", ":")) + "\n" for line in lines]  # as the release spells signals
+        path.write_bytes(gzip.compress("".join(spelled).encode()))
     listed = folder / f"duplicates/{part}.duplicates.parquet"
     listed.parent.mkdir(parents=True)
     import pyarrow as pa

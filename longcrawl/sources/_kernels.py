@@ -17,9 +17,7 @@ import numpy as np
 from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.memory import (
     copy_block,
-    find_closing_brackets,
     find_line_feeds,
-    find_quotes,
     lowest_bit,
     put_byte,
 )
@@ -171,24 +169,6 @@ def _likely_end(data: Any, at: int, end: int) -> int:
     if end - at >= 3 and data[end - 1] == CLOSE_OBJECT and data[end - 2] == CLOSE_OBJECT:
         return end - 1
     return _matching(data, at, end)
-
-
-@compiled
-def end_of_lists(data: Any, at: int, end: int) -> int:
-    """Return where lists of numbers in a list end (-1: not understood), without a look at the numbers.
-
-    They end at the first ``]]``; what has a quote before it is checked as any value.
-    """
-    first, start = np.int64(data.ctypes.data), at
-    while at + 65 <= end:
-        closed = find_closing_brackets(first + at) & find_closing_brackets(first + at + 1)
-        quotes = find_quotes(first + at)
-        if closed != np.uint64(0) and (quotes == np.uint64(0) or lowest_bit(closed) < lowest_bit(quotes)):
-            return at + lowest_bit(closed) + 2
-        if quotes != np.uint64(0):
-            break
-        at += 64
-    return end_of_value(data, start, end)[0]
 
 
 @compiled

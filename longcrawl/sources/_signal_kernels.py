@@ -22,6 +22,7 @@ from longcrawl.kernels.memory import (
     find_dots,
     find_ones,
     find_opening_brackets,
+    find_quotes,
     find_zeros,
     highest_bit,
     lowest_bit,
@@ -35,14 +36,13 @@ from longcrawl.sources._kernels import (
     NESTED,
     OPEN_LIST,
     OPEN_OBJECT,
-    end_of_lists,
     end_of_value,
     find_fields,
     find_name,
     read_key,
     skip_space,
 )
-from longcrawl.sources._scalar_kernels import end_of_word, read_number
+from longcrawl.sources._scalar_kernels import QUOTE, end_of_word, read_number
 
 _EVERY, _ONE, _NO_BITS = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(1), np.uint64(0)
 _ZEROS = np.uint64(0x3030303030303030)
@@ -200,6 +200,29 @@ def _triples(data: Any, at: int, end: int) -> tuple[int, float, float]:
 
 
 @compiled
+def _end_of_lists(data: Any, at: int, end: int) -> int:
+    """Return where lists of numbers in a list end (-1: not understood), without a look at the numbers.
+
+    They end at the first ``]]``; what has a quote before it is checked as any value.
+    """
+    first, start = np.int64(data.ctypes.data), at
+    while at + 65 <= len(data) and at < end:
+        closed = find_closing_brackets(first + at) & find_closing_brackets(first + at + 1)
+        quotes = find_quotes(first + at)
+        if closed != _NO_BITS and (quotes == _NO_BITS or lowest_bit(closed) < lowest_bit(quotes)):
+            at += lowest_bit(closed) + 2
+            return at if at <= end else -1
+        if quotes != _NO_BITS:
+            return end_of_value(data, start, end)[0]
+        at += 64
+    while at + 2 <= end and data[at] != QUOTE:
+        if data[at] == CLOSE_LIST and data[at + 1] == CLOSE_LIST:
+            return at + 2
+        at += 1
+    return end_of_value(data, start, end)[0]
+
+
+@compiled
 def _is_at(data: Any, at: int, end: int, keys: Any, start: int, stop: int) -> bool:
     """Return whether a key of eight bytes or more, its quotes with it, and a colon are at a place."""
     length = stop - start
@@ -264,7 +287,7 @@ def _read_object(
         elif checked and index < 0:
             at = end_of_value(data, at, end)[0]
         else:
-            at = end_of_lists(data, at, end)
+            at = _end_of_lists(data, at, end)
         if at < 0:
             return False
         at = skip_space(data, at, end)

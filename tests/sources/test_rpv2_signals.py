@@ -170,7 +170,10 @@ def test_signals_that_are_named_are_those_of_all(rows, names):
 
 
 @pytest.mark.parametrize("other", ['[["]]"]]', "[" + "[1]," * 40 + "[1]]", '[{"a": [[1]]}]', "[[0,1,2.5]]", "3"])
-def test_what_is_not_looked_into_ends_where_it_ends(other):
-    line = f'{{"id":"x","quality_signals":{{"other":{other},"ccnet_length":[[0,4,7.0]]}}}}'.encode()
-    found = by_kernel(line, (), ["ccnet_length"])
-    assert found.to_pylist() == [{"id": "x", "signals": {"ccnet_length": 7.0}}]
+@pytest.mark.parametrize("behind", [b"", b"\n" + b" " * 100])
+def test_what_is_not_looked_into_ends_where_it_ends(other, behind):
+    first = f'{{"id":"x","quality_signals":{{"other":{other},"ccnet_length":[[0,4,7.0]]}}}}'.encode()
+    last = f'{{"id":"x","quality_signals":{{"ccnet_length":[[0,4,7.0]],"other":{other}}}}}'.encode()
+    for line in (first, last):
+        found = by_kernel(line + behind, (), ["ccnet_length"])
+        assert found.to_pylist() == [{"id": "x", "signals": {"ccnet_length": 7.0}}]
