@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numba.core.types.functions import Function
 
 from longcrawl.kernels import compiling, lookup, phrases
 from longcrawl.kernels.compiling import _CachedKernels
@@ -114,6 +115,34 @@ def test_what_a_kernel_calls_is_made_into_machine_code_within_it_alone():
     assert last in within
     engine = compiled.target_context.codegen()._engine
     assert [engine.is_symbol_defined(name) for name in (first, last)] == [False, True]
+
+
+@compiling.compiled
+def _sum_last_even(values):
+    total, found = 0, False
+    for value in values:
+        if value % 2 == 0:
+            even = value  # numba has one variable of it, which a later turn reads
+            found = True
+        if found:
+            total += even
+    return total
+
+
+def test_what_is_assigned_in_one_turn_is_read_in_a_later_one():
+    assert _sum_last_even(np.array([1, 4, 3, 5, 8, 7])) == 4 + 4 + 4 + 8 + 8
+
+
+@compiling.compiled
+def _add_text(number):
+    return number + "1"
+
+
+def test_numba_finds_operators_as_before_where_a_kernel_was_compiled():
+    before = Function.get_call_type
+    with pytest.raises(numba.TypingError):
+        _add_text(1)
+    assert Function.get_call_type is before
 
 
 @compiling.allocating
