@@ -62,6 +62,27 @@ class Steps:
         setattr(owner, name, counted)
 
 
+def in_threads(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float, float]:
+    """Call a function; return its result, and the CPU seconds of this process and of its busiest thread meanwhile."""
+    taken: dict[int, float] = defaultdict(float)
+    run = _WorkItem.run
+
+    def count(item: Any) -> None:
+        started = time.thread_time()
+        run(item)
+        taken[threading.get_ident()] += time.thread_time() - started
+
+    started, began = time.process_time(), time.thread_time()
+    _WorkItem.run = count  # type: ignore[method-assign]  # nothing else says which thread has done what
+    try:
+        result = function(*arguments)
+    finally:
+        _WorkItem.run = run  # type: ignore[method-assign]  # as above
+    spent, here = time.process_time() - started, time.thread_time() - began
+    others = spent - here - sum(taken.values())  # threads that take no tasks of a pool, such as zarr's loop
+    return result, spent, max(here, others, *taken.values(), 0.0)
+
+
 class LongestPath:
     """CPU seconds through a run of several processes: what waits for tasks waits for the busiest of them."""
 
@@ -72,22 +93,9 @@ class LongestPath:
         """Return a function whose threads run beside each other in as many cores as there are processes."""
 
         def timed(*arguments: Any) -> Any:
-            taken: dict[int, float] = defaultdict(float)
-            run = _WorkItem.run
-
-            def count(item: Any) -> None:
-                started = time.thread_time()
-                run(item)
-                taken[threading.get_ident()] += time.thread_time() - started
-
-            started, here = time.process_time(), time.thread_time()
-            _WorkItem.run = count  # type: ignore[method-assign]  # nothing else says which thread has done what
-            try:
-                return function(*arguments)
-            finally:
-                _WorkItem.run = run  # type: ignore[method-assign]  # as above
-                spent, busiest = time.process_time() - started, max([time.thread_time() - here, *taken.values()])
-                self.beside += spent - max(busiest, spent / num_proc)
+            result, spent, busiest = in_threads(function, *arguments)
+            self.beside += spent - max(busiest, spent / num_proc)
+            return result
 
         return timed
 
@@ -98,12 +106,13 @@ class LongestPath:
             if num_proc <= 1 or len(tasks) <= 1:
                 yield from map_tasks(function, tasks, num_proc)
                 return
-            taken: dict[int, float] = defaultdict(float)
-            for result, process, seconds in map_tasks(Timed(function), tasks, num_proc):
-                taken[process] += seconds
+            taken, busiest = 0.0, defaultdict[int, float](float)
+            for result, process, seconds, longest in map_tasks(Timed(function), tasks, num_proc):
+                taken += seconds
+                busiest[process] += longest
                 yield result
-            self.waited += max(taken.values())
-            self.tasks += sum(taken.values())
+            self.waited += max(taken / num_proc, *busiest.values())
+            self.tasks += taken
 
         return timed
 
@@ -115,16 +124,18 @@ class LongestPath:
 
 
 class Timed:
-    """A task that also returns its process and the CPU seconds that it took there."""
+    """A task that also returns its process, and the CPU seconds of that and of its busiest thread."""
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function = function
 
-    def __call__(self, task: Any) -> tuple[Any, int, float]:
+    def __call__(self, task: Any) -> tuple[Any, int, float, float]:
         from longcrawl.core.clock import _seconds
 
         started = _seconds()
-        return self.function(task), os.getpid(), _seconds() - started
+        result, spent, busiest = in_threads(self.function, task)
+        seconds = _seconds() - started
+        return result, os.getpid(), seconds, busiest + max(seconds - spent, 0.0)
 
 
 class WrittenHere:

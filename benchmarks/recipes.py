@@ -10,9 +10,9 @@ of --turns.
 
 "fixed" is what a run of no input would take, by the first two sizes; "growth" the exponent by which the rest grows from
 the first size to the last. A step's MB are those of the pages, texts or tokens that reach it, else those that are read.
-"path" is the CPU time of the run's own process, where threads that write a file beside each other count as the busiest
-of them, and of the busiest worker: the wall time on a quiet machine. The speed-up is the CPU time of one process over
-the path of two. The last line is the least speed-up on the largest input.
+"path" is the CPU time of the run's own process and, of tasks in workers, that of the busiest worker, or the share of a
+core if that is more: the wall time on a quiet machine. Of threads beside each other the busiest counts. The speed-up is
+the CPU time of one process over the path of two. The last line is the least speed-up on the largest input.
 """
 
 import argparse

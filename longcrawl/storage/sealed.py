@@ -154,8 +154,9 @@ class Marker:
 
     def problems(self, files: Iterable[Path]) -> Iterator[str]:
         """Compare files with what was written; yields one sentence per problem."""
-        known = self.resolved_files()
-        for file in files:
+        compared = list(files)
+        known = self.resolved_files() if compared else {}
+        for file in compared:
             name = str(file.resolve())
             if name not in known:
                 yield f"{file} is not among the files of {self.path}"
@@ -164,7 +165,7 @@ class Marker:
 
     def resolved_files(self) -> dict[str, Mapping[str, Any]]:
         """Return the entries of the files by their absolute paths."""
-        return {str((self.path.parent / name).resolve()): entry for name, entry in self.files.items()}
+        return {os.path.realpath(f"{self.path.parent}/{name}"): entry for name, entry in self.files.items()}
 
 
 def sealed_files(text: bytes, file: str) -> dict[str, str]:

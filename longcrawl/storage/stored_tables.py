@@ -78,18 +78,25 @@ def check_undamaged(files: Sequence[Path]) -> None:
         for file in files:
             _read_footer(file)
         return
+    described: dict[Path, list[str]] = {}
     for file in files:
-        recorded = {str(file): entry} if (entry := _recorded(file)) else {}
+        recorded = {str(file): entry} if (entry := _recorded(file, described)) else {}
         for problem in verify_files(Path(), recorded, lambda path: content_digest(str(path))):
             raise CorruptionError(f"{problem}; {DAMAGED}")
 
 
-def _recorded(file: Path) -> Mapping[str, Any] | None:
-    """Return bytes and SHA-256 of a table, as the nearest description that names it has them."""
-    for folder in file.absolute().parents[:FOLDERS_ABOVE]:
-        name = file.absolute().relative_to(folder).as_posix()
-        for description in sorted(DESCRIPTIONS):
-            if (folder / description).is_file() and (entry := _entries(str(folder / description)).get(name)):
+def _recorded(file: Path, described: dict[Path, list[str]]) -> Mapping[str, Any] | None:
+    """Return bytes and SHA-256 of a table, as the nearest description that names it has them.
+
+    ``described`` keeps the descriptions in each folder, for the next file.
+    """
+    path = file.absolute()
+    for folder in path.parents[:FOLDERS_ABOVE]:
+        if folder not in described:
+            there = (folder / name for name in sorted(DESCRIPTIONS))
+            described[folder] = [str(description) for description in there if description.is_file()]
+        for description in described[folder]:
+            if entry := _entries(description).get(path.relative_to(folder).as_posix()):
                 return entry
     return None
 
