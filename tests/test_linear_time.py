@@ -26,7 +26,6 @@ from longcrawl.report import sections
 from longcrawl.sources import json_lines, redpajama_v2
 from longcrawl.sources.warc import pages as warc_pages
 from longcrawl.sources.warc import records as warc_records
-from longcrawl.sources.warc import source as warc
 from longcrawl.text.gopher import pages
 from longcrawl.text.language import codes as _language_codes
 from longcrawl.text.language import identify
@@ -134,13 +133,16 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         match(redpajama_v2._LISTING),
         repeated("|a|", "|a-|", "a-2023-06-|t|"),
     ),
-    "longcrawl/sources/warc/source.py:_MIME": (search(warc._MIME), repeated("|a|", "|a/|", "|a;|", "|/|")),
-    "longcrawl/sources/warc/source.py:_NAMED": (warc._types, repeated('|"|', '|",|', "|,|", "|a|", '"|a|', '|"a|')),
-    "longcrawl/sources/warc/source.py:_CHARSET": (
-        search(warc._CHARSET),
+    "longcrawl/sources/warc/pages.py:_MIME": (search(warc_pages._MIME), repeated("|a|", "|a/|", "|a;|", "|/|")),
+    "longcrawl/sources/warc/pages.py:_NAMED": (
+        warc_pages.types_of,
+        repeated('|"|', '|",|', "|,|", "|a|", '"|a|', '|"a|'),
+    ),
+    "longcrawl/sources/warc/pages.py:_CHARSET": (
+        search(warc_pages._CHARSET),
         repeated(*SPACES, "charset=|'|", "charset='| |"),
     ),
-    "longcrawl/sources/warc/source.py:_HTML": (match(warc._HTML), repeated("| |", "|<|", "| <|")),
+    "longcrawl/sources/warc/pages.py:_HTML": (match(warc_pages._HTML), repeated("| |", "|<|", "| <|")),
     "longcrawl/sources/warc/pages.py:_STATUS": (
         match(warc_pages._STATUS),
         repeated("HTTP/|1|", "HTTP/1.|1|", "HTTP/1.1| |x"),

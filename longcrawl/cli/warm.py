@@ -87,6 +87,7 @@ def tasks() -> list[Callable[[Path], object]]:
         count_signals,
         extract,
         read_lines,
+        read_archive,
     ]
     return [explain, judge, correct, compare, verify_pairs, *written, *searched, *others]
 
@@ -213,9 +214,22 @@ def read_lines(folder: Path) -> None:
     """Read each line of a text file as a document."""
     lines = folder / "lines.txt"
     lines.write_text("\n".join(documents()["text"].to_pylist()))
-    source = make_source("text", {"data_files": str(lines), "unit": "line"})
+    _read_all("text", {"data_files": str(lines), "unit": "line"})
+
+
+def read_archive(folder: Path) -> None:
+    """Read pages of a web archive, as many as are hashed side by side."""
+    block = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n" + "<p>Größe</p>".encode() * 10_000
+    head = f"WARC/1.0\r\nWARC-Type: response\r\nContent-Length: {len(block)}\r\n\r\n".encode()
+    (folder / "pages.warc").write_bytes((head + block + b"\r\n\r\n") * 20)
+    _read_all("warc", {"data_files": str(folder / "pages.warc")})
+
+
+def _read_all(name: str, settings: dict[str, Any]) -> None:
+    source = make_source(name, settings)
     for part in source.splits()["train"]:
-        list(source.read(part, BadFiles()))
+        for _ in source.read(part, BadFiles()):
+            pass
 
 
 def count_signals(_: Path) -> None:

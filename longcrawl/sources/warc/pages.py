@@ -20,16 +20,18 @@ header of a page with zero bytes. NUL characters are left out: browsers drop the
 """
 
 import codecs
+import itertools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import zstandard
 from isal import isal_zlib
 
 from longcrawl.errors import SourceError
-from longcrawl.sources.json_lines import is_utf8
 from longcrawl.sources.warc.records import HEADER_BYTES, Fields, parse_fields
 
 CODINGS = 3
@@ -44,6 +46,16 @@ _CHUNK = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\n]{0,4096}+|\r*+)\n"
 _LINE_END = re.compile(rb"\r*\n")
 _BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _LENGTH = re.compile(r"\d{1,18}")
+
+_MIME = re.compile(r"(?<![\w!#$&^.+-])[\w!#$&^.+-]{1,127}/[\w!#$&^.+-]{1,127}")
+# A quote that is never closed is a character like others.
+_NAMED = re.compile(r'(?:"[^"]*"|[^,])+')
+_CHARSET = re.compile(r"charset\s*=\s*(?:[\"']\s*)?([^\s\"';,]{1,40})", re.IGNORECASE)
+_HTML = re.compile(
+    rb"(?:\xef\xbb\xbf)?[\t\n\f\r ]*<(?:!--|(?:!doctype html|html|head|script|iframe|h1|div|font|table|a|style|title"
+    rb"|b|body|br|p)[\t\n\f\r >])",
+    re.IGNORECASE,
+)
 
 PRESCAN_BYTES = 4_096
 """How much of a page is searched for a charset that it names."""
@@ -94,6 +106,8 @@ _MULTIPLE = {
 _NAMES = _SINGLE | _MULTIPLE
 """The standard's name by Python's name."""
 
+_SINGLES = frozenset(_SINGLE.values())
+
 _LABELS = {
     "dos-874": "cp874",
     "windows-874": "cp874",
@@ -135,10 +149,10 @@ class Message:
 
     status: int | None
     fields: Fields
-    body: bytes
+    body: bytes | memoryview
 
 
-def parse_message(block: bytes) -> Message:
+def parse_message(block: bytes | memoryview) -> Message:
     """Parse the block of a response record; answers such as 100 Continue, which come before it, are passed over."""
     start = 0
     while True:
@@ -147,11 +161,13 @@ def parse_message(block: bytes) -> Message:
         if not (status and end and status[1].startswith(b"1") and _STATUS.match(block, end.end())):
             break
         start = end.end()
-    head, body = (block[start : end.start()], block[end.end() :]) if end else (b"", b"")
+    if end is None:
+        return Message(int(status[1]) if status else None, {}, b"")
+    head, body = bytes(block[start : end.start()]), memoryview(block)[end.end() :]
     return Message(int(status[1]) if status else None, parse_fields(head), body)
 
 
-def body_of(message: Message, most_bytes: int) -> tuple[bytes, str | None]:
+def body_of(message: Message, most_bytes: int) -> tuple[bytes | memoryview, str | None]:
     """Undo the transfer and content encodings of a body; say by what it was cut, if it was.
 
     Raises:
@@ -168,7 +184,7 @@ def body_of(message: Message, most_bytes: int) -> tuple[bytes, str | None]:
     if len(codings) > CODINGS:
         raise LeftOutError("content_encoding")
     for coding in reversed(codings) if body else ():
-        body, whole = _undo(coding, body, most_bytes)
+        body, whole = _undo(coding, bytes(body), most_bytes)
         cut = cut or (None if whole else "content_encoding")
     return body, cut
 
@@ -186,7 +202,7 @@ def _undo(coding: str, body: bytes, most_bytes: int) -> tuple[bytes, bool]:
     return body, True
 
 
-def _dechunk(body: bytes) -> tuple[bytes, str | None] | None:
+def _dechunk(body: bytes | memoryview) -> tuple[bytes, str | None] | None:
     """Join the chunks of a body; None if it does not begin with one."""
     joined, place = bytearray(), 0
     while (size := _CHUNK.match(body, place)) is not None:
@@ -257,8 +273,25 @@ def _unzstd(body: bytes, most_bytes: int) -> tuple[bytes, bool]:
     return bytes(data), True
 
 
-def decode_page(page: bytes, declared: str | None, *, markup: bool) -> tuple[bytes, str]:
-    r"""Return a page in UTF-8, and the name of the charset that it was in.
+def types_of(declared: str) -> list[str]:
+    """Return the types that a header names: it may have come several times, and parameters may look like types."""
+    found = [_MIME.search(each.partition(";")[0]) for each in _NAMED.findall(declared)]
+    return [mime[0].lower() for mime in found if mime]
+
+
+def charset_of(declared: str) -> str | None:
+    """Return the charset that a header names."""
+    found = _CHARSET.search(declared)
+    return found[1] if found else None
+
+
+def begins_like_html(payload: bytes | memoryview) -> bool:
+    """Return whether a page begins as HTML does, by tags that browsers look for."""
+    return _HTML.match(payload) is not None
+
+
+def decode_page(page: bytes | memoryview, declared: str | None, *, markup: bool) -> tuple[bytes | memoryview, str]:
+    r"""Return a page in UTF-8, and the name of the charset that it was in; the page itself where nothing changes.
 
     ``declared`` is the charset of the HTTP header; ``markup`` says whether the page may name one itself.
 
@@ -266,22 +299,26 @@ def decode_page(page: bytes, declared: str | None, *, markup: bool) -> tuple[byt
     (b'na\xc3\xafve', 'windows-1252')
     """
     for mark, name in _MARKS:
-        if page.startswith(mark):
-            return _utf8(page.removeprefix(mark).decode(name, "replace")), name
-    http, own = _standard_name(declared), _own_name(page) if markup else None
-    if http in ("utf-16le", "utf-16be") and b"\0" not in page:
+        if page[: len(mark)] == mark:
+            return _utf8(str(page[len(mark) :], name, "replace")), name
+    from longcrawl.sources._scalar_kernels import is_utf8
+
+    data = np.frombuffer(page, np.uint8)
+    valid, has_zero = is_utf8(data, 0, len(data)), not data.min(initial=1)
+    http, own = _standard_name(declared), _own_name(bytes(page[:PRESCAN_BYTES])) if markup else None
+    if http in ("utf-16le", "utf-16be") and not has_zero:
         http = None
     named = list(dict.fromkeys(name for name in (http, own) if name))
-    ascii_only = page.isascii()
-    valid = ascii_only or is_utf8(page)
     for name in named:
-        if name in _SINGLE.values() and valid and not ascii_only:
+        if valid and name in _SINGLES and data.max(initial=0) > 127:
             break
-        if (text := _strictly(page, name, valid)) is not None:
+        if valid and name in ("utf-8", "windows-1252"):
+            return _without_zeros(page) if has_zero else page, name
+        if (text := _strictly(bytes(page), name)) is not None:
             return text, name
     if valid:
-        return page.replace(b"\0", b""), "utf-8"
-    return _leniently(page, [*named, "utf-8"])
+        return _without_zeros(page) if has_zero else page, "utf-8"
+    return _leniently(bytes(page), [*named, "utf-8"])
 
 
 def _leniently(page: bytes, names: Iterable[str]) -> tuple[bytes, str]:
@@ -297,20 +334,21 @@ def _leniently(page: bytes, names: Iterable[str]) -> tuple[bytes, str]:
     return _windows_1252(page), "windows-1252"
 
 
-def _strictly(page: bytes, name: str, valid: bool) -> bytes | None:  # noqa: FBT001  # known, and costly to find out
-    if name == "utf-8":
-        return page.replace(b"\0", b"") if valid else None
+def _without_zeros(page: bytes | memoryview) -> bytes:
+    return bytes(page).replace(b"\0", b"")
+
+
+def _strictly(page: bytes, name: str) -> bytes | None:
+    """Return a page that has no error in a charset; UTF-8 has been tried."""
     if name == "windows-1252":
         return _windows_1252(page)
     try:
-        return _utf8(page.decode(_CODECS.get(name, name)))
+        return None if name == "utf-8" else _utf8(page.decode(_CODECS.get(name, name)))
     except UnicodeDecodeError:
         return None
 
 
 def _windows_1252(page: bytes) -> bytes:
-    if page.isascii():
-        return page.replace(b"\0", b"")
     return _utf8(codecs.charmap_decode(page, "strict", _WINDOWS_1252)[0])
 
 
@@ -318,16 +356,17 @@ def _utf8(text: str) -> bytes:
     return text.replace("\0", "").encode("utf-8", "replace")
 
 
-def _own_name(page: bytes) -> str | None:
+def _own_name(head: bytes) -> str | None:
     """Return the charset that a page names; since its name could be read, it is not UTF-16, whatever it says."""
-    head = page[:PRESCAN_BYTES].lower()
-    names = [found["name"] for found in _META.finditer(head) if found["name"]]
-    if (xml := _XML.match(head)) is not None:
-        names.insert(0, xml["name"])
-    known = [name for name in (_standard_name(name.decode("ascii", "replace")) for name in names) if name]
-    return next((name if not name.startswith("utf-16") else "utf-8" for name in known), None)
+    head = head.lower()
+    xml = _XML.match(head)
+    for found in itertools.chain([xml] if xml else [], _META.finditer(head)):
+        if found["name"] and (name := _standard_name(found["name"].decode("ascii", "replace"))):
+            return "utf-8" if name.startswith("utf-16") else name
+    return None
 
 
+@lru_cache(1_000)
 def _standard_name(label: str | None) -> str | None:
     """Return the standard's name for a label, None where it has none."""
     label = (label or "").strip(" \t\r\n\f\"'").lower()

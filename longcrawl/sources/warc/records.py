@@ -13,10 +13,13 @@ from typing import BinaryIO
 from longcrawl.core.sources import BadFiles
 from longcrawl.sources.json_lines import is_utf8
 from longcrawl.sources.members import Members, compression_of
-from longcrawl.sources.warc.stream import MAGIC, Stream
+from longcrawl.sources.warc.stream import MAGIC, Stream, Whole
 
 HEADER_BYTES = 1 << 20
 """How long the header of a record, or of an HTTP message, is at most."""
+
+MOST_BLANK = 1 << 10
+"""How many line ends follow a record at most where a member is taken as one record."""
 
 STEP_BYTES = 1 << 16
 """How much of a record that is too long is held at a time."""
@@ -48,7 +51,7 @@ class Record:
     offset: int | None
     length: int | None
     fields: Fields
-    block: bytes | None
+    block: memoryview | None
     """None where it is longer than was asked for."""
 
 
@@ -118,11 +121,26 @@ def read_records(file: BinaryIO, most_bytes: int, lost: Lost) -> Iterator[Record
     lost.close(None)
 
 
+def _parse_head(header: bytes) -> tuple[Fields, int | None]:
+    """Parse the header of a record; returns the length that it names, None if none can be read."""
+    fields = parse_fields(header, "utf-8" if header.isascii() or is_utf8(header) else "latin-1")
+    length = fields.get("content-length", "").split(",")[0].strip()
+    return fields, int(length) if _LENGTH.fullmatch(length) else None
+
+
 def parse_fields(header: bytes, encoding: str = "latin-1") -> Fields:
     """Parse ``Name: value`` lines; indented ones continue the line before, what has no colon is passed over."""
+    text = header.decode(encoding, "replace")
+    lines = text.split("\n")
+    if "\n " not in text and "\n\t" not in text:
+        parts = [line.partition(":") for line in lines]
+        named = [(name.strip().lower(), value.strip()) for name, colon, value in parts if colon]
+        fields = dict(named)
+        if len(fields) == len(named) and "" not in fields:
+            return fields
     values: dict[str, list[str]] = {}
     name = ""
-    for line in header.decode(encoding, "replace").split("\n"):
+    for line in lines:
         if line[:1] in (" ", "\t") and name:
             values[name].append(" " + line.strip())
             continue
@@ -147,17 +165,42 @@ class _Reader:
     def records(self) -> Iterator[Record]:
         """Return the whole records of the stream."""
         stream = self._stream
-        while self._at_bytes():
+        while True:
+            while (record := stream.take_whole(self._whole)) is not None:
+                self._lost.close(record.offset)
+                self.number += 1
+                yield record
+            if not self._at_bytes():
+                return
             if not (stream.fill(len(MAGIC)) and stream.buffer.startswith(MAGIC)):
                 is_arc = stream.buffer.startswith(b"filedesc:")
                 self._note(_ARC_FILE if is_arc else "no record begins here", records=0)
                 self._scan(0)
                 continue
-            record = self._record()
-            if record is not None:
+            if (record := self._record()) is not None:
+                if record.offset is None:
+                    self._at_bytes()
                 self._lost.close(stream.place(stream.position) if record.offset is None else record.offset)
                 self.number += 1
                 yield record
+
+    def _whole(self, member: Whole) -> Record | None:
+        """Return the record of a member that holds one and line ends: what follows it changes nothing of it.
+
+        Of all others None, and the buffer takes them.
+        """
+        data = member.data
+        found = _HEADER_END.search(data, 0, HEADER_BYTES)
+        if found is None or not found["empty"] or not _VERSION.match(data):
+            return None
+        head = found.end()
+        fields, length = _parse_head(data[:head])
+        if length is None or head + length > len(data) or len(data) - head - length > MOST_BLANK:
+            return None
+        if data[head + length :].strip(b"\r\n"):
+            return None
+        block = None if length > self._most_bytes else memoryview(data)[head : head + length]
+        return Record(self.number, member.begin, member.end - member.begin, fields, block)
 
     def _at_bytes(self) -> bool:
         """Pass over line ends; say whether anything follows."""
@@ -177,16 +220,12 @@ class _Reader:
             self._note("a record's header has no end, or begins with no version")
             self._scan(1)
             return None
-        header = bytes(stream.buffer[:head])
-        fields = parse_fields(header, "utf-8" if is_utf8(header) else "latin-1")
-        length = fields.get("content-length", "").split(",")[0].strip()
-        if not _LENGTH.fullmatch(length):
+        fields, length = _parse_head(bytes(stream.buffer[:head]))
+        if length is None:
             self._note("a record's header has no Content-Length")
             self._scan(1)
             return None
-        if int(length) > self._most_bytes:
-            return self._pass_over(fields, head, int(length))
-        return self._take(fields, head, int(length))
+        return self._pass_over(fields, head, length) if length > self._most_bytes else self._take(fields, head, length)
 
     def _take(self, fields: Fields, head: int, length: int) -> Record | None:
         stream = self._stream
@@ -204,7 +243,7 @@ class _Reader:
             self._note(reason)
             self._scan(1)
             return None
-        return self._finish(fields, bytes(memoryview(stream.buffer)[head:end]), begin, end, after)
+        return self._finish(fields, memoryview(bytes(memoryview(stream.buffer)[head:end])), begin, end, after)
 
     def _pass_over(self, fields: Fields, head: int, length: int) -> Record | None:
         """Pass over a record that is too long, without ever holding it."""
@@ -239,7 +278,7 @@ class _Reader:
                 return
 
     def _finish(
-        self, fields: Fields, block: bytes | None, begin: int, end: int, after: int, offset: int | None = None
+        self, fields: Fields, block: memoryview | None, begin: int, end: int, after: int, offset: int | None = None
     ) -> Record:
         """Make the record, whose block ends at ``end`` of the buffer, and continue after the line ends that follow."""
         stream = self._stream
@@ -255,7 +294,7 @@ class _Reader:
         """Return where the line ends after a block end, and whether what follows shows that the block is whole."""
         stream = self._stream
         after = end
-        while after - end < HEADER_BYTES and stream.fill(after + 1):
+        while after - end < HEADER_BYTES and stream.fill_within_member(after + 1):
             blank = _blank(stream.buffer, after)
             after += blank
             if after < len(stream.buffer):

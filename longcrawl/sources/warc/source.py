@@ -40,10 +40,8 @@ What becomes of the rest:
 * A digest that the archive gives is not compared: what it covers differs between crawlers.
 """
 
-import base64
 import hashlib
 import logging
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -51,6 +49,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from longcrawl.core.sources import (
@@ -68,7 +67,8 @@ from longcrawl.printable import one_line
 from longcrawl.sources.blocks import BLOCK_BYTES
 from longcrawl.sources.files import DamagedFileError, opened
 from longcrawl.sources.named_files import COMMON_CRAWL, DataFiles, Listed, named_parts, parse_slice, read_lists
-from longcrawl.sources.warc.pages import LeftOutError, body_of, decode_page, parse_message
+from longcrawl.sources.warc import pages
+from longcrawl.sources.warc.pages import LeftOutError
 from longcrawl.sources.warc.records import Fields, Lost, Record, read_records
 from longcrawl.urls import is_url
 
@@ -78,6 +78,9 @@ EXTENSIONS = tuple(f".{kind}{packed}" for kind in ("warc", "wet", "arc") for pac
 DOCUMENT_TYPES = ("response", "resource", "conversion")
 OTHER_TYPES = ("warcinfo", "request", "metadata", "revisit", "continuation")
 _OF_LISTS = ("paths", "base_url", "files")
+
+MANY_BYTES = 1 << 20
+"""From how many on the texts of a table are copied to one array as they come."""
 
 ROWS = 10_000
 """Rows of a table at most."""
@@ -95,15 +98,8 @@ _SCHEMA = pa.schema(
 )
 
 _OF_THE_CRAWLER = ("metadata:", "urn:", "warcinfo:")
-_MIME = re.compile(r"(?<![\w!#$&^.+-])[\w!#$&^.+-]{1,127}/[\w!#$&^.+-]{1,127}")
-# A quote that is never closed is a character like others.
-_NAMED = re.compile(r'(?:"[^"]*"|[^,])+')
-_CHARSET = re.compile(r"charset\s*=\s*(?:[\"']\s*)?([^\s\"';,]{1,40})", re.IGNORECASE)
-_HTML = re.compile(
-    rb"(?:\xef\xbb\xbf)?[\t\n\f\r ]*<(?:!--|(?:!doctype html|html|head|script|iframe|h1|div|font|table|a|style|title"
-    rb"|b|body|br|p)[\t\n\f\r >])",
-    re.IGNORECASE,
-)
+_ALGORITHM, _BASE32, _NO_DIGEST = "sha1:", b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", bytes(20)
+DIGEST_CHARACTERS = len(_ALGORITHM) + len(_NO_DIGEST) * 8 // 5
 _TOP_LEVEL = ("application", "audio", "font", "image", "message", "model", "multipart", "text", "video")
 
 
@@ -205,17 +201,15 @@ class Warc(Source):
 
     def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
         """Read the pages of one file."""
-        rows: list[dict[str, Any]] = []
-        size = 0
+        block = _Block()
         for row in self._rows(part, bad_files):
-            row_bytes = sum(len(value) for value in row.values() if isinstance(value, bytes | str))
-            if rows and (size + row_bytes > BLOCK_BYTES or len(rows) == ROWS):
-                yield _table(rows)
-                rows, size = [], 0
-            rows.append(row)
-            size += row_bytes
-        if rows:
-            yield _table(rows)
+            row_bytes = _size(row)
+            if block.rows and (block.size + row_bytes > BLOCK_BYTES or len(block.rows) == ROWS):
+                yield block.table()
+                block = _Block()
+            block.add(row, row_bytes)
+        if block.rows:
+            yield block.table()
 
     def list_ids(self, part: Part) -> Iterator[pa.ChunkedArray] | None:
         """List the ids that headers of records have; None of a remote file, which would be fetched twice."""
@@ -287,20 +281,21 @@ class Warc(Source):
             **page,
         }
 
-    def _page(self, kind: str, fields: Fields, block: bytes) -> dict[str, Any]:
-        status, headers, payload, cut = None, fields, block, None
+    def _page(self, kind: str, fields: Fields, block: memoryview) -> dict[str, Any]:
+        payload: bytes | memoryview = block
+        status, headers, cut = None, fields, None
         is_http = fields.get("content-type", "").lower().startswith("application/http")
-        if kind == "response" and (is_http or block.startswith(b"HTTP/")):
-            message = parse_message(block)
+        if kind == "response" and (is_http or bytes(block[:5]) == b"HTTP/"):
+            message = pages.parse_message(block)
             status, headers = message.status, message.fields
             if status is None:
                 raise LeftOutError("no_status")
             if self.statuses and status not in self.statuses:
                 raise LeftOutError(f"status_{status}")
         declared = headers.get("content-type", "")
-        mime = self._allowed(_types(declared))
+        mime = self._allowed(pages.types_of(declared))
         if status is not None:
-            payload, cut = body_of(message, self.max_record_bytes)
+            payload, cut = pages.body_of(message, self.max_record_bytes)
         truncated = fields.get("warc-truncated") or cut
         if truncated and self.truncated == "skip":
             raise LeftOutError("truncated")
@@ -308,8 +303,7 @@ class Warc(Source):
             raise LeftOutError("empty_body")
         mime = mime or self._found_out(fields, payload)
         is_text = kind == "conversion" or not ("html" in mime or "xml" in mime)
-        charset = _CHARSET.search(declared)
-        decoded, name = decode_page(payload, charset[1] if charset else None, markup=not is_text)
+        decoded, name = pages.decode_page(payload, pages.charset_of(declared), markup=not is_text)
         return {
             ("text" if is_text else "html"): decoded,
             "status": status,
@@ -317,7 +311,7 @@ class Warc(Source):
             "charset": name,
             "language_hint": headers.get("content-language") or fields.get("warc-identified-content-language"),
             "truncated": truncated,
-            "digest": _digest(payload),
+            "digest": None if decoded is payload else _sha1(payload),
         }
 
     def _allowed(self, named: list[str]) -> str | None:
@@ -330,39 +324,97 @@ class Warc(Source):
             raise LeftOutError(f"mime_{top if top in _TOP_LEVEL else 'other'}")
         return mime
 
-    def _found_out(self, fields: Fields, payload: bytes) -> str:
+    def _found_out(self, fields: Fields, payload: bytes | memoryview) -> str:
         """Return the type of a page that the server names none for."""
-        identified = _types(fields.get("warc-identified-payload-type", ""))
-        mime = self._allowed(["text/html"] if _HTML.match(payload) else identified)
+        identified = pages.types_of(fields.get("warc-identified-payload-type", ""))
+        mime = self._allowed(["text/html"] if pages.begins_like_html(payload) else identified)
         if mime is None:
             raise LeftOutError("no_mime")
         return mime
 
 
-def _types(declared: str) -> list[str]:
-    """Return the types that a header names: it may have come several times, and parameters may look like types."""
-    found = [_MIME.search(each.partition(";")[0]) for each in _NAMED.findall(declared)]
-    return [mime[0].lower() for mime in found if mime]
+class _Block:
+    """The rows of a table; a page is copied to its column while it is in a core's own cache."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self._texts = {name: _Texts() for name in ("text", "html")}
+        self.size = 0
+
+    def add(self, row: dict[str, Any], row_bytes: int) -> None:
+        """Add a row; ``digest`` is None where that of its text is meant."""
+        for name, texts in self._texts.items():
+            texts.add(row.pop(name, None))
+        self.rows.append(row)
+        self.size += row_bytes
+
+    def table(self) -> pa.Table:
+        """Return the rows with their digests."""
+        from longcrawl.sources.warc._kernels import hash_texts
+
+        digests = np.frombuffer(b"".join([row["digest"] or _NO_DIGEST for row in self.rows]), np.uint8)
+        digests = digests.reshape(-1, len(_NO_DIGEST)).copy()
+        missing = np.array([row["digest"] is None for row in self.rows])
+        columns = dict[str, pa.Array]()
+        for name, texts in self._texts.items():
+            columns[name], data, starts, lengths = texts.take()
+            hashed = np.flatnonzero(missing & (lengths > 0))
+            digests[hashed] = hash_texts(np.frombuffer(data, np.uint8), starts[hashed], lengths[hashed])
+        columns["digest"] = _spelled(digests)
+        for each in _SCHEMA:
+            if each.name not in columns:
+                columns[each.name] = pa.array([row.get(each.name) for row in self.rows], each.type)
+        return pa.table(columns, schema=_SCHEMA)
 
 
-def _digest(payload: bytes) -> str:
-    return "sha1:" + base64.b32encode(hashlib.sha1(payload).digest()).decode()  # noqa: S324  # the digest of the standard
+class _Texts:
+    """A column of texts that are known to be UTF-8, which Arrow would check."""
+
+    def __init__(self) -> None:
+        self._few = list[bytes | memoryview]()
+        self._many: npt.NDArray[np.uint8] | None = None
+        """Room for a block: in pages of 2 MiB, which take less time than Python's bytes."""
+        self._ends, self._given = [0], list[bool]()
+
+    def add(self, text: bytes | memoryview | None) -> None:
+        """Add the next row's."""
+        start = self._ends[-1]
+        self._given.append(text is not None)
+        self._ends.append(start + len(text or b""))
+        if text and self._many is None and (not start or self._ends[-1] <= MANY_BYTES):
+            self._few.append(text)
+        elif text:
+            if self._many is None:
+                self._many = np.empty(BLOCK_BYTES, np.uint8)
+                for each, at in zip(self._few, np.cumsum([0, *map(len, self._few)]), strict=False):
+                    self._many.data[at : at + len(each)] = each
+                self._few = []
+            self._many.data[start : self._ends[-1]] = text
+
+    def take(self) -> tuple[pa.Array, bytes | memoryview, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the column, its bytes, and where in them each text starts and how long it is."""
+        data: bytes | memoryview = b"".join(self._few)
+        if self._many is not None:
+            data = self._many.data[: self._ends[-1]].toreadonly()
+        offsets = np.array(self._ends, np.int64)
+        given = np.packbits(self._given, bitorder="little")
+        buffers = [pa.py_buffer(given.tobytes()), pa.py_buffer(offsets), pa.py_buffer(data)]
+        column = pa.Array.from_buffers(pa.large_string(), len(self._given), buffers)
+        return column, data, offsets[:-1], np.diff(offsets)
 
 
-def _table(rows: list[dict[str, Any]]) -> pa.Table:
-    columns = [
-        _large_strings([row.get(field.name) for row in rows])
-        if pa.types.is_large_string(field.type)
-        else pa.array([row.get(field.name) for row in rows], field.type)
-        for field in _SCHEMA
-    ]
-    return pa.table(columns, schema=_SCHEMA)
+def _size(row: dict[str, Any]) -> int:
+    size = sum([len(value) for value in row.values() if isinstance(value, str | bytes | memoryview)])
+    return size + DIGEST_CHARACTERS - len(row["digest"] or b"")
 
 
-def _large_strings(texts: list[bytes | None]) -> pa.Array:
-    """Make an array of texts that are known to be UTF-8, several times as fast as Arrow does, which checks them."""
-    offsets = np.cumsum([0, *(len(text or b"") for text in texts)], dtype=np.int64)
-    given = np.packbits([text is not None for text in texts], bitorder="little")
-    joined = b"".join(text or b"" for text in texts)
-    buffers = [pa.py_buffer(given.tobytes()), pa.py_buffer(offsets), pa.py_buffer(joined)]
-    return pa.Array.from_buffers(pa.large_string(), len(texts), buffers)
+def _sha1(payload: bytes | memoryview) -> bytes:
+    return hashlib.sha1(payload).digest()  # noqa: S324  # the digest of the standard
+
+
+def _spelled(digests: npt.NDArray[np.uint8]) -> pa.Array:
+    """Spell digests, uint8 [rows, 20], as archives do: in base32 (RFC 4648)."""
+    fives = np.unpackbits(digests, axis=1).reshape(len(digests), -1, 5) @ np.array([16, 8, 4, 2, 1], np.uint8)
+    letters = np.frombuffer(_BASE32, np.uint8)[fives].tobytes().decode()
+    width = len(letters) // len(digests)
+    return pa.array([_ALGORITHM + letters[at : at + width] for at in range(0, len(letters), width)], pa.string())

@@ -2,12 +2,26 @@
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
 
 from longcrawl.sources.members import BrokenMemberError, Event, Members
 
+T = TypeVar("T")
+
 MAGIC = b"WARC/"
 """What a record begins with."""
+
+WHOLE_BYTES = 4 << 20
+"""How long the data of a member is at most that is taken as it is, and not through the buffer."""
+
+
+class Whole(NamedTuple):
+    """A member with all its data; ``begin`` and ``end`` are offsets of the file."""
+
+    begin: int
+    data: bytes
+    end: int
 
 
 class _Edges:
@@ -73,9 +87,40 @@ class Stream:
         self._member = offset
         self.ended = False
 
+    def take_whole(self, wanted: Callable[[Whole], T | None]) -> T | None:
+        """Go on after the next member and return what ``wanted`` makes of it, unless that is None.
+
+        There is no such member where the buffer holds anything, and where the next one is long: it goes to the buffer.
+        """
+        held, size = list[Event](), 0
+        while self.compression != "none" and not self.buffer and size <= WHOLE_BYTES:
+            if (event := self._next()) is None:
+                break
+            held.append(event)
+            size += len(event.data)
+            if event.kind == "end":
+                if size and held[0].kind == "begin":
+                    data = b"".join([each.data for each in held[1:-1]])
+                    if (made := wanted(Whole(held[0].offset, data, event.offset))) is not None:
+                        self.position += size
+                        self.drop(0)
+                        self._unread.clear()
+                        self._member = held[0].offset
+                        return made
+                self._add(held)
+                held.clear()
+        self._add(held)
+        return None
+
     def fill(self, size: int) -> bool:
         """Fill the buffer with so many bytes, or report that there are no more."""
         while len(self.buffer) < size and not self.ended:
+            self._pull()
+        return len(self.buffer) >= size
+
+    def fill_within_member(self, size: int) -> bool:
+        """Do as ``fill``, but no further than to where a member ends."""
+        while len(self.buffer) < size and not (self.ended or self._ends.ends_at(self.position + len(self.buffer))):
             self._pull()
         return len(self.buffer) >= size
 
@@ -125,22 +170,29 @@ class Stream:
         return size
 
     def _pull(self) -> None:
+        if (event := self._next()) is not None:
+            self._add([event])
+
+    def _next(self) -> Event | None:
+        """Return what comes next; None at the end and at damage."""
         try:
             event = next(self._events, None)
         except BrokenMemberError as damage:
-            self.damage, self.ended = damage, True
-            return
-        if event is None:
-            self.ended = True
-        elif event.kind == "data":
-            self.buffer += event.data
-        elif event.kind == "begin":
-            # Any number of members may be empty: of those that begin at one position, the last holds what is there.
+            self.damage, event = damage, None
+        self.ended = event is None
+        return event
+
+    def _add(self, events: list[Event]) -> None:
+        for event in events:
             here = self.position + len(self.buffer)
-            if self._begins.ends_at(here):
-                self._begins.replace_last(event.offset)
-            else:
-                self._begins.add(here, event.offset)
-                self._unread.append((here, event.offset))
-        elif not self._ends.ends_at(self.position + len(self.buffer)):
-            self._ends.add(self.position + len(self.buffer), event.offset)
+            if event.kind == "data":
+                self.buffer += event.data
+            elif event.kind == "begin":
+                # Any number of members may be empty: of those that begin at one position, the last holds what is there.
+                if self._begins.ends_at(here):
+                    self._begins.replace_last(event.offset)
+                else:
+                    self._begins.add(here, event.offset)
+                    self._unread.append((here, event.offset))
+            elif not self._ends.ends_at(here):
+                self._ends.add(here, event.offset)
