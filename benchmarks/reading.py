@@ -4,7 +4,9 @@
 
 JSON lines (plain, gzip, zstd), parquet and text are written from ``--text``, or from made-up documents; archives and a
 RedPajama-V2 release are those of ``warc_reading.py`` and ``redpajama_v2.py`` where none are named. The signals "of
-rules" are those that the recipe longcrawl64-clean looks at. "alone" is what the reader decompresses with: zstandard,
+rules" are those that the recipe longcrawl64-clean looks at. Files are read as runs do, with their checksums behind the
+data; "checked first" is as ``load_dataset`` reads. "long" files hold the documents four times in one member, more than
+is held in memory until its checksum has been compared. "alone" is what the reader decompresses with: zstandard,
 isal for gzip, pyarrow's columns of parquet, a plain read, each on one thread. CPU time of one process, the best of
 --repeats, after one warm-up. The last line has the greatest ratio of a reader's seconds to those of decompressing.
 """
@@ -28,7 +30,7 @@ from isal import igzip
 from tokenization import made_up
 
 from longcrawl.builders.longcrawl import SOURCES
-from longcrawl.core.sources import BadFiles, Source
+from longcrawl.core.sources import BadFiles, Checksums, Source
 from longcrawl.recipe import load_recipe
 from longcrawl.run.inputs import needed_source
 from longcrawl.sources.warc.source import Warc
@@ -36,9 +38,10 @@ from longcrawl.sources.warc.source import Warc
 PIECE = 1 << 20
 
 
-def read_all(source: Source) -> int:
+def read_all(source: Source, checksums: Checksums = "last") -> int:
     """Return the bytes of all texts."""
-    tables = (table for part in source.splits()["train"] for table in source.read(part, BadFiles()))
+    bad_files = BadFiles(checksums=checksums)
+    tables = (table for part in source.splits()["train"] for table in source.read(part, bad_files))
     return sum(table[name].nbytes for table in tables for name in ("text", "html") if name in table.column_names)
 
 
@@ -70,6 +73,8 @@ def written(folder: Path, documents: list[str]) -> Iterator[Path]:
         ".jsonl": lines,
         ".jsonl.gz": gzip.compress(lines, 6),
         ".jsonl.zst": zstandard.ZstdCompressor(3).compress(lines),
+        ".long.jsonl.gz": gzip.compress(4 * lines, 6),
+        ".long.jsonl.zst": zstandard.ZstdCompressor(3).compress(4 * lines),
         ".txt": "\n".join(documents).encode(),
     }.items():
         path = folder / f"documents{ending}"
@@ -108,7 +113,10 @@ def main() -> None:
         sides: dict[str, tuple[Callable[[], int], list[Path]]] = {}
         for path in written(place, documents):
             source = SOURCES["text"](data_files=str(path), unit="line", max_record_bytes=1 << 30)
-            sides[path.name.partition(".")[2]] = (lambda source=source: read_all(source)), [path]
+            name = path.name.partition(".")[2]
+            sides[name] = (lambda source=source: read_all(source)), [path]
+            if path.suffix in (".gz", ".zst"):
+                sides[f"{name}, checked first"] = (lambda source=source: read_all(source, "first")), [path]
         archives = settings.archives or warc_reading.synthetic(place)
         warc = Warc(data_files=tuple(map(str, archives)), mimes=warc_reading.HTML, record_types=("response",))
         sides["warc"] = (lambda: read_all(warc)), archives
@@ -122,7 +130,7 @@ def main() -> None:
             source, files = release_source(release, **wanted)
             sides[name] = (lambda source=source: read_all(source)), files
         ratios = []
-        print(f"{'':24}{'MB':>8}{'alone':>10}{'reader':>10}{'ratio':>8}   MB/s of what is decompressed")
+        print(f"{'':30}{'MB':>8}{'alone':>10}{'reader':>10}{'ratio':>8}   MB/s of what is decompressed")
         for name, (read, files) in sides.items():
             size = decompress(files) / 1e6
             read()
@@ -131,7 +139,7 @@ def main() -> None:
                 seconds(read, settings.repeats),
             )
             ratios.append(reader[0] / alone[0])
-            print(f"{name:24}{size:8.1f}{size / alone[0]:10.0f}{size / reader[0]:10.0f}{ratios[-1]:8.2f}")
+            print(f"{name:30}{size:8.1f}{size / alone[0]:10.0f}{size / reader[0]:10.0f}{ratios[-1]:8.2f}")
     print(f"reading ratio={max(ratios):.2f}")
 
 

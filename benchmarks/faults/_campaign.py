@@ -344,6 +344,7 @@ def arguments(about: str, trials: int) -> argparse.ArgumentParser:
 def warm_up() -> None:
     """Import what trials use and load a compiled kernel, so that forked workers start at once."""
     import datasets
+    import pyarrow as pa
     import tokenizers  # noqa: F401  # as all of these
     import transformers  # noqa: F401
     import yaml  # noqa: F401
@@ -351,9 +352,11 @@ def warm_up() -> None:
     import zstandard  # noqa: F401
 
     import longcrawl  # noqa: F401
-    from longcrawl.sources.json_lines import find_fields
+    from longcrawl.sources.json_lines import read_lines
 
-    find_fields(b"{}\n", ["text"])  # most of the time of a first kernel is numba's own
+    read_lines(
+        b"{}\n", pyarrow.schema([pyarrow.field("text", pyarrow.large_string())])
+    )  # most of the time of a first kernel is numba's own
     datasets.disable_progress_bars()
     if threading.active_count() > 1:
         progress("a library has started threads while it was imported: forked workers may hang")

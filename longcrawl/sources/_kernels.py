@@ -26,6 +26,9 @@ from longcrawl.sources._scalar_kernels import MINUS, QUOTE, end_of_word, is_utf8
 ABSENT, PLAIN, ESCAPED, NUMBER, LITERAL, NESTED = range(6)
 """What a field holds: nothing or null, text without or with escapes, a number, true or false, a list or object."""
 
+OTHER, BLANK, INEXACT = 1, 2, 3
+"""The status of a line that was not understood, of one of white space, and of one whose number is left to Python."""
+
 COMMA, COLON = 44, 58
 OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT = 91, 93, 123, 125
 
@@ -317,8 +320,8 @@ def find_fields(
         spans: int64 [lines, names, 2], written: first byte of the value and one past its last, quotes left out; of
             texts that are written, where they are among these.
         kinds: uint8 [lines, names], written: ``ABSENT`` to ``NESTED``; a text that is written is ``PLAIN``.
-        status: uint8 [lines], written: 0 where the line was understood, 2 where it is blank. Of other lines than those
-            with 0 no text is kept.
+        status: uint8 [lines], written: 0 where the line was understood, else ``OTHER`` or ``BLANK``; then no text of
+            it is kept.
     """
     line = 0
     while line < len(starts) and at < len(data):
@@ -326,13 +329,13 @@ def find_fields(
             kinds[line, index] = ABSENT
             spans[line, index, 0] = spans[line, index, 1] = filled[index]
         after = read_line(data, at, names, offsets, unchecked, addresses, filled, spans[line], kinds[line])
-        status[line] = 2 if after == -2 else after < 0
+        status[line] = BLANK if after == -2 else OTHER if after < 0 else 0
         starts[line], ends[line] = at, (after if after >= 0 else find_line_feed(data, at))
         for index in range(len(required)):
             if required[index] and kinds[line, index] == ABSENT and status[line] == 0:
-                status[line] = 1
+                status[line] = OTHER
         if status[line] == 0 and not is_utf8(data, at, ends[line]):
-            status[line] = 1
+            status[line] = OTHER
         if status[line] == 0:
             for index in range(len(required)):
                 filled[index] = spans[line, index, 1] if addresses[index] != 0 else 0

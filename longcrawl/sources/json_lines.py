@@ -56,7 +56,7 @@ class Found:
     kinds: npt.NDArray[np.uint8]
     """[lines, names]: what is there, in the words of the kernels."""
     status: npt.NDArray[np.uint8]
-    """[lines]: 0 where the line was understood."""
+    """[lines]: 0 where the line was understood, in the words of the kernels where it was not."""
 
     def line(self, number: int) -> bytes:
         """Return the bytes of one line."""
@@ -88,87 +88,100 @@ class LineReader:
         self._schema, self._names = schema, pack(schema.names)
         self._required = np.array([not field.nullable for field in schema])
         self._texts = [None if _is_number(field.type) else Texts() for field in schema]
+        self.lines = 0
+        """How many lines have been added."""
         self._begin()
 
     def add(self, piece: bytes | memoryview) -> None:
         """Read whole lines; only the last one of a file may lack the line end."""
         data = np.frombuffer(piece, dtype=np.uint8)
         for found in _find(data, self._names, self._texts, self._required):
-            rows = np.flatnonzero(found.status == 0)
-            is_whole = len(rows) == len(found.status)
-            self._spans.append(found.spans if is_whole else found.spans[rows])
-            self._kinds.append(found.kinds if is_whole else found.kinds[rows])
             for index, text in enumerate(self._texts):
                 if text is None:
-                    self._values[index].append(_numbers(found, index, self._schema[index].type)[rows])
-            if (found.status == 1).any():
-                rows = self._add_the_rest(found, rows)
-            self._numbers.append(rows + self._count)
-            self._starts.append(found.starts[rows] + self._bytes)
-            self._count += len(found.starts)
+                    self._values[index].append(_numbers(found, index, self._schema[index].type))
+            self._starts.append(found.starts + self._bytes)
+            self._spans.append(found.spans)
+            self._kinds.append(found.kinds)
+            self._status.append(found.status)
+            self.lines += len(found.starts)
+            if found.status.any():
+                self._add_the_rest(found)
         self._bytes += len(data)
 
     def take(self) -> Lines:
         """Return what was added since the last time."""
-        self._close()
-        table = self._tables[0] if len(self._tables) == 1 else pa.concat_tables(self._tables).combine_chunks()
-        lines = Lines(table, _joined(self._numbers), self._lost, self._count, _joined(self._starts))
+        if self._status or not self._closed:
+            self._close()
+        tables, numbers, starts = zip(*self._closed, strict=True)
+        table = tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
+        count = self.lines - self._first
+        lines = Lines(table, np.concatenate(numbers) - self._first, self._lost, count, np.concatenate(starts))
         self._begin()
         return lines
 
     def _begin(self) -> None:
-        self._tables, self._lost = list[pa.Table](), list[tuple[int, str]]()
-        self._numbers, self._starts = list[npt.NDArray[np.int64]](), list[npt.NDArray[np.int64]]()
-        self._count = self._bytes = 0
+        self._first, self._bytes = self.lines, 0
+        self._lost: list[tuple[int, str]] = []
+        self._closed: list[tuple[pa.Table, npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+        """Tables, the line of each row, and its first byte."""
         self._open()
 
     def _open(self) -> None:
         """Begin a table."""
-        self._spans, self._kinds = list[npt.NDArray[np.int64]](), list[npt.NDArray[np.uint8]]()
+        self._starts, self._spans = list[npt.NDArray[np.int64]](), list[npt.NDArray[np.int64]]()
+        self._kinds, self._status = list[npt.NDArray[np.uint8]](), list[npt.NDArray[np.uint8]]()
         self._values: list[list[npt.NDArray[np.float64]]] = [[] for _ in self._texts]
 
     def _close(self) -> None:
-        """Make a table of all rows whose texts have been written since the last one."""
+        """Make a table of all lines that the kernels understood."""
         from longcrawl.sources import _kernels as kernels
 
-        if not self._spans and self._tables:
+        if not self._status:
+            self._closed.append((self._schema.empty_table(), np.empty(0, np.int64), np.empty(0, np.int64)))
             return
-        if not self._spans:
-            self._tables.append(self._schema.empty_table())
-            return
-        spans, kinds, arrays = np.concatenate(self._spans), np.concatenate(self._kinds), list[pa.Array]()
+        status = np.concatenate(self._status)
+        rows, arrays = np.flatnonzero((status == 0) | (status == kernels.INEXACT)), list[pa.Array]()
+        spans, kinds, starts = (_some(each, rows) for each in (self._spans, self._kinds, self._starts))
         for index, (field, text) in enumerate(zip(self._schema, self._texts, strict=True)):
             absent = kinds[:, index] == kernels.ABSENT
             if text is None:
-                arrays.append(pa.array(np.concatenate(self._values[index]), mask=absent).cast(field.type))
+                arrays.append(pa.array(_some(self._values[index], rows), mask=absent).cast(field.type))
             else:
                 arrays.append(text.take(spans[:, index, 1], absent).cast(field.type))
-        self._tables.append(pa.table(arrays, schema=self._schema))
+        table, numbers, exact = (
+            pa.table(arrays, schema=self._schema),
+            rows + self.lines - len(status),
+            status[rows] == 0,
+        )
+        if not exact.all():
+            table, numbers, starts = table.filter(pa.array(exact)), numbers[exact], starts[exact]
+        self._closed.append((table, numbers, starts))
         self._open()
 
-    def _add_the_rest(self, found: Found, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Read what only Python's ``json`` can read, and return which lines are rows now.
+    def _add_the_rest(self, found: Found) -> None:
+        """Read those of the last lines that only Python's ``json`` can read."""
+        from longcrawl.sources import _kernels as kernels
 
-        Args:
-            found: lines of which the kernels have understood some.
-            rows: which ones, the last rows of the open table.
-        """
-        self._close()
-        written = self._tables.pop()
-        before, kept = written.num_rows - len(rows), found.status[rows] == 0
-        own, late, numbers = written.slice(before).filter(pa.array(kept)), list[dict[str, Any]](), list[int]()
-        for number in np.flatnonzero(found.status == 1).tolist():
+        late, places, first = list[dict[str, Any]](), list[int](), self.lines - len(found.starts)
+        rest = np.flatnonzero((found.status != 0) & (found.status != kernels.BLANK)).tolist()
+        if not rest:
+            return
+        for number in rest:
             try:
                 record = parse_object(found.line(number))
                 late.append({field.name: _value(record, field) for field in self._schema})
-                numbers.append(number)
+                places.append(number)
             except ValueError as error:
-                self._lost.append((number + self._count, str(error)))
-        lines = np.concatenate([rows[kept], np.array(numbers, np.int64)])
+                self._lost.append((number + first - self._first, str(error)))
+        self._close()
+        table, numbers, starts = self._closed.pop()
+        before = int(np.searchsorted(numbers, first))
+        both = pa.concat_tables([table.slice(before), pa.Table.from_pylist(late, schema=self._schema)])
+        lines = np.concatenate([numbers[before:], np.array(places, np.int64) + first])
+        begins = np.concatenate([starts[before:], found.starts[places] + self._bytes])
         order = np.argsort(lines)
-        both = pa.concat_tables([own, pa.Table.from_pylist(late, schema=self._schema)])
-        self._tables += [written.slice(0, before), both.take(order)]
-        return lines[order]
+        self._closed.append((table.slice(0, before), numbers[:before], starts[:before]))
+        self._closed.append((both.take(order), lines[order], begins[order]))
 
 
 class Texts:
@@ -180,7 +193,8 @@ class Texts:
     def room(self, count: int) -> int:
         """Return the address of the first byte, behind whose last one there is room for so many."""
         if len(self._array) < self.size + count:
-            size = max(LARGE_BYTES if self.size else 0, (self.size + count) * 5 // 4)
+            is_large = self.size > count // 8
+            size = max(LARGE_BYTES if is_large else 0, (self.size + count) * 5 // 4)
             longer = np.frombuffer(pa.allocate_buffer(size), np.uint8)
             longer[: self.size] = self._array[: self.size]
             self._array = longer
@@ -196,14 +210,6 @@ class Texts:
         offsets = pa.py_buffer(np.concatenate([np.zeros(1, np.int64), ends]))
         bitmap = pa.py_buffer(np.packbits(~absent, bitorder="little")) if absent.any() else None
         return pa.LargeStringArray.from_buffers(len(ends), offsets, pa.py_buffer(written), bitmap)
-
-
-def find_fields(block: bytes | memoryview, names: Sequence[str], unchecked: int = -1) -> Found:
-    """Find the values of fields in every line; the list or object of the field ``unchecked`` is not looked into."""
-    data, none = np.frombuffer(block, dtype=np.uint8), [None] * len(names)
-    pieces = list(_find(data, pack(names), none, np.zeros(len(names), np.bool_), unchecked))
-    of_lines = ([getattr(each, name) for each in pieces] for name in ("starts", "ends", "spans", "kinds", "status"))
-    return pieces[0] if len(pieces) == 1 else Found(data, *map(np.concatenate, of_lines))
 
 
 def _find(
@@ -325,8 +331,10 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def _joined(arrays: list[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-    return np.concatenate([np.empty(0, np.int64), *arrays])
+def _some(arrays: list[Any], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """Return some rows of several arrays, one after the other."""
+    joined = np.concatenate(arrays)
+    return joined if len(rows) == len(joined) else joined[rows]
 
 
 def _numbers(found: Found, index: int, kind: pa.DataType) -> npt.NDArray[np.float64]:
@@ -341,7 +349,7 @@ def _numbers(found: Found, index: int, kind: pa.DataType) -> npt.NDArray[np.floa
     if pa.types.is_integer(kind):
         exact &= ~present | (values == np.floor(values))
         values[~(present & exact)] = 0
-    found.status[~exact & (found.status == 0)] = 1
+    found.status[~exact & (found.status == 0)] = kernels.INEXACT
     return values
 
 
