@@ -354,9 +354,8 @@ def warm_up() -> None:
     import longcrawl  # noqa: F401
     from longcrawl.sources.json_lines import read_lines
 
-    read_lines(
-        b"{}\n", pyarrow.schema([pyarrow.field("text", pyarrow.large_string())])
-    )  # most of the time of a first kernel is numba's own
+    # Most of the time of a first kernel is numba's own.
+    read_lines(b"{}\n", pa.schema([pa.field("text", pa.large_string())]))
     datasets.disable_progress_bars()
     if threading.active_count() > 1:
         progress("a library has started threads while it was imported: forked workers may hang")
