@@ -184,8 +184,8 @@ def main() -> None:
     tried = good = 0
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "fuzzed.warc"
-        path.write_bytes(record("warcinfo", b"", 0))
-        survived(path, options.seconds, options.megabytes)  # imports take memory once
+        path.write_bytes(record("response", b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>", 0))
+        survived(path, options.seconds, options.megabytes)  # imports and kernels take memory once
         for content in inputs(options.seed, options.inputs, options.archives):
             path.write_bytes(content)
             complaint = survived(path, options.seconds, options.megabytes)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 import zlib
 from collections import Counter
 from pathlib import Path
@@ -568,6 +569,16 @@ def test_bombs_take_no_memory(tmp_path, python):
         name, rows, *rule, grown = line.split()
         assert (name, rows, " ".join(rule)) == (path.name, "2", "{'max_record_bytes': 1}")
         assert int(grown) < 64, line  # MB
+
+
+def test_headers_longer_than_their_pages_are_not_kept(tmp_path):
+    path = write(tmp_path / "a.warc.gz", [record(answer(), X="x" * 200_000) for _ in range(40)])
+    tracemalloc.start()
+    try:
+        assert len(read(path)[0]) == 40
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_members_of_one_byte_take_linear_time():

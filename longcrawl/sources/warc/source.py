@@ -371,7 +371,7 @@ class _Texts:
     """A column of texts that are known to be UTF-8, which Arrow would check."""
 
     def __init__(self) -> None:
-        self._few = list[bytes | memoryview]()
+        self._few = list[bytes]()
         self._many: npt.NDArray[np.uint8] | None = None
         """Room for a block: in pages of 2 MiB, which take less time than Python's bytes."""
         self._ends, self._given = [0], list[bool]()
@@ -382,7 +382,7 @@ class _Texts:
         self._given.append(text is not None)
         self._ends.append(start + len(text or b""))
         if text and self._many is None and (not start or self._ends[-1] <= MANY_BYTES):
-            self._few.append(text)
+            self._few.append(bytes(text))  # a view would keep its record, whose header may be longer
         elif text:
             if self._many is None:
                 self._many = np.empty(BLOCK_BYTES, np.uint8)
