@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from inspect import signature
 from pathlib import Path
 from pickle import UnpicklingError
 from types import SimpleNamespace
@@ -26,7 +27,7 @@ import llvmlite.binding  # type: ignore[import-untyped]  # it has no types
 import numba
 from numba.core import analysis, ir, typed_passes, types, untyped_passes
 from numba.core.caching import FunctionCache, IndexDataCacheFile
-from numba.core.codegen import JITCodeLibrary
+from numba.core.codegen import CPUCodegen, JITCodeLibrary
 from numba.core.compiler import Compiler, DefaultPassBuilder
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import register_pass
@@ -52,6 +53,8 @@ LEVEL_FEATURES = ("avx2", "bmi", "bmi2", "cx16", "f16c", "fma", "lzcnt", "movbe"
 
 _OPTIONS = {"nopython": True, "nogil": True, "boundscheck": None, "no_cfunc_wrapper": True}
 _NO_ENTRIES = {"no_cpython_wrapper": True}
+_MAKES_PASSES_FOR_EACH = "llvm_module" not in signature(CPUCodegen._function_pass_manager).parameters  # noqa: SLF001
+"""Whether numba makes passes for each function of a module, as later versions than 0.61 do."""
 _ROOT = Path(__file__).parents[2]
 _IMPORT = re.compile(r"^from (longcrawl[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
 
@@ -244,6 +247,9 @@ class _Part(JITCodeLibrary):  # type: ignore[misc]  # as above
     """What numba asks to fill in where functions keep Python objects: in a kernel, once it is machine code."""
 
     def _optimize_functions(self, module: Any) -> None:
+        if not _MAKES_PASSES_FOR_EACH:
+            super()._optimize_functions(module)
+            return
         module.data_layout = self._codegen._data_layout  # noqa: SLF001  # as numba does, but not for what is declared
         for function in module.functions:
             if not function.is_declaration:
