@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -76,10 +77,19 @@ def test_no_white_space_is_beyond_those_that_the_kernel_knows():
 )
 @example("n", [0, 9, 10, 99, 100, 999, 1_000, 1_001, 10_000, 999_999, 1_000_000, 7, 2**63 - 1])
 def test_ids_are_names_and_numbers(name, numbers):
-    found = text_lines.numbered_ids(name, np.array(numbers, np.int64))
-    found.validate(full=True)
-    assert found.type == pa.large_string()
-    assert found.to_pylist() == [f"{name}:{number}" for number in numbers]
+    for few in (0, len(numbers)):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(text_lines, "FEW", few)
+            found = text_lines.numbered_ids(name, np.array(numbers, np.int64))
+        found.validate(full=True)
+        assert found.to_pylist() == [f"{name}:{number}" for number in numbers]
+
+
+def test_small_tables_are_read_without_kernels(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "longcrawl.sources._text_kernels", None)
+    pq.write_table(pa.table({"text": ["one"]}), path := tmp_path / "a.parquet")
+    (table,) = Text(data_files=str(path)).read(Part("a.parquet", (str(path),)), BadFiles())
+    assert table["id"].to_pylist() == ["a.parquet:0"]
 
 
 def test_a_file_of_a_byte_order_mark_alone_has_no_lines(tmp_path):
