@@ -2,7 +2,8 @@
 
     python benchmarks/reading.py [--text short.jsonl.zst] [--archives pages-*.warc.gz] [--release RELEASE]
 
-JSON lines (plain, gzip, zstd), parquet and text are written from ``--text``, or from made-up documents; archives and a
+JSON lines (plain, gzip, zstd), parquet, text by the line and CSV are written from ``--text``, or from made-up
+documents; "1000.parquet" has row groups of 1,000 rows, in snappy, as files on the Hub often have them; archives and a
 RedPajama-V2 release are those of ``warc_reading.py`` and ``redpajama_v2.py`` where none are named. The signals "of
 rules" are those that the recipe longcrawl64-clean looks at. Files are read as runs do, with their checksums behind the
 data; "checked first" is as ``load_dataset`` reads. "long" files hold the documents four times in one member, more than
@@ -12,6 +13,7 @@ isal for gzip, pyarrow's columns of parquet, a plain read, each on one thread. C
 """
 
 import argparse
+import csv
 import gzip
 import io
 import itertools
@@ -80,8 +82,16 @@ def written(folder: Path, documents: list[str]) -> Iterator[Path]:
         path = folder / f"documents{ending}"
         path.write_bytes(content)
         yield path
-    path = folder / "documents.parquet"
-    pq.write_table(pa.Table.from_pylist(rows), path, compression="zstd")
+    path = folder / "documents.csv"
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, ("id", "text", "url"))
+        writer.writeheader()
+        writer.writerows(rows)
+    yield path
+    table = pa.Table.from_pylist(rows)
+    pq.write_table(table, path := folder / "documents.parquet", compression="zstd")
+    yield path
+    pq.write_table(table, path := folder / "documents.1000.parquet", compression="snappy", row_group_size=1_000)
     yield path
 
 
