@@ -84,8 +84,11 @@ def _batches(file: pq.ParquetFile, path: str, columns: list[str], most: int) -> 
                 yield batch
                 continue
             longest = [_longest(kept, headers, group, each) for each in read]
-            source = kept() if any(each * ROWS > BATCH_BYTES for each in longest) else file
-            rows = _rows_at_once(read, longest, most)
+            source, rows = file, _rows_at_once(read, longest, most)
+            if any(each * ROWS > BATCH_BYTES for each in longest):
+                source = kept()
+                if _repeats_values(source, group, read):
+                    source, rows = file, _rows_at_once(read, [each.bound for each in read], PAGES_BYTES)
             yield from source.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False)
 
 
@@ -173,15 +176,31 @@ def _at_once(
         batch = next(kept().iter_batches(ROWS, row_groups=[group], columns=names, use_threads=False))
     except (OSError, ValueError, pa.ArrowException, StopIteration):
         return None
+    dictionaries = filter(_is_dictionary, batch.columns)
+    if batch.num_rows != rows or _repeats(batch, read) or not all(map(_has_its_values, dictionaries)):
+        return None
     longest = [_longest_in(batch.column(each.name), each) for each in read]
-    is_sound = batch.num_rows == rows and all(map(_has_its_values, batch.columns))
-    return batch if is_sound and rows <= _rows_at_once(read, longest, most) else None
+    return batch if rows <= _rows_at_once(read, longest, most) else None
 
 
-def _has_its_values(column: pa.Array) -> bool:
+def _repeats_values(kept: pq.ParquetFile, group: int, read: Sequence[_Column]) -> bool:
+    names = [each.name for each in read]
+    batches = kept.iter_batches(1, row_groups=[group], columns=names, use_threads=False)
+    return any(_repeats(batch, read) for batch in islice(batches, 1))
+
+
+def _repeats(batch: pa.RecordBatch, read: Sequence[_Column]) -> bool:
+    """Return whether a dictionary repeats a value: Arrow drops it, and the places of those behind it are wrong."""
+    stored = ((batch.column(each.name), each.dictionary) for each in read if each.dictionary)
+    return any(_is_dictionary(values) and len(values.dictionary) < page.values for values, page in stored)
+
+
+def _is_dictionary(column: pa.Array) -> bool:
+    return bool(pa.types.is_dictionary(column.type))
+
+
+def _has_its_values(column: pa.DictionaryArray) -> bool:
     """Return whether each place in a dictionary is one."""
-    if not pa.types.is_dictionary(column.type):
-        return True
     places = pc.min_max(column.indices)
     least, most = places["min"].as_py(), places["max"].as_py()
     return most is None or 0 <= least <= most < len(column.dictionary)

@@ -113,6 +113,20 @@ def test_a_place_beyond_the_dictionary_is_damage(tmp_path, monkeypatch, one_by_o
     assert found == one_by_one(path)
 
 
+@pytest.mark.parametrize("field", ["text", "url"])
+@pytest.mark.parametrize("batch_bytes", [1 << 14, 40_000, 1 << 20])
+def test_a_dictionary_that_repeats_a_value_is_read_as_texts(tmp_path, monkeypatch, field, batch_bytes):
+    monkeypatch.setattr(parquet_rows, "BATCH_BYTES", batch_bytes)
+    path, values = tmp_path / "a.parquet", pa.array(["aaa", "bbb", "ccc", "of no row" * 3])
+    table = pa.table({"text": ["long" * 9] * 3, "url": ["short"] * 3})
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2], pa.int32()), values)
+    table = table.set_column(table.schema.get_field_index(field), field, column)
+    pq.write_table(table, path, compression="none", write_statistics=False, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"bbb", b"aaa"))
+    ((found,), lost) = read(path)
+    assert (found[field], lost) == (["aaa", "aaa", "ccc"], [])
+
+
 @pytest.mark.parametrize("sizes", [[3, 0, 9], []])
 @pytest.mark.parametrize("cut", [0, 1])
 def test_the_longest_value_is_found_in_the_page(tmp_path, sizes, cut):
