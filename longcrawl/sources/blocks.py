@@ -165,12 +165,12 @@ class _Lines:
     def add(self, piece: bytes | memoryview) -> Iterator[memoryview | None]:
         """Add text that follows, and yield steps of whole lines."""
         if self._lost or self._open + len(piece) > self._most_bytes:
-            text, most = memoryview(piece), min(self._most_bytes, READ_BYTES)
-            for start in range(0, len(text), most):
-                yield from self._add_carefully(text[start : start + most])
+            for text in _cut(piece, min(self._most_bytes, READ_BYTES)):
+                yield from self._add_carefully(text)
         else:
-            self._add(piece)
-            yield from self._steps()
+            for text in [piece] if len(piece) <= LONG_STEP_BYTES else _cut(piece, STEP_BYTES):
+                self._add(text)
+                yield from self._steps()
 
     def _steps(self) -> Iterator[memoryview | None]:
         """Yield all whole lines that are pending, where they are enough."""
@@ -259,6 +259,11 @@ class _Lines:
         yield from self.flush()
         self._on_loss(Loss("line", self._line_feeds + 1, 1, self._lost))
         self._lost = ""
+
+
+def _cut(piece: bytes | memoryview, size: int) -> Iterator[memoryview]:
+    text = memoryview(piece)
+    return (text[start : start + size] for start in range(0, len(text), size))
 
 
 class _Pending:

@@ -7,11 +7,14 @@ import json
 import random
 import struct
 import time
+from unittest import mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from longcrawl.core.sources import BadFiles, UncheckedDataError
 from longcrawl.errors import SourceError
@@ -60,6 +63,30 @@ def flipped(data: bytes, bit: int) -> bytes:
 def with_wrong_checksum(kind, member):
     """Change the CRC of a gzip member, which stands before its length, or the checksum of a zstd frame."""
     return flipped(member, -40 if kind == "gz" else -8)
+
+
+@given(
+    st.lists(st.text("ab\n", max_size=30).map(str.encode), max_size=8),
+    st.integers(1, 40),
+    st.integers(1, 20),
+)
+def test_blocks_depend_on_the_text_alone(pieces, block_bytes, step_bytes):
+    expected, text = [b""], b"".join(pieces)
+    for line in text.splitlines(keepends=True):
+        if expected[-1] and len(expected[-1]) + len(line) > block_bytes:
+            expected.append(b"")
+        expected[-1] += line
+    found = [b""]
+    with mock.patch.multiple(blocks, STEP_BYTES=step_bytes, LONG_STEP_BYTES=2 * step_bytes):
+        lines = blocks._Lines(block_bytes, 1000, pytest.fail, "keep")
+        for piece in [*pieces, None]:
+            for step in lines.end() if piece is None else lines.add(piece):
+                if step is None:
+                    found.append(b"")
+                else:
+                    assert bytes(step).endswith(b"\n") or text.endswith(step)
+                    found[-1] += step
+    assert [block for block in found if block] == [block for block in expected if block]
 
 
 @pytest.mark.parametrize("kind", ["gz", "zst"])
