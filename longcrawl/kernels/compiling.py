@@ -227,13 +227,8 @@ class _Compiler(Compiler):  # type: ignore[misc]  # as above
 
     def define_pipelines(self) -> list[Any]:
         """Return what is done one after the other."""
-        of_made = {
-            untyped_passes.InlineClosureLikes,
-            typed_passes.InlineOverloads,
-            typed_passes.NopythonRewrites,
-            typed_passes.IRLegalization,
-        }
-        unused = set() if self.state.flags.nrt else of_made
+        of_made = {typed_passes.InlineOverloads, typed_passes.NopythonRewrites, typed_passes.IRLegalization}
+        unused = set() if self.state.flags.nrt else of_made | {untyped_passes.InlineClosureLikes}
         found = DefaultPassBuilder.define_nopython_pipeline(self.state)
         left = [(each, about) for each, about in found.passes if each not in unused]
         found.passes = [(_Lowering if each is typed_passes.NativeLowering else each, about) for each, about in left]
