@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from longcrawl.kernels.compiling import allocating, compiled
+from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.memory import (
     count_bits,
     eight_at,
@@ -32,12 +32,11 @@ from longcrawl.sources._kernels import (
     CLOSE_OBJECT,
     COLON,
     COMMA,
-    ESCAPED,
+    INEXACT,
     NESTED,
     OPEN_LIST,
     OPEN_OBJECT,
     end_of_value,
-    find_fields,
     find_name,
     read_key,
     skip_space,
@@ -298,67 +297,43 @@ def _read_object(
     return at == end
 
 
-@allocating
+@compiled
 def read_records(
     data: Any,
-    at: int,
-    fields: Any,
-    field_offsets: Any,
+    spans: Any,
+    kinds: Any,
     keys: Any,
     offsets: Any,
     columns: Any,
     checked: Any,
     followers: Any,
-    starts: Any,
-    ends: Any,
     status: Any,
-    ids: Any,
-    lengths: Any,
     values: Any,
     places: Any,
-) -> tuple[int, int]:
-    """Read lines from a place on, as many as the arrays take; return how many, and where the next one begins.
+) -> None:
+    """Read the signals of lines.
 
     Args:
         data: uint8 [bytes], the text of all lines.
-        at: where the first line begins.
-        fields: uint8, the names ``id`` and ``quality_signals`` one after the other.
-        field_offsets: int64 [3], where each starts.
+        spans: int64 [lines, fields, 2], where the object of each line is, the last field that ``find_fields`` found.
+        kinds: uint8 [lines, fields], what is there.
         keys: uint8, the names of the signals in their quotes, of eight bytes or more, one after the other.
         offsets: int64 [keys + 1], where each starts.
         columns: int64 [keys, 3], the columns of ``values`` for the first value and the sum of a signal, and the column
             of ``places``; -1 where it is not wanted.
         checked: whether to look into the signals that have no key here.
         followers: int64 [keys + 1], read and written: the key that comes first, and those that come after each one.
-        starts: int64 [lines], written: first byte of each line.
-        ends: int64 [lines], written: one past its last byte.
-        status: uint8 [lines], written: 0 where the line was understood, 2 where it is blank.
-        ids: uint8 [lines, bytes], written: the id of each line; a line of a longer one is not understood.
-        lengths: int64 [lines], written: bytes of each id.
+        status: uint8 [lines], read and written: ``INEXACT`` where a line is understood but for its signals.
         values: float64 [lines, columns], written: NaN where null or absent. A sum leaves nulls out.
         places: int64 [lines, columns, 2], written: where the list of spans is.
     """
-    spans, kinds = np.empty((1, 2, 2), np.int64), np.empty((1, 2), np.uint8)
-    nowhere, none_written, required = np.zeros(2, np.int64), np.zeros(2, np.int64), np.ones(2, np.bool_)
-    count = 0
-    while at < len(data) and count < len(starts):
-        one = slice(count, count + 1)
-        written = starts[one], ends[one], spans, kinds, status[one]
-        find_fields(data, at, fields, field_offsets, 1, nowhere, required, none_written, *written)
-        at = ends[count] + 1
-        values[count, :] = np.nan
-        places[count, :, :] = 0
-        if status[count] == 0:
-            id_start, start, end = spans[0, 0, 0], spans[0, 1, 0], spans[0, 1, 1]
-            lengths[count] = spans[0, 0, 1] - id_start
-            is_id = kinds[0, 0] != ESCAPED and lengths[count] <= ids.shape[1]
-            for place in range(lengths[count] if is_id else 0):
-                ids[count, place] = data[id_start + place]
-            if (
-                not is_id
-                or kinds[0, 1] != NESTED
-                or not _read_object(data, start, end, keys, offsets, columns, followers, checked, count, values, places)
-            ):
-                status[count] = 1
-        count += 1
-    return count, at
+    for line in range(len(spans)):
+        values[line, :] = np.nan
+        places[line, :, :] = 0
+        if status[line] != 0:
+            continue
+        start, end = spans[line, -1, 0], spans[line, -1, 1]
+        if kinds[line, -1] != NESTED or not _read_object(
+            data, start, end, keys, offsets, columns, followers, checked, line, values, places
+        ):
+            status[line] = INEXACT

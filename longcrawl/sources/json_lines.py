@@ -95,7 +95,7 @@ class LineReader:
     def add(self, piece: bytes | memoryview) -> None:
         """Read whole lines; only the last one of a file may lack the line end."""
         data = np.frombuffer(piece, dtype=np.uint8)
-        for found in _find(data, self._names, self._texts, self._required):
+        for found in find_fields(data, self._names, self._texts, self._required):
             for index, text in enumerate(self._texts):
                 if text is None:
                     self._values[index].append(_numbers(found, index, self._schema[index].type))
@@ -212,14 +212,22 @@ class Texts:
         return pa.LargeStringArray.from_buffers(len(ends), offsets, pa.py_buffer(written), bitmap)
 
 
-def _find(
+def find_fields(
     data: npt.NDArray[np.uint8],
     names: tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]],
     texts: "Sequence[Texts | None]",
     required: npt.NDArray[np.bool_],
     unchecked: int = -1,
 ) -> Iterator[Found]:
-    """Find the values of fields in lines, some hundred at a time, and write those that are texts."""
+    """Find the values of fields in lines, some hundred at a time, and write those that are texts.
+
+    Args:
+        data: whole lines; only the last one of a file may lack the line end.
+        names: the fields, see :func:`pack`.
+        texts: where the texts of each field are written; None for a field whose places are wanted.
+        required: fields without which a line is not understood.
+        unchecked: index of the field whose list or object the caller checks itself; -1 for none.
+    """
     from longcrawl.sources import _kernels as kernels
 
     at, count = 0, -1

@@ -18,9 +18,10 @@ import pyarrow.json
 from longcrawl.core.sources import LostRecords, UncheckedDataError
 from longcrawl.printable import listed
 from longcrawl.sources import _signal_kernels as kernels
+from longcrawl.sources._kernels import BLANK
 from longcrawl.sources.blocks import RECORD_BYTES, read_steps, stop_at
 from longcrawl.sources.files import DamagedFileError, local_copy
-from longcrawl.sources.json_lines import Spelled, pack, parse_object, without_surrogates
+from longcrawl.sources.json_lines import Spelled, Texts, find_fields, pack, parse_object, without_surrogates
 from longcrawl.text.rpv2.schema import (
     DOCUMENT_SIGNALS,
     LINE_SIGNALS,
@@ -32,10 +33,6 @@ from longcrawl.text.rpv2.schema import (
 
 _NAMES = DOCUMENT_SIGNALS + LINE_SIGNALS
 _FIELDS = pack(["id", "quality_signals"])
-_ID_BYTES = 64
-"""Lines of longer ids are read by Python; the release's have some 35 bytes."""
-_FEW_ROWS, _MANY_ROWS = 64, 4_096
-"""How many rows are made room for at first, and at most."""
 
 
 def read_signals(
@@ -87,29 +84,6 @@ def _wanted(names: tuple[str, ...], line_signals: tuple[str, ...]) -> _Wanted:
     return _Wanted(names, line_signals)
 
 
-class _Room:
-    """Arrays for some rows, as :func:`~longcrawl.sources._signal_kernels.read_records` writes them."""
-
-    def __init__(self, wanted: _Wanted, rows: int) -> None:
-        self.starts, self.ends = np.empty(rows, np.int64), np.empty(rows, np.int64)
-        self.status = np.empty(rows, np.uint8)
-        self.ids, self.lengths = np.empty((rows, _ID_BYTES), np.uint8), np.empty(rows, np.int64)
-        self.values = np.empty((rows, len(wanted.kind)))
-        self.places = np.empty((rows, len(wanted.line_signals), 2), np.int64)
-        self.filled = 0
-
-    def rest(self) -> list[npt.NDArray[Any]]:
-        """Return the arrays from the first row on that is not filled."""
-        every = (self.starts, self.ends, self.status, self.ids, self.lengths, self.values, self.places)
-        return [each[self.filled :] for each in every]
-
-    def understood(self, first: int = 0) -> list[npt.NDArray[Any]]:
-        """Return ids, their lengths, values and places of the rows from one on that the kernel understood."""
-        rows = np.flatnonzero(self.status[first : self.filled] == 0) + first
-        every = (self.ids, self.lengths, self.values, self.places)
-        return [each[first : self.filled] if len(rows) == self.filled - first else each[rows] for each in every]
-
-
 class _Rows:
     """The rows of a file, gathered line by line."""
 
@@ -120,9 +94,11 @@ class _Rows:
     def clear(self) -> None:
         """Forget all lines."""
         self._followers = np.append(np.arange(len(_NAMES)), 0)
-        self._rooms = [_Room(self._wanted, _FEW_ROWS)]
+        self._ids = Texts()
+        self._pieces: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], npt.NDArray[np.float64]]] = []
+        """Of lines whose id was written: where it ends, whether their signals were understood, and these."""
         self._lists: list[pa.StructArray] = []
-        """The lists of the rows that the kernel understood."""
+        """The lists of lines whose signals were understood."""
         self._late: list[dict[str, Any]] = []
         """The rows that only Python's ``json`` takes; rows are joined by id, so their place does not matter."""
         self._lost: list[tuple[int, str]] = []
@@ -139,20 +115,21 @@ class _Rows:
 
     def add(self, lines: memoryview) -> None:
         """Add whole lines."""
-        data, at = np.frombuffer(lines, np.uint8), 0
-        while at < len(data):
-            room = self._rooms[-1]
-            if room.filled == len(room.starts):
-                room = _Room(self._wanted, min(4 * room.filled, _MANY_ROWS))
-                self._rooms.append(room)
-            first = room.filled
-            count, at = kernels.read_records(data, at, *_FIELDS, *self._wanted.signals, self._followers, *room.rest())
-            room.filled += count
-            for row in (np.flatnonzero(room.status[first : room.filled] == 1) + first).tolist():
-                line = lines[room.starts[row] : room.ends[row]]
-                self._add_late(line.tobytes(), self._lines + row - first + 1)
-            if self._wanted.line_signals:
-                self._lists.append(_lists(data, room.understood(first)[3], self._wanted))
+        wanted, data = self._wanted, np.frombuffer(lines, np.uint8)
+        for found in find_fields(data, _FIELDS, [self._ids, None], np.ones(2, np.bool_), unchecked=1):
+            count = len(found.starts)
+            values = np.empty((count, len(wanted.kind)))
+            places = np.empty((count, len(wanted.line_signals), 2), np.int64)
+            has_id = found.status == 0
+            arrays = found.spans, found.kinds, *wanted.signals, self._followers, found.status, values, places
+            kernels.read_records(data, *arrays)
+            for number in np.flatnonzero((found.status != 0) & (found.status != BLANK)).tolist():
+                self._add_late(found.line(number), self._lines + number + 1)
+            understood = found.status == 0
+            ends = found.spans[has_id, 0, 1]
+            self._pieces.append((ends, understood[has_id], values[understood]))
+            if wanted.line_signals:
+                self._lists.append(_lists(data, places[understood], wanted))
             self._lines += count
 
     def _add_late(self, line: bytes, number: int) -> None:
@@ -172,18 +149,16 @@ class _Rows:
 
     def table(self) -> pa.Table:
         """Return all rows."""
-        every = [room.understood() for room in self._rooms]
-        ids, lengths, values, _ = (np.concatenate(each) for each in zip(*every, strict=True))
-        offsets = np.zeros(len(lengths) + 1, np.int32)
-        np.cumsum(lengths, out=offsets[1:])
-        text = pa.py_buffer(ids[np.arange(_ID_BYTES) < lengths[:, None]])
+        if not self._pieces:
+            return self._wanted.schema.empty_table()
+        ends, understood, values = (np.concatenate(each) for each in zip(*self._pieces, strict=True))
+        ids = self._ids.take(ends, np.zeros(len(ends), np.bool_)).cast(pa.string())
         columns = [
-            pa.StringArray.from_buffers(len(lengths), pa.py_buffer(offsets), text),
+            ids if understood.all() else ids.filter(pa.array(understood)),
             _struct(self._wanted.kind, values),
         ]
         if self._wanted.line_signals:
-            kind = line_signals_type(self._wanted.line_signals)
-            columns.append(pa.concat_arrays(self._lists) if self._lists else pa.array([], kind))
+            columns.append(pa.concat_arrays(self._lists))
         table = pa.table(columns, schema=self._wanted.schema)
         if self._late:
             table = pa.concat_tables([table, pa.Table.from_pylist(self._late, schema=table.schema)]).combine_chunks()

@@ -27,7 +27,9 @@ SCHEMA = pa.schema(
 def is_understood(line):
     """Return whether the kernels read a line, none where there is no line."""
     reader = json_lines.LineReader(SCHEMA)
-    found = list(json_lines._find(np.frombuffer(line, np.uint8), reader._names, reader._texts, np.zeros(4, np.bool_)))
+    found = list(
+        json_lines.find_fields(np.frombuffer(line, np.uint8), reader._names, reader._texts, np.zeros(4, np.bool_))
+    )
     return found[0].status.tolist()[:1] == [0]
 
 

@@ -257,6 +257,20 @@ def test_a_signals_line_of_the_wrong_form_is_reported_once(release):
     assert [found.records_lost for found in bad] == [3]
 
 
+def test_signals_whose_checksum_is_wrong_are_not_used(release):
+    path = release / f"quality_signals/{HEAD}.signals.json.gz"
+    lines = gzip.decompress(path.read_bytes()).splitlines(keepends=True)
+    sound, broken = gzip.compress(b"".join(lines[:6])), gzip.compress(b"".join(lines[6:]))
+    path.write_bytes(sound + broken[:-5] + bytes([broken[-5] ^ 1]) + broken[-4:])
+    rows, bad = head(release, "skip")
+    assert [row["signals"] is None for row in rows] == [False] * 6 + [True] * 6
+    assert [(found.file, found.records_lost) for found in bad] == [(str(path), 6)]
+    with pytest.raises(
+        SourceError, match=f"is corrupt at byte {len(sound):,}.* 6 lines seem to be lost, from line 7 on"
+    ):
+        head(release)
+
+
 def test_signals_in_unusual_spellings_equal_json(release):
     odd = {
         "rps_doc_word_count": [[0.0, 5.5, 12345678901234567890]],
