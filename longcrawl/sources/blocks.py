@@ -168,8 +168,8 @@ class _Lines:
             for text in _cut(piece, min(self._most_bytes, READ_BYTES)):
                 yield from self._add_carefully(text)
         else:
-            for text in [piece] if len(piece) <= LONG_STEP_BYTES else _cut(piece, STEP_BYTES):
-                self._add(text)
+            for step in [piece] if len(piece) <= LONG_STEP_BYTES else _cut(piece, STEP_BYTES):
+                self._add(step)
                 yield from self._steps()
 
     def _steps(self) -> Iterator[memoryview | None]:

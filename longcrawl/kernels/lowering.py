@@ -1,0 +1,104 @@
+"""How numba lowers kernels: its compiler without what they do not need, in 0.78 of its CPU time.
+
+docs/decisions.md has what each part of this saves.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from numba.core import analysis, ir, typed_passes, types, untyped_passes
+from numba.core.compiler import Compiler, DefaultPassBuilder
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.compiler_machinery import register_pass
+from numba.core.lowering import Lower
+from numba.core.types.functions import BaseFunction, Function
+
+
+@contextmanager
+def operators_resolved_once() -> Iterator[None]:
+    """Keep what an operator does with numbers: numba looks for it at each place, in each round of inference."""
+    resolved: dict[tuple[int, tuple[Any, ...]], tuple[Any, Any]] = {}
+
+    def resolve(self: Any, context: Any, given: tuple[Any, ...], named: Any) -> Any:
+        is_operator = self.typing_key is bool or getattr(self.typing_key, "__module__", None) == "_operator"
+        if not is_operator or not all(isinstance(each, types.Number | types.Boolean) for each in given):
+            return BaseFunction.get_call_type(self, context, given, named)
+        key = id(self), given
+        if key not in resolved:  # what is kept holds the function, so that no other one gets its number
+            resolved[key] = self, BaseFunction.get_call_type(self, context, given, named)
+        return resolved[key][1]
+
+    with global_compiler_lock:
+        before = Function.get_call_type
+        Function.get_call_type = resolve  # type: ignore[assignment, method-assign]  # for as long as it compiles
+        try:
+            yield
+        finally:
+            Function.get_call_type = before  # type: ignore[method-assign]  # it has no types
+
+
+class _Lower(Lower):  # type: ignore[misc]  # it has no types
+    """Keeps what is assigned once as a value of LLVM, where no references are counted.
+
+    numba does so for what is used in one block alone. All else is in memory: a named tuple of arrays is stored, and
+    loaded as a whole for each of its arrays.
+    """
+
+    def _find_singly_assigned_variable(self) -> None:
+        if self.context.enable_nrt or self.generator_info:
+            super()._find_singly_assigned_variable()
+            return
+        blocks, assigned, used = self.func_ir.blocks, defaultdict(list), defaultdict(list)
+        for label, block in blocks.items():
+            for statement in block.find_insts(ir.Assign):
+                assigned[statement.target.name].append(label)
+        for label, names in analysis.compute_use_defs(blocks).usemap.items():
+            for name in names:
+                used[name].append(label)
+        before = analysis.compute_cfg_from_blocks(blocks).dominators()
+        in_memory = analysis.must_use_alloca(blocks)
+        self._blk_local_varmap: dict[str, Any] = {}
+        self._singly_assigned_vars = {
+            name
+            for name, (first, *others) in assigned.items()
+            if not others
+            and name not in in_memory
+            # Blocks are lowered by label.
+            and all(first < label and first in before[label] for label in used[name])
+        }
+
+    def storevar(self, value: Any, name: str, argidx: int | None = None) -> None:
+        """Store a variable, without loading what it was where no references to that are counted."""
+        if self.context.enable_nrt:
+            super().storevar(value, name, argidx)
+        elif name in self._singly_assigned_vars:
+            self._blk_local_varmap[name] = value
+        else:
+            self._alloca_var(name, self.typeof(name))
+            self.builder.store(value, self.getvar(name))
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _Lowering(typed_passes.BaseNativeLowering):  # type: ignore[misc]  # it has no types
+    _name = "longcrawl_lowering"
+    lowering_class = _Lower
+
+
+class KernelCompiler(Compiler):  # type: ignore[misc]  # it has no types
+    """Leaves out passes that are about lists and arrays which a kernel makes, where it makes none."""
+
+    def define_pipelines(self) -> list[Any]:
+        """Return what is done one after the other."""
+        of_made = {
+            untyped_passes.InlineClosureLikes,
+            typed_passes.InlineOverloads,
+            typed_passes.NopythonRewrites,
+            typed_passes.IRLegalization,
+        }
+        unused = set() if self.state.flags.nrt else of_made
+        found = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        left = [(each, about) for each, about in found.passes if each not in unused]
+        found.passes = [(_Lowering if each is typed_passes.NativeLowering else each, about) for each, about in left]
+        return [found]
