@@ -1,5 +1,6 @@
 """``longcrawl warm``: compile kernels ahead, by doing on a few made-up documents what stages, outputs and feeds do."""
 
+import gzip
 import io
 import json
 import subprocess
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 import longcrawl as lc
 from longcrawl.cli.questions import USUAL
-from longcrawl.core.sources import BadFiles, make_source
+from longcrawl.core.sources import BadFiles, LostRecords, make_source
 from longcrawl.core.stages import STAGES
 from longcrawl.dedup.substring import UNITS
 from longcrawl.engines.local import map_tasks, usable_cpus
@@ -88,6 +89,7 @@ def tasks() -> list[Callable[[Path], object]]:
         extract,
         read_lines,
         read_archive,
+        read_release,
     ]
     return [explain, judge, correct, compare, verify_pairs, *written, *searched, *others]
 
@@ -215,6 +217,17 @@ def read_lines(folder: Path) -> None:
     lines = folder / "lines.txt"
     lines.write_text("\n".join(documents()["text"].to_pylist()))
     _read_all("text", {"data_files": str(lines), "unit": "line"})
+
+
+def read_release(folder: Path) -> None:
+    """Read signals of RedPajama-V2."""
+    from longcrawl.sources.rpv2_signals import read_signals
+
+    lines = [{"id": "a", "quality_signals": {"rps_doc_word_count": [[0, 1, 2.0]]}}]
+    with gzip.open(folder / "a.signals.json.gz", "wt") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+    lost = LostRecords(BadFiles(), "a.signals.json.gz")
+    read_signals(str(folder / "a.signals.json.gz"), ["rps_doc_word_count"], [], lost)
 
 
 def read_archive(folder: Path) -> None:

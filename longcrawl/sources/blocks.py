@@ -110,6 +110,7 @@ def read_steps(
     on_loss: Callable[[Loss], None] = stop_at,
     after_damage: Literal["keep", "drop"] = "keep",
     checksums: Checksums = "first",
+    lines_read: Callable[[], int] | None = None,
 ) -> Iterator[memoryview | None]:
     """Read whole lines of a file, decompressed by its ending (``.gz``, ``.zst``), in blocks of several steps.
 
@@ -125,6 +126,7 @@ def read_steps(
         after_damage: whether to "drop" the first line after damage, which may lack its beginning. JSON that lacks its
             beginning is not an object, so that its readers can "keep" it and see.
         checksums: when those of compressed data are compared.
+        lines_read: returns how many lines of all steps so far the caller has counted, who spares counting here.
 
     Yields:
         A step, or None where a block ends.
@@ -133,7 +135,7 @@ def read_steps(
         DamagedFileError: after the last whole line before the damage.
         UncheckedDataError: lines have been yielded whose checksum is wrong.
     """
-    lines = _Lines(block_bytes, most_bytes, on_loss, after_damage)
+    lines = _Lines(block_bytes, most_bytes, on_loss, after_damage, lines_read)
     try:
         for piece in _pieces(path, checksums):
             yield from lines.damage(piece) if isinstance(piece, _Damage) else lines.add(piece)
@@ -148,7 +150,12 @@ class _Lines:
     """Cuts pieces of text into blocks of whole lines, in steps; None is yielded where a block ends."""
 
     def __init__(
-        self, block_bytes: int, most_bytes: int, on_loss: Callable[[Loss], None], after_damage: Literal["keep", "drop"]
+        self,
+        block_bytes: int,
+        most_bytes: int,
+        on_loss: Callable[[Loss], None],
+        after_damage: Literal["keep", "drop"],
+        lines_read: Callable[[], int] | None,
     ) -> None:
         self._block_bytes, self._most_bytes = block_bytes, most_bytes
         self._on_loss, self._after_damage = on_loss, after_damage
@@ -159,8 +166,9 @@ class _Lines:
         """Bytes pending after the last line end."""
         self._lost = ""
         """Why the line that is open is lost, if it is."""
-        self._line_feeds = 0
-        """How many have been yielded, those of lost lines too."""
+        self._counts, self._counted = lines_read is None, 0
+        self._lines_read = lines_read or (lambda: self._counted)
+        """Returns how many lines have been yielded, lost ones too."""
 
     def add(self, piece: bytes | memoryview) -> Iterator[memoryview | None]:
         """Add text that follows, and yield steps of whole lines."""
@@ -191,7 +199,8 @@ class _Lines:
     def _take(self, size: int) -> memoryview:
         step = self._pending.take(size)
         self._block += size
-        self._line_feeds += count_line_feeds(step)
+        if self._counts:
+            self._counted += count_line_feeds(step)
         return step
 
     def _end_block(self) -> Iterator[None]:
@@ -225,12 +234,12 @@ class _Lines:
         torn = self._open > 0 or bool(self._lost)
         self.drop_open_line()
         yield from self.flush()
-        lines, first = damage.line_feeds, self._line_feeds + 1
+        lines, first = damage.line_feeds, self._lines_read() + 1
         if damage.is_last:
             lines += damage.ends_in_line or (torn and not lines)
         reason = damage.reason + (f"; {lines:,} lines seem to be lost, from line {first:,} on" if lines else "")
         self._on_loss(Loss("damage", first, (lines or None) if damage.is_counted else None, reason))
-        self._line_feeds += damage.line_feeds
+        self._counted += damage.line_feeds
         for start in range(0, damage.line_feeds, self._block_bytes):
             yield memoryview(b"\n" * min(damage.line_feeds - start, self._block_bytes))
             yield None
@@ -257,7 +266,7 @@ class _Lines:
 
     def _lose_line(self) -> Iterator[memoryview | None]:
         yield from self.flush()
-        self._on_loss(Loss("line", self._line_feeds + 1, 1, self._lost))
+        self._on_loss(Loss("line", self._lines_read() + 1, 1, self._lost))
         self._lost = ""
 
 

@@ -199,6 +199,7 @@ class RedPajamaV2(sources.Source):
                 most_bytes=self.max_record_bytes,
                 on_loss=_stop_at_damage(lost),
                 checksums=bad_files.when_to_check(documents),
+                lines_read=lambda: reader.lines,
             ):
                 if step is not None:
                     reader.add(step)

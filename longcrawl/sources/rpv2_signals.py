@@ -47,7 +47,8 @@ def read_signals(
     wanted, the others are not looked into. ``lost`` notes and reports the lines that cannot be read, those of more than
     ``most_bytes``, and damage of the file, of which the lines before it are returned.
     """
-    rows, source = _Rows(_wanted(tuple(names), tuple(line_signals))), partial(read_steps, most_bytes=most_bytes)
+    rows = _Rows(_wanted(tuple(names), tuple(line_signals)))
+    source = partial(read_steps, most_bytes=most_bytes, lines_read=lambda: rows.lines)
     try:
         with local_copy(path) as copy:
             try:
@@ -103,7 +104,7 @@ class _Rows:
         """The rows that only Python's ``json`` takes; rows are joined by id, so their place does not matter."""
         self._lost: list[tuple[int, str]] = []
         """Number of each line that cannot be read, and why, until it is reported."""
-        self._lines = 0
+        self.lines = 0
 
     def add_all(self, steps: Iterable[memoryview | None], lost: LostRecords | None = None) -> None:
         """Add whole lines step by step, and note in between those that cannot be read."""
@@ -124,13 +125,13 @@ class _Rows:
             arrays = found.spans, found.kinds, *wanted.signals, self._followers, found.status, values, places
             kernels.read_records(data, *arrays)
             for number in np.flatnonzero((found.status != 0) & (found.status != BLANK)).tolist():
-                self._add_late(found.line(number), self._lines + number + 1)
+                self._add_late(found.line(number), self.lines + number + 1)
             understood = found.status == 0
             ends = found.spans[has_id, 0, 1]
             self._pieces.append((ends, understood[has_id], values[understood]))
             if wanted.line_signals:
                 self._lists.append(_lists(data, places[understood], wanted))
-            self._lines += count
+            self.lines += count
 
     def _add_late(self, line: bytes, number: int) -> None:
         try:

@@ -16,7 +16,7 @@ sentence about a line counts from 1, as editors do. FILE is relative to ``data_d
 the ids that lines would have; it is held in memory.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -156,31 +156,32 @@ class Text(sources.Source):
         elif kind in ENDINGS:
             tables = self._csv(part.name, path, ENDINGS[kind], lost)
         elif kind == ".txt":
-            tables = self._lines(part.name, path, lost) if self.unit == "line" else self._file(part.name, path)
+            by_line = self.unit == "line"
+            tables = self._lines(part.name, path, lost, bad_files) if by_line else self._file(part.name, path)
         else:
-            tables = self._json(part.name, path, lost, bad_files.when_to_check(part.name))
+            tables = self._json(part.name, path, lost, bad_files)
         try:
             yield from tables
             lost.report()
         except DamagedFileError as damage:
             lost.report(self._hint(str(damage)), damage.records_lost)
 
-    def _json(
-        self, name: str, path: str, lost: sources.LostRecords, checksums: sources.Checksums
-    ) -> Iterator[pa.Table]:
-        placed = _placed_steps(path, self.max_record_bytes, lost, "keep", checksums)
-        begin = next(placed, None)
-        if begin is not None and begins_array(begin[1] or b""):
-            array, where = read_bytes(path, self.max_record_bytes), "object"
-            placed = ((None, step) for block in array_blocks(array) for step in (memoryview(block), None))
-        else:
-            placed, where = chain([] if begin is None else [begin], placed), "line"
+    def _json(self, name: str, path: str, lost: sources.LostRecords, bad_files: sources.BadFiles) -> Iterator[pa.Table]:
         wanted = {self.text_field: pa.field(self.text_field, pa.large_string(), nullable=False)}
         if self.id_field:
             wanted.setdefault(self.id_field, pa.field(self.id_field, pa.string(), nullable=False))
         for extra in self._optional():
             wanted.setdefault(extra, pa.field(extra, pa.string()))
         reader, first = LineReader(pa.schema(list(wanted.values()))), 0
+        placed = _placed_steps(
+            path, self.max_record_bytes, lost, "keep", bad_files.when_to_check(name), lambda: reader.lines
+        )
+        begin = next(placed, None)
+        if begin is not None and begins_array(begin[1] or b""):
+            array, where = read_bytes(path, self.max_record_bytes), "object"
+            placed = ((None, step) for block in array_blocks(array) for step in (memoryview(block), None))
+        else:
+            placed, where = chain([] if begin is None else [begin], placed), "line"
         for at, step in placed:
             if step is not None:
                 reader.add(step)
@@ -239,9 +240,14 @@ class Text(sources.Source):
                 keep(table[field].is_valid().to_numpy(zero_copy_only=False), f"has null in its field {field!r}")
         return self._table(name, table, numbers)
 
-    def _lines(self, name: str, path: str, lost: sources.LostRecords) -> Iterator[pa.Table]:
+    def _lines(
+        self, name: str, path: str, lost: sources.LostRecords, bad_files: sources.BadFiles
+    ) -> Iterator[pa.Table]:
         lines = TextLines(lost)
-        for at, step in _placed_steps(path, self.max_record_bytes, lost, "drop"):
+        placed = _placed_steps(
+            path, self.max_record_bytes, lost, "drop", bad_files.when_to_check(name), lambda: lines.count
+        )
+        for at, step in placed:
             if step is not None:
                 lines.add(step)
                 continue
@@ -328,7 +334,8 @@ def _placed_steps(
     most_bytes: int,
     lost: sources.LostRecords,
     after_damage: Literal["keep", "drop"],
-    checksums: sources.Checksums = "first",
+    checksums: sources.Checksums,
+    lines_read: Callable[[], int],
 ) -> Iterator[tuple[int | None, memoryview | None]]:
     """Read lines step by step, each with the first byte of its block in the file; None behind lines that were lost."""
     place: int | None = 0
@@ -339,7 +346,14 @@ def _placed_steps(
         place = None
         lost.add_loss(loss)
 
-    steps = read_steps(path, most_bytes=most_bytes, on_loss=lose, after_damage=after_damage, checksums=checksums)
+    steps = read_steps(
+        path,
+        most_bytes=most_bytes,
+        on_loss=lose,
+        after_damage=after_damage,
+        checksums=checksums,
+        lines_read=lines_read,
+    )
     begins = True
     for number, step in enumerate(steps):
         if step is None:

@@ -20,8 +20,8 @@ class TextLines:
     """Copies the lines that have text, step by step, into one column."""
 
     def __init__(self, lost: LostRecords) -> None:
-        self._lost, self._count = lost, 0
-        """Where to report lines that are not UTF-8, and how many lines there were."""
+        self._lost, self.count = lost, 0
+        """Where to report lines that are not UTF-8, and how many lines have been added."""
         self._begin()
 
     def _begin(self) -> None:
@@ -36,12 +36,12 @@ class TextLines:
 
         data = np.frombuffer(step, np.uint8)
         if not is_utf8(data, 0, len(data)):
-            data = np.frombuffer(_without_damage(step, self._count, self._lost), np.uint8)
+            data = np.frombuffer(_without_damage(step, self.count, self._lost), np.uint8)
         self._make_room(len(step))
         ends, numbers, starts = self._places
         left = ends[self._rows + 1 :], numbers[self._rows :], starts[self._rows :]
-        rows, self._size, self._count = copy_lines(
-            read_only(data), self._count, self._bytes, self._texts, self._size, *left
+        rows, self._size, self.count = copy_lines(
+            read_only(data), self.count, self._bytes, self._texts, self._size, *left
         )
         self._rows, self._bytes = self._rows + rows, self._bytes + len(step)
 

@@ -78,7 +78,7 @@ def test_blocks_depend_on_the_text_alone(pieces, block_bytes, step_bytes):
         expected[-1] += line
     found = [b""]
     with mock.patch.multiple(blocks, STEP_BYTES=step_bytes, LONG_STEP_BYTES=2 * step_bytes):
-        lines = blocks._Lines(block_bytes, 1000, pytest.fail, "keep")
+        lines = blocks._Lines(block_bytes, 1000, pytest.fail, "keep", None)
         for piece in [*pieces, None]:
             for step in lines.end() if piece is None else lines.add(piece):
                 if step is None:

@@ -57,7 +57,7 @@ def test_lines_are_those_of_split_decode_and_strip(tmp_path_factory, content, la
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(blocks, "STEP_BYTES", step)
         patched.setattr(text_lines, "LARGE_BYTES", large)
-        tables = list(text._lines("é.txt", str(path), lost))
+        tables = list(text._lines("é.txt", str(path), lost, BadFiles()))
     for table in tables:
         table.validate(full=True)
     content = content.removeprefix(b"\xef\xbb\xbf")
