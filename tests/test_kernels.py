@@ -139,10 +139,25 @@ def _add_text(number):
 
 
 def test_numba_finds_operators_as_before_where_a_kernel_was_compiled():
-    before = Function.get_call_type
+    before = dict(vars(Function))
     with pytest.raises(numba.TypingError):
         _add_text(1)
-    assert Function.get_call_type is before
+    assert dict(vars(Function)) == before
+
+
+def _sum_from(values, first):
+    total = 0
+    while first < len(values):
+        value = values[first]
+        if value > 0:
+            total += value
+        first += 1
+    return total
+
+
+def test_numbas_debugging_changes_no_result(monkeypatch):
+    monkeypatch.setattr(numba.config, "DEBUGINFO_DEFAULT", 1)
+    assert compiling.compiled(_sum_from)(np.array([1, -2, 3, 4]), 1) == 7
 
 
 @compiling.allocating

@@ -119,13 +119,13 @@ class BadFiles:
     checksums: Checksums = "first"
     """When checksums may be compared."""
     has_unchecked: bool = False
-    """Whether data has left a reader before its checksum was compared."""
+    """Whether data of the file that is read now may have left its reader before its checksum was compared."""
 
     def when_to_check(self, file: str) -> Checksums:
         """Return when a reader may compare the checksums of a file, and note it."""
         if not file.endswith((".gz", ".zst")):
             return "first"
-        self.has_unchecked |= self.checksums == "last"
+        self.has_unchecked = self.checksums == "last"
         return self.checksums
 
     def report(self, file: str, reason: str, records_lost: int | None = None) -> None:
@@ -139,8 +139,14 @@ class BadFiles:
             # Without a field that was misspelled, one would continue without any document.
             raise SourceError(f"{file}: {reason}{'' if OTHER_FIELD in reason else WITHOUT}")
         self.found.append(BadFile(file, reason, records_lost))
-        if self.policy == "warn":
+        if self.policy == "warn" and self.checksums == "first":
             warn_user(f"{file}: {reason}")
+
+    def warn_late(self) -> None:
+        """Give the warnings that were kept back, as what was read might have been read again."""
+        if self.policy == "warn" and self.checksums == "last":
+            for bad in self.found:
+                warn_user(f"{bad.file}: {bad.reason}")
 
 
 class LostRecords:

@@ -44,7 +44,8 @@ COMPILE_HERE = "LONGCRAWL_COMPILE_KERNELS"
 LEVEL = "x86-64-v3"
 LEVEL_FEATURES = ("avx2", "bmi", "bmi2", "cx16", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sahf", "sse4.2", "xsave")
 
-_OPTIONS = {"nopython": True, "nogil": True, "boundscheck": None, "no_cfunc_wrapper": True}
+_OPTIONS = {"nopython": True, "nogil": True, "boundscheck": None, "no_cfunc_wrapper": True, "debug": False}
+"""With debugging, as NUMBA_DEBUGINFO asks for, numba keeps variables in memory, where ours do not write them."""
 _NO_ENTRIES = {"no_cpython_wrapper": True}
 _MAKES_PASSES_FOR_EACH = "llvm_module" not in signature(CPUCodegen._function_pass_manager).parameters  # noqa: SLF001
 """Whether numba makes passes for each function of a module, as later versions than 0.61 do."""

@@ -31,12 +31,15 @@ def operators_resolved_once() -> Iterator[None]:
         return resolved[key][1]
 
     with global_compiler_lock:
-        before = Function.get_call_type
+        before = vars(Function).get("get_call_type")
         Function.get_call_type = resolve  # type: ignore[assignment, method-assign]  # for as long as it compiles
         try:
             yield
         finally:
-            Function.get_call_type = before  # type: ignore[method-assign]  # it has no types
+            if before is None:  # numba's own is that of its base
+                del Function.get_call_type
+            else:
+                Function.get_call_type = before  # type: ignore[method-assign]  # it has no types
 
 
 class _Lower(Lower):  # type: ignore[misc]  # it has no types

@@ -157,17 +157,19 @@ def run_part(task: PartTask) -> dict[str, Any]:
 
 
 def _run_in_one_pass(task: PartTask) -> dict[str, Any]:
-    policy = task.source.on_bad_files
-    if not task.part.pieces:  # a warning on one of several would come twice
-        bad_files = BadFiles(policy, checksums="last")
-        try:
-            return _run_part(task, bad_files)
-        except NotYetError:
+    bad_files = BadFiles(task.source.on_bad_files, checksums="last")
+    try:
+        counts = _run_part(task, bad_files)
+    except NotYetError:
+        raise
+    except Exception:
+        if not bad_files.has_unchecked:
+            bad_files.warn_late()
             raise
-        except Exception:
-            if not bad_files.has_unchecked:
-                raise
-    return _run_part(task, BadFiles(policy))
+    else:
+        bad_files.warn_late()
+        return counts
+    return _run_part(task, BadFiles(task.source.on_bad_files))
 
 
 def mark_fitted(work: Path, segment: int) -> None:

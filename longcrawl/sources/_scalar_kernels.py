@@ -169,7 +169,7 @@ def read_string(data: Any, at: int, end: int, out: int) -> tuple[int, int, bool]
         and whether there are escapes. Whether bytes are UTF-8 is not looked at.
     """
     first, escaped, writes = np.int64(data.ctypes.data), False, out != 0
-    while at + 64 <= end:
+    while at + 128 <= end:  # what follows an escape in a block is read 64 bytes at a time, too
         stops, block, begin = find_string_stops(first + at), at, at
         at += 64
         while stops != np.uint64(0):

@@ -76,6 +76,12 @@ def read_lines(block: bytes | memoryview, schema: pa.Schema) -> Lines:
     return reader.take()
 
 
+def _kernels() -> Any:
+    from longcrawl.sources import _kernels as kernels
+
+    return kernels
+
+
 class LineReader:
     """Reads the fields of a schema from lines, piece by piece, into one table.
 
@@ -88,6 +94,7 @@ class LineReader:
         self._schema, self._names = schema, pack(schema.names)
         self._required = np.array([not field.nullable for field in schema])
         self._texts = [None if _is_number(field.type) else Texts() for field in schema]
+        self._of_numbers = [index for index, text in enumerate(self._texts) if text is None]
         self.lines = 0
         """How many lines have been added."""
         self._begin()
@@ -96,21 +103,29 @@ class LineReader:
         """Read whole lines; only the last one of a file may lack the line end."""
         data = np.frombuffer(piece, dtype=np.uint8)
         for found in find_fields(data, self._names, self._texts, self._required):
-            for index, text in enumerate(self._texts):
-                if text is None:
-                    self._values[index].append(_numbers(found, index, self._schema[index].type))
-            self._starts.append(found.starts + self._bytes)
-            self._spans.append(found.spans)
-            self._kinds.append(found.kinds)
-            self._status.append(found.status)
+            values = [_numbers(found, index, self._schema[index].type) for index in self._of_numbers]
+            numbers = np.arange(self.lines, self.lines + len(found.starts))
+            every: list[npt.NDArray[Any]] = [
+                numbers,
+                found.starts + self._bytes,
+                found.status,
+                found.spans,
+                found.kinds,
+                *values,
+            ]
             self.lines += len(found.starts)
-            if found.status.any():
+            if not found.status.any():
+                self._found.append(every)
+            else:
+                # Millions of blank lines fit a block, and a member of some kB.
+                kept = np.flatnonzero(found.status != _kernels().BLANK)
+                self._found.append([each[kept] for each in every])
                 self._add_the_rest(found)
         self._bytes += len(data)
 
     def take(self) -> Lines:
         """Return what was added since the last time."""
-        if self._status or not self._closed:
+        if self._found or not self._closed:
             self._close()
         tables, numbers, starts = zip(*self._closed, strict=True)
         table = tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
@@ -128,31 +143,27 @@ class LineReader:
 
     def _open(self) -> None:
         """Begin a table."""
-        self._starts, self._spans = list[npt.NDArray[np.int64]](), list[npt.NDArray[np.int64]]()
-        self._kinds, self._status = list[npt.NDArray[np.uint8]](), list[npt.NDArray[np.uint8]]()
-        self._values: list[list[npt.NDArray[np.float64]]] = [[] for _ in self._texts]
+        self._found: list[list[npt.NDArray[Any]]] = []
+        """Of lines that are not blank: numbers, first bytes, status, spans, kinds, and values of columns of numbers."""
 
     def _close(self) -> None:
         """Make a table of all lines that the kernels understood."""
-        from longcrawl.sources import _kernels as kernels
-
-        if not self._status:
+        if not self._found:
             self._closed.append((self._schema.empty_table(), np.empty(0, np.int64), np.empty(0, np.int64)))
             return
-        status = np.concatenate(self._status)
-        rows, arrays = np.flatnonzero((status == 0) | (status == kernels.INEXACT)), list[pa.Array]()
-        spans, kinds, starts = (_some(each, rows) for each in (self._spans, self._kinds, self._starts))
+        kernels, every = _kernels(), [np.concatenate(each) for each in zip(*self._found, strict=True)]
+        rows = np.flatnonzero((every[2] == 0) | (every[2] == kernels.INEXACT))
+        if len(rows) < len(every[2]):
+            every = [each[rows] for each in every]
+        numbers, starts, status, spans, kinds, *values = every
+        arrays, of_numbers = list[pa.Array](), iter(values)
         for index, (field, text) in enumerate(zip(self._schema, self._texts, strict=True)):
             absent = kinds[:, index] == kernels.ABSENT
             if text is None:
-                arrays.append(pa.array(_some(self._values[index], rows), mask=absent).cast(field.type))
+                arrays.append(pa.array(next(of_numbers), mask=absent).cast(field.type))
             else:
                 arrays.append(text.take(spans[:, index, 1], absent).cast(field.type))
-        table, numbers, exact = (
-            pa.table(arrays, schema=self._schema),
-            rows + self.lines - len(status),
-            status[rows] == 0,
-        )
+        table, exact = pa.table(arrays, schema=self._schema), status == 0
         if not exact.all():
             table, numbers, starts = table.filter(pa.array(exact)), numbers[exact], starts[exact]
         self._closed.append((table, numbers, starts))
@@ -160,10 +171,8 @@ class LineReader:
 
     def _add_the_rest(self, found: Found) -> None:
         """Read those of the last lines that only Python's ``json`` can read."""
-        from longcrawl.sources import _kernels as kernels
-
         late, places, first = list[dict[str, Any]](), list[int](), self.lines - len(found.starts)
-        rest = np.flatnonzero((found.status != 0) & (found.status != kernels.BLANK)).tolist()
+        rest = np.flatnonzero((found.status != 0) & (found.status != _kernels().BLANK)).tolist()
         if not rest:
             return
         for number in rest:
@@ -339,12 +348,6 @@ def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-def _some(arrays: list[Any], rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """Return some rows of several arrays, one after the other."""
-    joined = np.concatenate(arrays)
-    return joined if len(rows) == len(joined) else joined[rows]
-
-
 def _numbers(found: Found, index: int, kind: pa.DataType) -> npt.NDArray[np.float64]:
     """Read a column of numbers; lines whose number is not exact in a float64 are left to Python."""
     from longcrawl.sources import _kernels as kernels
@@ -355,7 +358,7 @@ def _numbers(found: Found, index: int, kind: pa.DataType) -> npt.NDArray[np.floa
     kernels.parse_numbers(found.data, spans, kinds, values, exact)
     present = kinds != kernels.ABSENT
     if pa.types.is_integer(kind):
-        exact &= ~present | (values == np.floor(values))
+        exact &= ~present | ((values == np.floor(values)) & (np.abs(values) < 2**63))
         values[~(present & exact)] = 0
     found.status[~exact & (found.status == 0)] = kernels.INEXACT
     return values

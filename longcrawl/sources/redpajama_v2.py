@@ -222,6 +222,7 @@ class RedPajamaV2(sources.Source):
                 )
         except DamagedFileError as damage:
             lost.report(f"{damage}; {first} lines were read before that", damage.records_lost)
+        bad_files.has_unchecked = False
 
     def _found(self, base: str) -> list[re.Match[str]]:
         """Return the parts that the wanted listings name, and all that lie in the folder ``documents``."""

@@ -165,6 +165,7 @@ class Text(sources.Source):
             lost.report()
         except DamagedFileError as damage:
             lost.report(self._hint(str(damage)), damage.records_lost)
+        bad_files.has_unchecked = False
 
     def _json(self, name: str, path: str, lost: sources.LostRecords, bad_files: sources.BadFiles) -> Iterator[pa.Table]:
         wanted = {self.text_field: pa.field(self.text_field, pa.large_string(), nullable=False)}

@@ -1,8 +1,11 @@
 """The JSON kernels against Python's ``json``: equal values, and nothing accepted that it refuses."""
 
+import ctypes
+import gc
 import itertools
 import json
 import math
+import mmap
 
 import numpy as np
 import pyarrow as pa
@@ -96,6 +99,43 @@ def test_the_kernel_knows_every_lead_and_what_may_follow_it(behind):
             data = np.frombuffer(content + b"x" * behind, np.uint8)
             is_right = content.decode("utf-8", "ignore").encode() == content
             assert scalar_kernels.is_utf8(data, 0, len(content)) is is_right, content
+
+
+@pytest.mark.parametrize("spelled", ["\\n", "\\u00e9", "é", "\\\\"])
+def test_nothing_behind_the_data_is_read(spelled):
+    page = mmap.PAGESIZE
+    with mmap.mmap(-1, 2 * page) as pages:
+        libc, first = ctypes.CDLL(None, use_errno=True), ctypes.addressof(ctypes.c_char.from_buffer(pages))
+        assert libc.mprotect(ctypes.c_void_p(first + page), ctypes.c_size_t(page), 0) == 0
+        data = np.frombuffer(pages, np.uint8, page)
+        for before in range(40, 140):
+            line = b'{"text":"' + b"a" * before + spelled.encode() + b'b"}'
+            data[page - len(line) :] = np.frombuffer(line, np.uint8)
+            read = read_lines(data[page - len(line) :].data, SCHEMA)
+            assert read.table["text"].to_pylist() == [json.loads(line)["text"]]
+        libc.mprotect(ctypes.c_void_p(first + page), ctypes.c_size_t(page), mmap.PROT_READ | mmap.PROT_WRITE)
+        del data, read
+        gc.collect()
+
+
+def test_millions_of_blank_lines_take_no_memory_each():
+    reader = json_lines.LineReader(SCHEMA)
+    reader.add(b"\n" * 200_000 + b'{"text": "a"}\n' + b" \r\n" * 1000)
+    assert sum(len(each[0]) for each in reader._found) == 1
+    read = reader.take()
+    assert (read.numbers.tolist(), read.starts.tolist(), read.count) == ([200_000], [200_000], 201_001)
+
+
+@pytest.mark.parametrize("number", ["1e19", "-9223372036854775808", "1e300", "9223372036854775808"])
+def test_whole_numbers_of_more_than_64_bits_lose_their_line_alone(number):
+    lines = (
+        f'{{"text": "", "length": {number}}}\n{{"text": "b", "score": 0.12345678901234567890123, "length": {number}}}'
+    )
+    read = read_lines(f'{lines}\n{{"text": "a", "length": 1}}'.encode(), SCHEMA)
+    assert read.table["text"].to_pylist() == ["a"]
+    assert [reason for _, reason in read.lost] == [
+        f"holds {number} in its field 'length', not a whole number of 64 bits"
+    ] * 2
 
 
 @given(st.lists(st.lists(records, max_size=3), max_size=5), st.lists(st.booleans(), min_size=5, max_size=5))
