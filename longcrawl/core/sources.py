@@ -143,7 +143,7 @@ class BadFiles:
             warn_user(f"{file}: {reason}")
 
     def warn_late(self) -> None:
-        """Give the warnings that were kept back, as what was read might have been read again."""
+        """Warn of what was kept back while the part might have been read again."""
         if self.policy == "warn" and self.checksums == "last":
             for bad in self.found:
                 warn_user(f"{bad.file}: {bad.reason}")
