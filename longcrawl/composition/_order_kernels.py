@@ -7,6 +7,7 @@ import numpy as np
 
 from longcrawl.composition._plan_kernels import Longs, Placed, close, put
 from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.lookup import count_up_to
 
 LOOK_AHEAD = 32
 """How many documents in order are passed over, as they do not fit, before a sample is closed."""
@@ -32,7 +33,7 @@ def _choose(lengths: Longs, following: Longs, taken: Longs, capacities: Longs, t
     first = following[len(lengths)]
     size = min(lengths[first] - taken[first], capacities[-1])
     chosen, least = capacities[-1], 2.0
-    for number in range(np.searchsorted(capacities, size), len(capacities)):
+    for number in range(count_up_to(capacities, size - 1), len(capacities)):
         share = _gap(lengths, following, taken, capacities[number]) / capacities[number]
         if share < least:
             chosen, least = capacities[number], share
@@ -125,7 +126,9 @@ def _spread(plan: Placed, first: int, stop: int, longest: int, chunk: int, place
     the gap in which its middle would be if the tokens of all others were spread over the gaps evenly. Chunks without
     another piece between them stay one piece.
     """
-    size, others = plan.sizes[longest], plan.sizes[first:stop].sum() - plan.sizes[longest]
+    size, others = plan.sizes[longest], 0
+    for piece in range(first, stop):
+        others += plan.sizes[piece] if piece != longest else 0
     chunks = (size + chunk - 1) // chunk
     taken, before = np.int64(0), np.int64(0)
     for piece in range(first, stop):

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.compiling import allocating, compiled, inlined
+from longcrawl.kernels.lookup import count_up_to
 
 Longs = npt.NDArray[np.int64]
 Wide = npt.NDArray[np.uint64]
@@ -282,7 +283,7 @@ def fill_buckets(
         length = greatest(stock.lengths, largest)
         if length < 0:
             break
-        capacity = capacities[np.searchsorted(capacities, length)]
+        capacity = capacities[count_up_to(capacities, length - 1)]
         space, then = capacity, 0
         while length > 0:
             put(placed, stock.taken, _take(stock, length), length)

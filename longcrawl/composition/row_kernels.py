@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.compiling import allocating, compiled, inlined
+from longcrawl.kernels.lookup import count_up_to
 from longcrawl.kernels.texts import read_only
 
 Longs = npt.NDArray[np.int64]
@@ -208,7 +209,7 @@ def locate(numbers: Ints, firsts: Ints, length: int, slots: Ints, starts: Ints, 
     for row in range(len(numbers)):
         number = numbers[row]
         if row == 0 or not firsts[slots[row - 1]] <= number < firsts[slots[row - 1] + 1]:
-            slots[row] = np.searchsorted(firsts, number, "right") - 1
+            slots[row] = count_up_to(firsts, number) - 1
             borders[found] = row
             found += 1
         else:
@@ -234,7 +235,7 @@ def positions_from_ends(ends: Ints, starts: Ints, out: Ints) -> None:
     length = out.shape[1]
     for row in range(len(starts)):
         start, first = starts[row], 0
-        end = np.searchsorted(ends, start, "right")
+        end = count_up_to(ends, start)
         while first < length:
             stop = length
             if end < len(ends) and ends[end] - start < length:

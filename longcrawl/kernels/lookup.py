@@ -44,6 +44,25 @@ def round_all(values: Any) -> None:
         values[at] = round_to_8_digits(values[at])
 
 
+@compiled
+def count_up_to(values: npt.NDArray[np.int64], most: int) -> int:
+    """Return how many ascending int64 numbers are no more than ``most``, by halves.
+
+    ``np.searchsorted`` in a kernel has every process that loads it import scipy, 0.2 s.
+
+    >>> count_up_to(np.array([2, 4, 4, 7]), 4)
+    3
+    """
+    below, end = 0, len(values)
+    while below < end:
+        middle = (below + end) // 2
+        if values[middle] <= most:
+            below = middle + 1
+        else:
+            end = middle
+    return below
+
+
 _RUN = 16
 """Keys that :func:`stable_order` sorts by insertion before it merges."""
 

@@ -415,10 +415,17 @@ def test_the_shipped_recipes_run(name, tmp_path, source, tokenizer):
     assert sum(np.count_nonzero(shard.tokens == END) for shard in shards) == DOCUMENTS
 
 
-def test_a_run_imports_neither_datasets_nor_scipy(source, tokenizer, tmp_path):
+@pytest.mark.parametrize(
+    "outputs", [{"gpt-simple": {"shard_bytes": 3_000}}, {"composed": {"capacities": [64, 128], "heldout": 0.1}}]
+)
+def test_a_run_imports_neither_datasets_nor_scipy(outputs, source, tokenizer, tmp_path):
     # They take a second of a run of some, and again in each of its workers.
-    made = spec(source, tokenizer)
-    made["stages"][:0] = [{"gopher_repetition": {"max_top_2gram": None}}, {"c4_quality": {"min_sentences": None}}]
+    made = spec(source, tokenizer, windows=None) | {"outputs": outputs}
+    made["stages"][:0] = [
+        "url_filter",
+        {"gopher_repetition": {"max_top_2gram": None}},
+        {"c4_quality": {"min_sentences": None, "terminal_punctuation": "ignored"}},
+    ]
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(yaml.safe_dump(made, sort_keys=False))
     lc.run(recipe, tmp_path / "compiled")  # where numba compiles, it imports scipy

@@ -218,7 +218,10 @@ def _is_number(host: Bytes, length: int) -> bool:
         at -= 1
     if at < length - 1 and (at < 0 or host[at] == _DOT):
         return True
-    return _COLON in host[:length]
+    at = 0
+    while at < length and host[at] != _COLON:
+        at += 1
+    return at < length
 
 
 @compiled
