@@ -36,7 +36,7 @@ HELD = 512 << 20
 """Bytes of sketches on disk that one process holds to decide; it takes about three times as much memory."""
 TASK = 128 << 20
 """Bytes of sketches on disk of the inputs that a task of an exchange takes; an input is never cut."""
-WRITTEN = 256
+WRITTEN = 32
 """Inputs of which a task writes ledger and removed rows, where one process has decided: three files of each."""
 
 
