@@ -33,6 +33,7 @@ import zarr
 
 import longcrawl as lc
 from longcrawl.cli import commands as cli
+from longcrawl.engines import Local
 from longcrawl.errors import FormatError, LongCrawlError, RecipeError, RunError, SourceError, StageError, TokenizerError
 from longcrawl.run import part as parts_of_runs
 from longcrawl.sources import blocks
@@ -225,6 +226,28 @@ def test_removed_and_kept_are_what_was_read(whole):
     funnel = lc.funnel(whole)
     assert (funnel.documents, funnel.kept) == (PARTS * DOCUMENTS, len(rows))
     assert {row.stage for row in funnel if row.removed} == {"min_chars", "exact_documents", "min_tokens"}
+
+
+def test_the_largest_parts_are_begun_first(whole, tmp_path):
+    class Noting(Local):
+        def tasks(self, function, tasks):
+            if tasks and isinstance(tasks[0], parts_of_runs.PartTask):
+                begun.append([task.part.name for task in tasks])
+            return super().tasks(function, tasks)
+
+    begun, folder = [], tmp_path / "source"
+    folder.mkdir()
+    # The largest file has the shortest text, so it is the last one of the second segment.
+    texts_of = {"a": ["a text of a"], "b": ["b"], "c": [f"text {n}" for n in range(30)]}
+    for name, texts in texts_of.items():
+        note = 10_000 if name == "b" else 0
+        rows = [{"id": f"{name}{n}", "text": text, "note": note * "-"} for n, text in enumerate(texts)]
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tokenizer = str(whole / "rectangle" / "tokenizer.json")
+    stages = ["exact_documents", {"tokenize": {"tokenizer": tokenizer}}, {"truncate": {"n": 1}}]
+    recipe = write_recipe(tmp_path / "r.yaml", {"data_dir": str(folder)}, stages)
+    lc.run(recipe, tmp_path / "out", engine=Noting())
+    assert begun == [["b.jsonl", "c.jsonl", "a.jsonl"], ["c.jsonl", "a.jsonl", "b.jsonl"]]
 
 
 @pytest.mark.parametrize("num_proc", [2, pytest.param(5, marks=pytest.mark.slow)])

@@ -49,7 +49,7 @@ def _gathered(parts: Sequence[Part]) -> list[int]:
     """Return how many parts become one, of those that follow each other."""
     most, counts, size = -(-len(parts) // ALONE), list[int](), 0
     for part in parts:
-        own = _local_bytes(part) if most > 1 else None
+        own = local_bytes(part) if most > 1 else None
         if own is not None and counts and counts[-1] < most and size + own <= SMALL:
             counts[-1] += 1
             size += own
@@ -59,7 +59,7 @@ def _gathered(parts: Sequence[Part]) -> list[int]:
     return counts
 
 
-def _local_bytes(part: Part) -> int | None:
+def local_bytes(part: Part) -> int | None:
     """Return the bytes of the files of a part; None where one is not here."""
     try:
         return sum(os.stat(file).st_size for file in part.files) if part.files else None  # noqa: PTH116  # 100,000 files

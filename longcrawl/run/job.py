@@ -38,8 +38,8 @@ from longcrawl.manifest import MANIFEST, PLAN, VERSION, WORK, read_manifest
 from longcrawl.recipe import Recipe, check_order, load_recipe
 from longcrawl.run import ids, indexes, inputs, removals, segments
 from longcrawl.run.costs import RunCosts, StageCost
-from longcrawl.run.gathered_parts import gather_small
-from longcrawl.run.part import SPILL, PartTask, mark_fitted, run_part
+from longcrawl.run.gathered_parts import gather_small, local_bytes
+from longcrawl.run.part import SPILL, PartTask, amount_left, mark_fitted, run_part
 from longcrawl.run.removed_rows import input_marker
 from longcrawl.run.stored_parts import stored_ids
 from longcrawl.run.summary import ComparedPlan, RunSummary
@@ -180,6 +180,8 @@ class _Job:
         self.source_lengths: Lengths | None = None
         """Of the texts that the source gave; None where it gives pages, from which texts are still to be extracted."""
         self.costs = RunCosts(self.work)
+        self.sizes = [local_bytes(part) or 0 for part in self.parts]
+        """How much work each part is: bytes of its files, then what the last segment has left of it."""
         self.ended_by: list[str] = []
         """The labels of what ends the segments that are done."""
         self.indexed: list[tuple[int, str, Survey]] = []
@@ -317,7 +319,9 @@ class _Job:
             for number, part in enumerate(self.parts)
         ]
         names = " > ".join(label for label, _ in segment.stages) or (segment.ends_with or ("write", None))[0]
-        results = self._do(run_part, tasks, [task.marker for task in tasks], names, "documents")
+        markers = [task.marker for task in tasks]
+        results = self._do(run_part, tasks, markers, names, "documents", sizes=self.sizes)
+        self.sizes = [amount_left(each) for each in results]
         before = self.ended_by[-1] if self.ended_by else self.recipe.source.name
         self.ended_by.append(segment.ends_with[0] if segment.ends_with else self.recipe.output.name)
         self.costs.add_parts(before, self.ended_by[-1], results)
@@ -408,7 +412,12 @@ class _Job:
         return manifest
 
     def _do(
-        self, function: Callable[[Any], dict[str, Any]], tasks: Sequence[Any], markers: Sequence[Path], *shown: str
+        self,
+        function: Callable[[Any], dict[str, Any]],
+        tasks: Sequence[Any],
+        markers: Sequence[Path],
+        *shown: str,
+        sizes: Sequence[int] = (),
     ) -> list[dict[str, Any]]:
         self.markers += markers
-        return segments.do_once(self.folder, function, tasks, markers, self.engine, *shown)
+        return segments.do_once(self.folder, function, tasks, markers, self.engine, *shown, sizes=sizes)

@@ -7,7 +7,7 @@ A part is done when its marker is there, which is written last and stands for al
 :mod:`longcrawl.storage.sealed`. Whatever is read of them is compared with the marker first.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -239,6 +239,12 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
         counts["lengths"] = read.lengths.as_dict()
     Marker(task.marker, counts, entries).write()
     return counts
+
+
+def amount_left(counts: Mapping[str, Any]) -> int:
+    """Return how much work a part is for the next segment: its characters or, where there are none, its documents."""
+    left = counts["stages"][-1] if counts["stages"] else {"out": counts["documents"], **counts}
+    return int(left["out"] if left["characters"] is None else left["characters"])
 
 
 def _seconds(clock: CoreClock, tally: Tally) -> dict[str, Any]:

@@ -65,15 +65,22 @@ def do_once(
     engine: Engine,
     what: str,
     unit: str,
+    *,
+    sizes: Sequence[int] = (),
 ) -> list[dict[str, Any]]:
     """Do the tasks that have no marker yet; return the content of all markers in the order of the tasks.
+
+    Where ``sizes`` says how much work each task is, the largest are begun first, so that processes end together.
 
     Raises:
         DamagedWorkError: a marker is not as it was written a moment ago.
         RunError: servers did not give the files of some parts.
     """
     found = zip(tasks, markers, Marker.read_all(markers), strict=True)
-    waiting = [task for task, path, marker in found if not _is_done(path, marker)]
+    places = [place for place, (_, path, marker) in enumerate(found) if not _is_done(path, marker)]
+    if sizes:
+        places.sort(key=lambda place: -sizes[place])
+    waiting = [tasks[place] for place in places]
     amount, not_yet = 0, list[str]()
     with progress_bar(total=len(tasks), initial=len(tasks) - len(waiting), desc=what[:40], unit="part") as bar:
         started = time.monotonic()
