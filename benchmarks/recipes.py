@@ -5,8 +5,9 @@
 A run is a process of its own (``_recipe_run.py``). Input is real text, a release and archives of the folder that
 LONGCRAWL_DATA names, or made up where there is none. Twice and four times the input have copies with other ids and
 URLs and every eighth word in another place, so that no deduplication takes them for copies; ``quickstart`` reads what
-is installed and has one size. Cold is the first run with an empty folder for machine code, all others are warm. Best
-of --turns.
+is installed and has one size. A copy of a release has shards of its own, of 70 to 440 documents, or --together copies
+share them, as files of RedPajama-V2 have some 20,000. Cold is the first run with an empty folder for machine code, all
+others are warm. Best of --turns.
 
 "fixed" is what a run of no input would take, by the first two sizes; "growth" the exponent by which the rest grows from
 the first size to the last. A step's MB are those of the pages, texts or tokens that reach it, else those that are read.
@@ -28,6 +29,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
@@ -74,28 +76,56 @@ def copy_texts(data: Path, folder: Path, size: int) -> None:
             write_lines(folder / f"{copy}-{number}.jsonl", of_file)
 
 
-def copy_release(data: Path, folder: Path, size: int) -> None:
-    """Copy documents, signals and duplicates of English; a copy has shards of its own."""
-    for copy in range(size):
-        for file in sorted((data / "rpv2").glob("*/*/*/en_*")):
-            kind, snapshot, shard, name = file.relative_to(data / "rpv2").parts
-            before, after = f"{snapshot}/{shard}/", f"{snapshot}/{int(shard) + 1000 * copy:04d}/"
-            target = folder / kind / after / name
+def copy_release(data: Path, folder: Path, size: int, together: int) -> None:
+    """Copy documents, signals and duplicates of English; ``together`` copies follow each other in the same shards."""
+    files = [file.relative_to(data / "rpv2") for file in sorted((data / "rpv2").glob("*/*/*/en_*"))]
+    counts = {file.parts[1:]: len(rows_of(data / "rpv2" / file)) for file in files if file.parts[0] == "documents"}
+    for first in range(0, size, together):
+        for kind, snapshot, shard, name in (file.parts for file in files):
+            rows = counts[snapshot, shard, f"{name.partition('.')[0]}.json.gz"]
+            before, after = f"{snapshot}/{shard}/", f"{snapshot}/{int(shard) + 1000 * (first // together):04d}/"
+            source, target = data / "rpv2" / kind / before / name, folder / kind / after / name
             target.parent.mkdir(parents=True, exist_ok=True)
+            copies = range(first, min(first + together, size))
             if kind == "duplicates":
-                table = pq.read_table(file)
-                columns = [[value.replace(before, after) for value in table[at].to_pylist()] for at in range(2)]
-                pq.write_table(type(table).from_arrays([*columns, table[2]], names=table.column_names), target)
+                table = pq.read_table(source)
+                moved_tables = [moved_ids(table, before, after, (copy - first) * rows) for copy in copies]
+                pq.write_table(pa.concat_tables(moved_tables), target)
             elif kind in ("documents", "quality_signals"):
-                with gzip.open(file, "rt", encoding="utf-8") as lines:
-                    rows = [json.loads(line) for line in lines]
-                for row in rows:
-                    if kind == "documents":
-                        row |= {"raw_content": moved(row["raw_content"], copy), "url": f"{row['url']}#{copy}"}
-                        row["digest"] = f"{row['digest']}{copy or ''}"
-                    else:
-                        row["id"] = row["id"].replace(before, after)
-                write_lines(target, rows)
+                lines = (
+                    copied(row, copy, before, after, (copy - first) * rows)
+                    for copy in copies
+                    for row in rows_of(source)
+                )
+                write_lines(target, lines)
+
+
+def rows_of(file: Path) -> list[dict[str, Any]]:
+    with gzip.open(file, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def moved_id(name: str, before: str, after: str, by: int) -> str:
+    """Return the id of the document that is in another shard, and so many rows behind."""
+    file, _, row = name.replace(before, after).rpartition("/")
+    return f"{file}/{int(row) + by}"
+
+
+def moved_ids(table: pa.Table, before: str, after: str, by: int) -> pa.Table:
+    shards = [shard.replace(before, after) for shard in table[0].to_pylist()]
+    names = [moved_id(name, before, after, by) for name in table[1].to_pylist()]
+    return pa.Table.from_arrays([shards, names, table[2]], names=table.column_names)
+
+
+def copied(row: dict[str, Any], copy: int, before: str, after: str, by: int) -> dict[str, Any]:
+    """Return a document, or its signals, as the row of a copy."""
+    if "raw_content" not in row:
+        return row | {"id": moved_id(row["id"], before, after, by)}
+    return row | {
+        "raw_content": moved(row["raw_content"], copy),
+        "url": f"{row['url']}#{copy}",
+        "digest": f"{row['digest']}{copy or ''}",
+    }
 
 
 def records(content: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -126,7 +156,7 @@ def copy_archives(data: Path, folder: Path, size: int) -> None:
             (folder / f"{copy}-{file.name}").write_bytes(b"".join(members))
 
 
-REAL = {"texts": copy_texts, "release": copy_release, "archives": copy_archives}
+REAL = {"texts": copy_texts, "archives": copy_archives}
 MADE: dict[str, Callable[[Path, int], Path]] = {
     "texts": lambda folder, size: write_texts(folder, FILES * size, 500, (100, 2000)),
     "release": lambda folder, size: write_release(folder, size, 100),
@@ -150,8 +180,8 @@ TOKENIZERS = {"archives": ("min_hash", "exact_substring"), "texts": ("tokenize",
 class Inputs:
     """Inputs of each size, written when they are asked for, and the settings of recipes that read them."""
 
-    def __init__(self, data: Path | None, folder: Path) -> None:
-        self.data, self.folder = data, folder
+    def __init__(self, data: Path | None, folder: Path, together: int = 1) -> None:
+        self.data, self.folder, self.together = data, folder, together
         self.tokenizer = folder / "tokenizer.json" if data is None else data / "gpt2-tokenizer.json"
         if data is None:
             train_tokenizer(self.tokenizer)
@@ -165,6 +195,8 @@ class Inputs:
         if not place.exists():
             if self.data is None:
                 MADE[kind](place, size)
+            elif kind == "release":
+                copy_release(self.data, place, size, self.together)
             else:
                 REAL[kind](self.data, place, size)
         small = _recipes.SMALL.get("longcrawl64-clean" if recipe.startswith("longcrawl64") else recipe, ())
@@ -234,10 +266,11 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=os.environ.get("LONGCRAWL_DATA"))
     parser.add_argument("--recipes", nargs="+", choices=list(INPUTS), default=list(INPUTS))
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--together", type=int, default=1, help="copies of a release that share their shards")
     parser.add_argument("--turns", type=int, default=2)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        inputs = Inputs(options.data, Path(folder))
+        inputs = Inputs(options.data, Path(folder), options.together)
         speed_ups = [measure(recipe, inputs, options.sizes, options.turns) for recipe in options.recipes]
     print(f"recipes ratio={min(speed_ups):.2f}")
 
