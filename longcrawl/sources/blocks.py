@@ -137,7 +137,7 @@ def read_steps(
     """
     lines = _Lines(block_bytes, most_bytes, on_loss, after_damage, lines_read)
     try:
-        for piece in _pieces(path, checksums):
+        for piece in _pieces(path, checksums, lines.room):
             yield from lines.damage(piece) if isinstance(piece, _Damage) else lines.add(piece)
     except DamagedFileError:
         lines.drop_open_line()
@@ -170,10 +170,15 @@ class _Lines:
         self._lines_read = lines_read or (lambda: self._counted)
         """Returns how many lines have been yielded, lost ones too."""
 
+    def room(self, size: int) -> memoryview:
+        """Return memory for text that follows, from whose beginning it is added without a copy; it ends all steps."""
+        return self._pending.room(size)
+
     def add(self, piece: bytes | memoryview) -> Iterator[memoryview | None]:
         """Add text that follows, and yield steps of whole lines."""
         if self._lost or self._open + len(piece) > self._most_bytes:
-            for text in _cut(piece, min(self._most_bytes, READ_BYTES)):
+            # Behind text that is dropped, what follows is no longer where it is added.
+            for text in _cut(bytes(piece), min(self._most_bytes, READ_BYTES)):
                 yield from self._add_carefully(text)
         else:
             for step in [piece] if len(piece) <= LONG_STEP_BYTES else _cut(piece, STEP_BYTES):
@@ -284,6 +289,7 @@ class _Pending:
     def __init__(self) -> None:
         self._array = np.empty(0, np.uint8)
         self._begin = self._end = 0
+        self._room = self._array.data
 
     def __len__(self) -> int:
         """Return how many bytes there are."""
@@ -293,15 +299,21 @@ class _Pending:
         """Return the bytes, which are there until more are added."""
         return self._array.data[self._begin : self._end].toreadonly()
 
-    def add(self, piece: bytes | memoryview) -> None:
-        """Add bytes at the end."""
-        if self._begin or self._end + len(piece) > len(self._array):
+    def room(self, size: int) -> memoryview:
+        """Return memory for so many bytes behind those that there are; what it holds is added from its beginning on."""
+        if self._begin or self._end + size > len(self._array):
             rest = self._array[self._begin : self._end]
-            size = len(rest) + len(piece)
-            self._array = self._array if size <= len(self._array) else np.empty(size + size // 4, np.uint8)
+            wanted = len(rest) + size
+            self._array = self._array if wanted <= len(self._array) else np.empty(wanted + wanted // 4, np.uint8)
             self._array[: len(rest)] = rest
             self._begin, self._end = 0, len(rest)
-        self._array.data[self._end : self._end + len(piece)] = piece
+        self._room = self._array.data[self._end : self._end + size]
+        return self._room
+
+    def add(self, piece: bytes | memoryview) -> None:
+        """Add bytes at the end; what was written to :meth:`room` is there already."""
+        if not isinstance(piece, memoryview) or piece.obj is not self._room.obj:
+            self.room(len(piece))[:] = piece
         self._end += len(piece)
 
     def drop(self, count: int) -> None:
@@ -314,19 +326,23 @@ class _Pending:
         return self._array.data[self._begin - count : self._begin].toreadonly()
 
 
-def _pieces(path: str, checksums: Checksums = "first") -> Iterator[bytes | memoryview | _Damage]:
+def _pieces(
+    path: str, checksums: Checksums = "first", room: Callable[[int], memoryview] | None = None
+) -> Iterator[bytes | memoryview | _Damage]:
     name = path_of(path)
     compression: Compression = "gzip" if name.endswith(".gz") else "zstd" if name.endswith(".zst") else "none"
     with local_copy(path) as copy, Path(copy).open("rb") as file:
         if compression == "none":
             yield from iter(lambda: file.read(READ_BYTES), b"")
         else:
-            yield from _sound(file, compression, checksums)
+            yield from _sound(file, compression, checksums, room)
 
 
-def _sound(file: BinaryIO, compression: Compression, checksums: Checksums) -> Iterator[bytes | memoryview | _Damage]:
+def _sound(
+    file: BinaryIO, compression: Compression, checksums: Checksums, room: Callable[[int], memoryview] | None
+) -> Iterator[bytes | memoryview | _Damage]:
     """Decompress the sound members of a file, and describe what is between them."""
-    members = Members(file, compression, checksums)
+    members = Members(file, compression, checksums, room)
     size = Path(file.name).stat().st_size
     if not size:
         raise DamagedFileError("is cut: it ends before its compressed data does")

@@ -12,8 +12,8 @@ SHORT_BYTES = 1 << 18
 LARGE_BYTES = 36 << 20
 """How long the first array is: a block of lines, and the piece that goes beyond it."""
 
-WINDOW_BYTES = 1 << 16
-"""How much is looked at for a line feed at a time, without a kernel."""
+FIRST_BYTES, WINDOW_BYTES = 1 << 13, 1 << 16
+"""How much is looked at for a line feed at first, and then at a time, without a kernel."""
 
 
 class Gathered:
@@ -86,10 +86,12 @@ def last_line_end(text: bytes | memoryview) -> int:
     """Return where the last line ends that does end; 0 where none does."""
     if isinstance(text, bytes):
         return text.rfind(b"\n") + 1
-    for stop in range(len(text), 0, -WINDOW_BYTES):
-        start = max(stop - WINDOW_BYTES, 0)
+    stop, window = len(text), FIRST_BYTES
+    while stop:
+        start = max(stop - window, 0)
         if (found := bytes(text[start:stop]).rfind(b"\n")) >= 0:
             return start + found + 1
+        stop, window = start, WINDOW_BYTES
     return 0
 
 

@@ -36,8 +36,8 @@ PIECE_BYTES = 1 << 20
 HELD_BYTES = 32 << 20
 """How much of a member's data waits in memory until its checksum has been compared."""
 
-ZSTD_BLOCKS = 1
-"""How many blocks of a zstd frame are decompressed at a time: eight take 1.1 times as long."""
+ZSTD_PIECE_BYTES = 1 << 18
+"""How much of a zstd frame is decompressed at a time, however well it is compressed."""
 
 ZSTD_BLOCK_BYTES = 128 << 10
 """What a block of a zstd frame is at most, compressed or not (RFC 8878, 3.1.1.2.4)."""
@@ -100,10 +100,25 @@ def compression_of(file: BinaryIO) -> Compression:
 
 
 class Members:
-    """The members of a file; an uncompressed one has none, only data."""
+    """The members of a file; an uncompressed one has none, only data.
 
-    def __init__(self, file: BinaryIO, compression: Compression, checksums: Checksums = "first") -> None:
+    Args:
+        file: opened at any place.
+        compression: of the file.
+        checksums: when those of members are compared.
+        room: returns memory for so many bytes, to which data of zstd frames may be decompressed whose checksum is
+            compared last; it is there until the next event. Data that waits for its checksum has memory of its own.
+    """
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        compression: Compression,
+        checksums: Checksums = "first",
+        room: Callable[[int], memoryview] | None = None,
+    ) -> None:
         self.file, self.compression, self.checksums = file, compression, checksums
+        self._room = room if checksums == "last" else None
 
     def events(self, offset: int = 0) -> Iterator[Event]:
         """Decompress the file from a member's beginning on; of each member, all or nothing.
@@ -203,11 +218,11 @@ class Members:
         return offset, None
 
     def _read_zstd(self, offset: int, take: Callable[[bytes], None]) -> tuple[int, int | None]:
-        """Read a broken zstd frame block by block."""
+        """Read a broken zstd frame piece by piece."""
         try:
             stream = self._zstd_decompressor.decompressobj()
-            for block in self._zstd_blocks(offset):
-                take(stream.decompress(block))
+            for piece in self._zstd_pieces(offset):
+                take(stream.decompress(piece))
         except BrokenMemberError:
             return self.file.tell(), None
         except zstandard.ZstdError as error:
@@ -276,8 +291,8 @@ class Members:
         if stream is not None:
             raise BrokenMemberError(begin, "the file ends within a compressed member", is_cut=True)
 
-    def _zstd(self, offset: int, most_blocks: int = ZSTD_BLOCKS) -> Iterator[Event]:
-        """Decompress frame after frame, some blocks at a time, so that none becomes more than these can hold."""
+    def _zstd(self, offset: int, piece_bytes: int = ZSTD_PIECE_BYTES) -> Iterator[Event]:
+        """Decompress frame after frame, so many bytes at a time."""
         self.file.seek(offset)
         while magic := self.file.read(4):
             if _skippable(magic):
@@ -292,22 +307,26 @@ class Members:
                 continue
             if magic != ZSTD:
                 raise BrokenMemberError(offset, "no zstd data", is_member=False)
-            stream = self._zstd_decompressor.decompressobj()
+            pieces: Any = _Pieces(self._zstd_pieces(offset))
+            stream = self._zstd_decompressor.stream_reader(pieces)
             yield Event("begin", offset)
-            self.file.seek(offset)
             try:
-                for compressed in _several(self._zstd_blocks(offset), most_blocks):
-                    if data := stream.decompress(compressed):
-                        yield Event("data", data=data)
+                while data := self._decompressed(stream, piece_bytes):
+                    yield Event("data", data=data)
             except zstandard.ZstdError as error:
                 raise BrokenMemberError(offset, f"damaged zstd data ({reason_of(error)})") from error
-            if not stream.eof:
-                raise BrokenMemberError(offset, "damaged zstd data (a frame without an end)")
             offset = self.file.tell()
             yield Event("end", offset)
 
-    def _zstd_blocks(self, offset: int) -> Iterator[bytes]:
-        """Cut a frame into its header, its blocks and its checksum (RFC 8878, 3.1.1)."""
+    def _decompressed(self, stream: zstandard.ZstdDecompressionReader, size: int) -> bytes | memoryview:
+        """Return what follows in a frame, so many bytes but for its last ones."""
+        if self._room is None:
+            return stream.read(size)
+        room = self._room(size)
+        return room[: stream.readinto(room)]
+
+    def _zstd_pieces(self, offset: int) -> Iterator[bytes]:
+        """Cut a frame into its header, its blocks with a header each, and its checksum (RFC 8878, 3.1.1)."""
         file = self.file
         file.seek(offset)
         magic = _bytes(file, 4, offset)
@@ -323,7 +342,9 @@ class Members:
             last, kind, size = bool(number & 1), (number >> 1) & 3, number >> 3
             if size > ZSTD_BLOCK_BYTES:
                 raise BrokenMemberError(offset, "damaged zstd data (a block that is too long)")
-            yield header + _bytes(file, 1 if kind == 1 else size, offset)
+            yield header
+            if block := _bytes(file, 1 if kind == 1 else size, offset):
+                yield block
         if checksum:
             yield _bytes(file, 4, offset)
         elif not self._frame_follows():
@@ -352,21 +373,15 @@ class Members:
         return zstandard.ZstdDecompressor(dict_data=dictionary, max_window_size=ZSTD_WINDOW_BYTES)
 
 
-def _several(pieces: Iterator[bytes], count: int) -> Iterator[bytes]:
-    """Join some pieces at a time; the last one, which may be a checksum, stays alone."""
-    joined: list[bytes] = []
-    last: bytes | None = None
-    for piece in pieces:
-        if last is not None:
-            joined.append(last)
-        if len(joined) == count:
-            yield b"".join(joined)
-            joined = []
-        last = piece
-    if joined:
-        yield b"".join(joined)
-    if last is not None:
-        yield last
+class _Pieces:
+    """Pieces of a file as what zstandard reads from; the frame that they are has ended when there are no more."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+
+    def read(self, _: int = -1) -> bytes:
+        """Return the next piece, however long it is."""
+        return next(self._pieces, b"")
 
 
 def _dictionary(file: BinaryIO, size: int) -> zstandard.ZstdCompressionDict:

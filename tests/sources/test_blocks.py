@@ -93,6 +93,7 @@ def test_blocks_depend_on_the_text_alone(pieces, block_bytes, step_bytes):
 def test_data_that_comes_before_its_checksum_ends_in_an_error_where_that_is_wrong(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(blocks.read_steps, "__defaults__", (50,))
     monkeypatch.setattr(members.Members._gzip, "__defaults__", (64, 100))
+    monkeypatch.setattr(members.Members._zstd, "__defaults__", (100,))
     path, chance, withdrawn = tmp_path / f"a.jsonl.{kind}", random.Random(1), 0
     data = b"".join(packed(kind))
     for bit in [*chance.sample(range(len(data) * 8), 60), None]:
@@ -109,6 +110,35 @@ def test_data_that_comes_before_its_checksum_ends_in_an_error_where_that_is_wron
             assert not bad_files.has_unchecked
     assert withdrawn > 2
     assert [row["text"] for row in seen] == TEXTS
+
+
+@given(
+    st.lists(st.text("ab\n", max_size=60).map(str.encode), max_size=6),
+    st.integers(1, 40),
+    st.integers(1, 20),
+    st.integers(1, 30),
+    st.integers(1, 300),
+)
+def test_steps_are_the_same_where_frames_are_decompressed_behind_what_waits(
+    tmp_path_factory, pieces, block_bytes, step_bytes, most_bytes, piece_bytes
+):
+    path = tmp_path_factory.mktemp("zstd") / "a.jsonl.zst"
+    path.write_bytes(b"".join(map(zstd, pieces or [b""])))
+    found = []
+    with (
+        mock.patch.multiple(blocks, STEP_BYTES=step_bytes, LONG_STEP_BYTES=2 * step_bytes),
+        mock.patch.object(members.Members._zstd, "__defaults__", (piece_bytes,)),
+    ):
+        for checksums in ("first", "last"):
+            lost = []
+            steps = blocks.read_steps(
+                str(path), block_bytes, most_bytes=most_bytes, on_loss=lost.append, checksums=checksums
+            )
+            read = [None if step is None else bytes(step) for step in steps]
+            found.append((b"".join(step for step in read if step is not None), read.count(None), lost))
+    assert found[0] == found[1]
+    lines = b"".join(pieces).split(b"\n")
+    assert found[0][0].split(b"\n") == [line if len(line) <= most_bytes else b"" for line in lines]
 
 
 @pytest.mark.parametrize("kind", ["gz", "zst"])
