@@ -157,7 +157,7 @@ def test_an_attempt_that_ends_early_takes_nothing_that_another_has_published(rec
                 patch.setattr(os, "fsync", end)
                 ended = not task()
             assert contents(tmp_path) == expected
-        assert last > 2
+        assert last > 1  # a task that only writes its marker syncs that and the folder
 
 
 def test_what_a_stopped_attempt_left_goes(tmp_path):
