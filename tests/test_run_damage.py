@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import longcrawl as lc
+from longcrawl.core.pipeline import Segment
 from longcrawl.engines import Local, hold
 from longcrawl.errors import LongCrawlError, RunError
 from longcrawl.run.segments import check_results
@@ -174,6 +175,18 @@ def test_what_is_gone_is_made_again(recipe, whole, tmp_path, directory_digest):
     with pytest.warns(UserWarning, match="is missing"):
         lc.run(recipe, out)
     assert directory_digest(out) == directory_digest(whole)
+
+
+def test_documents_between_two_surveys_are_kept_once(recipe, whole, tmp_path, directory_digest):
+    stop(recipe, tmp_path / "once", "in a search")
+    assert {path.parent.name for path in (tmp_path / "once/work").glob("segment-*/*.arrow")} == {"segment-0"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Segment, "keeps_documents", True)
+        stop(recipe, tmp_path / "twice", "in a search")
+    assert {path.parent.name for path in (tmp_path / "twice/work").glob("segment-*/*.arrow")} > {"segment-0"}
+    for name in ("once", "twice"):
+        lc.run(recipe, tmp_path / name)
+        assert directory_digest(tmp_path / name) == directory_digest(whole)
 
 
 def test_what_is_damaged_again_and_again_is_one_sentence(recipe, tmp_path, monkeypatch):

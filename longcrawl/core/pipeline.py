@@ -81,6 +81,11 @@ class Segment:
     """The survey that ended the segment before and found spans, which are applied first."""
 
     @property
+    def keeps_documents(self) -> bool:
+        """Whether what it keeps is other than what it reads, but for documents that a survey has removed before."""
+        return self.number == 0 or bool(self.stages) or self.begins_with is not None
+
+    @property
     def survey(self) -> Survey | None:
         """The survey that ends it, which needs sketches of the documents that it keeps."""
         last: Any = self.ends_with[1] if self.ends_with else None

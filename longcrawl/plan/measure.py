@@ -79,10 +79,13 @@ class Costs:
         self.disk = [mine + theirs for mine, theirs in zip(self.disk, other.disk, strict=True)]
         self.waited = [mine + theirs for mine, theirs in zip(self.waited, other.waited, strict=True)]
 
-    def keep(self, tables: Sequence[pa.Table]) -> None:
-        """Write documents as a run keeps them until all parts are there, and read them back."""
+    def keep(self, tables: Sequence[pa.Table], *, is_new: bool) -> None:
+        """Write documents as a run keeps them until all parts are there, and read them back.
+
+        Those that are not new are kept already, and only read again.
+        """
         for place, table in enumerate(tables):
-            self._store(place, table, self._batches(place, table, self._kept_together(place, table)))
+            self._store(place, table, self._batches(place, table, self._kept_together(place, table)), is_new=is_new)
 
     def sketch(self, survey: Survey, tables: Sequence[pa.Table]) -> list[pa.Table]:
         """Let a survey sketch documents; write the sketches and read them back."""
@@ -127,8 +130,10 @@ class Costs:
         order = np.concatenate([chosen for chosen, _, _ in made])
         return pa.concat_tables(sketches for _, _, sketches in made).take(np.argsort(order))
 
-    def _store(self, place: int, table: pa.Table, batches: Iterable[tuple[Longs, Longs, pa.Table]]) -> None:
-        """Write batches of documents, or of what was made of them, and read them back."""
+    def _store(
+        self, place: int, table: pa.Table, batches: Iterable[tuple[Longs, Longs, pa.Table]], *, is_new: bool = True
+    ) -> None:
+        """Write batches of documents, or of what was made of them, and read them back; only new ones cost writing."""
         sink, writer, written = io.BytesIO(), None, 0
         for _, rows, batch in batches:
             stored = batch.drop_columns([ROW]) if ROW in batch.column_names else batch
@@ -137,12 +142,12 @@ class Costs:
             clock = CoreClock()
             with clock.measure("write"):
                 writer.write_table(stored)
-            self._add(self.disk, place, rows, sink.tell() - written)
+            self._add(self.disk, place, rows, (sink.tell() - written) * is_new)
             written = sink.tell()
-            self._add(self.seconds, place, rows, clock.seconds["write"])
+            self._add(self.seconds, place, rows, clock.seconds["write"] * is_new)
         if writer is not None:
             writer.close()
-            self._add(self.disk, place, table[ROW].to_numpy(), sink.tell() - written)
+            self._add(self.disk, place, table[ROW].to_numpy(), (sink.tell() - written) * is_new)
             with self.shared({place: table}, by_size=True, waits=False):
                 pa.ipc.open_file(pa.BufferReader(sink.getbuffer())).read_all()
 
@@ -299,7 +304,7 @@ class _Walk:
         return Costs(self.drawn.document_sizes, self.together)
 
     def _fitted(self, label: str, stage: Stage, tables: list[pa.Table], cost: Costs) -> Stage:
-        cost.keep(tables)
+        cost.keep(tables, is_new=not self._are_kept())
         target, count = Path(self.folder) / label, stage.train_documents
         come = estimate_total(_there(tables, self.drawn), self.drawn, counts=True).value
         # What is sampled here stands for more documents, from which a run chooses as many.
@@ -321,8 +326,12 @@ class _Walk:
         return self._measured(label, left, cost, clock, thinning), left
 
     def _surveyed_once(self, label: str, survey: Any, tables: list[pa.Table], cost: Costs) -> list[pa.Table]:
-        cost.keep(tables)
+        cost.keep(tables, is_new=not self._are_kept())
         return self._decide(label, survey, tables, cost)
+
+    def _are_kept(self) -> bool:
+        """Return whether a survey has just removed some of the documents, so that a run has kept the others."""
+        return bool(self.applied) and self.applied[-1].needs == "removals"
 
     def _measured(
         self, label: str, left: Sequence[pa.Table], cost: Costs, clock: CoreClock, thinning: Any = None

@@ -32,8 +32,7 @@ from longcrawl.ledger.reasons import DUPLICATE_IDS, LEDGER, LEDGER_SCHEMA, count
 from longcrawl.manifest import WORK
 from longcrawl.run import ids
 from longcrawl.run.gathered_parts import read_gathered
-from longcrawl.run.removed_rows import input_marker, mark_rows, removed_file, removed_marker, removed_rows
-from longcrawl.run.stored_parts import SPANS_MARKER, part_file, part_marker, stored, table_writer, tables_of
+from longcrawl.run.stored_parts import SPANS_MARKER, left_of, part_file, part_marker, table_writer
 from longcrawl.sources.identity import reading
 from longcrawl.storage.files import remove, whole_files
 from longcrawl.storage.place import is_there
@@ -257,7 +256,8 @@ def _seconds(clock: CoreClock, tally: Tally) -> dict[str, Any]:
 def _written(task: PartTask) -> list[Path]:
     """List what :func:`run_part` wrote to the folder ``work``."""
     if task.writer is None:
-        kinds = ["arrow"] if task.segment.survey is None else ["arrow", "sketches"]
+        kept = {"arrow": task.segment.keeps_documents, "sketches": task.segment.survey is not None}
+        kinds = [kind for kind, is_kept in kept.items() if is_kept]
         return [part_file(task.folder / WORK, task.segment.number, task.number, kind) for kind in kinds]
     return spilled(task.folder / WORK, task.writer, task.number)
 
@@ -303,12 +303,7 @@ def _input(task: PartTask, bad_files: BadFiles, owners: list[str]) -> Iterator[p
         if not found:
             yield task.source.schema().empty_table()
         return
-    work, before = task.folder / WORK, task.segment.number - 1
-    tables = tables_of(stored(work, before, task.number, "arrow"))
-    if is_there(removed_marker(work, before)):
-        rows = removed_rows(removed_file(work, before, task.number), input_marker(work, before, task.number))
-        tables = (table.filter(stays) for table, stays in mark_rows(tables, rows))
-    yield from tables
+    yield from left_of(task.folder / WORK, task.segment.number - 1, task.number)
 
 
 def _first_of_ids(task: PartTask, tables: Iterable[pa.Table], tally: Tally) -> Iterator[pa.Table]:
@@ -334,12 +329,16 @@ def _applied(task: PartTask) -> Sequence[tuple[str, Stage]]:
 
 
 def _keep(kept: Iterable[pa.Table], task: PartTask) -> int:
-    """Write survivors, and sketches where a survey follows; there is at least one table, perhaps an empty one."""
-    rows = 0
+    """Write survivors, but for those that are kept already, and sketches where a survey follows; return how many rows.
+
+    There is at least one table, perhaps an empty one.
+    """
+    rows, survey = 0, task.segment.survey
     with ExitStack() as files:
         writers: list[Any] = []
         for table in kept:
-            tables = [table] if task.segment.survey is None else [table, task.segment.survey.sketch(table)]
+            tables = [table] if task.segment.keeps_documents else []
+            tables += [] if survey is None else [survey.sketch(table)]
             if not writers:
                 pairs = zip(_written(task), tables, strict=True)
                 writers = [files.enter_context(table_writer(path, each.schema)) for path, each in pairs]

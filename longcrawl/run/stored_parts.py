@@ -1,6 +1,7 @@
 """What the parts of a segment have kept for the next one: survivors, sketches and spans, each with its marker.
 
-Whatever is read is compared with the marker first; see :mod:`longcrawl.run.part`.
+Whatever is read is compared with the marker first; see :mod:`longcrawl.run.part`. A segment between two surveys, in
+which no stage is, keeps no documents of its own: they are those of the segment before without what its survey removes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +12,9 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.run.removed_rows import input_marker, mark_rows, removed_file, removed_marker, removed_rows
 from longcrawl.storage.files import whole_file
+from longcrawl.storage.place import is_there
 from longcrawl.storage.sealed import DamagedWorkError, Marker
 from longcrawl.storage.stored_tables import write_table
 
@@ -26,12 +29,30 @@ def part_marker(work: Path, segment: int, number: int) -> Path:
 def survivors(work: Path, segment: int, numbers: Iterable[int]) -> Iterator[pa.Table]:
     """Return the tables that a segment kept of these inputs, one after the other."""
     for number in numbers:
-        yield from tables_of(stored(work, segment, number, "arrow"))
+        yield from _kept(work, segment, number)
+
+
+def left_of(work: Path, segment: int, number: int, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """Return the tables of an input that a segment kept, or some columns, without rows that its survey removes."""
+    tables = _kept(work, segment, number, columns)
+    if is_there(removed_marker(work, segment)):
+        rows = removed_rows(removed_file(work, segment, number), input_marker(work, segment, number))
+        tables = (table.filter(stays) for table, stays in mark_rows(tables, rows))
+    return tables
+
+
+def _kept(work: Path, segment: int, number: int, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    file, marker = part_file(work, segment, number, "arrow"), part_marker(work, segment, number)
+    if file.name in Marker.open(marker).files:
+        return tables_of(stored(work, segment, number, "arrow"), columns)
+    return left_of(work, segment - 1, number, columns)
 
 
 def stored_ids(work: Path, segment: int, number: int, kind: Literal["arrow", "sketches"]) -> pa.Array:
     """Return the ids, large_string, of what a segment kept of one input, reading no other column of the file."""
-    found = pa.concat_tables(tables_of(stored(work, segment, number, kind), ["id"]))
+    is_kept = kind == "arrow"
+    tables = _kept(work, segment, number, ["id"]) if is_kept else sketches(work, segment, [number], ["id"])
+    found = pa.concat_tables(tables)
     return pc.cast(found["id"], pa.large_string()).combine_chunks()
 
 
