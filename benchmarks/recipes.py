@@ -266,7 +266,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=os.environ.get("LONGCRAWL_DATA"))
     parser.add_argument("--recipes", nargs="+", choices=list(INPUTS), default=list(INPUTS))
     parser.add_argument("--sizes", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--together", type=int, default=1, help="copies of a release that share their shards")
+    parser.add_argument(
+        "--together", type=int, choices=range(1, 257), metavar="N", default=1, help="copies that share their shards"
+    )
     parser.add_argument("--turns", type=int, default=2)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -22,6 +22,12 @@ from longcrawl.kernels.texts import read_only
 from longcrawl.text.rpv2 import _kernels as kernels
 
 
+@given(st.lists(st.integers(-9, 9), max_size=40), st.integers(-11, 11))
+def test_a_search_by_halves_counts_as_numpy_does(values, most):
+    values = np.sort(np.array(values, np.int64))
+    assert lookup.count_up_to(values, most) == np.searchsorted(values, most, "right")
+
+
 def test_a_kernel_whose_types_have_moved_is_compiled_again(tmp_path):
     # An upgrade leaves what the last version compiled beside the new sources.
     moved = b"clongcrawl.of_an_earlier_version\nLists\n."

@@ -189,6 +189,27 @@ def test_documents_between_two_surveys_are_kept_once(recipe, whole, tmp_path, di
         assert directory_digest(tmp_path / name) == directory_digest(whole)
 
 
+def test_documents_are_those_of_runs_that_keep_them_in_each_segment(recipe, tmp_path, directory_digest):
+    """Of three surveys and a tokenizer that learns behind each other, where of one input nothing stays."""
+    spec, again = yaml.safe_load(recipe.read_text()), tmp_path / "in"
+    shutil.copytree(spec["source"]["data_dir"], again)
+    copies = [json.loads(line) for line in (again / "0.jsonl").read_text().splitlines()]
+    (again / "2.jsonl").write_text("".join(json.dumps(each | {"id": f"2-{each['id']}"}) + "\n" for each in copies))
+    spec["source"]["data_dir"] = str(again)
+    trained = {"tokenize": {"tokenizer": "trained", "vocabulary_size": 300}}
+    surveys = [{"exact_documents": {"keep": "first"}}, {"min_hash": {"preset": "fineweb"}}]
+    spec["stages"] = [*surveys, {"exact_documents": {"index": "save"}}, trained]
+    spec["outputs"] = {"gpt-simple": {}}
+    (path := tmp_path / "several.yaml").write_text(yaml.safe_dump(spec))
+    lc.run(path, tmp_path / "once")
+    # Of 24 documents and 12 copies, the text that is in both inputs stays once.
+    assert json.loads((tmp_path / "once/manifest.json").read_text())["funnel"]["stages"][-1]["out"] == 23
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Segment, "keeps_documents", True)
+        lc.run(path, tmp_path / "each", num_proc=2)
+    assert directory_digest(tmp_path / "once") == directory_digest(tmp_path / "each")
+
+
 def test_what_is_damaged_again_and_again_is_one_sentence(recipe, tmp_path, monkeypatch):
     def damaged(*_: object) -> None:
         raise DamagedWorkError("x.arrow has been changed: its SHA-256 differs")

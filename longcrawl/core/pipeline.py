@@ -82,7 +82,7 @@ class Segment:
 
     @property
     def keeps_documents(self) -> bool:
-        """Whether what it keeps is other than what it reads, but for documents that a survey has removed before."""
+        """Whether its stages or spans may change or remove documents, so that it has to write those that stay."""
         return self.number == 0 or bool(self.stages) or self.begins_with is not None
 
     @property

@@ -46,7 +46,7 @@ def round_all(values: Any) -> None:
 
 @compiled
 def count_up_to(values: npt.NDArray[np.int64], most: int) -> int:
-    """Return how many ascending int64 numbers are no more than ``most``, by halves.
+    """Return how many ascending int64 numbers are no more than ``most``, by binary search.
 
     ``np.searchsorted`` in a kernel has every process that loads it import scipy, 0.2 s.
 

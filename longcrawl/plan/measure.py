@@ -82,7 +82,8 @@ class Costs:
     def keep(self, tables: Sequence[pa.Table], *, is_new: bool) -> None:
         """Write documents as a run keeps them until all parts are there, and read them back.
 
-        Those that are not new are kept already, and only read again.
+        Those that are not new are kept already, and only read again; that a run also reads what surveys have removed
+        since they were written is not counted.
         """
         for place, table in enumerate(tables):
             self._store(place, table, self._batches(place, table, self._kept_together(place, table)), is_new=is_new)

@@ -48,6 +48,8 @@ from longcrawl.storage.files import file_entries, remove, remove_partial, write_
 from longcrawl.storage.place import bring_folder, drop, is_there, names_in, url_of
 from longcrawl.storage.sealed import DamagedWorkError, Marker, seal
 
+_Function = Callable[[Any], dict[str, Any]]
+
 IDLE = 3600.0
 """Seconds without a change after which an unfinished file is taken to be of a killed process: others may be at work."""
 
@@ -412,12 +414,7 @@ class _Job:
         return manifest
 
     def _do(
-        self,
-        function: Callable[[Any], dict[str, Any]],
-        tasks: Sequence[Any],
-        markers: Sequence[Path],
-        *shown: str,
-        sizes: Sequence[int] = (),
+        self, function: _Function, tasks: Sequence[Any], markers: Sequence[Path], *shown: str, sizes: Sequence[int] = ()
     ) -> list[dict[str, Any]]:
         self.markers += markers
         return segments.do_once(self.folder, function, tasks, markers, self.engine, *shown, sizes=sizes)

@@ -243,7 +243,8 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
 def amount_left(counts: Mapping[str, Any]) -> int:
     """Return how much work a part is for the next segment: its characters or, where there are none, its documents."""
     left = counts["stages"][-1] if counts["stages"] else {"out": counts["documents"], **counts}
-    return int(left["out"] if left["characters"] is None else left["characters"])
+    characters = left.get("characters")
+    return int(left["out"] if characters is None else characters)
 
 
 def _seconds(clock: CoreClock, tally: Tally) -> dict[str, Any]:
@@ -329,7 +330,7 @@ def _applied(task: PartTask) -> Sequence[tuple[str, Stage]]:
 
 
 def _keep(kept: Iterable[pa.Table], task: PartTask) -> int:
-    """Write survivors, but for those that are kept already, and sketches where a survey follows; return how many rows.
+    """Write survivors, unless they are kept already, and sketches where a survey follows; return the number of rows.
 
     There is at least one table, perhaps an empty one.
     """

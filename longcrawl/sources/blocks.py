@@ -14,7 +14,7 @@ import numpy as np
 from longcrawl.core.sources import Checksums, Loss
 from longcrawl.sources.files import DamagedFileError, local_copy
 from longcrawl.sources.gathered import Gathered, count_line_feeds, last_line_end, line_end
-from longcrawl.sources.members import BrokenMemberError, Compression, Members
+from longcrawl.sources.members import BrokenMemberError, Compression, Members, Room
 from longcrawl.urls import path_of
 
 BLOCK_BYTES = 32_000_000
@@ -171,13 +171,13 @@ class _Lines:
         """Returns how many lines have been yielded, lost ones too."""
 
     def room(self, size: int) -> memoryview:
-        """Return memory for text that follows, from whose beginning it is added without a copy; it ends all steps."""
+        """Return memory for text that is added next, without a copy; steps that were yielded may be overwritten."""
         return self._pending.room(size)
 
     def add(self, piece: bytes | memoryview) -> Iterator[memoryview | None]:
         """Add text that follows, and yield steps of whole lines."""
         if self._lost or self._open + len(piece) > self._most_bytes:
-            # Behind text that is dropped, what follows is no longer where it is added.
+            # The end moves back where text is dropped, so what follows in the memory of room has to be copied.
             for text in _cut(bytes(piece), min(self._most_bytes, READ_BYTES)):
                 yield from self._add_carefully(text)
         else:
@@ -300,7 +300,7 @@ class _Pending:
         return self._array.data[self._begin : self._end].toreadonly()
 
     def room(self, size: int) -> memoryview:
-        """Return memory for so many bytes behind those that there are; what it holds is added from its beginning on."""
+        """Return writable memory behind the pending bytes; :meth:`add` takes what was written to its beginning."""
         if self._begin or self._end + size > len(self._array):
             rest = self._array[self._begin : self._end]
             wanted = len(rest) + size
@@ -327,7 +327,7 @@ class _Pending:
 
 
 def _pieces(
-    path: str, checksums: Checksums = "first", room: Callable[[int], memoryview] | None = None
+    path: str, checksums: Checksums = "first", room: Room | None = None
 ) -> Iterator[bytes | memoryview | _Damage]:
     name = path_of(path)
     compression: Compression = "gzip" if name.endswith(".gz") else "zstd" if name.endswith(".zst") else "none"
@@ -339,7 +339,7 @@ def _pieces(
 
 
 def _sound(
-    file: BinaryIO, compression: Compression, checksums: Checksums, room: Callable[[int], memoryview] | None
+    file: BinaryIO, compression: Compression, checksums: Checksums, room: Room | None
 ) -> Iterator[bytes | memoryview | _Damage]:
     """Decompress the sound members of a file, and describe what is between them."""
     members = Members(file, compression, checksums, room)

@@ -16,7 +16,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, BinaryIO, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 import zstandard
 from isal import isal_zlib
@@ -26,6 +26,9 @@ from longcrawl.errors import SourceError, reason_of
 from longcrawl.sources.gathered import Gathered
 
 Compression = Literal["none", "gzip", "zstd"]
+
+Room = Callable[[int], memoryview]
+"""Returns memory for so many bytes, to which zstd frames are decompressed whose checksums are compared last."""
 
 READ_BYTES = 65_536
 """How much is read from the file at a time."""
@@ -100,22 +103,10 @@ def compression_of(file: BinaryIO) -> Compression:
 
 
 class Members:
-    """The members of a file; an uncompressed one has none, only data.
-
-    Args:
-        file: opened at any place.
-        compression: of the file.
-        checksums: when those of members are compared.
-        room: returns memory for so many bytes, to which data of zstd frames may be decompressed whose checksum is
-            compared last; it is there until the next event. Data that waits for its checksum has memory of its own.
-    """
+    """The members of a file; an uncompressed one has none, only data."""
 
     def __init__(
-        self,
-        file: BinaryIO,
-        compression: Compression,
-        checksums: Checksums = "first",
-        room: Callable[[int], memoryview] | None = None,
+        self, file: BinaryIO, compression: Compression, checksums: Checksums = "first", room: Room | None = None
     ) -> None:
         self.file, self.compression, self.checksums = file, compression, checksums
         self._room = room if checksums == "last" else None
@@ -307,14 +298,16 @@ class Members:
                 continue
             if magic != ZSTD:
                 raise BrokenMemberError(offset, "no zstd data", is_member=False)
-            pieces: Any = _Pieces(self._zstd_pieces(offset))
-            stream = self._zstd_decompressor.stream_reader(pieces)
+            pieces = self._zstd_pieces(offset)
+            stream = self._zstd_decompressor.stream_reader(cast("Any", _Pieces(pieces)))
             yield Event("begin", offset)
             try:
                 while data := self._decompressed(stream, piece_bytes):
                     yield Event("data", data=data)
             except zstandard.ZstdError as error:
                 raise BrokenMemberError(offset, f"damaged zstd data ({reason_of(error)})") from error
+            for _ in pieces:  # also checks what follows the last block, should zstandard not have asked for more
+                raise BrokenMemberError(offset, "damaged zstd data (a frame that ends before its last block)")
             offset = self.file.tell()
             yield Event("end", offset)
 

@@ -97,8 +97,6 @@ _SCHEMA = pa.schema(
     ]
 )
 
-_SIZED = (str, bytes, memoryview)
-"""Of which values a table's bytes are; a union would be made anew for each of them."""
 _OF_THE_CRAWLER = ("metadata:", "urn:", "warcinfo:")
 _ALGORITHM, _BASE32, _NO_DIGEST = "sha1:", b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", bytes(20)
 DIGEST_CHARACTERS = len(_ALGORITHM) + len(_NO_DIGEST) * 8 // 5
@@ -406,7 +404,7 @@ class _Texts:
 
 
 def _size(row: dict[str, Any]) -> int:
-    size = sum([len(value) for value in row.values() if isinstance(value, _SIZED)])
+    size = sum([len(value) for value in row.values() if isinstance(value, (str, bytes, memoryview))])
     return size + DIGEST_CHARACTERS - len(row["digest"] or b"")
 
 
