@@ -241,7 +241,7 @@ class _Job:
             writer = None if segment.ends_with else mark_related(self.recipe.output.writer(passed), passed)
             self._run_segment(segment, writer)
             if not number and self.needs_ids:
-                read = partial(stored_ids, self.work, 0, kind="arrow")
+                read = partial(stored_ids, self.work)
                 kept = self.funnel.kept
                 ids.reject_duplicates(self.recipe.source, self.parts, read, kept, self.work, self.engine)
             done += [stage for _, stage in segment.stages]

@@ -185,7 +185,8 @@ def _check_fitted(work: Path, segment: int) -> None:
     """
     for earlier in range(segment):
         if is_there(marker := _fit_marker(work, earlier)):
-            Marker.open(marker, *map(Path, Marker.open(marker).resolved_files()))
+            fitted = Marker.open(marker)
+            fitted.check(*map(Path, fitted.resolved_files()))
 
 
 def _fit_marker(work: Path, segment: int) -> Path:

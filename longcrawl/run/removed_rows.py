@@ -20,9 +20,10 @@ def removed_rows(file: Path, marker: Path) -> npt.NDArray[np.int64]:
     Raises:
         DamagedWorkError: they are not as they were written.
     """
-    if str(file.resolve()) not in Marker.open(marker).resolved_files():
+    found = Marker.open(marker)
+    if not found.names(file):
         return np.empty(0, np.int64)
-    Marker.open(marker, file)
+    found.check(file)
     rows: npt.NDArray[np.int64] = read_table(file, ["row"])["row"].to_numpy()
     return rows
 

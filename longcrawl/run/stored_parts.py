@@ -7,7 +7,7 @@ which no stage is, keeps no documents of its own: they are those of the segment 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,27 +32,26 @@ def survivors(work: Path, segment: int, numbers: Iterable[int]) -> Iterator[pa.T
         yield from _kept(work, segment, number)
 
 
-def left_of(work: Path, segment: int, number: int, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    """Return the tables of an input that a segment kept, or some columns, without rows that its survey removes."""
-    tables = _kept(work, segment, number, columns)
+def left_of(work: Path, segment: int, number: int) -> Iterator[pa.Table]:
+    """Return the tables of an input that a segment kept, without rows that its survey removes."""
+    tables = _kept(work, segment, number)
     if is_there(removed_marker(work, segment)):
         rows = removed_rows(removed_file(work, segment, number), input_marker(work, segment, number))
         tables = (table.filter(stays) for table, stays in mark_rows(tables, rows))
     return tables
 
 
-def _kept(work: Path, segment: int, number: int, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-    file, marker = part_file(work, segment, number, "arrow"), part_marker(work, segment, number)
-    if file.name in Marker.open(marker).files:
-        return tables_of(stored(work, segment, number, "arrow"), columns)
-    return left_of(work, segment - 1, number, columns)
+def _kept(work: Path, segment: int, number: int) -> Iterator[pa.Table]:
+    file, marker = part_file(work, segment, number, "arrow"), Marker.open(part_marker(work, segment, number))
+    if not marker.names(file):
+        return left_of(work, segment - 1, number)
+    marker.check(file)
+    return tables_of(file)
 
 
-def stored_ids(work: Path, segment: int, number: int, kind: Literal["arrow", "sketches"]) -> pa.Array:
-    """Return the ids, large_string, of what a segment kept of one input, reading no other column of the file."""
-    is_kept = kind == "arrow"
-    tables = _kept(work, segment, number, ["id"]) if is_kept else sketches(work, segment, [number], ["id"])
-    found = pa.concat_tables(tables)
+def stored_ids(work: Path, number: int) -> pa.Array:
+    """Return the ids, large_string, of what the first segment kept of an input, reading no other column of the file."""
+    found = pa.concat_tables(tables_of(stored(work, 0, number, "arrow"), ["id"]))
     return pc.cast(found["id"], pa.large_string()).combine_chunks()
 
 

@@ -148,9 +148,21 @@ class Marker:
         marker = cls.read(path)
         if marker is None:
             raise DamagedWorkError(f"{path} is missing or damaged", path)
-        for problem in marker.problems(files):
-            raise DamagedWorkError(problem, path)
+        marker.check(*files)
         return marker
+
+    def check(self, *files: Path) -> None:
+        """Compare files with what was written.
+
+        Raises:
+            DamagedWorkError: one of them is not as it was written.
+        """
+        for problem in self.problems(files):
+            raise DamagedWorkError(problem, self.path)
+
+    def names(self, file: Path) -> bool:
+        """Return whether a file is among those that the marker stands for."""
+        return str(file.resolve()) in self.resolved_files()
 
     def problems(self, files: Iterable[Path]) -> Iterator[str]:
         """Compare files with what was written; yields one sentence per problem."""
