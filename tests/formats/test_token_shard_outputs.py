@@ -416,11 +416,15 @@ def test_the_shipped_recipes_run(name, tmp_path, source, tokenizer):
 
 
 @pytest.mark.parametrize(
-    "outputs", [{"gpt-simple": {"shard_bytes": 3_000}}, {"composed": {"capacities": [64, 128], "heldout": 0.1}}]
+    ("outputs", "windows"),
+    [
+        ({"gpt-simple": {"shard_bytes": 3_000}}, (64, 16)),
+        ({"composed": {"capacities": [64, 128], "heldout": 0.1}}, None),
+    ],
 )
-def test_a_run_imports_neither_datasets_nor_scipy(outputs, source, tokenizer, tmp_path):
+def test_a_run_imports_neither_datasets_nor_scipy(outputs, windows, source, tokenizer, tmp_path):
     # They take a second of a run of some, and again in each of its workers.
-    made = spec(source, tokenizer, windows=None) | {"outputs": outputs}
+    made = spec(source, tokenizer, windows=windows) | {"outputs": outputs}
     made["stages"][:0] = [
         "url_filter",
         {"gopher_repetition": {"max_top_2gram": None}},
