@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,12 +93,10 @@ def copy_release(data: Path, folder: Path, size: int, together: int) -> None:
                 moved_tables = [moved_ids(table, before, after, (copy - first) * rows) for copy in copies]
                 pq.write_table(pa.concat_tables(moved_tables), target)
             elif kind in ("documents", "quality_signals"):
-                lines = (
-                    copied(row, copy, before, after, (copy - first) * rows)
-                    for copy in copies
-                    for row in rows_of(source)
+                read = rows_of(source)
+                write_lines(
+                    target, (copied(row, copy, before, after, (copy - first) * rows) for copy in copies for row in read)
                 )
-                write_lines(target, lines)
 
 
 def rows_of(file: Path) -> list[dict[str, Any]]:
@@ -156,7 +155,6 @@ def copy_archives(data: Path, folder: Path, size: int) -> None:
             (folder / f"{copy}-{file.name}").write_bytes(b"".join(members))
 
 
-REAL = {"texts": copy_texts, "archives": copy_archives}
 MADE: dict[str, Callable[[Path, int], Path]] = {
     "texts": lambda folder, size: write_texts(folder, FILES * size, 500, (100, 2000)),
     "release": lambda folder, size: write_release(folder, size, 100),
@@ -181,7 +179,9 @@ class Inputs:
     """Inputs of each size, written when they are asked for, and the settings of recipes that read them."""
 
     def __init__(self, data: Path | None, folder: Path, together: int = 1) -> None:
-        self.data, self.folder, self.together = data, folder, together
+        self.data, self.folder = data, folder
+        release = partial(copy_release, together=together)
+        self.copies = {"texts": copy_texts, "release": release, "archives": copy_archives}
         self.tokenizer = folder / "tokenizer.json" if data is None else data / "gpt2-tokenizer.json"
         if data is None:
             train_tokenizer(self.tokenizer)
@@ -195,10 +195,8 @@ class Inputs:
         if not place.exists():
             if self.data is None:
                 MADE[kind](place, size)
-            elif kind == "release":
-                copy_release(self.data, place, size, self.together)
             else:
-                REAL[kind](self.data, place, size)
+                self.copies[kind](self.data, place, size)
         small = _recipes.SMALL.get("longcrawl64-clean" if recipe.startswith("longcrawl64") else recipe, ())
         own = [each for each in small if self.data is None and "TOKENIZER" not in each and "data_dir" not in each]
         reads = [
