@@ -126,9 +126,9 @@ def _spread(plan: Placed, first: int, stop: int, longest: int, chunk: int, place
     the gap in which its middle would be if the tokens of all others were spread over the gaps evenly. Chunks without
     another piece between them stay one piece.
     """
-    size, others = plan.sizes[longest], 0
+    size, others = plan.sizes[longest], -plan.sizes[longest]
     for piece in range(first, stop):
-        others += plan.sizes[piece] if piece != longest else 0
+        others += plan.sizes[piece]
     chunks = (size + chunk - 1) // chunk
     taken, before = np.int64(0), np.int64(0)
     for piece in range(first, stop):

@@ -289,7 +289,6 @@ class _Pending:
     def __init__(self) -> None:
         self._array = np.empty(0, np.uint8)
         self._begin = self._end = 0
-        self._room = self._array.data
 
     def __len__(self) -> int:
         """Return how many bytes there are."""
@@ -307,12 +306,11 @@ class _Pending:
             self._array = self._array if wanted <= len(self._array) else np.empty(wanted + wanted // 4, np.uint8)
             self._array[: len(rest)] = rest
             self._begin, self._end = 0, len(rest)
-        self._room = self._array.data[self._end : self._end + size]
-        return self._room
+        return self._array.data[self._end : self._end + size]
 
     def add(self, piece: bytes | memoryview) -> None:
         """Add bytes at the end; what was written to :meth:`room` is there already."""
-        if not isinstance(piece, memoryview) or piece.obj is not self._room.obj:
+        if not isinstance(piece, memoryview) or piece.obj is not self._array.data.obj:
             self.room(len(piece))[:] = piece
         self._end += len(piece)
 

@@ -306,7 +306,8 @@ class Members:
                     yield Event("data", data=data)
             except zstandard.ZstdError as error:
                 raise BrokenMemberError(offset, f"damaged zstd data ({reason_of(error)})") from error
-            for _ in pieces:  # also checks what follows the last block, should zstandard not have asked for more
+            # Also checks what follows the last block, should zstandard not have asked for more.
+            if next(pieces, None) is not None:
                 raise BrokenMemberError(offset, "damaged zstd data (a frame that ends before its last block)")
             offset = self.file.tell()
             yield Event("end", offset)
@@ -319,7 +320,7 @@ class Members:
         return room[: stream.readinto(room)]
 
     def _zstd_pieces(self, offset: int) -> Iterator[bytes]:
-        """Cut a frame into its header, its blocks with a header each, and its checksum (RFC 8878, 3.1.1)."""
+        """Cut a frame into its header, blocks with a header each, and checksum (RFC 8878, 3.1.1); no piece is empty."""
         file = self.file
         file.seek(offset)
         magic = _bytes(file, 4, offset)
