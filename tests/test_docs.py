@@ -25,7 +25,8 @@ from longcrawl.cli.commands import app
 
 ROOT = Path(__file__).parent.parent
 SPARK = bool(importlib.util.find_spec("pyspark")) and shutil.which("java") is not None
-TRAINER = importlib.util.find_spec("torch") and importlib.util.find_spec("accelerate")
+TORCH = importlib.util.find_spec("torch")
+TRAINER = TORCH and importlib.util.find_spec("accelerate")
 NOT_HERE = ("pytest", "longcrawl push", "longcrawl fetch")
 """What stands in shell blocks of the README that another test runs."""
 LONG = (
@@ -43,6 +44,8 @@ LONG = (
 )
 LONG += ("takedown",)
 """Pages whose blocks take seconds: .ci/run runs them beside the wheel."""
+OF_TORCH = ("feeds", "origins")
+"""Pages that feed a model of torch."""
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TINY = """
 longcrawl: 1
@@ -197,6 +200,8 @@ def test_every_block_for_a_cluster_runs_that_needs_none(tmp_path, blocks_of_pyth
 
 @pytest.mark.parametrize("page", ["extend", *(pytest.param(page, marks=pytest.mark.slow) for page in LONG)])
 def test_every_block_of_a_page_runs(page, tmp_path, blocks_of_python):
+    if page in OF_TORCH and not TORCH:
+        pytest.skip("feeding a model needs torch: pip install torch")
     texts = [text for language, text in blocks(f"docs/{page}.md") if language == "python"]
     if not TRAINER:
         texts = [text for text in texts if "import LlamaConfig" not in text]

@@ -50,7 +50,7 @@ class OnTheHub(Target):
 
     def open(self, folder: Path, scratch: Path) -> Trial:
         """Return what does one trial, with a Hub of its own."""
-        self.run, self.files = folder / "run", read_files(folder / "run")
+        self.run = folder / "run"
         self.hub, self.token = signed_in(scratch)
         self.log = SCRATCH / f"{self.name}.log"
         logging.basicConfig(level=logging.DEBUG, stream=sys.stderr, force=True)
@@ -112,6 +112,13 @@ class PushRun(OnTheHub):
     """A push that fails some times, and has to end whole."""
 
     name, weight = "push", 6
+
+    def prepare(self) -> None:
+        """Push once: that merges the run's ledgers, and each push after it sends the same files."""
+        import longcrawl as lc
+
+        lc.push(self.run, "me/first", "private")
+        self.files = read_files(self.run)
 
     def act(self, chance: random.Random, repo: str) -> Outcome:
         """Push until it is done."""
