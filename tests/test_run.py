@@ -35,7 +35,9 @@ import longcrawl as lc
 from longcrawl.cli import commands as cli
 from longcrawl.engines import Local
 from longcrawl.errors import FormatError, LongCrawlError, RecipeError, RunError, SourceError, StageError, TokenizerError
+from longcrawl.recipe import load_recipe
 from longcrawl.run import part as parts_of_runs
+from longcrawl.run.inputs import stage_fingerprints
 from longcrawl.sources import blocks
 from longcrawl.sources.members import Members
 
@@ -517,6 +519,31 @@ def test_input_that_changed_since_the_run_began_is_refused(tmp_path):
         shutil.copytree(tmp_path / "before", documents)
     lc.run(recipe, tmp_path / "out")
     assert lc.verify(tmp_path / "out").problems == ()
+
+
+@pytest.mark.parametrize(
+    "stage",
+    [
+        {"tokenize": {}},
+        {"min_hash": {"bands": 2, "rows": 2}},
+        {"exact_substring": {}},
+        {"decontaminate": {"against": ["FOLDER/items.jsonl"], "unit": "token"}},
+    ],
+    ids=lambda stage: next(iter(stage)),
+)
+def test_a_run_pins_what_its_tokenizer_holds(stage, source, tmp_path):
+    (tmp_path / "items.jsonl").write_text('{"text": "one two three four"}\n')
+    tokenizer = tmp_path / "tokenizer.json"
+    tokenizer.write_text("{}")
+    ((name, settings),) = stage.items()
+    settings = json.loads(json.dumps(settings).replace("FOLDER", str(tmp_path)))
+    recipe = write_recipe(
+        tmp_path / "tiny.yaml", {"data_dir": str(source)}, [{name: settings | {"tokenizer": str(tokenizer)}}]
+    )
+    before = stage_fingerprints(load_recipe(recipe))
+    assert stage_fingerprints(load_recipe(recipe)) == before
+    tokenizer.write_text("{} ")
+    assert stage_fingerprints(load_recipe(recipe))[name] != before[name]
 
 
 @pytest.mark.slow

@@ -151,8 +151,8 @@ class Decontaminate(TokenizerStage, Edit):
         return cls(**preset_fields(cls, name, changes))
 
     def files(self) -> tuple[str, ...]:
-        """Name the evaluation sets that are on this machine."""
-        return tuple(each for each in self.against if Path(each).exists())
+        """Name the evaluation sets, and the tokenizer's file, that are on this machine."""
+        return (*super().files(), *(each for each in self.against if Path(each).exists()))
 
     def prepare(self) -> None:
         """Read the evaluation sets, make their index and compile the kernels.

@@ -113,6 +113,11 @@ class TokenizerStage(Stage):
         name_tokenizer(self)
         super().__post_init__()
 
+    def files(self) -> tuple[str, ...]:
+        """Name the file of the tokenizer, where it is on this machine, beside other data files."""
+        file = local_file(self.tokenizer) if self.uses_tokenizer else None
+        return (*super().files(), *(() if file is None else (str(file),)))
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle with the content of a local tokenizer, so that `datasets` sees a changed file at the same path."""
         make, arguments = super().__reduce__()[:2]
