@@ -1,6 +1,7 @@
 """Web archives: every form of file, every odd record, damage of every kind, and real archives."""
 
 import base64
+import contextlib
 import functools
 import gzip
 import hashlib
@@ -10,6 +11,7 @@ import itertools
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -34,7 +36,7 @@ from longcrawl.errors import NotYetError, SourceError
 from longcrawl.sources import files, members
 from longcrawl.sources.warc import source as warc
 from longcrawl.sources.warc import stream
-from longcrawl.sources.warc.pages import Message, body_of, decode_page
+from longcrawl.sources.warc.pages import LeftOutError, Message, body_of, decode_page
 from longcrawl.sources.warc.records import Lost, read_records
 from longcrawl.sources.warc.source import Warc
 from longcrawl.storage import network
@@ -361,6 +363,85 @@ def test_encodings_are_undone(tmp_path, coding, transfer):
         body, headers = chunked(body), {"Content_Encoding": coding, "Transfer_Encoding": "chunked"}
     row = only(tmp_path / "a.warc", response(body, **headers))
     assert (row["html"], row["digest"], row["truncated"]) == (PAGE.decode(), digest(PAGE), None)
+
+
+LONG = b"<html>" + b"".join(b"<p>%d words %d</p>" % (n, n * 7919 % 1_000_003) for n in range(1_500)) + b"</html>"
+CHECKED = zstandard.ZstdCompressor(write_checksum=True)
+PACKED = {
+    "gzip": gzip.compress(LONG, mtime=0),
+    "deflate": zlib.compress(LONG),
+    "Deflate": zlib.compress(LONG)[2:-4],
+    "br": brotli.compress(LONG),
+    "zstd": CHECKED.compress(LONG),
+}
+
+
+def byte_by_byte(coding, body):
+    """Decode with each library, a byte at a time; return the data, and whether the stream has ended."""
+    if coding == "br":
+        stream = brotli.Decompressor()
+        decode, ended = stream.process, stream.is_finished
+    elif coding == "zstd":
+        stream = zstandard.ZstdDecompressor().decompressobj()
+        decode, ended = stream.decompress, lambda: stream.eof
+    else:
+        stream = zlib.decompressobj({"gzip": 31, "deflate": 15, "Deflate": -15}[coding])
+        decode, ended = stream.decompress, lambda: stream.eof
+    data = b""
+    with contextlib.suppress(zlib.error, brotli.error, zstandard.ZstdError):
+        for place in range(len(body)):
+            data += decode(body[place : place + 1])
+            if ended():
+                return data, True
+    return data, False
+
+
+@given(st.sampled_from(sorted(PACKED)), st.floats(0.01, 1), st.integers(0, 8))
+def test_a_damaged_body_is_kept_up_to_its_damage(coding, share, bit):
+    """Cut there, or one bit flipped there; what is kept without an end is said to be cut."""
+    body = bytearray(PACKED[coding])
+    place = max(8, min(int(share * len(body)), len(body) - 1))
+    if bit == 8:
+        del body[place:]
+    else:
+        body[place] ^= 1 << bit
+    data, whole = byte_by_byte(coding, bytes(body))
+    try:
+        found = body_of(Message(200, {"content-encoding": coding}, bytes(body)), 1 << 24)
+    except LeftOutError:
+        found = b"", None
+    if len(data) < 64:
+        assert found == (b"", None)
+    elif re.search(rb"[\0-\x08]", data[:1024]) is None:
+        assert found == (data, None if whole else "content_encoding")
+
+
+@pytest.mark.parametrize("coding", PACKED)
+def test_what_follows_an_encoded_body_is_passed_over(tmp_path, coding):
+    for after in (b"\0\0", b"and more", b"\r\n"):
+        row = only(tmp_path / "a.warc", response(PACKED[coding] + after, Content_Encoding=coding))
+        assert (row["html"].encode(), row["truncated"]) == (LONG, None)
+    if coding != "br":
+        cut = only(tmp_path / "a.warc", response(PACKED[coding][:-1], Content_Encoding=coding))
+        assert (cut["html"].encode(), cut["truncated"]) == (LONG[: len(cut["html"])], "content_encoding")
+
+
+def test_a_header_in_pieces_is_one(tmp_path):
+    """A file's name and an extra field, longer than what is decoded at a time."""
+    extra, name = (65_535).to_bytes(2, "little") + b"e" * 65_535, b"page.html\0"
+    body = gzip.compress(PAGE, mtime=0)
+    body = body[:3] + b"\x0c" + body[4:10] + extra + name + body[10:]
+    row = only(tmp_path / "a.warc", response(body, Content_Encoding="gzip"))
+    assert (row["html"], row["truncated"]) == (PAGE.decode(), None)
+
+
+@pytest.mark.parametrize("text", ["2024\nHappy new year", "A\nfirst letter of many", "0\nzero is a number"])
+def test_a_text_that_begins_with_a_number_has_no_chunks(tmp_path, text):
+    sent = response(text.encode(), Content_Type="text/plain", Transfer_Encoding="chunked")
+    row = only(tmp_path / "a.warc", sent)
+    assert (row["text"], row["truncated"]) == (text, None)
+    chunks = response(b"4\nHapp\n1\ny\n0\n\n", Content_Type="text/plain", Transfer_Encoding="chunked")
+    assert only(tmp_path / "a.warc", chunks)["text"] == "Happy"
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd", "unheard-of"])
