@@ -1,6 +1,7 @@
 """Stages as such: registry, settings, fingerprints, and the three ways to use one."""
 
 import pickle
+import re
 
 import pyarrow as pa
 import pytest
@@ -26,6 +27,19 @@ def test_the_first_failed_check_speaks_and_an_unknown_value_fails():
         {"rule": "high", "value": 5.0, "threshold": 4.0},
         {"rule": "low", "value": None, "threshold": 2.0},
     ]
+
+
+@pytest.mark.parametrize(
+    ("checks", "sentence"),
+    [
+        (None, "checks of a stage are NoneType: return a list of Check, one for each rule"),
+        ([Check("low", pa.nulls(3), pa.array([True]))], "'low' measures 3 documents, and its passes has 1 entries"),
+        ([Check("low", pa.array([1.0]), pa.array([True] * 3))], "'low' measures 3 documents, and its value has 1 entr"),
+    ],
+)
+def test_checks_of_other_lengths_are_one_sentence(checks, sentence):
+    with pytest.raises(StageError, match=re.escape(sentence)):
+        first_failure(3, checks)
 
 
 def test_a_judge_filters_plain_and_arrow_datasets_alike():

@@ -85,7 +85,12 @@ def release_texts(table: pa.Table, held: pa.Table) -> pa.Table:
 
 
 def first_failure(rows: int, checks: Sequence[Check]) -> pa.Table:
-    """Return verdicts in which the first failed check of each document speaks; a null in ``passes`` fails."""
+    """Return verdicts in which the first failed check of each document speaks; a null in ``passes`` fails.
+
+    Raises:
+        StageError: what a stage returned are no checks, or not one value and one verdict for each document.
+    """
+    _check_answers(rows, checks)
     failed_by = np.full(rows, -1, dtype=np.int64)
     for number, check in enumerate(checks):
         passes = pc.fill_null(check.passes, False).to_numpy(zero_copy_only=False)
@@ -102,6 +107,18 @@ def first_failure(rows: int, checks: Sequence[Check]) -> pa.Table:
             thresholds = pc.if_else(pa.array(failed), bound, thresholds)
     verdicts = [rules.take(pa.array(failed_by, mask=failed_by < 0)), values, thresholds]
     return pa.table(verdicts, schema=VERDICT_SCHEMA)
+
+
+def _check_answers(rows: int, checks: Sequence[Check]) -> None:
+    if not (isinstance(checks, Sequence) and all(isinstance(check, Check) for check in checks)):
+        raise StageError(f"checks of a stage are {type(checks).__name__}: return a list of Check, one for each rule")
+    for check in checks:
+        for what in ("value", "passes"):
+            if len(found := getattr(check, what)) != rows:
+                raise StageError(
+                    f"rule {check.rule!r} measures {rows} documents, and its {what} has {len(found)} entries: "
+                    "return one for each document, null where it is unknown"
+                )
 
 
 _WHERE_FROM = {
