@@ -284,7 +284,7 @@ class Source(ABC):
                 for file in part.files:
                     status = Path(file).stat() if Path(file).exists() else None
                     line = f"{without_secrets(file)} {status and (status.st_size, status.st_mtime_ns)}\n"
-                    digest.update(line.encode())
+                    digest.update(line.encode("utf-8", "backslashreplace"))
         return digest.hexdigest()
 
     @property

@@ -79,7 +79,8 @@ def _parts(files: list[str], base: str) -> list[Part]:
     """
     parts: dict[str, Part] = {}
     for file in sorted(set(files)):
-        name = _written(file).removeprefix(base).lstrip("/")
+        # Ids are UTF-8, which names of files need not be.
+        name = _written(file).removeprefix(base).lstrip("/").encode("utf-8", "backslashreplace").decode()
         if name in parts:
             raise SourceError(f"{without_secrets(file)} is named twice, with two queries or users: name each path once")
         parts[name] = Part(name, (file,))

@@ -192,3 +192,16 @@ def test_parts_are_plain_values():
     assert Path(files.absolute("~")) == Path.home()
     assert files.absolute("file:///tmp/x") == "/tmp/x"  # noqa: S108  # a path that is not opened
     assert files.absolute("http://host/x/") == "http://host/x"
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "txt", "csv"])
+def test_ids_of_a_file_whose_name_is_not_utf8_escape_it(tmp_path, ending):
+    (tmp_path / os.fsdecode(b"on\xe9." + ending.encode())).write_text(
+        {"jsonl": '{"text": "one"}\n', "txt": "one", "csv": "text\none\n"}[ending]
+    )
+    source = make_source("text", {"data_dir": str(tmp_path)})
+    (part,) = source.splits()["train"]
+    rows = [row for table in source.read(part, BadFiles()) for row in table.to_pylist()]
+    assert [(row["source"], row["text"]) for row in rows] == [(f"on\\udce9.{ending}", "one")]
+    assert rows[0]["id"].startswith(f"on\\udce9.{ending}")
+    assert len(source.fingerprint()) == 64
