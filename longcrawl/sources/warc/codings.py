@@ -82,7 +82,7 @@ class _Deflate:
 
 
 class _Zstd:
-    step: ClassVar = 256
+    step: ClassVar = 512
     """Four bytes may become 128 kB, and all of a step comes at once."""
     errors: tuple[Any, ...] = (zstandard.ZstdError,)
 
