@@ -29,6 +29,8 @@ BINARY_TYPES = (6, 7)
 """Physical types of strings of bytes, of any and of one length."""
 DELTA_BYTE_ARRAY = 7
 DICTIONARY_ENCODINGS = (2, 8)
+KEPT_ENCODINGS = (0, *DICTIONARY_ENCODINGS)
+"""Plain values and places in a dictionary: of no other page can Arrow make places in one."""
 _DETAILS = {5: "values", 7: "dictionary", 8: "values"}
 """Fields of a header that describe pages of each type: data, dictionary, data of version 2."""
 
@@ -73,6 +75,11 @@ class Page:
     def uses_dictionary(self) -> bool:
         """Whether values are stored as places in the dictionary."""
         return self.kind == "values" and self.encoding in DICTIONARY_ENCODINGS
+
+    @property
+    def may_be_kept(self) -> bool:
+        """Whether Arrow can read it as part of a dictionary, or of places in one."""
+        return self.kind == "dictionary" or self.encoding in KEPT_ENCODINGS
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -42,20 +42,35 @@ _LENGTH = struct.Struct("<I")
 def read_rows(file: pq.ParquetFile, path: str, columns: list[str], most: int) -> Iterator[tuple[int, pa.Table]]:
     """Yield rows and the number of the first, as many at a time as the memory allows by the headers of the pages.
 
-    Values of more than ``most`` bytes may stay in a dictionary. File and path are those of :func:`open_parquet`.
+    Values of more than ``most`` bytes may stay in a dictionary. Views and bytes of one length become bytes of any
+    length. File and path are those of :func:`open_parquet`.
 
     Raises:
         DamagedFileError: it is corrupt, or has pages that are too large.
     """
     first = 0
     try:
-        for batch in _batches(file, path, columns, most):
-            yield first, pa.Table.from_batches([batch])
-            first += batch.num_rows
+        for table in map(_as_table, _batches(file, path, columns, most)):
+            yield first, table
+            first += table.num_rows
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DamagedFileError(f"is corrupt after row {first}: {reason_of(error)}") from error
     if first != file.metadata.num_rows:
         raise DamagedFileError(f"is corrupt: it has {first} rows, its footer counts another number")
+
+
+def _as_table(batch: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_arrays([_any_length(column) for column in batch.columns], batch.schema.names)
+
+
+def _any_length(column: pa.Array) -> pa.Array:
+    """Return views and bytes of one length as bytes of any, which Arrow can filter and the checks of rows know."""
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    kind, types = column.type, pa.types
+    if types.is_string_view(kind) or types.is_binary_view(kind) or types.is_fixed_size_binary(kind):
+        return column.cast(pa.large_binary())
+    return column
 
 
 def _batches(file: pq.ParquetFile, path: str, columns: list[str], most: int) -> Iterator[pa.RecordBatch]:
@@ -67,11 +82,11 @@ def _batches(file: pq.ParquetFile, path: str, columns: list[str], most: int) -> 
     with Path(path).open("rb") as headers, ExitStack() as opened:
 
         @cache
-        def kept() -> pq.ParquetFile:
-            again = pq.ParquetFile(
-                path, metadata=file.metadata, read_dictionary=columns, page_checksum_verification=True, pre_buffer=False
+        def again(*names: str) -> pq.ParquetFile:
+            kept = pq.ParquetFile(
+                path, metadata=file.metadata, read_dictionary=names, page_checksum_verification=True, pre_buffer=False
             )
-            return opened.enter_context(again)
+            return opened.enter_context(kept)
 
         for group, chunks in zip(range(file.num_row_groups), column_chunks(headers), strict=True):
             read = [_column(headers, chunks, field) for field in columns]
@@ -80,14 +95,15 @@ def _batches(file: pq.ParquetFile, path: str, columns: list[str], most: int) -> 
                     f"has pages of {sum(each.largest for each in read):,} bytes in its row group {group}, "
                     f"{most_pages:,} can be read at once; write it again with smaller pages"
                 )
+            kept = partial(again, *(each.name for each in read if each.may_be_kept))
             if (batch := _at_once(kept, group, read, most)) is not None:
                 yield batch
                 continue
             longest = [_longest(kept, headers, group, each) for each in read]
             source, rows = file, _rows_at_once(read, longest, most)
-            if any(each * ROWS > BATCH_BYTES for each in longest):
+            if long := [each for each, size in zip(read, longest, strict=True) if size * ROWS > BATCH_BYTES]:
                 source = kept()
-                if _repeats_values(source, group, read):
+                if not _keeps(source, long) or _repeats_values(source, group, read):
                     source, rows = file, _rows_at_once(read, [each.bound for each in read], PAGES_BYTES)
             yield from source.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False)
 
@@ -109,12 +125,19 @@ class _Column:
     @property
     def bound(self) -> int:
         """How long a value of its dictionary is at most, by what its page takes."""
-        return self.dictionary.bytes if self.dictionary else 0
+        if (page := self.dictionary) is None:
+            return 0
+        return page.bytes if self.chunk.kind == STRINGS else -(-page.bytes // max(page.values, 1))
 
     @property
     def is_dictionary(self) -> bool:
         """Whether all values are places in the dictionary."""
         return all(page is self.dictionary or page.uses_dictionary for page in self.pages)
+
+    @property
+    def may_be_kept(self) -> bool:
+        """Whether Arrow can read it as a dictionary."""
+        return all(page.may_be_kept for page in self.pages)
 
     @cached_property
     def hides_long(self) -> bool:
@@ -171,9 +194,11 @@ def _at_once(
         return None
     if _rows_at_once(read, [0 if each.hides_long else each.bound for each in read], most) < rows:
         return None
-    names = [each.name for each in read]
+    source, names = kept(), [each.name for each in read]
+    if not _keeps(source, hidden):
+        return None
     try:
-        batch = next(kept().iter_batches(ROWS, row_groups=[group], columns=names, use_threads=False))
+        batch = next(source.iter_batches(ROWS, row_groups=[group], columns=names, use_threads=False))
     except (OSError, ValueError, pa.ArrowException, StopIteration):
         return None
     dictionaries = filter(_is_dictionary, batch.columns)
@@ -181,6 +206,11 @@ def _at_once(
         return None
     longest = [_longest_in(batch.column(each.name), each) for each in read]
     return batch if rows <= _rows_at_once(read, longest, most) else None
+
+
+def _keeps(kept: pq.ParquetFile, columns: Sequence[_Column]) -> bool:
+    """Return whether a file's columns are read as dictionaries: others write out each value, however long it is."""
+    return all(pa.types.is_dictionary(kept.schema_arrow.field(each.name).type) for each in columns)
 
 
 def _repeats_values(kept: pq.ParquetFile, group: int, read: Sequence[_Column]) -> bool:

@@ -146,3 +146,125 @@ def test_which_rows_are_short_enough():
     texts = pa.chunked_array([pa.array(["a", None, "ééé"]), pa.array(["bb"])])
     assert parquet_rows.up_to(texts, 1 << 20) is None
     assert np.array_equal(parquet_rows.up_to(texts, 2), [True, True, False, True])
+
+
+KINDS = [pa.string_view(), pa.binary_view(), pa.binary(4), pa.json_(), pa.binary()]
+
+
+def of_kind(kind: pa.DataType, given: list[bytes | None]) -> pa.Array:
+    """Return values as a column of a type, of text that may not be UTF-8 as well."""
+    column = pa.array(given, pa.binary())
+    if kind in (pa.string_view(), pa.json_()):
+        column = pa.Array.from_buffers(pa.string(), len(given), column.buffers())
+    return column.cast(kind)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("field", ["text", "id"])
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_rows_of_every_type_of_text_are_checked(tmp_path, monkeypatch, kind, field, dictionary):
+    monkeypatch.setattr(parquet_rows, "ROWS", 5)
+    path = tmp_path / "a.parquet"
+    columns = {name: pa.array([name] * 12) for name in ("text", "id")}
+    columns[field] = of_kind(kind, [b"fine", None, b"\xff\xfe\xfd\xfc", b"also", None, "né!".encode()] * 2)
+    pq.write_table(pa.table(columns), path, row_group_size=7, use_dictionary=dictionary)
+    for batch_bytes in (16, 1 << 20):
+        monkeypatch.setattr(parquet_rows, "BATCH_BYTES", batch_bytes)
+        found, lost = read(path, id_field="id")
+        assert [text for table in found for text in table[field]] == ["fine", "also", "né!"] * 2
+        assert sum(count for _, count in lost) == 6
+    for row, reason in ((1, "has null"), (2, "is not UTF-8")):
+        pq.write_table(pa.table(columns).slice(row, 1), path)
+        assert read(path, id_field="id")[1] == [(f"row 0 {reason} in its field {field!r}", 1)]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_long_values_of_every_type_of_text_are_removed(tmp_path, kind, dictionary):
+    short = b"four" if kind == pa.binary(4) else b"abc"
+    columns = {"text": ["one", "two", "six"], "url": of_kind(kind, [b"four", None, short])}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet", use_dictionary=dictionary)
+    ((found,), lost) = read(tmp_path / "a.parquet", max_record_bytes=3)
+    assert found["url"] == ([None] if short == b"four" else [None, "abc"])
+    assert sum(count for _, count in lost) == len(columns["text"]) - len(found["url"])
+
+
+@pytest.mark.parametrize("kind", [pa.binary(1 << 10), pa.json_()], ids=str)
+def test_values_that_arrow_keeps_in_no_dictionary_are_a_few_at_a_time(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(parquet_rows, "BATCH_BYTES", 1 << 14)
+    path, tables = tmp_path / "a.parquet", parquet_rows.read_rows
+    pq.write_table(pa.table({"text": ["short"] * 100, "url": of_kind(kind, [b"a" * (1 << 10)] * 100)}), path)
+    sizes = []
+    monkeypatch.setattr(
+        "longcrawl.sources.text.read_rows",
+        lambda *given: (sizes.append(table.nbytes) or (first, table) for first, table in tables(*given)),
+    )
+    _, lost = read(path, max_record_bytes=10)
+    assert sum(count for _, count in lost) == 100
+    assert len(sizes) > 4
+    assert max(sizes) < 1 << 15
+
+
+def test_columns_are_cast_where_their_type_asks_for_it():
+    values = [b"fine", None, b"\xff\xfe\xfd\xfc", b"also"]
+    for kind in KINDS[:-2]:
+        for first, rows in ((0, 4), (1, 3), (2, 1), (4, 0)):
+            found = parquet_rows._any_length(of_kind(kind, values).slice(first, rows))
+            found.validate(full=True)
+            assert found.type == pa.large_binary()
+            assert found.to_pylist() == values[first : first + rows]
+    for column in (of_kind(pa.binary(), values), pa.array(["a"]).dictionary_encode(), pa.array([1])):
+        assert parquet_rows._any_length(column) is column
+
+
+DELTA = ["DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"]
+
+
+@pytest.mark.parametrize("encoding", DELTA)
+@pytest.mark.parametrize("field", ["text", "url"])
+def test_a_dictionary_with_a_long_value_beside_a_column_of_another_encoding(tmp_path, encoding, field):
+    """Arrow cannot make places in a dictionary of the other column's pages."""
+    path, other = tmp_path / "a.parquet", "url" if field == "text" else "text"
+    columns = {field: ["x" * 300_000, "short", "x" * 300_000] * 10, other: [f"{row}" for row in range(30)]}
+    settings = {"use_dictionary": [field], "column_encoding": {other: encoding}}
+    pq.write_table(pa.table(columns), path, row_group_size=20, **settings)
+    found, lost = read(path, max_record_bytes=1 << 10)
+    assert [text for table in found for text in table[other]] == columns[other][1::3]
+    assert sum(count for _, count in lost) == 20
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    """Return a file and its texts: of its first page in a dictionary, of the second as DELTA_LENGTH_BYTE_ARRAY."""
+    path, schema = tmp_path / "mixed.parquet", pa.schema([pa.field("text", pa.string(), nullable=False)])
+    texts = ["long" * 100, "short"] * 16 + [f"{row:05}" for row in range(32)]
+    settings = {"compression": "none", "write_batch_size": 32, "data_page_size": 1, "write_page_checksum": False}
+
+    def pages(given: list[str], **encoding) -> tuple[bytes, list[parquet_rows.Page]]:
+        pq.write_table(pa.table({"text": given}, schema), path, **settings, **encoding)
+        with path.open("rb") as file:
+            return path.read_bytes(), parquet_rows._column(file, next(column_chunks(file)), "text").pages
+
+    content, (page,) = pages(texts[32:], use_dictionary=False, column_encoding={"text": DELTA[0]})
+    body = content[page.start : page.start + page.stored]
+    content, (_, first, second) = pages(texts, dictionary_pagesize_limit=300)
+    assert (first.encoding, second.encoding, second.values) == (8, 0, 32)
+    begin, end = first.start + first.stored, second.start + second.stored
+    header = content[begin : second.start].replace(b"\x15\0\x15\6\x15\6", b"\x15\x0c\x15\6\x15\6")
+    path.write_bytes(content[:begin] + header + body.ljust(second.stored, b"\0") + content[end:])
+    assert pq.read_table(path)["text"].to_pylist() == texts
+    return path, texts
+
+
+@pytest.mark.parametrize("batch_bytes", [1 << 12, 1 << 13, 1 << 20])
+def test_a_dictionary_before_pages_of_another_encoding(monkeypatch, mixed, one_by_one, batch_bytes):
+    monkeypatch.setattr(parquet_rows, "BATCH_BYTES", batch_bytes)
+    path, texts = mixed
+    found = read(path)
+    assert [text for table in found[0] for text in table["text"]] == texts
+    assert max(sum(map(len, table["text"])) for table in found[0]) <= max(batch_bytes, 400)
+    assert found[1] == []
+    found, lost = read(path, max_record_bytes=100)
+    assert [text for table in found for text in table["text"]] == [text for text in texts if len(text) < 100]
+    assert sum(count for _, count in lost) == 16
+    assert [text for table in one_by_one(path)[0] for text in table["text"]] == texts
