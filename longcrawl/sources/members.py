@@ -24,6 +24,7 @@ from isal import isal_zlib
 from longcrawl.core.sources import Checksums, UncheckedDataError
 from longcrawl.errors import SourceError, reason_of
 from longcrawl.sources.gathered import Gathered
+from longcrawl.sources.gzip_headers import GZIP, rest_of_header
 
 Compression = Literal["none", "gzip", "zstd"]
 
@@ -60,7 +61,6 @@ RECOVERIES = 8
 PROBE_BYTES = 512
 """How much is read to see whether a member begins at a place."""
 
-GZIP = b"\x1f\x8b\x08"
 ZSTD = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE = range(0x184D2A50, 0x184D2A60)
 _GZIP_ERROR: Any = isal_zlib.error
@@ -261,14 +261,15 @@ class Members:
             offset += len(rest)
             while rest or (stream is not None and pending):
                 if stream is None:
-                    rest = rest.lstrip(b"\0")  # tapes and block devices pad the end of a file
-                    if not rest:
+                    if not (rest := rest.lstrip(b"\0")):  # tapes and block devices pad the end of a file
                         break
                     begin = offset - len(rest)
                     if not rest.startswith(GZIP[:2]) and rest != GZIP[:1]:
                         raise BrokenMemberError(begin, "no gzip data", is_member=False)
                     stream = isal_zlib.decompressobj(31)
                     yield Event("begin", begin)
+                    more = self._rest_of_header(begin, rest, read_bytes)
+                    rest, offset = rest + more, offset + len(more)
                 try:
                     data = stream.decompress(rest, piece_bytes)
                 except _GZIP_ERROR as error:
@@ -281,6 +282,11 @@ class Members:
                     yield Event("end", offset - len(rest))
         if stream is not None:
             raise BrokenMemberError(begin, "the file ends within a compressed member", is_cut=True)
+
+    def _rest_of_header(self, begin: int, begun: bytes, read_bytes: int) -> bytes:
+        if (more := rest_of_header(self.file, begun, read_bytes)) is None:
+            raise BrokenMemberError(begin, "damaged gzip data (a header of more than 1 MiB)")
+        return more
 
     def _zstd(self, offset: int, piece_bytes: int = ZSTD_PIECE_BYTES) -> Iterator[Event]:
         """Decompress frame after frame, so many bytes at a time."""
@@ -345,10 +351,7 @@ class Members:
             raise BrokenMemberError(offset, "damaged zstd data (a frame without a checksum, and no frame after it)")
 
     def _frame_follows(self) -> bool:
-        """Return whether a frame, padding or nothing follows.
-
-        One flipped bit of a frame's header makes its checksum what follows it.
-        """
+        """Return whether a frame, padding or nothing follows; one flipped bit of a header leaves a checksum there."""
         place = self.file.tell()
         magic = self.file.read(4)
         self.file.seek(place)
