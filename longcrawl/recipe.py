@@ -7,6 +7,7 @@ digest covers every field with its default and the code version of every stage.
 import copy
 import hashlib
 import json
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -26,7 +27,7 @@ from longcrawl.core.stages import STAGES, Stage
 from longcrawl.errors import RecipeError
 from longcrawl.ledger.funnel import Reference
 from longcrawl.printable import known_names, quoted
-from longcrawl.storage.structured import load_yaml
+from longcrawl.storage.structured import RepeatedKeyError, load_yaml
 from longcrawl.urls import plain_urls
 
 SCHEMA_VERSION = 1
@@ -119,11 +120,13 @@ def read_recipe(name: str) -> dict[str, Any]:
     """Return the content of a recipe file, as it is spelled there.
 
     Raises:
-        RecipeError: there is no such recipe, or it is not a mapping in YAML.
+        RecipeError: there is no such recipe, it is not a mapping in YAML, or a key is given twice.
     """
     text = _recipe_text(name)
     try:
         spec = load_yaml(text)
+    except RepeatedKeyError as twice:
+        raise RecipeError(f"recipe {name!r}: {twice}") from twice
     except yaml.YAMLError as broken:
         said = " ".join(str(broken).replace('in "<unicode string>", ', "at ").split())
         raise RecipeError(f"recipe {name!r} is not YAML: {said}") from broken
@@ -179,8 +182,8 @@ def _recipe_text(name: str) -> str:
     if name not in recipes():
         if Path(name).is_file():
             raise RecipeError(
-                f"{name} is not a recipe, whose name ends in .yaml: type `longcrawl init {name}` for a first one of "
-                "these documents"
+                f"{name} is not a recipe, whose name ends in .yaml: type `longcrawl init {shlex.quote(name)}` for a "
+                "first one of these documents"
             )
         raise RecipeError(f"unknown recipe {name!r}; {known_names([*recipes(), 'or the path of a .yaml file'], name)}")
     return _folder().joinpath(f"{name}.yaml").read_text("utf-8")

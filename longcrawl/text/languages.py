@@ -94,18 +94,6 @@ _SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _QUOTE = "quote it, such as 'no', since YAML reads yes, no, on and off as true and false"
 
 
-class _Loader(_SAFE_LOADER):  # type: ignore[misc]  # which of the two there is, is known when it runs
-    """Refuses a key that stands twice, of which YAML would silently take the last."""
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> Any:  # noqa: FBT001, FBT002  # the parent's signature
-        seen = set()
-        for key in (key.value for key, _ in node.value if isinstance(key.value, str)):
-            if key in seen:
-                raise yaml.MarkedYAMLError(problem=f"{key!r} stands twice; keep one", problem_mark=node.start_mark)
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
 @reread_when_changed(8)
 def read_languages(name: str) -> Languages:
     """Read thresholds by language: {language: {field: bound}}, immutable, and sorted by language.
@@ -236,7 +224,7 @@ def _read_fineweb_2(content: dict[Any, Any], language: str, where: str) -> dict[
 
 def _load(file: Traversable, where: str) -> dict[Any, Any]:
     try:
-        content = load_yaml(file.read_text("utf-8"), _Loader)
+        content = load_yaml(file.read_text("utf-8"), _SAFE_LOADER)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as wrong:
         raise StageError(f"{where} cannot be read as YAML: {' '.join(str(wrong).split())}") from wrong
     if not isinstance(content, dict):

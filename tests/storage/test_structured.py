@@ -9,7 +9,7 @@ import longcrawl as lc
 from longcrawl.errors import LoaderError, RecipeError, RunError
 from longcrawl.hub.remote import read_card
 from longcrawl.loading import read_curriculum
-from longcrawl.storage.structured import DEPTH, load_json, load_yaml
+from longcrawl.storage.structured import DEPTH, RepeatedKeyError, load_json, load_yaml
 
 BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12))
 """2 * 10**11 values in under a kilobyte."""
@@ -44,6 +44,26 @@ def test_hostile_yaml_is_one_kind_of_error_in_bounded_time(text, loader):
 def test_aliases_of_people_stay():
     assert load_yaml("a: &a {n: 1}\nb: *a\nc: {<<: *a, m: 2}") == {"a": {"n": 1}, "b": {"n": 1}, "c": {"n": 1, "m": 2}}
     assert load_yaml("[" * DEPTH + "]" * DEPTH)
+
+
+@pytest.mark.parametrize("loader", [yaml.SafeLoader, getattr(yaml, "CSafeLoader", yaml.SafeLoader)])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: 1\nb: [{a: 1}]\n\na: 2", "the key 'a' is given twice, in lines 1 and 4: keep one"),
+        ("- b\n- b:\n    [x]: 1\n    n: {x: 1, x: 2}", "the key 'x' is given twice, in line 4: keep one"),
+        ("a: {b: &x c, 'b': *x}", "the key 'b' is given twice, in line 1"),
+        ("a: b\n? {n: a, n: b}\n: c", "the key 'n' is given twice, in line 2"),
+    ],
+)
+def test_a_key_that_is_given_twice_is_an_error_with_both_lines(text, said, loader):
+    with pytest.raises(RepeatedKeyError, match=said):
+        load_yaml(text, loader)
+
+
+def test_equal_keys_of_several_mappings_stay():
+    assert load_yaml("[{a: a}, {a: {a: a}}]") == [{"a": "a"}, {"a": {"a": "a"}}]
+    assert load_yaml("a: &a {n: 1}\nb: &b {m: 1}\nc: {<<: *a, <<: *b, n: 2}")["c"] == {"m": 1, "n": 2}
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "[" * 500 + "]" * 500, "{", '"', "9" * 5000])

@@ -162,7 +162,7 @@ def test_a_folder_of_fineweb_2_files_is_a_table(tmp_path):
         ("{en: {stop_words: [of the]}}", "holds 'of the'; a stop word is one word"),
         ("{en: {stop_words: ['']}}", "holds ''; a stop word is one word"),
         ("{no: {min_words: 3}}", "the language False is not text; quote it"),
-        ("{de: {min_words: 3}, de: {min_words: 4}}", "'de' stands twice; keep one"),
+        ("{de: {min_words: 3}, de: {min_words: 4}}", "the key 'de' is given twice, in line 2: keep one"),
         ("{de: {min_words: 3}, deu: {min_words: 4}}", "has one language twice, as 'de' and 'deu'; keep one of them"),
         ("{en-GB: {min_words: 3}, en-US: {min_words: 4}}", "has one language twice, as 'en-GB' and 'en-US'"),
         ("[de]", "languages takes a mapping such as {de: {max_mean_word_length: 14}}"),
