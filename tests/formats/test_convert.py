@@ -160,7 +160,7 @@ def test_tokens_are_made_narrower_on_request_and_only_if_they_fit(token_table, t
     lc.convert(tmp_path / "a.ds", tmp_path / "a.bin", "megatron", dtype="uint16")
     assert (tmp_path / "a.bin").read_bytes() == b"\1\0"
     lc.formats.datatrove.write([token_table([[1 << 16]], "uint32")], tmp_path / "a.ds")
-    said = sentence_of(FormatError, lc.convert, tmp_path / "a.ds", tmp_path / "a.bin", "megatron", dtype="uint16")
+    said = sentence_of(FormatError, lc.convert, tmp_path / "a.ds", tmp_path / "b.bin", "megatron", dtype="uint16")
     assert "document 0 has the id 65,536, but a token is stored as uint16" in said
 
 
@@ -203,6 +203,21 @@ def test_a_target_that_cannot_be_written_is_named(token_table, tmp_path, sentenc
     target = tmp_path / "a.bin" / "b.ds"
     said = sentence_of(FormatError, lc.convert, tmp_path / "a.bin", target, source_format="nanogpt", end_of_text=END)
     assert said.startswith(f"{target} cannot be written (")
+
+
+def test_a_file_that_exists_is_not_replaced(token_table, tmp_path, sentence_of):
+    for name in ("a", "sub/b"):
+        lc.formats.datatrove.write([token_table([[1, 2]])], tmp_path / "in" / f"{name}.ds", end_of_text=END)
+    mine = tmp_path / "out" / "sub" / "b.idx"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("mine")
+    fix = "exists already: remove it, or choose another shard or folder to write"
+    assert sentence_of(FormatError, lc.convert, tmp_path / "in", tmp_path / "out", "megatron") == f"{mine} {fix}"
+    shard = tmp_path / "in" / "sub" / "b.ds"
+    assert fix in sentence_of(FormatError, lc.convert, shard, mine.with_suffix(".bin"), "gpt-simple")
+    assert [file.read_text() for file in (tmp_path / "out").rglob("*.*")] == ["mine"]
+    mine.unlink()
+    assert len(lc.convert(tmp_path / "in", tmp_path / "out", "megatron").shards) == 2
 
 
 def test_a_flat_file_and_a_folder_of_shards_are_verified(token_table, tmp_path, sentence_of):

@@ -28,9 +28,11 @@ from longcrawl.formats.shards.writing import (
     report_losses,
 )
 from longcrawl.printable import as_lines
-from longcrawl.storage.files import writing
+from longcrawl.storage.files import check_target, writing
 from longcrawl.storage.structured import load_yaml
 from longcrawl.tokens.loss_mask import LOSS_MASK
+
+_ELSEWHERE = "choose another shard or folder to write"
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,8 @@ def convert(
         writing: further settings of the target's ``write``, such as ``{"header": "llm.c"}``.
 
     Raises:
-        FormatError: no such format or setting, nothing to convert, or something would be lost under "error".
+        FormatError: no such format or setting, nothing to convert, a file of ``target`` exists, or something would be
+            lost under "error".
         CorruptionError: a shard contradicts itself.
     """
     check_word("on_loss", on_loss, OnLoss)
@@ -186,7 +189,7 @@ def _write(read: Reading, into: type[ShardFormat], target: Path, settings: Mappi
     lost = () if "columns" in into.holds else read.left_out
     losses = report_losses([Loss(each) for each in lost], settings["on_loss"], into.name)
     facts = {name: value for name, value in _known(read.facts).items() if name in into.records or name != "tokenizer"}
-    with writing(target, FormatError, "choose another shard or folder to write"):
+    with writing(target, FormatError, _ELSEWHERE):
         written = into.write(read.documents, target, **{**facts, **settings})
     return replace(written, losses=(*losses, *written.losses))
 
@@ -194,7 +197,7 @@ def _write(read: Reading, into: type[ShardFormat], target: Path, settings: Mappi
 def _pairs(
     source: Path, target: Path, source_format: str | None, to: str | None
 ) -> tuple[list[tuple[Path, Path]], type[ShardFormat]]:
-    """Return shards and what they become, and the format that they become; none is written over itself."""
+    """Return shards and what they become, and the format that they become; no file is written over."""
     folder = source.is_dir()
     into = find_format(target, to) if to is not None else _by_ending(target)
     if not folder:
@@ -204,8 +207,12 @@ def _pairs(
         pairs = [(file, (target / file.relative_to(source)).with_suffix(into.suffix)) for file in found]
     for one, other in pairs:
         own = {file.resolve() for file in find_format(one, source_format).shard_files(one)}
-        if own & {file.resolve() for file in into.shard_files(other)}:
+        written = into.shard_files(other)
+        if own & {file.resolve() for file in written}:
             raise FormatError(f"{other} would be written over the shard that is read: give another name or folder")
+        for file in written:
+            with writing(file, FormatError, _ELSEWHERE):
+                check_target(file, FormatError, f"remove it, or {_ELSEWHERE}")
     return pairs, into
 
 
