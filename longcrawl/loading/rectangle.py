@@ -236,8 +236,17 @@ class Rectangle(Feed):
         return made
 
     def position_of(self, step: int) -> int:
-        """Return where a step begins: passes follow each other in the same order."""
-        return super().position_of(step % len(self) if step >= 0 else step)
+        """Return where a step of a pass begins; all passes have the same order.
+
+        Raises:
+            LoaderError: a pass has no such step.
+        """
+        if step >= len(self):
+            raise LoaderError(
+                f"a pass has steps 0 to {len(self) - 1:,}, not {step}: check the feed's settings, or name step "
+                f"{step % len(self):,}, which is the same in a later pass"
+            )
+        return super().position_of(step)
 
     def origins_at(self, position: int) -> list[Origin]:
         """Return which documents are in this rank's batch of the step there; columns are those of ``targets``.
