@@ -1,6 +1,7 @@
 """From documents to a first recipe, and what a run of it would do."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -102,6 +103,17 @@ def test_what_has_no_texts_is_one_sentence(texts, tmp_path):
     assert (tmp_path / "there.yaml").read_text() == "mine"
 
 
+def test_names_with_spaces_can_be_typed_again(texts, tmp_path):
+    folder = tmp_path / "my texts"
+    folder.mkdir()
+    Path(texts).rename(folder / texts)
+    done = CliRunner().invoke(app, ["init", "my texts", "--out", "my recipe.yaml"])
+    check, run = done.stdout.splitlines()[1:]
+    assert run == "longcrawl run 'my recipe.yaml' --out 'my recipe'"
+    words = [word for each in TRAINED for word in ("--set", each)]
+    assert CliRunner().invoke(app, [*shlex.split(check, comments=True)[1:], *words]).exit_code == 0
+
+
 def test_a_dry_run_says_what_a_run_would_do_and_writes_nothing(texts, tmp_path):
     CliRunner().invoke(app, ["init", texts, "--out", "mine.yaml"])
     before = sorted(tmp_path.rglob("*"))
@@ -124,6 +136,39 @@ def test_a_dry_run_finds_what_a_run_would_miss(texts, tmp_path):
         preview_run("mine.yaml", "mine", ["stages.tokenize.tokenizer=./none.json"])
     with pytest.raises(LongCrawlError, match="no file matches"):
         preview_run("mine.yaml", "mine", [*TRAINED, "source.data_files=none/*.jsonl"])
+
+
+def test_a_dry_run_misses_a_file_as_the_run_does(texts, tmp_path):
+    CliRunner().invoke(app, ["init", texts, "--out", "mine.yaml"])
+    link = tmp_path / "link.jsonl"
+    link.symlink_to("nothing")
+    for missing, reason in (("none.jsonl", "is missing"), (link.name, "is a link to nothing, which cannot be reached")):
+        named = [*TRAINED, f"source.data_files=[{texts}, {missing}]"]
+        said = []
+        for begin in (preview_run, lc.run):
+            with pytest.raises(SourceError, match=f"{missing}: {reason}; to continue without it, set on_bad") as raised:
+                begin("mine.yaml", f"of-{missing}", overrides=named)
+            said.append(str(raised.value))
+        assert said[0] == said[1]
+        with pytest.warns(UserWarning, match=reason):
+            preview_run("mine.yaml", "other", [*named, "source.on_bad_files=warn"])
+        assert len(preview_run("mine.yaml", "other", [*named, "source.on_bad_files=skip"]).parts) == 2
+
+
+@pytest.mark.parametrize("out", ["/proc/none", "/proc/none/mine", "mine.yaml/mine"])
+def test_a_dry_run_finds_that_the_folder_cannot_be_made(texts, out):
+    CliRunner().invoke(app, ["init", texts, "--out", "mine.yaml"])
+    with pytest.raises(RunError, match=r"(mine|none) cannot be written \(.*\): choose another --out folder"):
+        preview_run("mine.yaml", out, TRAINED)
+
+
+def test_a_dry_run_finds_a_column_that_a_stage_before_has_replaced(texts):
+    source = {"builder": "text", "data_files": texts, "text_field": "content"}
+    stages = [{"min_tokens": {"n": 3}}, {"tokenize": {"tokenizer": "trained"}}]
+    spec = {"longcrawl": 1, "name": "x", "source": source, "stages": stages, "outputs": {"gpt-simple": {}}}
+    with pytest.raises(StageError, match="min_tokens needs a column 'tokens'; the documents have: id, text"):
+        preview_run(parse_recipe(spec), "mine")
+    preview_run(parse_recipe({**spec, "stages": stages[::-1]}), "mine")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """A first recipe for documents that have a name, with a comment on every part."""
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def first_recipe(name: str, text_field: str | None = None) -> str:
     source, settings = guess_source(name)
     if source == "rectangle" or source in FORMATS:
         raise RecipeError(
-            f"{name} holds tokens, not texts: trainers read it as it is; longcrawl verify {name} checks it"
+            f"{name} holds tokens, not texts: trainers read it as it is; longcrawl verify {shlex.quote(name)} checks it"
         )
     if source in ("text", "hub"):
         with without_set():
@@ -86,11 +87,8 @@ def write_first_recipe(name: str, out: Path, text_field: str | None = None) -> s
     made = first_recipe(name, text_field)
     with writing(out, RecipeError, "choose another name with --out"):
         write_text(out, made)
-    return (
-        f"{out} is written. Edit it, then:\n"
-        f"longcrawl run {out} --out {out.stem} --dry-run   # check it\n"
-        f"longcrawl run {out} --out {out.stem}"
-    )
+    run = f"longcrawl run {shlex.quote(str(out))} --out {shlex.quote(out.stem)}"
+    return f"{out} is written. Edit it, then:\n{run} --dry-run   # check it\n{run}"
 
 
 def _text_field(source: str, settings: Mapping[str, Any], fields: Sequence[str]) -> dict[str, str]:
