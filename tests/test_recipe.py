@@ -186,6 +186,8 @@ def test_a_wrong_recipe_is_refused_with_one_sentence(spec, said):
     ("text", "said"),
     [
         ("a: [", "is not YAML"),
+        ("name: a\nstages: []\nstages: [x]", "mine.yaml': the key 'stages' is given twice, in lines 2 and 3: keep one"),
+        ("stages:\n- min_chars: {n: 3, n: 4}", "mine.yaml': the key 'n' is given twice, in line 2: keep one"),
         ("", "must be a mapping with the keys longcrawl, name, "),
         ("- a", "must be a mapping with the keys longcrawl, name, "),
         ("!!python/object/apply:os.system [ls]", "is not YAML"),

@@ -1,19 +1,26 @@
 """What a run would do, checked without reading a document or writing a file."""
 
+import tempfile
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
-from longcrawl.core.sources import Part
+from longcrawl.core.sources import BadFiles, Part
 from longcrawl.core.stages import Needs
 from longcrawl.display.numbers import counted
 from longcrawl.display.table import Column, Table
+from longcrawl.errors import RunError
 from longcrawl.manifest import MANIFEST
 from longcrawl.printable import one_line
 from longcrawl.recipe import Recipe, check_order, load_recipe
-from longcrawl.run.inputs import check_output, check_plan, reject_other_contents, run_folder, train_parts
+from longcrawl.run.inputs import check_output, check_plan, needed_source, reject_other_contents, run_folder, train_parts
+from longcrawl.run.part import Tally, run_fused
 from longcrawl.run.summary import ComparedPlan
-from longcrawl.storage.place import is_there
+from longcrawl.storage.files import writing
+from longcrawl.storage.listing import why_no_file
+from longcrawl.storage.place import is_there, url_of
 from longcrawl.urls import is_url, without_secrets
 
 FEW = 3
@@ -65,8 +72,10 @@ def preview_run(
 ) -> RunPreview:
     """Check all that :func:`longcrawl.run` checks before it reads a document, and return what it would do.
 
-    Inputs are listed, stages load their data files and tokenizers and compile their kernels, and the folder is looked
-    at. What only documents can tell, such as columns and damage, is not found so; ``longcrawl plan`` reads a sample.
+    Inputs are listed, and local files have to be there. Stages load their data files and tokenizers and compile their
+    kernels; those before the first one that learns from documents are tried on none, so that a missing column is found.
+    The folder has to be one that can be written. What only documents can tell, such as damage, is not found so;
+    ``longcrawl plan`` reads a sample.
 
     Raises:
         LongCrawlError: the run could not begin.
@@ -77,10 +86,45 @@ def preview_run(
     with run_folder(out) as folder:
         reject_other_contents(folder, chosen)
         is_done = is_there(folder / MANIFEST)
+        if not is_done:
+            _check_folder(folder)
     if not is_done:
         check_output(chosen)
     parts = train_parts(chosen.source)
+    if not is_done:
+        _check_files(parts, BadFiles(chosen.source.on_bad_files))
     for _, stage in chosen.stages:
         stage.prepare()
+    _check_columns(chosen)
     local = {file for part in parts for file in part.files if not is_url(file) and Path(file).is_file()}
     return RunPreview(chosen, str(out), parts, sum(Path(file).stat().st_size for file in local), is_done)
+
+
+def _check_folder(folder: Path) -> None:
+    """Check that a folder can be made and written, by a file without a name in what there is of its path."""
+    if url_of(folder) is None:
+        with writing(folder, RunError, "choose another --out folder"):
+            tempfile.TemporaryFile(dir=next(each for each in (folder, *folder.parents) if each.exists())).close()
+
+
+def _check_files(parts: Iterable[Part], bad_files: BadFiles) -> None:
+    """Report the first file of each part if it is local and missing, as the run would; others may be optional."""
+    for file in (file for part in parts for file in part.files[:1] if not is_url(file)):
+        reason = why_no_file(file)
+        if reason is None and not Path(file).exists():
+            reason = "is missing"
+        if reason is not None:
+            bad_files.report(file, reason)
+
+
+def _check_columns(recipe: Recipe) -> None:
+    """Run stages on a table without documents, as of a part that has none: some may miss a column of it.
+
+    What follows one that learns from documents, or one that is not longcrawl's own, is not known.
+    """
+    known = takewhile(
+        lambda each: each[1].needs != "fit" and type(each[1]).__module__.startswith("longcrawl."), recipe.stages
+    )
+    by_batch = [(label, stage) for label, stage in known if stage.needs in ("batch", "order")]
+    nothing = needed_source(recipe).schema().empty_table()
+    deque(run_fused(by_batch, [nothing], Tally()), 0)
