@@ -12,17 +12,22 @@ from typing import Any
 
 from longcrawl.core.outputs import OUTPUTS
 from longcrawl.core.results import RESULTS
+from longcrawl.engines.hold import LOCK
 from longcrawl.errors import RunError
 from longcrawl.ledger.edits import EDITS
+from longcrawl.ledger.funnel import Funnel
 from longcrawl.ledger.reasons import LEDGER
+from longcrawl.storage.lease import working_owner
 from longcrawl.storage.place import bring, bring_folder, given_url, may_hold_run, open_place, url_of
-from longcrawl.storage.sealed import is_sealed
+from longcrawl.storage.sealed import Marker, is_sealed
 from longcrawl.storage.structured import Kinds, is_count, load_json, may_be_count, misfits
 
 WORK = "work"
 """The folder of a run that holds what is finished while the run is not."""
 INPUTS = "inputs.json"
 """The marker in ``work`` of what a run is made of."""
+EMPTIED = "emptied.json"
+"""The marker in ``work`` of a run whose stages removed every document, with its funnel: it has no manifest."""
 MANIFEST = "manifest.json"
 TOKEN_TABLES = "tokens"  # noqa: S105  # of a model, not of a server
 """The folder of a pushed run that has the rows of its output as plain `datasets` loads them."""
@@ -261,6 +266,15 @@ def read_sealed(folder: Path) -> dict[str, Any]:
     return manifest
 
 
+def emptied_funnel(folder: Path) -> Funnel | None:
+    """Return the funnel of a run that ended as no document remained; None of any other."""
+    try:
+        marker = None if (folder / MANIFEST).exists() else Marker.read(folder / WORK / EMPTIED)
+    except OSError:  # reading the manifest says what is wrong with the folder
+        return None
+    return None if marker is None else Funnel.from_dict(marker.content)
+
+
 def lost_ledger(folder: Path, manifest: Mapping[str, Any]) -> str:
     """Return the first table of removed or edited documents that a run names and does not have; "" if it has all."""
     tables = (name for name in manifest["files"] if name.startswith((f"{LEDGER}/", f"{EDITS}/")))
@@ -283,10 +297,21 @@ def _why_no_manifest(folder: Path) -> str:
             f"there is no folder {folder}: name that of a run, which `longcrawl run RECIPE --out {folder}` would make"
         )
     if (folder / WORK).exists():
-        return f"{folder} is not finished: type the same `longcrawl run` again"
+        return _why_unfinished(folder)
     below = next((each.parent for each in sorted(folder.glob(f"*/{MANIFEST}"))), None)
     above = next((each for each in folder.absolute().parents if (each / MANIFEST).is_file()), None)
     run = below or above
     return f"{folder} holds no run, it has no {MANIFEST}: name the folder of one" + (
         "" if run is None else f", such as {run}"
     )
+
+
+def _why_unfinished(folder: Path) -> str:
+    if (owner := working_owner(folder / WORK / LOCK)) is not None:
+        return f"another run is working in {folder}, process {owner['process']} on {owner['host']}: wait for it"
+    if (funnel := emptied_funnel(folder)) is not None:
+        return (
+            f"{folder} has no result, as stage {funnel.emptied_by()!r} removed its last documents: `longcrawl funnel` "
+            "and `why` tell more. Change its fields, and run into another folder"
+        )
+    return f"{folder} is not finished: type the same `longcrawl run` again"

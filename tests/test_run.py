@@ -34,7 +34,16 @@ import zarr
 import longcrawl as lc
 from longcrawl.cli import commands as cli
 from longcrawl.engines import Local
-from longcrawl.errors import FormatError, LongCrawlError, RecipeError, RunError, SourceError, StageError, TokenizerError
+from longcrawl.errors import (
+    FormatError,
+    LedgerError,
+    LongCrawlError,
+    RecipeError,
+    RunError,
+    SourceError,
+    StageError,
+    TokenizerError,
+)
 from longcrawl.recipe import load_recipe
 from longcrawl.run import part as parts_of_runs
 from longcrawl.run.inputs import stage_fingerprints
@@ -387,6 +396,8 @@ def test_a_second_run_is_refused_and_the_interrupt_key_ends_the_first_and_its_wo
         f"RunError: another run is working in {out}, process {process.pid} on {platform.node()}: wait for it, or "
         "choose another folder"
     )
+    for verb in ("funnel", "verify", "report"):
+        assert sentence(longcrawl(verb, out)) == said.replace(", or choose another folder", "")
     assert process.poll() is None
     workers = children(process.pid)
     os.killpg(process.pid, signal.SIGINT)
@@ -720,6 +731,22 @@ def test_when_no_document_is_left_the_stage_that_removed_the_last_ones_is_named(
     (funnel,) = raised.value.__notes__
     assert "min_tokens" in [line.split()[0] for line in funnel.splitlines()]
     assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_a_run_of_which_nothing_is_left_answers_what_its_ledger_knows(recipe, tmp_path):
+    out = tmp_path / "out"
+    with pytest.raises(RunError, match="no document remains") as raised:
+        lc.run(recipe, out, overrides=["stages.min_tokens.n=100000"])
+    assert repr(lc.funnel(out)) == raised.value.__notes__[0]
+    gone = pq.read_table(out / "ledger")
+    assert gone.num_rows == lc.funnel(out).documents
+    row = next(each for each in gone.to_pylist() if each["stage"] == "min_tokens")
+    assert (lc.why(out, row["id"]).stage, lc.why(out, row["id"]).threshold) == ("min_tokens", 100000)
+    with pytest.raises(LedgerError, match="never had a document 'none'; ids look like '"):
+        lc.why(out, "none")
+    for ask in (lc.verify, lc.inspect, lc.removal_rates, lc.write_report):
+        with pytest.raises(RunError, match=r"has no result, as stage 'min_tokens' removed its last documents: "):
+            ask(out)
 
 
 def test_when_the_first_stage_removes_all_no_later_one_is_blamed(recipe, tmp_path):

@@ -24,10 +24,10 @@ from longcrawl.errors import CorruptionError, LedgerError, LongCrawlError, RunEr
 from longcrawl.ledger.analysis import Analysis, analyse
 from longcrawl.ledger.clusters import Clusters, find_clusters
 from longcrawl.ledger.contamination import Contamination, count_contamination
-from longcrawl.ledger.edits import EDITS, find_edits
+from longcrawl.ledger.edits import EDITS, TextEdit, find_edits
 from longcrawl.ledger.funnel import Funnel, RemovalRates, value_tables
 from longcrawl.ledger.reasons import DUPLICATE_IDS, LEDGER, Reason, find_reason, open_ledger
-from longcrawl.manifest import input_names, lost_ledger, open_run, read_manifest
+from longcrawl.manifest import emptied_funnel, input_names, lost_ledger, open_run, read_manifest
 from longcrawl.printable import listed
 from longcrawl.recipe import parse_recipe, recorded_source
 from longcrawl.storage.place import bring, bring_folder, given_url, name_of
@@ -43,9 +43,10 @@ FETCHED = 4 << 30
 
 
 def funnel(run: str | Path) -> Funnel:
-    """Return how many documents each stage kept, for a run."""
+    """Return how many documents each stage kept, for a run; also for one that no document remained of."""
     with open_run(run) as folder:
-        return Funnel.from_dict(read_manifest(folder)["funnel"])
+        emptied = emptied_funnel(folder)
+        return Funnel.from_dict(read_manifest(folder)["funnel"]) if emptied is None else emptied
 
 
 def removal_rates(run: str | Path) -> RemovalRates:
@@ -68,19 +69,22 @@ def why(run: str | Path, document: str) -> Reason:
 
 
 def _why(folder: Path, document: str) -> Reason:
+    if (emptied := emptied_funnel(folder)) is not None:
+        if (reason := _removal(folder, emptied, document)[0]) is not None:
+            return reason
+        with open_ledger(folder / LEDGER) as ledger:
+            named = ledger.head(1, columns=["id"])["id"].to_pylist()
+        like = f"ids look like {named[0]!r}" if named else "its ledger is lost, run the recipe again"
+        raise LedgerError(f"{folder} never had a document {document!r}; {like}")
     manifest = read_manifest(folder)
     if lost := lost_ledger(folder, manifest):
         raise LedgerError(
             f"{folder} has lost {lost}, which may say what became of the document: copy it back, or type "
             f"longcrawl verify {folder}"
         )
-    stages = [row.stage for row in Funnel.from_dict(manifest["funnel"])]
-    with open_ledger(folder / LEDGER) as ledger:
-        reason = find_reason(ledger, stages, document)
-    with open_ledger(folder / EDITS, EDIT_SCHEMA) as ledger:
-        edits = find_edits(ledger, document)
+    reason, edits = _removal(folder, Funnel.from_dict(manifest["funnel"]), document)
     if reason is not None:
-        return replace(reason, edits=edits)
+        return reason
     result, output = find_result(folder)
     if not result.records_ids:
         raise LedgerError(
@@ -96,6 +100,15 @@ def _why(folder: Path, document: str) -> Reason:
     named = ids.head(1, columns=["id"])["id"].to_pylist()
     like = f"ids look like {named[0]!r}, as in {ids.files[-1]}" if named else "it has no documents"
     raise LedgerError(f"{folder} never had a document {document!r}; {like}")
+
+
+def _removal(folder: Path, funnel: Funnel, document: str) -> tuple[Reason | None, tuple[TextEdit, ...]]:
+    """Return why a document was removed, None if it was not, and what was changed in it."""
+    with open_ledger(folder / LEDGER) as ledger:
+        reason = find_reason(ledger, [row.stage for row in funnel], document)
+    with open_ledger(folder / EDITS, EDIT_SCHEMA) as ledger:
+        edits = find_edits(ledger, document)
+    return None if reason is None else replace(reason, edits=edits), edits
 
 
 def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clusters:

@@ -19,7 +19,7 @@ from longcrawl.engines.worker import installed_versions
 from longcrawl.errors import RunError
 from longcrawl.ledger.analysis import Lengths
 from longcrawl.ledger.funnel import Funnel
-from longcrawl.manifest import INPUTS, MANIFEST, WORK
+from longcrawl.manifest import EMPTIED, INPUTS, MANIFEST, WORK
 from longcrawl.recipe import Recipe
 from longcrawl.run.gathered_parts import GATHERED
 from longcrawl.run.ids import IDS
@@ -318,14 +318,15 @@ def no_documents(
     return RunError(message)
 
 
-def check_not_empty(funnel: Funnel) -> None:
-    """Check that documents remain.
+def check_not_empty(funnel: Funnel, work: Path) -> None:
+    """Check that documents remain; where none does, note the funnel in ``work``, from where ``why`` is answered.
 
     Raises:
         RunError: naming the stage that removed the last ones; the funnel is its note.
     """
     if (emptied := funnel.emptied_by()) is not None:
         last = next(row.documents_in for row in funnel if row.stage == emptied)
+        Marker(work / EMPTIED, funnel.as_dict(), {}).write()
         error = RunError(
             f"no document remains: stage {emptied!r} removed the last {last:,}. "
             f"Change its fields with --set stages.{emptied}.FIELD=VALUE, and choose another folder"

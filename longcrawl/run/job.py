@@ -346,7 +346,7 @@ class _Job:
     def _add_counts(self, results: Sequence[dict[str, Any]]) -> None:
         for rows in zip(*(map(FunnelRow.from_dict, each["stages"]) for each in results), strict=True):
             self.funnel = self.funnel.then(reduce(add, rows))
-        inputs.check_not_empty(self.funnel)
+        inputs.check_not_empty(self.funnel, self.work)
 
     def _write_output(self, writer: Writer) -> dict[str, Any]:
         spill, target = self.work / SPILL, self.folder / self.recipe.output.name

@@ -210,6 +210,17 @@ def read_owner(path: Path) -> dict[str, Any] | None:
     return owner if isinstance(owner, dict) else {}
 
 
+def working_owner(path: Path) -> dict[str, Any] | None:
+    """Return the owner of a lease in a folder if it is at work, as far as one look tells; None otherwise."""
+    owner = read_owner(path)
+    if not owner or is_gone(owner):
+        return None
+    with contextlib.suppress(OSError):
+        if is_here(owner) or time.time() - path.stat().st_mtime < STALE:
+            return owner
+    return None
+
+
 def is_here(owner: dict[str, Any]) -> bool:
     """Return whether the owner of a lease is, or was, a process that this one would see."""
     here = _process(os.getpid())
