@@ -169,6 +169,14 @@ def test_without_a_command_there_is_help_in_lines(command, monkeypatch, capsys):
             lambda: lc.Crawl([{"text": 1}]) | lc.text.MinChars(2),
             "min_chars needs a column 'text' of strings, this one is",
         ),
+        (
+            lambda: lc.Crawl([{"id": "a", "tokens": [1]}]) | lc.text.MinChars(2),
+            r"the documents have: id, tokens\. Put the stage before tokenize, which replaces texts",
+        ),
+        (
+            lambda: lc.text.Language(keep=(False, "en")),
+            r"takes a list such as \[a, b\], got \(False, 'en'\); quote 'no', 'on' and the like, which YAML reads as",
+        ),
         (lambda: lc.Crawl([{"text": "x"}]) | lc.text.MinWords, r"takes a stage such as lc.text.MinWords\(16_000\)"),
     ],
 )

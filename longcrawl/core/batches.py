@@ -139,6 +139,8 @@ def column(table: pa.Table, name: str, needed_by: str) -> pa.Array:
     """
     if name not in table.column_names:
         have, hint = ", ".join(table.column_names), _WHERE_FROM.get(name, "")
+        if name == "text" and "tokens" in table.column_names:
+            hint = ". Put the stage before tokenize, which replaces texts"
         raise StageError(f"{needed_by} needs a column {name!r}; the documents have: {have}{hint}")
     held = table[name]
     if held.num_chunks == 1 and held.chunk(0).offset == 0:

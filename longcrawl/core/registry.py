@@ -191,7 +191,8 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         try:
             kind = entry.load()
         except Exception as wrong:
-            raise error(f"{subject} cannot be loaded ({type(wrong).__name__}: {wrong}): {fix}") from wrong
+            mend = "check its name" if isinstance(wrong, AttributeError) else fix
+            raise error(f"{subject} cannot be loaded ({type(wrong).__name__}: {wrong}): {mend}") from wrong
         found = self._kinds.get(_name(kind))
         if found is None or found is not kind:
             raise error(f"{subject} is not a {self.what}: decorate a {self._base.__name__} class with @{self.what}")

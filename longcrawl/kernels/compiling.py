@@ -92,7 +92,9 @@ def runs_portable() -> bool:
 def _announce_compiling() -> None:
     """Say once why a first call takes long; processes that others have started do not say it again."""
     if multiprocessing.parent_process() is None:
-        show("compiling kernels, once for this machine, up to 30 s (longcrawl warm does it ahead)", error=True)
+        show(
+            "compiling kernels that are new to this machine, up to 30 s (longcrawl warm compiles all ahead)", error=True
+        )
 
 
 class _CachedKernels(IndexDataCacheFile):  # type: ignore[misc]  # numba is not typed

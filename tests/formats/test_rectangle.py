@@ -645,6 +645,12 @@ def test_inspect_of_a_damaged_rectangle_is_one_sentence(copy):
 
 
 def test_inspect_of_nothing_is_one_sentence(tmp_path):
+    (tmp_path / "shards").mkdir()
+    (tmp_path / "shards" / "gpt-simple.json").write_text("{}")
+    with pytest.raises(
+        FormatError, match="is of the format 'gpt-simple', not a rectangle; open it by lc.loading.Packed"
+    ):
+        lc.loading.Rectangle(tmp_path / "shards", batch_size=1)
     with pytest.raises(FormatError, match="has no split 'train'; there is: nothing"):
         RectangleResult().inspect(tmp_path / "nowhere", "train", 0)
 

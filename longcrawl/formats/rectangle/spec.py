@@ -57,6 +57,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from longcrawl.core.results import RESULTS
 from longcrawl.errors import CorruptionError, FormatError, unreadable
 from longcrawl.formats.rectangle._layout import ArrayLayout, bands_of, dense_layout, parse_layout
 from longcrawl.formats.rectangle._layout import Band as Band  # noqa: PLC0414  # it is in the signatures below
@@ -343,6 +344,11 @@ def _find_array(folder: Folder, split: str, checksums: Mapping[str, str]) -> tup
             f"there is no rectangle at {folder.root}, which does not exist or cannot be listed; check the path"
         )
     found = ", ".join(repr(name) for name in names[:8]) or "nothing"
+    if other := next(
+        (name for name in RESULTS if RESULTS[name].feed not in ("", "rectangle") and f"{name}.json" in names), None
+    ):
+        reads = RESULTS[other].feed.capitalize()
+        raise FormatError(f"{folder.root} is of the format {other!r}, not a rectangle; open it by lc.loading.{reads}")
     inside = f"; open the rectangle in it, {f'{folder.root}/rectangle'!r}" if "rectangle" in names else ""
     raise FormatError(f"{folder.root} has no split {split!r}; there is: {found}{inside}")
 
