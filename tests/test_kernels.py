@@ -1,5 +1,6 @@
 """What kernels keep on disk."""
 
+import ast
 import functools
 import json
 import os
@@ -47,6 +48,37 @@ def test_two_processes_that_compile_at_the_same_time_keep_their_own_code(tmp_pat
     del one._load_index
     assert one.load(("float64",)) == "code of float64"
     assert one.load(("int64",)) in (None, "code of int64")
+
+
+def kept_addresses(kernel: ast.FunctionDef) -> set[str]:
+    """Return the arrays that a function makes by numpy and whose addresses it has in variables."""
+    assigned = [each for each in ast.walk(kernel) if isinstance(each, ast.Assign)]
+    made = {
+        name.id
+        for each in assigned
+        if any(ast.unparse(part).startswith(("np.empty(", "np.zeros(", "np.full(")) for part in ast.walk(each.value))
+        for target in each.targets
+        for name in ast.walk(target)
+        if isinstance(name, ast.Name)
+    }
+    parts = (part for each in assigned for part in ast.walk(each.value))
+    return made & {
+        ast.unparse(part.value) for part in parts if isinstance(part, ast.Attribute) and part.attr == "ctypes"
+    }
+
+
+def test_no_kernel_keeps_the_address_of_an_array_that_it_makes():
+    """numba frees an array behind the last line that names it, though its address may be used further down."""
+    wrong = "def f():\n    one, two = np.empty(3), 4\n    at = np.int64(one.ctypes.data)\n"
+    assert kept_addresses(ast.parse(wrong).body[0]) == {"one"}
+    functions = [
+        (file.name, node)
+        for file in sorted(Path(compiling.__file__).parent.parent.rglob("*.py"))
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef) and any(ast.unparse(each) == "allocating" for each in node.decorator_list)
+    ]
+    assert len(functions) > 20
+    assert [(name, node.name) for name, node in functions if kept_addresses(node)] == []
 
 
 @compiling.compiled

@@ -199,17 +199,24 @@ def list_joins(words: Words, vocabulary: Vocabulary, single: Ranks, of_bytes: Ra
     return joins[:count]
 
 
-@allocating
-def list_halves(vocabulary: Vocabulary, merges: Merges, halves: Ranks) -> None:
-    """Write for each token the two that lower ranks join its bytes to; ``NONE`` where these are not two."""
+@compiled
+def _write_halves(vocabulary: Vocabulary, merges: Merges, parts: Ranks, ranks: Ranks, halves: Ranks) -> None:
     bounds, first = vocabulary.bounds, np.int64(vocabulary.tokens.ctypes.data)
-    parts, ranks = np.empty(bounds[-1], np.uint32), np.empty(bounds[-1], np.uint32)
     parts_at, ranks_at, located = np.int64(parts.ctypes.data), np.int64(ranks.ctypes.data), locate(merges)
     halves[:] = NONE
     for rank in range(len(bounds) - 1):
         length = bounds[rank + 1] - bounds[rank]
         if length > 1 and merge_short(located, first + bounds[rank], length, parts_at, ranks_at, rank, 2) == 2:
             halves[2 * rank], halves[2 * rank + 1] = parts[0], parts[1]
+
+
+def list_halves(vocabulary: Vocabulary, merges: Merges) -> Ranks:
+    """Return for each token the two that lower ranks join its bytes to; ``NONE`` where these are not two."""
+    # Made here: a kernel frees an array of its own after the last line that names it, though its address is in use.
+    parts, ranks = (np.empty(np.diff(vocabulary.bounds).max(initial=0), np.uint32) for _ in range(2))
+    halves = np.empty(2 * (len(vocabulary.bounds) - 1), np.uint32)
+    _write_halves(vocabulary, merges, parts, ranks, halves)
+    return halves
 
 
 def _in_lines(count: int) -> Wide:
@@ -231,14 +238,12 @@ def make_words(tokens: Sequence[bytes], room: int) -> tuple[Words, Vocabulary, M
     )
     single, of_bytes = np.empty(256, np.uint32), np.empty(1 << 16, np.uint32)
     joins = list_joins(words, vocabulary, single, of_bytes)
-    halves = np.empty(2 * len(tokens), np.uint32)
-    list_halves(vocabulary, make_merges(single, of_bytes, joins), halves)
+    halves = list_halves(vocabulary, make_merges(single, of_bytes, joins))
     return words, vocabulary, make_merges(single, of_bytes, possible_joins(joins, halves))
 
 
 def find_halves(tokens: Sequence[bytes]) -> npt.NDArray[np.int64]:
     """Return for each token the ranks of the two that join to it; -1 where lower ranks do not join it to two."""
     _, vocabulary, merges = make_words(tokens, 0)
-    halves = np.empty(2 * len(tokens), np.uint32)
-    list_halves(vocabulary, merges, halves)
+    halves = list_halves(vocabulary, merges)
     return np.where(halves == NONE, -1, halves.astype(np.int64)).reshape(-1, 2)
