@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 
 from longcrawl.errors import TokenizerError, unreadable
 from longcrawl.kernels.texts import read_only, text_buffers
+from longcrawl.tokens._cuts import require_equal_cuts
 from longcrawl.tokens._patterns import PATTERNS
-from longcrawl.tokens.byte_level import ByteLevelBPE
+from longcrawl.tokens.byte_level import ByteLevelBPE, has_long_tokens
 
 if TYPE_CHECKING:
     from longcrawl.tokens._word_kernels import Tables
@@ -104,7 +105,7 @@ class BytePairs:
 
 
 class Tiktoken:
-    """Encodes with ranks; a text that its regular expression gives up on goes to ``otherwise``."""
+    """Encodes with ranks; a text that its regular expression gives up on, or drops some of, goes to ``otherwise``."""
 
     name: Literal["tiktoken"] = "tiktoken"
 
@@ -113,6 +114,8 @@ class Tiktoken:
 
         self._ids = None if bpe.ids is None else np.append(bpe.ids, np.uint32(0))
         self._otherwise = otherwise
+        self._lengths = np.zeros(len(bpe.ranks), np.int64)
+        self._lengths[[*bpe.ranks.values()]] = [len(token) for token in bpe.ranks]
         with unreadable("its pattern", TokenizerError, NOT_THIS_TOKENIZER):
             self._encoding = tiktoken.Encoding(
                 "longcrawl",
@@ -127,6 +130,8 @@ class Tiktoken:
             with unreadable("a text", TokenizerError, NOT_THIS_TOKENIZER):
                 ranks: npt.NDArray[np.uint32] = self._encoding.encode_to_numpy(text, disallowed_special=())
         except TokenizerError:  # its pattern took too many steps, or matched nothing, for which it panics
+            return self._otherwise().encode(text)
+        if self._lengths[ranks].sum() != len(text.encode()):  # a pattern that does not match all characters
             return self._otherwise().encode(text)
         return ranks if self._ids is None else self._ids[ranks]
 
@@ -187,8 +192,9 @@ class Tokenizers:
 
 
 def by_ranks(bpe: ByteLevelBPE, otherwise: Callable[[], Tokenizers]) -> "BytePairs | Tiktoken":
-    """Return the engine for a byte-level BPE: ours where its pattern is known."""
-    return BytePairs(bpe) if bpe.pattern in PATTERNS and len(bpe.ranks) < MOST_RANKS else Tiktoken(bpe, otherwise)
+    """Return the engine for a byte-level BPE: ours where its pattern is known and its tables can be made."""
+    ours = bpe.pattern in PATTERNS and len(bpe.ranks) < MOST_RANKS and not has_long_tokens(bpe.ranks)
+    return BytePairs(bpe) if ours else Tiktoken(bpe, otherwise)
 
 
 def _batches(texts: Texts) -> Iterator[list[tuple[int, str]]]:
@@ -225,26 +231,68 @@ def _bytes_of(texts: Texts) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64
     return text_buffers(array)
 
 
+class _Variable:
+    """An environment variable that the first of several threads sets and the last one puts back."""
+
+    def __init__(self, name: str, value: str) -> None:
+        self._name, self._value = name, value
+        self._before: str | None = None
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin without any thread inside: a forked process has none of the others, and not their lock."""
+        self._lock, self._inside = threading.Lock(), 0
+
+    def enter(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._before = os.environ.get(self._name)
+                os.environ[self._name] = self._value
+            self._inside += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._inside = max(0, self._inside - 1)
+            if self._inside:
+                return
+            os.environ.pop(self._name, None)
+            if self._before is not None:
+                os.environ[self._name] = self._before
+
+    def leave_all(self) -> None:
+        """Put the value back in a forked process, where no other thread will."""
+        inside = self._inside
+        self.forget()
+        if inside:
+            self.leave()
+
+
+_PARALLELISM = _Variable("TOKENIZERS_PARALLELISM", "false")
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_PARALLELISM.leave_all)
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Keep `tokenizers` from starting threads: a process forked after it did may wait for them for ever."""
-    before = os.environ.get("TOKENIZERS_PARALLELISM")
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    _PARALLELISM.enter()
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["TOKENIZERS_PARALLELISM"]
-        else:
-            os.environ["TOKENIZERS_PARALLELISM"] = before
+        _PARALLELISM.leave()
 
 
 def require_equal(bpe: ByteLevelBPE, fast: BytePairs | Tiktoken, exact: Tokenizers) -> None:
     """Compare the engines on the probe and on every token of the vocabulary that is text.
 
+    Of a pattern that is left to tiktoken, also where it cuts code points of all kinds.
+
     Raises:
         TokenizerError: they differ.
     """
+    if isinstance(fast, Tiktoken):
+        with unreadable("its pattern", TokenizerError, NOT_THIS_TOKENIZER):
+            require_equal_cuts(bpe.pattern, _PROBE)
     tokens = (token.decode(errors="ignore") for token in bpe.ranks)
     for text in (_PROBE, "\n".join(tokens)):
         if not np.array_equal(fast.encode(text), exact.encode(text)):

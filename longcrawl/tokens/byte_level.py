@@ -24,6 +24,12 @@ GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s
 
 END_OF_TEXT = "<|endoftext|>"
 
+_MOST_SQUARES = 1 << 28
+"""Limit of the sum of squared token lengths, to which the time of finding merges is proportional: 1.5 s here.
+
+GPT-2's is 1 % of it. Runs of one character in the training text make tokens of many thousand bytes.
+"""
+
 
 @dataclass(frozen=True)
 class ByteLevelBPE:
@@ -81,14 +87,21 @@ def parse_ranks(content: bytes, where: str) -> dict[bytes, int]:
     return ranks
 
 
+def has_long_tokens(tokens: Iterable[bytes | str]) -> bool:
+    """Whether tokens are so long that finding the merges behind them takes seconds to hours."""
+    return sum(len(token) ** 2 for token in tokens) > _MOST_SQUARES
+
+
 def recover_merges(ranks: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
     """Return the merge behind every token of more than one byte, best rank first.
 
     Raises:
-        TokenizerError: a token is not the join of two tokens of better rank, so no list of merges makes it.
+        TokenizerError: a token is not the join of two tokens of better rank, so no list of merges makes it, or tokens
+            are too long.
     """
     from longcrawl.tokens._word_table import find_halves
 
+    _require_short_tokens(ranks)
     tokens = sorted(ranks, key=ranks.__getitem__)
     halves = find_halves(tokens).tolist()
     for token, (left, _) in zip(tokens, halves, strict=True):
@@ -142,6 +155,7 @@ def byte_level_bpe(document: Mapping[str, Any]) -> ByteLevelBPE:
     model = document["model"]
     pattern = _pattern(document)
     _require_plain_model(model)
+    _require_short_tokens(model["vocab"])
     spell = _bytes_by_spelling()
     try:
         merges = [_merge(pair, spell) for pair in model["merges"]]
@@ -191,10 +205,20 @@ def _object(value: Any) -> Mapping[str, Any]:
     return value
 
 
+def _require_short_tokens(tokens: Iterable[bytes | str]) -> None:
+    if has_long_tokens(tokens):
+        longest = max(map(len, tokens))
+        raise TokenizerError(
+            f"its tokens, of up to {longest:,} bytes, are too long to find their merges: pass its tokenizer.json"
+        )
+
+
 def _require_plain_model(model: Mapping[str, Any]) -> None:
     if model.get("type", "BPE") != "BPE" or "merges" not in model:
         raise TokenizerError(f"its model is {model.get('type')}, not BPE")
-    for name in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
+    if len(set(model["vocab"].values())) < len(model["vocab"]):
+        raise TokenizerError("its vocabulary has one id for two tokens")
+    for name in ("continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
         if model.get(name):
             raise TokenizerError(f"its model sets {name} to {model[name]!r}")
 

@@ -17,8 +17,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from longcrawl.errors import TokenizerError
+from longcrawl.errors import TokenizerError, reason_of
 from longcrawl.kernels.kept_arrays import Arrays, kept_arrays
 from longcrawl.storage.files import whole_file
 from longcrawl.storage.structured import load_json
@@ -57,7 +58,7 @@ def load_encoder(tokenizer: Any, end_of_text: str | None = None, engine: Engine 
     * a `tokenizer.json`, or a folder that holds one, as ``save_pretrained`` writes it. `transformers` converts what is
       in a folder without one, such as `vocab.json` or, with `sentencepiece` installed, `tokenizer.model`;
     * a `*.tiktoken` file of ranks. Such a file does not say how it splits text: GPT-2's pattern is used (which
-      is right for GPT-2, r50k and p50k, and wrong for cl100k and o200k), and end of text is the number of ranks;
+      is right for GPT-2 and r50k, and wrong for cl100k and o200k), and end of text is the number of ranks;
     * the id of a repository on the Hub, such as ``"gpt2"``;
     * a ``PreTrainedTokenizerFast`` of `transformers` or a ``Tokenizer`` of `tokenizers`, see
       :func:`longcrawl.tokens.tokenizer_files.tokenizer_name`.
@@ -126,9 +127,10 @@ class _Ranked(NamedTuple):
 class Encoder:
     """Texts to token ids and back, made by :func:`load_encoder`.
 
-    No special token is added, nothing is cut or padded, and a special token spelled out in a text is text like any
-    other: ``<|endoftext|>`` on a web page does not end a document. But a Unigram model of `tokenizers`, such as T5's,
-    finds its special tokens in a text, too: ``</s>`` in a text is then the id of the end of text.
+    No special token is added, nothing is cut or padded, and merges are not dropped by chance (``dropout``). A special
+    token spelled out in a text is text like any other: ``<|endoftext|>`` on a web page does not end a document. But a
+    Unigram model of `tokenizers`, such as T5's, finds its special tokens in a text, too: ``</s>`` in a text is then the
+    id of the end of text.
     """
 
     def __init__(self, path: Path, end_of_text: str | None = None, engine: Engine = "auto") -> None:
@@ -153,7 +155,7 @@ class Encoder:
         """Return the ids of all texts; null has none.
 
         Raises:
-            TokenizerError: a text has a lone surrogate, or is not valid UTF-8 in its Arrow array.
+            TokenizerError: they are not texts, one has a lone surrogate, or is not valid UTF-8 in its Arrow array.
         """
         array = _as_arrow(texts)
         try:
@@ -188,6 +190,10 @@ class Encoder:
             if token is not None and (not self._is_of_text(token) or self._engine.encode(name).tolist() != [token]):
                 return token
         special = [added["content"] for added in self._document.get("added_tokens") or []]
+        if asked in special:
+            raise TokenizerError(
+                f"texts can have the id of {asked!r}, so it cannot end them: set end_of_text to another token"
+            )
         raise TokenizerError(
             f"it has no special token {'that usually ends a text' if asked is None else repr(asked)}: set end_of_text "
             f"to one of {', '.join(map(repr, special[:20])) or 'its special tokens, but it has none'}"
@@ -219,7 +225,8 @@ class Encoder:
         Raises:
             TokenizerError: ranks of which one cannot be made by merges.
         """
-        content = self._content if self._ranks is None else json.dumps(self._document, ensure_ascii=False).encode()
+        as_read = self._ranks is None and load_json(self._content)["model"] == self._document["model"]
+        content = self._content if as_read else json.dumps(self._document, ensure_ascii=False).encode()
         with whole_file(Path(directory) / "tokenizer.json") as beside:
             beside.write_bytes(content)
         return "tokenizer.json"
@@ -264,7 +271,8 @@ class Encoder:
             return tokenizer_document(self._ranks)
         try:
             document: dict[str, Any] = load_json(self._content)
-            return {**document, "model": dict(document["model"])}
+            model = dict(document["model"])
+            return {**document, "model": {**model, "dropout": None} if model.get("dropout") else model}
         except (OSError, ValueError, TypeError, KeyError) as wrong:
             raise TokenizerError("is not a tokenizer.json; convert the tokenizer with transformers first") from wrong
 
@@ -316,13 +324,24 @@ def _unpack(packed: npt.NDArray[Any]) -> str:
     return packed.tobytes().decode()
 
 
+def _of_text(texts: "pa.Array | pa.ChunkedArray") -> "pa.Array | pa.ChunkedArray":
+    try:
+        return pc.cast(texts, pa.large_string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as wrong:
+        raise TokenizerError(
+            f"not an array of texts, but of {texts.type} ({reason_of(wrong)}): decode it first"
+        ) from wrong
+
+
 def _as_arrow(texts: "Sequence[str | None] | pa.Array | pa.ChunkedArray") -> "pa.Array | pa.ChunkedArray":
     if isinstance(texts, pa.Array | pa.ChunkedArray):
-        return texts
-    if isinstance(texts, str):
+        return _of_text(texts)
+    if isinstance(texts, str | bytes):
         raise TokenizerError("encode takes a list of texts: write encoder.encode([text])")
     try:
         return pa.array(texts, pa.large_string())
+    except (TypeError, pa.ArrowInvalid, pa.ArrowTypeError) as wrong:
+        raise TokenizerError("encode takes a list of texts, each a str or None: decode bytes first") from wrong
     except UnicodeEncodeError as wrong:
         raise TokenizerError(
             f"a text has a lone surrogate ({wrong.object[wrong.start]!r}): clean it with "
