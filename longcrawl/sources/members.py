@@ -99,7 +99,7 @@ def compression_of(file: BinaryIO) -> Compression:
     magic = file.read(4)
     if magic.startswith(GZIP[:2]):
         return "gzip"
-    return "zstd" if magic == ZSTD or _skippable(magic) else "none"
+    return "zstd" if magic == ZSTD or is_skippable(magic) else "none"
 
 
 class Members:
@@ -292,7 +292,7 @@ class Members:
         """Decompress frame after frame, so many bytes at a time."""
         self.file.seek(offset)
         while magic := self.file.read(4):
-            if _skippable(magic):
+            if is_skippable(magic):
                 begin, offset = offset, offset + 8 + int.from_bytes(_bytes(self.file, 4, offset), "little")
                 if self.file.seek(0, 2) < offset:
                     reason = "the file ends within a frame that is skipped"
@@ -355,7 +355,7 @@ class Members:
         place = self.file.tell()
         magic = self.file.read(4)
         self.file.seek(place)
-        return magic == ZSTD or _skippable(magic) or not magic.strip(b"\0")
+        return magic == ZSTD or is_skippable(magic) or not magic.strip(b"\0")
 
     @cached_property
     def _zstd_decompressor(self) -> zstandard.ZstdDecompressor:
@@ -408,7 +408,8 @@ def _occurrences(file: BinaryIO, magic: bytes, after: int) -> Iterator[int]:
         tail = text[1 - len(magic) :]
 
 
-def _skippable(magic: bytes) -> bool:
+def is_skippable(magic: bytes) -> bool:
+    """Return whether a zstd frame begins so that decoders pass over."""
     return len(magic) == 4 and int.from_bytes(magic, "little") in _SKIPPABLE
 
 

@@ -1,17 +1,20 @@
 """Transfer and content codings of HTTP bodies, undone up to the byte where a body is cut or damaged.
 
-Libraries throw away what a step gave that failed. So the stream is decoded again up to that step, and from there byte
+Libraries throw away what a step gave that failed. So the stream is decoded again up to that step, and that step byte
 by byte: what comes before the damage is kept.
 """
 
 import re
 import zlib
-from typing import Any, ClassVar, Literal, Protocol
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Literal
 
 import zstandard
 from isal import isal_zlib
 
 from longcrawl.errors import SourceError
+from longcrawl.sources.gzip_headers import GZIP
+from longcrawl.sources.members import ZSTD, is_skippable
 
 State = Literal["whole", "cut", "damaged"]
 
@@ -19,58 +22,36 @@ WINDOW_BYTES = 8 << 20
 """The window of zstd as a content coding is at most this (RFC 9659)."""
 
 LEAST_BYTES = 64
-"""How much of a damaged body must decode where nothing at its beginning names its coding."""
+"""How much of a body must decode to text where nothing at its beginning names its coding, and its end is not all."""
 
 _CHUNK = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\n]{0,4096}+|\r*+)\n")
 _LINE_END = re.compile(rb"\r*\n")
+_TRAILERS = re.compile(rb"(?:[!-9;-~]+:[^\n]*\n)*[ \t\r\n]*\Z")
 BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 """Characters that no text has, UTF-16 aside."""
 
 
-class _Stream(Protocol):
+class _Stream(ABC):
     """A decoder of one stream."""
 
     step: ClassVar[int]
     """Bytes that are decoded at a time: as few as hold what they decode to."""
     errors: tuple[Any, ...]
-
-    def __init__(self, head: bytes, *, careful: bool) -> None: ...
+    _stream: Any
 
     @staticmethod
-    def begins(head: bytes) -> bool:
+    def is_named(head: bytes) -> bool:  # noqa: ARG004  # most look
         """Return whether bytes begin as every stream of this coding does; False where those begin with anything."""
+        return False
 
+    @staticmethod
+    def follows(head: bytes) -> bool:  # noqa: ARG004  # most look
+        """Return whether another stream begins behind the end of one."""
+        return False
+
+    @abstractmethod
     def decode(self, piece: bytes, most: int) -> bytes:
         """Return what follows, of which more than ``most`` may be left out."""
-
-    @property
-    def ended(self) -> bool: ...
-
-    @property
-    def unused(self) -> int:
-        """Bytes of the last piece that are behind the end."""
-
-
-class _Deflate:
-    """gzip, and deflate with a header or, as servers are fond of too, without."""
-
-    step: ClassVar = 1 << 16
-    errors: tuple[Any, ...] = (isal_zlib.error, zlib.error)
-
-    def __init__(self, head: bytes, *, careful: bool) -> None:
-        bits = 31 if head.startswith(b"\x1f\x8b") else 15 if self.begins(head) else -15
-        # ISA-L fails at headers that come in pieces.
-        library: Any = zlib if careful else isal_zlib
-        self._stream = library.decompressobj(bits)
-
-    @staticmethod
-    def begins(head: bytes) -> bool:
-        is_zlib = len(head) > 1 and head[0] & 15 == 8 and int.from_bytes(head[:2], "big") % 31 == 0
-        return is_zlib or head.startswith(b"\x1f\x8b")
-
-    def decode(self, piece: bytes, most: int) -> bytes:
-        data: bytes = self._stream.decompress(piece, most)
-        return data
 
     @property
     def ended(self) -> bool:
@@ -78,39 +59,59 @@ class _Deflate:
 
     @property
     def unused(self) -> int:
+        """Bytes of the last piece that are behind the end."""
         return len(self._stream.unused_data)
 
 
-class _Zstd:
-    step: ClassVar = 512
-    """Four bytes may become 128 kB, and all of a step comes at once."""
-    errors: tuple[Any, ...] = (zstandard.ZstdError,)
+class _Deflate(_Stream):
+    """gzip, and deflate with a header or, as servers are fond of too, without."""
 
-    def __init__(self, head: bytes, *, careful: bool) -> None:  # noqa: ARG002  # alike for all
+    step = 1 << 16
+    errors = (isal_zlib.error, zlib.error)
+
+    def __init__(self, head: bytes, again: bool) -> None:  # noqa: FBT001  # of _decode alone
+        bits = 31 if head.startswith(GZIP[:2]) else 15 if self.is_named(head) else -15
+        # ISA-L fails at headers that come in pieces.
+        self._stream = (zlib if again else isal_zlib).decompressobj(bits)
+
+    @staticmethod
+    def is_named(head: bytes) -> bool:
+        is_zlib = len(head) > 1 and head[0] & 15 == 8 and int.from_bytes(head[:2], "big") % 31 == 0
+        return is_zlib or head.startswith(GZIP[:2])
+
+    @staticmethod
+    def follows(head: bytes) -> bool:
+        return head.startswith(GZIP)
+
+    def decode(self, piece: bytes, most: int) -> bytes:
+        data: bytes = self._stream.decompress(piece, most)
+        return data
+
+
+class _Zstd(_Stream):
+    step = 512
+    """Four bytes may become 128 kB, and all of a step comes at once."""
+    errors = (zstandard.ZstdError,)
+
+    def __init__(self, *_: object) -> None:
         self._stream = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES).decompressobj()
 
     @staticmethod
-    def begins(head: bytes) -> bool:
-        return head[:4] == b"\x28\xb5\x2f\xfd" or head[1:4] == b"\x2a\x4d\x18"
+    def is_named(head: bytes) -> bool:
+        return head[:4] == ZSTD or is_skippable(head[:4])
 
-    def decode(self, piece: bytes, most: int) -> bytes:  # noqa: ARG002  # alike for all
-        return self._stream.decompress(piece)
+    follows = is_named
 
-    @property
-    def ended(self) -> bool:
-        return self._stream.eof
-
-    @property
-    def unused(self) -> int:
-        return len(self._stream.unused_data)
+    def decode(self, piece: bytes, most: int) -> bytes:  # noqa: ARG002  # zstandard has no bound
+        data: bytes = self._stream.decompress(piece)
+        return data
 
 
-class _Brotli:
-    step: ClassVar = 1 << 10
-    unused: ClassVar = 0
-    """What follows a stream is an error of its last step."""
+class _Brotli(_Stream):
+    step = 1 << 10
+    unused = 0  # what follows the end is an error of the step
 
-    def __init__(self, head: bytes, *, careful: bool) -> None:  # noqa: ARG002  # alike for all
+    def __init__(self, *_: object) -> None:
         try:
             import brotli
         except ImportError as error:
@@ -118,10 +119,6 @@ class _Brotli:
                 "a page is compressed with Brotli, which needs an extra; type pip install 'longcrawl[warc]'"
             ) from error
         self._stream, self.errors = brotli.Decompressor(), (brotli.error,)
-
-    @staticmethod
-    def begins(head: bytes) -> bool:  # noqa: ARG004  # alike for all
-        return False
 
     def decode(self, piece: bytes, most: int) -> bytes:
         data = bytearray(self._stream.process(piece, output_buffer_limit=most))
@@ -138,40 +135,41 @@ _CODINGS: dict[str, type[_Stream]] = {"gzip": _Deflate, "deflate": _Deflate, "br
 
 
 def undo(coding: str, body: bytes, most_bytes: int) -> tuple[bytes, State]:
-    """Undo one content coding: return the data and how it ends; some more than ``most_bytes`` where there are more.
+    """Undo one content coding: return the data and how they end; more than ``most_bytes`` if there are more.
 
-    Streams that follow each other are joined, and what follows a stream and is none is passed over.
+    Several gzip members or zstd frames are joined. Other bytes behind the end are ignored, unless nothing but they
+    says that the body is encoded: text may begin with what Brotli takes for a whole stream.
     """
     kind = _CODINGS.get(coding)
     if kind is None:
         return b"", "damaged"
     data, place, view = bytearray(), 0, memoryview(body)
     state: State = "whole"
-    while state == "whole" and len(data) <= most_bytes and (not place or kind.begins(body[place : place + 4])):
+    while state == "whole" and len(data) <= most_bytes and (not place or kind.follows(body[place : place + 4])):
         piece, used, state = _decode(kind, view[place:], most_bytes - len(data))
         data += piece
         place += used
-    is_named = kind.begins(body[:4])
-    if state == "damaged" and not is_named and (len(data) < LEAST_BYTES or BINARY.search(data, 0, 1024)):
-        return b"", state
+    is_sure = kind.is_named(body[:4]) or state == "cut" or (state == "whole" and place == len(body))
+    if not is_sure and (len(data) < LEAST_BYTES or BINARY.search(data, 0, 1024)):
+        return b"", "damaged"
     return bytes(data), state
 
 
 def _decode(kind: type[_Stream], body: memoryview, most: int) -> tuple[bytearray, int, State]:
     """Decode one stream; return its data, how many bytes it has, and how it ends."""
-    careful_from = len(body)
+    failed: int | None = None
     while True:
-        stream = kind(bytes(body[:4]), careful=careful_from < len(body))
+        stream: Any = kind(bytes(body[:4]), failed is not None)
         data, place, step = bytearray(), 0, 0
         try:
             while not stream.ended and place < len(body) and len(data) <= most:
-                step = stream.step if place < careful_from else 1
+                step = 1 if failed is not None and 0 <= place - failed < stream.step else stream.step
                 data += stream.decode(bytes(body[place : place + step]), most + 1 - len(data))
                 place += step
         except stream.errors:
             if step == 1:
                 return data, place, "damaged"
-            careful_from = place
+            failed = place
             continue
         return data, min(place, len(body)) - stream.unused, "whole" if stream.ended else "cut"
 
@@ -179,15 +177,16 @@ def _decode(kind: type[_Stream], body: memoryview, most: int) -> tuple[bytearray
 def join_chunks(body: bytes | memoryview) -> tuple[bytes, str | None] | None:
     """Join the chunks of a body, and say whether it is cut; None where it has none, as of a crawler that joined them.
 
-    Text may begin with a hexadecimal number, too: lines that end in LF alone are sizes only where chunks are the whole
-    body.
+    Text may begin with a hexadecimal number, too: one such line counts as a size if it ends in CR LF, or if its chunk
+    is the whole body.
     """
-    joined, place, is_strict = bytearray(), 0, True
+    joined, place, sizes, is_strict = bytearray(), 0, 0, True
     while (size := _CHUNK.match(body, place)) is not None:
+        sizes += 1
         is_strict = is_strict and size[0].endswith(b"\r\n")
         length = int(size[1], 16)
         if length == 0:
-            return (bytes(joined), None) if is_strict or not bytes(body[size.end() :]).strip() else None
+            return (bytes(joined), None) if sizes > 1 or _TRAILERS.match(body, size.end()) else None
         data = body[size.end() : size.end() + length]
         joined += data
         place = size.end() + length
@@ -195,7 +194,7 @@ def join_chunks(body: bytes | memoryview) -> tuple[bytes, str | None] | None:
             break
         line = _LINE_END.match(body, place)
         place = line.end() if line else place
-    return (bytes(joined), "chunks") if place and is_strict else None
+    return (bytes(joined), "chunks") if sizes > 1 or (sizes and is_strict) else None
 
 
 def named_codings(field: str) -> list[str]:
