@@ -18,7 +18,7 @@ from longcrawl.ledger.edits import EDITS
 from longcrawl.ledger.funnel import Funnel
 from longcrawl.ledger.reasons import LEDGER
 from longcrawl.storage.lease import working_owner
-from longcrawl.storage.place import bring, bring_folder, given_url, may_hold_run, open_place, url_of
+from longcrawl.storage.place import bring, bring_folder, given_url, may_hold_run, name_of, open_place, url_of
 from longcrawl.storage.sealed import Marker, is_sealed
 from longcrawl.storage.structured import Kinds, is_count, load_json, may_be_count, misfits
 
@@ -241,7 +241,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     try:
         manifest = load_json((folder / MANIFEST).read_text("utf-8"))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        raise RunError(_why_no_manifest(folder)) from None
+        raise RunError(_why_emptied(folder) or _why_no_manifest(folder)) from None
     except PermissionError as error:
         raise RunError(
             f"{folder / MANIFEST} cannot be read ({error.strerror}): ask the owner of {folder} for access"
@@ -281,6 +281,16 @@ def lost_ledger(folder: Path, manifest: Mapping[str, Any]) -> str:
     return next((name for name in tables if not (folder / name).is_file()), "")
 
 
+def _why_emptied(folder: Path) -> str:
+    """Describe that no document remained of a run; "" of others."""
+    if (funnel := emptied_funnel(folder)) is None:
+        return ""
+    return (
+        f"{name_of(folder)} has no result: stage {funnel.emptied_by()!r} removed its last documents, as `longcrawl "
+        "funnel` and `why` show. Change its fields, and run into another folder"
+    )
+
+
 def _why_no_manifest(folder: Path) -> str:
     """Describe what there is instead of a finished run, and what to type."""
     if (url := url_of(folder)) is not None:
@@ -309,9 +319,4 @@ def _why_no_manifest(folder: Path) -> str:
 def _why_unfinished(folder: Path) -> str:
     if (owner := working_owner(folder / WORK / LOCK)) is not None:
         return f"another run is working in {folder}, process {owner['process']} on {owner['host']}: wait for it"
-    if (funnel := emptied_funnel(folder)) is not None:
-        return (
-            f"{folder} has no result, as stage {funnel.emptied_by()!r} removed its last documents: `longcrawl funnel` "
-            "and `why` tell more. Change its fields, and run into another folder"
-        )
     return f"{folder} is not finished: type the same `longcrawl run` again"

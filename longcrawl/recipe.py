@@ -306,6 +306,8 @@ def _override(spec: dict[str, Any], override: str) -> None:
         raise RecipeError(f"--set takes PATH=VALUE, such as stages.min_words.n=20000, got {override!r}")
     try:
         value = load_yaml(text)
+    except RepeatedKeyError as twice:
+        raise RecipeError(f"--set {path}: {twice}") from twice
     except yaml.YAMLError as broken:
         raise RecipeError(f"--set {path}: {text!r} is not YAML") from broken
     section, rest = keys[0], keys[1:]

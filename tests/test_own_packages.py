@@ -315,8 +315,11 @@ def test_commands_list_what_packages_announce_with_fields_types_and_defaults(tmp
         ("only_poem", "stage 1 'only_poem' is unknown; known: attention_dependency, "),
         ("gone", f"stage 1 'gone' cannot be loaded ({GONE}): repair or uninstall my-poems 1.0"),
         ("wrong", "stage 1 'wrong' is called 'only_poems': repair or uninstall my-poems 1.0"),
-        ("my_poems.stages:Gone", "has no attribute 'Gone'): check its name"),
-        ("nowhere.stages:Gone", "(ModuleNotFoundError: No module named 'nowhere'): install its package, or name its "),
+        ("my_poems.stages:Gone", "has no attribute 'Gone'): check its name, "),
+        (
+            "nowhere.stages:Gone",
+            "(ModuleNotFoundError: No module named 'nowhere'): check its name, install its ",
+        ),
         ("my_poems.stages:pa", "is not a stage: decorate a Stage class with @stage"),
         ("my_poems.stages:Judge", "is not a stage: decorate a Stage class with @stage"),
         (

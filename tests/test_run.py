@@ -745,7 +745,7 @@ def test_a_run_of_which_nothing_is_left_answers_what_its_ledger_knows(recipe, tm
     with pytest.raises(LedgerError, match="never had a document 'none'; ids look like '"):
         lc.why(out, "none")
     for ask in (lc.verify, lc.inspect, lc.removal_rates, lc.write_report):
-        with pytest.raises(RunError, match=r"has no result, as stage 'min_tokens' removed its last documents: "):
+        with pytest.raises(RunError, match=r"has no result: stage 'min_tokens' removed its last documents, as "):
             ask(out)
 
 

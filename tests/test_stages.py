@@ -32,9 +32,11 @@ def test_the_first_failed_check_speaks_and_an_unknown_value_fails():
 @pytest.mark.parametrize(
     ("checks", "sentence"),
     [
-        (None, "checks of a stage are NoneType: return a list of Check, one for each rule"),
-        ([Check("low", pa.nulls(3), pa.array([True]))], "'low' measures 3 documents, and its passes has 1 entries"),
-        ([Check("low", pa.array([1.0]), pa.array([True] * 3))], "'low' measures 3 documents, and its value has 1 entr"),
+        (None, "a stage returns NoneType for its checks: return a list of Check"),
+        ([True], "a stage returns bool among its checks"),
+        ([Check("low", pa.nulls(3), pa.array([True]))], "passes of rule 'low' has 1 entries for 3 documents"),
+        ([Check("low", pa.array([1.0]), pa.array([True] * 3))], "value of rule 'low' has 1 entries for 3 documents"),
+        ([Check("low", 1.0, pa.array([True] * 3))], "value of rule 'low' is float: return an Arrow array"),
     ],
 )
 def test_checks_of_other_lengths_are_one_sentence(checks, sentence):

@@ -88,9 +88,9 @@ def first_failure(rows: int, checks: Sequence[Check]) -> pa.Table:
     """Return verdicts in which the first failed check of each document speaks; a null in ``passes`` fails.
 
     Raises:
-        StageError: what a stage returned are no checks, or not one value and one verdict for each document.
+        StageError: ``checks`` is no list of checks, or one has not a value and a verdict for each document.
     """
-    _check_answers(rows, checks)
+    _check_lengths(rows, checks)
     failed_by = np.full(rows, -1, dtype=np.int64)
     for number, check in enumerate(checks):
         passes = pc.fill_null(check.passes, False).to_numpy(zero_copy_only=False)
@@ -109,15 +109,20 @@ def first_failure(rows: int, checks: Sequence[Check]) -> pa.Table:
     return pa.table(verdicts, schema=VERDICT_SCHEMA)
 
 
-def _check_answers(rows: int, checks: Sequence[Check]) -> None:
-    if not (isinstance(checks, Sequence) and all(isinstance(check, Check) for check in checks)):
-        raise StageError(f"checks of a stage are {type(checks).__name__}: return a list of Check, one for each rule")
+def _check_lengths(rows: int, checks: Sequence[Check]) -> None:
+    if not isinstance(checks, Sequence):
+        raise StageError(f"a stage returns {type(checks).__name__} for its checks: return a list of Check")
     for check in checks:
-        for what in ("value", "passes"):
-            if len(found := getattr(check, what)) != rows:
+        if not isinstance(check, Check):
+            raise StageError(f"a stage returns {type(check).__name__} among its checks: return a Check for each rule")
+        for field in ("value", "passes"):
+            found = getattr(check, field)
+            if not isinstance(found, pa.Array | pa.ChunkedArray):
+                raise StageError(f"{field} of rule {check.rule!r} is {type(found).__name__}: return an Arrow array")
+            if len(found) != rows:
                 raise StageError(
-                    f"rule {check.rule!r} measures {rows} documents, and its {what} has {len(found)} entries: "
-                    "return one for each document, null where it is unknown"
+                    f"{field} of rule {check.rule!r} has {len(found)} entries for {rows} documents: "
+                    "return one for each, null where it is unknown"
                 )
 
 

@@ -73,7 +73,7 @@ def check_fields(instance: Any, error: type[LongCrawlError]) -> None:
             object.__setattr__(instance, field.name, value)
         if not _fits(value, hints[field.name]):
             wants = spell(hints[field.name])
-            unquoted = isinstance(value, tuple) and bool in map(type, value)
+            unquoted = "a, b" in wants and isinstance(value, tuple) and bool in map(type, value)
             hint = "; quote 'no', 'on' and the like, which YAML reads as false and true" if unquoted else ""
             raise error(f"{_public_name(type(instance))}.{field.name} takes {wants}, got {quoted(value)}{hint}")
 

@@ -76,7 +76,7 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
             if name in (known, _path(kind)):
                 return kind
         if ":" in name:
-            fix = "install its package, or name its folder in PYTHONPATH"
+            fix = "check its name, install its package, or name its folder in PYTHONPATH"
             return self._load(metadata.EntryPoint("", name, self.group), subject, fix, error)
         announced = self._announced().get(name, [])
         packages = [_package(entry) for entry in announced]
@@ -191,8 +191,7 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         try:
             kind = entry.load()
         except Exception as wrong:
-            mend = "check its name" if isinstance(wrong, AttributeError) else fix
-            raise error(f"{subject} cannot be loaded ({type(wrong).__name__}: {wrong}): {mend}") from wrong
+            raise error(f"{subject} cannot be loaded ({type(wrong).__name__}: {wrong}): {fix}") from wrong
         found = self._kinds.get(_name(kind))
         if found is None or found is not kind:
             raise error(f"{subject} is not a {self.what}: decorate a {self._base.__name__} class with @{self.what}")

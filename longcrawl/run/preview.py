@@ -72,10 +72,10 @@ def preview_run(
 ) -> RunPreview:
     """Check all that :func:`longcrawl.run` checks before it reads a document, and return what it would do.
 
-    Inputs are listed, and local files have to be there. Stages load their data files and tokenizers and compile their
-    kernels; those before the first one that learns from documents are tried on none, so that a missing column is found.
-    The folder has to be one that can be written. What only documents can tell, such as damage, is not found so;
-    ``longcrawl plan`` reads a sample.
+    Inputs are listed, local files must exist, and the folder must be writable. Stages load their data files and
+    tokenizers and compile their kernels; those before the first that learns from documents run on an empty table, which
+    shows a missing column. What only documents can show, such as damage, is not found: ``longcrawl plan`` reads a
+    sample.
 
     Raises:
         LongCrawlError: the run could not begin.

@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from types import UnionType
 from typing import Any
 
@@ -29,12 +30,12 @@ def load_yaml(text: str, loader: Any = SafeLoader) -> Any:
     {'a': [1, 2], 'b': False, 'c': 5000000000.0}
 
     Raises:
-        RepeatedKeyError: a mapping has a key twice, of which YAML would silently take the last.
+        RepeatedKeyError: a mapping has two equal keys, of which PyYAML would silently take the last.
         yaml.YAMLError: it is not YAML, holds a value that Python cannot, or exceeds ``DEPTH`` or ``ENTRIES``.
     """
     try:
         _check_limits(text, loader)
-        return yaml.load(text, Loader=loader)  # noqa: S506  # a safe one, says the argument
+        return yaml.load(text, Loader=_with_distinct_keys(loader))  # noqa: S506  # a safe one, says the argument
     except yaml.YAMLError:
         raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as wrong:
@@ -49,7 +50,7 @@ def _check_limits(text: str, loader: Any) -> None:
     """Values by anchor, of those that are whole."""
     open_nodes: list[tuple[str | None, int]] = []
     """Anchors of lists and mappings that have begun, and the values before them."""
-    for event in _with_distinct_keys(yaml.parse(text, Loader=loader)):
+    for event in yaml.parse(text, Loader=loader):
         if isinstance(event, yaml.AliasEvent):
             if any(anchor == event.anchor for anchor, _ in open_nodes):
                 raise _TooMuchError(f"the alias *{event.anchor} stands inside of what it stands for", event.start_mark)
@@ -69,44 +70,40 @@ def _check_limits(text: str, loader: Any) -> None:
             raise _TooMuchError(f"there are more than {ENTRIES:,} values, aliases counted in full", event.start_mark)
 
 
-def _with_distinct_keys(events: Iterable[Any]) -> Iterator[Any]:
-    """Yield what the parser finds, up to a key that its mapping has already."""
-    open_nodes: list[_Keys | None] = []
-    """Of each list and mapping that has begun, the keys so far; None of a list."""
-    for event in events:
-        if isinstance(event, yaml.CollectionEndEvent):
-            open_nodes.pop()
-        elif isinstance(event, yaml.NodeEvent):
-            if open_nodes and (keys := open_nodes[-1]) is not None:
-                keys.add(event)
-            if isinstance(event, yaml.CollectionStartEvent):
-                open_nodes.append(_Keys() if isinstance(event, yaml.MappingStartEvent) else None)
-        yield event
+@cache
+def _with_distinct_keys(loader: Any) -> Any:
+    """Return a loader that rejects a mapping with two equal keys; merged mappings (``<<``) may have the same."""
+
+    class Distinct(loader):  # type: ignore[misc]  # which loader is known when it runs
+        def flatten_mapping(self, node: yaml.MappingNode) -> None:
+            # A node that is merged into several is flattened again, then with the keys of those merged into it.
+            checked = vars(self).setdefault("checked", set())
+            if node not in checked:
+                checked.add(node)
+                self.check_keys(node)
+            super().flatten_mapping(node)
+
+        def check_keys(self, node: yaml.MappingNode) -> None:
+            first: dict[Any, yaml.ScalarNode] = {}
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                    value = self.construct_object(key)
+                    if first.setdefault(value, key) is not key:
+                        raise RepeatedKeyError(first[value], key)
+
+    return Distinct
 
 
-class _Keys:
-    """The keys of a mapping with their lines, as its keys and values come by turns."""
+class RepeatedKeyError(yaml.MarkedYAMLError):
+    """A mapping has two equal keys."""
 
-    def __init__(self) -> None:
-        self._lines: dict[str, int] = {}
-        self._is_key = True
+    def __init__(self, first: yaml.ScalarNode, second: yaml.ScalarNode) -> None:
+        super().__init__(problem=f"the key {second.value!r} is given twice: keep one", problem_mark=second.start_mark)
+        self._key, self._lines = second.value, sorted({node.start_mark.line + 1 for node in (first, second)})
 
-    def add(self, event: Any) -> None:
-        """Note a key or a value; a mapping may be merged with several others, each by a key ``<<``."""
-        key = event.value if self._is_key and isinstance(event, yaml.ScalarEvent) else "<<"
-        if key in self._lines:
-            raise RepeatedKeyError(key, self._lines[key], event.start_mark.line + 1)
-        if key != "<<":
-            self._lines[key] = event.start_mark.line + 1
-        self._is_key = not self._is_key
-
-
-class RepeatedKeyError(yaml.YAMLError):
-    """A mapping has a key twice."""
-
-    def __init__(self, key: str, first: int, second: int) -> None:
-        lines = f"line {first}" if first == second else f"lines {first} and {second}"
-        super().__init__(f"the key {key!r} is given twice, in {lines}: keep one")
+    def __str__(self) -> str:
+        lines = " and ".join(map(str, self._lines))
+        return f"the key {self._key!r} is given twice, in line{'s' * (len(self._lines) - 1)} {lines}: keep one"
 
 
 class _TooMuchError(yaml.MarkedYAMLError):

@@ -114,12 +114,13 @@ class TokenizerStage(Stage):
         super().__post_init__()
 
     def files(self) -> tuple[str, ...]:
-        """Name the file of the tokenizer, where it is on this machine, beside other data files."""
+        """Name the files of the tokenizer that are on this machine, after other data files."""
         file = local_file(self.tokenizer) if self.uses_tokenizer else None
-        return (*super().files(), *(() if file is None else (str(file),)))
+        named = [] if file is None else [file, file.parent / CONFIGURATION]
+        return (*super().files(), *(str(each) for each in named if each.exists()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle with the content of a local tokenizer, so that `datasets` sees a changed file at the same path."""
+        """Pickle with the digest of a local tokenizer, which is compared when the stage is made again."""
         make, arguments = super().__reduce__()[:2]
         digest = tokenizer_digest(self.tokenizer) if self.uses_tokenizer else None
         return restore_with_tokenizer, (make, arguments, digest)

@@ -216,6 +216,8 @@ def test_a_file_that_exists_is_not_replaced(token_table, tmp_path, sentence_of):
     shard = tmp_path / "in" / "sub" / "b.ds"
     assert fix in sentence_of(FormatError, lc.convert, shard, mine.with_suffix(".bin"), "gpt-simple")
     assert [file.read_text() for file in (tmp_path / "out").rglob("*.*")] == ["mine"]
+    mine = mine.rename(mine.with_name("b.bin.crc32c"))
+    assert sentence_of(FormatError, lc.convert, tmp_path / "in", tmp_path / "out", "megatron") == f"{mine} {fix}"
     mine.unlink()
     assert len(lc.convert(tmp_path / "in", tmp_path / "out", "megatron").shards) == 2
 

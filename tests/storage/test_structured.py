@@ -51,9 +51,11 @@ def test_aliases_of_people_stay():
     ("text", "said"),
     [
         ("a: 1\nb: [{a: 1}]\n\na: 2", "the key 'a' is given twice, in lines 1 and 4: keep one"),
-        ("- b\n- b:\n    [x]: 1\n    n: {x: 1, x: 2}", "the key 'x' is given twice, in line 4: keep one"),
+        ("- b\n- b:\n    m: 1\n    n: {x: 1, x: 2}", "the key 'x' is given twice, in line 4: keep one"),
         ("a: {b: &x c, 'b': *x}", "the key 'b' is given twice, in line 1"),
-        ("a: b\n? {n: a, n: b}\n: c", "the key 'n' is given twice, in line 2"),
+        ("a: b\nc: {n: a, n: b}", "the key 'n' is given twice, in line 2"),
+        ("{yes: a, true: b}", "the key 'true' is given twice"),
+        ("{1: a, 0x1: b}", "the key '0x1' is given twice"),
     ],
 )
 def test_a_key_that_is_given_twice_is_an_error_with_both_lines(text, said, loader):
@@ -62,6 +64,9 @@ def test_a_key_that_is_given_twice_is_an_error_with_both_lines(text, said, loade
 
 
 def test_equal_keys_of_several_mappings_stay():
+    assert load_yaml("{1: a, '1': b, no: c, 'no': d}") == {1: "a", "1": "b", False: "c", "no": "d"}
+    merged = "a: &a {n: 1}\nb: &b {<<: *a, n: 2}\nc: {<<: *b, n: 3}\nd: {<<: *b}"
+    assert load_yaml(merged) == {"a": {"n": 1}, "b": {"n": 2}, "c": {"n": 3}, "d": {"n": 2}}
     assert load_yaml("[{a: a}, {a: {a: a}}]") == [{"a": "a"}, {"a": {"a": "a"}}]
     assert load_yaml("a: &a {n: 1}\nb: &b {m: 1}\nc: {<<: *a, <<: *b, n: 2}")["c"] == {"m": 1, "n": 2}
 

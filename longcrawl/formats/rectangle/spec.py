@@ -345,7 +345,7 @@ def _find_array(folder: Folder, split: str, checksums: Mapping[str, str]) -> tup
         )
     found = ", ".join(repr(name) for name in names[:8]) or "nothing"
     if other := next(
-        (name for name in RESULTS if RESULTS[name].feed not in ("", "rectangle") and f"{name}.json" in names), None
+        (name for name in RESULTS if f"{name}.json" in names and RESULTS[name].feed not in ("", "rectangle")), None
     ):
         reads = RESULTS[other].feed.capitalize()
         raise FormatError(f"{folder.root} is of the format {other!r}, not a rectangle; open it by lc.loading.{reads}")

@@ -24,6 +24,7 @@ from longcrawl.formats.shards.writing import (
     TokenType,
     WrittenShard,
     check_overlaps,
+    checksums_beside,
     documents_of,
     report_losses,
 )
@@ -210,7 +211,7 @@ def _pairs(
         written = into.shard_files(other)
         if own & {file.resolve() for file in written}:
             raise FormatError(f"{other} would be written over the shard that is read: give another name or folder")
-        for file in written:
+        for file in (*written, checksums_beside(written[0])):
             with writing(file, FormatError, _ELSEWHERE):
                 check_target(file, FormatError, f"remove it, or {_ELSEWHERE}")
     return pairs, into

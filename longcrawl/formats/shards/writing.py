@@ -334,7 +334,7 @@ def whole_shard(*files: Path) -> Iterator[NewFiles]:
     removed first, the new one comes last. A file that was not written in the block is removed where it lay. The
     checksums of all are written behind them, see :mod:`longcrawl.storage.block_checksums`.
     """
-    sums = _checksums_beside(files[0])
+    sums = checksums_beside(files[0])
     for folder in {file.parent for file in files}:
         folder.mkdir(parents=True, exist_ok=True)
     besides = {_after_stem(files[0], file): partial_path(file) for file in files}
@@ -363,7 +363,7 @@ def whole_shard(*files: Path) -> Iterator[NewFiles]:
 
 def written_files(*files: Path) -> tuple[str, ...]:
     """Return the files of a shard that has been written, its checksums last."""
-    return tuple(str(each) for each in (*files, _checksums_beside(files[0])) if each.exists())
+    return tuple(str(each) for each in (*files, checksums_beside(files[0])) if each.exists())
 
 
 def append_spool(file: IO[bytes], spool: IO[bytes]) -> None:
@@ -382,7 +382,8 @@ def _agree(named: Mapping[str, Path], written: Mapping[str, Path]) -> bool:
     return all(suffix in written and checksum(file) == checksum(written[suffix]) for suffix, file in there.items())
 
 
-def _checksums_beside(tokens: Path) -> Path:
+def checksums_beside(tokens: Path) -> Path:
+    """Return the file of the checksums of a shard."""
     return tokens.with_name(tokens.name + SUFFIX)
 
 
