@@ -75,11 +75,14 @@ def _with_distinct_keys(loader: Any) -> Any:
     """Return a loader that rejects a mapping with two equal keys; merged mappings (``<<``) may have the same."""
 
     class Distinct(loader):  # type: ignore[misc]  # which loader is known when it runs
+        def __init__(self, stream: str) -> None:
+            super().__init__(stream)
+            self.checked = set[yaml.MappingNode]()
+
         def flatten_mapping(self, node: yaml.MappingNode) -> None:
             # A node that is merged into several is flattened again, then with the keys of those merged into it.
-            checked = vars(self).setdefault("checked", set())
-            if node not in checked:
-                checked.add(node)
+            if node not in self.checked:
+                self.checked.add(node)
                 self.check_keys(node)
             super().flatten_mapping(node)
 

@@ -39,6 +39,10 @@ class _Stream(ABC):
     errors: tuple[Any, ...]
     _stream: Any
 
+    @abstractmethod
+    def __init__(self, head: bytes, again: bool) -> None:  # noqa: FBT001  # of _decode alone
+        """Begin with the first bytes of a stream; ``again`` where decoding it has failed before."""
+
     @staticmethod
     def is_named(head: bytes) -> bool:  # noqa: ARG004  # most look
         """Return whether bytes begin as every stream of this coding does; False where those begin with anything."""
