@@ -24,6 +24,7 @@ from longcrawl.formats.token_output import unescape
 from longcrawl.ledger import analysis
 from longcrawl.report import sections
 from longcrawl.sources import json_lines, redpajama_v2
+from longcrawl.sources.warc import codings
 from longcrawl.sources.warc import pages as warc_pages
 from longcrawl.sources.warc import records as warc_records
 from longcrawl.text.gopher import pages
@@ -148,9 +149,13 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         repeated("HTTP/|1|", "HTTP/1.|1|", "HTTP/1.1| |x"),
     ),
     "longcrawl/sources/warc/pages.py:_HEADER_END": (search(warc_pages._HEADER_END), repeated(*HEADERS)),
-    "longcrawl/sources/warc/pages.py:_CHUNK": (match(warc_pages._CHUNK), repeated(*HEADERS)),
-    "longcrawl/sources/warc/pages.py:_LINE_END": (match(warc_pages._LINE_END), repeated(*HEADERS)),
-    "longcrawl/sources/warc/pages.py:_BINARY": (search(warc_pages._BINARY), repeated("|a|", "|\0|")),
+    "longcrawl/sources/warc/codings.py:_CHUNK": (match(codings._CHUNK), repeated(*HEADERS)),
+    "longcrawl/sources/warc/codings.py:_LINE_END": (match(codings._LINE_END), repeated(*HEADERS)),
+    "longcrawl/sources/warc/codings.py:_TRAILERS": (
+        match(codings._TRAILERS),
+        repeated(*HEADERS, "|a:|", "|a: b\n|", "|a: b\n|x", "|a:\n| "),
+    ),
+    "longcrawl/sources/warc/codings.py:BINARY": (search(codings.BINARY), repeated("|a|", "|\0|")),
     "longcrawl/sources/warc/pages.py:_LENGTH": (match(warc_pages._LENGTH), repeated("|1|")),
     "longcrawl/sources/warc/records.py:_VERSION": (
         match(warc_records._VERSION),
