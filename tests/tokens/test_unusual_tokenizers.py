@@ -63,6 +63,7 @@ def test_tokens_of_many_thousand_bytes_load_at_once_and_are_left_to_tokenizers(t
     assert len(encoder.fingerprint) == 64
 
 
+@pytest.mark.slow
 def test_tokens_of_a_thousand_bytes_are_still_ours(tmp_path):
     encoder = written(tmp_path, doubled(10))
     assert isinstance(encoder._engine, BytePairs)
@@ -124,7 +125,10 @@ def test_a_text_that_a_pattern_matches_in_part_is_not_cut_short(tmp_path):
     assert fast.encode("xx\u00e9y").tolist() == exact.encode("xx\u00e9y").tolist()
 
 
-@pytest.mark.parametrize("pattern", [r" ?\p{L}+|\s+(?!\S)|\s+|\P{L}", *list(PATTERNS)[::7]])
+@pytest.mark.parametrize(
+    "pattern",
+    [r" ?\p{L}+|\s+(?!\S)|\s+|\P{L}", *(pytest.param(each, marks=pytest.mark.slow) for each in list(PATTERNS)[::7])],
+)
 def test_patterns_that_both_libraries_read_alike(pattern):
     require_equal_cuts(pattern, "one text")
 
