@@ -225,7 +225,7 @@ class Encoder:
         Raises:
             TokenizerError: ranks of which one cannot be made by merges.
         """
-        as_read = self._ranks is None and load_json(self._content)["model"] == self._document["model"]
+        as_read = self._ranks is None and not self._sets_dropout
         content = self._content if as_read else json.dumps(self._document, ensure_ascii=False).encode()
         with whole_file(Path(directory) / "tokenizer.json") as beside:
             beside.write_bytes(content)
@@ -275,6 +275,14 @@ class Encoder:
             return {**document, "model": {**model, "dropout": None} if model.get("dropout") else model}
         except (OSError, ValueError, TypeError, KeyError) as wrong:
             raise TokenizerError("is not a tokenizer.json; convert the tokenizer with transformers first") from wrong
+
+    @cached_property
+    def _sets_dropout(self) -> bool:
+        """Whether the `tokenizer.json` drops merges by chance, which is not done; to read a large one takes 0.1 s."""
+        kept = self._kept(
+            "dropout", lambda: {"is_set": np.array([bool(load_json(self._content)["model"].get("dropout"))])}
+        )
+        return bool(kept["is_set"][0])
 
     @cached_property
     def _tokenizers(self) -> "Tokenizers":
