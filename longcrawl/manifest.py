@@ -12,7 +12,7 @@ from typing import Any
 
 from longcrawl.core.outputs import OUTPUTS
 from longcrawl.core.results import RESULTS
-from longcrawl.engines.hold import LOCK
+from longcrawl.engines.hold import LOCK, at_work
 from longcrawl.errors import RunError
 from longcrawl.ledger.edits import EDITS
 from longcrawl.ledger.funnel import Funnel
@@ -318,5 +318,5 @@ def _why_no_manifest(folder: Path) -> str:
 
 def _why_unfinished(folder: Path) -> str:
     if (owner := working_owner(folder / WORK / LOCK)) is not None:
-        return f"another run is working in {folder}, process {owner['process']} on {owner['host']}: wait for it"
+        return at_work("run", name_of(folder), owner)
     return f"{folder} is not finished: type the same `longcrawl run` again"

@@ -6,11 +6,11 @@ behind them, and before anything is removed or published; a process that has los
 """
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from longcrawl.errors import NotYetError, RunError, warn_user
 from longcrawl.storage.lease import BEAT, STALE, Heartbeat, Watched, is_here, read_owner
@@ -77,6 +77,11 @@ class HeldAlone:
         return results if self.held is None else self.held.pass_on(results)
 
 
+def at_work(doing: str, run: str, owner: Mapping[str, Any]) -> str:
+    """Describe who holds a run, and that it is waited for."""
+    return f"another {doing} is working in {run}, process {owner.get('process')} on {owner.get('host')}: wait for it"
+
+
 @contextmanager
 def hold_alone(work: Path, doing: str = "run") -> Iterator[Hold]:
     """Hold the folder ``work`` of a run, as the only process that does.
@@ -95,10 +100,7 @@ def hold_alone(work: Path, doing: str = "run") -> Iterator[Hold]:
         while not heartbeat.take(lock):
             owner = read_owner(lock) or {}
             if renewed or is_here(owner):
-                raise RunError(
-                    f"another {doing} is working in {run}, process {owner.get('process')} on {owner.get('host')}: "
-                    "wait for it, or choose another folder"
-                )
+                raise RunError(f"{at_work(doing, run, owner)}, or choose another folder")
             if not watched.waited:
                 warn_user(f"{run} is of {owner.get('host')}: waiting up to {STALE:.0f} s for a sign that it still runs")
             time.sleep(1)
