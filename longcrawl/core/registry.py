@@ -206,6 +206,11 @@ def _packages(_path: tuple[str, ...]) -> Mapping[str, list[str]]:
     return metadata.packages_distributions()
 
 
+def is_ours(kind: type) -> bool:
+    """Return whether a kind is longcrawl's own, not a user's."""
+    return kind.__module__.startswith("longcrawl.")
+
+
 def _name(kind: object) -> str:
     return str(getattr(kind, "name", ""))
 

@@ -42,7 +42,7 @@ from longcrawl.core.batches import (
 )
 from longcrawl.core.fields import check_fields, plain_settings
 from longcrawl.core.places import PLACE_SCHEMA, SPAN_SCHEMA, LineChange, Spans, changed_places
-from longcrawl.core.registry import Registry, stage_name
+from longcrawl.core.registry import Registry, is_ours, stage_name
 from longcrawl.core.sketched import Decided, Sketched
 from longcrawl.engines.base import Engine
 from longcrawl.errors import LongCrawlError, StageError
@@ -204,7 +204,7 @@ class Stage(ABC):
 
     def used_signals(self) -> Sequence[str] | None:
         """Name the quality signals of documents that it looks at; None of a stage that says nothing of them."""
-        return () if type(self).__module__.startswith("longcrawl.") else None
+        return () if is_ours(type(self)) else None
 
     @property
     def saves_index(self) -> bool | None:

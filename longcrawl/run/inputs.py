@@ -11,7 +11,7 @@ from operator import add
 from pathlib import Path
 from typing import Any
 
-from longcrawl.core.registry import Implementation
+from longcrawl.core.registry import Implementation, is_ours
 from longcrawl.core.results import RESULTS
 from longcrawl.core.sources import Part, Source
 from longcrawl.core.stages import Stage
@@ -186,7 +186,7 @@ def stage_fingerprints(recipe: Recipe) -> dict[str, str]:
 
 def _fingerprint(stage: Stage) -> str:
     kind = type(stage)
-    if not kind.__module__.startswith("longcrawl."):
+    if not is_ours(kind):
         from datasets.fingerprint import Hasher
 
         return str(Hasher.hash(stage))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
+from longcrawl.core.registry import is_ours
 from longcrawl.core.sources import BadFiles, Part
 from longcrawl.core.stages import Needs
 from longcrawl.display.numbers import counted
@@ -122,9 +123,7 @@ def _check_columns(recipe: Recipe) -> None:
 
     What follows one that learns from documents, or one that is not longcrawl's own, is not known.
     """
-    known = takewhile(
-        lambda each: each[1].needs != "fit" and type(each[1]).__module__.startswith("longcrawl."), recipe.stages
-    )
+    known = takewhile(lambda each: each[1].needs != "fit" and is_ours(type(each[1])), recipe.stages)
     by_batch = [(label, stage) for label, stage in known if stage.needs in ("batch", "order")]
     nothing = needed_source(recipe).schema().empty_table()
     deque(run_fused(by_batch, [nothing], Tally()), 0)
