@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -37,6 +38,15 @@ def meet_the_other(folder: Path) -> int:
     while len([*folder.iterdir()]) < 2:
         time.sleep(0.01)
     return os.getpid()
+
+
+def test_one_of_several_processes_calls_a_function_in_another():
+    assert Local(1).call(os.getpid) == os.getpid()
+    assert Local(2).call(os.getpid) != os.getpid()
+    with pytest.raises(ZeroDivisionError):
+        Local(2).call(partial(divmod, 1, 0))
+    with pytest.raises(RunError, match="a worker process was killed"):
+        Local(2).call(partial(end_worker, 0))
 
 
 @pytest.mark.parametrize("stopped", [min, max])

@@ -11,6 +11,7 @@ import yaml
 from datasets import Dataset
 
 import longcrawl as lc
+from longcrawl.engines import Local
 from longcrawl.errors import RunError, StageError
 from longcrawl.models import scores
 from longcrawl.run import job
@@ -258,12 +259,22 @@ def write_recipe(folder, stage):
     return folder / "it.yaml"
 
 
-@pytest.mark.parametrize(("num_proc", "sample"), [(2, None), pytest.param(1, 5, marks=pytest.mark.slow)])
-def test_a_run_learns_the_threshold_that_a_crawl_learns(folder, tmp_path, num_proc, sample):
+@pytest.mark.parametrize(
+    ("num_proc", "sample", "uses_gpu"),
+    [(2, None, True), pytest.param(1, 5, False, marks=pytest.mark.slow)],
+)
+def test_a_run_learns_the_threshold_that_a_crawl_learns(folder, tmp_path, monkeypatch, num_proc, sample, uses_gpu):
+    # As on a GPU, which only a process of its own may take into use before workers are forked.
+    monkeypatch.setattr(lc.long.InformationGain, "uses_gpu", uses_gpu)
+    learnt = Local.call
+    monkeypatch.setattr(Local, "call", lambda engine, function: called.append(function) or learnt(engine, function))
+    called = []
     settings = {"model": str(folder / "gpt2"), "top_fraction": 0.5, "train_documents": sample, "short": "drop"}
+    settings["device"] = "cpu"
     recipe = write_recipe(tmp_path, {"information_gain": settings | WIDE})
     lc.run(recipe, tmp_path / "run", num_proc)
     kept = pq.read_table(sorted((tmp_path / "run/parquet").glob("*.parquet"))).to_pylist()
+    assert len(called) == uses_gpu
     stage = lc.long.InformationGain(**settings, **WIDE)
     crawl = lc.Crawl(Dataset.from_list(rows())) | stage
     assert {row["id"]: row["information_gain"] for row in kept} == {

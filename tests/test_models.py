@@ -71,6 +71,42 @@ def test_answers_do_not_depend_on_other_rows_order_threads_or_batches(folder):
             np.testing.assert_allclose(found, expected, atol=1e-5 if decimals is None else 6e-5)
 
 
+def test_a_cpu_is_asked_without_a_question_to_cuda(folder, monkeypatch):
+    """The question whether a stream is captured takes CUDA into use, and no worker could be forked that uses a GPU."""
+    asked = []
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: asked.append("capturing"))
+    before = torch.cuda.is_current_stream_capturing
+    rows = load_model(str(folder), "causal", "cpu").each(rows_of(5, 9), last)
+    assert (len(rows), asked, torch.cuda.is_current_stream_capturing) == (2, [], before)
+    with torch.inference_mode():
+        last(load_model(str(folder), "causal", "cpu").module, torch.tensor(np.stack(rows_of(5))))
+    assert asked  # else this test asks nothing
+
+
+@pytest.mark.slow
+def test_threads_that_compute_first_in_a_process_round_as_later_ones(folder):
+    """MKL looks at the processor in its first call; about one of 100 processes had other answers."""
+    script = """
+import os, sys
+import numpy, torch
+from transformers import AutoModelForCausalLM
+from longcrawl.models.pretrained import Pretrained
+
+torch.set_num_threads(2)
+module, others = AutoModelForCausalLM.from_pretrained(sys.argv[1]).eval(), 0
+rows = [numpy.array([1, 1, 1, last]) for last in (1, 2)]
+for _ in range(600):
+    if not (child := os.fork()):
+        loaded = Pretrained("tiny", module, None, "cpu", "float32")
+        first, again = (loaded.each(rows, lambda model, ids: model(ids).logits[:, 0]) for _ in range(2))
+        os._exit(not all(numpy.array_equal(first[0], each) for each in (*first, *again)))
+    others += os.waitpid(child, 0)[1] != 0
+print(others)
+"""
+    ran = subprocess.run([sys.executable, "-c", script, str(folder)], check=True, capture_output=True, text=True)
+    assert ran.stdout.strip() == "0"
+
+
 def test_a_value_where_rounding_turns_is_that_of_its_row_alone(folder):
     """Batches answer a little otherwise here, by less than the tolerance."""
     loaded, asked = load_model(str(folder), "causal", "cpu"), []

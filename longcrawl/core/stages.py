@@ -130,6 +130,11 @@ class Stage(ABC):
         """Whether ``fit`` must see all documents first."""
         return False
 
+    @property
+    def uses_gpu(self) -> bool:
+        """Whether it learns on a GPU: a process that has used one forks no workers that can."""
+        return False
+
     def fit(self, tables: Iterable[pa.Table], directory: str) -> "Stage":  # noqa: ARG002  # only stages that learn use them
         """Learn from all documents before any is changed; files go to ``directory``. Most stages learn nothing."""
         return self
@@ -212,11 +217,7 @@ class Stage(ABC):
         return None
 
     def save_index(self, kept: pa.Table, folder: Path) -> None:  # noqa: ARG002  # surveys that have one need it
-        """Write the index of documents whose sketches are given.
-
-        Raises:
-            StageError: the stage has none.
-        """
+        """Write the index of documents whose sketches are given; a StageError where the stage has none."""
         raise StageError(f"{self.name} has no index")
 
     def exchange_index(self, kept: Sketched, folder: Path, engine: Engine) -> None:  # noqa: ARG002  # as above

@@ -36,6 +36,10 @@ class Local(HeldAlone):
         """Call a function on every task and yield the results as they come, in any order."""
         return self._while_held(map_tasks(function, tasks, self.num_proc))
 
+    def call(self, function: Callable[[], R]) -> R:
+        """Call a function, where there are several processes in one of its own."""
+        return function() if self.num_proc <= 1 else next(_in_workers(_called, [function], 1))
+
     def exchange(self, step: Exchange, tasks: Sequence[Any]) -> None:
         """Carry out an exchange through files."""
         exchange_files(self, step, tasks)
@@ -59,11 +63,19 @@ def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> 
     """
     if num_proc <= 1 or len(tasks) <= 1:
         yield from map(function, tasks)
-        return
+    else:
+        yield from _in_workers(function, tasks, min(num_proc, len(tasks)))
+
+
+def _called(function: Callable[[], R]) -> R:
+    return function()
+
+
+def _in_workers(function: Callable[[T], R], tasks: Sequence[T], workers: int) -> Generator[R, None, None]:
+    """Do as :func:`map_tasks`, in so many processes."""
     # Fork where there is one, as `datasets` does: scripts need no __main__ guard and numba and tokenizers load once.
     method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(method)
-    workers = min(num_proc, len(tasks))
     watched, held = context.Pipe(duplex=False)
     running, left = set[Future[R]](), iter(tasks)
     with held, watched, ProcessPoolExecutor(workers, context, _start_worker, (watched, held)) as pool:

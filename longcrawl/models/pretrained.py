@@ -157,26 +157,14 @@ class Pretrained:
             (table.padding_idx + 1 for table in tables if getattr(table, "padding_idx", None) is not None), default=0
         )
 
-    @cached_property
+    @property
     def device(self) -> Any:
-        """The torch device; the model moves there when it is first asked for.
+        """The torch device of this process; the model moves there when it is first asked for.
 
         Raises:
             StageError: there is no GPU, or this process was forked from one that has used it.
         """
-        import torch
-
-        # Asked here and not when loading: a process that has asked a GPU anything cannot be forked.
-        device = "cpu" if self.wanted == "cpu" or not torch.cuda.is_available() else "cuda"
-        if self.wanted == "cuda" and device == "cpu":
-            raise StageError(f"the model {self.name} has no GPU here: set device to 'cpu' or 'auto'")
-        try:
-            self.module.to(device)
-        except RuntimeError as failed:
-            raise StageError(
-                f"the model {self.name} cannot use {device} ({type(failed).__name__}): run with num_proc 1, or on cpu"
-            ) from failed
-        return torch.device(device)
+        return _moved(self, os.getpid())
 
     def token_ids(
         self, texts: Sequence[str], special_tokens: Literal["none", "added"] = "none", most: int | None = None
@@ -266,12 +254,46 @@ class Pretrained:
     def _ask(self, rows: Sequence[Ids], ask: Callable[[Any, Any], Any]) -> npt.NDArray[np.float64]:
         import torch
 
-        with torch.inference_mode():
-            answer = ask(self.module, torch.from_numpy(np.stack(rows)).to(self.device))
-            found = np.asarray(answer.to(torch.float64).cpu().numpy())
+        try:
+            with torch.inference_mode():
+                answer = ask(self.module, torch.from_numpy(np.stack(rows)).to(self.device))
+                found = np.asarray(answer.to(torch.float64).cpu().numpy())
+        except torch.cuda.OutOfMemoryError as full:
+            raise StageError(
+                f"{len(rows):,} x {rows[0].size:,} tokens at a time are too many for the GPU's memory with "
+                f"{self.name}: set shorter contexts, dtype bfloat16, or device cpu"
+            ) from full
         if np.isnan(found).any():
             raise StageError(f"the model {self.name} answers with NaN: take dtype float32, or another model")
         return found
+
+
+def has_gpu() -> bool:
+    """Return whether there is a GPU, which the driver's library says: CUDA is not taken into use."""
+    import torch
+
+    return bool(torch.cuda.device_count())
+
+
+@lru_cache(maxsize=4)
+def _moved(model: Pretrained, process: int) -> Any:  # noqa: ARG001  # a forked one asks for itself
+    """Move a model to its device; that is asked for here and not when loading, since workers are forked after that."""
+    import torch
+
+    device = "cpu" if model.wanted == "cpu" or not has_gpu() else "cuda"
+    if model.wanted == "cuda" and device == "cpu":
+        raise StageError(f"the model {model.name} has no GPU here: set device to 'cpu' or 'auto'")
+    try:
+        if device == "cuda":
+            torch.cuda.init()
+        model.module.to(device)
+    except RuntimeError as failed:
+        reason = str(failed).partition("\n")[0].partition(". ")[0]
+        raise StageError(
+            f"the model {model.name} cannot use {device} ({reason}): set num_proc to 1, start in a process that has "
+            "not used the GPU, or set device to 'cpu'"
+        ) from failed
+    return torch.device(device)
 
 
 def _turns(values: npt.NDArray[np.float64], decimals: int) -> bool:
@@ -293,12 +315,34 @@ def _each_by_one_core(compute: Callable[[Sequence[int]], None], batches: Sequenc
     # A worker is one of as many as there are cores.
     count = 1 if multiprocessing.parent_process() is not None else before
     try:
-        list(_threads(os.getpid(), count).map(alone, batches))
+        with _without_cuda():
+            list(_threads(os.getpid(), count).map(alone, batches))
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def _without_cuda() -> Iterator[None]:
+    """Answer transformers that no stream is being captured where CUDA is not in use.
+
+    Its masks ask that even on a CPU, which takes CUDA into use, and then no process can be forked that uses it.
+    """
+    import torch
+
+    asked = torch.cuda.is_current_stream_capturing
+    torch.cuda.is_current_stream_capturing = lambda: torch.cuda.is_initialized() and asked()
+    try:
+        yield
+    finally:
+        torch.cuda.is_current_stream_capturing = asked
 
 
 @lru_cache(maxsize=4)
 def _threads(process: int, count: int) -> ThreadPoolExecutor:  # noqa: ARG001  # a fork has no threads of its parent
     """Return threads that stay: one that ends holds locks of MKL, which a process forked meanwhile would wait for."""
+    import torch
+
+    # MKL looks at the processor in its first call. Of two threads that make it at once, one may compute that call as on
+    # an older processor, and round otherwise: in 2 of 300 processes that asked a small GPT-2 for two rows.
+    torch.exp(torch.zeros(1))
     return ThreadPoolExecutor(count, "longcrawl-model")

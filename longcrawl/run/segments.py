@@ -230,16 +230,25 @@ def learn(
         engine: what draws the sample.
     """
     folder, count = str(work / f"fit-{segment}"), stage.train_documents
-    every = partial(survivors, work, segment, range(inputs))
+    every: Callable[[], Iterator[pa.Table]] = partial(survivors, work, segment, range(inputs))
     if count is None:
-        return stage.fit(every(), folder), []
+        return _fit(stage, every, folder, engine), []
     learns: Stage = replace(cast("Any", stage), train_documents=None)
     if count >= documents:
-        return learns.fit(every(), folder), [f"it was trained on all {documents:,} documents"]
+        return _fit(learns, every, folder, engine), [f"it was trained on all {documents:,} documents"]
     sample = _draw(work, segment, inputs, f"{stage.name}.train_documents", count, documents, engine)
     trained = sum(table.num_rows for table in sample.tables())
     report = f"it was trained on {trained:,} of {documents:,} documents, those whose ids have the smallest keyed hashes"
-    return learns.fit(sample.tables(), folder), [report]
+    return _fit(learns, sample.tables, folder, engine), [report]
+
+
+def _fit(stage: Stage, tables: Callable[[], Iterator[pa.Table]], folder: str, engine: Engine) -> Stage:
+    learn_from = partial(_learn_from, stage, tables, folder)
+    return engine.call(learn_from) if stage.uses_gpu else learn_from()
+
+
+def _learn_from(stage: Stage, tables: Callable[[], Iterator[pa.Table]], folder: str) -> Stage:
+    return stage.fit(tables(), folder)
 
 
 def _draw(work: Path, segment: int, inputs: int, purpose: str, count: int, documents: int, engine: Engine) -> Sample:
