@@ -26,10 +26,12 @@ notebooks:
 site:
 	NO_MKDOCS_2_WARNING=1 mkdocs build --strict
 
-# With machine code for any CPU of x86-64-v3, for this version of Python and of numba; all others compile.
+# With machine code for any CPU of x86-64-v3, for the version of each of these Pythons and of its numba; all others compile.
+# longcrawl is installed in each: make wheel PYTHONS="py311/bin/python py312/bin/python".
+PYTHONS = python
 wheel:
 	rm -rf longcrawl/kernels/portable
-	longcrawl warm --portable longcrawl/kernels/portable
+	for python in $(PYTHONS); do $$python -m longcrawl warm --portable longcrawl/kernels/portable || exit 1; done
 	python -m build
 
 # Each script prints one ratio as its last line. CONTRIBUTING.md says how to run them on real input.

@@ -7,7 +7,6 @@ import signal
 import sys
 import threading
 import time
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -40,13 +39,14 @@ def meet_the_other(folder: Path) -> int:
     return os.getpid()
 
 
-def test_one_of_several_processes_calls_a_function_in_another():
-    assert Local(1).call(os.getpid) == os.getpid()
-    assert Local(2).call(os.getpid) != os.getpid()
-    with pytest.raises(ZeroDivisionError):
-        Local(2).call(partial(divmod, 1, 0))
-    with pytest.raises(RunError, match="a worker process was killed"):
-        Local(2).call(partial(end_worker, 0))
+def pid_of(_: int) -> int:
+    return os.getpid()
+
+
+def test_a_single_task_of_several_processes_is_not_done_in_the_one_that_forks():
+    assert list(map_tasks(pid_of, [0], 1)) == [os.getpid()]
+    (worker,) = map_tasks(pid_of, [0], 2)
+    assert worker != os.getpid()
 
 
 @pytest.mark.parametrize("stopped", [min, max])

@@ -1,6 +1,7 @@
 """Scores of long documents by models: each against plain formulas, thresholds that are learnt, runs and crawls."""
 
 import json
+import os
 import random
 import re
 
@@ -11,9 +12,8 @@ import yaml
 from datasets import Dataset
 
 import longcrawl as lc
-from longcrawl.engines import Local
 from longcrawl.errors import RunError, StageError
-from longcrawl.models import scores
+from longcrawl.models import pretrained, scores
 from longcrawl.run import job
 
 torch = pytest.importorskip("torch")
@@ -259,22 +259,13 @@ def write_recipe(folder, stage):
     return folder / "it.yaml"
 
 
-@pytest.mark.parametrize(
-    ("num_proc", "sample", "uses_gpu"),
-    [(2, None, True), pytest.param(1, 5, False, marks=pytest.mark.slow)],
-)
-def test_a_run_learns_the_threshold_that_a_crawl_learns(folder, tmp_path, monkeypatch, num_proc, sample, uses_gpu):
-    # As on a GPU, which only a process of its own may take into use before workers are forked.
-    monkeypatch.setattr(lc.long.InformationGain, "uses_gpu", uses_gpu)
-    learnt = Local.call
-    monkeypatch.setattr(Local, "call", lambda engine, function: called.append(function) or learnt(engine, function))
-    called = []
+@pytest.mark.parametrize(("num_proc", "sample"), [(2, None), pytest.param(1, 5, marks=pytest.mark.slow)])
+def test_a_run_learns_the_threshold_that_a_crawl_learns(folder, tmp_path, num_proc, sample):
     settings = {"model": str(folder / "gpt2"), "top_fraction": 0.5, "train_documents": sample, "short": "drop"}
     settings["device"] = "cpu"
     recipe = write_recipe(tmp_path, {"information_gain": settings | WIDE})
     lc.run(recipe, tmp_path / "run", num_proc)
     kept = pq.read_table(sorted((tmp_path / "run/parquet").glob("*.parquet"))).to_pylist()
-    assert len(called) == uses_gpu
     stage = lc.long.InformationGain(**settings, **WIDE)
     crawl = lc.Crawl(Dataset.from_list(rows())) | stage
     assert {row["id"]: row["information_gain"] for row in kept} == {
@@ -282,6 +273,34 @@ def test_a_run_learns_the_threshold_that_a_crawl_learns(folder, tmp_path, monkey
     }
     if sample is None:
         assert len(kept) == 5
+
+
+def test_no_process_that_forks_workers_takes_a_gpu_into_use(folder, tmp_path, monkeypatch):
+    """A process that has used one forks none that can; here it is a file with the processes that asked for it."""
+    (tmp_path / "gpu").mkdir()
+
+    def take(model):
+        if model.wanted != "cpu":
+            (tmp_path / f"gpu/{os.getpid()}").touch()
+        return torch.device("cpu")
+
+    monkeypatch.setattr(pretrained.Pretrained, "_move", take)
+    monkeypatch.setattr(scores, "has_gpu", lambda: True)
+    pair = {"segment": 8, "window": 64, "pairs": 12}
+    near = {"span": 3, "first": 5, "near": 2, "stride": 2}
+    stages = {"information_gain": WIDE, "dependency_score": pair, "attention_dependency": near}
+    asked = [{name: each | {"model": str(folder / "gpt2"), "top_fraction": 0.9}} for name, each in stages.items()]
+    recipe = write_recipe(tmp_path, asked[0])
+    spec = yaml.safe_load(recipe.read_text())
+    spec |= {
+        "stages": asked,
+        "source": spec["source"] | {"data_dir": None, "data_files": str(tmp_path / "data/0.jsonl")},
+    }
+    recipe.write_text(yaml.safe_dump(spec))
+    lc.run(recipe, tmp_path / "run", 2)
+    found = {int(each.name) for each in (tmp_path / "gpu").iterdir()}
+    assert len(found) >= len(stages)
+    assert os.getpid() not in found
 
 
 def test_a_run_with_another_model_is_refused(tiny_models, tmp_path, monkeypatch):

@@ -121,9 +121,6 @@ class Engine(Protocol):
         The first error of a task ends the map, and no further task is begun.
         """
 
-    def call(self, function: Callable[[], R]) -> R:
-        """Call a function once, but not in a process from which workers are forked: it may take a GPU into use."""
-
     def exchange(self, step: Exchange, tasks: Sequence[Any]) -> None:
         """Carry out an exchange between tasks, of which ``step.make`` makes rows."""
 

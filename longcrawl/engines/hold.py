@@ -73,10 +73,6 @@ class HeldAlone:
         if self.held is not None:
             self.held.check()
 
-    def call(self, function: Callable[[], R]) -> R:
-        """Call a function."""
-        return function()
-
     def _while_held(self, results: Generator[R, None, None]) -> Iterator[R]:
         return results if self.held is None else self.held.pass_on(results)
 

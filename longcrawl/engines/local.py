@@ -36,10 +36,6 @@ class Local(HeldAlone):
         """Call a function on every task and yield the results as they come, in any order."""
         return self._while_held(map_tasks(function, tasks, self.num_proc))
 
-    def call(self, function: Callable[[], R]) -> R:
-        """Call a function, where there are several processes in one of its own."""
-        return function() if self.num_proc <= 1 else next(_in_workers(_called, [function], 1))
-
     def exchange(self, step: Exchange, tasks: Sequence[Any]) -> None:
         """Carry out an exchange through files."""
         exchange_files(self, step, tasks)
@@ -55,27 +51,20 @@ def usable_cpus() -> int:
 def map_tasks(function: Callable[[T], R], tasks: Sequence[T], num_proc: int) -> Generator[R, None, None]:
     """Call ``function`` on every task and yield results as they come; the order is not that of the tasks.
 
-    With ``num_proc`` 1 everything happens in this process. The first error of a task ends the map; tasks that are
+    With ``num_proc`` 1 everything happens in this process, else nothing, not even a single task: it may take a GPU into
+    use, and a process that has done so forks none that can. The first error of a task ends the map; tasks that are
     running are waited for, so that what they write is whole.
 
     Raises:
         RunError: a process was killed from outside, or does not see the folder that this one works in.
     """
-    if num_proc <= 1 or len(tasks) <= 1:
+    if num_proc <= 1 or not tasks:
         yield from map(function, tasks)
-    else:
-        yield from _in_workers(function, tasks, min(num_proc, len(tasks)))
-
-
-def _called(function: Callable[[], R]) -> R:
-    return function()
-
-
-def _in_workers(function: Callable[[T], R], tasks: Sequence[T], workers: int) -> Generator[R, None, None]:
-    """Do as :func:`map_tasks`, in so many processes."""
+        return
     # Fork where there is one, as `datasets` does: scripts need no __main__ guard and numba and tokenizers load once.
     method = "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
     context = multiprocessing.get_context(method)
+    workers = min(num_proc, len(tasks))
     watched, held = context.Pipe(duplex=False)
     running, left = set[Future[R]](), iter(tasks)
     with held, watched, ProcessPoolExecutor(workers, context, _start_worker, (watched, held)) as pool:

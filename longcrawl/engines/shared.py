@@ -113,10 +113,6 @@ class Shared:
             _withdraw(step.folder)
             self._watched.clear()
 
-    def call(self, function: Callable[[], R]) -> R:
-        """Call a function."""
-        return function()
-
     def exchange(self, step: Exchange, tasks: Sequence[Any]) -> None:
         """Carry out an exchange through files."""
         exchange_files(self, step, tasks)

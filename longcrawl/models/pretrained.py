@@ -54,9 +54,11 @@ def load_model(
     # The memory that MKL keeps for each thread hangs in forked workers, where those threads are gone.
     os.environ.setdefault("MKL_DISABLE_FAST_MM", "1")
     try:
-        import torch  # noqa: F401  # what cannot be loaded without it
+        import torch
     except ImportError as missing:
         raise StageError(f'the model {model!r} needs torch: pip install "longcrawl[torch]"') from missing
+    if not isinstance(torch.cuda.is_current_stream_capturing, _WhereInUse):
+        torch.cuda.is_current_stream_capturing = _WhereInUse(torch.cuda.is_current_stream_capturing)
     return _load(str(model_folder(model)), task, device, dtype, attention)
 
 
@@ -117,6 +119,21 @@ def _quiet() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+@dataclass(frozen=True)
+class _WhereInUse:
+    """Answers that no CUDA stream is being captured where CUDA is not in use.
+
+    Masks of transformers ask, on a CPU too, and the question takes CUDA into use: no process that is forked can use it.
+    """
+
+    asked: Callable[[], bool]
+
+    def __call__(self) -> bool:
+        import torch
+
+        return torch.cuda.is_initialized() and self.asked()
+
+
 @dataclass(frozen=True, eq=False)
 class Pretrained:
     """A model and its tokenizer, see :func:`load_model`.
@@ -164,7 +181,35 @@ class Pretrained:
         Raises:
             StageError: there is no GPU, or this process was forked from one that has used it.
         """
-        return _moved(self, os.getpid())
+        process = os.getpid()
+        if process not in self._devices:
+            self._devices[process] = self._move()
+        return self._devices[process]
+
+    @cached_property
+    def _devices(self) -> dict[int, Any]:
+        """The device by process, as workers are forked with what this one has loaded."""
+        return {}
+
+    def _move(self) -> Any:
+        import torch
+
+        device = "cpu" if self.wanted == "cpu" or not has_gpu() else "cuda"
+        if self.wanted == "cuda" and device == "cpu":
+            raise StageError(f"the model {self.name} has no GPU here: set device to 'cpu' or 'auto'")
+        try:
+            if device == "cuda":
+                torch.cuda.init()
+            self.module.to(device)
+        except torch.cuda.OutOfMemoryError as full:
+            raise StageError(f"the model {self.name} does not fit into the GPU's memory: set device to 'cpu'") from full
+        except RuntimeError as failed:
+            reason = str(failed).partition("\n")[0].partition(". ")[0]
+            raise StageError(
+                f"the model {self.name} cannot use {device} ({reason}): set device to 'cpu', or in a process that has "
+                "used the GPU num_proc to 1"
+            ) from failed
+        return torch.device(device)
 
     def token_ids(
         self, texts: Sequence[str], special_tokens: Literal["none", "added"] = "none", most: int | None = None
@@ -260,8 +305,8 @@ class Pretrained:
                 found = np.asarray(answer.to(torch.float64).cpu().numpy())
         except torch.cuda.OutOfMemoryError as full:
             raise StageError(
-                f"{len(rows):,} x {rows[0].size:,} tokens at a time are too many for the GPU's memory with "
-                f"{self.name}: set shorter contexts, dtype bfloat16, or device cpu"
+                f"{len(rows):,} x {rows[0].size:,} tokens do not fit into the GPU's memory beside {self.name}: set "
+                "fewer tokens, dtype bfloat16 or device cpu"
             ) from full
         if np.isnan(found).any():
             raise StageError(f"the model {self.name} answers with NaN: take dtype float32, or another model")
@@ -269,31 +314,10 @@ class Pretrained:
 
 
 def has_gpu() -> bool:
-    """Return whether there is a GPU, which the driver's library says: CUDA is not taken into use."""
+    """Return whether there is a GPU; the driver's library says it where it can, and CUDA is not taken into use."""
     import torch
 
     return bool(torch.cuda.device_count())
-
-
-@lru_cache(maxsize=4)
-def _moved(model: Pretrained, process: int) -> Any:  # noqa: ARG001  # a forked one asks for itself
-    """Move a model to its device; that is asked for here and not when loading, since workers are forked after that."""
-    import torch
-
-    device = "cpu" if model.wanted == "cpu" or not has_gpu() else "cuda"
-    if model.wanted == "cuda" and device == "cpu":
-        raise StageError(f"the model {model.name} has no GPU here: set device to 'cpu' or 'auto'")
-    try:
-        if device == "cuda":
-            torch.cuda.init()
-        model.module.to(device)
-    except RuntimeError as failed:
-        reason = str(failed).partition("\n")[0].partition(". ")[0]
-        raise StageError(
-            f"the model {model.name} cannot use {device} ({reason}): set num_proc to 1, start in a process that has "
-            "not used the GPU, or set device to 'cpu'"
-        ) from failed
-    return torch.device(device)
 
 
 def _turns(values: npt.NDArray[np.float64], decimals: int) -> bool:
@@ -315,26 +339,9 @@ def _each_by_one_core(compute: Callable[[Sequence[int]], None], batches: Sequenc
     # A worker is one of as many as there are cores.
     count = 1 if multiprocessing.parent_process() is not None else before
     try:
-        with _without_cuda():
-            list(_threads(os.getpid(), count).map(alone, batches))
+        list(_threads(os.getpid(), count).map(alone, batches))
     finally:
         torch.set_num_threads(before)
-
-
-@contextmanager
-def _without_cuda() -> Iterator[None]:
-    """Answer transformers that no stream is being captured where CUDA is not in use.
-
-    Its masks ask that even on a CPU, which takes CUDA into use, and then no process can be forked that uses it.
-    """
-    import torch
-
-    asked = torch.cuda.is_current_stream_capturing
-    torch.cuda.is_current_stream_capturing = lambda: torch.cuda.is_initialized() and asked()
-    try:
-        yield
-    finally:
-        torch.cuda.is_current_stream_capturing = asked
 
 
 @lru_cache(maxsize=4)
@@ -343,6 +350,6 @@ def _threads(process: int, count: int) -> ThreadPoolExecutor:  # noqa: ARG001  #
     import torch
 
     # MKL looks at the processor in its first call. Of two threads that make it at once, one may compute that call as on
-    # an older processor, and round otherwise: in 2 of 300 processes that asked a small GPT-2 for two rows.
+    # another processor, and round otherwise: in 2 of 300 processes that asked a small GPT-2 for two rows.
     torch.exp(torch.zeros(1))
     return ThreadPoolExecutor(count, "longcrawl-model")

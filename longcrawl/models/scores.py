@@ -18,7 +18,7 @@ from longcrawl.models.folders import model_files, model_materials, name_model
 from longcrawl.models.pretrained import Device, Dtype, Pretrained, has_gpu, load_model
 
 CHUNK, CUDA_CHUNK = 1_024, 4_096
-"""Tokens whose logits are in memory at once, one for every id each; on a GPU more of them are faster, 3.3 times."""
+"""Tokens whose logits are in memory at once, one for every id each; on a GPU more of them are faster."""
 
 
 def token_losses(module: Any, ids: Any) -> Any:
@@ -44,15 +44,14 @@ def token_losses(module: Any, ids: Any) -> Any:
 
 
 class OfModel:
-    """The model of a stage: files that are its fingerprint, what the manifest says of them, and the device."""
+    """The model of a stage: files that are its fingerprint, what the manifest says of them, and where it is."""
 
     model: str
-    device: Device
 
     @property
     def uses_gpu(self) -> bool:
         """Whether the model is asked on a GPU."""
-        return self.device != "cpu" and has_gpu()
+        return getattr(self, "device", "cpu") != "cpu" and has_gpu()
 
     def files(self) -> tuple[str, ...]:
         """Name the folder of the model."""

@@ -12,6 +12,7 @@ few more than the sample has. One process compares these hashes, 8 bytes each, a
 after the other. A task has the documents of its input in memory that it writes.
 """
 
+import operator
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -244,7 +245,10 @@ def learn(
 
 def _fit(stage: Stage, tables: Callable[[], Iterator[pa.Table]], folder: str, engine: Engine) -> Stage:
     learn_from = partial(_learn_from, stage, tables, folder)
-    return engine.call(learn_from) if stage.uses_gpu else learn_from()
+    if not stage.uses_gpu:
+        return learn_from()
+    (learnt,) = engine.tasks(operator.call, [learn_from])
+    return learnt
 
 
 def _learn_from(stage: Stage, tables: Callable[[], Iterator[pa.Table]], folder: str) -> Stage:
