@@ -196,12 +196,18 @@ def check_front_matter(file: Path, card: str) -> None:
     Raises:
         RunError: it does not; the message is the Hub's.
     """
-    from huggingface_hub import DatasetCard
+    from huggingface_hub import DatasetCard, constants, get_session, hf_raise_for_status
+    from huggingface_hub.errors import BadRequestError
 
     try:
-        DatasetCard(card).validate(repo_type="dataset")
-    except ValueError as wrong:
-        said = shorten(str(wrong), 300)
+        body = {"repoType": "dataset", "content": str(DatasetCard(card))}
+        # DatasetCard.validate, before version 2.2, sends the card to huggingface.co, whatever HF_ENDPOINT names.
+        answer = get_session().post(
+            f"{constants.ENDPOINT}/api/validate-yaml", json=body, headers={"Accept": "text/plain"}
+        )
+        hf_raise_for_status(answer)
+    except (BadRequestError, ValueError) as wrong:
+        said = shorten(answer.text if isinstance(wrong, BadRequestError) else str(wrong), 300)
         raise RunError(
             f"the Hub rejects the YAML front matter of {file} ({said}). Fix the block between the --- lines."
         ) from wrong

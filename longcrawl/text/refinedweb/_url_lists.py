@@ -270,7 +270,8 @@ def find_categories(files: Mapping[str, str], names: Iterable[str], kind: str) -
         if not _is_kind(file, kind):
             continue
         for data, found, spans in _hashed_file(file):
-            for row in np.flatnonzero(np.isin(found, hashes)):
+            # Unless it sorts, numpy 2.0 fails with uint64 beyond int64.
+            for row in np.flatnonzero(np.isin(found, hashes, kind="sort")):
                 line = data[spans[row, 0] : spans[row, 1]].tobytes()
                 spelled = _spelled(line, kind == "urls") if spans[row, 2] else line.lower()
                 name = wanted.get(spelled)
