@@ -34,7 +34,7 @@ wheel:
 	for python in $(PYTHONS); do $$python -m longcrawl warm --portable longcrawl/kernels/portable || exit 1; done
 	python -m build
 
-# Each script prints one ratio as its last line. CONTRIBUTING.md says how to run them on real input.
+# Each script prints one ratio as its last line, where there is what it needs. CONTRIBUTING.md says how to run them on real input.
 bench:
 	@for script in benchmarks/[!_]*.py benchmarks/faults/[!_]*.py; do echo "== $$script"; python $$script || exit 1; done
 

@@ -100,6 +100,7 @@ def test_parts_of_a_long_row_predict_as_the_whole(folder, monkeypatch):
     documents = texts(64, 33)
     whole = gain(folder / "llama", long_context=64).gains(documents)
     monkeypatch.setattr(scores, "CHUNK", 5)
+    monkeypatch.setattr(scores, "CUDA_CHUNK", 5)
     for one, other in zip(whole, gain(folder / "llama", long_context=64).gains(documents), strict=True):
         np.testing.assert_allclose(one.long, other.long, atol=1e-4)
 

@@ -14,6 +14,7 @@ import pytest
 import longcrawl as lc
 from longcrawl.errors import StageError
 from longcrawl.models import load_model, model_files, model_folder, model_materials, name_model
+from longcrawl.models.pretrained import has_gpu
 from longcrawl.storage.files import content_digest
 
 torch = pytest.importorskip("torch")
@@ -99,6 +100,15 @@ def test_a_gpu_that_cannot_be_used_or_is_full_is_one_sentence(folder, monkeypatc
     def refuse():
         raise RuntimeError("Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must")
 
+    def move(_):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "init", lambda: None)
+        loaded = load_model(str(folder), "causal", "cuda")
+        patch.setattr(type(loaded.module), "to", lambda *_: move(_))
+        with pytest.raises(StageError, match="does not fit into the GPU's memory: set device to 'cpu'$"):
+            loaded.each(rows_of(3), last)
     monkeypatch.setattr(torch.cuda, "init", refuse)
     fix = "set device to 'cpu', or in a process that has used the GPU num_proc to 1$"
     with pytest.raises(StageError, match=rf"cannot use cuda \(Cannot re-init.* forked subprocess\): {fix}"):
@@ -107,7 +117,7 @@ def test_a_gpu_that_cannot_be_used_or_is_full_is_one_sentence(folder, monkeypatc
     def fill(model, ids):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
-    with pytest.raises(StageError, match="1 x 3 tokens do not fit into the GPU's memory beside .*: set fewer tokens"):
+    with pytest.raises(StageError, match="1 x 3 tokens do not fit into the GPU's memory beside .*: lower max_length"):
         load_model(str(folder), "causal", "cpu").each(rows_of(3), fill)
 
 
@@ -312,7 +322,7 @@ def test_a_model_that_is_nowhere_is_one_sentence(tmp_path):
         load_model("nobody/nothing", "causal")
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.skipif(has_gpu(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_one_sentence(folder):
     with pytest.raises(StageError, match=r"has no GPU here: set device to 'cpu' or 'auto'$"):
         load_model(str(folder), "causal", "cuda").each(rows_of(3), last)

@@ -11,9 +11,10 @@ import yaml
 import longcrawl as lc
 from longcrawl.errors import StageError
 from longcrawl.models import load_model
+from longcrawl.models.pretrained import has_gpu
 
 torch = pytest.importorskip("torch")
-if not torch.cuda.is_available():
+if not has_gpu():
     pytest.skip("no GPU here", allow_module_level=True)
 
 STAGES = {

@@ -132,7 +132,7 @@ class Stage(ABC):
 
     @property
     def uses_gpu(self) -> bool:
-        """Whether ``fit`` uses a GPU: it is a task then, as a process that has used one forks no workers that can."""
+        """Whether ``fit`` uses a GPU: a worker learns then, as a process that has used one forks none that can."""
         return False
 
     def fit(self, tables: Iterable[pa.Table], directory: str) -> "Stage":  # noqa: ARG002  # only stages that learn use them

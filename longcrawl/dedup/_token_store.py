@@ -120,6 +120,7 @@ def _reject_duplicates(folder: Path, hashes: npt.NDArray[np.uint64], needed_by: 
     alike = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     if len(alike):
         del ordered
+        # Unless it sorts, numpy 2.0 fails with uint64 beyond int64.
         reject_duplicate_ids(stored_ids(folder, np.flatnonzero(np.isin(hashes, alike, kind="sort"))), needed_by)
 
 

@@ -206,7 +206,7 @@ def check_front_matter(file: Path, card: str) -> None:
             f"{constants.ENDPOINT}/api/validate-yaml", json=body, headers={"Accept": "text/plain"}
         )
         hf_raise_for_status(answer)
-    except (BadRequestError, ValueError) as wrong:
+    except ValueError as wrong:  # as a BadRequestError is
         said = shorten(answer.text if isinstance(wrong, BadRequestError) else str(wrong), 300)
         raise RunError(
             f"the Hub rejects the YAML front matter of {file} ({said}). Fix the block between the --- lines."

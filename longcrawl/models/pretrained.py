@@ -305,8 +305,8 @@ class Pretrained:
                 found = np.asarray(answer.to(torch.float64).cpu().numpy())
         except torch.cuda.OutOfMemoryError as full:
             raise StageError(
-                f"{len(rows):,} x {rows[0].size:,} tokens do not fit into the GPU's memory beside {self.name}: set "
-                "fewer tokens, dtype bfloat16 or device cpu"
+                f"{len(rows):,} x {rows[0].size:,} tokens do not fit into the GPU's memory beside {self.name}: lower "
+                "max_length or the contexts, or set device to 'cpu'"
             ) from full
         if np.isnan(found).any():
             raise StageError(f"the model {self.name} answers with NaN: take dtype float32, or another model")

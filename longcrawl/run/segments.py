@@ -245,7 +245,9 @@ def learn(
 
 def _fit(stage: Stage, tables: Callable[[], Iterator[pa.Table]], folder: str, engine: Engine) -> Stage:
     learn_from = partial(_learn_from, stage, tables, folder)
-    if not stage.uses_gpu:
+    # To ask is a task, too: where the driver's library does not answer, the question takes the GPU into use.
+    (uses_gpu,) = engine.tasks(operator.attrgetter("uses_gpu"), [stage])
+    if not uses_gpu:
         return learn_from()
     (learnt,) = engine.tasks(operator.call, [learn_from])
     return learnt

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from longcrawl.loading import Packed, collators
+from longcrawl.models.pretrained import has_gpu
 
 torch = pytest.importorskip("torch")
-if not torch.cuda.is_available():
+if not has_gpu():
     pytest.skip("no GPU here", allow_module_level=True)
 
 LENGTHS = [700, 90, 33, 5, 1_200, 400, 256, 17]
