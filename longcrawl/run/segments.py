@@ -246,11 +246,15 @@ def learn(
 def _fit(stage: Stage, tables: Callable[[], Iterator[pa.Table]], folder: str, engine: Engine) -> Stage:
     learn_from = partial(_learn_from, stage, tables, folder)
     # To ask is a task, too: where the driver's library does not answer, the question takes the GPU into use.
-    (uses_gpu,) = engine.tasks(operator.attrgetter("uses_gpu"), [stage])
+    (uses_gpu,) = engine.tasks(_uses_gpu, [stage])
     if not uses_gpu:
         return learn_from()
     (learnt,) = engine.tasks(operator.call, [learn_from])
     return learnt
+
+
+def _uses_gpu(stage: Stage) -> bool:
+    return stage.uses_gpu
 
 
 def _learn_from(stage: Stage, tables: Callable[[], Iterator[pa.Table]], folder: str) -> Stage:
