@@ -100,23 +100,19 @@ def test_a_gpu_that_cannot_be_used_or_is_full_is_one_sentence(folder, monkeypatc
     def refuse():
         raise RuntimeError("Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must")
 
-    def move(_):
+    def fill(*_):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
     with monkeypatch.context() as patch:
         patch.setattr(torch.cuda, "init", lambda: None)
         loaded = load_model(str(folder), "causal", "cuda")
-        patch.setattr(type(loaded.module), "to", lambda *_: move(_))
+        patch.setattr(type(loaded.module), "to", fill)
         with pytest.raises(StageError, match="does not fit into the GPU's memory: set device to 'cpu'$"):
             loaded.each(rows_of(3), last)
     monkeypatch.setattr(torch.cuda, "init", refuse)
     fix = "set device to 'cpu', or in a process that has used the GPU num_proc to 1$"
     with pytest.raises(StageError, match=rf"cannot use cuda \(Cannot re-init.* forked subprocess\): {fix}"):
         load_model(str(folder), "causal").each(rows_of(3), last)
-
-    def fill(model, ids):
-        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
-
     with pytest.raises(StageError, match="1 x 3 tokens do not fit into the GPU's memory beside .*: lower max_length"):
         load_model(str(folder), "causal", "cpu").each(rows_of(3), fill)
 

@@ -12,7 +12,6 @@ few more than the sample has. One process compares these hashes, 8 bytes each, a
 after the other. A task has the documents of its input in memory that it writes.
 """
 
-import operator
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -244,21 +243,16 @@ def learn(
 
 
 def _fit(stage: Stage, tables: Callable[[], Iterator[pa.Table]], folder: str, engine: Engine) -> Stage:
-    learn_from = partial(_learn_from, stage, tables, folder)
-    # To ask is a task, too: where the driver's library does not answer, the question takes the GPU into use.
-    (uses_gpu,) = engine.tasks(_uses_gpu, [stage])
-    if not uses_gpu:
-        return learn_from()
-    (learnt,) = engine.tasks(operator.call, [learn_from])
-    return learnt
+    (learnt,) = engine.tasks(partial(_fit_on_gpu, tables, folder), [stage])
+    return stage.fit(tables(), folder) if learnt is None else learnt
 
 
-def _uses_gpu(stage: Stage) -> bool:
-    return stage.uses_gpu
+def _fit_on_gpu(tables: Callable[[], Iterator[pa.Table]], folder: str, stage: Stage) -> Stage | None:
+    """Let a stage learn that uses a GPU; None of others.
 
-
-def _learn_from(stage: Stage, tables: Callable[[], Iterator[pa.Table]], folder: str) -> Stage:
-    return stage.fit(tables(), folder)
+    To ask is for the task, too: where the driver's library does not answer, the question takes the GPU into use.
+    """
+    return stage.fit(tables(), folder) if stage.uses_gpu else None
 
 
 def _draw(work: Path, segment: int, inputs: int, purpose: str, count: int, documents: int, engine: Engine) -> Sample:
