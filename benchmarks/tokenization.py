@@ -84,10 +84,12 @@ def batches(encode: Callable, documents: list[str]) -> list[list[int]]:
 
 def ours(engine: BytePairs, documents: list[str]) -> list[np.ndarray]:
     """Do what an encoder does with its engine."""
-    parts = (pa.array(documents[start : start + BATCH], pa.large_string()) for start in range(0, len(documents), BATCH))
-    encoded = [engine.encode_texts(part) for part in parts]
-    narrow = [(ids.astype(np.uint16), offsets) for ids, offsets in encoded]
-    return [ids[a:b] for ids, offsets in narrow for a, b in itertools.pairwise(offsets)]
+    found = []
+    for start in range(0, len(documents), BATCH):
+        ids, offsets = engine.encode_texts(pa.array(documents[start : start + BATCH], pa.large_string()))
+        ids = ids.astype(np.uint16)
+        found += [ids[a:b] for a, b in itertools.pairwise(offsets)]
+    return found
 
 
 def peers(folder: Path, bpe: ByteLevelBPE, against: str) -> dict[str, Callable]:

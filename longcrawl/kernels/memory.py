@@ -58,10 +58,10 @@ def prefetch(_typing: Any, address: Any) -> Any:
 
 @intrinsic  # type: ignore[untyped-decorator]  # as above
 def lowest_bit(_typing: Any, number: Any) -> Any:
-    """Return the place of the lowest bit of a number that is not 0."""
+    """Return the place of the lowest bit, 64 where there is none."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], ir.IntType(1)(1))
+        return builder.cttz(arguments[0], ir.IntType(1)(0))
 
     return types.int64(number), generate
 

@@ -44,9 +44,11 @@ _PROBE = (
 Texts: TypeAlias = "pa.Array | pa.ChunkedArray"
 _BATCH = 1 << 20
 """Characters that `tokenizers` gets at once: it keeps more than a hundred bytes for each token."""
+_GROUP_BYTES = 4 << 20
+"""Bytes of texts whose ranks are held at once, in memory that serves for all: new memory is slow to come by."""
 _NO_IDS = np.zeros(0, np.uint32)
-_ROOM = 1 << 18
-"""Words that are remembered at least before all but the vocabulary are forgotten: 32 MB for 50,000 tokens."""
+_ROOM = 1 << 19
+"""Words that are remembered at least before all but the vocabulary are forgotten: 40 MB for 50,000 tokens."""
 
 
 class BytePairs:
@@ -57,6 +59,9 @@ class BytePairs:
     def __init__(self, bpe: ByteLevelBPE, room: int = _ROOM) -> None:
         self._bpe = bpe
         self._room = room
+        greatest = len(bpe.ranks) - 1 if bpe.ids is None else bpe.ids.max()
+        self._dtype = np.dtype(np.uint16 if greatest < 1 << 16 else np.uint32)
+        self._ids = None if bpe.ids is None else bpe.ids.astype(self._dtype)
         self._lock = threading.Lock()
 
     @cached_property
@@ -66,8 +71,8 @@ class BytePairs:
         tokens = sorted(self._bpe.ranks, key=self._bpe.ranks.__getitem__)
         return make_tables(PATTERNS[self._bpe.pattern], tokens, self._room)
 
-    def encode_texts(self, texts: Texts) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-        """Return the ids of all texts and their offsets."""
+    def encode_texts(self, texts: Texts) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """Return the ids of all texts, in uint16 where they fit, and their offsets."""
         from longcrawl.tokens._word_table import PAST_END
 
         data, bounds = _bytes_of(texts)
@@ -75,31 +80,40 @@ class BytePairs:
         safe = int(np.searchsorted(bounds[1:], len(data) - PAST_END, "right"))
         last = np.zeros(bounds[-1] - bounds[safe] + PAST_END, np.uint8)
         last[:-PAST_END] = data[bounds[safe] : bounds[-1]]
+        groups = [(data, group) for group in _groups(bounds[: safe + 1])]
+        groups += [(last, group) for group in _groups(bounds[safe:] - bounds[safe])]
+        sizes = [int(group[-1] - group[0]) for _, group in groups]
+        room = max([min(sum(sizes), _GROUP_BYTES), *sizes])
         # A token is one byte or more, and three are written at once.
-        ranks, offsets = np.empty(bounds[-1] - bounds[0] + 3, np.uint32), np.zeros(len(bounds), np.int64)
-        count = self._encode(data, bounds[: safe + 1], ranks, offsets) if safe else 0
-        more = self._encode(last, bounds[safe:] - bounds[safe], ranks[count:], offsets[safe:])
-        offsets[safe + 1 :] += count
-        ranks = ranks[: count + more]
-        return ranks if self._bpe.ids is None else self._bpe.ids[ranks], offsets
+        ranks, written = np.empty(room + 3, np.uint32), 0
+        ids, offsets = list[npt.NDArray[Any]](), [np.zeros(1, np.int64)]
+        for (text, group), size in zip(groups, sizes, strict=True):
+            if written + size > room:
+                ids.append(self._ids_of(ranks[:written]))
+                written = 0
+            ends = self._encode(text, group, ranks[written:])
+            written += ends[-1]
+            offsets.append(offsets[-1][-1] + ends[1:])
+        ids.append(self._ids_of(ranks[:written]))
+        return np.concatenate(ids) if len(ids) > 1 else ids[0], np.concatenate(offsets)
 
     def _encode(
-        self,
-        text: npt.NDArray[np.uint8],
-        bounds: npt.NDArray[np.int64],
-        ranks: npt.NDArray[np.uint32],
-        offsets: npt.NDArray[np.int64],
-    ) -> int:
-        """Write the ranks of texts, and where those of each end but the first offset; return how many there are."""
+        self, text: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64], ranks: npt.NDArray[np.uint32]
+    ) -> npt.NDArray[np.int64]:
+        """Write the ranks of texts, and return where those of each begin and the last end."""
         from longcrawl.tokens._word_kernels import encode_texts
 
+        offsets = np.zeros(len(bounds), np.int64)
         with self._lock:
             count = encode_texts(read_only(text), read_only(bounds), self._tables, LONGEST_PIECE, ranks, offsets)
         if count < 0:
             raise TokenizerError(f"a text has a word of more than {LONGEST_PIECE:,} bytes: split it first")
-        return int(count)
+        return offsets
 
-    def encode(self, text: str) -> npt.NDArray[np.uint32]:
+    def _ids_of(self, ranks: npt.NDArray[np.uint32]) -> npt.NDArray[Any]:
+        return ranks.astype(self._dtype) if self._ids is None else self._ids[ranks]
+
+    def encode(self, text: str) -> npt.NDArray[Any]:
         """Return the ids of one text."""
         return self.encode_texts(pa.array([text], pa.large_string()))[0]
 
@@ -215,6 +229,15 @@ def _end_to_end(parts: list[npt.NDArray[np.uint32]]) -> tuple[npt.NDArray[np.uin
     offsets = np.zeros(len(parts) + 1, np.int64)
     np.cumsum([len(part) for part in parts], out=offsets[1:])
     return np.concatenate([_NO_IDS, *parts]), offsets
+
+
+def _groups(bounds: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
+    """Cut bounds of texts into those of groups of ``_GROUP_BYTES``, or of one longer text."""
+    start = 0
+    while start < len(bounds) - 1:
+        stop = max(start + 1, int(np.searchsorted(bounds, bounds[start] + _GROUP_BYTES, "right")) - 1)
+        yield bounds[start : stop + 1]
+        start = stop
 
 
 def _bytes_of(texts: Texts) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:

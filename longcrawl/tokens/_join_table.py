@@ -145,7 +145,8 @@ def rank_of(merges: Located, left: int, right: int) -> int:
     mixed = parts * merges.multiplier
     move = _U(four_at(merges.moves + np.int64(mixed >> merges.shift << _U(2))))
     found = eight_at(merges.table + np.int64(((mixed >> _SLOT) + move & merges.mask) << _U(3)))
-    return np.int64(found & _RANK) if found >> _U(RANK_BITS) == parts else np.int64(NONE)
+    # A choice would be a branch, which is guessed wrong too often: what comes after it waits for memory.
+    return np.int64(found & _RANK | (_U(0) - _U(found >> _U(RANK_BITS) != parts)) & _U(NONE))
 
 
 def possible_joins(joins: Wide, halves: Ranks) -> Wide:

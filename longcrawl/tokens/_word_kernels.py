@@ -35,6 +35,7 @@ from longcrawl.tokens._word_table import (
     Words,
     enter,
     find,
+    find_short,
     first_place,
     is_full,
     make_words,
@@ -123,6 +124,18 @@ def _make_keys(words: Words, block: Block, count: np.uint64) -> None:
 
 
 @compiled
+def _find_short(words: Words, block: Block, count: np.uint64) -> np.uint64:
+    """Enter where the words of pieces stand, list the pieces of which that is not known, and return their number."""
+    table, missed = np.int64(words.table.ctypes.data), _U(0)
+    _, lows, highs, places, entries, fresh = block
+    for piece in range(_U(0), count):
+        entries[piece], found = find_short(table, lows[piece], highs[piece], places[piece])
+        fresh[missed] = piece
+        missed += _U(not found)
+    return missed
+
+
+@compiled
 def _look_up(tables: Tables, block: Block, count: np.uint64) -> int:
     """Find the words of pieces, encode new ones, and enter where each stands, 0 for a piece that is not remembered.
 
@@ -132,7 +145,8 @@ def _look_up(tables: Tables, block: Block, count: np.uint64) -> int:
     table, size, arena = np.int64(words.table.ctypes.data), len(words.table) // 4, np.int64(words.arena.ctypes.data)
     starts, lows, highs, places, entries, fresh = block
     new, most = _U(0), np.int64(0)
-    for piece in range(_U(0), count):
+    for number in range(_U(0), _find_short(words, block, count)):
+        piece = _U(fresh[number])
         start, low, high = starts[piece], lows[piece], highs[piece]
         entry = find(table, size, arena, start, low, high, places[piece])
         entries[piece] = entry

@@ -92,12 +92,19 @@ def first_place(words: int, low: np.uint64, high: np.uint64) -> np.uint64:
 
 
 @forced_inline
-def find(table: int, words: int, arena: int, at: int, low: np.uint64, high: np.uint64, place: np.uint64) -> int:
-    """Return the address of the word with a key, or of the empty place where it belongs; ``place`` is its first."""
+def find_short(table: int, low: np.uint64, high: np.uint64, place: np.uint64) -> tuple[int, bool]:
+    """Return the address of the word with a key, and whether it is there: as a rule, if it has fewer than 16 bytes.
+
+    ``place`` is its first. Both places of a line are compared without a branch.
+    """
     entry = table + np.int64(place << _U(5))
     entry += np.int64((eight_at(entry + 32) == low) & (eight_at(entry + 40) == high)) << 5
-    if eight_at(entry) == low and eight_at(entry + 8) == high and high < _HASHED:
-        return entry
+    return entry, (eight_at(entry) == low) & (eight_at(entry + 8) == high) & (high < _HASHED)
+
+
+@compiled
+def find(table: int, words: int, arena: int, at: int, low: np.uint64, high: np.uint64, place: np.uint64) -> int:
+    """Return the address of the word with a key, or of the empty place where it belongs; ``place`` is its first."""
     while True:
         entry = table + np.int64(place << _U(5))
         second = eight_at(entry + 8)

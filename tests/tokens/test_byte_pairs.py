@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 import tiktoken
 import zstandard
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
@@ -129,6 +129,24 @@ def test_a_slice_has_the_ids_of_its_texts_whatever_stands_around_it(engines, tex
     ids, offsets = ours.encode_texts(pa.array(["word ", *texts, "s" * after], pa.large_string())[1:-1])
     found = [ids[start:stop].tolist() for start, stop in itertools.pairwise(offsets)]
     assert found == peer.encode_ordinary_batch(texts, num_threads=1)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])  # the limit is one for all
+@given(texts=st.lists(ANY_TEXT | ASCII_TEXT, max_size=12))
+def test_many_texts_have_the_ids_that_few_have(engines, texts, monkeypatch):
+    """Ranks of 50 bytes are held at once here, of 4 MB otherwise, and of a longer text all."""
+    monkeypatch.setattr(_engines, "_GROUP_BYTES", 50)
+    ours, peer = engines[GPT2_PATTERN]
+    assert encoded(ours, texts) == peer.encode_ordinary_batch(texts, num_threads=1)
+
+
+def test_ids_beyond_16_bits_keep_all_of_them(ranks):
+    apart = ByteLevelBPE(GPT2_PATTERN, ranks, np.arange(len(ranks), dtype=np.uint32) + 65_000)
+    engine, peer = BytePairs(apart), pair(GPT2_PATTERN, ranks)[1]
+    texts = [" the theory of this thing", "", "\U0001f600 123"]
+    wanted = [[65_000 + rank for rank in found] for found in peer.encode_ordinary_batch(texts, num_threads=1)]
+    assert encoded(engine, texts) == wanted
+    assert max(map(max, filter(None, wanted))) > 1 << 16
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
