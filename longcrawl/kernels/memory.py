@@ -1,10 +1,22 @@
 """What kernels compile to few instructions: numbers at any address, ends of bits, the least of 32, tests of 64."""
 
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="misc"
+
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from llvmlite import ir  # type: ignore[import-untyped]  # it has no types
 from numba import types
 from numba.extending import intrinsic
+
+from longcrawl.kernels.compiling import forced_inline
+
+_U = np.uint64
+
+WRITTEN = 8
+"""How many places :func:`write_places` writes at once: there is room for 7 behind the last."""
 
 
 def _loader(bits: int, loaded: Any) -> Any:
@@ -84,6 +96,20 @@ def count_bits(_typing: Any, number: Any) -> Any:
         return builder.ctpop(arguments[0])
 
     return types.int64(number), generate
+
+
+@forced_inline
+def write_places(bits: np.uint64, first: int, places: npt.NDArray[np.int64], count: np.uint64) -> np.uint64:
+    """Write the places of bits, counted from ``first``, behind ``count`` that are there; return how many are then.
+
+    A loop for each bit would end at a place that the processor guesses wrong.
+    """
+    found = _U(count_bits(bits))
+    for begun in range(_U(0), found, _U(WRITTEN)):
+        for number in range(_U(WRITTEN)):
+            places[count + begun + number] = first + lowest_bit(bits)
+            bits &= bits - _U(1)
+    return count + found
 
 
 @intrinsic  # type: ignore[untyped-decorator]  # as above

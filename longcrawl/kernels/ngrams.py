@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import compiled, inlined
+from longcrawl.kernels.compiling import compiled, forced_inline, inlined
 from longcrawl.kernels.lookup import mixed
 from longcrawl.kernels.memory import eight_at
 
@@ -50,7 +50,7 @@ class Repeats(NamedTuple):
     table: npt.NDArray[np.int32]
     """Open addressing, a number + 1, 0 where empty."""
     seen: npt.NDArray[np.uint8]
-    """How often each came of keys that share a place: never, once, or more."""
+    """How often each came of keys that share a place, a bit for each time up to eight."""
 
 
 def make_repeats(words: int) -> Repeats:
@@ -85,6 +85,12 @@ def forget(seen: npt.NDArray[np.uint8], entries: int) -> int:
     return size - 1
 
 
+@forced_inline
+def note(seen: npt.NDArray[np.uint8], slot: np.uint64, comes: int) -> None:
+    """Note once more in ``seen`` where ``comes`` is 1: a count up to two would be a branch, guessed wrong too often."""
+    seen[slot] = seen[slot] << comes | comes
+
+
 @compiled
 def same_letters(letters: Any, first: int, second: int, length: int) -> bool:
     """Whether two stretches of a text are equal."""
@@ -111,19 +117,20 @@ def _number(keys: Any, size: int, ids: Any, firsts: Any, counts: Any, repeats: R
     unique, left = 0, 0
     for at in range(size):
         key = keys[at]
-        slot = mixed(key) & mask
-        entry = table[slot]
-        while entry != 0 and known[entry] != key:
-            slot = (slot + 1) & mask
-            entry = table[slot]
+        slot = _U(mixed(key) & mask)
+        entry = _U(table[slot])
+        while entry != _U(0) and known[entry] != key:
+            slot = (slot + _U(1)) & _U(mask)
+            entry = _U(table[slot])
         waiting[left] = at
-        left += np.int64(key >> _U(63)) & (entry != 0)
-        if entry == 0:
+        left += np.int64(key >> _U(63)) & (entry != _U(0))
+        if entry == _U(0):
             firsts[unique], counts[unique] = at, 0
             unique += 1
-            table[slot], known[unique], entry = unique, key, unique
-        ids[at] = entry - 1
-        counts[entry - 1] += 1
+            entry = _U(unique)
+            table[slot], known[entry] = unique, key
+        ids[at] = entry - _U(1)
+        counts[entry - _U(1)] += 1
     return unique, left
 
 
@@ -187,14 +194,14 @@ def lengthen(repeats: Repeats, size: int) -> tuple[int, int]:
         place, pair = places[at], _U(grams[at]) << _U(32) | _U(grams[at + 1])
         follows = places[at + 1] == place + 1
         places[joined], pairs[joined] = place, pair
-        slot = mixed(pair * GOLDEN) & mask
-        seen[slot] = min(seen[slot] + follows, 2)
+        slot = _U(mixed(pair * GOLDEN) & mask)
+        note(seen, slot, follows)
         joined += follows
     left = 0
     for at in range(joined):
         pair = pairs[at]
         places[left], pairs[left] = places[at], pair
-        left += seen[mixed(pair * GOLDEN) & mask] > 1
+        left += seen[_U(mixed(pair * GOLDEN) & mask)] > 1
     found, _ = _number(pairs, left, grams, firsts, repeats.gram_counts, repeats)
     for gram in range(found):
         firsts[gram] = places[firsts[gram]]

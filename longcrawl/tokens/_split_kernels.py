@@ -16,7 +16,6 @@ import numpy.typing as npt
 from longcrawl.kernels.compiling import compiled, forced_inline
 from longcrawl.kernels.memory import (
     byte_at,
-    count_bits,
     eight_at,
     find_apostrophes,
     find_blanks,
@@ -29,6 +28,7 @@ from longcrawl.kernels.memory import (
     find_white,
     highest_bit,
     lowest_bit,
+    write_places,
 )
 from longcrawl.tokens._patterns import CL100K, EITHER_CASE, GPT2, LOWER, MARK, NUMBER, O200K, OTHER, QWEN2, SPACE, UPPER
 
@@ -323,12 +323,6 @@ def split(
         if ends == _U(0):
             at = _piece_end(pattern, classes, at, end)
             continue
-        found = count_bits(ends)
-        at, first = at + highest_bit(ends), at
-        # Eight at once, of which some may be too many: where a loop ends is guessed wrong too often.
-        for eight in range(_U(0), _U(found), _U(8)):
-            for place in range(_U(8)):
-                starts[count + eight + place] = first + lowest_bit(ends)
-                ends &= ends - _U(1)
-        count += _U(found) - _U(1)
+        count = write_places(ends, at, starts, count) - _U(1)
+        at += highest_bit(ends)
     return at, count

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.memory import (
+    WRITTEN,
     count_bits,
     eight_at,
     find_continuations,
@@ -25,8 +26,9 @@ from longcrawl.kernels.memory import (
     find_rare_breaks,
     find_spaces,
     lowest_bit,
+    write_places,
 )
-from longcrawl.kernels.ngrams import HASHED, Repeats, forget, make_repeats, number_words
+from longcrawl.kernels.ngrams import HASHED, Repeats, forget, make_repeats, note, number_words
 from longcrawl.kernels.utf8 import decode
 from longcrawl.text.gopher import page_columns as columns
 from longcrawl.text.gopher._page_characters import ALPHANUMERIC, ALPHANUMERIC_FIRST, LINE_BREAK, MARK, SPACE, UNSPACED
@@ -124,7 +126,7 @@ def make_page(texts: Texts) -> Page:
     longest = int(np.diff(texts.offsets).max(initial=0))
     newlines = np.count_nonzero(texts.data[texts.offsets[0] : texts.offsets[-1]] == _NEWLINE)
     words, lines, blocks = longest // 2 + longest // 3 + 4, min(longest, int(newlines)) + 3, longest // BLOCK + 3
-    word_begins, word_ends, starts = np.empty((3, words), np.int64)
+    word_begins, word_ends, starts = np.empty((3, words + WRITTEN), np.int64)
     line_words, line_begins, segment_begins, segment_ends = np.empty((4, lines), np.int64)
     line_keys, segment_keys = np.empty((2, lines), np.uint64)
     others, continuations = np.empty((2, blocks), np.uint64)
@@ -199,7 +201,7 @@ def _begins_word(flag: int, before: int, at: int, mode: int, breaks: Integers, n
 
 
 @compiled
-def find_words(  # noqa: C901, PLR0912, PLR0915  # in functions of their own, parts of it would share twenty variables
+def find_words(  # noqa: C901, PLR0915  # in functions of their own, parts of it would share twenty variables
     texts: Texts, document: int, next_break: int, page: Page
 ) -> tuple[Found, int]:
     """Write where words and lines begin and end, 64 bytes at a time; ``next_break`` is the first break not before.
@@ -267,14 +269,8 @@ def find_words(  # noqa: C901, PLR0912, PLR0915  # in functions of their own, pa
             line += 1
             page.line_words[line] = words + count_bits(starting & first_bits(place))
             page.line_begins[line] = at + place + 1
-        while starting:
-            word_begins[words] = at + lowest_bit(starting)
-            starting &= starting - _U(1)
-            words += 1
-        while ending:
-            word_ends[ended] = at + lowest_bit(ending)
-            ending &= ending - _U(1)
-            ended += 1
+        words = np.int64(write_places(starting, at, word_begins, _U(words)))
+        ended = np.int64(write_places(ending, at, word_ends, _U(ended)))
     page.line_words[line + 1], page.line_begins[line + 1] = words, end + 1
     return Found(begin, end, words, line + 1, end - begin - behind, letters, unspaced, breaks), next_break
 
@@ -328,11 +324,11 @@ def hash_lines(page: Page, lines: int) -> None:
             mixed = (keys[word] ^ _U(word - first) * _PRIME) * _OTHER_PRIME
             found += mixed ^ mixed >> _U(29)
         page.line_keys[line] = found
-        slot = np.int64(found ^ found >> _U(32)) & mask
-        seen[slot] = min(seen[slot] + 1, 2)
+        slot = (found ^ found >> _U(32)) & _U(mask)
+        note(seen, slot, 1)
     for line in range(lines):
         found = page.line_keys[line]
-        page.line_again[line] = seen[np.int64(found ^ found >> _U(32)) & mask] > 1
+        page.line_again[line] = seen[(found ^ found >> _U(32)) & _U(mask)] > 1
 
 
 @compiled

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.lookup import mixed
 from longcrawl.kernels.memory import eight_at, put_eight
-from longcrawl.kernels.ngrams import clear, covered, forget, keep_repeated, lengthen, most_frequent, same_letters
+from longcrawl.kernels.ngrams import clear, covered, forget, keep_repeated, lengthen, most_frequent, note, same_letters
 from longcrawl.kernels.utf8 import copy
 from longcrawl.text.gopher import page_columns as columns
 from longcrawl.text.gopher._page_kernels import Found, Page, Texts
@@ -96,11 +96,10 @@ def _find_candidates(words: int, seen: Any, spelling: Spelling) -> int:
         at = address + begins[word]
         key = (eight_at(at) * _BASE ^ eight_at(at + 8)) * _OTHER_BASE
         firsts[word] = key
-        slot = np.int64(key >> _U(32)) & mask
-        seen[slot] = min(seen[slot] + (begins[word] <= last), 2)
+        note(seen, key >> _U(32) & _U(mask), begins[word] <= last)
     found, left = 0, 0
     for word in range(words - _LEAST + 1):
-        again = seen[np.int64(firsts[word] >> _U(32)) & mask] > 1
+        again = seen[firsts[word] >> _U(32) & _U(mask)] > 1
         spelling.candidates[found], spelling.undecided[left], spelling.limits[word] = word, word, _FIRST_LETTERS
         found += (begins[word + _LEAST] - begins[word] < _FIRST_LETTERS) | again
         left += again
@@ -123,14 +122,13 @@ def _decide(words: int, letters: int, left: int, seen: Any, spelling: Spelling) 
         word = undecided[at]
         key = (firsts[word] ^ eight_at(address + begins[word])) * _BASE
         firsts[word] = key ^ key >> _U(32)
-        slot = np.int64(firsts[word] >> _U(24)) & mask
-        seen[slot] = min(seen[slot] + (begins[word] <= last), 2)
+        note(seen, firsts[word] >> _U(24) & _U(mask), begins[word] <= last)
     still = 0
     for at in range(left):
         word = undecided[at]
         undecided[still] = word
         spelling.limits[word] = letters
-        still += (seen[np.int64(firsts[word] >> _U(24)) & mask] > 1) & (
+        still += (seen[firsts[word] >> _U(24) & _U(mask)] > 1) & (
             begins[min(word + _MOST, words)] - begins[word] >= letters
         )
     return still
@@ -311,15 +309,16 @@ def _repeated_characters(page: Page, starts: Any, size: int, n: int, repeated: i
 def _start_grams(page: Page, spelling: Spelling, words: int, counted: int) -> tuple[int, int]:
     """Write the words that count and, as n-grams of one, those that come more than once: how many of either."""
     ids, counts, flags = page.repeats.ids, page.repeats.counts, page.type_flags
-    kept, size = 0, 0
+    kept, size, characters = 0, 0, 0
     spelling.kept_starts[0] = 0
     for word in range(words):
         number = ids[word]
         page.repeats.places[size], page.repeats.grams[size] = kept, number
         counts_here = counted == defined.ALL_WORDS or flags[number] & counted != 0
         size += counts_here and counts[number] > 1
-        spelling.kept_starts[kept + 1] = spelling.kept_starts[kept] + page.starts[word + 1] - page.starts[word]
         kept += counts_here
+        characters += (page.starts[word + 1] - page.starts[word]) * counts_here
+        spelling.kept_starts[kept] = characters
     return kept, size
 
 
