@@ -16,6 +16,8 @@ _SPACED = "".join(
     for letter in map(chr, chain(range(0x80, 0xE00), range(0x1E00, 0x2000)))
     if letter.isalnum() or unicodedata.category(letter)[0] == "M"
 )
+_WITHIN_BEGINS = ("://", "ww.", "wW.", "Ww.", "WW.")
+"""One of these is in all that begins a URL; to look for them takes a tenth of the time."""
 _URL = re.compile(rf"(?:{_BEGINS})[-A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%{_SPACED}]+")
 _BLANKS = re.compile(r"\s*")
 _NO_END = ".,:;!?'*"
@@ -59,11 +61,16 @@ def format_text(text: str, urls: Literal["remove", "keep"] = "remove", max_newli
     """
     if max_newlines is not None and max_newlines < 1:
         raise StageError(f"max_newlines is a whole number from 1 on, or None for any, got {max_newlines}")
-    if urls == "remove" and _URL.search(text):
-        text = "".join(map(_without_urls, re.findall(r"[^\n]*\n|[^\n]+\Z", text)))
+    if urls == "remove" and _may_have_urls(text):
+        lines = re.findall(r"[^\n]*\n|[^\n]+\Z", text)
+        text = "".join([_without_urls(line) if _may_have_urls(line) else line for line in lines])
     if max_newlines is not None:
         text = re.sub(rf"\n(?:[^\S\n]*\n){{{max_newlines},}}", "\n" * max_newlines, text)
     return text.strip()
+
+
+def _may_have_urls(text: str) -> bool:
+    return any(each in text for each in _WITHIN_BEGINS)
 
 
 def _without_urls(line: str) -> str:
