@@ -153,8 +153,9 @@ def flatten(root: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 def extract_with(trees: list[dict[str, Any]], pages: Sequence[Page], favor: str) -> list[str]:
     from longcrawl.text.extract import blocks
+    from longcrawl.text.extract._trees import make_trees
 
-    model = blocks.make_model(trees)
+    model = make_trees(trees, blocks.FEATURES)
     blocks.load_model = lambda: model
     chosen = np.ones(len(pages), np.bool_)
     return blocks.extract_blocks(pa.array([page.html for page in pages], pa.large_string()), chosen, favor).to_pylist()

@@ -15,6 +15,7 @@ import longcrawl as lc
 from longcrawl.text.extract import blocks
 from longcrawl.text.extract._markup import GROUPS, TAGS, load_markup
 from longcrawl.text.extract._tree_kernels import make_tree, scan
+from longcrawl.text.extract._trees import add_up, make_trees
 
 MARKUP = (
     *(
@@ -214,7 +215,41 @@ def test_a_score_is_the_sum_of_the_trees_leaves():
                 right = int(row[blocks.FEATURES.index(tree["features"][node])] > tree["thresholds"][node])
                 node = tree["children"][node][right]
             total += tree["leaves"][~node]
-        assert blocks._score(model, row) == pytest.approx(total, abs=1e-9)
+        assert add_up(model, row) == pytest.approx(total, abs=1e-9)
+
+
+def grown(draw, leaves: int) -> dict:
+    """Return a tree whose leaves are split one after the other."""
+    tree = {"features": ["a"], "thresholds": [0.0], "children": [[-1, -2]], "leaves": [0.0, 0.0]}
+    for leaf in range(2, leaves):
+        node = draw(st.integers(0, leaf - 1))
+        parent = next(pair for pair in tree["children"] if ~node in pair)
+        parent[parent.index(~node)] = len(tree["children"])
+        tree["children"].append([~node, ~leaf] if draw(st.booleans()) else [~leaf, ~node])
+    floats = st.floats(-4, 4) | st.floats(-4, 4, width=32)
+    tree["features"] = draw(st.lists(st.sampled_from("abc"), min_size=leaves - 1, max_size=leaves - 1))
+    tree["thresholds"] = draw(st.lists(floats, min_size=leaves - 1, max_size=leaves - 1))
+    tree["leaves"] = draw(st.lists(st.floats(-4, 4), min_size=leaves, max_size=leaves))
+    return tree
+
+
+@settings(deadline=None)  # the first call compiles
+@given(st.data())
+def test_trees_of_any_shape_are_added_up_as_a_naive_walk_does(data):
+    """Thresholds are rounded to float32: a value that is one, or the next above or below, goes where it went."""
+    trees = [grown(data.draw, data.draw(st.integers(2, 8))) for _ in range(data.draw(st.integers(0, 3)))]
+    thresholds = [np.float32(each) for tree in trees for each in tree["thresholds"]] or [np.float32(0)]
+    near = [np.nextafter(each, np.float32(to)) for each in thresholds for to in (-9, 9)]
+    values = st.sampled_from([*thresholds, *near]) | st.floats(-4, 4, width=32)
+    row = np.array(data.draw(st.lists(values, min_size=3, max_size=3)), np.float32)
+    total = 0.0
+    for tree in trees:
+        node = 0
+        while node >= 0:
+            right = float(row["abc".index(tree["features"][node])]) > tree["thresholds"][node]
+            node = tree["children"][node][right]
+        total += tree["leaves"][~node]
+    assert add_up(make_trees(trees, "abc"), row) == total
 
 
 def test_lists_and_tables_are_written_as_such():

@@ -9,7 +9,6 @@ they are (``nav``, ``class="comments"``) are around it, other than those around 
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 import json
-from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -42,6 +41,7 @@ from longcrawl.text.extract._tree_kernels import (
     make_tree,
     scan,
 )
+from longcrawl.text.extract._trees import Trees, add_up, make_trees
 
 Favor = Literal["precision", "balanced", "recall"]
 
@@ -86,21 +86,6 @@ _SHORTEST_PROSE, _PROSE_WITHOUT_MARKS = 60, 200
 
 _NEAR_BEST, _HOPELESS = 0.7, -3.0
 """Log-odds: a block is half as likely as the best one; a block is none of the content (0.05)."""
-
-
-class Model(NamedTuple):
-    """Regression trees whose sum is the log-odds that a block is content."""
-
-    features: npt.NDArray[np.int16]
-    """Shape (nodes,): the column that a node asks about."""
-    thresholds: npt.NDArray[np.float64]
-    """Shape (nodes,): the largest value that goes left."""
-    children: npt.NDArray[np.int16]
-    """Shape (nodes, 2): the next node, or the complement of a leaf."""
-    roots: npt.NDArray[np.int16]
-    """Shape (trees,): the first node of each tree."""
-    leaves: npt.NDArray[np.float64]
-    """Shape (leaves,): what is added."""
 
 
 class Sums(NamedTuple):
@@ -255,7 +240,7 @@ def _describe_block(tree: Tree, number: int, row: Any) -> None:
 
 
 @allocating
-def describe(tree: Tree, elements: int, blocks: int, model: Model, rows: Any, scores: Any) -> None:
+def describe(tree: Tree, elements: int, blocks: int, model: Trees, rows: Any, scores: Any) -> None:
     """Write what is known of each block, shape (blocks, features) or one row that is used again, and its log-odds.
 
     What is in navigation, footers, asides and forms is never content: 0.2 % of it was, on the annotated pages. A page
@@ -276,20 +261,9 @@ def describe(tree: Tree, elements: int, blocks: int, model: Model, rows: Any, sc
             _describe_neighbours(tree, number, blocks, sums, row)
             _describe_tree(tree, number, blocks, sums, around, row)
             row[_SINCE], row[_SINCE + 1], row[_SINCE + 2] = since, min(until[number + 1], 50), heading
-            scores[number] = _score(model, row)
+            scores[number] = add_up(model, row)
         since = 0 if until[number] == 0 else min(since + 1, 50)
         heading = 0 if _H1 <= tree.elements[own, TAG] <= _H4 else min(heading + 1, 50)
-
-
-@compiled
-def _score(model: Model, row: Any) -> float:
-    total = 0.0
-    for root in model.roots:
-        node = np.int64(root)
-        while node >= 0:
-            node = np.int64(model.children[node, np.int64(row[model.features[node]] > model.thresholds[node])])
-        total += model.leaves[~node]
-    return total
 
 
 @compiled
@@ -322,7 +296,7 @@ def _separate(tree: Tree, number: int, before: int, out: Bytes, place: int) -> i
 
 @allocating
 def extract(
-    data: Bytes, offsets: Any, chosen: Any, least: float, markup: Markup, model: Model, tree: Tree, out: Bytes
+    data: Bytes, offsets: Any, chosen: Any, least: float, markup: Markup, model: Trees, tree: Tree, out: Bytes
 ) -> Any:
     """Write the main text of pages; return where each text ends.
 
@@ -366,28 +340,10 @@ class Block(NamedTuple):
     """Whether it is not content whatever a model says."""
 
 
-def make_model(trees: Sequence[Mapping[str, Any]]) -> Model:
-    """Return the model of trees whose nodes and leaves are numbered each on its own."""
-    nodes = np.cumsum([0, *(len(tree["features"]) for tree in trees)])
-    leaves = np.cumsum([0, *(len(tree["leaves"]) for tree in trees)])
-    children = [
-        [child + node if child >= 0 else child - leaf for child in pair]
-        for tree, node, leaf in zip(trees, nodes[:-1].tolist(), leaves[:-1].tolist(), strict=True)
-        for pair in tree["children"]
-    ]
-    return Model(
-        np.array([FEATURES.index(name) for tree in trees for name in tree["features"]], np.int16),
-        np.array([each for tree in trees for each in tree["thresholds"]], np.float64),
-        np.array(children, np.int16).reshape(-1, 2),
-        nodes[:-1].astype(np.int16),
-        np.array([each for tree in trees for each in tree["leaves"]], np.float64),
-    )
-
-
 @cache
-def load_model() -> Model:
+def load_model() -> Trees:
     """Return the model that comes with longcrawl; ``benchmarks/train_extraction.py`` trains it."""
-    return make_model(json.loads(_MODEL.read_text())["trees"])
+    return make_trees(json.loads(_MODEL.read_text())["trees"], FEATURES)
 
 
 def read_blocks(page: str) -> list[Block]:
@@ -396,7 +352,7 @@ def read_blocks(page: str) -> list[Block]:
     tree = make_tree(len(data))
     elements, blocks = scan(data, tree, load_markup())
     rows, scores = np.zeros((blocks, len(FEATURES)), np.float32), np.empty(blocks)
-    describe(tree, elements, blocks, make_model([]), rows, scores)
+    describe(tree, elements, blocks, make_trees([], FEATURES), rows, scores)
     texts = [tree.text[block[BEGIN] : block[END]].tobytes().decode() for block in tree.blocks[:blocks]]
     return [Block(*each) for each in zip(texts, rows, np.isinf(scores).tolist(), strict=True)]
 
