@@ -142,6 +142,22 @@ def _tester(test: Any) -> Any:
     return find
 
 
+@intrinsic  # type: ignore[untyped-decorator]  # as above
+def find_byte(_typing: Any, address: Any, _byte: Any) -> Any:
+    """Return a bit for each of the 64 bytes at an address that is this one."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        block, lane = ir.VectorType(ir.IntType(8), 64), ir.VectorType(ir.IntType(32), 64)
+        wanted = builder.trunc(arguments[1], ir.IntType(8))
+        one = builder.insert_element(ir.Constant(block, ir.Undefined), wanted, ir.IntType(32)(0))
+        every = builder.shuffle_vector(one, ir.Constant(block, ir.Undefined), ir.Constant(lane, [0] * 64))
+        pointer = builder.inttoptr(arguments[0], block.as_pointer())
+        same = builder.icmp_unsigned("==", builder.load(pointer, align=1), every)
+        return builder.bitcast(same, ir.IntType(64))
+
+    return types.uint64(address, types.int64), generate
+
+
 find_spaces = _tester(
     lambda builder, bytes_, every: builder.or_(
         builder.icmp_unsigned("<=", builder.sub(bytes_, every(ord("\t"))), every(4)),
@@ -149,6 +165,37 @@ find_spaces = _tester(
     )
 )
 """Which bytes are what ``str.isspace`` takes for white space of ASCII, its four separators too."""
+find_name_ends = _tester(
+    lambda builder, bytes_, every: builder.or_(
+        builder.or_(
+            builder.icmp_unsigned("<=", builder.sub(bytes_, every(ord("\t"))), every(4)),
+            builder.icmp_unsigned("==", bytes_, every(ord(" "))),
+        ),
+        builder.or_(
+            builder.icmp_unsigned("<=", builder.sub(bytes_, every(ord("="))), every(1)),
+            builder.icmp_unsigned("==", bytes_, every(ord("/"))),
+        ),
+    )
+)
+"""Which bytes end the name of an attribute in HTML: white space, an equals sign, a slash, or the end of its tag."""
+find_marked = _tester(
+    lambda builder, bytes_, every: builder.or_(
+        builder.or_(
+            builder.icmp_unsigned("<", bytes_, every(ord(" "))), builder.icmp_unsigned("==", bytes_, every(ord("&")))
+        ),
+        builder.or_(
+            builder.icmp_unsigned("==", bytes_, every(ord("<"))),
+            builder.or_(
+                builder.icmp_unsigned("==", builder.and_(bytes_, every(0xDF)), every(0xC2)),
+                builder.or_(
+                    builder.icmp_unsigned("==", bytes_, every(0xE3)), builder.icmp_unsigned("==", bytes_, every(0xEF))
+                ),
+            ),
+        ),
+    )
+)
+"""Which bytes of a text in HTML stand for something else, but for spaces: control characters, ``&``, ``<``, and the
+first bytes of all white space beyond ASCII and of the mark of no width (0xC2, 0xE2, 0xE3, 0xEF)."""
 find_continuations = _tester(lambda builder, bytes_, every: builder.icmp_signed("<", bytes_, every(0xC0)))
 """Which bytes belong to a character that began before them."""
 find_blanks = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord(" "))))

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.memory import find_byte, find_name_ends, lowest_bit
 from longcrawl.text.extract._markup import CUSTOM, HIDDEN, LETTERS, REFERENCE_BITS, Markup
 
 Bytes = npt.NDArray[np.uint8]
@@ -21,6 +22,38 @@ HAS_TARGET = 1 << 62
 
 _SPACE, _EQUALS, _DASH, _EXCLAMATION, _SEMICOLON, _NUMBER = (ord(each) for each in " =-!;#")
 _U = np.uint64
+
+
+AT_ONCE = 64
+"""Bytes that are looked at together, where as many are left of a page."""
+
+
+@compiled
+def next_byte(page: Bytes, at: int, end: int, byte: int) -> int:
+    """Return where a byte is next, ``end`` if nowhere."""
+    address = np.int64(page.ctypes.data)
+    while at + AT_ONCE <= end:
+        found = find_byte(address + at, byte)
+        if found != _U(0):
+            return at + lowest_bit(found)
+        at += AT_ONCE
+    while at < end and page[at] != byte:
+        at += 1
+    return at
+
+
+@compiled
+def _name_end(page: Bytes, at: int, end: int) -> int:
+    """Return where the name of an attribute ends."""
+    address = np.int64(page.ctypes.data)
+    while at + AT_ONCE <= end:
+        found = find_name_ends(address + at)
+        if found != _U(0):
+            return at + lowest_bit(found)
+        at += AT_ONCE
+    while at < end and page[at] not in (MORE, SLASH, _EQUALS) and not is_space(page[at]):
+        at += 1
+    return at
 
 
 @compiled
@@ -135,9 +168,7 @@ def _read_value(page: Bytes, at: int, end: int) -> tuple[int, int, int]:
         at += 1
     quote = page[at] if at < end else 0
     if quote in (34, 39):
-        begin = at = at + 1
-        while at < end and page[at] != quote:
-            at += 1
+        begin, at = at + 1, next_byte(page, at + 1, end, quote)
         return begin, at, at + 1
     begin = at
     while at < end and page[at] != MORE and not is_space(page[at]):
@@ -154,9 +185,7 @@ def read_attributes(page: Bytes, at: int, end: int, markup: Markup, wanted: bool
             closed = page[at] == SLASH
             at += 1
             continue
-        name, at, closed = at, at + 1, False
-        while at < end and page[at] not in (MORE, SLASH, _EQUALS) and not is_space(page[at]):
-            at += 1
+        name, at, closed = at, _name_end(page, at + 1, end), False
         stop, value, value_stop, after = at, at, at, at
         while after < end and is_space(page[after]):
             after += 1
@@ -174,34 +203,26 @@ def skip_declaration(page: Bytes, at: int, end: int) -> int:
         at += 4
         if at < end and page[at] == MORE:
             return at + 1
+        at = next_byte(page, at, end, _DASH)
         while at + 2 < end:
-            if page[at] == _DASH and page[at + 1] == _DASH:
+            if page[at + 1] == _DASH:
                 if page[at + 2] == MORE:
                     return at + 3
                 if page[at + 2] == _EXCLAMATION and at + 3 < end and page[at + 3] == MORE:
                     return at + 4
-            at += 1
+            at = next_byte(page, at + 1, end, _DASH)
         return end
-    while at < end and page[at] != MORE:
-        at += 1
-    return at + 1
-
-
-@compiled
-def skip_text(page: Bytes, at: int, end: int) -> int:
-    """Return the next ``<``."""
-    while at < end and page[at] != LESS:
-        at += 1
-    return at
+    return next_byte(page, at, end, MORE) + 1
 
 
 @compiled
 def skip_raw(page: Bytes, at: int, end: int, code: int, markup: Markup) -> int:
     """Return where the end tag of an element without mark-up begins."""
+    at = next_byte(page, at, end, LESS)
     while at + 2 < end:
-        if page[at] == LESS and page[at + 1] == SLASH and tag_code(page, at + 2, end, markup)[0] == code:
+        if page[at + 1] == SLASH and tag_code(page, at + 2, end, markup)[0] == code:
             return at
-        at += 1
+        at = next_byte(page, at + 1, end, LESS)
     return end
 
 

@@ -14,18 +14,20 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.compiling import allocating, compiled
+from longcrawl.kernels.memory import copy_block, find_blanks, find_marked, lowest_bit
 from longcrawl.text.extract._markup import BLOCK, CLOSES_PARAGRAPH, CODE, RAW, SCOPE, TABLE_PART, UNSEEN, Markup
 from longcrawl.text.extract._markup_kernels import (
     AND,
+    AT_ONCE,
     HAS_TARGET,
     LESS,
     SLASH,
     is_letter,
+    next_byte,
     put_reference,
     read_attributes,
     skip_declaration,
     skip_raw,
-    skip_text,
     tag_code,
 )
 
@@ -67,6 +69,7 @@ _STATE = 13
 nothing is shown, open ``pre``, where the block begins and its text ends, and of links whether one is open, since where
 and at which depth, and the bytes and links of this block."""
 
+_U = np.uint64
 _SPACE, _NEWLINE = 32, 10
 _WIDE_ENDS = tuple(int.from_bytes(mark.encode()) for mark in "\u3002\uff01\uff1f\u0964\u104b\u17d4\u1362")
 _WIDE_COMMAS = tuple(int.from_bytes(mark.encode()) for mark in "\u3001\uff0c")
@@ -102,7 +105,7 @@ def make_tree(size: int) -> Tree:
         np.empty((most, 4), np.int32),
         np.empty(most, np.int64),
         np.empty((most, 11), np.int32),
-        np.empty(size + size // 4 + 8, np.uint8),
+        np.empty(size + size // 4 + AT_ONCE + 8, np.uint8),
         np.empty(DEEPEST + 1, np.int32),
         np.empty(256, np.int32),
     )
@@ -314,14 +317,22 @@ def _wide_space(data: Bytes, at: int, end: int) -> int:
 def _read_text(page: Bytes, at: int, end: int, state: Any, tree: Tree, markup: Markup) -> int:
     """Add text to the block that is open; return the byte of the next ``<``, at which text may go on."""
     text, place, begin, pre = tree.text, state[_PLACE], state[_BEGIN], state[_PRE_OPEN]
+    source, target = np.int64(page.ctypes.data), np.int64(text.ctypes.data)
     while at < end:
         byte = page[at]
         if byte == LESS:
             break
         if byte > 32 and byte != AND and byte < 0xC2:
-            text[place] = byte
-            place += 1
-            at += 1
+            if pre or at + AT_ONCE > end:
+                text[place] = byte
+                place += 1
+                at += 1
+                continue
+            spaces = find_blanks(source + at)
+            plain = lowest_bit(find_marked(source + at) | spaces & spaces << _U(1))
+            copy_block(target + place, source + at)
+            at += plain
+            place += plain
             continue
         before = place
         if byte == AND:
@@ -334,6 +345,8 @@ def _read_text(page: Bytes, at: int, end: int, state: Any, tree: Tree, markup: M
                 text[place] = byte
                 place += 1
             at += max(width, 1)
+            while space and not pre and at < end and page[at] <= 32:
+                at += 1
         if space:
             place = before
             if place > begin and text[place - 1] > 32:
@@ -406,6 +419,6 @@ def scan(page: Bytes, tree: Tree, markup: Markup) -> tuple[int, int]:
                 tree.text[state[_PLACE]] = LESS
                 state[_PLACE] += 1
             at += 1
-        at = skip_text(page, at, end) if state[_UNSEEN_FROM] else _read_text(page, at, end, state, tree, markup)
+        at = next_byte(page, at, end, LESS) if state[_UNSEEN_FROM] else _read_text(page, at, end, state, tree, markup)
     _pop(state, tree, 0)
     return state[_ELEMENTS], state[_BLOCKS]

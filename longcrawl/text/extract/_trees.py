@@ -55,7 +55,8 @@ def make_trees(trees: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Tr
         trees: of each the ``features`` that its nodes ask about, ``thresholds``, ``children`` and ``leaves``.
         columns: the features in the order of their columns.
     """
-    features, thresholds, children, values, roots = [], [], [], [], []
+    features, roots = list[int](), list[int]()
+    thresholds, values, children = list[float](), list[float](), list[list[int]]()
     for tree in trees:
         root, inner, leaves = len(features), len(tree["features"]), len(tree["leaves"])
         roots.append(root)
