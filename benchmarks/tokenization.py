@@ -87,7 +87,7 @@ def ours(engine: BytePairs, documents: list[str]) -> list[np.ndarray]:
     found = []
     for start in range(0, len(documents), BATCH):
         ids, offsets = engine.encode_texts(pa.array(documents[start : start + BATCH], pa.large_string()))
-        ids = ids.astype(np.uint16)
+        ids = ids.astype(np.uint16, copy=False)
         found += [ids[a:b] for a, b in itertools.pairwise(offsets)]
     return found
 

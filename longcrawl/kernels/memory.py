@@ -15,6 +15,8 @@ from longcrawl.kernels.compiling import forced_inline
 
 _U = np.uint64
 
+TESTED = 64
+"""How many bytes those functions look at that return a bit for each."""
 WRITTEN = 8
 """How many places :func:`write_places` writes at once: there is room for 7 behind the last."""
 

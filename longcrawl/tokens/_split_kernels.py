@@ -314,7 +314,8 @@ def split(
 ) -> tuple[int, np.uint64]:
     """Enter where pieces start, after ``count`` that are there, until there are ``most`` or a few more.
 
-    Returns where the next one starts, and how many there are: fewer than ``most`` and ``AHEAD``.
+    Returns where the next one starts, and how many there are: fewer than ``most`` and ``AHEAD``, for which ``starts``
+    has room, and so for what ``write_places`` writes too much: no more than 63 pieces end within ``AHEAD`` bytes.
     """
     while at < end and count < _U(most):
         starts[count] = at

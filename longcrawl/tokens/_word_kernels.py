@@ -62,7 +62,7 @@ class Block(NamedTuple):
     entries: Longs
     """The address of its word in the table."""
     fresh: Longs
-    """The addresses of words that are new."""
+    """First the pieces that were not found at once, then in the same places the addresses of words that are new."""
 
 
 class Tables(NamedTuple):
@@ -145,6 +145,7 @@ def _look_up(tables: Tables, block: Block, count: np.uint64) -> int:
     table, size, arena = np.int64(words.table.ctypes.data), len(words.table) // 4, np.int64(words.arena.ctypes.data)
     starts, lows, highs, places, entries, fresh = block
     new, most = _U(0), np.int64(0)
+    # A place of ``fresh`` is read before an address is written there: of the pieces before it no more are new.
     for number in range(_U(0), _find_short(words, block, count)):
         piece = _U(fresh[number])
         start, low, high = starts[piece], lows[piece], highs[piece]

@@ -164,7 +164,7 @@ class Encoder:
             raise TokenizerError(
                 f"a text is not valid UTF-8 ({wrong.reason}): decode it with errors='replace' before it becomes Arrow"
             ) from wrong
-        return EncodedTexts(ids.astype(self.dtype), offsets)
+        return EncodedTexts(ids.astype(self.dtype, copy=False), offsets)
 
     def decode(self, ids: "Sequence[int] | npt.NDArray[Any]") -> str:
         """Return the text of ids, special tokens spelled out; bytes that are no UTF-8 become U+FFFD.

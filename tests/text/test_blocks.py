@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
+from longcrawl.kernels.memory import TESTED
 from longcrawl.text.extract import blocks
 from longcrawl.text.extract._markup import GROUPS, TAGS, load_markup
 from longcrawl.text.extract._tree_kernels import make_tree, scan
@@ -74,7 +75,7 @@ def texts(page: str) -> list[str]:
 
 def marks(page: str) -> set[str]:
     """Return what the class, id and role of a page's first element below ``html`` say."""
-    data = np.frombuffer(page.encode(), np.uint8)
+    data = np.frombuffer(page.encode() + b" " * TESTED, np.uint8)
     tree = make_tree(len(data))
     scan(data, tree, load_markup())
     return {name for bit, name in enumerate(GROUPS) if tree.marks[1] >> bit & 1}
@@ -107,11 +108,16 @@ def marks(page: str) -> set[str]:
         ("<a title='a > b' href=\"'\">yes</a><p id=a>b", ["yes", "b"]),
         ("<custom-part>one</custom-part><unknown>two</unknown> three", ["one", "two three"]),
         ("<DIV>one</Div>two", ["one", "two"]),
+        ("a\u3000b\xa0c\u2003d\ufeffe", ["a b c d e"]),
+        ("a<!-- - -- -->b<!----->c", ["abc"]),
+        ("<script>no < no<</script>yes<style>no</style >yes", ["yesyes"]),
         ("", []),
     ],
 )
-def test_blocks_follow_the_rules_of_html(page, expected):
-    assert texts(page) == expected
+@pytest.mark.parametrize("behind", ["", " " * TESTED])
+def test_blocks_follow_the_rules_of_html(page, expected, behind):
+    """Where 64 bytes follow, as many are looked at together."""
+    assert texts(page + behind) == expected
 
 
 INLINE, BLOCK = ("b", "span", "em", "font", "code"), ("div", "section", "article", "blockquote", "main", "x-part")
@@ -198,6 +204,12 @@ def test_what_is_hidden_is_known(attribute):
     assert marks("<div aria-hidden=false style='display: block'>text</div>") == set()
 
 
+@pytest.mark.parametrize("before", ["x ", "x/", "x=y ", "x=/>".replace(">", " "), "/", "x\t", "x\n", "x\f"])
+def test_names_of_attributes_end_where_html_ends_them(before):
+    assert marks(f'<div {before}class="post">text</div>') == {"post"}
+    assert marks(f"<div {before}hidden>text</div>") == {"hidden"}
+
+
 # The model.
 
 
@@ -231,6 +243,15 @@ def grown(draw, leaves: int) -> dict:
     tree["thresholds"] = draw(st.lists(floats, min_size=leaves - 1, max_size=leaves - 1))
     tree["leaves"] = draw(st.lists(st.floats(-4, 4), min_size=leaves, max_size=leaves))
     return tree
+
+
+@pytest.mark.parametrize("threshold", [0.1, 0.3, -0.1, 0.5])
+def test_thresholds_between_two_values_part_them(threshold):
+    """The float32 next to 0.1 is above it, that next to 0.3 as well, and that next to -0.1 below."""
+    tree = {"features": ["a"], "thresholds": [threshold], "children": [[-1, -2]], "leaves": [0.0, 1.0]}
+    nearest = np.float32(threshold)
+    for value in (np.nextafter(nearest, np.float32(-1)), nearest, np.nextafter(nearest, np.float32(1))):
+        assert add_up(make_trees([tree], "a"), np.array([value])) == (float(value) > threshold)
 
 
 @settings(deadline=None)  # the first call compiles

@@ -1,5 +1,6 @@
 """Formatting: every rule on small texts, and all of them against plain loops over characters."""
 
+import itertools
 import unicodedata
 
 import pytest
@@ -158,7 +159,7 @@ def test_line_feeds_are_limited_whatever_was_removed(text):
         ("a http://b http://c中 d", "a 中 d"),
         (" http://c中 d", "中 d"),
         ("参见 http://x.org/路径。", "参见 路径。"),
-        ("WWW.example.org here", "here"),
+        *((f"{''.join(letters)}.example.org here", "here") for letters in itertools.product("wW", repeat=3)),
         ("awww.example.org, éwww.a and a.www.b stay", "awww.example.org, éwww.a and a.www.b stay"),
         ("example.org and mail@example.org stay, http:// and www. as well", None),
         ("texthttp://example.org", "text"),

@@ -77,6 +77,11 @@ def test_long_documents_equal_plain_python():
     assert_equals_plain(["\n".join(lines), " ".join(lines), "é" * 50_000, "a b " * 5000, "\n" * 9999])
 
 
+@pytest.mark.parametrize("times", [2, 8, 9, 255, 256, 257, 512])
+def test_an_ngram_may_come_as_often_as_a_byte_counts(times):
+    assert_equals_plain([" ".join(f"aa bb u{number}" for number in range(times))])
+
+
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
 def test_slices_and_chunks_are_read_where_they_start(kind):
     texts = ["zero zero", "The one and the other", None, "three\nthree", "four"]

@@ -140,13 +140,16 @@ def test_many_texts_have_the_ids_that_few_have(engines, texts, monkeypatch):
     assert encoded(ours, texts) == peer.encode_ordinary_batch(texts, num_threads=1)
 
 
-def test_ids_beyond_16_bits_keep_all_of_them(ranks):
-    apart = ByteLevelBPE(GPT2_PATTERN, ranks, np.arange(len(ranks), dtype=np.uint32) + 65_000)
-    engine, peer = BytePairs(apart), pair(GPT2_PATTERN, ranks)[1]
-    texts = [" the theory of this thing", "", "\U0001f600 123"]
-    wanted = [[65_000 + rank for rank in found] for found in peer.encode_ordinary_batch(texts, num_threads=1)]
+@pytest.mark.parametrize(("greatest", "kind"), [(0xFFFF, np.uint16), (0x10000, np.uint32), (0x20000, np.uint32)])
+def test_ids_of_16_bits_have_16_bits_and_others_more(ranks, greatest, kind):
+    ids = np.uint32(greatest) - np.arange(len(ranks), dtype=np.uint32)
+    engine, peer = BytePairs(ByteLevelBPE(GPT2_PATTERN, ranks, ids)), pair(GPT2_PATTERN, ranks)[1]
+    first = next(token for token, rank in ranks.items() if rank == 0).decode()
+    texts = [" the theory of this thing", "", "\U0001f600 123", first]
+    wanted = [[greatest - rank for rank in found] for found in peer.encode_ordinary_batch(texts, num_threads=1)]
     assert encoded(engine, texts) == wanted
-    assert max(map(max, filter(None, wanted))) > 1 << 16
+    assert wanted[-1] == [greatest]
+    assert engine.encode_texts(pa.array(texts))[0].dtype == kind
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.compiling import compiled
-from longcrawl.kernels.memory import find_byte, find_name_ends, lowest_bit
+from longcrawl.kernels.memory import TESTED, find_byte, find_name_ends, lowest_bit
 from longcrawl.text.extract._markup import CUSTOM, HIDDEN, LETTERS, REFERENCE_BITS, Markup
 
 Bytes = npt.NDArray[np.uint8]
@@ -21,22 +21,20 @@ HAS_TARGET = 1 << 62
 """What marks a link that leads somewhere, beside the groups of words."""
 
 _SPACE, _EQUALS, _DASH, _EXCLAMATION, _SEMICOLON, _NUMBER = (ord(each) for each in " =-!;#")
+_WIDE_SPACES = tuple(int.from_bytes(chr(each).encode()) for each in (*range(0x2000, 0x200C), 0x2028, 0x2029))
+_MORE_SPACES = tuple(int.from_bytes(chr(each).encode()) for each in (0x202F, 0x205F, 0x3000, 0xFEFF))
 _U = np.uint64
-
-
-AT_ONCE = 64
-"""Bytes that are looked at together, where as many are left of a page."""
 
 
 @compiled
 def next_byte(page: Bytes, at: int, end: int, byte: int) -> int:
     """Return where a byte is next, ``end`` if nowhere."""
     address = np.int64(page.ctypes.data)
-    while at + AT_ONCE <= end:
+    while at + TESTED <= end:
         found = find_byte(address + at, byte)
         if found != _U(0):
             return at + lowest_bit(found)
-        at += AT_ONCE
+        at += TESTED
     while at < end and page[at] != byte:
         at += 1
     return at
@@ -46,11 +44,11 @@ def next_byte(page: Bytes, at: int, end: int, byte: int) -> int:
 def _name_end(page: Bytes, at: int, end: int) -> int:
     """Return where the name of an attribute ends."""
     address = np.int64(page.ctypes.data)
-    while at + AT_ONCE <= end:
+    while at + TESTED <= end:
         found = find_name_ends(address + at)
         if found != _U(0):
             return at + lowest_bit(found)
-        at += AT_ONCE
+        at += TESTED
     while at < end and page[at] not in (MORE, SLASH, _EQUALS) and not is_space(page[at]):
         at += 1
     return at
@@ -59,6 +57,17 @@ def _name_end(page: Bytes, at: int, end: int) -> int:
 @compiled
 def is_space(byte: int) -> bool:
     return byte == _SPACE or 9 <= byte <= 13
+
+
+@compiled
+def wide_space(data: Bytes, at: int, end: int) -> int:
+    """Return the bytes of the white space beyond ASCII, or of the mark of no width, at a byte; 0 for none."""
+    if data[at] == 0xC2:
+        return 2 if at + 1 < end and data[at + 1] in (0x85, 0xA0) else 0
+    if at + 2 >= end or data[at] < 0xE2:
+        return 0
+    point = np.int64(data[at]) << 16 | np.int64(data[at + 1]) << 8 | np.int64(data[at + 2])
+    return 3 if point in _WIDE_SPACES or point in _MORE_SPACES else 0
 
 
 @compiled

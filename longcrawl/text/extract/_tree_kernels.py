@@ -14,11 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.compiling import allocating, compiled
-from longcrawl.kernels.memory import copy_block, find_blanks, find_marked, lowest_bit
+from longcrawl.kernels.memory import TESTED, copy_block, find_blanks, find_marked, lowest_bit
 from longcrawl.text.extract._markup import BLOCK, CLOSES_PARAGRAPH, CODE, RAW, SCOPE, TABLE_PART, UNSEEN, Markup
 from longcrawl.text.extract._markup_kernels import (
     AND,
-    AT_ONCE,
     HAS_TARGET,
     LESS,
     SLASH,
@@ -29,6 +28,7 @@ from longcrawl.text.extract._markup_kernels import (
     skip_declaration,
     skip_raw,
     tag_code,
+    wide_space,
 )
 
 Bytes = npt.NDArray[np.uint8]
@@ -77,8 +77,6 @@ _ARABIC_ENDS, _ARABIC_COMMA = (
     tuple(int.from_bytes(mark.encode()) for mark in "\u061f\u06d4"),
     int.from_bytes("\u060c".encode()),
 )
-_WIDE_SPACES = tuple(int.from_bytes(chr(each).encode()) for each in (*range(0x2000, 0x200C), 0x2028, 0x2029))
-_MORE_SPACES = tuple(int.from_bytes(chr(each).encode()) for each in (0x202F, 0x205F, 0x3000, 0xFEFF))
 
 
 class Tree(NamedTuple):
@@ -105,7 +103,7 @@ def make_tree(size: int) -> Tree:
         np.empty((most, 4), np.int32),
         np.empty(most, np.int64),
         np.empty((most, 11), np.int32),
-        np.empty(size + size // 4 + AT_ONCE + 8, np.uint8),
+        np.empty(size + size // 4 + TESTED + 8, np.uint8),
         np.empty(DEEPEST + 1, np.int32),
         np.empty(256, np.int32),
     )
@@ -303,17 +301,6 @@ def _put_line(state: Any, tree: Tree) -> None:
 
 
 @compiled
-def _wide_space(data: Bytes, at: int, end: int) -> int:
-    """Return the bytes of the white space beyond ASCII, or of the mark of no width, at a byte; 0 for none."""
-    if data[at] == 0xC2:
-        return 2 if at + 1 < end and data[at + 1] in (0x85, 0xA0) else 0
-    if at + 2 >= end or data[at] < 0xE2:
-        return 0
-    point = np.int64(data[at]) << 16 | np.int64(data[at + 1]) << 8 | np.int64(data[at + 2])
-    return 3 if point in _WIDE_SPACES or point in _MORE_SPACES else 0
-
-
-@compiled
 def _read_text(page: Bytes, at: int, end: int, state: Any, tree: Tree, markup: Markup) -> int:
     """Add text to the block that is open; return the byte of the next ``<``, at which text may go on."""
     text, place, begin, pre = tree.text, state[_PLACE], state[_BEGIN], state[_PRE_OPEN]
@@ -323,7 +310,7 @@ def _read_text(page: Bytes, at: int, end: int, state: Any, tree: Tree, markup: M
         if byte == LESS:
             break
         if byte > 32 and byte != AND and byte < 0xC2:
-            if pre or at + AT_ONCE > end:
+            if pre or at + TESTED > end:
                 text[place] = byte
                 place += 1
                 at += 1
@@ -337,9 +324,9 @@ def _read_text(page: Bytes, at: int, end: int, state: Any, tree: Tree, markup: M
         before = place
         if byte == AND:
             at, place = put_reference(page, at, end, text, place, markup)
-            space = text[before] <= 32 or _wide_space(text, before, place) == place - before
+            space = text[before] <= 32 or wide_space(text, before, place) == place - before
         else:
-            width = 1 if byte <= 32 else _wide_space(page, at, end)
+            width = 1 if byte <= 32 else wide_space(page, at, end)
             space = width > 0 and not (pre and byte in (_NEWLINE, _SPACE, 9))
             if place > begin or byte > 32:
                 text[place] = byte

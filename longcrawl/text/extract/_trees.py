@@ -49,10 +49,11 @@ def add_up(trees: Trees, row: Any) -> float:
 
 
 def make_trees(trees: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Trees:
-    """Return trees whose nodes and leaves are numbered each on its own, leaves by complements.
+    """Return all trees as one table of nodes.
 
     Args:
-        trees: of each the ``features`` that its nodes ask about, ``thresholds``, ``children`` and ``leaves``.
+        trees: of each the ``features`` that its nodes ask about, ``thresholds``, ``children`` and ``leaves``; a child
+            below 0 is the complement of a leaf's number.
         columns: the features in the order of their columns.
     """
     features, roots = list[int](), list[int]()
@@ -76,7 +77,7 @@ def make_trees(trees: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Tr
 
 
 def _rounded_down(thresholds: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
-    """Return what every float32 is greater than that is greater than a threshold, and no other."""
+    """Return the largest float32 not above each threshold: the same float32 are greater than it."""
     nearest = thresholds.astype(np.float32)
     return np.where(nearest > thresholds, np.nextafter(nearest, np.float32(-np.inf)), nearest)
 

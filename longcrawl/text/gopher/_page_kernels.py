@@ -126,7 +126,7 @@ def make_page(texts: Texts) -> Page:
     longest = int(np.diff(texts.offsets).max(initial=0))
     newlines = np.count_nonzero(texts.data[texts.offsets[0] : texts.offsets[-1]] == _NEWLINE)
     words, lines, blocks = longest // 2 + longest // 3 + 4, min(longest, int(newlines)) + 3, longest // BLOCK + 3
-    word_begins, word_ends, starts = np.empty((3, words + WRITTEN), np.int64)
+    word_begins, word_ends = np.empty((2, words + WRITTEN), np.int64)
     line_words, line_begins, segment_begins, segment_ends = np.empty((4, lines), np.int64)
     line_keys, segment_keys = np.empty((2, lines), np.uint64)
     others, continuations = np.empty((2, blocks), np.uint64)
@@ -137,7 +137,7 @@ def make_page(texts: Texts) -> Page:
         tail=np.zeros(BLOCK, np.uint8),
         word_begins=word_begins,
         word_ends=word_ends,
-        starts=starts,
+        starts=np.empty(words, np.int64),
         word_keys=np.empty(words, np.uint64),
         type_flags=np.empty(words, np.uint16),
         lengths=np.empty(longest + 1, np.int64),

@@ -17,7 +17,7 @@ _SPACED = "".join(
     if letter.isalnum() or unicodedata.category(letter)[0] == "M"
 )
 _WITHIN_BEGINS = ("://", "ww.", "wW.", "Ww.", "WW.")
-"""One of these is in all that begins a URL; to look for them takes a tenth of the time."""
+"""One of these is in all that begins a URL; to look for them takes less time than to try the pattern everywhere."""
 _URL = re.compile(rf"(?:{_BEGINS})[-A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%{_SPACED}]+")
 _BLANKS = re.compile(r"\s*")
 _NO_END = ".,:;!?'*"
