@@ -167,19 +167,6 @@ find_spaces = _tester(
     )
 )
 """Which bytes are what ``str.isspace`` takes for white space of ASCII, its four separators too."""
-find_name_ends = _tester(
-    lambda builder, bytes_, every: builder.or_(
-        builder.or_(
-            builder.icmp_unsigned("<=", builder.sub(bytes_, every(ord("\t"))), every(4)),
-            builder.icmp_unsigned("==", bytes_, every(ord(" "))),
-        ),
-        builder.or_(
-            builder.icmp_unsigned("<=", builder.sub(bytes_, every(ord("="))), every(1)),
-            builder.icmp_unsigned("==", bytes_, every(ord("/"))),
-        ),
-    )
-)
-"""Which bytes end the name of an attribute in HTML: white space, an equals sign, a slash, or the end of its tag."""
 find_marked = _tester(
     lambda builder, bytes_, every: builder.or_(
         builder.or_(

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.compiling import compiled
-from longcrawl.kernels.memory import TESTED, find_byte, find_name_ends, lowest_bit
+from longcrawl.kernels.memory import TESTED, find_byte, find_white, lowest_bit
 from longcrawl.text.extract._markup import CUSTOM, HIDDEN, LETTERS, REFERENCE_BITS, Markup
 
 Bytes = npt.NDArray[np.uint8]
@@ -45,7 +45,8 @@ def _name_end(page: Bytes, at: int, end: int) -> int:
     """Return where the name of an attribute ends."""
     address = np.int64(page.ctypes.data)
     while at + TESTED <= end:
-        found = find_name_ends(address + at)
+        here = address + at
+        found = find_white(here) | find_byte(here, _EQUALS) | find_byte(here, MORE) | find_byte(here, SLASH)
         if found != _U(0):
             return at + lowest_bit(found)
         at += TESTED
