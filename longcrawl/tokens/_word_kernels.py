@@ -61,8 +61,10 @@ class Block(NamedTuple):
     """The key of each, and the first place of the table where it may stand."""
     entries: Longs
     """The address of its word in the table."""
+    missed: Longs
+    """The pieces that were not found at once."""
     fresh: Longs
-    """First the pieces that were not found at once, then in the same places the addresses of words that are new."""
+    """The addresses of words that are new."""
 
 
 class Tables(NamedTuple):
@@ -84,7 +86,7 @@ def make_tables(pattern: int, tokens: Sequence[bytes], room: int) -> Tables:
     """Return all tables for a pattern and tokens in the order of their ranks."""
     words, vocabulary, merges = make_words(tokens, room)
     queue = Queue(np.full(len(tokens), NONE, np.uint32), np.zeros(len(tokens) // 64 + 1, np.uint64))
-    block, together = Block(*(np.empty(AT_ONCE + 1, kind) for kind in "qQQQqq")), make_together(AT_ONCE)
+    block, together = Block(*(np.empty(AT_ONCE + 1, kind) for kind in "qQQQqqq")), make_together(AT_ONCE)
     of_one = np.empty(2 * LONGEST_WORD, np.uint32)
     return Tables(pattern, character_classes(), words, vocabulary, merges, queue, together, block, of_one)
 
@@ -114,7 +116,7 @@ def _merge_new(words: Words, merges: Merges, together: Together, entries: Longs,
 def _make_keys(words: Words, block: Block, count: np.uint64) -> None:
     """Write the keys of pieces, and begin to load their places in the table."""
     first, size = np.int64(words.table.ctypes.data), len(words.table) // 4
-    starts, lows, highs, places, _, _ = block
+    starts, lows, highs, places, _, _, _ = block
     for piece in range(_U(0), count):
         start = starts[piece]
         low, high = word_key(start, starts[piece + _U(1)] - start)
@@ -126,13 +128,13 @@ def _make_keys(words: Words, block: Block, count: np.uint64) -> None:
 @compiled
 def _find_short(words: Words, block: Block, count: np.uint64) -> np.uint64:
     """Enter where the words of pieces stand, list the pieces of which that is not known, and return their number."""
-    table, missed = np.int64(words.table.ctypes.data), _U(0)
-    _, lows, highs, places, entries, fresh = block
+    table, listed = np.int64(words.table.ctypes.data), _U(0)
+    _, lows, highs, places, entries, missed, _ = block
     for piece in range(_U(0), count):
         entries[piece], found = find_short(table, lows[piece], highs[piece], places[piece])
-        fresh[missed] = piece
-        missed += _U(not found)
-    return missed
+        missed[listed] = piece
+        listed += _U(not found)
+    return listed
 
 
 @compiled
@@ -143,11 +145,10 @@ def _look_up(tables: Tables, block: Block, count: np.uint64) -> int:
     """
     words, merges, together = tables.words, tables.merges, tables.together
     table, size, arena = np.int64(words.table.ctypes.data), len(words.table) // 4, np.int64(words.arena.ctypes.data)
-    starts, lows, highs, places, entries, fresh = block
+    starts, lows, highs, places, entries, missed, fresh = block
     new, most = _U(0), np.int64(0)
-    # A place of ``fresh`` is read before an address is written there: of the pieces before it no more are new.
     for number in range(_U(0), _find_short(words, block, count)):
-        piece = _U(fresh[number])
+        piece = _U(missed[number])
         start, low, high = starts[piece], lows[piece], highs[piece]
         entry = find(table, size, arena, start, low, high, places[piece])
         entries[piece] = entry
