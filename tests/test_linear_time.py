@@ -25,6 +25,7 @@ from longcrawl.ledger import analysis
 from longcrawl.report import sections
 from longcrawl.sources import json_lines, redpajama_v2
 from longcrawl.sources.warc import codings
+from longcrawl.sources.warc import fields as warc_fields
 from longcrawl.sources.warc import pages as warc_pages
 from longcrawl.sources.warc import records as warc_records
 from longcrawl.text.gopher import pages
@@ -136,7 +137,7 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
     ),
     "longcrawl/sources/warc/pages.py:_MIME": (search(warc_pages._MIME), repeated("|a|", "|a/|", "|a;|", "|/|")),
     "longcrawl/sources/warc/pages.py:_NAMED": (
-        warc_pages.types_of,
+        warc_pages.content_type_of,
         repeated('|"|', '|",|', "|,|", "|a|", '"|a|', '|"a|'),
     ),
     "longcrawl/sources/warc/pages.py:_CHARSET": (
@@ -156,7 +157,6 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         repeated(*HEADERS, "|a:|", "|a: b\n|", "|a: b\n|x", "|a:\n| "),
     ),
     "longcrawl/sources/warc/codings.py:BINARY": (search(codings.BINARY), repeated("|a|", "|\0|")),
-    "longcrawl/sources/warc/pages.py:_LENGTH": (match(warc_pages._LENGTH), repeated("|1|")),
     "longcrawl/sources/warc/records.py:_VERSION": (
         match(warc_records._VERSION),
         repeated("WARC/|1|", "WARC/1.|1|", "WARC/1.0| |x", "WARC/1.0|\r|x"),
@@ -170,7 +170,7 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         repeated(*HEADERS, "|\nWARC/|"),
     ),
     "longcrawl/sources/warc/records.py:_NEWLINES": (match(warc_records._NEWLINES), repeated(*HEADERS)),
-    "longcrawl/sources/warc/records.py:_LENGTH": (match(warc_records._LENGTH), repeated("|1|")),
+    "longcrawl/sources/warc/fields.py:_LENGTH": (match(warc_fields._LENGTH), repeated("|1|")),
     "longcrawl/dedup/ngrams.py:_WORD": (ngrams.split_words, repeated("|a|", "|a |", "| |", "|双|", "|双a|")),
     "longcrawl/dedup/exact.py:TRACKING_PARAMETERS": (
         match(exact.TRACKING_PARAMETERS),

@@ -399,3 +399,12 @@ def test_a_run_reads_the_signals_that_its_stages_look_at():
     other = replace(recipe, stages=(("any", SeesAnyColumn()), *recipe.stages))
     kept = replace(recipe, output=OUTPUTS.make("parquet", {}))
     assert needed_source(other).signals is needed_source(kept).signals is True
+
+
+def test_a_run_computes_the_digests_of_pages_where_its_output_may_write_them():
+    kept = load_recipe("refinedweb", ["source.data_files=pages.warc.gz"])
+    assert needed_source(kept).digests
+    tokens = replace(kept, output=OUTPUTS.make("datatrove", {}))
+    assert not needed_source(tokens).digests
+    assert tokens.source.digests
+    assert needed_source(replace(tokens, stages=(("any", SeesAnyColumn()), *tokens.stages))).digests

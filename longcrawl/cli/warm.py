@@ -231,11 +231,13 @@ def read_release(folder: Path) -> None:
 
 
 def read_archive(folder: Path) -> None:
-    """Read pages of a web archive, as many as are hashed side by side."""
+    """Read pages of web archives, as many as are hashed side by side."""
     block = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n" + "<p>Größe</p>".encode() * 10_000
     head = f"WARC/1.0\r\nWARC-Type: response\r\nContent-Length: {len(block)}\r\n\r\n".encode()
-    (folder / "pages.warc").write_bytes((head + block + b"\r\n\r\n") * 20)
-    _read_all("warc", {"data_files": str(folder / "pages.warc")})
+    record = head + block + b"\r\n\r\n"
+    (folder / "pages.warc").write_bytes(record)
+    (folder / "pages.warc.gz").write_bytes(gzip.compress(record) * 20)
+    _read_all("warc", {"data_files": str(folder / "pages.warc*")})
 
 
 def _read_all(name: str, settings: dict[str, Any]) -> None:

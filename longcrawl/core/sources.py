@@ -244,8 +244,11 @@ class Source(ABC):
     def _options(self) -> Mapping[str, Any]:
         return getattr(self, "storage_options", None) or {}  # other packages' sources may have no such field
 
-    def with_signals(self, names: Sequence[str]) -> Self:  # noqa: ARG002  # sources that have signals need it
-        """Return the source for stages that look at no other quality signals; most sources have none."""
+    def for_tokens(self, signals: Sequence[str]) -> Self:  # noqa: ARG002  # sources that have signals need it
+        """Return the source for a run that writes tokens, whose stages look at these quality signals and no others.
+
+        Columns that cost time and that no stage of ours looks at may be left out.
+        """
         return self
 
     @abstractmethod

@@ -141,11 +141,11 @@ def _difference(written: Path, recipe: Recipe) -> str:
 
 
 def needed_source(recipe: Recipe) -> Source:
-    """Return the source of a recipe, which reads no more signals than stages and output look at."""
+    """Return the source of a recipe, which reads no more than stages and output look at."""
     used = [stage.used_signals() for _, stage in recipe.stages]
     if recipe.output.keeps_columns or None in used:
         return recipe.source
-    return recipe.source.with_signals(list(dict.fromkeys(name for names in used for name in names or ())))
+    return recipe.source.for_tokens(list(dict.fromkeys(name for names in used for name in names or ())))
 
 
 def pin_inputs(

@@ -13,8 +13,9 @@ import numpy as np
 
 from longcrawl.core.sources import Checksums, Loss
 from longcrawl.sources.files import DamagedFileError, local_copy
+from longcrawl.sources.framing import BrokenMemberError
 from longcrawl.sources.gathered import Gathered, count_line_feeds, last_line_end, line_end
-from longcrawl.sources.members import BrokenMemberError, Compression, Members, Room
+from longcrawl.sources.members import Compression, Members, Room
 from longcrawl.urls import path_of
 
 BLOCK_BYTES = 32_000_000

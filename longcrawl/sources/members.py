@@ -14,7 +14,7 @@ alone, and the records around a damaged one are unharmed. Whole files in one mem
 
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
@@ -22,9 +22,19 @@ import zstandard
 from isal import isal_zlib
 
 from longcrawl.core.sources import Checksums, UncheckedDataError
-from longcrawl.errors import SourceError, reason_of
+from longcrawl.errors import reason_of
+from longcrawl.sources.framing import (
+    GZIP,
+    ZSTD,
+    ZSTD_WINDOW_BYTES,
+    BrokenMemberError,
+    is_skippable,
+    read_exactly,
+    rest_of_header,
+    zstd_dictionary,
+    zstd_pieces,
+)
 from longcrawl.sources.gathered import Gathered
-from longcrawl.sources.gzip_headers import GZIP, rest_of_header
 
 Compression = Literal["none", "gzip", "zstd"]
 
@@ -37,20 +47,14 @@ READ_BYTES = 65_536
 PIECE_BYTES = 1 << 20
 """How much a piece of gzip data becomes at most, however well it is compressed."""
 
+WHOLE_BYTES = 4 << 20
+"""How long the data of a member is at most that is one event."""
+
 HELD_BYTES = 32 << 20
 """How much of a member's data waits in memory until its checksum has been compared."""
 
 ZSTD_PIECE_BYTES = 1 << 18
 """How much of a zstd frame is decompressed at a time, however well it is compressed."""
-
-ZSTD_BLOCK_BYTES = 128 << 10
-"""What a block of a zstd frame is at most, compressed or not (RFC 8878, 3.1.1.2.4)."""
-
-ZSTD_HAS_CHECKSUM = 0x04
-"""The bit of a frame's descriptor that says whether a checksum ends it."""
-
-ZSTD_WINDOW_BYTES = 128 << 20
-"""The largest window of a zstd frame: what decompressing one takes of memory. ``zstd --long=27`` makes this one."""
 
 CAREFUL_BYTES = 4_096
 """How much of a broken member is read at a time, a power of two."""
@@ -61,36 +65,23 @@ RECOVERIES = 8
 PROBE_BYTES = 512
 """How much is read to see whether a member begins at a place."""
 
-ZSTD = b"\x28\xb5\x2f\xfd"
-_SKIPPABLE = range(0x184D2A50, 0x184D2A60)
 _GZIP_ERROR: Any = isal_zlib.error
-_DICTIONARY = 0x184D2A5D
-"""The magic number of the skippable frame that holds a file's dictionary, by the convention for WARC files."""
-
-DICTIONARY_BYTES = 100 << 20
-"""What such a frame holds at most; dictionaries are of some 100 kB."""
-
-
-class BrokenMemberError(SourceError):
-    """A member that is not sound, or bytes that are not a member, begin at ``offset``.
-
-    Attributes:
-        offset: where it begins.
-        is_member: whether a member begins there.
-        is_cut: whether the file ends before the member does.
-    """
-
-    def __init__(self, offset: int, reason: str, *, is_member: bool = True, is_cut: bool = False) -> None:
-        super().__init__(reason)
-        self.offset, self.is_member, self.is_cut = offset, is_member, is_cut
 
 
 class Event(NamedTuple):
-    """Decompressed data, or an edge: a member begins or ends at this offset of the file."""
+    """Decompressed data, an edge of a member at this offset of the file, or a short member: from it to ``end``."""
 
-    kind: Literal["begin", "data", "end"]
+    kind: Literal["begin", "data", "end", "member"]
     offset: int = 0
     data: bytes | memoryview = b""
+    end: int = 0
+
+    def parts(self) -> "tuple[Event, ...]":
+        """Return the edges of a member and the data between them, as longer ones have them."""
+        if self.kind != "member":
+            return (self,)
+        data = (Event("data", data=self.data),) if self.data else ()
+        return Event("begin", self.offset), *data, Event("end", self.end)
 
 
 def compression_of(file: BinaryIO) -> Compression:
@@ -114,6 +105,8 @@ class Members:
     def events(self, offset: int = 0) -> Iterator[Event]:
         """Decompress the file from a member's beginning on; of each member, all or nothing.
 
+        A member of up to ``WHOLE_BYTES`` is one event; where checksums are compared last, one that came in one piece.
+
         Raises:
             BrokenMemberError: at the first member that is not sound.
             UncheckedDataError: as that, where data of it has been yielded.
@@ -124,9 +117,14 @@ class Members:
         if self.checksums == "last":
             yield from self._at_once(offset)
             return
+        yield from self._checked(offset)
+
+    def _checked(self, offset: int) -> Iterator[Event]:
         begin, held, size = Event("begin"), Gathered(), 0
-        for event in self._unchecked(offset):
-            if event.kind == "begin":
+        for event in self._unchecked(offset, WHOLE_BYTES):
+            if event.kind == "member":
+                yield event
+            elif event.kind == "begin":
                 begin, held, size = event, Gathered(), 0
             elif event.kind == "data":
                 size += len(event.data)
@@ -134,6 +132,8 @@ class Members:
                     held.add(event.data)
                 elif held:
                     held = Gathered()
+            elif size <= min(WHOLE_BYTES, HELD_BYTES):
+                yield Event("member", begin.offset, b"".join(held.pieces()), event.offset)
             else:
                 yield begin
                 if size > HELD_BYTES:
@@ -178,7 +178,7 @@ class Members:
             if self._to_spend < 0:
                 return None
             try:
-                if any(event.kind == "data" for event in self._start(offset)):
+                if any(event.data for event in self._start(offset)):
                     return offset
             except BrokenMemberError:
                 pass
@@ -212,7 +212,7 @@ class Members:
         """Read a broken zstd frame piece by piece."""
         try:
             stream = self._zstd_decompressor.decompressobj()
-            for piece in self._zstd_pieces(offset):
+            for piece in zstd_pieces(self.file, offset):
                 take(stream.decompress(piece))
         except BrokenMemberError:
             return self.file.tell(), None
@@ -227,8 +227,8 @@ class Members:
         self.file.seek(place)
         return RECOVERIES * (size + READ_BYTES)
 
-    def _unchecked(self, offset: int) -> Iterator[Event]:
-        return self._gzip(offset) if self.compression == "gzip" else self._zstd(offset)
+    def _unchecked(self, offset: int, whole_bytes: int = 0) -> Iterator[Event]:
+        return self._gzip(offset, whole_bytes=whole_bytes) if self.compression == "gzip" else self._zstd(offset)
 
     def _again(self, offset: int) -> Iterator[Event]:
         """Decompress a member that has been found sound, and go back to where the file was read."""
@@ -253,35 +253,35 @@ class Members:
         while piece := self.file.read(READ_BYTES):
             yield Event("data", data=piece)
 
-    def _gzip(self, offset: int, read_bytes: int = READ_BYTES, piece_bytes: int = PIECE_BYTES) -> Iterator[Event]:
+    def _gzip(
+        self, offset: int, read_bytes: int = READ_BYTES, piece_bytes: int = PIECE_BYTES, *, whole_bytes: int = 0
+    ) -> Iterator[Event]:
+        """Decompress member after member; one of up to ``whole_bytes``, or in one piece, is one event."""
         # ISA-L inflates 2.1 times as fast as zlib, which bounds the reading of documents.
         self.file.seek(offset)
-        begin, stream, pending = offset, None, False
+        member, stream, pending = _Member(offset, 0), None, False
         while rest := self.file.read(read_bytes):
             offset += len(rest)
             while rest or (stream is not None and pending):
                 if stream is None:
                     if not (rest := rest.lstrip(b"\0")):  # tapes and block devices pad the end of a file
                         break
-                    begin = offset - len(rest)
+                    member = _Member(offset - len(rest), whole_bytes)
                     if not rest.startswith(GZIP[:2]) and rest != GZIP[:1]:
-                        raise BrokenMemberError(begin, "no gzip data", is_member=False)
+                        raise BrokenMemberError(member.begin, "no gzip data", is_member=False)
                     stream = isal_zlib.decompressobj(31)
-                    yield Event("begin", begin)
-                    more = self._rest_of_header(begin, rest, read_bytes)
+                    more = self._rest_of_header(member.begin, rest, read_bytes)
                     rest, offset = rest + more, offset + len(more)
                 try:
                     data = stream.decompress(rest, piece_bytes)
                 except _GZIP_ERROR as error:
-                    raise BrokenMemberError(begin, f"damaged gzip data ({reason_of(error)})") from error
-                if data:
-                    yield Event("data", data=data)
+                    raise BrokenMemberError(member.begin, f"damaged gzip data ({reason_of(error)})") from error
                 rest, pending = stream.unconsumed_tail, len(data) == piece_bytes
                 if stream.eof:
                     rest, stream = stream.unused_data, None
-                    yield Event("end", offset - len(rest))
+                yield from member.events(data, offset - len(rest) if stream is None else None)
         if stream is not None:
-            raise BrokenMemberError(begin, "the file ends within a compressed member", is_cut=True)
+            raise BrokenMemberError(member.begin, "the file ends within a compressed member", is_cut=True)
 
     def _rest_of_header(self, begin: int, begun: bytes, read_bytes: int) -> bytes:
         if (more := rest_of_header(self.file, begun, read_bytes)) is None:
@@ -293,7 +293,7 @@ class Members:
         self.file.seek(offset)
         while magic := self.file.read(4):
             if is_skippable(magic):
-                begin, offset = offset, offset + 8 + int.from_bytes(_bytes(self.file, 4, offset), "little")
+                begin, offset = offset, offset + 8 + int.from_bytes(read_exactly(self.file, 4, offset), "little")
                 if self.file.seek(0, 2) < offset:
                     reason = "the file ends within a frame that is skipped"
                     raise BrokenMemberError(begin, reason, is_cut=True, is_member=False)
@@ -304,7 +304,7 @@ class Members:
                 continue
             if magic != ZSTD:
                 raise BrokenMemberError(offset, "no zstd data", is_member=False)
-            pieces = self._zstd_pieces(offset)
+            pieces = zstd_pieces(self.file, offset)
             stream = self._zstd_decompressor.stream_reader(cast("Any", _Pieces(pieces)))
             yield Event("begin", offset)
             try:
@@ -325,49 +325,30 @@ class Members:
         room = self._room(size)
         return room[: stream.readinto(room)]
 
-    def _zstd_pieces(self, offset: int) -> Iterator[bytes]:
-        """Cut a frame into its header, blocks with a header each, and checksum (RFC 8878, 3.1.1); no piece is empty."""
-        file = self.file
-        file.seek(offset)
-        magic = _bytes(file, 4, offset)
-        descriptor = _bytes(file, 1, offset)[0]
-        single_segment, checksum = bool(descriptor & 0x20), bool(descriptor & ZSTD_HAS_CHECKSUM)
-        size = (not single_segment) + (0, 1, 2, 4)[descriptor & 3]
-        size += (1 if single_segment else 0, 2, 4, 8)[descriptor >> 6]
-        yield magic + bytes([descriptor]) + _bytes(file, size, offset)
-        last = False
-        while not last:
-            header = _bytes(file, 3, offset)
-            number = int.from_bytes(header, "little")
-            last, kind, size = bool(number & 1), (number >> 1) & 3, number >> 3
-            if size > ZSTD_BLOCK_BYTES:
-                raise BrokenMemberError(offset, "damaged zstd data (a block that is too long)")
-            yield header
-            if block := _bytes(file, 1 if kind == 1 else size, offset):
-                yield block
-        if checksum:
-            yield _bytes(file, 4, offset)
-        elif not self._frame_follows():
-            raise BrokenMemberError(offset, "damaged zstd data (a frame without a checksum, and no frame after it)")
-
-    def _frame_follows(self) -> bool:
-        """Return whether a frame, padding or nothing follows; one flipped bit of a header leaves a checksum there."""
-        place = self.file.tell()
-        magic = self.file.read(4)
-        self.file.seek(place)
-        return magic == ZSTD or is_skippable(magic) or not magic.strip(b"\0")
-
     @cached_property
     def _zstd_decompressor(self) -> zstandard.ZstdDecompressor:
-        """A decompressor with the dictionary that the file begins with, if it does."""
-        place = self.file.tell()
-        self.file.seek(0)
-        head = self.file.read(8)
-        dictionary = None
-        if len(head) == 8 and int.from_bytes(head[:4], "little") == _DICTIONARY:
-            dictionary = _dictionary(self.file, int.from_bytes(head[4:], "little"))
-        self.file.seek(place)
-        return zstandard.ZstdDecompressor(dict_data=dictionary, max_window_size=ZSTD_WINDOW_BYTES)
+        return zstandard.ZstdDecompressor(dict_data=zstd_dictionary(self.file), max_window_size=ZSTD_WINDOW_BYTES)
+
+
+class _Member:
+    """A member as it is decompressed: one event if it ends within so many bytes, or in its first piece."""
+
+    def __init__(self, begin: int, whole_bytes: int) -> None:
+        self.begin, self._whole_bytes = begin, whole_bytes
+        self._held, self._begun = list[bytes](), False
+
+    def events(self, data: bytes, end: int | None) -> Iterable[Event]:
+        """Return what is known of it with its next data, and where it ends, if it does."""
+        self._held.append(data)
+        if not self._begun:
+            if end is not None:
+                return (Event("member", self.begin, b"".join(self._held), end),)
+            if sum(map(len, self._held)) <= self._whole_bytes:
+                return ()
+        events = [] if self._begun else [Event("begin", self.begin)]
+        events += [Event("data", data=piece) for piece in self._held if piece]
+        self._held, self._begun = [], True
+        return events if end is None else [*events, Event("end", end)]
 
 
 class _Pieces:
@@ -379,19 +360,6 @@ class _Pieces:
     def read(self, _: int = -1) -> bytes:
         """Return the next piece, however long it is."""
         return next(self._pieces, b"")
-
-
-def _dictionary(file: BinaryIO, size: int) -> zstandard.ZstdCompressionDict:
-    if size > DICTIONARY_BYTES:
-        raise BrokenMemberError(0, f"a zstd dictionary of {size:,} bytes")
-    content = _bytes(file, size, 0)
-    try:
-        if content.startswith(ZSTD):
-            with zstandard.ZstdDecompressor().stream_reader(content) as reader:
-                content = reader.read(DICTIONARY_BYTES)
-        return zstandard.ZstdCompressionDict(content)
-    except zstandard.ZstdError as error:
-        raise BrokenMemberError(0, f"a damaged zstd dictionary ({reason_of(error)})") from error
 
 
 def _occurrences(file: BinaryIO, magic: bytes, after: int) -> Iterator[int]:
@@ -406,15 +374,3 @@ def _occurrences(file: BinaryIO, magic: bytes, after: int) -> Iterator[int]:
             yield base + found
             found = text.find(magic, found + 1)
         tail = text[1 - len(magic) :]
-
-
-def is_skippable(magic: bytes) -> bool:
-    """Return whether a zstd frame begins so that decoders pass over."""
-    return len(magic) == 4 and int.from_bytes(magic, "little") in _SKIPPABLE
-
-
-def _bytes(file: BinaryIO, size: int, offset: int) -> bytes:
-    content = file.read(size)
-    if len(content) < size:
-        raise BrokenMemberError(offset, "the file ends within a compressed member", is_cut=True)
-    return content

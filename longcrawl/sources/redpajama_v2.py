@@ -127,12 +127,12 @@ class RedPajamaV2(sources.Source):
             return self.signals
         return tuple(field.name for field in SIGNALS_TYPE) if self.signals else ()
 
-    def with_signals(self, names: Sequence[str]) -> Self:
-        """Return the source for stages that look at these signals alone."""
+    def for_tokens(self, signals: Sequence[str]) -> Self:
+        """Return the source with these signals alone."""
         known = [field.name for field in SIGNALS_TYPE]
-        if self.signals is not True or not names or not {*names} <= {*known}:
+        if self.signals is not True or not signals or not {*signals} <= {*known}:
             return self
-        return replace(self, signals=tuple(name for name in known if name in names))
+        return replace(self, signals=tuple(name for name in known if name in signals))
 
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of every table that ``read`` yields."""

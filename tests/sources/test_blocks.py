@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from longcrawl.core.sources import BadFiles, UncheckedDataError
 from longcrawl.errors import SourceError
-from longcrawl.sources import blocks, files, members
+from longcrawl.sources import blocks, files, framing, members
 from longcrawl.sources.blocks import read_blocks
 from longcrawl.sources.files import DamagedFileError
 from longcrawl.sources.text import Text
@@ -288,7 +288,7 @@ def test_the_end_of_a_member_with_a_wrong_checksum_is_found(kind):
         part = with_wrong_checksum(kind, PACK[kind](data))
         opened = io.BytesIO(PACK[kind](b"first") + part + PACK[kind](b"next") * 3)
         found = members.Members(opened, "gzip" if kind == "gz" else "zstd")
-        with pytest.raises(members.BrokenMemberError) as raised:
+        with pytest.raises(framing.BrokenMemberError) as raised:
             list(found.events())
         begin, taken = len(PACK[kind](b"first")), []
         assert raised.value.offset == begin

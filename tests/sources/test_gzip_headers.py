@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import itertools
 import struct
 import zlib
 from unittest import mock
@@ -10,7 +11,7 @@ import pytest
 
 from longcrawl.core.sources import BadFiles
 from longcrawl.sources import members
-from longcrawl.sources.gzip_headers import MOST_HEADER_BYTES, header_bytes
+from longcrawl.sources.framing import MOST_HEADER_BYTES, BrokenMemberError, header_bytes
 from longcrawl.sources.text import Text
 
 DATA = b"Tide tables " * 5 + bytes(range(100))
@@ -34,19 +35,20 @@ def packed(begin: bytes, data: bytes = DATA) -> bytes:
     return begin + ended
 
 
-def read(content: bytes, *defaults: int) -> tuple[list[tuple[int, bytes, int]], members.BrokenMemberError | None]:
+def read(content: bytes, *defaults: int) -> tuple[list[tuple[int, bytes, int]], BrokenMemberError | None]:
     """Return the members of a file, each from where to where, and what ends it, read so many bytes at a time."""
     found, begin, data = [], 0, b""
     with mock.patch.object(members.Members._gzip, "__defaults__", defaults):
         try:
-            for event in members.Members(io.BytesIO(content), "gzip").events():
+            events = members.Members(io.BytesIO(content), "gzip").events()
+            for event in itertools.chain.from_iterable(event.parts() for event in events):
                 if event.kind == "begin":
                     begin, data = event.offset, b""
                 elif event.kind == "data":
                     data += event.data
                 else:
                     found.append((begin, data, event.offset))
-        except members.BrokenMemberError as broken:
+        except BrokenMemberError as broken:
             return found, broken
     return found, None
 
@@ -119,7 +121,7 @@ def test_a_member_with_a_long_header_is_found_behind_damage():
     for size in (10, members.PROBE_BYTES, members.READ_BYTES):
         after = packed(header(12, name=b"n" * size))
         found = members.Members(io.BytesIO(bytes(broken_member) + after), "gzip")
-        with pytest.raises(members.BrokenMemberError) as raised:
+        with pytest.raises(BrokenMemberError) as raised:
             list(found.events())
         taken: list[bytes] = []
         assert found.recover(raised.value, taken.append) == (len(broken_member), len(broken_member))

@@ -93,6 +93,13 @@ def manifest_of(out: Path) -> dict:
     return json.loads((out / "manifest.json").read_text())
 
 
+def test_a_list_that_was_read_is_not_read_again_without_digests(dump):
+    source = mirrored(dump)
+    read = names(source)
+    (dump / LIST).unlink()
+    assert names(source.for_tokens([])) == read
+
+
 def test_a_server_and_a_mirror_give_the_same_documents(dump, web_server):
     url = web_server(dump)
     remote = Warc(paths=f"{url}/{LIST}", base_url=url, files="1:5:2")

@@ -34,8 +34,7 @@ import longcrawl as lc
 from longcrawl.core.sources import BadFiles
 from longcrawl.errors import NotYetError, SourceError
 from longcrawl.sources import files, members
-from longcrawl.sources.warc import source as warc
-from longcrawl.sources.warc import stream
+from longcrawl.sources.warc import stream, tables
 from longcrawl.sources.warc.pages import LeftOutError, Message, body_of, decode_page
 from longcrawl.sources.warc.records import Lost, read_records
 from longcrawl.sources.warc.source import Warc
@@ -514,13 +513,14 @@ CHARSETS = {
 }
 
 
+@pytest.mark.parametrize("name", ["a.warc", "a.warc.gz"])
 @pytest.mark.parametrize("case", CHARSETS)
-def test_charsets(tmp_path, case):
+def test_charsets(tmp_path, case, name):
     text, codec, declared, head, charset = CHARSETS[case]
     mark = "\ufeff" * text.startswith("\ufeff")
     page = (mark + head + text.removeprefix(mark)).encode(codec)
     kind = "text/html" + (f"; charset={declared}" if declared else "")
-    row = only(tmp_path / "a.warc", response(page, Content_Type=kind))
+    row = only(tmp_path / name, response(page, Content_Type=kind))
     assert (row["html"], row["charset"]) == (head + text.removeprefix(mark).replace("\0", ""), charset)
     assert row["digest"] == digest(page)
 
@@ -609,17 +609,31 @@ def test_twins_stay_two_rows(tmp_path):
     assert len({row["id"] for row in rows}) == 1
 
 
+def test_without_digests_all_else_is_the_same(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.warc.gz", [response(PAGE * (1 + number % 7)) for number in range(60)])
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 2_000)
+    source = Warc(data_files=str(path))
+    without = source.for_tokens([])
+    assert without == Warc(data_files=str(path), digests=False)
+    assert without.settings() == source.settings() | {"digests": False}
+    (part,) = source.splits()["train"]
+    expected = [table.drop("digest") for table in source.read(part, BadFiles())]
+    found = list(without.read(part, BadFiles()))
+    assert found == expected
+    assert {table.schema for table in found} == {without.schema()}
+
+
 def test_tables_are_cut_by_the_text_they_hold(tmp_path, monkeypatch):
     path = write(tmp_path / "a.warc.gz", [response(PAGE * (1 + number % 7)) for number in range(60)])
     source = Warc(data_files=str(path))
     (part,) = source.splits()["train"]
     (whole,) = source.read(part, BadFiles())
-    monkeypatch.setattr(warc, "BLOCK_BYTES", 2_000)
-    tables = list(source.read(part, BadFiles()))
-    assert max(table["html"].nbytes for table in tables) < 2_000
-    assert [row for table in tables for row in table.to_pylist()] == whole.to_pylist()
-    assert [table.num_rows for table in source.read(part, BadFiles())] == [table.num_rows for table in tables]
-    monkeypatch.setattr(warc, "ROWS", 1)
+    monkeypatch.setattr(tables, "BLOCK_BYTES", 2_000)
+    cut = list(source.read(part, BadFiles()))
+    assert max(table["html"].nbytes for table in cut) < 2_000
+    assert [row for table in cut for row in table.to_pylist()] == whole.to_pylist()
+    assert [table.num_rows for table in source.read(part, BadFiles())] == [table.num_rows for table in cut]
+    monkeypatch.setattr(tables, "ROWS", 1)
     assert [table.num_rows for table in source.read(part, BadFiles())] == [1] * 60
 
 
@@ -755,7 +769,7 @@ def test_members_that_are_taken_whole_give_what_the_buffer_gives(tmp_path, monke
         path.write_bytes(content[: chosen.choice((len(content), chosen.randrange(len(content))))])
         whole = read(path, "skip", max_record_bytes=400)
         with monkeypatch.context() as patched:
-            patched.setattr(stream, "WHOLE_BYTES", 0)
+            patched.setattr(stream.Stream, "take_whole", lambda *_: None)
             assert read(path, "skip", max_record_bytes=400) == whole
 
 

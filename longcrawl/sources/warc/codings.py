@@ -13,8 +13,7 @@ import zstandard
 from isal import isal_zlib
 
 from longcrawl.errors import SourceError
-from longcrawl.sources.gzip_headers import GZIP
-from longcrawl.sources.members import ZSTD, is_skippable
+from longcrawl.sources.framing import GZIP, ZSTD, is_skippable
 
 State = Literal["whole", "cut", "damaged"]
 

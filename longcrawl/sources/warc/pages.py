@@ -23,21 +23,19 @@ import codecs
 import itertools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
-
-import numpy as np
+from typing import NamedTuple
 
 from longcrawl.sources.warc import codings
 from longcrawl.sources.warc.codings import BINARY
-from longcrawl.sources.warc.records import HEADER_BYTES, Fields, parse_fields
+from longcrawl.sources.warc.fields import HEADER_BYTES, Message, length_of, parse_fields
+from longcrawl.sources.warc.plain import Scanned, scan
 
 CODINGS = 3
 """How many content codings may lie over each other."""
 
 _STATUS = re.compile(rb"HTTP/\d+(?:\.\d+)?[ \t]+(\d{3})(?!\d)")
 _HEADER_END = re.compile(rb"\n\r*\n")
-_LENGTH = re.compile(r"\d{1,18}")
 
 _MIME = re.compile(r"(?<![\w!#$&^.+-])[\w!#$&^.+-]{1,127}/[\w!#$&^.+-]{1,127}")
 # A quote that is never closed is a character like others.
@@ -131,17 +129,19 @@ _WINDOWS_1252 = "".join(chr(byte) for byte in range(128)) + "".join(
 """As browsers have it: the five bytes that mean nothing are control characters."""
 
 
+OFTEN_SAID = 200
+"""Up to how many characters a Content-Type is remembered."""
+
+
+class ContentType(NamedTuple):
+    """The types that a header names, which may have come several times, and its first charset."""
+
+    mimes: tuple[str, ...]
+    charset: str | None
+
+
 class LeftOutError(Exception):
     """A record is not a document, by the rule that this names."""
-
-
-@dataclass(frozen=True)
-class Message:
-    """An HTTP response: ``status`` is None where it has none that can be read."""
-
-    status: int | None
-    fields: Fields
-    body: bytes | memoryview
 
 
 def parse_message(block: bytes | memoryview) -> Message:
@@ -169,9 +169,9 @@ def body_of(message: Message, most_bytes: int) -> tuple[bytes | memoryview, str 
     chunked = "chunked" in fields.get("transfer-encoding", "").lower()
     if chunked and (found := codings.join_chunks(body)) is not None:
         body, cut = found
-    elif (length := fields.get("content-length", "").split(",")[0].strip()) and _LENGTH.fullmatch(length):
-        cut = "body" if len(body) < int(length) else None
-    named = codings.named_codings(fields.get("content-encoding", ""))
+    elif (length := length_of(fields)) is not None:
+        cut = "body" if len(body) < length else None
+    named = codings.named_codings(coding) if (coding := fields.get("content-encoding")) else []
     if len(named) > CODINGS:
         raise LeftOutError("content_encoding")
     for coding in reversed(named) if body else ():
@@ -192,16 +192,21 @@ def _undo(coding: str, body: bytes, most_bytes: int) -> tuple[bytes, bool]:
     return body, True
 
 
-def types_of(declared: str) -> list[str]:
-    """Return the types that a header names: it may have come several times, and parameters may look like types."""
+def content_type_of(declared: str) -> ContentType:
+    """Return what a header says; most servers say one of a few things.
+
+    >>> content_type_of("text/plain; charset=x, text/HTML; charset='UTF-8'")
+    ContentType(mimes=('text/plain', 'text/html'), charset='x')
+    """
+    parse = _parse_content_type if len(declared) <= OFTEN_SAID else _parse_content_type.__wrapped__
+    return parse(declared)
+
+
+@lru_cache(1_000)
+def _parse_content_type(declared: str) -> ContentType:
     found = [_MIME.search(each.partition(";")[0]) for each in _NAMED.findall(declared)]
-    return [mime[0].lower() for mime in found if mime]
-
-
-def charset_of(declared: str) -> str | None:
-    """Return the charset that a header names."""
-    found = _CHARSET.search(declared)
-    return found[1] if found else None
+    charset = _CHARSET.search(declared)
+    return ContentType(tuple(mime[0].lower() for mime in found if mime), charset and charset[1])
 
 
 def begins_like_html(payload: bytes | memoryview) -> bool:
@@ -209,27 +214,37 @@ def begins_like_html(payload: bytes | memoryview) -> bool:
     return _HTML.match(payload) is not None
 
 
-def decode_page(page: bytes | memoryview, declared: str | None, *, markup: bool) -> tuple[bytes | memoryview, str]:
+def decode_page(
+    page: bytes | memoryview, declared: str | None, *, markup: bool, scanned: Scanned | None = None
+) -> tuple[bytes | memoryview, str]:
     r"""Return a page in UTF-8, and the name of the charset that it was in; the page itself where nothing changes.
 
-    ``declared`` is the charset of the HTTP header; ``markup`` says whether the page may name one itself.
+    ``declared`` is the charset of the HTTP header; ``markup`` says whether the page may name one itself; ``scanned`` is
+    what is known of a page, perhaps of another one.
 
     >>> decode_page("naïve".encode("latin-1"), "utf-8", markup=True)
     (b'na\xc3\xafve', 'windows-1252')
     """
+    first = bytes(page[:3])
     for mark, name in _MARKS:
-        if page[: len(mark)] == mark:
+        if first.startswith(mark):
             return _utf8(str(page[len(mark) :], name, "replace")), name
-    from longcrawl.sources._scalar_kernels import is_utf8
+    if scanned is None or scanned.page is not page:
+        scanned = scan(page)
+    return _decode_unmarked(scanned, declared, markup=markup)
 
-    data = np.frombuffer(page, np.uint8)
-    valid, has_zero = is_utf8(data, 0, len(data)), not data.min(initial=1)
-    http, own = _standard_name(declared), _own_name(bytes(page[:PRESCAN_BYTES])) if markup else None
+
+def _decode_unmarked(scanned: Scanned, declared: str | None, *, markup: bool) -> tuple[bytes | memoryview, str]:
+    page, valid, has_zero = scanned
+    http = _standard_name(declared)
+    if valid and http == "utf-8":
+        return _without_zeros(page) if has_zero else page, http
     if http in ("utf-16le", "utf-16be") and not has_zero:
         http = None
+    own = _own_name(bytes(page[:PRESCAN_BYTES])) if markup else None
     named = list(dict.fromkeys(name for name in (http, own) if name))
     for name in named:
-        if valid and name in _SINGLES and data.max(initial=0) > 127:
+        if valid and name in _SINGLES and not bytes(page).isascii():
             break
         if valid and name in ("utf-8", "windows-1252"):
             return _without_zeros(page) if has_zero else page, name

@@ -8,18 +8,14 @@ resumes at the next member that can be decompressed and the next line in it that
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from longcrawl.core.sources import BadFiles
 from longcrawl.sources.json_lines import is_utf8
-from longcrawl.sources.members import Members, compression_of
-from longcrawl.sources.warc.stream import MAGIC, Stream, Whole
-
-HEADER_BYTES = 1 << 20
-"""How long the header of a record, or of an HTTP message, is at most."""
-
-MOST_BLANK = 1 << 10
-"""How many line ends follow a record at most where a member is taken as one record."""
+from longcrawl.sources.members import Event, Members, compression_of
+from longcrawl.sources.warc.fields import HEADER_BYTES, Fields, Message, length_of, parse_fields
+from longcrawl.sources.warc.plain import MOST_BLANK, PlainReader, Scanned
+from longcrawl.sources.warc.stream import MAGIC, Stream
 
 STEP_BYTES = 1 << 16
 """How much of a record that is too long is held at a time."""
@@ -37,14 +33,9 @@ _NEXT_LINE = re.compile(rb"\nWARC/\d")
 _LINE_BEGINS = b"\nWARC/1"
 _HEADER_END = re.compile(rb"\n(?:\r*(?P<empty>\n)|WARC/\d)")
 _NEWLINES = re.compile(rb"[\r\n]*")
-_LENGTH = re.compile(r"\d{1,18}")
-
-Fields = dict[str, str]
-"""Header fields by lower-cased name; of one that is there twice, both values, between them a comma."""
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """One record; ``offset`` and ``length`` are None where it is not a compressed member of its own."""
 
     number: int
@@ -53,6 +44,9 @@ class Record:
     fields: Fields
     block: memoryview | None
     """None where it is longer than was asked for."""
+    message: Message | None = None
+    """The HTTP message that the block is, where it has been read; its body is what was scanned."""
+    scanned: Scanned | None = None
 
 
 @dataclass
@@ -124,33 +118,7 @@ def read_records(file: BinaryIO, most_bytes: int, lost: Lost) -> Iterator[Record
 def _parse_head(header: bytes) -> tuple[Fields, int | None]:
     """Parse the header of a record; returns the length that it names, None if none can be read."""
     fields = parse_fields(header, "utf-8" if header.isascii() or is_utf8(header) else "latin-1")
-    length = fields.get("content-length", "").split(",")[0].strip()
-    return fields, int(length) if _LENGTH.fullmatch(length) else None
-
-
-def parse_fields(header: bytes, encoding: str = "latin-1") -> Fields:
-    """Parse ``Name: value`` lines; indented ones continue the line before, what has no colon is passed over."""
-    text = header.decode(encoding, "replace")
-    lines = text.split("\n")
-    if "\n " not in text and "\n\t" not in text:
-        parts = [line.partition(":") for line in lines]
-        named = [(name.strip().lower(), value.strip()) for name, colon, value in parts if colon]
-        fields = dict(named)
-        if len(fields) == len(named) and "" not in fields:
-            return fields
-    values: dict[str, list[str]] = {}
-    name = ""
-    for line in lines:
-        if line[:1] in (" ", "\t") and name:
-            values[name].append(" " + line.strip())
-            continue
-        name, colon, value = line.partition(":")
-        name = name.strip().lower() if colon else ""
-        if name in values:
-            values[name].append(", " + value.strip())
-        elif name:
-            values[name] = [value.strip()]
-    return {name: "".join(pieces) for name, pieces in values.items()}
+    return fields, length_of(fields)
 
 
 class _Reader:
@@ -158,6 +126,7 @@ class _Reader:
 
     def __init__(self, stream: Stream, most_bytes: int, lost: Lost, number: int) -> None:
         self._stream, self._most_bytes, self._lost = stream, most_bytes, lost
+        self._plain = PlainReader()
         self.number = number
         self.noted_damage = False
         """Whether the record that the stream's damage took has been counted."""
@@ -184,14 +153,20 @@ class _Reader:
                 self.number += 1
                 yield record
 
-    def _whole(self, member: Whole) -> Record | None:
+    def _whole(self, member: Event) -> Record | None:
         """Return the record of a member that holds one and line ends: what follows it changes nothing of it.
 
         Of all others None, and the buffer takes them.
         """
-        data = member.data
+        data = bytes(member.data)
+        if not _VERSION.match(data):
+            return None
+        place = self.number, member.offset, member.end - member.offset
+        if (plain := self._plain.read(data, self._most_bytes)) is not None:
+            fields, block, message, scanned = plain
+            return Record(*place, fields, None if len(block) > self._most_bytes else block, message, scanned)
         found = _HEADER_END.search(data, 0, HEADER_BYTES)
-        if found is None or not found["empty"] or not _VERSION.match(data):
+        if found is None or not found["empty"]:
             return None
         head = found.end()
         fields, length = _parse_head(data[:head])
@@ -199,8 +174,7 @@ class _Reader:
             return None
         if data[head + length :].strip(b"\r\n"):
             return None
-        block = None if length > self._most_bytes else memoryview(data)[head : head + length]
-        return Record(self.number, member.begin, member.end - member.begin, fields, block)
+        return Record(*place, fields, None if length > self._most_bytes else memoryview(data)[head : head + length])
 
     def _at_bytes(self) -> bool:
         """Pass over line ends; say whether anything follows."""

@@ -40,20 +40,17 @@ What becomes of the rest:
 * A digest that the archive gives is not compared: what it covers differs between crawlers.
 """
 
-import hashlib
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from longcrawl.core.sources import (
-    DOCUMENTS,
     BadFiles,
     OnBadFiles,
     Part,
@@ -64,12 +61,13 @@ from longcrawl.core.sources import (
 )
 from longcrawl.errors import SourceError
 from longcrawl.printable import one_line
-from longcrawl.sources.blocks import BLOCK_BYTES
 from longcrawl.sources.files import DamagedFileError, opened
 from longcrawl.sources.named_files import COMMON_CRAWL, DataFiles, Listed, named_parts, parse_slice, read_lists
 from longcrawl.sources.warc import pages
+from longcrawl.sources.warc.fields import Fields, Message
 from longcrawl.sources.warc.pages import LeftOutError
-from longcrawl.sources.warc.records import Fields, Lost, Record, read_records
+from longcrawl.sources.warc.records import Lost, Record, read_records
+from longcrawl.sources.warc.tables import DIGEST, SCHEMA, Block, Page, Row
 from longcrawl.urls import is_url
 
 logger = logging.getLogger("longcrawl")
@@ -79,27 +77,7 @@ DOCUMENT_TYPES = ("response", "resource", "conversion")
 OTHER_TYPES = ("warcinfo", "request", "metadata", "revisit", "continuation")
 _OF_LISTS = ("paths", "base_url", "files")
 
-MANY_BYTES = 1 << 20
-"""From how many on the texts of a table are copied to one array as they come."""
-
-ROWS = 10_000
-"""Rows of a table at most."""
-
-_SCHEMA = pa.schema(
-    [
-        *DOCUMENTS,
-        pa.field("html", pa.large_string()),
-        pa.field("status", pa.int32()),
-        *(pa.field(name, pa.string()) for name in ("mime", "charset", "language_hint", "truncated", "file")),
-        pa.field("offset", pa.int64()),
-        pa.field("length", pa.int64()),
-        pa.field("digest", pa.string()),
-    ]
-)
-
 _OF_THE_CRAWLER = ("metadata:", "urn:", "warcinfo:")
-_ALGORITHM, _BASE32, _NO_DIGEST = "sha1:", b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", bytes(20)
-DIGEST_CHARACTERS = len(_ALGORITHM) + len(_NO_DIGEST) * 8 // 5
 _TOP_LEVEL = ("application", "audio", "font", "image", "message", "model", "multipart", "text", "video")
 
 
@@ -129,6 +107,7 @@ class Warc(Source):
         truncated: what a page does that was cut.
         max_record_bytes: how long a record, and a page with its codings undone, is at most. Reading one takes several
             times as much memory: it is there with its codings, without them, decoded, and in a table.
+        digests: whether to compute the column ``digest``; a run that writes tokens does not.
         on_bad_files: what a missing, cut or corrupt file does. Records before the damage are kept, and those after it
             from the next record on that can be found.
         storage_options: what fsspec takes to open the stores that ``base_url`` and other URLs name, such as
@@ -145,6 +124,7 @@ class Warc(Source):
     mimes: tuple[str, ...] = ("text/html", "application/xhtml+xml", "text/plain")
     truncated: Literal["keep", "skip"] = "keep"
     max_record_bytes: int = 64 << 20
+    digests: bool = True
     on_bad_files: OnBadFiles = "error"
     storage_options: StorageOptions = None
 
@@ -165,9 +145,9 @@ class Warc(Source):
         check_record_bytes(self.max_record_bytes)
 
     def settings(self) -> dict[str, Any]:
-        """Return the fields as YAML-ready values; those of lists only with ``paths``, as earlier recipes had none."""
-        settings = super().settings()
-        return settings if self.paths else {name: each for name, each in settings.items() if name not in _OF_LISTS}
+        """Return the fields as YAML-ready values; those that earlier recipes did not have only where they are set."""
+        unset = ("digests",) * self.digests + _OF_LISTS * (not self.paths)
+        return {name: value for name, value in super().settings().items() if name not in unset}
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the lists that were read: every task of a run carries its source, and needs none of them."""
@@ -181,7 +161,13 @@ class Warc(Source):
 
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of every table that ``read`` yields."""
-        return _SCHEMA
+        return SCHEMA if self.digests else SCHEMA.remove(SCHEMA.get_field_index(DIGEST))
+
+    def for_tokens(self, signals: Sequence[str]) -> Self:  # noqa: ARG002  # pages have none
+        """Return the source without digests, and with the lists that it has read."""
+        source = replace(self, digests=False)
+        vars(source).update({name: value for name, value in vars(self).items() if name == "_listed"})
+        return source
 
     def splits(self) -> dict[str, list[Part]]:
         """List the files of every split.
@@ -201,14 +187,13 @@ class Warc(Source):
 
     def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
         """Read the pages of one file."""
-        block = _Block()
-        for row in self._rows(part, bad_files):
-            row_bytes = _size(row)
-            if block.rows and (block.size + row_bytes > BLOCK_BYTES or len(block.rows) == ROWS):
+        block = Block(self.schema())
+        for row, page in self._rows(part, bad_files):
+            if not block.add(row, page):
                 yield block.table()
-                block = _Block()
-            block.add(row, row_bytes)
-        if block.rows:
+                block = Block(self.schema())
+                block.add(row, page)
+        if block:
             yield block.table()
 
     def list_ids(self, part: Part) -> Iterator[pa.ChunkedArray] | None:
@@ -234,7 +219,7 @@ class Warc(Source):
         documents = sum(1 for part in parts for _ in self._rows(part, bad_files))
         return {"documents": documents, **dict(sorted(bad_files.left_out.items()))}
 
-    def _rows(self, part: Part, bad_files: BadFiles) -> Iterator[dict[str, Any]]:
+    def _rows(self, part: Part, bad_files: BadFiles) -> Iterator[tuple[Row, Page]]:
         (path,) = part.files
         left_out: Counter[str] = Counter()
         lost = Lost(bad_files, path)
@@ -254,7 +239,7 @@ class Warc(Source):
             "%s: %s records are not documents, by rule: %s", one_line(path), f"{left_out.total():,}", counted or "none"
         )
 
-    def _row(self, name: str, record: Record) -> dict[str, Any]:
+    def _row(self, name: str, record: Record) -> tuple[Row, Page]:
         """Make the row of a record.
 
         Raises:
@@ -269,52 +254,48 @@ class Warc(Source):
             raise LeftOutError("crawl_log")
         if record.block is None:
             raise LeftOutError("max_record_bytes")
-        page = self._page(kind, fields, record.block)
-        return {
-            "id": fields.get("warc-record-id") or f"{name}:{record.number}",
-            "url": url,
-            "date": fields.get("warc-date"),
-            "source": name,
-            "file": name,
-            "offset": record.offset,
-            "length": record.length,
-            **page,
-        }
-
-    def _page(self, kind: str, fields: Fields, block: memoryview) -> dict[str, Any]:
-        payload: bytes | memoryview = block
-        status, headers, cut = None, fields, None
-        is_http = fields.get("content-type", "").lower().startswith("application/http")
-        if kind == "response" and (is_http or bytes(block[:5]) == b"HTTP/"):
-            message = pages.parse_message(block)
-            status, headers = message.status, message.fields
-            if status is None:
-                raise LeftOutError("no_status")
-            if self.statuses and status not in self.statuses:
-                raise LeftOutError(f"status_{status}")
-        declared = headers.get("content-type", "")
-        mime = self._allowed(pages.types_of(declared))
-        if status is not None:
-            payload, cut = pages.body_of(message, self.max_record_bytes)
+        message = self._message(kind, record, record.block)
+        headers = fields if message is None else message.fields
+        declared = pages.content_type_of(headers.get("content-type", ""))
+        mime = self._allowed(declared.mimes)
+        payload, cut = (record.block, None) if message is None else pages.body_of(message, self.max_record_bytes)
         truncated = fields.get("warc-truncated") or cut
         if truncated and self.truncated == "skip":
             raise LeftOutError("truncated")
         if not payload:
             raise LeftOutError("empty_body")
         mime = mime or self._found_out(fields, payload)
-        is_text = kind == "conversion" or not ("html" in mime or "xml" in mime)
-        decoded, name = pages.decode_page(payload, pages.charset_of(declared), markup=not is_text)
-        return {
-            ("text" if is_text else "html"): decoded,
-            "status": status,
-            "mime": mime,
-            "charset": name,
-            "language_hint": headers.get("content-language") or fields.get("warc-identified-content-language"),
-            "truncated": truncated,
-            "digest": None if decoded is payload else _sha1(payload),
-        }
+        is_markup = kind != "conversion" and ("html" in mime or "xml" in mime)
+        utf8, charset = pages.decode_page(payload, declared.charset, markup=is_markup, scanned=record.scanned)
+        row = Row(
+            id=fields.get("warc-record-id") or f"{name}:{record.number}",
+            url=url,
+            date=fields.get("warc-date"),
+            source=name,
+            file=name,
+            status=message and message.status,
+            mime=mime,
+            charset=charset,
+            language_hint=headers.get("content-language") or fields.get("warc-identified-content-language"),
+            truncated=truncated,
+            offset=record.offset,
+            length=record.length,
+        )
+        return row, Page(utf8, payload, is_markup)
 
-    def _allowed(self, named: list[str]) -> str | None:
+    def _message(self, kind: str, record: Record, block: memoryview) -> Message | None:
+        """Return the HTTP message that a record holds, None if it holds another block."""
+        is_http = record.fields.get("content-type", "").lower().startswith("application/http")
+        if kind != "response" or not (is_http or bytes(block[:5]) == b"HTTP/"):
+            return None
+        message = record.message or pages.parse_message(block)
+        if message.status is None:
+            raise LeftOutError("no_status")
+        if self.statuses and message.status not in self.statuses:
+            raise LeftOutError(f"status_{message.status}")
+        return message
+
+    def _allowed(self, named: tuple[str, ...]) -> str | None:
         """Return the last type that is named; None if none is."""
         if not named:
             return None
@@ -326,95 +307,8 @@ class Warc(Source):
 
     def _found_out(self, fields: Fields, payload: bytes | memoryview) -> str:
         """Return the type of a page that the server names none for."""
-        identified = pages.types_of(fields.get("warc-identified-payload-type", ""))
-        mime = self._allowed(["text/html"] if pages.begins_like_html(payload) else identified)
+        identified = pages.content_type_of(fields.get("warc-identified-payload-type", "")).mimes
+        mime = self._allowed(("text/html",) if pages.begins_like_html(payload) else identified)
         if mime is None:
             raise LeftOutError("no_mime")
         return mime
-
-
-class _Block:
-    """The rows of a table; a page is copied to its column while it is in a core's own cache."""
-
-    def __init__(self) -> None:
-        self.rows: list[dict[str, Any]] = []
-        self._texts = {name: _Texts() for name in ("text", "html")}
-        self.size = 0
-
-    def add(self, row: dict[str, Any], row_bytes: int) -> None:
-        """Add a row; ``digest`` is None where that of its text is meant."""
-        for name, texts in self._texts.items():
-            texts.add(row.pop(name, None))
-        self.rows.append(row)
-        self.size += row_bytes
-
-    def table(self) -> pa.Table:
-        """Return the rows with their digests."""
-        from longcrawl.sources.warc._kernels import hash_texts
-
-        digests = np.frombuffer(b"".join([row["digest"] or _NO_DIGEST for row in self.rows]), np.uint8)
-        digests = digests.reshape(-1, len(_NO_DIGEST)).copy()
-        missing = np.array([row["digest"] is None for row in self.rows])
-        columns = dict[str, pa.Array]()
-        for name, texts in self._texts.items():
-            columns[name], data, starts, lengths = texts.take()
-            hashed = np.flatnonzero(missing & (lengths > 0))
-            digests[hashed] = hash_texts(np.frombuffer(data, np.uint8), starts[hashed], lengths[hashed])
-        columns["digest"] = _spelled(digests)
-        for each in _SCHEMA:
-            if each.name not in columns:
-                columns[each.name] = pa.array([row.get(each.name) for row in self.rows], each.type)
-        return pa.table(columns, schema=_SCHEMA)
-
-
-class _Texts:
-    """A column of texts that are known to be UTF-8, which Arrow would check."""
-
-    def __init__(self) -> None:
-        self._few = list[bytes]()
-        self._many: npt.NDArray[np.uint8] | None = None
-        """Room for a block: in pages of 2 MiB, which take less time than Python's bytes."""
-        self._ends, self._given = [0], list[bool]()
-
-    def add(self, text: bytes | memoryview | None) -> None:
-        """Add the next row's."""
-        start = self._ends[-1]
-        self._given.append(text is not None)
-        self._ends.append(start + len(text or b""))
-        if text and self._many is None and (not start or self._ends[-1] <= MANY_BYTES):
-            self._few.append(bytes(text))  # a view would keep its record, whose header may be longer
-        elif text:
-            if self._many is None:
-                self._many = np.empty(BLOCK_BYTES, np.uint8)
-                for each, at in zip(self._few, np.cumsum([0, *map(len, self._few)]), strict=False):
-                    self._many.data[at : at + len(each)] = each
-                self._few = []
-            self._many.data[start : self._ends[-1]] = text
-
-    def take(self) -> tuple[pa.Array, bytes | memoryview, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the column, its bytes, and where in them each text starts and how long it is."""
-        data: bytes | memoryview = b"".join(self._few)
-        if self._many is not None:
-            data = self._many.data[: self._ends[-1]].toreadonly()
-        offsets = np.array(self._ends, np.int64)
-        given = np.packbits(self._given, bitorder="little")
-        buffers = [pa.py_buffer(given.tobytes()), pa.py_buffer(offsets), pa.py_buffer(data)]
-        column = pa.Array.from_buffers(pa.large_string(), len(self._given), buffers)
-        return column, data, offsets[:-1], np.diff(offsets)
-
-
-def _size(row: dict[str, Any]) -> int:
-    size = sum([len(value) for value in row.values() if isinstance(value, (str, bytes, memoryview))])
-    return size + DIGEST_CHARACTERS - len(row["digest"] or b"")
-
-
-def _sha1(payload: bytes | memoryview) -> bytes:
-    return hashlib.sha1(payload).digest()  # noqa: S324  # the digest of the standard
-
-
-def _spelled(digests: npt.NDArray[np.uint8]) -> pa.Array:
-    """Spell digests, uint8 [rows, 20], as archives do: in base32 (RFC 4648)."""
-    fives = np.unpackbits(digests, axis=1).reshape(len(digests), -1, 5) @ np.array([16, 8, 4, 2, 1], np.uint8)
-    letters = np.frombuffer(_BASE32, np.uint8)[fives].tobytes().decode()
-    width = len(letters) // len(digests)
-    return pa.array([_ALGORITHM + letters[at : at + width] for at in range(0, len(letters), width)], pa.string())

@@ -2,26 +2,16 @@
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
-from longcrawl.sources.members import BrokenMemberError, Event, Members
+from longcrawl.sources.framing import BrokenMemberError
+from longcrawl.sources.members import Event, Members
 
 T = TypeVar("T")
 
 MAGIC = b"WARC/"
 """What a record begins with."""
-
-WHOLE_BYTES = 4 << 20
-"""How long the data of a member is at most that is taken as it is, and not through the buffer."""
-
-
-class Whole(NamedTuple):
-    """A member with all its data; ``begin`` and ``end`` are offsets of the file."""
-
-    begin: int
-    data: bytes
-    end: int
 
 
 class _Edges:
@@ -36,6 +26,11 @@ class _Edges:
     def add(self, position: int, offset: int) -> None:
         self._positions.append(position)
         self._offsets.append(offset)
+
+    def clear(self) -> None:
+        self._positions.clear()
+        self._offsets.clear()
+        self._first = 0
 
     def ends_at(self, position: int) -> bool:
         """Return whether the last edge is at a position."""
@@ -73,43 +68,36 @@ class Stream:
     def __init__(self, members: Members, offset: int) -> None:
         self._members, self.compression = members, members.compression
         self.buffer = bytearray()
+        self._begins, self._ends, self._records = _Edges(), _Edges(), _Edges()
+        self._has_edges = False
+        self._unread: deque[tuple[int, int]] = deque()
+        """Where members begin of which it is not known whether they begin with a record."""
         self.damage: BrokenMemberError | None = None
         self.open(offset)
 
     def open(self, offset: int) -> None:
         """Go on at an offset of the file; positions of an uncompressed file are its offsets."""
-        self._events: Iterator[Event] = self._members.events(offset)
+        self._events = self._members.events(offset)
         self.position = offset if self.compression == "none" else 0
         self.buffer.clear()
-        self._begins, self._ends, self._records = _Edges(), _Edges(), _Edges()
-        self._unread: deque[tuple[int, int]] = deque()
-        """Where members begin of which it is not known whether they begin with a record."""
+        self._forget_edges()
         self._member = offset
         self.ended = False
 
-    def take_whole(self, wanted: Callable[[Whole], T | None]) -> T | None:
+    def take_whole(self, wanted: Callable[[Event], T | None]) -> T | None:
         """Go on after the next member and return what ``wanted`` makes of it, unless that is None.
 
         There is no such member where the buffer holds anything, and where the next one is long: it goes to the buffer.
         """
-        held, size = list[Event](), 0
-        while self.compression != "none" and not self.buffer and size <= WHOLE_BYTES:
+        while self.compression != "none" and not self.buffer:
             if (event := self._next()) is None:
                 break
-            held.append(event)
-            size += len(event.data)
-            if event.kind == "end":
-                if size and held[0].kind == "begin":
-                    data = b"".join([each.data for each in held[1:-1]])
-                    if (made := wanted(Whole(held[0].offset, data, event.offset))) is not None:
-                        self.position += size
-                        self.drop(0)
-                        self._unread.clear()
-                        self._member = held[0].offset
-                        return made
-                self._add(held)
-                held.clear()
-        self._add(held)
+            if event.kind == "member" and event.data and (made := wanted(event)) is not None:
+                self.position += len(event.data)
+                self._forget_edges()
+                self._member = event.offset
+                return made
+            self._add(event)
         return None
 
     def fill(self, size: int) -> bool:
@@ -171,7 +159,15 @@ class Stream:
 
     def _pull(self) -> None:
         if (event := self._next()) is not None:
-            self._add([event])
+            self._add(event)
+
+    def _forget_edges(self) -> None:
+        if not self._has_edges:
+            return
+        self._has_edges = False
+        for edges in (self._begins, self._ends, self._records):
+            edges.clear()
+        self._unread.clear()
 
     def _next(self) -> Event | None:
         """Return what comes next; None at the end and at damage."""
@@ -182,17 +178,18 @@ class Stream:
         self.ended = event is None
         return event
 
-    def _add(self, events: list[Event]) -> None:
-        for event in events:
+    def _add(self, event: Event) -> None:
+        self._has_edges = True
+        for part in event.parts():
             here = self.position + len(self.buffer)
-            if event.kind == "data":
-                self.buffer += event.data
-            elif event.kind == "begin":
+            if part.kind == "data":
+                self.buffer += part.data
+            elif part.kind == "begin":
                 # Any number of members may be empty: of those that begin at one position, the last holds what is there.
                 if self._begins.ends_at(here):
-                    self._begins.replace_last(event.offset)
+                    self._begins.replace_last(part.offset)
                 else:
-                    self._begins.add(here, event.offset)
-                    self._unread.append((here, event.offset))
+                    self._begins.add(here, part.offset)
+                    self._unread.append((here, part.offset))
             elif not self._ends.ends_at(here):
-                self._ends.add(here, event.offset)
+                self._ends.add(here, part.offset)

@@ -1,0 +1,115 @@
+"""Records of web archives that a kernel reads, against the parsers of all others."""
+
+import re
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from longcrawl.sources.warc.fields import NAMES, length_of, parse_fields
+from longcrawl.sources.warc.pages import parse_message
+from longcrawl.sources.warc.plain import MOST_BLANK, PlainReader, scan
+
+MOST = 1 << 20
+HEAD = b"WARC/1.0\r\nWARC-Type: response\r\nContent-Length: %d\r\n\r\n"
+
+names = st.sampled_from([*NAMES, *map(str.title, NAMES), "Server", "Set-Cookie", "X", "", "Content-Typ", "a b", "a/b"])
+values = st.sampled_from(
+    ["text/html", "", "7", " a \t", "a\tb", "a: b", "é", "a\rb", "\x0b", "\x1c", "a\x7f", "<urn:x>"]
+)
+fields = st.builds("{}{}{}".format, names, st.sampled_from([":", ": ", ":\t", " :", ""]), values)
+lines = st.one_of(fields, fields, st.sampled_from([" folded", "\tfolded", "WARC/1.0", "no colon", "\r", "\x85a: b"]))
+ends = st.sampled_from(["\r\n", "\r\n", "\n", "\r\r\n"])
+pages = st.one_of(st.binary(max_size=200), st.text(max_size=100).map(str.encode))
+
+
+@st.composite
+def headers(draw, first):
+    return "".join(line + draw(ends) for line in [draw(first), *draw(st.lists(lines, max_size=5))]).encode("latin-1")
+
+
+statuses = st.sampled_from([
+    "HTTP/1.1 200 OK", "HTTP/1.1 200", "HTTP/1.1\t200", "HTTP/2 404", "HTTP/1.1 é: x 200", "HTTP/1.1 100 Continue",
+    "HTTP/1. 200", "HTTP/1.1 2000", "HTTP/1.1 20", "HTTP/1.1200", "HTTP/ 200", "HTTP", "http/1.1 200", "GET / HTTP/1.1",
+])  # fmt: skip
+versions = st.sampled_from(["WARC/1.0", "WARC/1.1", "WARC/0.18 "])
+
+
+@given(
+    headers(versions), headers(statuses), pages, st.integers(-3, 3), st.sampled_from([b"\r\n\r\n", b"", b"\n", b"x"])
+)
+@example(b"WARC/1.0\r\nContent-Length: 1\r\n", b"", b"", 0, b"\r\n" * MOST_BLANK)
+@example(b"WARC/1.0\r\n", b"HTTP/1.1 200\r\nA: b\r\n", b"a\0", 0, b"")
+def test_what_the_kernel_takes_is_what_the_parsers_give(head, of_message, page, more, behind):
+    block = of_message + b"\r\n" + page
+    data = head + b"Content-Length: %d\r\n\r\n" % (len(block) + more) + block + behind
+    if (found := PlainReader().read(data, MOST)) is None:
+        return
+    given_fields, given_block, message, scanned = found
+    begin = re.search(rb"\n\r*\n", data).end()
+    assert given_fields == parse_fields(data[:begin])
+    assert given_block == data[begin : begin + length_of(given_fields)]
+    assert data[begin + len(given_block) :].strip(b"\r\n") == b""
+    if message is not None:
+        expected = parse_message(given_block)
+        assert (message.status, message.fields, bytes(message.body)) == (*expected[:2], bytes(expected.body))
+    if scanned is not None:
+        assert scanned.page is (given_block if message is None else message.body)
+        assert scanned[1:] == naive(scanned.page)
+    assert (scanned is None) == (given_block[:5] == b"HTTP/" and message is None)
+
+
+def naive(page):
+    try:
+        bytes(page).decode()
+    except UnicodeDecodeError:
+        return False, b"\0" in bytes(page)
+    return True, b"\0" in bytes(page)
+
+
+@given(pages, st.integers(0, 130))
+def test_bytes_are_scanned_as_python_decodes_them(page, before):
+    for data in (page, b"a" * before + page, b"a" * before + page + b"a" * 70):
+        assert scan(data)[1:] == naive(data)
+
+
+@pytest.mark.parametrize("end", [b"\r\n", b"\n"])
+def test_usual_records_are_plain(end):
+    headers = b"Server: a\r\nSet-Cookie: a\r\nSet-Cookie: b\r\ncontent-TYPE:text/html \r\n"
+    block = b"HTTP/1.1 200 OK\r\n" + headers + b"\r\n<p>\xc3\xa9\0"
+    data = (HEAD % len(block)).replace(b"\r\n", end) + block + b"\r\n\r\n"
+    found_fields, found_block, message, scanned = PlainReader().read(data, MOST)
+    assert found_fields == {"warc-type": "response", "content-length": str(len(block))}
+    assert found_block == block
+    assert (message.status, message.fields, message.body) == (200, {"content-type": "text/html"}, b"<p>\xc3\xa9\0")
+    assert scanned == (message.body, True, True)
+    text = "naïve".encode()
+    found_fields, found_block, message, scanned = PlainReader().read(HEAD % len(text) + text, MOST)
+    assert (found_block, message, scanned) == (text, None, (text, True, False))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        HEAD % 5 + b"1234",
+        HEAD % 3 + b"1234",
+        HEAD % 4 + b"1234" + b"\n" * (MOST_BLANK + 1),
+        HEAD % 4 + b"1234\r\n\r\nWARC/1.0\r\n",
+        b"WARC/1.0\r\nWARC-Type: response\r\n\r\n",
+        b"WARC/1.0\r\nContent-Length: 1, 1\r\n\r\n1",
+        b"WARC/1.0\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n1",
+        b"WARC/1.0\r\nContent-Length: 1234567890123456789\r\n\r\n1",
+        b"WARC/1.0\r\nContent-Length: -1\r\n\r\n1",
+        b"WARC/1.0\r\nContent-Length: 1\r\n",
+        b"WARC/1.0\r\nContent-Length: 1",
+        b"WARC/1.0",
+        b"",
+    ],
+)
+def test_other_members_are_for_the_parsers(data):
+    assert PlainReader().read(data, MOST) is None
+
+
+def test_a_block_that_is_too_long_is_not_looked_at():
+    _, block, _, scanned = PlainReader().read(HEAD % 4 + b"\xff\0\0\0", 3)
+    assert (bytes(block), scanned[1:]) == (b"\xff\0\0\0", (False, False))
