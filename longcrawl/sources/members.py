@@ -330,6 +330,14 @@ class Members:
         return zstandard.ZstdDecompressor(dict_data=zstd_dictionary(self.file), max_window_size=ZSTD_WINDOW_BYTES)
 
 
+def decompress_beginning(content: bytes) -> bytes:
+    """Return what the beginning of a gzip member decompresses to; nothing where it does not begin one."""
+    try:
+        return isal_zlib.decompressobj(31).decompress(content, PIECE_BYTES)
+    except _GZIP_ERROR:
+        return b""
+
+
 class _Member:
     """A member as it is decompressed: one event if it ends within so many bytes, or in its first piece."""
 

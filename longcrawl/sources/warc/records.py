@@ -11,14 +11,21 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
 from longcrawl.core.sources import BadFiles
+from longcrawl.sources.framing import GZIP
 from longcrawl.sources.json_lines import is_utf8
-from longcrawl.sources.members import Event, Members, compression_of
+from longcrawl.sources.members import Event, Members, compression_of, decompress_beginning
 from longcrawl.sources.warc.fields import HEADER_BYTES, Fields, Message, length_of, parse_fields
 from longcrawl.sources.warc.plain import MOST_BLANK, PlainReader, Scanned
 from longcrawl.sources.warc.stream import MAGIC, Stream
 
 STEP_BYTES = 1 << 16
 """How much of a record that is too long is held at a time."""
+
+PIECE_BYTES = 1 << 20
+"""How much of a file is searched for members at a time, where only the headers of its records are wanted."""
+
+FIRST_BYTES = (1 << 10, 1 << 14)
+"""How many bytes of a member hold the header of its record, and how many where that is long."""
 
 MOST_NAMED = 10
 """How many lost stretches of a file are named; all are counted."""
@@ -32,6 +39,8 @@ _VERSION = re.compile(rb"WARC/\d+\.\d+[ \t]*\r*\n")
 _NEXT_LINE = re.compile(rb"\nWARC/\d")
 _LINE_BEGINS = b"\nWARC/1"
 _HEADER_END = re.compile(rb"\n(?:\r*(?P<empty>\n)|WARC/\d)")
+_MEMBER = re.compile(re.escape(GZIP))
+_RECORD_END = b"\r\n\r\n"
 _NEWLINES = re.compile(rb"[\r\n]*")
 
 
@@ -113,6 +122,57 @@ def read_records(file: BinaryIO, most_bytes: int, lost: Lost) -> Iterator[Record
     if number == 0:
         lost.open(0, "holds no record of a web archive", records=0)
     lost.close(None)
+
+
+def list_fields(file: BinaryIO) -> list[Fields] | None:
+    """Return the fields of the records of a file by the first bytes of its gzip members, which hold a record each.
+
+    That is so where the length at the end of each member is that of its record and the line ends behind it. None of
+    another file. Damage behind a header is not noticed.
+    """
+    found, length = list[Fields](), 0
+    for before, first in _beginnings(file):
+        fields, following = _read_first(first)
+        if not found and (before or not fields):
+            return None
+        if first and not fields:
+            continue  # it only looks like a beginning
+        if found and (int.from_bytes(before, "little") - length) % (1 << 32) > len(_RECORD_END):
+            return None
+        if fields:
+            found.append(fields)
+            length = following
+    return found
+
+
+def _beginnings(file: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
+    """Find what may be beginnings of gzip members; return the four bytes before each, and its first ones.
+
+    At the end of the file there are no first ones.
+    """
+    file.seek(0)
+    window, at, ended = b"", 0, False
+    while not ended:
+        piece = file.read(PIECE_BYTES)
+        window, ended = window + piece, not piece
+        last = len(window) if ended else len(window) - FIRST_BYTES[-1]
+        while (begun := _MEMBER.search(window, at)) is not None and begun.start() <= last:
+            place, at = begun.start(), begun.end()
+            yield window[max(place - 4, 0) : place], window[place : place + FIRST_BYTES[-1]]
+        kept = max((len(window) - len(GZIP) if begun is None else begun.start()) - 4, 0)
+        window, at = window[kept:], max(at - kept, 0)
+    yield window[-4:], b""
+
+
+def _read_first(first: bytes) -> tuple[Fields, int]:
+    """Return the fields of the record that begins a member, and how long it is; no fields where none does."""
+    for size in FIRST_BYTES:
+        data = decompress_beginning(first[:size])
+        end = _HEADER_END.search(data) if _VERSION.match(data) else None
+        if end is not None and end["empty"]:
+            fields, length = _parse_head(data[: end.end()])
+            return ({}, 0) if length is None else (fields, end.end() + length)
+    return {}, 0
 
 
 def _parse_head(header: bytes) -> tuple[Fields, int | None]:
@@ -279,7 +339,7 @@ class _Reader:
         if after == len(stream.buffer):
             return after, stream.compression == "none" and stream.damage is None
         stream.fill(after + len(MAGIC))
-        follows = stream.buffer.startswith(MAGIC, after) or stream.buffer[end:after] == b"\r\n\r\n"
+        follows = stream.buffer.startswith(MAGIC, after) or stream.buffer[end:after] == _RECORD_END
         return after, follows
 
     def _head_bytes(self) -> int | None:

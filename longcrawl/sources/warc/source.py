@@ -66,7 +66,7 @@ from longcrawl.sources.named_files import COMMON_CRAWL, DataFiles, Listed, named
 from longcrawl.sources.warc import pages
 from longcrawl.sources.warc.fields import Fields, Message
 from longcrawl.sources.warc.pages import LeftOutError
-from longcrawl.sources.warc.records import Lost, Record, read_records
+from longcrawl.sources.warc.records import Lost, Record, list_fields, read_records
 from longcrawl.sources.warc.tables import DIGEST, SCHEMA, Block, Page, Row
 from longcrawl.urls import is_url
 
@@ -203,7 +203,9 @@ class Warc(Source):
     def _record_ids(self, path: str) -> pa.ChunkedArray:
         ids = list[str]()
         with suppress(DamagedFileError), opened(path) as file:
-            headers = (record.fields for record in read_records(file, 0, Lost(BadFiles("skip"), path)))
+            headers = list_fields(file)
+            if headers is None:
+                headers = [record.fields for record in read_records(file, 0, Lost(BadFiles("skip"), path))]
             wanted = (fields for fields in headers if fields.get("warc-type", "").lower() in self.record_types)
             ids.extend(fields["warc-record-id"] for fields in wanted if fields.get("warc-record-id"))
         return pa.chunked_array([pa.array(ids, pa.string())])
