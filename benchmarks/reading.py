@@ -4,13 +4,13 @@
 
 JSON lines (plain, gzip, zstd), parquet, text by the line and CSV are written from ``--text``, or from made-up
 documents; "1000.parquet" has row groups of 1,000 rows, in snappy, as files on the Hub often have them; archives and a
-RedPajama-V2 release are those of ``warc_reading.py`` and ``redpajama_v2.py`` where none are named. The signals "of
-rules" are those that the recipe longcrawl64-clean looks at. Files are read as runs do, with their checksums behind the
-data; "checked first" is as ``load_dataset`` reads. "long" files hold the documents four times in one member, more than
-is held in memory until its checksum has been compared. "alone" is what the reader decompresses with: zstandard,
-isal for gzip, pyarrow's columns of parquet, a plain read, each on one thread. CPU time of one process, the best of
---repeats, after one warm-up. The last line has the greatest ratio of a reader's seconds to those of decompressing, of
-files that are compressed and read as runs do.
+RedPajama-V2 release are those of ``warc_reading.py`` and ``redpajama_v2.py`` where none are named. "warc, for tokens"
+has no digests of pages. The signals "of rules" are those that the recipe longcrawl64-clean looks at. Files are read as
+runs do, with their checksums behind the data; "checked first" is as ``load_dataset`` reads. "long" files hold the
+documents four times in one member, more than is held in memory until its checksum has been compared. "alone" is what
+the reader decompresses with: zstandard, isal for gzip, pyarrow's columns of parquet, a plain read, each on one thread.
+CPU time of one process, the best of --repeats, after one warm-up. The last line has the greatest ratio of a reader's
+seconds to those of decompressing, of files that are compressed and read as runs do.
 """
 
 import argparse
@@ -131,7 +131,9 @@ def main() -> None:
                 sides[f"{name}, checked first"] = (lambda source=source: read_all(source, "first")), [path]
         archives = settings.archives or warc_reading.synthetic(place)
         warc = Warc(data_files=tuple(map(str, archives)), mimes=warc_reading.HTML, record_types=("response",))
+        without_digests = warc.for_tokens([])
         sides["warc"] = (lambda: read_all(warc)), archives
+        sides["warc, for tokens"] = (lambda: read_all(without_digests)), archives
         release = settings.release or redpajama_v2.synthetic(place / "release")
         of_rules = needed_source(load_recipe("longcrawl64-clean")).signals
         for name, wanted in {
