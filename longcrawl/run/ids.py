@@ -2,8 +2,8 @@
 
 A stage that removes documents names them by their ids. A file that was downloaded twice would stop a run after hours,
 so sources list ids without texts where that is much faster than reading (:meth:`Source.list_ids`): in a WARC file 0.05
-of the 2 ms that a page takes with the fastest extraction. The hashes of all ids are compared, 8 bytes a document. Where two are
-equal, and only there, the parts are read, without any stage, and ids are compared in full.
+of the 2 ms that a page takes with the fastest extraction. The hashes of all ids are compared, 8 bytes a document. Where
+two are equal, and only there, the parts are read, without any stage, and ids are compared in full.
 
 ``on_duplicate_ids``, a field of a recipe's ``source``, says what follows. "error", the default, stops a run whose
 stages need unique ids. Sources that cannot list them, remote files among them, are compared once the first segment has

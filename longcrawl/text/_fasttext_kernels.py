@@ -8,13 +8,22 @@ Rows are added in fastText's order and precision, and without the interpreter lo
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
-from typing import NamedTuple
-
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import allocating, compiled, inlined
-from longcrawl.kernels.lookup import mixed
+from longcrawl.kernels.compiling import compiled, inlined
+from longcrawl.kernels.memory import eight_at, lowest_bit, put_eight
+from longcrawl.text._fasttext_memory import (
+    LANES,
+    LONGEST,
+    REMEMBERED,
+    STRETCH,
+    Memory,
+    Scratch,
+    cut_words,
+    find_places,
+    remember,
+)
 from longcrawl.text._fasttext_model import Words
 
 Bytes = npt.NDArray[np.uint8]
@@ -26,49 +35,12 @@ Hashes = npt.NDArray[np.uint64]
 _U = np.uint64
 _OFFSET, _PRIME, _32_BITS = _U(2166136261), _U(16777619), _U(0xFFFFFFFF)
 _SIGN = _U(0xFFFFFF00)
-_SPREAD = _U(0x9E3779B97F4A7C15)
-_SPACES = np.isin(np.arange(256), [0, 9, 10, 11, 12, 13, 32])
-_BEGIN, _STOP = 60, 62
+_STOP = 62
 _LABEL = np.frombuffer(b"__label__", np.uint8)
 _END = np.frombuffer(b"</s>", np.uint8)
 _PAIR = _U(116049371)
-_SLOTS, _REMEMBERED = 1 << 16, 14
-_LISTED, _FEW = 4096, 1 << 16
-
-
-class Memory(NamedTuple):
-    """The rows of words of up to 16 bytes that were met before; a later word of the same slot replaces one."""
-
-    keys: npt.NDArray[np.uint64]
-    """uint64 [slots, 2]: the bytes of a word."""
-    words: Numbers
-    """int32 [slots, 17]: bytes, rows, the hash, and the rows themselves."""
-
-
-class Scratch(NamedTuple):
-    """Room for what is known of one text at a time."""
-
-    bracketed: Bytes
-    """A word between < and >."""
-    listed: Numbers
-    """Rows that are still to be added."""
-    hashes: Numbers
-    """Of all words, where there are n-grams of words."""
-
-
-def make_memory() -> Memory:
-    """Return a memory of nothing."""
-    return Memory(np.zeros((_SLOTS, 2), np.uint64), np.zeros((_SLOTS, 3 + _REMEMBERED), np.int32))
-
-
-@allocating
-def make_scratch(words: Words, offsets: Integers) -> Scratch:
-    """Return room for the longest of some texts."""
-    longest = 0
-    for text in range(len(offsets) - 1):
-        longest = max(longest, offsets[text + 1] - offsets[text])
-    hashes = longest // 2 + 2 if words.word_ngrams > 1 else 0
-    return Scratch(np.full(longest + 2, _BEGIN, np.uint8), np.zeros(_LISTED, np.int32), np.zeros(hashes, np.int32))
+_FEW = 1 << 16
+_OFFSET_32, _PRIME_32 = np.int32(2166136261 - (1 << 32)), np.uint32(16777619)
 
 
 @inlined
@@ -237,6 +209,68 @@ def _list_ngrams(words: Words, bracketed: Bytes, size: int, start: int, listed: 
     return found
 
 
+@inlined
+def _is_ascii(data: Bytes, size: int) -> bool:
+    every = np.uint8(0)
+    for at in range(size):
+        every |= data[at]
+    return every < 128
+
+
+@compiled
+def _list_ascii(words: Words, bracketed: Bytes, size: int, buckets: Numbers, listed: Numbers, found: int) -> int:
+    """List the rows of all n-grams of a word in ASCII behind those found; return how many there are then.
+
+    Those that begin at 16 bytes in a row are hashed side by side, with what is behind the word as well.
+    """
+    for first in range(0, size, LANES):
+        starts = _U(0)
+        buckets[0, :] = _OFFSET_32
+        for length in range(1, words.longest + 1):
+            _hash_side_by_side(words, bracketed, first + length - 1, buckets[0], buckets[length])
+            having = _U(0)
+            if length >= words.shortest:
+                having = _having_rows(words, buckets[length], size - length + 1 - first)
+                if length == 1:  # the brackets alone are none
+                    having &= ~(_U(first == 0) | _U(1) << _U(min(size - 1 - first, LANES)))
+            buckets[length, LANES] = np.int32(having)
+            starts |= having
+        while starts != _U(0):
+            lane = lowest_bit(starts)
+            starts &= starts - _U(1)
+            for length in range(words.shortest, words.longest + 1):
+                if buckets[length, LANES] >> lane & 1:
+                    listed[found] = _row_of(words, np.int64(buckets[length, lane]))
+                    found += 1
+    return found
+
+
+@compiled
+def _hash_side_by_side(words: Words, bracketed: Bytes, at: int, hashes: Numbers, buckets: Numbers) -> None:
+    """Take one more byte into each of 16 hashes, the next for each, and write the buckets that these are of."""
+    count, inverse = np.int64(words.buckets), 1.0 / words.buckets
+    behind = bracketed[at : at + LANES]
+    for lane in range(LANES):
+        value = np.uint32((np.uint32(hashes[lane]) ^ np.uint32(behind[lane])) * _PRIME_32)
+        hashes[lane] = np.int32(value)
+        left = np.int64(value) - np.int64(np.float64(value) * inverse) * count
+        left += count if left < 0 else 0
+        buckets[lane] = np.int32(left - (count if left >= count else 0))
+
+
+@compiled
+def _having_rows(words: Words, buckets: Numbers, places: int) -> np.uint64:
+    """Return a bit for each of the first buckets, of 16 at most, that has a row."""
+    having = (_U(1) << _U(min(max(places, 0), LANES))) - _U(1)
+    if len(words.kept) == 0 or having == _U(0):
+        return having
+    kept = _U(0)
+    for lane in range(LANES):
+        bucket = np.int64(buckets[lane])
+        kept |= (words.kept[bucket >> 6] >> _U(bucket & 63) & _U(1)) << _U(lane)
+    return having & kept
+
+
 @compiled
 def _list_word(
     words: Words, rows: Floats, scratch: Scratch, size: int, hashed: np.uint64, found: int, vector: Floats, trains: bool
@@ -251,6 +285,8 @@ def _list_word(
     if word >= 0:
         listed[found] = word
         found += 1
+    if found + size * words.longest <= len(listed) and _is_ascii(bracketed, size):
+        return _list_ascii(words, bracketed, size, scratch.buckets, listed, found), 0
     for start in range(size if words.longest > 0 else 0):
         if bracketed[start] & 0xC0 == 0x80:
             continue
@@ -290,14 +326,9 @@ def _add_word_ngrams(
     return added + found
 
 
-@compiled
-def _remember(
-    memory: Memory, slot: int, low: np.uint64, high: np.uint64, size: int, hashed: np.uint64, listed: Numbers
-) -> None:
-    memory.keys[slot, 0], memory.keys[slot, 1] = low, high
-    memory.words[slot, 0], memory.words[slot, 1], memory.words[slot, 2] = size, len(listed), np.int32(hashed)
-    for at in range(len(listed)):
-        memory.words[slot, 3 + at] = listed[at]
+@inlined
+def _is(text: Bytes, start: int, size: int, wanted: Bytes) -> bool:
+    return size == len(wanted) and _equal(text, start, wanted, 0, size)
 
 
 @compiled
@@ -309,62 +340,59 @@ def visit(  # noqa: C901, PLR0912, PLR0915  # words are read here, as calls with
     These are the rows of its words and their n-grams, of the end of the line, and of n-grams of words. Where it
     ``stops``, a word ``</s>`` ends the text; else it is passed over. Return how many rows there are.
     """
-    bracketed, listed, hashes = scratch
-    has_pairs = words.word_ngrams > 1
-    found, added, tokens, at = 0, 0, 0, 0
+    bracketed, listed, hashes, edges, keys, _ = scratch
+    has_pairs, has_ngrams = words.word_ngrams > 1, words.longest > 0
+    room = np.int64(listed.ctypes.data)
+    found, added, tokens, at, begun = 0, 0, 0, 0, _U(0)
     while at < len(text):
-        if _SPACES[text[at]]:
-            at += 1
-            continue
-        if found + _REMEMBERED > len(listed):
-            _spend(rows, listed, found, vector, trains)
-            added += found
-            found = 0
-        first, low, high = at, _U(0), _U(0)
-        if words.longest == 0 and text[at] != _LABEL[0] and text[at] != _END[0]:
-            # Without n-grams inside words there is but one row to find, at no more cost than in the memory.
-            hashed = _OFFSET
-            while at < len(text) and not _SPACES[text[at]]:
-                hashed = _hashed(hashed, text[at])
-                at += 1
-            word = _find(words, text, first, at, hashed)
-            if word >= 0:
-                listed[found] = word
-                found += 1
+        begun, ended = cut_words(text, at, edges, begun)
+        at += STRETCH
+        if has_ngrams:  # without them there is but one row to find, at no more cost than in the memory
+            find_places(text, edges, np.int64(ended), memory, keys)
+        for word in range(np.int64(ended)):
+            if found + REMEMBERED > len(listed):
+                _spend(rows, listed, found, vector, trains)
+                added += found
+                found = 0
+            start, size = edges[0, word], edges[1, word] - edges[0, word]
+            if has_ngrams:
+                low, high, line = keys[0, word], keys[1, word], np.int64(keys[2, word])
+                known = eight_at(line + 16)
+                if eight_at(line) == low and eight_at(line + 8) == high and known & _U(0xFF) == _U(size):
+                    for pair in range(REMEMBERED // 2):
+                        put_eight(room + 4 * found + 8 * pair, eight_at(line + 24 + 8 * pair))
+                    found += np.int64(known >> _U(8) & _U(0xFF))
+                    if has_pairs:
+                        hashes[tokens] = np.int32(known >> _U(32))
+                        tokens += 1
+                    continue
+            if size >= len(_LABEL) and _equal(text, start, _LABEL, 0, len(_LABEL)):
+                continue
+            if _is(text, start, size, _END):
+                if stops:
+                    at = len(text)
+                    break
+                continue
+            hashed, before, more = _hash(text, start, start + size), found, 0
+            if has_ngrams:
+                for place in range(size):
+                    bracketed[1 + place] = text[start + place]
+                bracketed[1 + size] = _STOP
+                found, more = _list_word(words, rows, scratch, size + 2, hashed, found, vector, trains)
+                added += more
+                if size <= LONGEST and more == 0 and found - before <= REMEMBERED:
+                    remember(line, low, high, size, hashed, listed[before:found])
+            else:
+                own = _find(words, text, start, start + size, hashed)
+                if own >= 0:
+                    listed[found] = own
+                    found += 1
             if has_pairs:
                 hashes[tokens] = np.int32(hashed)
                 tokens += 1
-            continue
-        while at < len(text) and not _SPACES[text[at]]:
-            low, high = (low << _U(8)) | _U(text[at]), (high << _U(8)) | (low >> _U(56))
-            at += 1
-        size = at - first
-        slot = mixed((low + _U(size)) * _SPREAD ^ high) & (_SLOTS - 1)
-        if memory.words[slot, 0] == size and memory.keys[slot, 0] == low and memory.keys[slot, 1] == high:
-            for each in range(memory.words[slot, 1]):
-                listed[found + each] = memory.words[slot, 3 + each]
-            found += memory.words[slot, 1]
-            if has_pairs:
-                hashes[tokens] = memory.words[slot, 2]
-                tokens += 1
-            continue
-        if size >= len(_LABEL) and _equal(text, first, _LABEL, 0, len(_LABEL)):
-            continue
-        if size == len(_END) and _equal(text, first, _END, 0, len(_END)):
-            if stops:
-                break
-            continue
-        for place in range(size):
-            bracketed[1 + place] = text[first + place]
-        bracketed[1 + size] = _STOP
-        hashed, before = _hash(text, first, at), found
-        found, more = _list_word(words, rows, scratch, size + 2, hashed, found, vector, trains)
-        added += more
-        if size <= 16 and more == 0 and found - before <= _REMEMBERED:
-            _remember(memory, slot, low, high, size, hashed, listed[before:found])
-        if has_pairs:
-            hashes[tokens] = np.int32(hashed)
-            tokens += 1
+        if begun > ended:
+            edges[0, 0] = edges[0, ended]
+        begun -= ended
     hashed = _hash(_END, 0, len(_END))
     end = _find(words, _END, 0, len(_END), hashed)
     if end >= 0:

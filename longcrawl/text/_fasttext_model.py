@@ -95,7 +95,7 @@ class Model(NamedTuple):
 
     def memory(self) -> Any:
         """Return the memory of this thread, as threads run at the same time; a warm one is faster, and no different."""
-        from longcrawl.text._fasttext_kernels import make_memory
+        from longcrawl.text._fasttext_memory import make_memory
 
         if not hasattr(self.memories, "words"):
             self.memories.words = make_memory()

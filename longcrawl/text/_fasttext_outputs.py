@@ -12,7 +12,8 @@ import numpy as np
 
 from longcrawl.kernels.compiling import allocating, compiled, inlined
 from longcrawl.kernels.lookup import mixed
-from longcrawl.text._fasttext_kernels import Bytes, Floats, Integers, Memory, Numbers, make_scratch, read_text, visit
+from longcrawl.text._fasttext_kernels import Bytes, Floats, Integers, Numbers, read_text, visit
+from longcrawl.text._fasttext_memory import Memory, make_scratch
 from longcrawl.text._fasttext_model import Vectors, Words
 
 _LOWEST = np.float32(math.log(1e-5))

@@ -101,6 +101,13 @@ def test_label_and_score_equal_those_of_fasttext(lid, asked):
     assert_equals_fasttext("lid.176", lid, asked)
 
 
+def test_words_that_go_on_behind_what_is_cut_at_a_time_are_whole(lid):
+    spoken = "  ".join([*SPOKEN.values(), "a" * 17, "b" * 16, "c" * 70, "Größe", "船"]) * 4
+    ends = [edge + more for edge in (16, 64, 448, 512, 576, 1024) for more in (-2, -1, 0, 1, 2)]
+    asked = [spoken[:end] for end in ends] + ["x" * end + " the boat" for end in ends]
+    assert_equals_fasttext("lid.176", lid, asked + [" " * end + "le bateau " + "y" * end for end in ends])
+
+
 @pytest.mark.slow
 def test_label_and_score_equal_those_of_fasttext_on_real_pages(lid, real_data):
     import zstandard
