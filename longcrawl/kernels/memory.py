@@ -167,15 +167,6 @@ find_spaces = _tester(
     )
 )
 """Which bytes are what ``str.isspace`` takes for white space of ASCII, its four separators too."""
-find_word_ends = _tester(
-    lambda builder, bytes_, every: builder.or_(
-        builder.icmp_unsigned("<=", builder.sub(bytes_, every(ord("\t"))), every(4)),
-        builder.or_(
-            builder.icmp_unsigned("==", bytes_, every(ord(" "))), builder.icmp_unsigned("==", bytes_, every(0))
-        ),
-    )
-)
-"""Which bytes end a word for fastText: white space of C, and zeros."""
 find_marked = _tester(
     lambda builder, bytes_, every: builder.or_(
         builder.or_(

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from longcrawl.kernels.compiling import allocating, compiled, inlined
 from longcrawl.kernels.lookup import mixed
-from longcrawl.kernels.memory import WRITTEN, eight_at, find_word_ends, prefetch, put_eight, write_places
+from longcrawl.kernels.memory import WRITTEN, eight_at, find_byte, find_white, prefetch, put_eight, write_places
 from longcrawl.text._fasttext_model import Words
 
 Bytes = npt.NDArray[np.uint8]
@@ -109,7 +109,7 @@ def cut_words(text: Bytes, at: int, edges: Integers, begun: np.uint64) -> tuple[
     while at < stop:
         letters = _U(0)
         if at + _BLOCK <= len(text):
-            letters = ~find_word_ends(first + at)
+            letters = ~(find_white(first + at) | find_byte(first + at, 0))
         else:
             for place in range(len(text) - at):
                 letters |= _U(not _ends_word(text[at + place])) << _U(place)

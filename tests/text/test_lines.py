@@ -103,6 +103,17 @@ def test_every_text_equals_plain_python(patterns, documents, kind, limits):
     assert_equals_plain(documents, kind, limits, patterns)
 
 
+ASCII = [*filter(str.isascii, BITS), "_", "\x1c", "\x0b", "A" * 7, "7" * 5, "word " * 3, "some of 60 characters " * 3]
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(ASCII), max_size=40).map("".join), max_size=3), st.sampled_from(AWKWARD), limits
+)
+def test_lines_that_are_read_by_blocks_equal_plain_python(patterns, documents, other, limits):
+    mixed = [text + other + text for text in documents]
+    assert_equals_plain([*documents, *mixed, "z" * 64], pa.large_string(), limits, patterns)
+
+
 @pytest.mark.parametrize(
     ("line", "rule"),
     [

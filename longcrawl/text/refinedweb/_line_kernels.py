@@ -12,6 +12,18 @@ import numpy.typing as npt
 
 from longcrawl.kernels.code_points import NUMERIC, SPACE, UPPER, WORD
 from longcrawl.kernels.compiling import allocating, compiled
+from longcrawl.kernels.memory import (
+    count_bits,
+    find_byte,
+    find_capitals,
+    find_digits,
+    find_high,
+    find_line_feeds,
+    find_others,
+    find_spaces,
+    highest_bit,
+    lowest_bit,
+)
 from longcrawl.kernels.phrase_trees import OTHERS, step
 from longcrawl.kernels.phrases import PhraseTree
 from longcrawl.kernels.utf8 import copy, decode, skip_space
@@ -45,6 +57,9 @@ FACTS = 9
 NEWLINE = 0x0A
 _COMMA, _DOT, _PLUS, _K, _M, _B = b",.+kmb"
 SPACE_BAR = np.uint32(0x20)
+_UNDERSCORE = 0x5F
+_U = np.uint64
+_EVERY = _U(0xFFFFFFFFFFFFFFFF)
 
 
 class Limits(NamedTuple):
@@ -61,36 +76,75 @@ class Limits(NamedTuple):
 @compiled
 def _read_line(data: Bytes, at: int, end: int, flag_of: Flags, line: Facts) -> int:
     """Write what is known of the line that starts at a byte; gives where the next one starts."""
-    words, characters, solid, uppers, numerics, spaces, inside = 0, 0, 0, 0, 0, 0, False
-    first, stop, core, core_stop = -1, at, -1, at
-    while at < end:
-        point, after = decode(data, at)
-        flag = flag_of[point]
-        if flag & SPACE:
-            inside = False
-            spaces += 1
-            at = after
-            if point == NEWLINE:
-                break
+    line[:] = 0
+    line[FIRST] = line[CORE] = -1
+    line[STOP] = line[CORE_STOP] = at
+    ended, spaces, inside, first = False, 0, _U(0), np.int64(data.ctypes.data)
+    while at < end and not ended:
+        block = min(at + 64, end)
+        taken = _EVERY if at + 64 <= end else (_U(1) << _U(end - at)) - _U(1)
+        if at + 64 <= len(data) and find_high(first + at) & taken == _U(0):
+            feeds = find_line_feeds(first + at) & taken
+            if feeds != _U(0):
+                taken &= feeds ^ (feeds - _U(1))
+            ended = feeds != _U(0)
+            spaces, inside = _read_ascii(first + at, at, taken, spaces, inside, line)
+            at += count_bits(taken)
             continue
-        if not inside:
-            inside = True
-            words += 1
-            characters += 0 if first < 0 else spaces
-            first = at if first < 0 else first
-            spaces = 0
-        solid += 1
-        uppers += (flag & UPPER) != 0
-        numerics += (flag & NUMERIC) != 0
-        if flag & WORD:
-            core = at if core < 0 else core
-            core_stop = after
-        stop = after
-        at = after
-    line[FIRST], line[STOP], line[CORE], line[CORE_STOP] = first, stop, core, core_stop
-    line[WORDS], line[CHARACTERS], line[SOLID] = words, characters + solid, solid
-    line[UPPERS], line[NUMERICS] = uppers, numerics
+        while at < block and not ended:
+            point, after = decode(data, at)
+            flag = flag_of[point]
+            if flag & SPACE:
+                inside = _U(0)
+                spaces += 1
+                ended = point == NEWLINE
+            else:
+                line[WORDS] += inside == _U(0)
+                line[CHARACTERS] += 1 + (spaces if line[FIRST] >= 0 else 0)
+                line[FIRST] = at if line[FIRST] < 0 else line[FIRST]
+                spaces, inside = 0, _U(1)
+                line[SOLID] += 1
+                line[UPPERS] += (flag & UPPER) != 0
+                line[NUMERICS] += (flag & NUMERIC) != 0
+                if flag & WORD:
+                    line[CORE] = at if line[CORE] < 0 else line[CORE]
+                    line[CORE_STOP] = after
+                line[STOP] = after
+            at = after
     return at
+
+
+@compiled
+def _read_ascii(
+    address: int, at: int, taken: np.uint64, spaces: int, inside: np.uint64, line: Facts
+) -> tuple[int, np.uint64]:
+    """Add to what is known of a line the first characters of a block in ASCII, a bit for each in ``taken``.
+
+    Takes and gives how many spaces were the last characters, and whether the last one was none.
+    """
+    blank = find_spaces(address) & taken
+    solid = taken & ~blank
+    if solid == _U(0):
+        return spaces + count_bits(blank), _U(0)
+    begin, last = lowest_bit(solid), highest_bit(solid)
+    behind = count_bits(blank >> _U(last))
+    digits = find_digits(address)
+    word = (~find_others(address) | digits | find_byte(address, _UNDERSCORE)) & taken
+    line[WORDS] += count_bits(solid & ~(solid << _U(1) | inside))
+    line[CHARACTERS] += count_bits(taken) - behind
+    if line[FIRST] < 0:
+        line[FIRST] = at + begin
+        line[CHARACTERS] -= begin
+    else:
+        line[CHARACTERS] += spaces
+    line[STOP] = at + last + 1
+    line[SOLID] += count_bits(solid)
+    line[UPPERS] += count_bits(find_capitals(address) & taken)
+    line[NUMERICS] += count_bits(digits & taken)
+    if word != _U(0):
+        line[CORE] = at + lowest_bit(word) if line[CORE] < 0 else line[CORE]
+        line[CORE_STOP] = at + highest_bit(word) + 1
+    return behind, solid >> _U(63)
 
 
 @compiled
@@ -192,7 +246,7 @@ def _edit(
     while at < stop:
         point, after = decode(data, at)
         word = flag_of[point] & WORD != 0
-        if not (in_word and word):
+        if not (in_word and word) and (tree.begins[min(point, OTHERS)] or flag_of[point] & NUMERIC):
             wanted = PREFIX | SUFFIX | ANYWHERE if at == start else SUFFIX | ANYWHERE
             kind, end = _match(data, at, stop, wanted, flag_of, tree, root)
             if kind:
