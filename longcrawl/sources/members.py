@@ -48,7 +48,7 @@ PIECE_BYTES = 1 << 20
 """How much a piece of gzip data becomes at most, however well it is compressed."""
 
 WHOLE_BYTES = 4 << 20
-"""How long the data of a member is at most that is one event."""
+"""How long the data of a member is at most that is one event, where checksums are compared first."""
 
 HELD_BYTES = 32 << 20
 """How much of a member's data waits in memory until its checksum has been compared."""
@@ -105,7 +105,7 @@ class Members:
     def events(self, offset: int = 0) -> Iterator[Event]:
         """Decompress the file from a member's beginning on; of each member, all or nothing.
 
-        A member of up to ``WHOLE_BYTES`` is one event; where checksums are compared last, one that came in one piece.
+        A member of up to ``WHOLE_BYTES`` is one event; where checksums are compared last, one of gzip in one piece.
 
         Raises:
             BrokenMemberError: at the first member that is not sound.
@@ -330,31 +330,33 @@ class Members:
         return zstandard.ZstdDecompressor(dict_data=zstd_dictionary(self.file), max_window_size=ZSTD_WINDOW_BYTES)
 
 
-def decompress_beginning(content: bytes) -> bytes:
-    """Return what the beginning of a gzip member decompresses to; nothing where it does not begin one."""
+def decompress_beginning(content: bytes, most_bytes: int) -> bytes:
+    """Return what the beginning of a gzip member decompresses to, so many bytes at most; nothing of other bytes."""
     try:
-        return isal_zlib.decompressobj(31).decompress(content, PIECE_BYTES)
+        return isal_zlib.decompressobj(31).decompress(content, most_bytes)
     except _GZIP_ERROR:
         return b""
 
 
 class _Member:
-    """A member as it is decompressed: one event if it ends within so many bytes, or in its first piece."""
+    """A member as it is decompressed: one event if it has so many bytes at most, or a single piece."""
 
     def __init__(self, begin: int, whole_bytes: int) -> None:
         self.begin, self._whole_bytes = begin, whole_bytes
-        self._held, self._begun = list[bytes](), False
+        self._held, self._size, self._begun = list[bytes](), 0, False
 
     def events(self, data: bytes, end: int | None) -> Iterable[Event]:
         """Return what is known of it with its next data, and where it ends, if it does."""
-        self._held.append(data)
-        if not self._begun:
-            if end is not None:
-                return (Event("member", self.begin, b"".join(self._held), end),)
-            if sum(map(len, self._held)) <= self._whole_bytes:
-                return ()
+        if data:
+            self._held.append(data)
+            self._size += len(data)
+        is_short = self._size <= self._whole_bytes
+        if not self._begun and end is not None and (is_short or len(self._held) <= 1):
+            return (Event("member", self.begin, b"".join(self._held), end),)
+        if not self._begun and end is None and is_short:
+            return ()
         events = [] if self._begun else [Event("begin", self.begin)]
-        events += [Event("data", data=piece) for piece in self._held if piece]
+        events += [Event("data", data=piece) for piece in self._held]
         self._held, self._begun = [], True
         return events if end is None else [*events, Event("end", end)]
 

@@ -3,10 +3,10 @@
 import re
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from longcrawl.sources.warc.fields import NAMES, length_of, parse_fields
+from longcrawl.sources.warc.fields import HEADER_BYTES, NAMES, length_of, parse_fields
 from longcrawl.sources.warc.pages import parse_message
 from longcrawl.sources.warc.plain import MOST_BLANK, PlainReader, scan
 
@@ -18,7 +18,16 @@ values = st.sampled_from(
     ["text/html", "", "7", " a \t", "a\tb", "a: b", "é", "a\rb", "\x0b", "\x1c", "a\x7f", "<urn:x>"]
 )
 fields = st.builds("{}{}{}".format, names, st.sampled_from([":", ": ", ":\t", " :", ""]), values)
-lines = st.one_of(fields, fields, st.sampled_from([" folded", "\tfolded", "WARC/1.0", "no colon", "\r", "\x85a: b"]))
+plain = st.builds("{}: {}".format, st.sampled_from(["Server", "Set-Cookie", "X-A"]), st.sampled_from(["", "a", "a: b"]))
+lines = st.one_of(
+    plain,
+    plain,
+    plain,
+    plain,
+    plain,
+    fields,
+    st.sampled_from([" folded", "\tfolded", "WARC/1.0", "no colon", "\r", "\x85a: b"]),
+)
 ends = st.sampled_from(["\r\n", "\r\n", "\n", "\r\r\n"])
 pages = st.one_of(st.binary(max_size=200), st.text(max_size=100).map(str.encode))
 
@@ -40,6 +49,7 @@ versions = st.sampled_from(["WARC/1.0", "WARC/1.1", "WARC/0.18 "])
 )
 @example(b"WARC/1.0\r\nContent-Length: 1\r\n", b"", b"", 0, b"\r\n" * MOST_BLANK)
 @example(b"WARC/1.0\r\n", b"HTTP/1.1 200\r\nA: b\r\n", b"a\0", 0, b"")
+@settings(max_examples=20 * settings.default.max_examples)
 def test_what_the_kernel_takes_is_what_the_parsers_give(head, of_message, page, more, behind):
     block = of_message + b"\r\n" + page
     data = head + b"Content-Length: %d\r\n\r\n" % (len(block) + more) + block + behind
@@ -73,6 +83,29 @@ def test_bytes_are_scanned_as_python_decodes_them(page, before):
         assert scan(data)[1:] == naive(data)
 
 
+def with_headers(own, of_message):
+    """Return a record whose two headers have so many bytes."""
+    block = b"HTTP/1.1 200 OK\r\nA: " + b"b" * (of_message - 24) + b"\r\n\r\n<p>"
+    length = b"Content-Length: %d\r\n" % len(block)
+    return b"WARC/1.0\r\n" + length + b"A: " + b"b" * (own - 17 - len(length)) + b"\r\n\r\n" + block
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_headers_are_read_up_to_their_limit(more):
+    found = PlainReader().read(with_headers(100, HEADER_BYTES + more), 1 << 22)
+    assert (found[2] is None) == (found[3] is None) == bool(more)
+    found = PlainReader().read(with_headers(HEADER_BYTES + more, 100), 1 << 22)
+    assert (found is None) == bool(more)
+    assert more or found[2].body == b"<p>"
+
+
+@pytest.mark.parametrize("status", ["100 Continue", "2000", "20", "x200", "199", "", "-200"])
+def test_answers_of_another_status_are_for_the_parsers(status):
+    block = f"HTTP/1.1 {status}\r\n\r\nHTTP/1.1 200 OK\r\n\r\n<p>".encode()
+    _, found, message, scanned = PlainReader().read(HEAD % len(block) + block, MOST)
+    assert (bytes(found), message, scanned) == (block, None, None)
+
+
 @pytest.mark.parametrize("end", [b"\r\n", b"\n"])
 def test_usual_records_are_plain(end):
     headers = b"Server: a\r\nSet-Cookie: a\r\nSet-Cookie: b\r\ncontent-TYPE:text/html \r\n"
@@ -96,6 +129,7 @@ def test_usual_records_are_plain(end):
         HEAD % 4 + b"1234" + b"\n" * (MOST_BLANK + 1),
         HEAD % 4 + b"1234\r\n\r\nWARC/1.0\r\n",
         b"WARC/1.0\r\nWARC-Type: response\r\n\r\n",
+        b"WARC/1.0\r\nWARC-Type: a\r\nWARC/1.0: b\r\nContent-Length: 1\r\n\r\n1",
         b"WARC/1.0\r\nContent-Length: 1, 1\r\n\r\n1",
         b"WARC/1.0\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n1",
         b"WARC/1.0\r\nContent-Length: 1234567890123456789\r\n\r\n1",

@@ -60,6 +60,9 @@ _DIGITS = 18
 
 _HTTP = np.frombuffer(b"HTTP/", np.uint8)
 
+_BLOCK, _PAGE, _STOP, _OWN, _OTHERS, _STATUS, _IS_UTF8, _HAS_ZERO = range(8)
+"""What is found of a record, see ``read_record``."""
+
 _WORDS = ir.VectorType(ir.IntType(32), LANES)
 
 
@@ -253,11 +256,12 @@ def read_record(data: Any, most_bytes: int, places: Any, found: Any) -> bool:
             a block that is no message, -1 of others; where the block ends; how many fields the record has, and how many
             the message; the status of the message; and of the page, whether it is UTF-8, and whether it has a zero.
     """
-    begin, count = find_fields(data, 0, min(len(data), HEADER_BYTES), places[0])
+    found[:] = 0
+    begin, found[_OWN] = find_fields(data, 0, min(len(data), HEADER_BYTES), places[0])
     if begin < 0:
         return False
     length = -1
-    for field in range(count):
+    for field in range(found[_OWN]):
         if places[0, field, 0] == _CONTENT_LENGTH:
             length = _number(data, places[0, field, 1], places[0, field, 2])
     stop = begin + length
@@ -266,13 +270,13 @@ def read_record(data: Any, most_bytes: int, places: Any, found: Any) -> bool:
     for at in range(stop, len(data)):
         if data[at] != _LF and data[at] != _CR:
             return False
-    found[0], found[1], found[2], found[3], found[4:] = begin, begin, stop, count, 0
+    found[_BLOCK], found[_PAGE], found[_STOP] = begin, begin, stop
     if _begins_with(data, begin, stop, _HTTP):
-        found[1], found[5] = -1, _status(data, begin + len(_HTTP), stop)
-        if found[5] >= 200:
-            found[1], found[4] = find_fields(data, begin, min(stop, begin + HEADER_BYTES), places[1])
-    if found[1] >= 0 and length <= most_bytes:
-        found[6], found[7] = scan_bytes(data, found[1], stop)
+        found[_PAGE], found[_STATUS] = -1, _status(data, begin + len(_HTTP), stop)
+        if found[_STATUS] >= 200:
+            found[_PAGE], found[_OTHERS] = find_fields(data, begin, min(stop, begin + HEADER_BYTES), places[1])
+    if found[_PAGE] >= 0 and length <= most_bytes:
+        found[_IS_UTF8], found[_HAS_ZERO] = scan_bytes(data, found[_PAGE], stop)
     return True
 
 
@@ -361,7 +365,7 @@ def _number_of_name(data: Any, start: int, length: int) -> int:
 @compiled
 def _number(data: Any, start: int, stop: int) -> int:
     """Return the number that some digits are, -1 where they are none or too many."""
-    if start < 0 or start == stop or stop - start > _DIGITS:
+    if start == stop or stop - start > _DIGITS:
         return -1
     value = 0
     for at in range(start, stop):

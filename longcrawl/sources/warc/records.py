@@ -6,7 +6,7 @@ resumes at the next member that can be decompressed and the next line in it that
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
@@ -21,11 +21,17 @@ from longcrawl.sources.warc.stream import MAGIC, Stream
 STEP_BYTES = 1 << 16
 """How much of a record that is too long is held at a time."""
 
-PIECE_BYTES = 1 << 20
-"""How much of a file is searched for members at a time, where only the headers of its records are wanted."""
+SEARCH_BYTES = 1 << 20
+"""How much of a file is searched for members at a time, where only the ids of its records are wanted."""
 
 FIRST_BYTES = (1 << 10, 1 << 14)
 """How many bytes of a member hold the header of its record, and how many where that is long."""
+
+FIRST_DATA_BYTES = 1 << 16
+"""How much of their data is decompressed at most."""
+
+FALSE_BEGINNINGS = 16
+"""How many more bytes than there are records may look like the beginning of a member, and be none."""
 
 MOST_NAMED = 10
 """How many lost stretches of a file are named; all are counted."""
@@ -124,41 +130,46 @@ def read_records(file: BinaryIO, most_bytes: int, lost: Lost) -> Iterator[Record
     lost.close(None)
 
 
-def list_fields(file: BinaryIO) -> list[Fields] | None:
-    """Return the fields of the records of a file by the first bytes of its gzip members, which hold a record each.
+def list_ids(file: BinaryIO, record_types: Collection[str]) -> list[str] | None:
+    """Return the ids of records of some types by the first bytes of a file's gzip members, which hold a record each.
 
     That is so where the length at the end of each member is that of its record and the line ends behind it. None of
-    another file. Damage behind a header is not noticed.
+    every other file. Damage behind a header is not noticed.
     """
-    found, length = list[Fields](), 0
+    ids, length, members, others = list[str](), 0, 0, 0
     for before, first in _beginnings(file):
         fields, following = _read_first(first)
-        if not found and (before or not fields):
+        is_edge = (int.from_bytes(before, "little") - length) % (1 << 32) <= len(_RECORD_END) if members else not before
+        if first and not fields and not is_edge:
+            others += 1
+        elif not is_edge or (first and not fields):
             return None
-        if first and not fields:
-            continue  # it only looks like a beginning
-        if found and (int.from_bytes(before, "little") - length) % (1 << 32) > len(_RECORD_END):
+        if others > members + FALSE_BEGINNINGS:
             return None
         if fields:
-            found.append(fields)
-            length = following
-    return found
+            members, length = members + 1, following
+            if (name := fields.get("warc-record-id")) and fields.get("warc-type", "").lower() in record_types:
+                ids.append(name)
+    return ids if members else None
 
 
 def _beginnings(file: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
     """Find what may be beginnings of gzip members; return the four bytes before each, and its first ones.
 
-    At the end of the file there are no first ones.
+    At the end of the file there are no first ones. There is nothing where the file does not begin with a member.
     """
     file.seek(0)
-    window, at, ended = b"", 0, False
+    window, at, ended = file.read(len(GZIP)), 0, False
+    if window != GZIP:
+        return
     while not ended:
-        piece = file.read(PIECE_BYTES)
+        piece = file.read(SEARCH_BYTES)
         window, ended = window + piece, not piece
         last = len(window) if ended else len(window) - FIRST_BYTES[-1]
         while (begun := _MEMBER.search(window, at)) is not None and begun.start() <= last:
             place, at = begun.start(), begun.end()
             yield window[max(place - 4, 0) : place], window[place : place + FIRST_BYTES[-1]]
+        # Kept are the next candidate, or what may begin it, and the four bytes before.
         kept = max((len(window) - len(GZIP) if begun is None else begun.start()) - 4, 0)
         window, at = window[kept:], max(at - kept, 0)
     yield window[-4:], b""
@@ -167,8 +178,10 @@ def _beginnings(file: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
 def _read_first(first: bytes) -> tuple[Fields, int]:
     """Return the fields of the record that begins a member, and how long it is; no fields where none does."""
     for size in FIRST_BYTES:
-        data = decompress_beginning(first[:size])
-        end = _HEADER_END.search(data) if _VERSION.match(data) else None
+        data = decompress_beginning(first[:size], FIRST_DATA_BYTES)
+        if not _VERSION.match(data):
+            break
+        end = _HEADER_END.search(data)
         if end is not None and end["empty"]:
             fields, length = _parse_head(data[: end.end()])
             return ({}, 0) if length is None else (fields, end.end() + length)

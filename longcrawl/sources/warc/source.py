@@ -66,7 +66,7 @@ from longcrawl.sources.named_files import COMMON_CRAWL, DataFiles, Listed, named
 from longcrawl.sources.warc import pages
 from longcrawl.sources.warc.fields import Fields, Message
 from longcrawl.sources.warc.pages import LeftOutError
-from longcrawl.sources.warc.records import Lost, Record, list_fields, read_records
+from longcrawl.sources.warc.records import Lost, Record, list_ids, read_records
 from longcrawl.sources.warc.tables import DIGEST, SCHEMA, Block, Page, Row
 from longcrawl.urls import is_url
 
@@ -107,7 +107,7 @@ class Warc(Source):
         truncated: what a page does that was cut.
         max_record_bytes: how long a record, and a page with its codings undone, is at most. Reading one takes several
             times as much memory: it is there with its codings, without them, decoded, and in a table.
-        digests: whether to compute the column ``digest``; a run that writes tokens does not.
+        digests: whether rows have the column ``digest``; a run that writes tokens leaves it out.
         on_bad_files: what a missing, cut or corrupt file does. Records before the damage are kept, and those after it
             from the next record on that can be found.
         storage_options: what fsspec takes to open the stores that ``base_url`` and other URLs name, such as
@@ -203,9 +203,9 @@ class Warc(Source):
     def _record_ids(self, path: str) -> pa.ChunkedArray:
         ids = list[str]()
         with suppress(DamagedFileError), opened(path) as file:
-            headers = list_fields(file)
-            if headers is None:
-                headers = [record.fields for record in read_records(file, 0, Lost(BadFiles("skip"), path))]
+            if (listed := list_ids(file, self.record_types)) is not None:
+                return pa.chunked_array([pa.array(listed, pa.string())])
+            headers = (record.fields for record in read_records(file, 0, Lost(BadFiles("skip"), path)))
             wanted = (fields for fields in headers if fields.get("warc-type", "").lower() in self.record_types)
             ids.extend(fields["warc-record-id"] for fields in wanted if fields.get("warc-record-id"))
         return pa.chunked_array([pa.array(ids, pa.string())])

@@ -126,3 +126,25 @@ def test_a_member_with_a_long_header_is_found_behind_damage():
         taken: list[bytes] = []
         assert found.recover(raised.value, taken.append) == (len(broken_member), len(broken_member))
         assert b"".join(taken) == DATA
+
+
+def test_pieces_without_data_are_not_held():
+    member = members._Member(7, 0)
+    assert [list(member.events(b"", None)) for _ in range(100)] == [[]] * 100
+    assert member._held == []
+    assert list(member.events(b"a", 9)) == [members.Event("member", 7, b"a", 9)]
+
+
+@pytest.mark.parametrize("whole_bytes", [0, 3, 4, 9])
+def test_a_member_is_one_event_up_to_its_limit_or_in_one_piece(whole_bytes):
+    pieces = ([b"abcd"], [b"ab", b"", b"cd"], [b"", b"abcd"], [b""], [b"a", b"b", b"c", b"d", b"e"])
+    for each in pieces:
+        member = members._Member(7, whole_bytes)
+        found = [event for piece in each[:-1] for event in member.events(piece, None)]
+        found += member.events(each[-1], 9)
+        data = [piece for piece in each if piece]
+        is_one = len(b"".join(data)) <= whole_bytes or len(data) <= 1
+        assert len(found) == (1 if is_one else 2 + len(data))
+        assert b"".join(event.data for event in found) == b"".join(data)
+        parts = [part for event in found for part in event.parts()]
+        assert [part.kind for part in parts] == ["begin", *["data"] * (len(parts) - 2), "end"]
