@@ -629,25 +629,37 @@ def test_without_digests_all_else_is_the_same(tmp_path, monkeypatch):
     assert {table.schema for table in found} == {without.schema()}
 
 
-def test_tables_are_cut_by_the_text_they_hold(tmp_path, monkeypatch):
+@pytest.mark.parametrize("more", [0, -1])
+def test_tables_are_cut_by_the_text_they_hold(tmp_path, monkeypatch, more):
     path = write(tmp_path / "a.warc.gz", [response(PAGE * (1 + number % 7)) for number in range(60)])
     source = Warc(data_files=str(path))
     (part,) = source.splits()["train"]
     (whole,) = source.read(part, BadFiles())
-    monkeypatch.setattr(tables, "BLOCK_BYTES", 2_000)
-    cut = list(source.read(part, BadFiles()))
     sizes = [sum(len(value.encode()) for value in row.values() if isinstance(value, str)) for row in whole.to_pylist()]
+    limit = sum(sizes[:3]) + more
+    monkeypatch.setattr(tables, "BLOCK_BYTES", limit)
+    cut = list(source.read(part, BadFiles()))
     expected = [[]]
     for size in sizes:
-        if expected[-1] and sum(expected[-1]) + size > 2_000:
+        if expected[-1] and sum(expected[-1]) + size > limit:
             expected.append([])
         expected[-1].append(size)
     assert [table.num_rows for table in cut] == list(map(len, expected))
-    assert max(map(len, expected)) > 1
+    assert len(expected[0]) == 3 + more
     assert [row for table in cut for row in table.to_pylist()] == whole.to_pylist()
     assert [table.num_rows for table in source.read(part, BadFiles())] == [table.num_rows for table in cut]
     monkeypatch.setattr(tables, "ROWS", 1)
     assert [table.num_rows for table in source.read(part, BadFiles())] == [1] * 60
+
+
+def test_a_member_that_begins_with_no_version_is_no_record(tmp_path):
+    one = response()
+    path = write(
+        tmp_path / "a.warc.gz", [one, one.replace(b"WARC/1.0", b"WAR/1.0 ", 1), one.replace(b"1.0", b"one", 1)]
+    )
+    rows, bad_files = read(path, "skip")
+    assert len(rows) == 1
+    assert "begins with no version" in bad_files.found[0].reason
 
 
 @pytest.mark.parametrize("name", ["a.warc", "a.warc.gz", "a.warc.zst"])
