@@ -114,6 +114,17 @@ def test_lines_that_are_read_by_blocks_equal_plain_python(patterns, documents, o
     assert_equals_plain([*documents, *mixed, "z" * 64], pa.large_string(), limits, patterns)
 
 
+@pytest.mark.parametrize("begin", range(58, 68))
+def test_words_and_spaces_go_on_from_block_to_block(patterns, begin):
+    documents = [
+        "a " * (begin // 2) + "b" * 150 + "\nSHARE US\n",
+        "A" * 30 + " " * (begin + 40) + "b" * 20,
+        "A" * begin + "\u3000" * 3 + " " * 130 + "b" * begin,
+        " " * begin + "_ 12 AB\x1c\x1d" + " " * 130 + "\n",
+    ]
+    assert_equals_plain([*documents, "z" * 64], pa.large_string(), DEFAULTS | {"uppercase": 0.25}, patterns)
+
+
 @pytest.mark.parametrize(
     ("line", "rule"),
     [
