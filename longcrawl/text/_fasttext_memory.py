@@ -19,13 +19,14 @@ from longcrawl.text._fasttext_model import Words
 Bytes = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
+Hashes = npt.NDArray[np.uint64]
 Memory = npt.NDArray[np.uint64]
 """uint64 [slots, 8], a cache line each: the bytes of a word that was met before, how many these are, how many rows it
 has, its hash, and these rows. A later word of the same slot replaces it.
 """
 
 LONGEST = 16
-"""Bytes of a word that is remembered."""
+"""Bytes of a word that is remembered, at most."""
 
 REMEMBERED = 10
 """Rows of such a word at most."""
@@ -33,15 +34,15 @@ REMEMBERED = 10
 STRETCH = 512
 """Bytes whose words are cut at a time."""
 
-CUT_WORDS = STRETCH // 2 + 1 + WRITTEN
-"""Room for as many as these may have, and the one that began before them."""
+_CUT_WORDS = STRETCH // 2 + 1 + WRITTEN
+"""Room for as many words as these may have, the one that began before them, and places that are written too far."""
 
 LANES = 16
 """How many n-grams are hashed side by side."""
 
 _U = np.uint64
 _BEGIN, _LISTED = 60, 4096
-_SLOTS, _LINE, _BLOCK = 1 << 17, 8, 64
+_SLOTS, _LINE_BYTES, _BLOCK = 1 << 17, 64, 64
 _SPREAD = _U(0x9E3779B97F4A7C15)
 _LOW, _HIGH = (
     np.array([(1 << 8 * min(max(size - before, 0), 8)) - 1 for size in range(LONGEST + 1)], np.uint64)
@@ -61,17 +62,20 @@ class Scratch(NamedTuple):
     """Of all words, where there are n-grams of words."""
     edges: Integers
     """Where words of a stretch begin, and where they end."""
-    keys: Memory
+    keys: Hashes
     """Of each of these words its bytes, and its address in the memory."""
     buckets: Numbers
-    """int32 [characters of an n-gram + 1, 17]: buckets of n-grams that begin at 16 bytes in a row."""
+    """int32 [characters of an n-gram + 1, 17]: 16 hashes, then their buckets by length; and in the last column, of each
+    length, a bit for each bucket that has a row.
+    """
 
 
 def make_memory() -> Memory:
     """Return a memory of nothing."""
-    room = np.zeros((_SLOTS + 1) * _LINE, np.uint64)
-    first = -room.ctypes.data % (8 * _LINE) // 8
-    return room[first : first + _SLOTS * _LINE].reshape(_SLOTS, _LINE)
+    numbers = _LINE_BYTES // 8
+    room = np.zeros((_SLOTS + 1) * numbers, np.uint64)
+    first = -room.ctypes.data % _LINE_BYTES // 8
+    return room[first : first + _SLOTS * numbers].reshape(_SLOTS, numbers)
 
 
 @allocating
@@ -80,14 +84,14 @@ def make_scratch(words: Words, offsets: Integers) -> Scratch:
     longest = 0
     for text in range(len(offsets) - 1):
         longest = max(longest, offsets[text + 1] - offsets[text])
-    hashes = longest // 2 + 2 if words.word_ngrams > 1 else 0
+    hashes, ngrams = longest // 2 + 2 if words.word_ngrams > 1 else 0, max(words.longest, 0)
     return Scratch(
-        np.full(longest + 2 + 2 * LANES + words.longest, _BEGIN, np.uint8),
+        np.full(longest + 2 + 2 * LANES + ngrams, _BEGIN, np.uint8),
         np.zeros(_LISTED, np.int32),
         np.zeros(hashes, np.int32),
-        np.zeros((2, CUT_WORDS), np.int64),
-        np.zeros((3, CUT_WORDS), np.uint64),
-        np.zeros((words.longest + 1, LANES + 1), np.int32),
+        np.zeros((2, _CUT_WORDS), np.int64),
+        np.zeros((3, _CUT_WORDS), np.uint64),
+        np.zeros((ngrams + 1, LANES + 1), np.int32),
     )
 
 
@@ -98,7 +102,7 @@ def cut_words(text: Bytes, at: int, edges: Integers, begun: np.uint64) -> tuple[
     Args:
         text: uint8.
         at: where the stretch begins.
-        edges: int64 [2, CUT_WORDS], written: where words begin, and where they end.
+        edges: int64 [2, _CUT_WORDS], written: where words begin, and where they end.
         begun: 1 where a word began before the stretch and has not ended; where it began is in ``edges``.
 
     Returns:
@@ -130,7 +134,7 @@ def _ends_word(byte: np.uint8) -> bool:
 
 
 @compiled
-def find_places(text: Bytes, edges: Integers, count: int, memory: Memory, keys: Memory) -> None:
+def find_places(text: Bytes, edges: Integers, count: int, memory: Memory, keys: Hashes) -> None:
     """Write the bytes of some words, and where in the memory each would be, and begin to load that.
 
     Args:
@@ -153,8 +157,8 @@ def find_places(text: Bytes, edges: Integers, count: int, memory: Memory, keys: 
                 low |= byte << _U(8 * place) if place < 8 else _U(0)
                 high |= byte << _U(8 * (place - 8)) if place >= 8 else _U(0)
         slot = mixed((low + _U(size)) * _SPREAD ^ high) & (_SLOTS - 1)
-        keys[0, word], keys[1, word], keys[2, word] = low, high, _U(lines + slot * 8 * _LINE)
-        prefetch(lines + slot * 8 * _LINE)
+        keys[0, word], keys[1, word], keys[2, word] = low, high, _U(lines + slot * _LINE_BYTES)
+        prefetch(lines + slot * _LINE_BYTES)
 
 
 @compiled

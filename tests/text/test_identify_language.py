@@ -105,7 +105,11 @@ def test_words_that_go_on_behind_what_is_cut_at_a_time_are_whole(lid):
     spoken = "  ".join([*SPOKEN.values(), "a" * 17, "b" * 16, "c" * 70, "Größe", "船"]) * 4
     ends = [edge + more for edge in (16, 64, 448, 512, 576, 1024) for more in (-2, -1, 0, 1, 2)]
     asked = [spoken[:end] for end in ends] + ["x" * end + " the boat" for end in ends]
-    assert_equals_fasttext("lid.176", lid, asked + [" " * end + "le bateau " + "y" * end for end in ends])
+    asked += [" " * end + "le bateau " + "y" * end for end in ends]
+    assert_equals_fasttext(
+        "lid.176", lid, [*asked, " ".join(f"{number}and so on in a word" for number in range(2_000))]
+    )
+    assert_equals_fasttext("lid.176", lid, [" ".join(f"internationalisation{number}" for number in range(5_000))])
 
 
 @pytest.mark.slow
@@ -118,7 +122,7 @@ def test_label_and_score_equal_those_of_fasttext_on_real_pages(lid, real_data):
 
 
 @pytest.mark.parametrize("loss", ["hs", "softmax", "ova"])
-@pytest.mark.parametrize("ngrams", [(2, 4), (1, 3), (3, 3), (0, 0)])
+@pytest.mark.parametrize("ngrams", [(2, 4), (1, 3), (3, 3), (0, 0), (0, 3)])
 def test_other_models_equal_fasttext(tmp_path, write_model, loss, ngrams):
     asked = [*BITS, *(" ".join(BITS[at : at + 5]) for at in range(len(BITS))), "the boat Boot 船 the"]
     for seed in range(5):

@@ -121,7 +121,10 @@ def test_words_and_spaces_go_on_from_block_to_block(patterns, begin):
         "A" * 30 + " " * (begin + 40) + "b" * 20,
         "A" * begin + "\u3000" * 3 + " " * 130 + "b" * begin,
         " " * begin + "_ 12 AB\x1c\x1d" + " " * 130 + "\n",
+        " " * 10 + "AAAb\n3 likes_\n_3 likes\n3 likes!!\n" + "A" * 8 + " " * 9,
+        "x" * begin + " 3 likes\n" + "b " * (begin // 2) + "c\n3 likes\n" + "1" * 70 + "\n2 b",
     ]
+    documents += [line + "\n" + "z" * 64 for document in documents for line in document.split("\n")]
     assert_equals_plain([*documents, "z" * 64], pa.large_string(), DEFAULTS | {"uppercase": 0.25}, patterns)
 
 

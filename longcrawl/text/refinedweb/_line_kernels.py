@@ -118,9 +118,10 @@ def _read_line(data: Bytes, at: int, end: int, flag_of: Flags, line: Facts) -> i
 def _read_ascii(
     address: int, at: int, taken: np.uint64, spaces: int, inside: np.uint64, line: Facts
 ) -> tuple[int, np.uint64]:
-    """Add to what is known of a line the first characters of a block in ASCII, a bit for each in ``taken``.
+    """Add to what is known of a line the characters of a block in ASCII that have a bit in ``taken``.
 
-    Takes and gives how many spaces were the last characters, and whether the last one was none.
+    ``spaces`` are before them, and ``inside`` is 1 where a word is. Return how many spaces come last then, and whether
+    the last character is none.
     """
     blank = find_spaces(address) & taken
     solid = taken & ~blank
