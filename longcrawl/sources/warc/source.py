@@ -91,8 +91,8 @@ class Warc(Source):
     without parameters), ``charset`` (what the page was decoded from), ``language_hint`` (Content-Language, or what a
     WET file says), ``truncated`` (null, WARC-Truncated, or "body", "chunks", "content_encoding"), ``file`` (as
     ``source``), ``offset`` and ``length`` (int64: the compressed record in its file; null where it is not a
-    member of its own), and ``digest`` ("sha1:" and base32, of the page with its codings undone and its characters
-    untouched).
+    member of its own), and, unless ``digests`` is false, ``digest`` ("sha1:" and base32, of the page with its codings
+    undone and its characters untouched).
 
     Args:
         data_dir: a folder, read with all folders in it, or its URL.
