@@ -81,3 +81,12 @@ def count_characters(data: Bytes, start: int, stop: int) -> int:
             few = np.uint8(few + np.uint8((byte & 0xC0) != 0x80))
         found += few
     return found
+
+
+@compiled
+def begins_with(data: Bytes, at: int, stop: int, wanted: Bytes) -> bool:
+    """Return whether some bytes stand between two places, from the first one on."""
+    same = 0
+    while same < len(wanted) and at + same < stop and data[at + same] == wanted[same]:
+        same += 1
+    return same == len(wanted)

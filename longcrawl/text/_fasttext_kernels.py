@@ -327,11 +327,6 @@ def _add_word_ngrams(
     return added + found
 
 
-@inlined
-def _is(text: Bytes, start: int, size: int, wanted: Bytes) -> bool:
-    return size == len(wanted) and _equal(text, start, wanted, 0, size)
-
-
 @compiled
 def visit(  # noqa: C901, PLR0912, PLR0915  # words are read here, as calls with so many arrays cost more than reading
     words: Words, rows: Floats, text: Bytes, scratch: Scratch, memory: Memory, vector: Floats, stops: bool, trains: bool
@@ -369,7 +364,7 @@ def visit(  # noqa: C901, PLR0912, PLR0915  # words are read here, as calls with
                     continue
             if size >= len(_LABEL) and _equal(text, start, _LABEL, 0, len(_LABEL)):
                 continue
-            if _is(text, start, size, _END):
+            if size == len(_END) and _equal(text, start, _END, 0, len(_END)):
                 if stops:
                     at = len(text)
                     break

@@ -23,6 +23,7 @@ from numba.extending import intrinsic
 
 from longcrawl.kernels.compiling import compiled, outlined
 from longcrawl.kernels.memory import find_byte
+from longcrawl.kernels.utf8 import begins_with
 from longcrawl.sources._scalar_kernels import is_utf8
 from longcrawl.sources.warc.fields import HEADER_BYTES, NAMES
 from longcrawl.sources.warc.plain import MOST_BLANK
@@ -271,7 +272,7 @@ def read_record(data: Any, most_bytes: int, places: Any, found: Any) -> bool:
         if data[at] != _LF and data[at] != _CR:
             return False
     found[_BLOCK], found[_PAGE], found[_STOP] = begin, begin, stop
-    if _begins_with(data, begin, stop, _HTTP):
+    if begins_with(data, begin, stop, _HTTP):
         found[_PAGE], found[_STATUS] = -1, _status(data, begin + len(_HTTP), stop)
         if found[_STATUS] >= 200:
             found[_PAGE], found[_OTHERS] = find_fields(data, begin, min(stop, begin + HEADER_BYTES), places[1])
@@ -398,11 +399,3 @@ def _skip_digits(data: Any, at: int, stop: int) -> int:
     while at < stop and _ZERO <= data[at] <= _NINE:
         at += 1
     return at
-
-
-@compiled
-def _begins_with(data: Any, start: int, stop: int, wanted: Any) -> bool:
-    at = 0
-    while at < len(wanted) and start + at < stop and data[start + at] == wanted[at]:
-        at += 1
-    return at == len(wanted)

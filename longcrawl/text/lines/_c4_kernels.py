@@ -14,7 +14,7 @@ from longcrawl.kernels.code_points import SENTENCE_END, SPACE, WORD
 from longcrawl.kernels.compiling import allocating, compiled, inlined, outlined
 from longcrawl.kernels.phrase_trees import OTHERS, step
 from longcrawl.kernels.phrases import PhraseTree
-from longcrawl.kernels.utf8 import copy, decode, drop_space, last_start, skip_space
+from longcrawl.kernels.utf8 import begins_with, copy, decode, drop_space, last_start, skip_space
 from longcrawl.text.lines._place_kernels import log_line, shift_lines
 
 Bytes = npt.NDArray[np.uint8]
@@ -119,20 +119,11 @@ _CITATION_NEEDED = np.frombuffer(b"[citation needed]", np.uint8)
 
 
 @compiled
-def _continues(data: Bytes, at: int, end: int, word: Bytes) -> bool:
-    """Whether some bytes stand at a place."""
-    same = 0
-    while same < len(word) and at + same < end and data[at + same] == word[same]:
-        same += 1
-    return same == len(word)
-
-
-@compiled
 def _skip_citation(data: Bytes, at: int, end: int, zeros: Any) -> int:
     """Return where the citation mark that starts with a bracket at a byte ends; that byte where it is none."""
-    if _continues(data, at, end, _EDIT):
+    if begins_with(data, at, end, _EDIT):
         return at + len(_EDIT)
-    if _continues(data, at, end, _CITATION_NEEDED):
+    if begins_with(data, at, end, _CITATION_NEEDED):
         return at + len(_CITATION_NEEDED)
     place = at + 1
     while place < end and data[place] != CLOSING_BRACKET:
