@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from longcrawl.kernels.compiling import allocating, compiled, inlined
 from longcrawl.kernels.lookup import mixed
-from longcrawl.kernels.memory import WRITTEN, eight_at, find_byte, find_white, prefetch, put_eight, write_places
+from longcrawl.kernels.memory import TESTED, WRITTEN, eight_at, find_byte, find_white, prefetch, put_eight, write_places
 from longcrawl.text._fasttext_model import Words
 
 Bytes = npt.NDArray[np.uint8]
@@ -42,7 +42,7 @@ LANES = 16
 
 _U = np.uint64
 _BEGIN, _LISTED = 60, 4096
-_SLOTS, _LINE_BYTES, _BLOCK = 1 << 17, 64, 64
+_SLOTS, _LINE_BYTES = 1 << 17, 64
 _SPREAD = _U(0x9E3779B97F4A7C15)
 _LOW, _HIGH = (
     np.array([(1 << 8 * min(max(size - before, 0), 8)) - 1 for size in range(LONGEST + 1)], np.uint64)
@@ -112,7 +112,7 @@ def cut_words(text: Bytes, at: int, edges: Integers, begun: np.uint64) -> tuple[
     stop = min(at + STRETCH, len(text))
     while at < stop:
         letters = _U(0)
-        if at + _BLOCK <= len(text):
+        if at + TESTED <= len(text):
             letters = ~(find_white(first + at) | find_byte(first + at, 0))
         else:
             for place in range(len(text) - at):
@@ -121,7 +121,7 @@ def cut_words(text: Bytes, at: int, edges: Integers, begun: np.uint64) -> tuple[
         begun = write_places(letters & ~before, at, edges[0], begun)
         ended = write_places(before & ~letters, at, edges[1], ended)
         within = letters >> _U(63)
-        at += _BLOCK
+        at += TESTED
     if at >= len(text) and begun > ended:
         edges[1, ended] = len(text)
         ended += _U(1)

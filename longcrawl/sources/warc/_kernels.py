@@ -22,7 +22,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from longcrawl.kernels.compiling import compiled, outlined
-from longcrawl.kernels.memory import find_byte
+from longcrawl.kernels.memory import TESTED, find_byte
 from longcrawl.kernels.utf8 import begins_with
 from longcrawl.sources._scalar_kernels import is_utf8
 from longcrawl.sources.warc.fields import HEADER_BYTES, NAMES
@@ -285,9 +285,9 @@ def read_record(data: Any, most_bytes: int, places: Any, found: Any) -> bool:
 def scan_bytes(data: Any, start: int, stop: int) -> tuple[bool, bool]:
     """Return whether bytes are UTF-8, and whether a zero is among them."""
     first, at, zeros = np.int64(data.ctypes.data), start, np.uint64(0)
-    while at + 64 <= stop:
+    while at + TESTED <= stop:
         zeros |= find_byte(first + at, 0)
-        at += 64
+        at += TESTED
     has_zero = zeros != np.uint64(0)
     while at < stop:
         has_zero |= data[at] == 0

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from longcrawl.kernels.code_points import NUMERIC, SPACE, UPPER, WORD
 from longcrawl.kernels.compiling import allocating, compiled
 from longcrawl.kernels.memory import (
+    TESTED,
     count_bits,
     find_byte,
     find_capitals,
@@ -81,9 +82,9 @@ def _read_line(data: Bytes, at: int, end: int, flag_of: Flags, line: Facts) -> i
     line[STOP] = line[CORE_STOP] = at
     ended, spaces, inside, first = False, 0, _U(0), np.int64(data.ctypes.data)
     while at < end and not ended:
-        block = min(at + 64, end)
-        taken = _EVERY if at + 64 <= end else (_U(1) << _U(end - at)) - _U(1)
-        if at + 64 <= len(data) and find_high(first + at) & taken == _U(0):
+        block = min(at + TESTED, end)
+        taken = _EVERY if at + TESTED <= end else (_U(1) << _U(end - at)) - _U(1)
+        if at + TESTED <= len(data) and find_high(first + at) & taken == _U(0):
             feeds = find_line_feeds(first + at) & taken
             if feeds != _U(0):
                 taken &= feeds ^ (feeds - _U(1))
