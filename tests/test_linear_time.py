@@ -170,7 +170,6 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         repeated(*HEADERS, "|\nWARC/|"),
     ),
     "longcrawl/sources/warc/records.py:_NEWLINES": (match(warc_records._NEWLINES), repeated(*HEADERS)),
-    "longcrawl/sources/warc/records.py:_MEMBER": (search(warc_records._MEMBER), repeated("|\x1f|", "|\x1f\x8b|")),
     "longcrawl/sources/warc/fields.py:_LENGTH": (match(warc_fields._LENGTH), repeated("|1|")),
     "longcrawl/dedup/ngrams.py:_WORD": (ngrams.split_words, repeated("|a|", "|a |", "| |", "|双|", "|双a|")),
     "longcrawl/dedup/exact.py:TRACKING_PARAMETERS": (

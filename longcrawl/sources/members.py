@@ -173,7 +173,7 @@ class Members:
         return end, self._next(broken.offset + 1)
 
     def _next(self, after: int) -> int | None:
-        for offset in _occurrences(self.file, GZIP if self.compression == "gzip" else ZSTD, after):
+        for offset in occurrences(self.file, GZIP if self.compression == "gzip" else ZSTD, after):
             place = self.file.tell()
             if self._to_spend < 0:
                 return None
@@ -372,7 +372,8 @@ class _Pieces:
         return next(self._pieces, b"")
 
 
-def _occurrences(file: BinaryIO, magic: bytes, after: int) -> Iterator[int]:
+def occurrences(file: BinaryIO, magic: bytes, after: int) -> Iterator[int]:
+    """Find where in a file some bytes are, from a place on; between two, the file is to be where it was."""
     file.seek(after)
     tail, offset = b"", after
     while piece := file.read(READ_BYTES):

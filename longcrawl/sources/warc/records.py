@@ -13,16 +13,13 @@ from typing import BinaryIO, NamedTuple
 from longcrawl.core.sources import BadFiles
 from longcrawl.sources.framing import GZIP
 from longcrawl.sources.json_lines import is_utf8
-from longcrawl.sources.members import Event, Members, compression_of, decompress_beginning
+from longcrawl.sources.members import Event, Members, compression_of, decompress_beginning, occurrences
 from longcrawl.sources.warc.fields import HEADER_BYTES, Fields, Message, length_of, parse_fields
 from longcrawl.sources.warc.plain import MOST_BLANK, PlainReader, Scanned
 from longcrawl.sources.warc.stream import MAGIC, Stream
 
 STEP_BYTES = 1 << 16
 """How much of a record that is too long is held at a time."""
-
-SEARCH_BYTES = 1 << 20
-"""How much of a file is searched for members at a time, where only the ids of its records are wanted."""
 
 FIRST_BYTES = (1 << 10, 1 << 14)
 """How many bytes of a member hold the header of its record, and how many where that is long."""
@@ -45,7 +42,6 @@ _VERSION = re.compile(rb"WARC/\d+\.\d+[ \t]*\r*\n")
 _NEXT_LINE = re.compile(rb"\nWARC/\d")
 _LINE_BEGINS = b"\nWARC/1"
 _HEADER_END = re.compile(rb"\n(?:\r*(?P<empty>\n)|WARC/\d)")
-_MEMBER = re.compile(re.escape(GZIP))
 _RECORD_END = b"\r\n\r\n"
 _NEWLINES = re.compile(rb"[\r\n]*")
 
@@ -159,20 +155,16 @@ def _beginnings(file: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
     At the end of the file there are no first ones. There is nothing where the file does not begin with a member.
     """
     file.seek(0)
-    window, at, ended = file.read(len(GZIP)), 0, False
-    if window != GZIP:
+    if file.read(len(GZIP)) != GZIP:
         return
-    while not ended:
-        piece = file.read(SEARCH_BYTES)
-        window, ended = window + piece, not piece
-        last = len(window) if ended else len(window) - FIRST_BYTES[-1]
-        while (begun := _MEMBER.search(window, at)) is not None and begun.start() <= last:
-            place, at = begun.start(), begun.end()
-            yield window[max(place - 4, 0) : place], window[place : place + FIRST_BYTES[-1]]
-        # Kept are the next candidate, or what may begin it, and the four bytes before.
-        kept = max((len(window) - len(GZIP) if begun is None else begun.start()) - 4, 0)
-        window, at = window[kept:], max(at - kept, 0)
-    yield window[-4:], b""
+    for offset in occurrences(file, GZIP, 0):
+        place, before = file.tell(), min(offset, 4)
+        file.seek(offset - before)
+        found = file.read(before + FIRST_BYTES[-1])
+        file.seek(place)
+        yield found[:before], found[before:]
+    file.seek(max(file.tell() - 4, 0))
+    yield file.read(), b""
 
 
 def _read_first(first: bytes) -> tuple[Fields, int]:
@@ -181,11 +173,22 @@ def _read_first(first: bytes) -> tuple[Fields, int]:
         data = decompress_beginning(first[:size], FIRST_DATA_BYTES)
         if not _VERSION.match(data):
             break
-        end = _HEADER_END.search(data)
-        if end is not None and end["empty"]:
-            fields, length = _parse_head(data[: end.end()])
-            return ({}, 0) if length is None else (fields, end.end() + length)
+        if (head := _read_head(data)) is not None:
+            fields, begin, length = head
+            return ({}, 0) if length is None else (fields, begin + length)
     return {}, 0
+
+
+def _read_head(data: bytes) -> tuple[Fields, int, int | None] | None:
+    """Return the fields of the record that begins some data, where its block begins, and what length it names.
+
+    None where its header has no end, or another record begins before that.
+    """
+    end = _HEADER_END.search(data, 0, HEADER_BYTES)
+    if end is None or not end["empty"]:
+        return None
+    fields, length = _parse_head(data[: end.end()])
+    return fields, end.end(), length
 
 
 def _parse_head(header: bytes) -> tuple[Fields, int | None]:
@@ -238,11 +241,9 @@ class _Reader:
         if (plain := self._plain.read(data, self._most_bytes)) is not None:
             fields, block, message, scanned = plain
             return Record(*place, fields, None if len(block) > self._most_bytes else block, message, scanned)
-        found = _HEADER_END.search(data, 0, HEADER_BYTES)
-        if found is None or not found["empty"]:
+        if (found := _read_head(data)) is None:
             return None
-        head = found.end()
-        fields, length = _parse_head(data[:head])
+        fields, head, length = found
         if length is None or head + length > len(data) or len(data) - head - length > MOST_BLANK:
             return None
         if data[head + length :].strip(b"\r\n"):
