@@ -12,8 +12,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from longcrawl.errors import TokenizerError
-from longcrawl.tokens._cuts import require_equal_cuts
-from longcrawl.tokens._engines import BytePairs, Tiktoken, one_thread
+from longcrawl.tokens._engines import BytePairs, Tiktoken, one_thread, require_equal_cuts
 from longcrawl.tokens._patterns import PATTERNS
 from longcrawl.tokens.byte_level import ByteLevelBPE, tokenizer_document
 from longcrawl.tokens.encoders import Encoder
