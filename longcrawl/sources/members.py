@@ -14,8 +14,9 @@ alone, and the records around a damaged one are unharmed. Whole files in one mem
 
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import cached_property
+from io import BufferedIOBase
 from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 import zstandard
@@ -35,6 +36,7 @@ from longcrawl.sources.framing import (
     zstd_pieces,
 )
 from longcrawl.sources.gathered import Gathered
+from longcrawl.sources.libdeflate import ShortMembers, find_library
 
 Compression = Literal["none", "gzip", "zstd"]
 
@@ -97,10 +99,19 @@ class Members:
     """The members of a file; an uncompressed one has none, only data."""
 
     def __init__(
-        self, file: BinaryIO, compression: Compression, checksums: Checksums = "first", room: Room | None = None
+        self,
+        file: BinaryIO,
+        compression: Compression,
+        checksums: Checksums = "first",
+        room: Room | None = None,
+        short: Literal["kept", "lent"] = "kept",
     ) -> None:
+        """Set how members are read; data of short gzip members that is lent is there until the next event."""
         self.file, self.compression, self.checksums = file, compression, checksums
         self._room = room if checksums == "last" else None
+        self._short = None
+        if short == "lent" and compression == "gzip" and find_library() is not None:
+            self._short = ShortMembers(cast("BufferedIOBase", file), WHOLE_BYTES)
 
     def events(self, offset: int = 0) -> Iterator[Event]:
         """Decompress the file from a member's beginning on; of each member, all or nothing.
@@ -259,11 +270,13 @@ class Members:
         """Decompress member after member; one of up to ``whole_bytes``, or in one piece, is one event."""
         # ISA-L inflates 2.1 times as fast as zlib, which bounds the reading of documents.
         self.file.seek(offset)
-        member, stream, pending = _Member(offset, 0), None, False
+        member, stream, pending = _Member(offset, whole_bytes), None, False
         while rest := self.file.read(read_bytes):
             offset += len(rest)
             while rest or (stream is not None and pending):
                 if stream is None:
+                    if self._short and whole_bytes and member.is_short:
+                        rest, offset = yield from self._short_gzip(self._short, rest, offset)
                     if not (rest := rest.lstrip(b"\0")):  # tapes and block devices pad the end of a file
                         break
                     member = _Member(offset - len(rest), whole_bytes)
@@ -282,6 +295,17 @@ class Members:
                 yield from member.events(data, offset - len(rest) if stream is None else None)
         if stream is not None:
             raise BrokenMemberError(member.begin, "the file ends within a compressed member", is_cut=True)
+
+    def _short_gzip(self, short: ShortMembers, rest: bytes, offset: int) -> Generator[Event, None, tuple[bytes, int]]:
+        """Decompress short members; return what was read behind them, and where in the file that ends."""
+        short.put(rest)
+        begin = offset - len(rest)
+        while (found := short.read()) is not None:
+            data, size = found
+            yield Event("member", begin, data, begin + size)
+            begin += size
+        rest = short.take()
+        return rest, begin + len(rest)
 
     def _rest_of_header(self, begin: int, begun: bytes, read_bytes: int) -> bytes:
         if (more := rest_of_header(self.file, begun, read_bytes)) is None:
@@ -344,6 +368,11 @@ class _Member:
     def __init__(self, begin: int, whole_bytes: int) -> None:
         self.begin, self._whole_bytes = begin, whole_bytes
         self._held, self._size, self._begun = list[bytes](), 0, False
+
+    @property
+    def is_short(self) -> bool:
+        """Return whether it is one event, as far as it is known."""
+        return not self._begun
 
     def events(self, data: bytes, end: int | None) -> Iterable[Event]:
         """Return what is known of it with its next data, and where it ends, if it does."""

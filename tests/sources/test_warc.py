@@ -721,7 +721,7 @@ def test_headers_longer_than_their_pages_are_not_kept(tmp_path):
     tracemalloc.start()
     try:
         assert len(read(path)[0]) == 40
-        assert tracemalloc.get_traced_memory()[1] < 4_000_000
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000 + members.WHOLE_BYTES  # which short members share
     finally:
         tracemalloc.stop()
 

@@ -38,7 +38,7 @@ class PlainReader:
         self._places = np.empty((2, len(NAMES), 3), np.int64)
         self._found = np.empty(8, np.int64)
 
-    def read(self, data: bytes, most_bytes: int) -> Plain | None:
+    def read(self, data: memoryview, most_bytes: int) -> Plain | None:
         """Read data that is one record and line ends, and begins with its version; None of other data.
 
         A block of more than ``most_bytes`` is not looked at.
@@ -46,9 +46,9 @@ class PlainReader:
         if not self._read_record(np.frombuffer(data, np.uint8), most_bytes, self._places, self._found):
             return None
         begin, body, stop, own, others, status, is_utf8, has_zero = self._found.tolist()
-        heads = data[: max(begin, body)].decode("latin-1")  # the first line of a message may hold any byte
+        heads = str(data[: max(begin, body)], "latin-1")  # the first line of a message may hold any byte
         fields = {NAMES[name]: heads[first:end] for name, first, end in self._places[0, :own].tolist()}
-        block = memoryview(data)[begin:stop]
+        block = data[begin:stop]
         if body < 0:
             return fields, block, None, None
         if body == begin:

@@ -106,7 +106,7 @@ class Lost:
 
 def read_records(file: BinaryIO, most_bytes: int, lost: Lost) -> Iterator[Record]:
     """Read the records of an archive file; blocks of more than ``most_bytes`` are passed over."""
-    members = Members(file, compression_of(file))
+    members = Members(file, compression_of(file), short="lent")
     offset: int | None = 0
     number = 0
     while offset is not None:
@@ -179,7 +179,7 @@ def _read_first(first: bytes) -> tuple[Fields, int]:
     return {}, 0
 
 
-def _read_head(data: bytes) -> tuple[Fields, int, int | None] | None:
+def _read_head(data: bytes | memoryview) -> tuple[Fields, int, int | None] | None:
     """Return the fields of the record that begins some data, where its block begins, and what length it names.
 
     None where its header has no end, or another record begins before that.
@@ -187,7 +187,7 @@ def _read_head(data: bytes) -> tuple[Fields, int, int | None] | None:
     end = _HEADER_END.search(data, 0, HEADER_BYTES)
     if end is None or not end["empty"]:
         return None
-    fields, length = _parse_head(data[: end.end()])
+    fields, length = _parse_head(bytes(data[: end.end()]))
     return fields, end.end(), length
 
 
@@ -234,7 +234,7 @@ class _Reader:
 
         Of all others None, and the buffer takes them.
         """
-        data = bytes(member.data)
+        data = memoryview(member.data)
         if not _VERSION.match(data):
             return None
         place = self.number, member.offset, member.end - member.offset
@@ -246,9 +246,9 @@ class _Reader:
         fields, head, length = found
         if length is None or head + length > len(data) or len(data) - head - length > MOST_BLANK:
             return None
-        if data[head + length :].strip(b"\r\n"):
+        if bytes(data[head + length :]).strip(b"\r\n"):
             return None
-        return Record(*place, fields, None if length > self._most_bytes else memoryview(data)[head : head + length])
+        return Record(*place, fields, None if length > self._most_bytes else data[head : head + length])
 
     def _at_bytes(self) -> bool:
         """Pass over line ends; say whether anything follows."""
