@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-import numpy as np
-
 from longcrawl.core.sources import Checksums, Loss
 from longcrawl.sources.files import DamagedFileError, local_copy
 from longcrawl.sources.framing import BrokenMemberError
-from longcrawl.sources.gathered import Gathered, count_line_feeds, last_line_end, line_end
+from longcrawl.sources.gathered import Gathered, Window, count_line_feeds, last_line_end, line_end
 from longcrawl.sources.members import Compression, Members, Room
 from longcrawl.urls import path_of
 
@@ -160,7 +158,7 @@ class _Lines:
     ) -> None:
         self._block_bytes, self._most_bytes = block_bytes, most_bytes
         self._on_loss, self._after_damage = on_loss, after_damage
-        self._pending = _Pending()
+        self._pending = Window()
         self._block = 0
         """Bytes of the block that have been yielded."""
         self._open = 0
@@ -279,50 +277,6 @@ class _Lines:
 def _cut(piece: bytes | memoryview, size: int) -> Iterator[memoryview]:
     text = memoryview(piece)
     return (text[start : start + size] for start in range(0, len(text), size))
-
-
-class _Pending:
-    """Bytes that wait for the end of their line, in an array that is written to again and again.
-
-    Python's bytes of some hundred kB come from the system each time, page by page.
-    """
-
-    def __init__(self) -> None:
-        self._array = np.empty(0, np.uint8)
-        self._begin = self._end = 0
-
-    def __len__(self) -> int:
-        """Return how many bytes there are."""
-        return self._end - self._begin
-
-    def view(self) -> memoryview:
-        """Return the bytes, which are there until more are added."""
-        return self._array.data[self._begin : self._end].toreadonly()
-
-    def room(self, size: int) -> memoryview:
-        """Return writable memory behind the pending bytes; :meth:`add` takes what was written to its beginning."""
-        if self._begin or self._end + size > len(self._array):
-            rest = self._array[self._begin : self._end]
-            wanted = len(rest) + size
-            self._array = self._array if wanted <= len(self._array) else np.empty(wanted + wanted // 4, np.uint8)
-            self._array[: len(rest)] = rest
-            self._begin, self._end = 0, len(rest)
-        return self._array.data[self._end : self._end + size]
-
-    def add(self, piece: bytes | memoryview) -> None:
-        """Add bytes at the end; what was written to :meth:`room` is there already."""
-        if not isinstance(piece, memoryview) or piece.obj is not self._array.data.obj:
-            self.room(len(piece))[:] = piece
-        self._end += len(piece)
-
-    def drop(self, count: int) -> None:
-        """Drop bytes from the end."""
-        self._end -= count
-
-    def take(self, count: int) -> memoryview:
-        """Take so many bytes from the beginning, which are there until more are added."""
-        self._begin += count
-        return self._array.data[self._begin - count : self._begin].toreadonly()
 
 
 def _pieces(

@@ -82,6 +82,58 @@ class Gathered:
         self._pieces = []
 
 
+class Window:
+    """Bytes that are added at the end and taken from the beginning, in an array that is written to again and again.
+
+    Python's bytes of some hundred kB come from the system each time, page by page.
+    """
+
+    def __init__(self) -> None:
+        self._allocate(0)
+        self._begin = self._end = 0
+
+    def __len__(self) -> int:
+        """Return how many bytes there are."""
+        return self._end - self._begin
+
+    def view(self) -> memoryview:
+        """Return the bytes, which are there until more are added."""
+        return self._readable[self._begin : self._end]
+
+    def room(self, size: int) -> memoryview:
+        """Return writable memory behind the bytes; :meth:`add` takes what was written to its beginning."""
+        if self._begin or self._end + size > len(self._memory):
+            rest = self.view()
+            if (wanted := len(rest) + size) > len(self._memory):
+                self._allocate(wanted + wanted // 4)
+            self._memory[: len(rest)] = rest  # they may overlap
+            self._begin, self._end = 0, len(rest)
+        return self._memory[self._end : self._end + size]
+
+    def add(self, piece: bytes | memoryview) -> None:
+        """Add bytes at the end; what was written to :meth:`room` is there already."""
+        if not isinstance(piece, memoryview) or piece.obj is not self._memory.obj:
+            self.room(len(piece))[:] = piece
+        self._end += len(piece)
+
+    def clear(self) -> None:
+        """Drop all bytes."""
+        self._begin = self._end = 0
+
+    def drop(self, count: int) -> None:
+        """Drop bytes from the end."""
+        self._end -= count
+
+    def take(self, count: int) -> memoryview:
+        """Take so many bytes from the beginning, which are there until more are added."""
+        self._begin += count
+        return self._readable[self._begin - count : self._begin]
+
+    def _allocate(self, size: int) -> None:
+        self._memory = np.empty(size, np.uint8).data
+        self._readable = self._memory.toreadonly()
+
+
 def last_line_end(text: bytes | memoryview) -> int:
     """Return where the last line ends that does end; 0 where none does."""
     if isinstance(text, bytes):

@@ -109,14 +109,15 @@ class Members:
         """Set how members are read; data of short gzip members that is lent is there until the next event."""
         self.file, self.compression, self.checksums = file, compression, checksums
         self._room = room if checksums == "last" else None
-        self._short = None
-        if short == "lent" and compression == "gzip" and find_library() is not None:
+        self._lends, self._short = short == "lent", None
+        if self._lends and compression == "gzip" and find_library() is not None:
             self._short = ShortMembers(cast("BufferedIOBase", file), WHOLE_BYTES)
 
     def events(self, offset: int = 0) -> Iterator[Event]:
         """Decompress the file from a member's beginning on; of each member, all or nothing.
 
-        A member of up to ``WHOLE_BYTES`` is one event; where checksums are compared last, one of gzip in one piece.
+        A member of up to ``WHOLE_BYTES`` is one event. Where checksums are compared last, data of longer ones is
+        yielded as it comes; so is that of all members whose data is kept, but for one of gzip in one piece.
 
         Raises:
             BrokenMemberError: at the first member that is not sound.
@@ -143,8 +144,6 @@ class Members:
                     held.add(event.data)
                 elif held:
                     held = Gathered()
-            elif size <= min(WHOLE_BYTES, HELD_BYTES):
-                yield Event("member", begin.offset, b"".join(held.pieces()), event.offset)
             else:
                 yield begin
                 if size > HELD_BYTES:
@@ -156,7 +155,7 @@ class Members:
     def _at_once(self, offset: int) -> Iterator[Event]:
         kind = ""
         try:
-            for event in self._unchecked(offset):
+            for event in self._unchecked(offset, WHOLE_BYTES if self._lends else 0):
                 kind = event.kind
                 yield event
         except BrokenMemberError as broken:
@@ -239,7 +238,8 @@ class Members:
         return RECOVERIES * (size + READ_BYTES)
 
     def _unchecked(self, offset: int, whole_bytes: int = 0) -> Iterator[Event]:
-        return self._gzip(offset, whole_bytes=whole_bytes) if self.compression == "gzip" else self._zstd(offset)
+        read = self._gzip if self.compression == "gzip" else self._zstd
+        return read(offset, whole_bytes=whole_bytes)
 
     def _again(self, offset: int) -> Iterator[Event]:
         """Decompress a member that has been found sound, and go back to where the file was read."""
@@ -270,12 +270,12 @@ class Members:
         """Decompress member after member; one of up to ``whole_bytes``, or in one piece, is one event."""
         # ISA-L inflates 2.1 times as fast as zlib, which bounds the reading of documents.
         self.file.seek(offset)
-        member, stream, pending = _Member(offset, whole_bytes), None, False
+        member, stream, pending, follows_short = _Member(offset, 0), None, False, False
         while rest := self.file.read(read_bytes):
             offset += len(rest)
             while rest or (stream is not None and pending):
                 if stream is None:
-                    if self._short and whole_bytes and member.is_short:
+                    if self._short and follows_short:
                         rest, offset = yield from self._short_gzip(self._short, rest, offset)
                     if not (rest := rest.lstrip(b"\0")):  # tapes and block devices pad the end of a file
                         break
@@ -293,6 +293,7 @@ class Members:
                 if stream.eof:
                     rest, stream = stream.unused_data, None
                 yield from member.events(data, offset - len(rest) if stream is None else None)
+                follows_short = whole_bytes > 0 and member.is_short
         if stream is not None:
             raise BrokenMemberError(member.begin, "the file ends within a compressed member", is_cut=True)
 
@@ -312,8 +313,8 @@ class Members:
             raise BrokenMemberError(begin, "damaged gzip data (a header of more than 1 MiB)")
         return more
 
-    def _zstd(self, offset: int, piece_bytes: int = ZSTD_PIECE_BYTES) -> Iterator[Event]:
-        """Decompress frame after frame, so many bytes at a time."""
+    def _zstd(self, offset: int, piece_bytes: int = ZSTD_PIECE_BYTES, *, whole_bytes: int = 0) -> Iterator[Event]:
+        """Decompress frame after frame, so many bytes at a time; one of up to ``whole_bytes`` is one event."""
         self.file.seek(offset)
         while magic := self.file.read(4):
             if is_skippable(magic):
@@ -330,17 +331,17 @@ class Members:
                 raise BrokenMemberError(offset, "no zstd data", is_member=False)
             pieces = zstd_pieces(self.file, offset)
             stream = self._zstd_decompressor.stream_reader(cast("Any", _Pieces(pieces)))
-            yield Event("begin", offset)
+            frame = _Member(offset, whole_bytes)
             try:
                 while data := self._decompressed(stream, piece_bytes):
-                    yield Event("data", data=data)
+                    yield from frame.events(data, None)
             except zstandard.ZstdError as error:
                 raise BrokenMemberError(offset, f"damaged zstd data ({reason_of(error)})") from error
             # Also checks what follows the last block, should zstandard not have asked for more.
             if next(pieces, None) is not None:
                 raise BrokenMemberError(offset, "damaged zstd data (a frame that ends before its last block)")
             offset = self.file.tell()
-            yield Event("end", offset)
+            yield from frame.events(b"", offset)
 
     def _decompressed(self, stream: zstandard.ZstdDecompressionReader, size: int) -> bytes | memoryview:
         """Return what follows in a frame, so many bytes but for its last ones."""
@@ -367,14 +368,14 @@ class _Member:
 
     def __init__(self, begin: int, whole_bytes: int) -> None:
         self.begin, self._whole_bytes = begin, whole_bytes
-        self._held, self._size, self._begun = list[bytes](), 0, False
+        self._held, self._size, self._begun = list[bytes | memoryview](), 0, False
 
     @property
     def is_short(self) -> bool:
         """Return whether it is one event, as far as it is known."""
         return not self._begun
 
-    def events(self, data: bytes, end: int | None) -> Iterable[Event]:
+    def events(self, data: bytes | memoryview, end: int | None) -> Iterable[Event]:
         """Return what is known of it with its next data, and where it ends, if it does."""
         if data:
             self._held.append(data)

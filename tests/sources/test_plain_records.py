@@ -144,6 +144,16 @@ def test_other_members_are_for_the_parsers(data):
     assert PlainReader().read(data, MOST) is None
 
 
+@pytest.mark.parametrize("header", [HEAD % 9, HEAD % 0])
+def test_a_header_says_where_its_block_ends(header):
+    reader = PlainReader()
+    assert reader.end_of(header) == len(header) + (9 if b"9" in header else 0)
+    assert reader.end_of(header.replace(b"WARC-", b" ")) is None
+    assert reader.end_of(header.replace(b"Length: ", b"Length: -")) is None
+    assert reader.end_of(header[:-2]) is None
+
+
 def test_a_block_that_is_too_long_is_not_looked_at():
-    _, block, _, scanned = PlainReader().read(HEAD % 4 + b"\xff\0\0\0", 3)
-    assert (bytes(block), scanned[1:]) == (b"\xff\0\0\0", (False, False))
+    fields, *others = PlainReader().read(HEAD % 4 + b"\xff\0\0\0", 3)
+    assert fields["content-length"] == "4"
+    assert others == [None, None, None]

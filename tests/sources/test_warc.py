@@ -31,7 +31,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.core.sources import BadFiles
+from longcrawl.core.sources import BadFiles, UncheckedDataError
 from longcrawl.errors import NotYetError, SourceError
 from longcrawl.sources import files, members
 from longcrawl.sources.warc import stream, tables
@@ -88,8 +88,8 @@ def write(path, records):
     return path
 
 
-def read(path, policy="error", **settings):
-    source, bad_files = Warc(data_files=str(path), **settings), BadFiles(policy)
+def read(path, policy="error", checksums="first", **settings):
+    source, bad_files = Warc(data_files=str(path), **settings), BadFiles(policy, checksums=checksums)
     tables = [table for parts in source.splits().values() for part in parts for table in source.read(part, bad_files)]
     for table in tables:
         assert table.schema == source.schema()
@@ -796,6 +796,40 @@ def test_members_that_are_taken_whole_give_what_the_buffer_gives(tmp_path, monke
         with monkeypatch.context() as patched:
             patched.setattr(stream.Stream, "take_whole", lambda *_: None)
             assert read(path, "skip", max_record_bytes=400) == whole
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.ZstdCompressor(write_checksum=True).compress])
+def test_long_members_leave_at_once_where_their_checksums_come_last(tmp_path, monkeypatch, pack):
+    """Who throws away what was made of data that is wrong waits for no checksum, and nothing is decompressed twice."""
+    path = tmp_path / ("a.warc.gz" if pack is gzip.compress else "a.warc.zst")
+    short = [pack(response()) for _ in range(4)]
+    first = b"".join([*short[:2], pack(b"".join(response(1_000 * PAGE + b"%d" % number) for number in range(40)))])
+    content = first + short[2] + short[3]
+    path.write_bytes(content)
+    monkeypatch.setattr(members, "WHOLE_BYTES", 1_000)
+    monkeypatch.setattr(members, "HELD_BYTES", 2_000)
+    expected = read(path)[0]
+    damaged = content[: len(first) - 3] + bytes([content[len(first) - 3] ^ 1]) + content[len(first) - 2 :]
+    with monkeypatch.context() as patched:
+        patched.setattr(members.Members, "_again", None)
+        assert read(path, checksums="last")[0] == expected
+        path.write_bytes(damaged)
+        with pytest.raises(UncheckedDataError):
+            read(path, "skip", checksums="last")
+    rows, bad_files = read(path, "skip")
+    assert rows == expected[:2] + expected[-2:]
+    assert [bad.records_lost for bad in bad_files.found] == [40]
+
+
+def test_a_record_after_damage_keeps_its_page_while_the_file_is_read_on(tmp_path):
+    """Where a member holds more than a record, what follows it is read before what was lost is noted."""
+    pages = [b"<p>%d</p>" % number * length for number, length in enumerate((1_000, 300, 300))]
+    first, *others = map(response, pages)
+    path = tmp_path / "a.warc.gz"
+    path.write_bytes(gzip.compress(response()[:-9] + b"\r\n" + first) + gzip.compress(b"".join(others)))
+    rows, bad_files = read(path, "skip")
+    assert [row["html"].encode() for row in rows] == pages
+    assert len(bad_files.found) == 1
 
 
 @pytest.mark.parametrize("name", ["a.warc", "a.warc.gz", "a.warc.zst"])

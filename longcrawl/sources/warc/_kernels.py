@@ -254,8 +254,9 @@ def read_record(data: Any, most_bytes: int, places: Any, found: Any) -> bool:
         most_bytes: how long a block is at most whose page is looked at.
         places: int64 [2, names, 3], written: the fields of the record and of its message, see ``find_fields``.
         found: int64 [8], written: where the block begins; where its page does, which is the body of a plain message or
-            a block that is no message, -1 of others; where the block ends; how many fields the record has, and how many
-            the message; the status of the message; and of the page, whether it is UTF-8, and whether it has a zero.
+            a block that is no message, -1 of others; where the block ends, also where that is behind the data; how many
+            fields the record has, and how many the message; the status of the message; and of the page, whether it is
+            UTF-8, and whether it has a zero.
     """
     found[:] = 0
     begin, found[_OWN] = find_fields(data, 0, min(len(data), HEADER_BYTES), places[0])
@@ -266,12 +267,13 @@ def read_record(data: Any, most_bytes: int, places: Any, found: Any) -> bool:
         if places[0, field, 0] == _CONTENT_LENGTH:
             length = _number(data, places[0, field, 1], places[0, field, 2])
     stop = begin + length
+    found[_STOP] = stop if length >= 0 else -1
     if length < 0 or stop > len(data) or len(data) - stop > MOST_BLANK:
         return False
     for at in range(stop, len(data)):
         if data[at] != _LF and data[at] != _CR:
             return False
-    found[_BLOCK], found[_PAGE], found[_STOP] = begin, begin, stop
+    found[_BLOCK], found[_PAGE] = begin, begin
     if begins_with(data, begin, stop, _HTTP):
         found[_PAGE], found[_STATUS] = -1, _status(data, begin + len(_HTTP), stop)
         if found[_STATUS] >= 200:

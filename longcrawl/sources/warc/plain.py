@@ -21,8 +21,8 @@ class Scanned(NamedTuple):
     has_zero: bool
 
 
-Plain = tuple[Fields, memoryview, Message | None, Scanned | None]
-"""Fields, block, the HTTP message that the block is, and its body scanned.
+Found = tuple[Fields, memoryview | None, Message | None, Scanned | None]
+"""Fields, block, which is None where it is too long, the HTTP message that the block is, and its body scanned.
 
 There is no message where the block is another one, which is scanned then, and where the message is not plain.
 """
@@ -38,10 +38,16 @@ class PlainReader:
         self._places = np.empty((2, len(NAMES), 3), np.int64)
         self._found = np.empty(8, np.int64)
 
-    def read(self, data: memoryview, most_bytes: int) -> Plain | None:
+    def end_of(self, header: bytes) -> int | None:
+        """Return where the block ends of a record that begins with a header; None of one that is not plain."""
+        self._read_record(np.frombuffer(header, np.uint8), 0, self._places, self._found)
+        stop = int(self._found[2])
+        return stop if stop > 0 else None
+
+    def read(self, data: memoryview, most_bytes: int) -> Found | None:
         """Read data that is one record and line ends, and begins with its version; None of other data.
 
-        A block of more than ``most_bytes`` is not looked at.
+        There is no block of more than ``most_bytes``.
         """
         if not self._read_record(np.frombuffer(data, np.uint8), most_bytes, self._places, self._found):
             return None
@@ -49,6 +55,8 @@ class PlainReader:
         heads = str(data[: max(begin, body)], "latin-1")  # the first line of a message may hold any byte
         fields = {NAMES[name]: heads[first:end] for name, first, end in self._places[0, :own].tolist()}
         block = data[begin:stop]
+        if len(block) > most_bytes:
+            return fields, None, None, None
         if body < 0:
             return fields, block, None, None
         if body == begin:

@@ -15,8 +15,8 @@ from longcrawl.sources.framing import GZIP
 from longcrawl.sources.json_lines import is_utf8
 from longcrawl.sources.members import Event, Members, compression_of, decompress_beginning, occurrences
 from longcrawl.sources.warc.fields import HEADER_BYTES, Fields, Message, length_of, parse_fields
-from longcrawl.sources.warc.plain import MOST_BLANK, PlainReader, Scanned
-from longcrawl.sources.warc.stream import MAGIC, Stream
+from longcrawl.sources.warc.plain import Found, PlainReader, Scanned
+from longcrawl.sources.warc.stream import MAGIC, Stream, begins_with
 
 STEP_BYTES = 1 << 16
 """How much of a record that is too long is held at a time."""
@@ -82,6 +82,11 @@ class Lost:
         if self.bad_files.policy == "error":
             self.bad_files.report(self.file, f"at byte {offset:,}: {reason}")
 
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing can be read since the last ``open``."""
+        return self._begin is not None
+
     def close(self, offset: int | None) -> None:
         """Note that reading resumes at ``offset``, or no more."""
         if self._begin is not None:
@@ -106,7 +111,7 @@ class Lost:
 
 def read_records(file: BinaryIO, most_bytes: int, lost: Lost) -> Iterator[Record]:
     """Read the records of an archive file; blocks of more than ``most_bytes`` are passed over."""
-    members = Members(file, compression_of(file), short="lent")
+    members = Members(file, compression_of(file), lost.bad_files.when_to_check(lost.file), short="lent")
     offset: int | None = 0
     number = 0
     while offset is not None:
@@ -173,22 +178,11 @@ def _read_first(first: bytes) -> tuple[Fields, int]:
         data = decompress_beginning(first[:size], FIRST_DATA_BYTES)
         if not _VERSION.match(data):
             break
-        if (head := _read_head(data)) is not None:
-            fields, begin, length = head
-            return ({}, 0) if length is None else (fields, begin + length)
+        end = _HEADER_END.search(data, 0, HEADER_BYTES)
+        if end is not None and end["empty"]:
+            fields, length = _parse_head(data[: end.end()])
+            return ({}, 0) if length is None else (fields, end.end() + length)
     return {}, 0
-
-
-def _read_head(data: bytes | memoryview) -> tuple[Fields, int, int | None] | None:
-    """Return the fields of the record that begins some data, where its block begins, and what length it names.
-
-    None where its header has no end, or another record begins before that.
-    """
-    end = _HEADER_END.search(data, 0, HEADER_BYTES)
-    if end is None or not end["empty"]:
-        return None
-    fields, length = _parse_head(bytes(data[: end.end()]))
-    return fields, end.end(), length
 
 
 def _parse_head(header: bytes) -> tuple[Fields, int | None]:
@@ -217,38 +211,35 @@ class _Reader:
                 yield record
             if not self._at_bytes():
                 return
-            if not (stream.fill(len(MAGIC)) and stream.buffer.startswith(MAGIC)):
-                is_arc = stream.buffer.startswith(b"filedesc:")
+            if not (stream.fill(len(MAGIC)) and begins_with(stream.buffer, MAGIC)):
+                is_arc = begins_with(stream.buffer, b"filedesc:")
                 self._note(_ARC_FILE if is_arc else "no record begins here", records=0)
                 self._scan(0)
                 continue
             if (record := self._record()) is not None:
-                if record.offset is None:
-                    self._at_bytes()
-                self._lost.close(stream.place(stream.position) if record.offset is None else record.offset)
+                if self._lost.is_open:
+                    record = self._close_lost(record)
                 self.number += 1
                 yield record
 
+    def _close_lost(self, record: Record) -> Record:
+        """Note that reading resumes with a record; returns it with a block of its own, as the buffer goes on."""
+        if record.offset is not None:
+            self._lost.close(record.offset)
+            return record
+        kept = record._replace(block=record.block and memoryview(bytes(record.block)), message=None, scanned=None)
+        self._at_bytes()
+        self._lost.close(self._stream.place(self._stream.position))
+        return kept
+
     def _whole(self, member: Event) -> Record | None:
-        """Return the record of a member that holds one and line ends: what follows it changes nothing of it.
+        """Return the record of a member that holds a plain one and line ends: what follows it changes nothing of it.
 
         Of all others None, and the buffer takes them.
         """
         data = memoryview(member.data)
-        if not _VERSION.match(data):
-            return None
-        place = self.number, member.offset, member.end - member.offset
-        if (plain := self._plain.read(data, self._most_bytes)) is not None:
-            fields, block, message, scanned = plain
-            return Record(*place, fields, None if len(block) > self._most_bytes else block, message, scanned)
-        if (found := _read_head(data)) is None:
-            return None
-        fields, head, length = found
-        if length is None or head + length > len(data) or len(data) - head - length > MOST_BLANK:
-            return None
-        if bytes(data[head + length :]).strip(b"\r\n"):
-            return None
-        return Record(*place, fields, None if length > self._most_bytes else data[head : head + length])
+        plain = self._plain.read(data, self._most_bytes) if _VERSION.match(data) else None
+        return plain and Record(self.number, member.offset, member.end - member.offset, *plain)
 
     def _at_bytes(self) -> bool:
         """Pass over line ends; say whether anything follows."""
@@ -268,16 +259,20 @@ class _Reader:
             self._note("a record's header has no end, or begins with no version")
             self._scan(1)
             return None
-        fields, length = _parse_head(bytes(stream.buffer[:head]))
+        header = bytes(stream.buffer[:head])
+        end = self._plain.end_of(header)
+        if end is not None and end - head <= self._most_bytes:
+            return self._take(head, end)
+        fields, length = _parse_head(header)
         if length is None:
             self._note("a record's header has no Content-Length")
             self._scan(1)
             return None
-        return self._pass_over(fields, head, length) if length > self._most_bytes else self._take(fields, head, length)
+        return self._pass_over(fields, head, length) if length > self._most_bytes else self._take(head, head + length)
 
-    def _take(self, fields: Fields, head: int, length: int) -> Record | None:
+    def _take(self, head: int, end: int) -> Record | None:
+        """Take the record whose block ends there, or note why it cannot be taken."""
         stream = self._stream
-        end = head + length
         whole = stream.fill(end)
         begin = stream.position
         if stream.record_within(begin, begin + end) is not None:
@@ -291,7 +286,10 @@ class _Reader:
             self._note(reason)
             self._scan(1)
             return None
-        return self._finish(fields, memoryview(bytes(memoryview(stream.buffer)[head:end])), begin, end, after)
+        found = self._plain.read(stream.buffer[:end], self._most_bytes)
+        if found is None:
+            found = _parse_head(bytes(stream.buffer[:head]))[0], stream.buffer[head:end], None, None
+        return self._finish(found, begin, end, after)
 
     def _pass_over(self, fields: Fields, head: int, length: int) -> Record | None:
         """Pass over a record that is too long, without ever holding it."""
@@ -312,7 +310,7 @@ class _Reader:
             if stream.compression == "none":
                 stream.open(begin + head)
             return None
-        return self._finish(fields, None, begin, 0, after, offset)
+        return self._finish((fields, None, None, None), begin, 0, after, offset)
 
     def _drop_until(self, begin: int, end: int) -> None:
         """Drop the bytes up to a position, or up to a member before it that begins with a record."""
@@ -325,16 +323,14 @@ class _Reader:
             if cut is not None or not stream.buffer:
                 return
 
-    def _finish(
-        self, fields: Fields, block: memoryview | None, begin: int, end: int, after: int, offset: int | None = None
-    ) -> Record:
+    def _finish(self, found: Found, begin: int, end: int, after: int, offset: int | None = None) -> Record:
         """Make the record, whose block ends at ``end`` of the buffer, and continue after the line ends that follow."""
         stream = self._stream
         stop = stream.position + after
         offset = stream.begin_at(begin) if offset is None else offset
         last = stop if stream.compression == "none" else stream.end_within(stream.position + end, stop)
         length = None if offset is None or last is None else last - offset
-        record = Record(self.number, None if length is None else offset, length, fields, block)
+        record = Record(self.number, None if length is None else offset, length, *found)
         stream.drop(after)
         return record
 
@@ -353,7 +349,7 @@ class _Reader:
         if after == len(stream.buffer):
             return after, stream.compression == "none" and stream.damage is None
         stream.fill(after + len(MAGIC))
-        follows = stream.buffer.startswith(MAGIC, after) or stream.buffer[end:after] == _RECORD_END
+        follows = begins_with(stream.buffer, MAGIC, after) or stream.buffer[end:after] == _RECORD_END
         return after, follows
 
     def _head_bytes(self) -> int | None:
@@ -364,7 +360,6 @@ class _Reader:
             more = stream.fill(size)
             found = _HEADER_END.search(stream.buffer, 0, HEADER_BYTES)
             end = found and (found.end() if found["empty"] else -1)
-            del found  # it would keep the buffer from being cut
             if end is not None:
                 return end if end > 0 else None
             if not more or size >= HEADER_BYTES:
@@ -388,7 +383,6 @@ class _Reader:
         while True:
             found = _NEXT_LINE.search(stream.buffer, start)
             line = len(stream.buffer) if found is None else found.start() + 1
-            del found  # it would keep the buffer from being cut
             member = stream.record_within(stream.position + max(start - 1, 0), stream.position + line)
             if member is not None or line < len(stream.buffer):
                 stream.drop(line if member is None else member - stream.position)
@@ -413,6 +407,6 @@ class _Beginnings:
         self._tail = text[1 - len(_LINE_BEGINS) :]
 
 
-def _blank(buffer: bytearray, start: int) -> int:
+def _blank(buffer: memoryview, start: int) -> int:
     found = _NEWLINES.match(buffer, start)
     return 0 if found is None else found.end() - start

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from longcrawl.sources.framing import BrokenMemberError
+from longcrawl.sources.gathered import Window
 from longcrawl.sources.members import Event, Members
 
 T = TypeVar("T")
@@ -67,7 +68,7 @@ class Stream:
 
     def __init__(self, members: Members, offset: int) -> None:
         self._members, self.compression = members, members.compression
-        self.buffer = bytearray()
+        self._window = Window()
         self._begins, self._ends, self._records = _Edges(), _Edges(), _Edges()
         self._has_edges = False
         self._unread: deque[tuple[int, int]] = deque()
@@ -79,17 +80,22 @@ class Stream:
         """Go on at an offset of the file; positions of an uncompressed file are its offsets."""
         self._events = self._members.events(offset)
         self.position = offset if self.compression == "none" else 0
-        self.buffer.clear()
+        self._window.clear()
         self._forget_edges()
         self._member = offset
         self.ended = False
+
+    @property
+    def buffer(self) -> memoryview:
+        """The bytes that follow, as far as they have been decompressed; they are there until there are more."""
+        return self._window.view()
 
     def take_whole(self, wanted: Callable[[Event], T | None]) -> T | None:
         """Go on after the next member and return what ``wanted`` makes of it, unless that is None.
 
         There is no such member where the buffer holds anything, and where the next one is long: it goes to the buffer.
         """
-        while self.compression != "none" and not self.buffer:
+        while self.compression != "none" and not self._window:
             if (event := self._next()) is None:
                 break
             if event.kind == "member" and event.data and (made := wanted(event)) is not None:
@@ -102,19 +108,19 @@ class Stream:
 
     def fill(self, size: int) -> bool:
         """Fill the buffer with so many bytes, or report that there are no more."""
-        while len(self.buffer) < size and not self.ended:
+        while len(self._window) < size and not self.ended:
             self._pull()
-        return len(self.buffer) >= size
+        return len(self._window) >= size
 
     def fill_within_member(self, size: int) -> bool:
         """Do as ``fill``, but no further than to where a member ends."""
-        while len(self.buffer) < size and not (self.ended or self._ends.ends_at(self.position + len(self.buffer))):
+        while len(self._window) < size and not (self.ended or self._ends.ends_at(self.position + len(self._window))):
             self._pull()
-        return len(self.buffer) >= size
+        return len(self._window) >= size
 
     def drop(self, size: int) -> None:
         """Go on after so many bytes of the buffer."""
-        del self.buffer[:size]
+        self._window.take(size)
         self.position += size
         dropped = self._begins.drop_before(self.position)
         self._member = self._member if dropped is None else dropped
@@ -142,9 +148,9 @@ class Stream:
 
     def record_within(self, first: int, last: int) -> int | None:
         """Return the first position between two, both left out, where a member begins with a record."""
-        while self._unread and self._unread[0][0] + len(MAGIC) <= self.position + len(self.buffer):
+        while self._unread and self._unread[0][0] + len(MAGIC) <= self.position + len(self._window):
             begin, offset = self._unread.popleft()
-            if begin >= self.position and self.buffer.startswith(MAGIC, begin - self.position):
+            if begin >= self.position and begins_with(self.buffer, MAGIC, begin - self.position):
                 self._records.add(begin, offset)
         found = self._records.first_within(first + 1, last - 1)
         return found and found[0]
@@ -181,9 +187,9 @@ class Stream:
     def _add(self, event: Event) -> None:
         self._has_edges = True
         for part in event.parts():
-            here = self.position + len(self.buffer)
+            here = self.position + len(self._window)
             if part.kind == "data":
-                self.buffer += part.data
+                self._window.add(part.data)
             elif part.kind == "begin":
                 # Any number of members may be empty: of those that begin at one position, the last holds what is there.
                 if self._begins.ends_at(here):
@@ -193,3 +199,8 @@ class Stream:
                     self._unread.append((here, part.offset))
             elif not self._ends.ends_at(here):
                 self._ends.add(here, part.offset)
+
+
+def begins_with(buffer: memoryview, what: bytes, start: int = 0) -> bool:
+    """Return whether something stands at a place of some bytes."""
+    return buffer[start : start + len(what)] == what
