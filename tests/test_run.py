@@ -777,7 +777,7 @@ def test_a_source_of_broken_files_and_other_records_is_said_so_with_the_first_re
     said = str(raised.value)
     assert said.startswith("source 'warc' produced no documents: check its settings in ")
     assert f"; 1 input file(s) could not be read whole, the first: {tmp_path}/b.warc.gz: " in said
-    assert said.endswith("; 2 record(s) are not documents by the source's rules: request 2")
+    assert said.endswith("; 2 record(s) were left out by the source's rules: request 2")
 
 
 @pytest.mark.parametrize("copies", [1, 2])
@@ -937,7 +937,7 @@ def test_records_of_web_archives_that_are_no_documents_are_in_the_manifest_and_o
     assert lc.funnel(tmp_path / "out").documents == 60
     assert json.loads((tmp_path / "out" / "manifest.json").read_text())["left_out"] == {"request": 20}
     card = (tmp_path / "out" / "README.md").read_text()
-    assert "Records of the source that are no documents, by its rules: request 20." in card
+    assert "Records that the source left out, by its rules: request 20." in card
 
 
 # -------------------- settings that do not exist

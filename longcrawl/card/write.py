@@ -133,7 +133,7 @@ def _broken(card: sections.CardSource) -> str:
         lines.append(f"- {code(bad['file'])}: {plain(bad['reason'])} (lost: {lost})")
     rules = card.manifest.get("left_out", {})
     described = ", ".join(f"{plain(rule)} {count:,}" for rule, count in rules.items())
-    left_out = [f"Records of the source that are no documents, by its rules: {described}."] if rules else []
+    left_out = [f"Records that the source left out, by its rules: {described}."] if rules else []
     return sections.paragraphs("\n".join(lines), *left_out)
 
 

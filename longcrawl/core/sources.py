@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, dataclass_transform
 
 import pyarrow as pa
 
@@ -21,6 +21,9 @@ from longcrawl.core.registry import Registry
 from longcrawl.errors import SourceError, warn_user
 from longcrawl.printable import shortened
 from longcrawl.urls import hide_secrets, is_url, plain_urls, with_options, without_secrets
+
+if TYPE_CHECKING:
+    from longcrawl.core.stages import Stage
 
 OnBadFiles = Literal["error", "warn", "skip"]
 """What a missing, cut or corrupt input file does: stop, warn and continue, or continue; it is reported in each case."""
@@ -115,7 +118,7 @@ class BadFiles:
     policy: OnBadFiles = "error"
     found: list[BadFile] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
-    """How many records are not documents by a rule of the source, such as redirects; this is not damage."""
+    """How many records are left out by a rule of the source, such as redirects; this is not damage."""
     checksums: Checksums = "first"
     """When checksums may be compared."""
     has_unchecked: bool = False
@@ -248,6 +251,13 @@ class Source(ABC):
         """Return the source for a run that writes tokens, whose stages look at these quality signals and no others.
 
         Columns that cost time and that no stage of ours looks at may be left out.
+        """
+        return self
+
+    def for_stages(self, stages: "Sequence[Stage]") -> Self:  # noqa: ARG002  # sources that skip files need it
+        """Return the source for a run with these stages; files may be skipped of which they keep nothing.
+
+        Only where a field of the source says so: what is skipped is in no ledger.
         """
         return self
 

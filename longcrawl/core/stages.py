@@ -211,6 +211,10 @@ class Stage(ABC):
         """Name the quality signals of documents that it looks at; None of a stage that says nothing of them."""
         return () if is_ours(type(self)) else None
 
+    def keeps_unread(self, table: pa.Table) -> pa.Array | None:  # noqa: ARG002  # stages that need no text do
+        """Return which documents it keeps, by ``signals`` and ``duplicate`` alone; None where that does not decide."""
+        return None
+
     @property
     def saves_index(self) -> bool | None:
         """Whether a run saves an index of what it keeps; None of a stage that has none."""
@@ -408,9 +412,7 @@ def stage(cls: type[S]) -> type[S]:
     return STAGES.add(stage_name(f":{cls.__name__}"), cls)
 
 
-def _restore(
-    cls: type[S], code_version: str, settings: tuple[tuple[str, Any], ...], _contents: tuple[str | None, ...] = ()
-) -> S:
+def _restore(cls: type[S], code_version: str, settings: tuple[tuple[str, Any], ...], _: tuple[Any, ...] = ()) -> S:
     if cls.code_version != code_version:
         raise LongCrawlError(
             f"stage {cls.name} was saved by code version {code_version}, this is {cls.code_version}: make it again"

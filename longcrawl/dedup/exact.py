@@ -64,6 +64,10 @@ class ListedDuplicates(Judge):
             checks.append(Check("no_duplicates_list", nothing, pc.is_valid(listed)))
         return checks
 
+    def keeps_unread(self, table: pa.Table) -> pa.Array:
+        """Return which documents are not listed."""
+        return pc.is_null(self.judge(table)["rule"])
+
 
 @stage
 class ExactDocuments(EqualHashes):

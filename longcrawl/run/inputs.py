@@ -314,7 +314,7 @@ def no_documents(
     if left_out:
         largest = sorted(left_out.items(), key=lambda rule: (-rule[1], rule[0]))[:MOST_RULES]
         counted = ", ".join(f"{rule} {count:,}" for rule, count in largest)
-        message += f"; {sum(left_out.values()):,} record(s) are not documents by the source's rules: {counted}"
+        message += f"; {sum(left_out.values()):,} record(s) were left out by the source's rules: {counted}"
     return RunError(message)
 
 

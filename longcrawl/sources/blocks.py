@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from longcrawl.core.sources import Checksums, Loss
+from longcrawl.core.sources import Checksums, Loss, LostRecords
 from longcrawl.sources.files import DamagedFileError, local_copy
 from longcrawl.sources.framing import BrokenMemberError
 from longcrawl.sources.gathered import Gathered, Window, count_line_feeds, last_line_end, line_end
@@ -60,6 +60,17 @@ def stop_at(loss: Loss) -> None:
     if loss.kind == "line":
         raise DamagedFileError(f"has a line {loss.line:,} that {loss.reason}")
     raise DamagedFileError(loss.reason, loss.lines)
+
+
+def stop_at_damage(lost: LostRecords) -> Callable[[Loss], None]:
+    """Note single lines that are lost, and stop at damage: nobody knows the numbers, and so the ids, of later lines."""
+
+    def note(loss: Loss) -> None:
+        if loss.kind == "damage":
+            stop_at(loss)
+        lost.add_loss(loss)
+
+    return note
 
 
 def too_long(most_bytes: int, where: str = "") -> str:

@@ -13,19 +13,21 @@ lines counted from 0 with those that cannot be read; everything is joined by it.
 editors do.
 """
 
+import copy
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core import sources
+from longcrawl.core.stages import Stage
 from longcrawl.errors import SourceError
 from longcrawl.printable import quoted
-from longcrawl.sources.blocks import RECORD_BYTES, read_steps, stop_at
+from longcrawl.sources.blocks import RECORD_BYTES, read_steps, stop_at_damage
 from longcrawl.sources.files import DamagedFileError, absolute, fetch_texts, list_tree
 from longcrawl.sources.json_lines import LineReader
 from longcrawl.sources.parquet import read_columns
@@ -86,6 +88,10 @@ class RedPajamaV2(sources.Source):
         minhash: whether to read the MinHash signatures.
         duplicates: whether to read the lists of duplicates.
         max_record_bytes: how long a line of documents or signals is at most; a longer one is a bad record.
+        fetch_documents: which shards a run reads the documents of. "if_any_passes" leaves out those in which all are
+            removed by the first stages of the recipe, as far as these look at signals and duplicates alone: outputs are
+            the same, manifest and card count what was left out as ``not_fetched``, and the ledger does not have it.
+            Documents without signals have to be dropped by these stages, and what is damaged is always read.
         on_bad_files: what a missing, cut or corrupt file does, and one whose ids are of another shard. Documents in
             gzip members before the damage are kept, none after it, since ids are the numbers of lines; where only
             signals, duplicates or signatures are damaged, the documents keep null ones.
@@ -103,8 +109,12 @@ class RedPajamaV2(sources.Source):
     minhash: bool = False
     duplicates: bool = True
     max_record_bytes: int = RECORD_BYTES
+    fetch_documents: Literal["always", "if_any_passes"] = "always"
     on_bad_files: sources.OnBadFiles = "error"
     storage_options: sources.StorageOptions = None
+
+    _stages: ClassVar[Sequence[Stage]] = ()
+    """The stages of a run, of which the first ones may need signals and duplicates alone."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -116,6 +126,13 @@ class RedPajamaV2(sources.Source):
             raise SourceError(
                 f"source {self.name!r} needs at least one language and one partition; e.g. languages=['en']"
             )
+
+    def settings(self) -> dict[str, Any]:
+        """Return the fields as YAML-ready values; ``fetch_documents``, which earlier recipes lack, only where set."""
+        settings = super().settings()
+        if self.fetch_documents == "always":
+            del settings["fetch_documents"]
+        return settings
 
     @property
     def _line_signals(self) -> tuple[str, ...]:
@@ -133,6 +150,12 @@ class RedPajamaV2(sources.Source):
         if self.signals is not True or not signals or not {*signals} <= {*known}:
             return self
         return replace(self, signals=tuple(name for name in known if name in signals))
+
+    def for_stages(self, stages: Sequence[Stage]) -> Self:
+        """Return the source that skips documents, if it may, of which these stages keep none."""
+        source = copy.copy(self)
+        vars(source)["_stages"] = tuple(stages) if self.fetch_documents == "if_any_passes" else ()
+        return source
 
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of every table that ``read`` yields."""
@@ -188,8 +211,14 @@ class RedPajamaV2(sources.Source):
                 part.files[0], why_no_file(part.files[0]) or "is not the name of a part; its documents are not read"
             )
             return
+        from longcrawl.sources.rpv2_signals import count_unread
+
         files = self._files(absolute(self.located(self.data_dir)), part.name)
-        joined = {name: _Joined(table) for name, table in self._columns(part.name, files, bad_files).items()}
+        broken, known = len(bad_files.found), self._columns(part.name, files, bad_files)
+        if self._stages and len(bad_files.found) == broken and (skipped := count_unread(known, self._stages)):
+            bad_files.left_out["not_fetched"] += skipped
+            return
+        joined = {name: _Joined(table) for name, table in known.items()}
         schema, lost = self.schema(), sources.LostRecords(bad_files, files["documents"])
         reader, documents = LineReader(_RECORD), files["documents"]
         first = unread = 0
@@ -197,7 +226,7 @@ class RedPajamaV2(sources.Source):
             for step in read_steps(
                 documents,
                 most_bytes=self.max_record_bytes,
-                on_loss=_stop_at_damage(lost),
+                on_loss=stop_at_damage(lost),
                 checksums=bad_files.when_to_check(documents),
                 lines_read=lambda: reader.lines,
             ):
@@ -294,10 +323,10 @@ class RedPajamaV2(sources.Source):
 
     def _columns(self, part: str, files: dict[str, str], bad_files: sources.BadFiles) -> dict[str, pa.Table]:
         """Read all that is joined to the documents: tables whose first column is their id, for each good file."""
+        from longcrawl.sources.rpv2_signals import is_of_shard, read_signals
+
         tables = {}
         if "signals" in files:
-            from longcrawl.sources.rpv2_signals import read_signals
-
             lost = sources.LostRecords(bad_files, files["signals"], "the documents without signals keep null ones")
             tables["signals"] = read_signals(
                 files["signals"], self._signals, self._line_signals, lost, self.max_record_bytes
@@ -310,7 +339,7 @@ class RedPajamaV2(sources.Source):
         return {
             name: table
             for name, table in tables.items()
-            if table is not None and _is_of_shard(table, part, files[name], bad_files)
+            if table is not None and is_of_shard(table, part, files[name], bad_files)
         }
 
     def _table(
@@ -365,32 +394,6 @@ class _Joined:
             return 0
         rest = pc.count_distinct(self._ids).as_py() - self._matched
         return rest if rest > most else 0
-
-
-def _stop_at_damage(lost: sources.LostRecords) -> Callable[[sources.Loss], None]:
-    """Note single lines that are lost, and stop at damage: nobody knows the numbers, and so the ids, of later lines."""
-
-    def note(loss: sources.Loss) -> None:
-        if loss.kind == "damage":
-            stop_at(loss)
-        lost.add_loss(loss)
-
-    return note
-
-
-def _is_of_shard(table: pa.Table, part: str, path: str, bad_files: sources.BadFiles) -> bool:
-    """Check that every id of a file begins with its shard's path; report the file if one does not."""
-    own = pc.starts_with(table[0].combine_chunks(), f"{part}.json.gz/")
-    if (misplaced := table.num_rows - own.true_count) == 0:
-        return True
-    own = pc.fill_null(own, fill_value=False)
-    first = quoted(table[0][pc.index(own, value=False).as_py()].as_py())
-    bad_files.report(
-        path,
-        f"is of another shard: {misplaced} of its {table.num_rows} ids do not begin with {part}.json.gz/, the first is "
-        f"{first}; the documents keep null in its place",
-    )
-    return False
 
 
 def _read_parquet(path: str, columns: dict[str, pa.DataType], bad_files: sources.BadFiles) -> pa.Table | None:

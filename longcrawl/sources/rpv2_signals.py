@@ -1,4 +1,4 @@
-"""The reader of RedPajama-V2's ``*.signals.json.gz`` files (v1.0.0).
+"""The reader of RedPajama-V2's ``*.signals.json.gz`` files (v1.0.0), and what they decide before documents are read.
 
 A record is ``{"id": …, "id_int": …, "metadata": {…}, "quality_signals": {NAME: [[start, end, value], …], …}}``, offsets
 in code points of the document. A document-level signal has one span, a line-level one has a span per line.
@@ -6,17 +6,19 @@ in code points of the document. A document-level signal has one span, a line-lev
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json
 
-from longcrawl.core.sources import LostRecords, UncheckedDataError
-from longcrawl.printable import listed
+from longcrawl.core.sources import BadFiles, LostRecords, UncheckedDataError
+from longcrawl.core.stages import Stage
+from longcrawl.printable import listed, quoted
 from longcrawl.sources import _signal_kernels as kernels
 from longcrawl.sources._kernels import BLANK
 from longcrawl.sources.blocks import RECORD_BYTES, read_steps, stop_at
@@ -61,6 +63,43 @@ def read_signals(
     except DamagedFileError as damage:
         lost.report(str(damage))
     return rows.table()
+
+
+def is_of_shard(table: pa.Table, part: str, path: str, bad_files: BadFiles) -> bool:
+    """Check that every id of a file begins with its shard's path; report the file if one does not."""
+    own = pc.starts_with(table[0].combine_chunks(), f"{part}.json.gz/")
+    if (misplaced := table.num_rows - own.true_count) == 0:
+        return True
+    own = pc.fill_null(own, fill_value=False)
+    first = quoted(table[0][pc.index(own, value=False).as_py()].as_py())
+    bad_files.report(
+        path,
+        f"is of another shard: {misplaced} of its {table.num_rows} ids do not begin with {part}.json.gz/, the first is "
+        f"{first}; the documents keep null in its place",
+    )
+    return False
+
+
+def count_unread(known: Mapping[str, pa.Table], stages: Sequence[Stage]) -> int:
+    """Count the documents of a shard, by its signals, if the first stages keep none of them and no others; else 0.
+
+    ``known`` has the tables of a shard that are joined to its documents, by "signals" and "duplicates". Stages are
+    asked of one row more, of which all is null: of documents without signals nothing else is known.
+    """
+    if "signals" not in known:
+        return 0
+    rows = known["signals"].select(["id", "signals"])
+    is_listed = (
+        pc.is_in(rows["id"], known["duplicates"][0]) if "duplicates" in known else pa.nulls(len(rows), pa.bool_())
+    )
+    left = rows.append_column("duplicate", is_listed)
+    left = pa.concat_tables([left, pa.Table.from_pylist([{}], left.schema)])
+    for stage in stages:
+        if (kept := stage.keeps_unread(left)) is None:
+            return 0
+        if not (left := left.filter(kept)).num_rows:
+            return int(rows.num_rows)
+    return 0
 
 
 class _Wanted:

@@ -45,6 +45,12 @@ class MinWords(Judge):
         """Name the signal that has the words."""
         return (WORD_COUNT,)
 
+    def keeps_unread(self, table: pa.Table) -> pa.Array | None:
+        """Return which documents have enough words by their signal; None where one has no such signal."""
+        signals = column(table, "signals", self.name)
+        known = _signal(signals, WORD_COUNT) if WORD_COUNT in _names(signals) else pa.nulls(1)
+        return None if known.null_count else pc.greater_equal(known, self.n)
+
     def _words(self, table: pa.Table) -> pa.Array:
         text = column(table, "text", self.name)
         known = pa.nulls(table.num_rows, pa.float64())
@@ -201,6 +207,11 @@ class SignalRules(Judge):
         if self.on_missing == "drop":
             checks.insert(0, Check("no_signals", pa.nulls(table.num_rows, pa.float64()), signals.is_valid()))
         return checks
+
+    def keeps_unread(self, table: pa.Table) -> pa.Array:
+        """Return which documents pass; one without a signal does unless it is dropped."""
+        lenient = self if self.on_missing == "drop" else replace(self, on_missing="keep")
+        return pc.is_null(lenient.judge(table)["rule"])
 
     def _with_missing(self, check: Check, table: pa.Table) -> Check:
         if self.on_missing == "drop" or not check.value.null_count:

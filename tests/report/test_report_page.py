@@ -184,7 +184,7 @@ def test_the_report_knows_the_limits_that_the_card_knows(run_folder, tmp_path):
     assert "the longest books are missing" in limits[0]
     assert all(limit in re.sub("`", "", section) for limit in limits)
     assert f"no `list` | was used {HOSTILE[0]}" in section
-    assert "no documents, by its rules: status_301 7." in section
+    assert "left out, by its rules: status_301 7." in section
     assert "Not read whole: a.gz: is <cut>" in section
 
 

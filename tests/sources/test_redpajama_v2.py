@@ -4,17 +4,20 @@ import gzip
 import hashlib
 import json
 import random
+from dataclasses import replace
 
 import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from datasets import load_dataset
 
 import longcrawl
 from longcrawl.core.sources import BadFiles
 from longcrawl.errors import SourceError
 from longcrawl.sources.redpajama_v2 import RedPajamaV2
+from longcrawl.text.filters import SignalRules
 from longcrawl.text.rpv2.schema import DOCUMENT_SIGNALS, LINE_SIGNALS
 
 HEAD = "2023-06/0000/en_head"
@@ -515,3 +518,80 @@ def test_real_line_signals_and_signatures(real_data):
         hashed = pq.read_table(real_data / f"rpv2/minhash/{part.name}.minhash.parquet", partitioning=None)
         signatures = dict(zip(hashed["id"].to_pylist(), hashed["signature_sim0.8"].to_pylist(), strict=True))
         assert table["signature_sim0.8"].to_pylist() == [signatures[name] for name in table["id"].to_pylist()]
+
+
+@pytest.fixture
+def shards(tmp_path, make_release):
+    """A release in which one shard has no document of 100 words, one has two, and one has no signals for a long one."""
+    long, short = "many words make a text long " * 20, "a few words"
+    lists = {"2023-06/0000": [short] * 4, "2023-06/0001": [short, long, short, long + "too"]}
+    lists["2023-06/0002"] = [{"text": short}, {"text": long + "again", "signals": None}]
+    return make_release(tmp_path / "release", {f"{name}/en_head": texts for name, texts in lists.items()})
+
+
+def recipe_of(release, tmp_path, *stages, fetch="if_any_passes"):
+    source = {"builder": "redpajama-v2", "data_dir": str(release), "snapshots": ["2023-06"], "fetch_documents": fetch}
+    recipe = {"longcrawl": 1, "name": "skips", "source": source, "stages": list(stages), "outputs": {"parquet": {}}}
+    (path := tmp_path / f"{fetch}.yaml").write_text(yaml.safe_dump(recipe))
+    return path
+
+
+WORDS = {"signal_rules": {"thresholds": {"min_word_count": 100, "max_top_2gram_fraction": None}}}
+
+
+def test_documents_are_not_fetched_of_shards_in_which_the_first_rules_keep_none(shards, tmp_path, web_server):
+    """What is kept is the same, and the documents of such a shard may be gone."""
+    stages = [WORDS, "listed_duplicates", {"min_words": {"n": 90}}, {"min_chars": {"n": 10}}]
+    url = web_server(shards)
+    longcrawl.run(recipe_of(url, tmp_path, *stages, fetch="always"), tmp_path / "all")
+    for shard in ("0000", "0002"):
+        (shards / f"documents/2023-06/{shard}/en_head.json.gz").unlink()
+    longcrawl.run(recipe_of(url, tmp_path, *stages), tmp_path / "some")
+    kept = [sorted((tmp_path / out / "data").rglob("*.parquet")) for out in ("all", "some")]
+    assert pq.read_table(kept[0]).equals(pq.read_table(kept[1]))
+    manifests = [json.loads((tmp_path / out / "manifest.json").read_text()) for out in ("all", "some")]
+    assert [each["funnel"]["documents"] for each in manifests] == [10, 4]  # nobody knows of the one without signals
+    assert [each["left_out"] for each in manifests] == [{}, {"not_fetched": 5}]
+    assert manifests[1]["bad_files"] == []
+    assert "not_fetched 5" in (tmp_path / "some/README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        [],
+        [{"min_chars": {"n": 100}}],
+        [{"min_words": {"n": 100}}],  # a document without signals may have as many
+        [{"signal_rules": WORDS["signal_rules"] | {"on_missing": "keep"}}],
+        [{"signal_rules": WORDS["signal_rules"] | {"thresholds": {"min_word_count": 3}}}],
+    ],
+)
+def test_documents_are_fetched_where_some_may_be_kept(shards, tmp_path, stages):
+    longcrawl.run(recipe_of(shards, tmp_path, *stages), tmp_path / "out")
+    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    assert (manifest["left_out"], manifest["funnel"]["documents"]) == ({}, 10)
+
+
+def test_documents_are_fetched_where_their_signals_are_damaged(shards, tmp_path):
+    source = RedPajamaV2(data_dir=str(shards), fetch_documents="if_any_passes")
+    rules = [SignalRules(**WORDS["signal_rules"])]
+    path = shards / "quality_signals/2023-06/0000/en_head.signals.json.gz"
+    whole = path.read_bytes()
+
+    def documents(named):
+        return [row["id"][:12] for row in read(named, "skip")[0]]
+
+    assert {*documents(source.for_stages(rules))} == {"2023-06/0001"}
+    assert len(documents(source)) == len(documents(source.for_stages([]))) == 10
+    assert len(documents(RedPajamaV2(data_dir=str(shards)).for_stages(rules))) == 10
+    assert len(documents(replace(source, signals=False).for_stages(rules))) == 10
+    for content in (b"", whole[:-9], gzip.compress(gzip.decompress(whole) + b"{}\n")):
+        path.write_bytes(content)
+        assert {*documents(source.for_stages(rules))} == {"2023-06/0000", "2023-06/0001"}
+    path.unlink()
+    assert {*documents(source.for_stages(rules))} == {"2023-06/0000", "2023-06/0001"}
+
+
+def test_recipes_without_the_field_keep_their_digests(shards):
+    assert "fetch_documents" not in RedPajamaV2(data_dir=str(shards)).settings()
+    assert RedPajamaV2(data_dir=str(shards), fetch_documents="if_any_passes").settings()["fetch_documents"]
