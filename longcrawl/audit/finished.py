@@ -99,6 +99,8 @@ def _why(folder: Path, document: str) -> Reason:
         return Reason(document, edits=edits)
     named = ids.head(1, columns=["id"])["id"].to_pylist()
     like = f"ids look like {named[0]!r}, as in {ids.files[-1]}" if named else "it has no documents"
+    if rules := manifest.get("left_out"):
+        like += "; its source left out, by rule: " + ", ".join(f"{rule} {count:,}" for rule, count in rules.items())
     raise LedgerError(f"{folder} never had a document {document!r}; {like}")
 
 

@@ -15,7 +15,7 @@ from datasets import load_dataset
 
 import longcrawl
 from longcrawl.core.sources import BadFiles
-from longcrawl.errors import SourceError
+from longcrawl.errors import LedgerError, SourceError
 from longcrawl.sources.redpajama_v2 import RedPajamaV2
 from longcrawl.text.filters import SignalRules
 from longcrawl.text.rpv2.schema import DOCUMENT_SIGNALS, LINE_SIGNALS
@@ -554,6 +554,8 @@ def test_documents_are_not_fetched_of_shards_in_which_the_first_rules_keep_none(
     assert [each["left_out"] for each in manifests] == [{}, {"not_fetched": 5}]
     assert manifests[1]["bad_files"] == []
     assert "not_fetched 5" in (tmp_path / "some/README.md").read_text()
+    with pytest.raises(LedgerError, match="its source left out, by rule: not_fetched 5$"):
+        longcrawl.why(tmp_path / "some", "2023-06/0000/en_head.json.gz/0")
 
 
 @pytest.mark.parametrize(
