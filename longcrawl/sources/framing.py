@@ -1,6 +1,6 @@
 """How gzip members and zstd frames are laid out in a file: what begins them, and of frames every piece."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
 import zstandard
@@ -46,23 +46,27 @@ class BrokenMemberError(SourceError):
         self.offset, self.is_member, self.is_cut = offset, is_member, is_cut
 
 
-def rest_of_header(file: BinaryIO, begun: bytes, read_bytes: int) -> bytes | None:
+def rest_of_header(read: Callable[[int], bytes], begin: int, begun: bytes, read_bytes: int) -> bytes:
     """Read on until the header that was begun is whole, or the file ends; return what was read.
 
     ISA-L takes some headers that come in pieces for damaged.
 
     Returns:
-        No bytes where the header is whole, has no field, or is not one. None where it is too long.
+        No bytes where the header is whole, has no field, or is not one.
+
+    Raises:
+        BrokenMemberError: it is too long.
     """
     if begun[3:4] == b"\0":  # nearly all: ISA-L takes ten bytes that no field follows as they come
         return b""
     content = begun
     while (size := header_bytes(content)) is None and len(content) <= MOST_HEADER_BYTES:
-        if not (piece := file.read(max(read_bytes, len(content)))):
+        if not (piece := read(max(read_bytes, len(content)))):
             break
         content += piece
-    is_too_long = (len(content) if size is None else size) > MOST_HEADER_BYTES
-    return None if is_too_long else content[len(begun) :]
+    if (len(content) if size is None else size) > MOST_HEADER_BYTES:
+        raise BrokenMemberError(begin, "damaged gzip data (a header of more than 1 MiB)")
+    return content[len(begun) :]
 
 
 def header_bytes(content: bytes) -> int | None:

@@ -102,10 +102,12 @@ class Window:
 
     def room(self, size: int) -> memoryview:
         """Return writable memory behind the bytes; :meth:`add` takes what was written to its beginning."""
-        if self._begin or self._end + size > len(self._memory):
+        if self._end + size > len(self._memory):
             rest = self.view()
-            if (wanted := len(rest) + size) > len(self._memory):
-                self._allocate(wanted + wanted // 4)
+            wanted, has = len(rest) + size, len(self._memory)
+            # Bytes move once for as many as are added, and what one long record needed is not kept.
+            if 4 * wanted > 3 * has or (has > LARGE_BYTES and 8 * wanted < has):
+                self._allocate(wanted + wanted // 2)
             self._memory[: len(rest)] = rest  # they may overlap
             self._begin, self._end = 0, len(rest)
         return self._memory[self._end : self._end + size]

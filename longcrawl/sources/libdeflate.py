@@ -11,25 +11,26 @@ from io import BufferedIOBase
 from typing import cast
 
 import numpy as np
-from deflate import _deflate
 
-HEADER = b"\x1f\x8b\x08\x00"
-"""What a member begins with whose header has no field; the checksum that others may have is not compared."""
+from longcrawl.sources.framing import GZIP
 
-READ_BYTES = 1 << 19
-"""How much of a file is read at a time."""
+READ_BYTES = 1 << 18
+"""How much of the file is read at a time."""
 
 LEAST_BYTES = 1 << 17
-"""How much of a file is there at least when a member is decompressed, so that few are cut off."""
+"""How much of it is in memory at least when a member is decompressed: no member is cut off that is no longer."""
+
+NOT_COMPARED = 0xE2
+"""Flags of headers that are left to others: libdeflate does not compare their checksum; or they mean nothing."""
 
 
 class ShortMembers:
-    """Decompresses the members of a file to memory that they share: data is there until the next member is read.
+    """A gzip file that gives bytes, and data of whole members: in memory that they share, until the next is read.
 
     >>> import gzip, io
-    >>> members = ShortMembers(io.BytesIO(2 * gzip.compress(b"Hello", mtime=0)), 1 << 20)
-    >>> bytes(members.read()[0]), bytes(members.read()[0]), members.read()
-    (b'Hello', b'Hello', None)
+    >>> file = ShortMembers(io.BytesIO(2 * gzip.compress(b"Hello", mtime=0) + b"..."), 1 << 20)
+    >>> bytes(file.read_member()[0]), bytes(file.read_member()[0]), file.read_member(), file.read(9)
+    (b'Hello', b'Hello', None, b'...')
     """
 
     def __init__(self, file: BufferedIOBase, most_bytes: int) -> None:
@@ -39,23 +40,44 @@ class ShortMembers:
             raise MemoryError("libdeflate has no memory for a decompressor")
         weakref.finalize(self, library.libdeflate_free_decompressor, decompressor)
         self._decompress, self._decompressor = library.libdeflate_gzip_decompress_ex, decompressor
-        self._file = file
-        self._allocate(READ_BYTES + LEAST_BYTES)
-        self._begin = self._end = 0
-        memory, self._sizes = np.empty(most_bytes, np.uint8), np.empty(2, np.uintp)
-        self._data, sizes = memory.data.toreadonly(), self._sizes.ctypes.data
+        source, memory = np.empty(READ_BYTES + LEAST_BYTES, np.uint8), np.empty(most_bytes, np.uint8)
+        self._file, self._begin, self._end = file, 0, 0
+        self._source, self._address, self._data = source.data, source.ctypes.data, memory.data.toreadonly()
+        self._sizes = np.empty(2, np.uintp)
+        sizes = self._sizes.ctypes.data
         self._results = memory.ctypes.data, most_bytes, sizes, sizes + self._sizes.itemsize
 
-    def read(self) -> tuple[memoryview, int] | None:
-        """Return the data of the next member, and how many bytes of the file it has.
+    def seek(self, offset: int) -> None:
+        """Go to a place of the file."""
+        self._file.seek(offset)
+        self._begin = self._end = 0
 
-        None at the end, and of one that is not whole or sound, or is longer than ``most_bytes``, or has fields in its
-        header.
+    def read(self, size: int) -> bytes:
+        """Return bytes that follow, so many at most."""
+        if self._begin == self._end:
+            self._begin = self._end = 0
+            return self._file.read(size)
+        begin, self._begin = self._begin, min(self._begin + size, self._end)
+        return bytes(self._source[begin : self._begin])
+
+    def go_back(self, last: bytes) -> bool:
+        """Go back before the last bytes that were read; return False where they are too many."""
+        if not self._end and len(last) <= len(self._source):
+            self._source[: len(last)] = last
+            self._begin = self._end = len(last)
+        can = len(last) <= self._begin
+        self._begin -= len(last) if can else 0
+        return can
+
+    def read_member(self) -> tuple[memoryview, int] | None:
+        """Return the data of the member that follows, and how many bytes it has in the file.
+
+        None at the end, and where it is not whole or sound, is longer than ``most_bytes``, or is left to others.
         """
         if self._end - self._begin < LEAST_BYTES:
             self._fill()
         begin, size = self._begin, self._end - self._begin
-        if self._source[begin : begin + len(HEADER)] != HEADER:
+        if self._source[begin : begin + len(GZIP)] != GZIP or size < 10 or self._source[begin + 3] & NOT_COMPARED:
             return None
         if self._decompress(self._decompressor, self._address + begin, size, *self._results):
             return None
@@ -63,36 +85,25 @@ class ShortMembers:
         self._begin += packed
         return self._data[:unpacked], packed
 
-    def put(self, content: bytes) -> None:
-        """Set what has been read of the file, and what members are read of first."""
-        if len(content) > len(self._source):
-            self._allocate(len(content))
-        self._begin, self._end = 0, len(content)
-        self._source[: self._end] = content
-
-    def take(self) -> bytes:
-        """Return what has been read of the file, and no member of it."""
-        begin, self._begin = self._begin, self._end
-        return bytes(self._source[begin : self._end])
-
-    def _allocate(self, size: int) -> None:
-        source = np.empty(size, np.uint8)
-        self._source, self._address = source.data, source.ctypes.data
-
     def _fill(self) -> None:
-        rest = bytes(self._source[self._begin : self._end])
-        self._source[: len(rest)] = rest
-        self._begin, self._end = 0, len(rest) + self._file.readinto(self._source[len(rest) :])
+        size = self._end - self._begin
+        self._source[:size] = self._source[self._begin : self._end]
+        self._begin, self._end = 0, size + self._file.readinto(self._source[size:])
 
 
 @cache
 def find_library() -> ctypes.CDLL | None:
-    """Return libdeflate, its functions declared as in ``libdeflate.h``; None where the extension does not show them."""
-    library, pointer, size = ctypes.CDLL(_deflate.__file__), ctypes.c_void_p, ctypes.c_size_t
-    if not hasattr(library, "libdeflate_gzip_decompress_ex"):
+    """Return libdeflate, its functions declared as in ``libdeflate.h``; None where ``deflate`` does not show them."""
+    try:
+        from deflate import _deflate
+
+        library = ctypes.CDLL(_deflate.__file__)
+        allocate, free = library.libdeflate_alloc_decompressor, library.libdeflate_free_decompressor
+        decompress = library.libdeflate_gzip_decompress_ex
+    except (ImportError, OSError, AttributeError):
         return None
-    library.libdeflate_alloc_decompressor.restype = pointer
-    library.libdeflate_free_decompressor.argtypes, library.libdeflate_free_decompressor.restype = [pointer], None
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
+    allocate.restype, free.argtypes, free.restype = pointer, [pointer], None
     # The decompressor, a source and its size, memory and its size, and where to write how much of both was used.
-    library.libdeflate_gzip_decompress_ex.argtypes = [pointer, pointer, size, pointer, size, pointer, pointer]
+    decompress.argtypes = [pointer, pointer, size, pointer, size, pointer, pointer]
     return library

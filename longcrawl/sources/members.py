@@ -3,10 +3,10 @@
 A gzip member ends with the CRC and the length of its data, a zstd frame with a checksum if its header says so. Nothing
 is known to be right before they are compared, so data is yielded only then: a member of up to ``HELD_BYTES`` waits in
 memory, a longer one is decompressed twice, the first time to nothing. Who can throw away all that was made of a file
-asks for its checksums "last", and gets data at once. A member without an end is broken as a whole. Of
-a zstd frame without a checksum (the command ``zstd`` writes one, python-zstandard does not), only damage is noticed
-that decompressing stumbles over, that gives another length than the frame's header says, or that leaves bytes behind it
-that are not a frame: the checksum of one whose header has lost its flag.
+asks for its checksums "last", and gets data at once, of short members only if it is not lent. A member without an end
+is broken as a whole. Of a zstd frame without a checksum (the command ``zstd`` writes one, python-zstandard does not),
+only damage is noticed that decompressing stumbles over, that gives another length than the frame's header says, or that
+leaves bytes behind it that are not a frame: the checksum of one whose header has lost its flag.
 
 A WARC file that is compressed as the standard asks for has one member or frame per record, so that a record can be read
 alone, and the records around a damaged one are unharmed. Whole files in one member are read as well.
@@ -36,7 +36,7 @@ from longcrawl.sources.framing import (
     zstd_pieces,
 )
 from longcrawl.sources.gathered import Gathered
-from longcrawl.sources.libdeflate import ShortMembers, find_library
+from longcrawl.sources.libdeflate import LEAST_BYTES, ShortMembers, find_library
 
 Compression = Literal["none", "gzip", "zstd"]
 
@@ -50,7 +50,7 @@ PIECE_BYTES = 1 << 20
 """How much a piece of gzip data becomes at most, however well it is compressed."""
 
 WHOLE_BYTES = 4 << 20
-"""How long the data of a member is at most that is one event, where checksums are compared first."""
+"""How long the data of a member is at most that is one event, see ``Members.events``."""
 
 HELD_BYTES = 32 << 20
 """How much of a member's data waits in memory until its checksum has been compared."""
@@ -106,7 +106,11 @@ class Members:
         room: Room | None = None,
         short: Literal["kept", "lent"] = "kept",
     ) -> None:
-        """Set how members are read; data of short gzip members that is lent is there until the next event."""
+        """Set how members are read.
+
+        Data of short gzip members that is "lent" is there until the next event. Short members wait for their checksums
+        then, whenever others are compared; ``room`` is for files of which nothing is lent.
+        """
         self.file, self.compression, self.checksums = file, compression, checksums
         self._room = room if checksums == "last" else None
         self._lends, self._short = short == "lent", None
@@ -116,8 +120,8 @@ class Members:
     def events(self, offset: int = 0) -> Iterator[Event]:
         """Decompress the file from a member's beginning on; of each member, all or nothing.
 
-        A member of up to ``WHOLE_BYTES`` is one event. Where checksums are compared last, data of longer ones is
-        yielded as it comes; so is that of all members whose data is kept, but for one of gzip in one piece.
+        A member of up to ``WHOLE_BYTES`` is one event where checksums are compared first or short members are lent, and
+        a gzip member in one piece always. Where checksums are compared last, all other data is yielded as it comes.
 
         Raises:
             BrokenMemberError: at the first member that is not sound.
@@ -269,21 +273,25 @@ class Members:
     ) -> Iterator[Event]:
         """Decompress member after member; one of up to ``whole_bytes``, or in one piece, is one event."""
         # ISA-L inflates 2.1 times as fast as zlib, which bounds the reading of documents.
-        self.file.seek(offset)
+        short = self._short if whole_bytes else None
+        file = short or self.file
+        file.seek(offset)
         member, stream, pending, follows_short = _Member(offset, 0), None, False, False
-        while rest := self.file.read(read_bytes):
+        while rest := file.read(read_bytes):
             offset += len(rest)
             while rest or (stream is not None and pending):
                 if stream is None:
-                    if self._short and follows_short:
-                        rest, offset = yield from self._short_gzip(self._short, rest, offset)
+                    if short and follows_short and short.go_back(rest):
+                        offset = yield from self._short_gzip(short, offset - len(rest))
+                        rest, follows_short = short.read(read_bytes), False
+                        offset += len(rest)
                     if not (rest := rest.lstrip(b"\0")):  # tapes and block devices pad the end of a file
                         break
                     member = _Member(offset - len(rest), whole_bytes)
                     if not rest.startswith(GZIP[:2]) and rest != GZIP[:1]:
                         raise BrokenMemberError(member.begin, "no gzip data", is_member=False)
                     stream = isal_zlib.decompressobj(31)
-                    more = self._rest_of_header(member.begin, rest, read_bytes)
+                    more = rest_of_header(file.read, member.begin, rest, read_bytes)
                     rest, offset = rest + more, offset + len(more)
                 try:
                     data = stream.decompress(rest, piece_bytes)
@@ -292,26 +300,18 @@ class Members:
                 rest, pending = stream.unconsumed_tail, len(data) == piece_bytes
                 if stream.eof:
                     rest, stream = stream.unused_data, None
+                    follows_short = member.is_short and offset - len(rest) - member.begin <= LEAST_BYTES
                 yield from member.events(data, offset - len(rest) if stream is None else None)
-                follows_short = whole_bytes > 0 and member.is_short
         if stream is not None:
             raise BrokenMemberError(member.begin, "the file ends within a compressed member", is_cut=True)
 
-    def _short_gzip(self, short: ShortMembers, rest: bytes, offset: int) -> Generator[Event, None, tuple[bytes, int]]:
-        """Decompress short members; return what was read behind them, and where in the file that ends."""
-        short.put(rest)
-        begin = offset - len(rest)
-        while (found := short.read()) is not None:
+    def _short_gzip(self, short: ShortMembers, offset: int) -> Generator[Event, None, int]:
+        """Decompress short members from a place in the file on; return where they end."""
+        while (found := short.read_member()) is not None:
             data, size = found
-            yield Event("member", begin, data, begin + size)
-            begin += size
-        rest = short.take()
-        return rest, begin + len(rest)
-
-    def _rest_of_header(self, begin: int, begun: bytes, read_bytes: int) -> bytes:
-        if (more := rest_of_header(self.file, begun, read_bytes)) is None:
-            raise BrokenMemberError(begin, "damaged gzip data (a header of more than 1 MiB)")
-        return more
+            yield Event("member", offset, data, offset + size)
+            offset += size
+        return offset
 
     def _zstd(self, offset: int, piece_bytes: int = ZSTD_PIECE_BYTES, *, whole_bytes: int = 0) -> Iterator[Event]:
         """Decompress frame after frame, so many bytes at a time; one of up to ``whole_bytes`` is one event."""

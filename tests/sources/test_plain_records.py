@@ -14,9 +14,11 @@ MOST = 1 << 20
 HEAD = b"WARC/1.0\r\nWARC-Type: response\r\nContent-Length: %d\r\n\r\n"
 
 names = st.sampled_from([*NAMES, *map(str.title, NAMES), "Server", "Set-Cookie", "X", "", "Content-Typ", "a b", "a/b"])
-values = st.sampled_from(
-    ["text/html", "", "7", " a \t", "a\tb", "a: b", "é", "a\rb", "\x0b", "\x1c", "a\x7f", "<urn:x>"]
-)
+in_utf8 = [each.encode().decode("latin-1") for each in ("é", "\xa0a\u3000", "\u2028")]
+values = st.sampled_from([
+    "text/html", "", "7", " a \t", "a\tb", "a: b", "é", "a\rb", "\x0b", "\x1c", "a\x7f", "<urn:x>", "\xa0a\x85",
+    *in_utf8,
+])  # fmt: skip
 fields = st.builds("{}{}{}".format, names, st.sampled_from([":", ": ", ":\t", " :", ""]), values)
 plain = st.builds("{}: {}".format, st.sampled_from(["Server", "Set-Cookie", "X-A"]), st.sampled_from(["", "a", "a: b"]))
 lines = st.one_of(
@@ -157,3 +159,11 @@ def test_a_block_that_is_too_long_is_not_looked_at():
     fields, *others = PlainReader().read(HEAD % 4 + b"\xff\0\0\0", 3)
     assert fields["content-length"] == "4"
     assert others == [None, None, None]
+    _, block, _, scanned = PlainReader().read(HEAD % 4 + b"\xff\0\0\0", 4)
+    assert (bytes(block), scanned[1:]) == (b"\xff\0\0\0", (False, True))
+
+
+def test_values_in_utf8_are_plain():
+    data = "WARC/1.0\r\nWARC-Target-URI: https://a/é \r\nX: ü\r\nContent-Length: 2\r\n\r\nab".encode()
+    assert PlainReader().read(data, MOST)[0] == {"warc-target-uri": "https://a/é", "content-length": "2"}
+    assert PlainReader().read(data.decode().encode("latin-1"), MOST)[0]["warc-target-uri"] == "https://a/é"

@@ -332,8 +332,6 @@ def find_fields(data: Any, start: int, stop: int, places: Any) -> tuple[int, int
             at += 1
         value, end = at, at
         while at < stop and (data[at] >= _SPACE or data[at] == _TAB):
-            if data[at] >= _DELETE:
-                return -1, 0
             at += 1
             if data[at - 1] > _SPACE:
                 end = at

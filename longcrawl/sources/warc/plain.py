@@ -1,12 +1,13 @@
 """Plain records, as nearly all are: their headers are read, and the bytes of their pages looked at, by one kernel.
 
-Plain is a header whose fields are each on one line, named once, and in ASCII. All others are for ``parse_fields``.
+Plain is a header whose fields are each on one line and named once. All others are for ``parse_fields``.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+from longcrawl.sources.json_lines import is_utf8
 from longcrawl.sources.warc.fields import NAMES, Fields, Message
 
 MOST_BLANK = 1 << 10
@@ -41,7 +42,7 @@ class PlainReader:
     def end_of(self, header: bytes) -> int | None:
         """Return where the block ends of a record that begins with a header; None of one that is not plain."""
         self._read_record(np.frombuffer(header, np.uint8), 0, self._places, self._found)
-        stop = int(self._found[2])
+        _, _, stop, *_ = self._found.tolist()
         return stop if stop > 0 else None
 
     def read(self, data: memoryview, most_bytes: int) -> Found | None:
@@ -52,8 +53,8 @@ class PlainReader:
         if not self._read_record(np.frombuffer(data, np.uint8), most_bytes, self._places, self._found):
             return None
         begin, body, stop, own, others, status, is_utf8, has_zero = self._found.tolist()
-        heads = str(data[: max(begin, body)], "latin-1")  # the first line of a message may hold any byte
-        fields = {NAMES[name]: heads[first:end] for name, first, end in self._places[0, :own].tolist()}
+        header = bytes(data[:begin])
+        fields = _values(header, self._places[0, :own].tolist(), encoding_of(header))
         block = data[begin:stop]
         if len(block) > most_bytes:
             return fields, None, None, None
@@ -61,9 +62,22 @@ class PlainReader:
             return fields, block, None, None
         if body == begin:
             return fields, block, None, Scanned(block, bool(is_utf8), bool(has_zero))
-        of_message = {NAMES[name]: heads[first:end] for name, first, end in self._places[1, :others].tolist()}
+        of_message = _values(bytes(data[:body]), self._places[1, :others].tolist(), "latin-1")
         message = Message(status, of_message, block[body - begin :])
         return fields, block, message, Scanned(message.body, bool(is_utf8), bool(has_zero))
+
+
+def encoding_of(header: bytes) -> Literal["utf-8", "latin-1"]:
+    """Return how the header of a record is read: as UTF-8 where it is."""
+    return "utf-8" if not header.isascii() and is_utf8(header) else "latin-1"
+
+
+def _values(header: bytes, places: list[list[int]], encoding: Literal["utf-8", "latin-1"]) -> Fields:
+    """Return the values of a header that are at some places, as ``parse_fields`` does."""
+    if encoding == "utf-8":
+        return {NAMES[name]: header[first:end].decode(encoding).strip() for name, first, end in places}
+    text = header.decode(encoding)
+    return {NAMES[name]: text[first:end].strip() for name, first, end in places}
 
 
 def scan(page: bytes | memoryview) -> Scanned:

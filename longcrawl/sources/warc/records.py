@@ -12,10 +12,9 @@ from typing import BinaryIO, NamedTuple
 
 from longcrawl.core.sources import BadFiles
 from longcrawl.sources.framing import GZIP
-from longcrawl.sources.json_lines import is_utf8
 from longcrawl.sources.members import Event, Members, compression_of, decompress_beginning, occurrences
 from longcrawl.sources.warc.fields import HEADER_BYTES, Fields, Message, length_of, parse_fields
-from longcrawl.sources.warc.plain import Found, PlainReader, Scanned
+from longcrawl.sources.warc.plain import Found, PlainReader, Scanned, encoding_of
 from longcrawl.sources.warc.stream import MAGIC, Stream, begins_with
 
 STEP_BYTES = 1 << 16
@@ -54,7 +53,7 @@ class Record(NamedTuple):
     length: int | None
     fields: Fields
     block: memoryview | None
-    """None where it is longer than was asked for."""
+    """None where it is longer than was asked for; like all that is made of it, it is there until the next record."""
     message: Message | None = None
     """The HTTP message that the block is, where it has been read; its body is what was scanned."""
     scanned: Scanned | None = None
@@ -110,7 +109,7 @@ class Lost:
 
 
 def read_records(file: BinaryIO, most_bytes: int, lost: Lost) -> Iterator[Record]:
-    """Read the records of an archive file; blocks of more than ``most_bytes`` are passed over."""
+    """Read the records of an archive file, each until the next; blocks of more than ``most_bytes`` are passed over."""
     members = Members(file, compression_of(file), lost.bad_files.when_to_check(lost.file), short="lent")
     offset: int | None = 0
     number = 0
@@ -187,7 +186,7 @@ def _read_first(first: bytes) -> tuple[Fields, int]:
 
 def _parse_head(header: bytes) -> tuple[Fields, int | None]:
     """Parse the header of a record; returns the length that it names, None if none can be read."""
-    fields = parse_fields(header, "utf-8" if header.isascii() or is_utf8(header) else "latin-1")
+    fields = parse_fields(header, encoding_of(header))
     return fields, length_of(fields)
 
 
@@ -268,10 +267,12 @@ class _Reader:
             self._note("a record's header has no Content-Length")
             self._scan(1)
             return None
-        return self._pass_over(fields, head, length) if length > self._most_bytes else self._take(head, head + length)
+        if length > self._most_bytes:
+            return self._pass_over(fields, head, length)
+        return self._take(head, head + length, fields)
 
-    def _take(self, head: int, end: int) -> Record | None:
-        """Take the record whose block ends there, or note why it cannot be taken."""
+    def _take(self, head: int, end: int, fields: Fields | None = None) -> Record | None:
+        """Take the record whose block ends there, or note why it cannot be taken; of a plain one without its fields."""
         stream = self._stream
         whole = stream.fill(end)
         begin = stream.position
@@ -286,9 +287,10 @@ class _Reader:
             self._note(reason)
             self._scan(1)
             return None
-        found = self._plain.read(stream.buffer[:end], self._most_bytes)
+        found = self._plain.read(stream.buffer[:end], self._most_bytes) if fields is None else None
         if found is None:
-            found = _parse_head(bytes(stream.buffer[:head]))[0], stream.buffer[head:end], None, None
+            fields = fields or _parse_head(bytes(stream.buffer[:head]))[0]
+            found = fields, stream.buffer[head:end], None, None
         return self._finish(found, begin, end, after)
 
     def _pass_over(self, fields: Fields, head: int, length: int) -> Record | None:
