@@ -88,10 +88,9 @@ class RedPajamaV2(sources.Source):
         minhash: whether to read the MinHash signatures.
         duplicates: whether to read the lists of duplicates.
         max_record_bytes: how long a line of documents or signals is at most; a longer one is a bad record.
-        fetch_documents: which shards a run reads the documents of. "if_any_passes" leaves out those in which all are
-            removed by the first stages of the recipe, as far as these look at signals and duplicates alone: outputs are
-            the same, manifest and card count what was left out as ``not_fetched``, and the ledger does not have it.
-            Documents without signals have to be dropped by these stages, and what is damaged is always read.
+        fetch_documents: of which shards a run reads documents. "if_any_passes" leaves out those of which the first
+            stages, by signals and duplicates alone, keep none, nor one without signals: outputs are the same, manifest
+            and card count ``not_fetched``, and the ledger does not have them. Damaged shards are read.
         on_bad_files: what a missing, cut or corrupt file does, and one whose ids are of another shard. Documents in
             gzip members before the damage are kept, none after it, since ids are the numbers of lines; where only
             signals, duplicates or signatures are damaged, the documents keep null ones.
@@ -153,8 +152,9 @@ class RedPajamaV2(sources.Source):
 
     def for_stages(self, stages: Sequence[Stage]) -> Self:
         """Return the source that skips documents, if it may, of which these stages keep none."""
-        source = copy.copy(self)
-        vars(source)["_stages"] = tuple(stages) if self.fetch_documents == "if_any_passes" else ()
+        first = itertools.takewhile(lambda stage: type(stage).keeps_unread is not Stage.keeps_unread, stages)
+        source = copy.copy(self)  # each task carries it: with those stages that are asked
+        vars(source)["_stages"] = tuple(first) if self.fetch_documents == "if_any_passes" else ()
         return source
 
     def schema(self) -> pa.Schema:
