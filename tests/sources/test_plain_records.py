@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from longcrawl.sources.warc.fields import HEADER_BYTES, NAMES, length_of, parse_fields
 from longcrawl.sources.warc.pages import parse_message
-from longcrawl.sources.warc.plain import MOST_BLANK, PlainReader, scan
+from longcrawl.sources.warc.plain import MOST_BLANK, PlainReader, encoding_of, scan
 
 MOST = 1 << 20
 HEAD = b"WARC/1.0\r\nWARC-Type: response\r\nContent-Length: %d\r\n\r\n"
@@ -59,7 +59,7 @@ def test_what_the_kernel_takes_is_what_the_parsers_give(head, of_message, page, 
         return
     given_fields, given_block, message, scanned = found
     begin = re.search(rb"\n\r*\n", data).end()
-    assert given_fields == parse_fields(data[:begin])
+    assert given_fields == parse_fields(data[:begin], encoding_of(data[:begin]))
     assert given_block == data[begin : begin + length_of(given_fields)]
     assert data[begin + len(given_block) :].strip(b"\r\n") == b""
     if message is not None:
