@@ -315,6 +315,8 @@ def no_documents(
         largest = sorted(left_out.items(), key=lambda rule: (-rule[1], rule[0]))[:MOST_RULES]
         counted = ", ".join(f"{rule} {count:,}" for rule, count in largest)
         message += f"; {sum(left_out.values()):,} record(s) were left out by the source's rules: {counted}"
+    if "not_fetched" in left_out:
+        message += ". Those not fetched do not pass the first stages: change their fields with --set"
     return RunError(message)
 
 

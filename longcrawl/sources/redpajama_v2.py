@@ -90,7 +90,7 @@ class RedPajamaV2(sources.Source):
         max_record_bytes: how long a line of documents or signals is at most; a longer one is a bad record.
         fetch_documents: of which shards a run reads documents. "if_any_passes" leaves out those of which the first
             stages, by signals and duplicates alone, keep none, nor one without signals: outputs are the same, manifest
-            and card count ``not_fetched``, and the ledger does not have them. Damaged shards are read.
+            and card count ``not_fetched``, the ledger does not have them, and of documents only damage is not noticed.
         on_bad_files: what a missing, cut or corrupt file does, and one whose ids are of another shard. Documents in
             gzip members before the damage are kept, none after it, since ids are the numbers of lines; where only
             signals, duplicates or signatures are damaged, the documents keep null ones.
@@ -152,9 +152,9 @@ class RedPajamaV2(sources.Source):
 
     def for_stages(self, stages: Sequence[Stage]) -> Self:
         """Return the source that skips documents, if it may, of which these stages keep none."""
-        first = itertools.takewhile(lambda stage: type(stage).keeps_unread is not Stage.keeps_unread, stages)
+        first = itertools.takewhile(lambda stage: "keeps_unread" in vars(type(stage)), stages)
         source = copy.copy(self)  # each task carries it: with those stages that are asked
-        vars(source)["_stages"] = tuple(first) if self.fetch_documents == "if_any_passes" else ()
+        vars(source)["_stages"] = tuple(first) if self.signals and self.fetch_documents == "if_any_passes" else ()
         return source
 
     def schema(self) -> pa.Schema:

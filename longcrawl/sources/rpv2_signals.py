@@ -84,16 +84,23 @@ def count_unread(known: Mapping[str, pa.Table], stages: Sequence[Stage]) -> int:
     """Count the documents of a shard, by its signals, if the first stages keep none of them and no others; else 0.
 
     ``known`` has the tables of a shard that are joined to its documents, by "signals" and "duplicates". Stages are
-    asked of one row more, of which all is null: of documents without signals nothing else is known.
+    asked of documents without signals as well, listed and not. 0 where an id comes twice, or is listed and unknown.
     """
     if "signals" not in known:
         return 0
     rows = known["signals"].select(["id", "signals"])
+    others: list[dict[str, Any]] = [{}]
+    if "duplicates" in known:
+        others = [{"duplicate": False}, {"duplicate": True}]
+        if not pc.all(pc.is_in(known["duplicates"][0], rows["id"]), min_count=0).as_py():
+            return 0
+    if pc.count_distinct(rows["id"]).as_py() < rows.num_rows:
+        return 0
     is_listed = (
         pc.is_in(rows["id"], known["duplicates"][0]) if "duplicates" in known else pa.nulls(len(rows), pa.bool_())
     )
     left = rows.append_column("duplicate", is_listed)
-    left = pa.concat_tables([left, pa.Table.from_pylist([{}], left.schema)])
+    left = pa.concat_tables([left, pa.Table.from_pylist(others, left.schema)])
     for stage in stages:
         if (kept := stage.keeps_unread(left)) is None:
             return 0

@@ -208,10 +208,9 @@ class SignalRules(Judge):
             checks.insert(0, Check("no_signals", pa.nulls(table.num_rows, pa.float64()), signals.is_valid()))
         return checks
 
-    def keeps_unread(self, table: pa.Table) -> pa.Array:
-        """Return which documents pass; one without a signal does unless it is dropped."""
-        lenient = self if self.on_missing == "drop" else replace(self, on_missing="keep")
-        return pc.is_null(lenient.judge(table)["rule"])
+    def keeps_unread(self, table: pa.Table) -> pa.Array | None:
+        """Return which documents pass; None where one without a signal is an error."""
+        return None if self.on_missing == "error" else pc.is_null(self.judge(table)["rule"])
 
     def _with_missing(self, check: Check, table: pa.Table) -> Check:
         if self.on_missing == "drop" or not check.value.null_count:

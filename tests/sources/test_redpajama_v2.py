@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import random
+import re
 from dataclasses import replace
 
 import fsspec
@@ -15,7 +16,8 @@ from datasets import load_dataset
 
 import longcrawl
 from longcrawl.core.sources import BadFiles
-from longcrawl.errors import LedgerError, SourceError
+from longcrawl.core.stages import Check
+from longcrawl.errors import LedgerError, RunError, SourceError
 from longcrawl.sources.redpajama_v2 import RedPajamaV2
 from longcrawl.text.filters import SignalRules
 from longcrawl.text.rpv2.schema import DOCUMENT_SIGNALS, LINE_SIGNALS
@@ -547,8 +549,9 @@ def test_documents_are_not_fetched_of_shards_in_which_the_first_rules_keep_none(
     for shard in ("0000", "0002"):
         (shards / f"documents/2023-06/{shard}/en_head.json.gz").unlink()
     longcrawl.run(recipe_of(url, tmp_path, *stages), tmp_path / "some")
-    kept = [sorted((tmp_path / out / "data").rglob("*.parquet")) for out in ("all", "some")]
-    assert pq.read_table(kept[0]).equals(pq.read_table(kept[1]))
+    kept = [pq.read_table(sorted((tmp_path / out / "parquet").rglob("*.parquet"))) for out in ("all", "some")]
+    assert kept[0].num_rows == 2
+    assert kept[0].equals(kept[1])
     manifests = [json.loads((tmp_path / out / "manifest.json").read_text()) for out in ("all", "some")]
     assert [each["funnel"]["documents"] for each in manifests] == [10, 4]  # nobody knows of the one without signals
     assert [each["left_out"] for each in manifests] == [{}, {"not_fetched": 5}]
@@ -565,6 +568,8 @@ def test_documents_are_not_fetched_of_shards_in_which_the_first_rules_keep_none(
         [{"min_chars": {"n": 100}}],
         [{"min_words": {"n": 100}}],  # a document without signals may have as many
         [{"signal_rules": WORDS["signal_rules"] | {"on_missing": "keep"}}],
+        [{"signal_rules": WORDS["signal_rules"] | {"on_missing": "keep"}}, "listed_duplicates"],
+        ["listed_duplicates"],
         [{"signal_rules": WORDS["signal_rules"] | {"thresholds": {"min_word_count": 3}}}],
     ],
 )
@@ -592,6 +597,40 @@ def test_documents_are_fetched_where_their_signals_are_damaged(shards, tmp_path)
         assert {*documents(source.for_stages(rules))} == {"2023-06/0000", "2023-06/0001"}
     path.unlink()
     assert {*documents(source.for_stages(rules))} == {"2023-06/0000", "2023-06/0001"}
+
+
+class OtherRules(SignalRules):
+    """Rules of another package, which look at more than those that they inherit from."""
+
+    def checks(self, table):
+        return [Check("any", pa.nulls(table.num_rows, pa.float64()), pa.array([True] * table.num_rows))]
+
+
+def test_documents_are_fetched_where_another_class_decides_or_ids_are_not_those_of_documents(shards):
+    source = RedPajamaV2(data_dir=str(shards), fetch_documents="if_any_passes")
+    rules = SignalRules(**WORDS["signal_rules"])
+    assert len(read(source.for_stages([OtherRules(**WORDS["signal_rules"])]))[0]) == 10
+    assert len(read(source.for_stages([rules]))[0]) == 4
+    assert len(read(source.for_stages([replace(rules, on_missing="error"), rules]))[0]) == 10
+    part = "2023-06/0000/en_head"
+    path = shards / f"quality_signals/{part}.signals.json.gz"
+    lines = gzip.decompress(path.read_bytes())
+    path.write_bytes(gzip.compress(lines + lines))
+    assert len(read(source.for_stages([rules]))[0]) == 8
+    path.write_bytes(gzip.compress(lines))
+    listed = pa.table({"shard_id": [part], "doc_id": [f"{part}.json.gz/9"], "digest": ["a"]})
+    pq.write_table(listed, shards / f"duplicates/{part}.duplicates.parquet")
+    assert len(read(source.for_stages([rules]), "skip")[0]) == 8
+
+
+def test_a_run_that_fetches_no_documents_names_what_keeps_none(shards, tmp_path):
+    rules = {"signal_rules": {"thresholds": {"min_word_count": 10_000_000}}}
+    with pytest.raises(RunError, match="not_fetched 9. Those not fetched do not pass the first stages: change their"):
+        longcrawl.run(recipe_of(shards, tmp_path, rules), tmp_path / "out")
+
+
+def test_a_plan_counts_what_a_run_fetches(shards, tmp_path):
+    assert re.search(r"redpajama-v2 +4 ", str(longcrawl.plan(recipe_of(shards, tmp_path, WORDS))))
 
 
 def test_recipes_without_the_field_keep_their_digests(shards):
