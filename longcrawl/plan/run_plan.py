@@ -101,8 +101,7 @@ def sample_recipe(
     if parts < min(2, len(there)) or documents < 1:
         raise RunError(f"a plan samples --parts 2 or more and --documents 1 or more, got {parts} and {documents}")
     there = gather_small(there, chosen) if unit == "part" else there
-    source = needed_source(chosen).for_stages([stage for _, stage in chosen.stages])
-    return chosen, draw_sample(source, there, parts, documents, seed)
+    return chosen, draw_sample(needed_source(chosen), there, parts, documents, seed)
 
 
 class ScaledUp(NamedTuple):

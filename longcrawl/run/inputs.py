@@ -142,10 +142,11 @@ def _difference(written: Path, recipe: Recipe) -> str:
 
 def needed_source(recipe: Recipe) -> Source:
     """Return the source of a recipe, which reads no more than stages and output look at."""
-    used = [stage.used_signals() for _, stage in recipe.stages]
-    if recipe.output.keeps_columns or None in used:
-        return recipe.source
-    return recipe.source.for_tokens(list(dict.fromkeys(name for names in used for name in names or ())))
+    source, stages = recipe.source, [stage for _, stage in recipe.stages]
+    used = [stage.used_signals() for stage in stages]
+    if not recipe.output.keeps_columns and None not in used:
+        source = source.for_tokens(list(dict.fromkeys(name for names in used for name in names or ())))
+    return source.for_stages(stages)
 
 
 def pin_inputs(

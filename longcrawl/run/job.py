@@ -167,7 +167,7 @@ class _Job:
         self.work = folder / WORK
         self.engine = engine
         self.parts = gather_small(inputs.train_parts(recipe.source), recipe, folder)
-        self.source = inputs.needed_source(recipe).for_stages([stage for _, stage in recipe.stages])
+        self.source = inputs.needed_source(recipe)
         self.needs_ids = any(stage.needs in ("removals", "spans") for _, stage in recipe.stages)
         """Whether two documents of one id would be taken for one."""
         self.groups = segments.group_inputs(len(self.parts), recipe.parts)

@@ -372,7 +372,7 @@ class _Member:
 
     @property
     def is_short(self) -> bool:
-        """Return whether it is one event, as far as it is known."""
+        """Whether it is one event, as far as it is known."""
         return not self._begun
 
     def events(self, data: bytes | memoryview, end: int | None) -> Iterable[Event]:

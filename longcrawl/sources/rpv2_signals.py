@@ -89,16 +89,14 @@ def count_unread(known: Mapping[str, pa.Table], stages: Sequence[Stage]) -> int:
     if "signals" not in known:
         return 0
     rows = known["signals"].select(["id", "signals"])
-    others: list[dict[str, Any]] = [{}]
+    is_listed, others = pa.nulls(rows.num_rows, pa.bool_()), list[dict[str, Any]]([{}])
     if "duplicates" in known:
-        others = [{"duplicate": False}, {"duplicate": True}]
-        if not pc.all(pc.is_in(known["duplicates"][0], rows["id"]), min_count=0).as_py():
+        listed_ids = known["duplicates"][0]
+        if not pc.all(pc.is_in(listed_ids, rows["id"]), min_count=0).as_py():
             return 0
+        is_listed, others = pc.is_in(rows["id"], listed_ids), [{"duplicate": False}, {"duplicate": True}]
     if pc.count_distinct(rows["id"]).as_py() < rows.num_rows:
         return 0
-    is_listed = (
-        pc.is_in(rows["id"], known["duplicates"][0]) if "duplicates" in known else pa.nulls(len(rows), pa.bool_())
-    )
     left = rows.append_column("duplicate", is_listed)
     left = pa.concat_tables([left, pa.Table.from_pylist(others, left.schema)])
     for stage in stages:

@@ -267,12 +267,10 @@ class _Reader:
             self._note("a record's header has no Content-Length")
             self._scan(1)
             return None
-        if length > self._most_bytes:
-            return self._pass_over(fields, head, length)
-        return self._take(head, head + length, fields)
+        return self._pass_over(fields, head, length) if length > self._most_bytes else self._take(head, head + length)
 
-    def _take(self, head: int, end: int, fields: Fields | None = None) -> Record | None:
-        """Take the record whose block ends there, or note why it cannot be taken; of a plain one without its fields."""
+    def _take(self, head: int, end: int) -> Record | None:
+        """Take the record whose block ends there, or note why it cannot be taken."""
         stream = self._stream
         whole = stream.fill(end)
         begin = stream.position
@@ -287,10 +285,9 @@ class _Reader:
             self._note(reason)
             self._scan(1)
             return None
-        found = self._plain.read(stream.buffer[:end], self._most_bytes) if fields is None else None
+        found = self._plain.read(stream.buffer[:end], self._most_bytes)
         if found is None:
-            fields = fields or _parse_head(bytes(stream.buffer[:head]))[0]
-            found = fields, stream.buffer[head:end], None, None
+            found = _parse_head(bytes(stream.buffer[:head]))[0], stream.buffer[head:end], None, None
         return self._finish(found, begin, end, after)
 
     def _pass_over(self, fields: Fields, head: int, length: int) -> Record | None:
