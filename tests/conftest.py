@@ -503,6 +503,29 @@ def make_release() -> Callable[..., Path]:
     return write
 
 
+@pytest.fixture(scope="session")
+def list_members() -> Callable[..., tuple[list[tuple[int, bytes, int]], Exception | None]]:
+    """Return a function that lists the members of a file, each from where to where, and what ends it."""
+    from longcrawl.sources.framing import BrokenMemberError
+    from longcrawl.sources.members import Members
+
+    def listed(members: Members, offset: int = 0) -> tuple[list[tuple[int, bytes, int]], Exception | None]:
+        found, begin, data = [], 0, b""
+        try:
+            for event in itertools.chain.from_iterable(event.parts() for event in members.events(offset)):
+                if event.kind == "begin":
+                    begin, data = event.offset, b""
+                elif event.kind == "data":
+                    data += event.data
+                else:
+                    found.append((begin, data, event.offset))
+        except BrokenMemberError as broken:
+            return found, broken
+        return found, None
+
+    return listed
+
+
 @pytest.fixture
 def web_server() -> Iterator[Callable[..., str]]:
     """Return a function that serves a folder on 127.0.0.1 and returns its URL.

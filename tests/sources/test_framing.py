@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import itertools
 import struct
 import zlib
 from unittest import mock
@@ -35,26 +34,19 @@ def packed(begin: bytes, data: bytes = DATA) -> bytes:
     return begin + ended
 
 
-def read(content: bytes, *defaults: int) -> tuple[list[tuple[int, bytes, int]], BrokenMemberError | None]:
-    """Return the members of a file, each from where to where, and what ends it, read so many bytes at a time."""
-    found, begin, data = [], 0, b""
-    with mock.patch.object(members.Members._gzip, "__defaults__", defaults):
-        try:
-            events = members.Members(io.BytesIO(content), "gzip").events()
-            for event in itertools.chain.from_iterable(event.parts() for event in events):
-                if event.kind == "begin":
-                    begin, data = event.offset, b""
-                elif event.kind == "data":
-                    data += event.data
-                else:
-                    found.append((begin, data, event.offset))
-        except BrokenMemberError as broken:
-            return found, broken
-    return found, None
+@pytest.fixture
+def read(list_members):
+    """Return a function that lists the members of a file, read so many bytes at a time."""
+
+    def listed(content: bytes, *defaults: int) -> tuple[list[tuple[int, bytes, int]], BrokenMemberError | None]:
+        with mock.patch.object(members.Members._gzip, "__defaults__", defaults):
+            return list_members(members.Members(io.BytesIO(content), "gzip"))
+
+    return listed
 
 
 @pytest.mark.parametrize("flags", range(32))
-def test_headers_may_begin_at_any_place_of_what_is_read_at_a_time(flags):
+def test_headers_may_begin_at_any_place_of_what_is_read_at_a_time(read, flags):
     begin = header(flags)
     member = packed(begin)
     size = len(member)
@@ -65,7 +57,7 @@ def test_headers_may_begin_at_any_place_of_what_is_read_at_a_time(flags):
 
 
 @pytest.mark.parametrize("flags", range(32))
-def test_a_file_that_is_cut_within_a_header_is_cut(flags):
+def test_a_file_that_is_cut_within_a_header_is_cut(read, flags):
     begin = header(flags)
     member = packed(begin)
     for cut in range(1, len(begin) + 1):
@@ -77,7 +69,7 @@ def test_a_file_that_is_cut_within_a_header_is_cut(flags):
 
 
 @pytest.mark.parametrize("flags", [2, 12, 31])
-def test_headers_of_many_bytes(flags):
+def test_headers_of_many_bytes(read, flags):
     begin = header(flags, b"e" * 65_535, b"n" * 200_000, b"c" * 300_000)
     member = packed(begin)
     for read_bytes in (members.PROBE_BYTES, members.READ_BYTES):
@@ -87,7 +79,7 @@ def test_headers_of_many_bytes(flags):
 
 @pytest.mark.parametrize("read_bytes", [members.PROBE_BYTES, members.READ_BYTES, 1 << 22])
 @pytest.mark.parametrize("has_end", [True, False])
-def test_a_header_that_is_too_long(read_bytes, has_end):
+def test_a_header_that_is_too_long(read, read_bytes, has_end):
     member, longest = packed(header(8, name=b"n" * MOST_HEADER_BYTES)), header(8, name=b"n" * (MOST_HEADER_BYTES - 11))
     found, broken = read(packed(longest) + (member if has_end else member[: MOST_HEADER_BYTES + 9]), read_bytes, 1_000)
     assert [data for _, data, _ in found] == [DATA]
@@ -95,7 +87,7 @@ def test_a_header_that_is_too_long(read_bytes, has_end):
     assert str(broken) == "damaged gzip data (a header of more than 1 MiB)"
 
 
-def test_what_is_not_a_header_fails_when_it_is_decompressed():
+def test_what_is_not_a_header_fails_when_it_is_decompressed(read):
     for content in (b"\x1f\x8b\x07", b"\x1fx", b"x"):
         assert header_bytes(content) == 0
     found, broken = read(packed(header(0)) + b"\x1f\x8b\x07" + bytes(range(1, 20)), 64, 1_000)
