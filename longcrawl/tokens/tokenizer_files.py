@@ -150,13 +150,16 @@ def configured_end(path: Path) -> tuple[str, ...]:
 
 @lru_cache(maxsize=8)
 def _from_hub(repository: str) -> Path:
-    from huggingface_hub import constants, hf_hub_download
-    from huggingface_hub.errors import EntryNotFoundError
+    from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     try:
         return Path(hf_hub_download(repository, "tokenizer.json"))
     except (OSError, ValueError) as failed:
-        if isinstance(failed, EntryNotFoundError):
+        is_away = isinstance(failed, LocalEntryNotFoundError)
+        has_others = any(isinstance(try_to_load_from_cache(repository, name), str) for name in CONVERTIBLE)
+        # transformers takes 2.5 s to import, to find no more than the cache has.
+        if isinstance(failed, EntryNotFoundError) and (has_others or not is_away):
             with suppress(TokenizerError):
                 return _converted(repository)
         offline = "HF_HUB_OFFLINE is set: unset it, or"

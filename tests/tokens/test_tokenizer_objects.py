@@ -181,6 +181,33 @@ def test_a_folder_without_tokenizer_json_is_converted(tmp_path):
         load_encoder(str(tmp_path))
 
 
+OFFLINE = """
+import sys
+from longcrawl.errors import TokenizerError
+from longcrawl.tokens.encoders import load_encoder
+try:
+    load_encoder("me/nothing")
+except TokenizerError:
+    assert "transformers" not in sys.modules, "importing it takes longer than all else"
+    print(load_encoder("me/words").encode(["the text"]).ids.tolist())
+"""
+
+
+@pytest.mark.slow
+def test_a_hub_id_without_tokenizer_json_is_converted_from_the_cache(tmp_path):
+    made, _ = byte_level()
+    snapshot = tmp_path / "hub/models--me--words/snapshots/0123"
+    snapshot.mkdir(parents=True)
+    made.model.save(str(snapshot))
+    (snapshot / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPT2Tokenizer"}))
+    (snapshot / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
+    (tmp_path / "hub/models--me--words/refs").mkdir()
+    (tmp_path / "hub/models--me--words/refs/main").write_text("0123")
+    offline = os.environ | {"HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([sys.executable, "-c", OFFLINE], env=offline, capture_output=True, text=True, check=False)
+    assert json.loads(done.stdout) == made.encode("the text").ids, done.stderr
+
+
 def test_what_is_no_tokenizer_is_named():
     with pytest.raises(TokenizerError, match=r"or a PreTrainedTokenizerFast, not a dict"):
         lc.tokens.Tokenize({})
