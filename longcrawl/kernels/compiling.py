@@ -31,7 +31,7 @@ from numba.core.targetconfig import ConfigStack
 from numba.core.types.misc import unliteral
 from numba.core.types.npytypes import Array
 
-from longcrawl.kernels.lowering import KernelCompiler, operators_resolved_once
+from longcrawl.kernels.lowering import KernelCompiler, found_once
 from longcrawl.printable import show
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -268,7 +268,7 @@ class _Kernel(CPUDispatcher):  # type: ignore[misc]  # as above
         was_on = gc.isenabled()
         gc.disable()
         try:
-            with operators_resolved_once():
+            with found_once():
                 found = super().compile(signature)
         finally:
             if was_on:
