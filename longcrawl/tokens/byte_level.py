@@ -162,8 +162,8 @@ def byte_level_bpe(document: Mapping[str, Any]) -> ByteLevelBPE:
     except KeyError as unknown:
         raise TokenizerError(f"a merge has the character {unknown}, which is not the spelling of any byte") from unknown
     ranks = _ranks(merges, model["vocab"])
-    if not set(merges).issuperset(recovered := recover_merges(ranks)):
-        wrong = next(merge for merge in recovered if merge not in set(merges))
+    listed = set(merges)
+    if wrong := next((merge for merge in recover_merges(ranks) if merge not in listed), None):
         raise TokenizerError(f"joining by rank would merge {wrong}, which is not among its merges")
     alphabet = _alphabet()
     ids = np.array([model["vocab"][_spelled(token, alphabet)] for token in ranks], np.uint32)

@@ -1,6 +1,7 @@
 """Tokenizers that few have: long tokens, patterns that two libraries read in two ways, merges dropped by chance."""
 
 import base64
+import itertools
 import json
 import os
 import subprocess
@@ -113,6 +114,46 @@ def test_a_pattern_that_libraries_read_in_two_ways_goes_to_tokenizers(tmp_path, 
     encoder = written(tmp_path, BYTES | {token: 256}, pattern)
     assert encoder.engine == "tokenizers"
     assert encoder.encode([text]).ids.tolist() == ids_of_tokenizers(encoder, text)
+
+
+CL100K = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+)
+REST = r"| ?[^\s\p{L}\p{N}]+| ?\p{L}+| ?\p{N}+|\s+(?!\S)|\s"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "token", "text"),
+    [
+        (CL100K, b"20", "in 2020"),
+        (r"^#+ " + REST, b" h", "x\n# head"),
+        (r"\p{N}{4}+|\p{N}{1,3}|[^\p{N}]+", b"02", "00002023"),
+        (r"[A-Z]{4}+|[^A-Z]+|[A-Z]", b"DE", "ABCDEFGH"),
+        (r"[^\n]+\Z|[^\n]|\n", b"ks", "racks.\n\n"),
+        (r"a{2}?|[^a]+|a", b"aa", "baab"),
+    ],
+)
+def test_operators_that_libraries_read_in_two_ways_are_left_to_tokenizers(tmp_path, pattern, token, text):
+    """tiktoken's own spelling of cl100k is among them: its digits stay together in a `tokenizer.json`."""
+    encoder = written(tmp_path, BYTES | {token: 256}, pattern)
+    assert encoder.encode([text]).ids.tolist() == ids_of_tokenizers(encoder, text)
+    with pytest.raises(TokenizerError, match="which tokenizers reads in another way than tiktoken"):
+        Encoder(encoder._path, engine="tiktoken")
+
+
+def test_operators_that_both_libraries_read_alike_are_left_to_tiktoken(tmp_path):
+    assert written(tmp_path, BYTES, r"[\^$]+|\$|\p{N}{3}\s+|[^\s]+|\s++$|\s").engine == "tiktoken"
+
+
+def test_a_merge_that_is_never_reached_is_left_to_tokenizers(tmp_path):
+    ranks = BYTES | {bytes(pair): 256 + number for number, pair in enumerate(itertools.product(range(100), range(100)))}
+    document = tokenizer_document(ranks)
+    document["model"]["vocab"]["abc"] = len(ranks) + 1
+    document["model"]["merges"].append(["a", "bc"])
+    encoder = saved(tmp_path, document)
+    assert encoder.engine == "tokenizers"
+    assert encoder.encode(["abc"]).ids.tolist() == ids_of_tokenizers(encoder, "abc")
 
 
 def test_a_text_that_a_pattern_matches_in_part_is_not_cut_short(tmp_path):
