@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -73,6 +73,8 @@ def load_encoder(tokenizer: Any, end_of_text: str | None = None, engine: Engine 
         TokenizerError: nothing is there, it is not a tokenizer, it has no token ``end_of_text``, or ``engine`` is
             "tiktoken" and ranks cannot say what the tokenizer does.
     """
+    if engine not in get_args(Engine):
+        raise TokenizerError(f"engine={engine!r} is none of {', '.join(map(repr, get_args(Engine)))}")
     path = tokenizer_file(tokenizer_name(tokenizer))
     status = path.stat()
     return _load(path, (status.st_mtime_ns, status.st_size), end_of_text, engine)
@@ -333,6 +335,9 @@ def _unpack(packed: npt.NDArray[Any]) -> str:
 
 
 def _of_text(texts: "pa.Array | pa.ChunkedArray") -> "pa.Array | pa.ChunkedArray":
+    kind = texts.type.value_type if pa.types.is_dictionary(texts.type) else texts.type
+    if pa.types.is_primitive(kind) or pa.types.is_decimal(kind):  # which a cast would spell out
+        raise TokenizerError(f"not an array of texts, but of {texts.type}: pass the column of texts")
     try:
         return pc.cast(texts, pa.large_string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as wrong:

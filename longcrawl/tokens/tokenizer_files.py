@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from longcrawl.core.stages import Stage
-from longcrawl.errors import TokenizerError
+from longcrawl.errors import TokenizerError, unreadable
 from longcrawl.kernels.kept_arrays import cache_folder
 from longcrawl.storage.files import content_digest, whole_file
 from longcrawl.storage.place import is_there
@@ -21,6 +21,9 @@ CONFIGURATION = "tokenizer_config.json"
 
 CONVERTIBLE = (CONFIGURATION, "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 """Files of a folder without `tokenizer.json` of which `transformers` may make one."""
+
+_LONGEST_PATH = 1_000
+"""Characters; systems allow from 260 to 4,096 bytes, and what is longer is the content of a file."""
 
 TAKEN = "a tokenizer.json, a folder that holds one, a *.tiktoken file or a Hub id"
 
@@ -40,7 +43,9 @@ def tokenizer_name(tokenizer: Any) -> str:
     backend = getattr(tokenizer, "backend_tokenizer", None) or tokenizer
     if not hasattr(backend, "to_str"):
         raise TokenizerError(f"a tokenizer is {TAKEN}, or a PreTrainedTokenizerFast, not a {type(tokenizer).__name__}")
-    document = json.loads(backend.to_str()) | {"truncation": None, "padding": None}
+    with unreadable("a tokenizer", TokenizerError, "leave out parts that are Python's, or pass a saved one"):
+        spelled = backend.to_str()
+    document = json.loads(spelled) | {"truncation": None, "padding": None}
     content = json.dumps(document, ensure_ascii=False).encode()
     end = getattr(tokenizer, "eos_token", None)
     configuration = json.dumps({"eos_token": end if isinstance(end, str) else None}).encode()
@@ -78,6 +83,8 @@ def local_file(tokenizer: str) -> Path | None:
     Raises:
         TokenizerError: it is spelled as a path and nothing is there.
     """
+    if len(tokenizer) > _LONGEST_PATH:
+        raise TokenizerError(f"no tokenizer at {tokenizer[:40]!r}… of {len(tokenizer):,} characters: pass {TAKEN}")
     path = Path(tokenizer).expanduser()
     for file in (path, path / "tokenizer.json"):
         if is_there(file) and file.is_file():

@@ -208,6 +208,42 @@ def test_a_hub_id_without_tokenizer_json_is_converted_from_the_cache(tmp_path):
     assert json.loads(done.stdout) == made.encode("the text").ids, done.stderr
 
 
+class InPython:
+    def pre_tokenize(self, text):
+        raise NotImplementedError
+
+
+def test_a_tokenizer_with_parts_in_python_is_refused():
+    from tokenizers import pre_tokenizers
+
+    made, _ = byte_level()
+    made.pre_tokenizer = pre_tokenizers.PreTokenizer.custom(InPython())
+    with pytest.raises(TokenizerError, match=r"a tokenizer cannot be read \(Exception: .*\): leave out parts"):
+        lc.tokens.Tokenize(made)
+
+
+def test_the_content_of_a_file_is_not_its_path():
+    made, _ = byte_level()
+    with pytest.raises(TokenizerError, match=r"^no tokenizer at '\{.{39}'… of [\d,]+ characters: pass a"):
+        load_encoder(made.to_str())
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.float32(), pa.bool_(), pa.timestamp("s"), pa.decimal128(19)])
+def test_numbers_are_not_encoded_as_if_they_were_texts(kind):
+    made, _ = byte_level()
+    numbers = pa.array([1, 0, None]).cast(kind)
+    for given in (numbers, numbers.dictionary_encode()):
+        with pytest.raises(TokenizerError, match=r"^not an array of texts, but of .*: pass the column of texts"):
+            load_encoder(made).encode(given)
+    assert load_encoder(made).encode(pa.nulls(2)).offsets.tolist() == [0, 0, 0]
+
+
+def test_an_engine_that_is_not_there_is_named():
+    made, _ = byte_level()
+    with pytest.raises(TokenizerError, match=r"^engine='rust' is none of 'auto', 'tiktoken', 'tokenizers'"):
+        load_encoder(made, engine="rust")
+
+
 def test_what_is_no_tokenizer_is_named():
     with pytest.raises(TokenizerError, match=r"or a PreTrainedTokenizerFast, not a dict"):
         lc.tokens.Tokenize({})
