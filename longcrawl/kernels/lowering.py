@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from numba.core import analysis, ir, postproc, transforms, typed_passes, types, untyped_passes
+from numba.core import analysis, cgutils, ir, postproc, transforms, typed_passes, types, untyped_passes
 from numba.core.compiler import Compiler, DefaultPassBuilder
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import register_pass
@@ -121,6 +121,10 @@ class _Lower(Lower):  # type: ignore[misc]  # it has no types
             # Blocks are lowered by label.
             and all(first < label and first in before[label] for label in used[name])
         }
+
+    def alloca_lltype(self, name: str, lltype: Any, datamodel: Any = None) -> Any:  # noqa: ARG002  # numba's
+        """Make room for a variable, without asking LLVM for its size, which debugging alone needs."""
+        return cgutils.alloca_once(self.builder, lltype, name=name, zfill=False)
 
     def storevar(self, value: Any, name: str, argidx: int | None = None) -> None:
         """Store a variable, without loading what it was where no references to that are counted."""
