@@ -144,9 +144,11 @@ def _dictionary(file: BinaryIO, size: int) -> zstandard.ZstdCompressionDict:
         if content.startswith(ZSTD):
             with zstandard.ZstdDecompressor().stream_reader(content) as reader:
                 content = reader.read(DICTIONARY_BYTES)
-        return zstandard.ZstdCompressionDict(content)
+        dictionary = zstandard.ZstdCompressionDict(content)
+        zstandard.ZstdDecompressor(dict_data=dictionary)  # reads its tables
     except zstandard.ZstdError as error:
         raise BrokenMemberError(0, f"a damaged zstd dictionary ({reason_of(error)})") from error
+    return dictionary
 
 
 def read_exactly(file: BinaryIO, size: int, offset: int) -> bytes:

@@ -213,6 +213,19 @@ def test_a_zstd_dictionary_in_front(tmp_path, packed):
         assert read(broken, "skip")[0] == []
 
 
+def test_a_damaged_zstd_dictionary_in_front_is_reported(tmp_path):
+    records = [response(PAGE * 9 + str(number).encode()) for number in range(200)]
+    dictionary = zstandard.train_dictionary(4_000, records)
+    compress = zstandard.ZstdCompressor(dict_data=dictionary).compress
+    content = bytearray(dictionary.as_bytes())
+    content[20] ^= 255  # in its tables, which are read with the first frame
+    head = (0x184D2A5D).to_bytes(4, "little") + len(content).to_bytes(4, "little") + content
+    (tmp_path / "a.warc.zst").write_bytes(head + b"".join(map(compress, records)))
+    rows, bad_files = read(tmp_path / "a.warc.zst", "skip")
+    assert rows == []
+    assert "a damaged zstd dictionary" in bad_files.found[0].reason
+
+
 def test_texts_made_of_pages(tmp_path):
     text = "Zeile\nzwei… 你好\n".encode()
     conversion = record(
