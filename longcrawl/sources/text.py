@@ -196,20 +196,31 @@ class Text(sources.Source):
 
     def _parquet(self, name: str, path: str, lost: sources.LostRecords) -> Iterator[pa.Table]:
         with open_parquet(path) as (file, copy):
-            names = file.schema_arrow.names
-            for field in self._needed():
-                if field not in names:
-                    lost.add("it", self._hint(f"has no field {field!r}; its fields: {listed(names)}"))
-                    return
-            columns = list(dict.fromkeys([*self._needed(), *(field for field in self._optional() if field in names)]))
-            for field in columns:
-                kind = file.schema_arrow.field(field).type
-                if pa.types.is_nested(kind):
-                    fix = "leave that out of fields" if field in self.fields else "name another one instead"
-                    lost.add("it", f"has no text in its field {field!r} but {shortened(str(kind), MOST_QUOTED)}; {fix}")
-                    return
+            columns = self._columns(file.schema_arrow, file.metadata.num_rows)
             for first, table in read_rows(file, copy, columns, self.max_record_bytes):
                 yield self._rows(name, table, np.arange(first, first + table.num_rows), lost)
+
+    def _columns(self, schema: pa.Schema, rows: int) -> list[str]:
+        """Name the columns that are read of a file of so many rows.
+
+        Raises:
+            DamagedFileError: one is missing, has no texts, or is there more than once.
+        """
+        names = schema.names
+        if missing := next((field for field in self._needed() if field not in names), None):
+            raise DamagedFileError(f"has no field {missing!r}; its fields: {listed(names)}", rows)
+        columns = list(dict.fromkeys([*self._needed(), *(field for field in self._optional() if field in names)]))
+        for field in columns:
+            fix = "leave that out of fields" if field in self.fields else "name another one instead"
+            if (many := names.count(field)) > 1:
+                raise DamagedFileError(
+                    f"has {many} columns {field!r}, and nobody knows which one is meant; {fix}", rows
+                )
+            kind = schema.field(field).type
+            if pa.types.is_nested(kind):
+                shown = shortened(str(kind), MOST_QUOTED)
+                raise DamagedFileError(f"has no text in its field {field!r} but {shown}; {fix}", rows)
+        return columns
 
     def _csv(self, name: str, path: str, separator: str, lost: sources.LostRecords) -> Iterator[pa.Table]:
         for rows in read_csv(path, self._needed(), self._optional(), separator, self.max_record_bytes):

@@ -232,8 +232,21 @@ def test_a_missing_text_field_says_what_to_type(tmp_path):
     ):
         read(Text(data_dir=str(tmp_path), id_field="name"))
     pq.write_table(pa.table({"body": ["x"]}), tmp_path / "b.parquet")
-    with pytest.raises(SourceError, match=r"b.parquet: it has no field 'text'; its fields: body; set text_field="):
+    with pytest.raises(SourceError, match=r"b.parquet: has no field 'text'; its fields: body; set text_field="):
         read(Text(data_files=str(tmp_path / "b.parquet")))
+
+
+def test_all_rows_of_a_parquet_file_without_its_columns_are_lost(tmp_path):
+    twice = pa.Table.from_arrays([pa.array(["a", "b"])] * 3, ["text", "url", "url"])
+    nested = pa.table({"text": ["a", "b"], "url": [["u"], ["v"]]})
+    for number, table in enumerate((twice, nested, pa.table({"body": ["a", "b"]}))):
+        pq.write_table(table, tmp_path / f"{number}.parquet")
+    bad = BadFiles("skip")
+    source = Text(data_dir=str(tmp_path))
+    assert [table for part in source.splits()["train"] for table in source.read(part, bad)] == []
+    assert [found.records_lost for found in bad.found] == [2, 2, 2]
+    assert bad.found[0].reason.startswith("has 2 columns 'url', and nobody knows which one is meant; name another")
+    assert len(read(Text(data_files=str(tmp_path / "0.parquet"), url_field="link"))[0]) == 2
 
 
 def test_names_are_the_same_however_files_are_named(tmp_path, monkeypatch):
