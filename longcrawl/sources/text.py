@@ -174,12 +174,11 @@ class Text(sources.Source):
         for extra in self._optional():
             wanted.setdefault(extra, pa.field(extra, pa.string()))
         reader, first = LineReader(pa.schema(list(wanted.values()))), 0
-        placed = _placed_steps(
-            path, self.max_record_bytes, lost, "keep", bad_files.when_to_check(name), lambda: reader.lines
-        )
+        checksums = bad_files.when_to_check(name)
+        placed = _placed_steps(path, self.max_record_bytes, lost, "keep", checksums, lambda: reader.lines)
         begin = next(placed, None)
         if begin is not None and begins_array(begin[1] or b""):
-            array, where = read_bytes(path, self.max_record_bytes), "object"
+            array, where = _read_array(path, self.max_record_bytes, checksums), "object"
             placed = ((None, step) for block in array_blocks(array) for step in (memoryview(block), None))
         else:
             placed, where = chain([] if begin is None else [begin], placed), "line"
@@ -339,6 +338,21 @@ def without_set() -> Iterator[None]:
         if sentence == str(wrong):
             raise
         raise SourceError(sentence) from wrong
+
+
+def _read_array(path: str, most_bytes: int, checksums: sources.Checksums) -> bytes:
+    """Read a file that begins with an array.
+
+    Raises:
+        DamagedFileError: it is cut, corrupt, or longer than ``most_bytes``.
+        UncheckedDataError: as that, where its beginning has been looked at before its checksum was compared.
+    """
+    try:
+        return read_bytes(path, most_bytes)
+    except DamagedFileError as damage:
+        if checksums == "last":
+            raise sources.UncheckedDataError(str(damage)) from damage
+        raise
 
 
 def _placed_steps(

@@ -112,6 +112,19 @@ def test_data_that_comes_before_its_checksum_ends_in_an_error_where_that_is_wron
     assert [row["text"] for row in seen] == TEXTS
 
 
+@pytest.mark.parametrize("most_bytes", [1_000_000, blocks.RECORD_BYTES])
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+def test_whether_a_file_is_an_array_is_not_decided_by_data_whose_checksum_is_wrong(tmp_path, kind, most_bytes):
+    path = tmp_path / f"a.json.{kind}"
+    lines = b",\n".join(b'{"text": "document %d"}' % number for number in range(60_000))
+    path.write_bytes(with_wrong_checksum(kind, PACK[kind](b"[\n" + lines)) + PACK[kind](b',\n{"text": "sound"}\n]\n'))
+    bad_files, source = BadFiles("skip", checksums="last"), Text(data_files=str(path), max_record_bytes=most_bytes)
+    with pytest.raises(UncheckedDataError):
+        list(source.read(source.splits()["train"][0], bad_files))
+    assert bad_files.has_unchecked
+    assert [row["text"] for row in rows_of(path, max_record_bytes=most_bytes)[0]] == ["sound"]
+
+
 @given(
     st.lists(st.text("ab\n", max_size=60).map(str.encode), max_size=6),
     st.integers(1, 40),
