@@ -341,7 +341,7 @@ def without_set() -> Iterator[None]:
 
 
 def _read_array(path: str, most_bytes: int, checksums: sources.Checksums) -> bytes:
-    """Read a file that begins with an array.
+    """Read a file that begins with an array; nobody knows how many objects are lost with it.
 
     Raises:
         DamagedFileError: it is cut, corrupt, or longer than ``most_bytes``.
@@ -352,7 +352,7 @@ def _read_array(path: str, most_bytes: int, checksums: sources.Checksums) -> byt
     except DamagedFileError as damage:
         if checksums == "last":
             raise sources.UncheckedDataError(str(damage)) from damage
-        raise
+        raise DamagedFileError(str(damage)) from damage
 
 
 def _placed_steps(

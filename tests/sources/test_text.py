@@ -110,6 +110,17 @@ def test_of_a_damaged_array_what_comes_before_is_read(tmp_path, monkeypatch, end
         read(Text(data_files=file))
 
 
+@pytest.mark.parametrize("how", ["long", "cut"])
+def test_nobody_knows_how_many_objects_a_lost_array_has(tmp_path, how):
+    file = write(tmp_path / "a.json.gz", b"[" + b",\n".join([b'{"text": "abc"}'] * 1_000) + b"]")
+    if how == "cut":
+        file.write_bytes(file.read_bytes() + gzip.compress(b"\n")[:-9])
+    rows, (lost,) = read(Text(data_files=str(file), max_record_bytes=2_000 if how == "long" else 1 << 20), "skip")
+    assert rows == []
+    assert ("has more than 2,000 bytes" if how == "long" else "is cut") in lost.reason
+    assert lost.records_lost is None
+
+
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_further_fields_are_columns_and_a_source_of_ones_own_is_one_of_them(tmp_path, kind):
     records = [{"text": "one", "domain": "a.org", "source": "mine", "stars": 3, "file": "f"}, {"text": "two"}]
