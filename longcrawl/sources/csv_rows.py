@@ -1,7 +1,8 @@
 """Rows of CSV files as Arrow columns: the first row names the fields, quotes as Python's ``csv`` reads them.
 
 A field in quotes may hold line ends. So nobody knows, after bytes that are lost, whether a quote is open: what follows
-them is not read, whereas of other files the lines after them are.
+them is not read, whereas of other files the lines after them are. The same holds after a row that is not CSV, unless it
+is one line with as many fields as the first row and an even number of quotes: such a row is lost alone.
 """
 
 import csv
@@ -40,15 +41,16 @@ def read_csv(
         most_bytes: how long a row is at most.
 
     Raises:
-        DamagedFileError: it is missing, cut or corrupt, has no such field, or a row is too long; rows before that have
-            been yielded.
+        DamagedFileError: it is missing, cut or corrupt, has no such field, a row is too long, or one is not CSV and may
+            have an open quote; rows before that have been yielded.
     """
     csv.field_size_limit(max(csv.field_size_limit(), _LARGEST_FIELD))
-    text = _Text(path, most_bytes)
+    text = _Text(path, separator, most_bytes)
     rows = csv.reader(text.lines(), delimiter=separator, strict=True)
-    batch = _Batch(_first_row(rows), needed, optional)
+    names = _first_row(rows)
+    batch = _Batch(names, needed, optional)
     try:
-        for number, row in _numbered(rows, text):
+        for number, row in _numbered(rows, text, len(names)):
             batch.add(number, row)
             if len(batch.numbers) + len(batch.lost) >= ROWS or batch.characters >= BLOCK_BYTES:
                 yield batch.take()
@@ -65,17 +67,21 @@ def _first_row(rows: Iterator[list[str]]) -> list[str]:
         raise DamagedFileError(f"has a first row that is not CSV ({error})") from error
 
 
-def _numbered(rows: Iterator[list[str]], text: "_Text") -> Iterator[tuple[int, list[str] | str]]:
+def _numbered(rows: Iterator[list[str]], text: "_Text", fields: int) -> Iterator[tuple[int, list[str] | str]]:
     """Yield each row that is not blank with its number, or why it is not CSV."""
     number = 0
     while True:
-        text.row_bytes = 0
+        text.begin_row()
         try:
             row: list[str] | str = next(rows)
         except StopIteration:
             return
         except csv.Error as error:
             row = f"is not CSV ({error})"
+            if not (text.ended or text.is_one_row(fields)):
+                raise DamagedFileError(
+                    f"has a row {number} that {row}, and one of its quotes may be open; write a quote in a field as two"
+                ) from error
         if row:
             yield number, row
             number += 1
@@ -84,22 +90,37 @@ def _numbered(rows: Iterator[list[str]], text: "_Text") -> Iterator[tuple[int, l
 class _Text:
     """Lines of a file as ``csv`` takes them, as many as a row may have."""
 
-    def __init__(self, path: str, most_bytes: int) -> None:
-        self._path, self._most_bytes = path, most_bytes
-        self.row_bytes = 0
-        """Bytes of the row that is read; set to 0 before each."""
+    def __init__(self, path: str, separator: str, most_bytes: int) -> None:
+        self._path, self._separator, self._most_bytes = path, separator, most_bytes
+        self._line = ""
+        self.ended = False
+        """Whether there are no more lines."""
+        self.begin_row()
+
+    def begin_row(self) -> None:
+        """Count the lines of another row."""
+        self._row_lines = self._row_bytes = 0
+
+    def is_one_row(self, fields: int) -> bool:
+        """Return whether the row that is read is one line, of so many fields and with no quote that seems open."""
+        if self._row_lines != 1 or self._line.count('"') % 2:
+            return False
+        return len(next(csv.reader([self._line], delimiter=self._separator))) == fields
 
     def lines(self) -> Iterator[str]:
         """Yield lines with their ends; a byte that is not UTF-8 is a surrogate."""
         encoding = "utf-8-sig"
         for block in read_blocks(self._path, most_bytes=self._most_bytes, on_loss=_stop):
             for line in bytes(block).splitlines(keepends=True):
-                self.row_bytes += len(line)
-                if self.row_bytes > self._most_bytes:
+                self._row_bytes += len(line)
+                if self._row_bytes > self._most_bytes:
                     reason = too_long(self._most_bytes, "; or one before it has a quote that is not closed")
                     raise DamagedFileError(f"has a row that {reason}")
-                yield line.decode(encoding, "surrogateescape")
+                self._row_lines += 1
+                self._line = line.decode(encoding, "surrogateescape")
+                yield self._line
                 encoding = "utf-8"
+        self.ended = True
 
 
 def _stop(loss: Loss) -> None:

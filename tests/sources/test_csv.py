@@ -68,6 +68,28 @@ def test_a_quote_that_is_not_closed_takes_the_rest(tmp_path):
     assert "has a row that has more than 10 bytes; or one before it has a quote that is not closed" in bad[0][0]
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        b'"a "quoted" word\nmiddle of the same row\nend of it",b\n',
+        b'"a "quoted word\nmiddle" of the same row\nend of it",b\n',
+        b'"first line\na "quoted" word\nend of it",b\n',
+        b'"first line\n"quoted"\nend of it",b\n',
+        b'"a quote that is not closed,b\nmiddle\n"end",b\n',
+    ],
+)
+def test_nothing_is_read_after_a_row_whose_quote_may_be_open(tmp_path, row):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"text,id\none,a\n" + row + b"last,c\n")
+    found, ((reason, lost),) = texts(path)
+    assert found == [("0", "one")]
+    assert reason.startswith("has a row 1 that is not CSV (")
+    assert reason.endswith("one of its quotes may be open; write a quote in a field as two")
+    assert lost is None
+    with pytest.raises(SourceError, match=r"a\.csv: has a row 1 that is not CSV .* as two; to continue"):
+        read(path)
+
+
 @pytest.mark.parametrize("damage", ["cut", "flipped"])
 def test_nothing_is_read_after_damage(tmp_path, damage):
     path = tmp_path / "a.csv.gz"
