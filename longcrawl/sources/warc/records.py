@@ -69,15 +69,15 @@ class Lost:
     _stretches: int = 0
     _reasons: list[str] = field(default_factory=list)
     _begin: int | None = None
-    _records: int = 0
+    _records: int | None = 0
 
-    def open(self, offset: int, reason: str, *, records: int = 1) -> None:
-        """Note that nothing can be read from here on until ``close``."""
+    def open(self, offset: int, reason: str, *, records: int | None = 1) -> None:
+        """Note that nothing can be read from here on until ``close``; ``records`` is None where nobody can know."""
         if self._begin is None:
             self._begin = offset
         if reason not in self._reasons and (len(self._reasons) < MOST_REASONS or reason == _ARC_FILE):
             self._reasons.append(reason)
-        self._records += records
+        self._records = None if self._records is None or records is None else self._records + records
         if self.bad_files.policy == "error":
             self.bad_files.report(self.file, f"at byte {offset:,}: {reason}")
 
@@ -97,15 +97,14 @@ class Lost:
                 self._named.append(f"from byte {self._begin:,} {end}: {', then '.join(reasons)}")
             self._begin, self._reasons = None, []
             if offset is None:
-                self._records = -1
+                self._records = None
 
     def report(self) -> None:
         """Report what was lost, if anything, in one entry."""
         if self._stretches:
             more = self._stretches - MOST_NAMED
             named = self._named + [f"and {more} more stretches"] * (more > 0)
-            lost = None if self._records < 0 else self._records
-            self.bad_files.report(self.file, f"cannot be read {'; '.join(named)}", lost)
+            self.bad_files.report(self.file, f"cannot be read {'; '.join(named)}", self._records)
 
 
 def read_records(file: BinaryIO, most_bytes: int, lost: Lost) -> Iterator[Record]:
@@ -121,7 +120,8 @@ def read_records(file: BinaryIO, most_bytes: int, lost: Lost) -> Iterator[Record
         if (damage := stream.damage) is not None:
             begun = _Beginnings()
             end, offset = members.recover(damage, begun.add)
-            records = begun.count or int(damage.is_member and not reader.noted_damage)
+            # Bytes that are not a member may be one whose first bytes are damaged.
+            records = (begun.count or int(not reader.noted_damage)) if damage.is_member else None
             lost.open(damage.offset, str(damage), records=records)
             if offset is None and end == stream.file_bytes():
                 lost.close(end)
