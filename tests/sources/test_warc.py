@@ -952,6 +952,20 @@ def test_a_wrong_content_length_costs_one_record(tmp_path, name, wrong):
     assert [row["id"] for row in rows] == ids
 
 
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
+@pytest.mark.parametrize("each", [8, 40])
+def test_records_dropped_with_a_wrong_length_are_counted(tmp_path, pack, each):
+    """What a member holds cannot be read again, so a length that is too long takes the records behind it."""
+    path, block = tmp_path / "a.warc", answer()
+    for wrong in range(1_000, 1_000 + len(response())):
+        records = [response() for _ in range(40)]
+        records[3] = record(block, Content_Length=str(len(block) + wrong))
+        path.write_bytes(b"".join(pack(b"".join(records[first : first + each])) for first in range(0, 40, each)))
+        rows, bad_files = read(path, "skip", max_record_bytes=1_000)
+        if not bad_files.left_out:  # else it leads to an empty line, as a right one does
+            assert [bad.records_lost for bad in bad_files.found] == [40 - len(rows)], wrong
+
+
 def test_records_without_length_or_end(tmp_path):
     path = tmp_path / "a.warc"
     for odd in (

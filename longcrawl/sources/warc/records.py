@@ -294,7 +294,7 @@ class _Reader:
         """Pass over a record that is too long, without ever holding it."""
         stream = self._stream
         begin, end = stream.position, stream.position + head + length
-        offset = stream.begin_at(begin)
+        offset, records = stream.begin_at(begin), 1
         if stream.compression == "none":
             if end > stream.file_bytes():
                 self._note(self._why("the file ends within a record"))
@@ -302,25 +302,33 @@ class _Reader:
                 return None
             stream.open(end)
         else:
-            self._drop_until(begin, end)
+            records = self._drop_until(begin, end)
         after, well = self._after(0) if stream.position == end else (0, False)
         if not well:
-            self._note(self._why(_MISPLACED), offset)
+            self._note(self._why(_MISPLACED), offset, records=records)
             if stream.compression == "none":
                 stream.open(begin + head)
             return None
         return self._finish((fields, None, None, None), begin, 0, after, offset)
 
-    def _drop_until(self, begin: int, end: int) -> None:
-        """Drop the bytes up to a position, or up to a member before it that begins with a record."""
-        stream = self._stream
+    def _drop_until(self, begin: int, end: int) -> int:
+        """Drop the bytes up to a position, or up to a member before it that begins with a record.
+
+        Returns:
+            How many records seem to begin in these bytes, which cannot be read again.
+        """
+        stream, dropped = self._stream, _Beginnings()
         while stream.position < end:
             step = min(end - stream.position, STEP_BYTES)
             stream.fill(step + len(MAGIC))
             cut = stream.record_within(begin, stream.position + step)
-            stream.drop(min(step, len(stream.buffer)) if cut is None else cut - stream.position)
+            size = min(step, len(stream.buffer)) if cut is None else cut - stream.position
+            dropped.add(bytes(stream.buffer[:size]))
+            stream.drop(size)
             if cut is not None or not stream.buffer:
-                return
+                break
+        dropped.add(bytes(stream.buffer[: len(MAGIC)]))  # the rest of a beginning that was dropped in part
+        return dropped.count
 
     def _finish(self, found: Found, begin: int, end: int, after: int, offset: int | None = None) -> Record:
         """Make the record, whose block ends at ``end`` of the buffer, and continue after the line ends that follow."""
@@ -394,7 +402,7 @@ class _Reader:
 
 
 class _Beginnings:
-    """Counts the records that seem to begin in a broken member."""
+    """Counts the records that seem to begin in bytes that are lost."""
 
     def __init__(self) -> None:
         self.count = 0
