@@ -2,7 +2,8 @@
 
 A field in quotes may hold line ends. So nobody knows, after bytes that are lost, whether a quote is open: what follows
 them is not read, whereas of other files the lines after them are. The same holds after a row that is not CSV, unless it
-is one line with as many fields as the first row and an even number of quotes: such a row is lost alone.
+is the last line, or one line of several fields, as many as the first row has, with an even number of quotes: such a row
+is lost alone. Rarely that is the first line of a row that goes on, whose other lines then look like rows.
 """
 
 import csv
@@ -78,7 +79,8 @@ def _numbered(rows: Iterator[list[str]], text: "_Text", fields: int) -> Iterator
             return
         except csv.Error as error:
             row = f"is not CSV ({error})"
-            if not (text.ended or text.is_one_row(fields)):
+            is_alone = text.is_one_row(fields) or (text.row_lines == 1 and _have_ended(rows))
+            if not is_alone:
                 raise DamagedFileError(
                     f"has a row {number} that {row}, and one of its quotes may be open; write a quote in a field as two"
                 ) from error
@@ -93,17 +95,15 @@ class _Text:
     def __init__(self, path: str, separator: str, most_bytes: int) -> None:
         self._path, self._separator, self._most_bytes = path, separator, most_bytes
         self._line = ""
-        self.ended = False
-        """Whether there are no more lines."""
         self.begin_row()
 
     def begin_row(self) -> None:
         """Count the lines of another row."""
-        self._row_lines = self._row_bytes = 0
+        self.row_lines = self._row_bytes = 0
 
     def is_one_row(self, fields: int) -> bool:
         """Return whether the row that is read is one line, of so many fields and with no quote that seems open."""
-        if self._row_lines != 1 or self._line.count('"') % 2:
+        if self.row_lines != 1 or fields == 1 or self._line.count('"') % 2:
             return False
         return len(next(csv.reader([self._line], delimiter=self._separator))) == fields
 
@@ -116,11 +116,18 @@ class _Text:
                 if self._row_bytes > self._most_bytes:
                     reason = too_long(self._most_bytes, "; or one before it has a quote that is not closed")
                     raise DamagedFileError(f"has a row that {reason}")
-                self._row_lines += 1
+                self.row_lines += 1
                 self._line = line.decode(encoding, "surrogateescape")
                 yield self._line
                 encoding = "utf-8"
-        self.ended = True
+
+
+def _have_ended(rows: Iterator[list[str]]) -> bool:
+    """Return whether only blank rows follow."""
+    try:
+        return not any(rows)
+    except csv.Error:
+        return False
 
 
 def _stop(loss: Loss) -> None:

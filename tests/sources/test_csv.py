@@ -62,10 +62,31 @@ def test_a_quote_that_is_not_closed_takes_the_rest(tmp_path):
     path.write_bytes(b'text\none\n"two\nthree\nfour\n')
     found, bad = texts(path)
     assert found == [("0", "one")]
-    assert bad == [("row 1 is not CSV (unexpected end of data)", 1)]
+    assert bad[0][0].startswith(
+        "has a row 1 that is not CSV (unexpected end of data), and one of its quotes may be open"
+    )
+    assert bad[0][1] is None  # nobody knows how many rows these lines are
     found, bad = texts(path, max_record_bytes=10)
     assert found == [("0", "one")]
     assert "has a row that has more than 10 bytes; or one before it has a quote that is not closed" in bad[0][0]
+
+
+@pytest.mark.parametrize(
+    "last", [b'"a "quoted word",b', b'"a "quoted word",b\n', b'"two,b\n', b'"a "quoted" word",b\r\n']
+)
+def test_a_last_line_that_is_not_right_is_one_row(tmp_path, last):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"text,id\none,a\n" + last)
+    found, ((reason, lost),) = texts(path)
+    assert (found, lost) == ([("0", "one")], 1)
+    assert reason.startswith("row 1 is not CSV (")
+
+
+def test_a_line_of_one_field_says_nothing_of_quotes(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'text\none\n"a "b\nmiddle\nend" c"\nlast\n')
+    found, ((_, lost),) = texts(path)
+    assert (found, lost) == ([("0", "one")], None)
 
 
 @pytest.mark.parametrize(
