@@ -304,6 +304,8 @@ OWN: dict[str, str] = {
     "longcrawl/core/registry.py:stage_name": "names of classes",
     "longcrawl/text/refinedweb/_url_words.py:_part": "words of a list",
     "longcrawl/kernels/word_lists.py:_LANGUAGE_FILE": "names of files of word lists",
+    "longcrawl/tokens/_engines.py:_NO_OPERATOR": "the pattern of a tokenizer",
+    "longcrawl/tokens/_engines.py:_READ_IN_TWO_WAYS": "the pattern of a tokenizer",
     "longcrawl/tokens/tokenizer_files.py:local_file": "the name of a tokenizer",
     "longcrawl/hub/remote.py:TAG": "tags of a repository",
     "longcrawl/storage/place.py:given_url": "the folder that a user types",

@@ -41,9 +41,9 @@ _PROBE = (
     "aaaaaaaaaaaaaaaaaaaaaaaa        !!!!!!!!!!!!!!!! ======== --- ... … “quoted” ‘it’s’ —dash– \t \f \v tail   "  # noqa: RUF001  # as above
 )
 """What two engines must agree on before one stands in for the other: scripts, marks, digits, whitespace, code."""
-_NO_OPERATOR = re.compile(r"\\[pP]\{[^}]*\}|\\[^Z]|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+_NO_OPERATOR = re.compile(r"\\[pPx]\{[^}]*\}|\\[^Z]|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 """Classes of characters, and characters that stand for themselves."""
-_READ_IN_TWO_WAYS = re.compile(r"\{\d*,?\d*\}[+?]|[\^$]|\\Z|\(\?[ix-]*[a-hj-wyz][a-z-]*[:)]")
+_READ_IN_TWO_WAYS = re.compile(r"\{\d*,?\d*\}[+{]|\{\d+\}\?|[\^$]|\\Z|\(\?#|\(\?[i-]*[a-hj-z][a-z-]*[:)]")
 _BETWEEN = "\U0010fffe"
 """Stands between pieces; nothing else that is compared has this character."""
 _DENSE = (
@@ -346,7 +346,8 @@ def _require_one_reading(pattern: str) -> None:
     r"""Raise TokenizerError where a pattern has what means one thing in Oniguruma and another in Rust.
 
     ``x{1,3}+`` is possessive in Rust and repeats in Oniguruma; ``^`` and ``$`` are at every line there. No probe has
-    all texts that show it. Behind ``\s++``, which leaves no line end, ``$`` is the end of the text in both.
+    all texts that show it. Comments and ``(?x)`` can hide such an operator. Behind ``\s++``, which leaves no line end,
+    ``$`` is the end of the text in both.
     """
     spelled = _NO_OPERATOR.sub("x", pattern.replace(r"\s++$", r"\s++"))
     if found := _READ_IN_TWO_WAYS.search(spelled):

@@ -335,7 +335,9 @@ def _unpack(packed: npt.NDArray[Any]) -> str:
 
 
 def _of_text(texts: "pa.Array | pa.ChunkedArray") -> "pa.Array | pa.ChunkedArray":
-    kind = texts.type.value_type if pa.types.is_dictionary(texts.type) else texts.type
+    kind = texts.type
+    while pa.types.is_dictionary(kind) or isinstance(kind, pa.BaseExtensionType):
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind.storage_type
     if pa.types.is_primitive(kind) or pa.types.is_decimal(kind):  # which a cast would spell out
         raise TokenizerError(f"not an array of texts, but of {texts.type}: pass the column of texts")
     try:

@@ -1,5 +1,6 @@
 """Where a tokenizer's `tokenizer.json` is: in a file or folder, on the Hub, or in the cache folder for an object."""
 
+import errno
 import hashlib
 import json
 import os
@@ -13,6 +14,7 @@ from typing import Any
 from longcrawl.core.stages import Stage
 from longcrawl.errors import TokenizerError, unreadable
 from longcrawl.kernels.kept_arrays import cache_folder
+from longcrawl.printable import MOST_QUOTED, shortened
 from longcrawl.storage.files import content_digest, whole_file
 from longcrawl.storage.place import is_there
 from longcrawl.storage.structured import load_json
@@ -21,9 +23,6 @@ CONFIGURATION = "tokenizer_config.json"
 
 CONVERTIBLE = (CONFIGURATION, "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 """Files of a folder without `tokenizer.json` of which `transformers` may make one."""
-
-_LONGEST_PATH = 1_000
-"""Characters; systems allow from 260 to 4,096 bytes, and what is longer is the content of a file."""
 
 TAKEN = "a tokenizer.json, a folder that holds one, a *.tiktoken file or a Hub id"
 
@@ -83,21 +82,29 @@ def local_file(tokenizer: str) -> Path | None:
     Raises:
         TokenizerError: it is spelled as a path and nothing is there.
     """
-    if len(tokenizer) > _LONGEST_PATH:
-        raise TokenizerError(f"no tokenizer at {tokenizer[:40]!r}… of {len(tokenizer):,} characters: pass {TAKEN}")
     path = Path(tokenizer).expanduser()
     for file in (path, path / "tokenizer.json"):
-        if is_there(file) and file.is_file():
+        if _is_there(file) and file.is_file():
             return file.absolute()
-    if present := [path / name for name in CONVERTIBLE if is_there(path / name)]:
+    if present := [path / name for name in CONVERTIBLE if _is_there(path / name)]:
         return _converted(str(path.absolute()), tuple(content_digest(str(file)) for file in present))
     if (
         path.suffix in (".json", ".tiktoken")
         or path.is_absolute()
         or not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", tokenizer)
     ):
-        raise TokenizerError(f"no tokenizer at {tokenizer!r}: pass {TAKEN}")
+        raise TokenizerError(f"no tokenizer at {shortened(tokenizer, MOST_QUOTED)!r}: pass {TAKEN}")
     return None
+
+
+def _is_there(path: Path) -> bool:
+    """Return whether there is a file or folder; what is too long for a path is none."""
+    try:
+        return is_there(path)
+    except OSError as failed:
+        if failed.errno != errno.ENAMETOOLONG:
+            raise
+        return False
 
 
 def tokenizer_digest(tokenizer: str) -> str | None:
@@ -157,16 +164,15 @@ def configured_end(path: Path) -> tuple[str, ...]:
 
 @lru_cache(maxsize=8)
 def _from_hub(repository: str) -> Path:
-    from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
+    from huggingface_hub import constants, hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     try:
         return Path(hf_hub_download(repository, "tokenizer.json"))
     except (OSError, ValueError) as failed:
-        is_away = isinstance(failed, LocalEntryNotFoundError)
-        has_others = any(isinstance(try_to_load_from_cache(repository, name), str) for name in CONVERTIBLE)
-        # transformers takes 2.5 s to import, to find no more than the cache has.
-        if isinstance(failed, EntryNotFoundError) and (has_others or not is_away):
+        was_asked = not isinstance(failed, LocalEntryNotFoundError)
+        # transformers takes 2.5 s to import, and finds no more than the cache has where the Hub was not asked.
+        if isinstance(failed, EntryNotFoundError) and (was_asked or _is_cached(repository)):
             with suppress(TokenizerError):
                 return _converted(repository)
         offline = "HF_HUB_OFFLINE is set: unset it, or"
@@ -176,6 +182,13 @@ def _from_hub(repository: str) -> Path:
             "set tokenizer= to the path of a tokenizer.json or *.tiktoken file, or to an object "
             "(--tokenizer PATH, of a run --set stages.STAGE.tokenizer=PATH)"
         ) from failed
+
+
+def _is_cached(repository: str) -> bool:
+    """Return whether the cache has files of which `transformers` may make a tokenizer."""
+    from huggingface_hub import try_to_load_from_cache
+
+    return any(isinstance(try_to_load_from_cache(repository, name), str) for name in CONVERTIBLE)
 
 
 @lru_cache(maxsize=8)

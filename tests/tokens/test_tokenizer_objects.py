@@ -222,17 +222,43 @@ def test_a_tokenizer_with_parts_in_python_is_refused():
         lc.tokens.Tokenize(made)
 
 
-def test_the_content_of_a_file_is_not_its_path():
+def test_the_content_of_a_file_is_not_its_path(tmp_path, monkeypatch):
     made, _ = byte_level()
-    with pytest.raises(TokenizerError, match=r"^no tokenizer at '\{.{39}'… of [\d,]+ characters: pass a"):
-        load_encoder(made.to_str())
+    for content in (made.to_str(), json.dumps({"model": "b" * 600})):
+        with pytest.raises(TokenizerError, match=r"^no tokenizer at '\{.*…': pass a tokenizer.json, ") as refused:
+            load_encoder(content)
+        assert len(str(refused.value)) < 400
+    monkeypatch.chdir(tmp_path)  # a path that is as long has a tokenizer
+    for _ in range(8):
+        Path("f" * 150).mkdir()
+        os.chdir("f" * 150)
+    made.save("tokenizer.json")
+    assert len(str(Path.cwd())) > 1_000
+    assert (
+        load_encoder(str(Path("tokenizer.json").absolute())).encode(TEXTS[:1]).ids.tolist() == made.encode(TEXTS[0]).ids
+    )
+
+
+@pytest.mark.parametrize("name", ["a--b/c", "me/x..y", "x.git", "-a", "a" * 97, "a" * 300])
+def test_a_name_that_no_repository_can_have_is_not_there(name):
+    with pytest.raises(TokenizerError, match=rf"^tokenizer '{name}' is not a file here"):
+        load_encoder(name)
+
+
+class Named(pa.ExtensionType):
+    def __init__(self, kind):
+        super().__init__(kind, "longcrawl.test")
+
+    def __arrow_ext_serialize__(self):
+        return b""
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.float32(), pa.bool_(), pa.timestamp("s"), pa.decimal128(19)])
 def test_numbers_are_not_encoded_as_if_they_were_texts(kind):
     made, _ = byte_level()
     numbers = pa.array([1, 0, None]).cast(kind)
-    for given in (numbers, numbers.dictionary_encode()):
+    named = pa.ExtensionArray.from_storage(Named(kind), numbers)
+    for given in (numbers, numbers.dictionary_encode(), named):
         with pytest.raises(TokenizerError, match=r"^not an array of texts, but of .*: pass the column of texts"):
             load_encoder(made).encode(given)
     assert load_encoder(made).encode(pa.nulls(2)).offsets.tolist() == [0, 0, 0]

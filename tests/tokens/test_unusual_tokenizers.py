@@ -132,6 +132,9 @@ REST = r"| ?[^\s\p{L}\p{N}]+| ?\p{L}+| ?\p{N}+|\s+(?!\S)|\s"
         (r"[A-Z]{4}+|[^A-Z]+|[A-Z]", b"DE", "ABCDEFGH"),
         (r"[^\n]+\Z|[^\n]|\n", b"ks", "racks.\n\n"),
         (r"a{2}?|[^a]+|a", b"aa", "baab"),
+        (r"[A-Z]{2}{2}|[^A-Z]+|[A-Z]", b"BC", "ABCD"),
+        (r"[A-Z]{4}(?#c)+|[^A-Z]+|[A-Z]", b"DE", "ABCDEFGH"),
+        (r"(?x)[A-Z]{4} + | [^A-Z]+ | [A-Z]", b"DE", "ABCDEFGH"),
     ],
 )
 def test_operators_that_libraries_read_in_two_ways_are_left_to_tokenizers(tmp_path, pattern, token, text):
@@ -143,7 +146,7 @@ def test_operators_that_libraries_read_in_two_ways_are_left_to_tokenizers(tmp_pa
 
 
 def test_operators_that_both_libraries_read_alike_are_left_to_tiktoken(tmp_path):
-    assert written(tmp_path, BYTES, r"[\^$]+|\$|\p{N}{3}\s+|[^\s]+|\s++$|\s").engine == "tiktoken"
+    assert written(tmp_path, BYTES, r"[\^$]+|\$|\x{20}+|\p{N}{1,3}?x|\p{N}{3}\s+|[^\s]+|\s++$|\s").engine == "tiktoken"
 
 
 def test_a_merge_that_is_never_reached_is_left_to_tokenizers(tmp_path):
