@@ -256,7 +256,7 @@ def test_files_and_folders_are_opened_by_name(tmp_path):
     assert lc.open(str(tmp_path / "some[more]")).data["text"][:] == ["a, b"]
     (tmp_path / "some[more]").rename(tmp_path / "more")
     assert [row["text"] for row in lc.open(str(tmp_path / "more" / "*.csv"), streaming=True).data] == ["a, b"]
-    with pytest.raises(SourceError, match=r"a\.parquet: it has no field 'text'; its fields: content; set text_field="):
+    with pytest.raises(SourceError, match=r"a\.parquet: has no field 'text'; its fields: content; set text_field="):
         lc.open(str(tmp_path / "a.parquet"))
 
 
@@ -298,7 +298,7 @@ def test_a_dataset_of_the_hub_is_opened_by_its_name(repository):
 
 def test_what_the_hub_does_not_have_is_one_sentence(repository, monkeypatch):
     wrong = [
-        ({}, r"web/a\.parquet: it has no field 'text'; its fields: content; set text_field="),
+        ({}, r"web/a\.parquet: has no field 'text'; its fields: content; set text_field="),
         ({"config": "none"}, r"BuilderConfig 'none' not found.*web.*; set config"),
         (
             {"path": "me/nothing"},

@@ -48,7 +48,7 @@ def found_once() -> Iterator[None]:
         yield
 
 
-_OF_NUMBERS = (types.Number, types.Boolean, Array, UniTuple, SliceType)
+_PLAIN_TYPES = (types.Number, types.Boolean, Array, UniTuple, SliceType)
 
 
 def _kept_call_types() -> Callable[..., Any]:
@@ -57,7 +57,7 @@ def _kept_call_types() -> Callable[..., Any]:
 
     def resolve(self: Any, context: Any, given: tuple[Any, ...], named: Any) -> Any:
         is_operator = self.typing_key is bool or getattr(self.typing_key, "__module__", None) == "_operator"
-        if not is_operator or not all(isinstance(each, _OF_NUMBERS) for each in given):
+        if not is_operator or not all(isinstance(each, _PLAIN_TYPES) for each in given):
             return BaseFunction.get_call_type(self, context, given, named)
         key = id(self), id(context), given
         if key not in kept:  # what is kept holds the function, so that no other one gets its number

@@ -212,9 +212,7 @@ class Text(sources.Source):
         for field in columns:
             fix = "leave that out of fields" if field in self.fields else "name another one instead"
             if (many := names.count(field)) > 1:
-                raise DamagedFileError(
-                    f"has {many} columns {field!r}, and nobody knows which one is meant; {fix}", rows
-                )
+                raise DamagedFileError(f"has {many} columns named {field!r}: rename one, or {fix}", rows)
             kind = schema.field(field).type
             if pa.types.is_nested(kind):
                 shown = shortened(str(kind), MOST_QUOTED)

@@ -256,7 +256,7 @@ def test_all_rows_of_a_parquet_file_without_its_columns_are_lost(tmp_path):
     source = Text(data_dir=str(tmp_path))
     assert [table for part in source.splits()["train"] for table in source.read(part, bad)] == []
     assert [found.records_lost for found in bad.found] == [2, 2, 2]
-    assert bad.found[0].reason.startswith("has 2 columns 'url', and nobody knows which one is meant; name another")
+    assert bad.found[0].reason.startswith("has 2 columns named 'url': rename one, or name another one instead")
     assert len(read(Text(data_files=str(tmp_path / "0.parquet"), url_field="link"))[0]) == 2
 
 
