@@ -79,7 +79,7 @@ def _numbered(rows: Iterator[list[str]], text: "_Text", fields: int) -> Iterator
             return
         except csv.Error as error:
             row = f"is not CSV ({error})"
-            is_alone = text.is_one_row(fields) or (text.row_lines == 1 and _have_ended(rows))
+            is_alone = text.row_lines == 1 and (text.seems_whole(fields) or _have_ended(rows))
             if not is_alone:
                 raise DamagedFileError(
                     f"has a row {number} that {row}, and one of its quotes may be open; write a quote in a field as two"
@@ -101,9 +101,9 @@ class _Text:
         """Count the lines of another row."""
         self.row_lines = self._row_bytes = 0
 
-    def is_one_row(self, fields: int) -> bool:
-        """Return whether the row that is read is one line, of so many fields and with no quote that seems open."""
-        if self.row_lines != 1 or fields == 1 or self._line.count('"') % 2:
+    def seems_whole(self, fields: int) -> bool:
+        """Return whether the last line has so many fields, which are several, and no quote that seems open."""
+        if fields == 1 or self._line.count('"') % 2:
             return False
         return len(next(csv.reader([self._line], delimiter=self._separator))) == fields
 
