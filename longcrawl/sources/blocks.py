@@ -78,8 +78,8 @@ def too_long(most_bytes: int, where: str = "") -> str:
     return f"has more than {most_bytes:,} bytes{where}; to read it, set max_record_bytes to more"
 
 
-def read_bytes(path: str, most_bytes: int = RECORD_BYTES) -> bytes:
-    """Read a file whole, decompressed by its ending.
+def read_bytes(path: str, most_bytes: int = RECORD_BYTES, records: int | None = 1) -> bytes:
+    """Read a file whole, decompressed by its ending; it has so many records, None where nobody can know.
 
     Raises:
         DamagedFileError: it is missing, cut, corrupt, or longer than ``most_bytes``.
@@ -87,11 +87,11 @@ def read_bytes(path: str, most_bytes: int = RECORD_BYTES) -> bytes:
     pieces, size = list[bytes | memoryview](), 0
     for piece in _pieces(path):
         if isinstance(piece, _Damage):
-            raise DamagedFileError(piece.reason, 1)
+            raise DamagedFileError(piece.reason, records)
         pieces.append(piece)
         size += len(piece)
         if size > most_bytes:
-            raise DamagedFileError(too_long(most_bytes), 1)
+            raise DamagedFileError(too_long(most_bytes), records)
     return b"".join(pieces)
 
 

@@ -346,11 +346,11 @@ def _read_array(path: str, most_bytes: int, checksums: sources.Checksums) -> byt
         UncheckedDataError: as that, where its beginning has been looked at before its checksum was compared.
     """
     try:
-        return read_bytes(path, most_bytes)
+        return read_bytes(path, most_bytes, records=None)
     except DamagedFileError as damage:
         if checksums == "last":
             raise sources.UncheckedDataError(str(damage)) from damage
-        raise DamagedFileError(str(damage)) from damage
+        raise
 
 
 def _placed_steps(
