@@ -76,7 +76,12 @@ def test_answers_do_not_depend_on_other_rows_order_threads_or_batches(folder):
 def test_a_cpu_is_asked_without_a_question_to_cuda(folder, monkeypatch):
     """The question whether a stream is captured takes CUDA into use, and no worker could be forked that uses a GPU."""
     asked = []
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: asked.append("capturing"))
+
+    def is_capturing():
+        asked.append("capturing")
+        return False
+
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", is_capturing)
     loaded = load_model(str(folder), "causal", "cpu")
     loaded.each(rows_of(5, 9), last)
     assert not asked
