@@ -306,6 +306,8 @@ OWN: dict[str, str] = {
     "longcrawl/kernels/word_lists.py:_LANGUAGE_FILE": "names of files of word lists",
     "longcrawl/tokens/_engines.py:_NO_OPERATOR": "the pattern of a tokenizer",
     "longcrawl/tokens/_engines.py:_READ_IN_TWO_WAYS": "the pattern of a tokenizer",
+    "longcrawl/tokens/_prepared.py:_cuts": "added tokens of a tokenizer, each spelled out",
+    "longcrawl/tokens/_prepared.py:_has": "added tokens of a tokenizer, by RE2",
     "longcrawl/tokens/tokenizer_files.py:local_file": "the name of a tokenizer",
     "longcrawl/hub/remote.py:TAG": "tags of a repository",
     "longcrawl/storage/place.py:given_url": "the folder that a user types",

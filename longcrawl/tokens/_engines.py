@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 from longcrawl.errors import TokenizerError, unreadable
 from longcrawl.kernels.texts import read_only, text_buffers
 from longcrawl.tokens._patterns import PATTERNS
-from longcrawl.tokens.byte_level import ByteLevelBPE, has_long_tokens
+from longcrawl.tokens.byte_level import ByteLevelBPE
 
 if TYPE_CHECKING:
+    from longcrawl.tokens._prepared import ByRanks
     from longcrawl.tokens._word_kernels import Tables
 
 MOST_IDS = 1 << 24
@@ -94,7 +95,7 @@ class BytePairs:
         """Return the ids of all texts, in uint16 where they fit, and their offsets."""
         from longcrawl.tokens._word_table import PAST_END
 
-        data, bounds = _bytes_of(texts)
+        data, bounds = text_buffers(one_array(texts))
         # What kernels read past the end of the last texts may be of nobody: these texts are copied.
         safe = int(np.searchsorted(bounds[1:], len(data) - PAST_END, "right"))
         last = np.zeros(bounds[-1] - bounds[safe] + PAST_END, np.uint8)
@@ -224,12 +225,6 @@ class Tokenizers:
         return ids
 
 
-def by_ranks(bpe: ByteLevelBPE, otherwise: Callable[[], Tokenizers]) -> "BytePairs | Tiktoken":
-    """Return the engine for a byte-level BPE: ours where its pattern is known and its tables can be made."""
-    ours = bpe.pattern in PATTERNS and len(bpe.ranks) < MOST_RANKS and not has_long_tokens(bpe.ranks)
-    return BytePairs(bpe) if ours else Tiktoken(bpe, otherwise)
-
-
 def _batches(texts: Texts) -> Iterator[list[tuple[int, str]]]:
     """Return texts that are not empty, with their numbers, in lists of about ``_BATCH`` characters."""
     batch: list[tuple[int, str]] = []
@@ -259,8 +254,8 @@ def _groups(bounds: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
         start = stop
 
 
-def _bytes_of(texts: Texts) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Return bytes that have all texts, end to end, and where each text starts and the last ends."""
+def one_array(texts: Texts) -> pa.Array:
+    """Return texts as one array of large strings that are valid UTF-8."""
     array = pc.cast(texts, pa.large_string())
     array = (
         pa.concat_arrays(array.chunks or [pa.array([], array.type)]) if isinstance(array, pa.ChunkedArray) else array
@@ -270,7 +265,7 @@ def _bytes_of(texts: Texts) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64
     except pa.ArrowInvalid:
         array.to_pylist()  # raises what says why
         raise
-    return text_buffers(array)
+    return array
 
 
 class _Variable:
@@ -324,7 +319,7 @@ def one_thread() -> Iterator[None]:
         _PARALLELISM.leave()
 
 
-def require_equal(bpe: ByteLevelBPE, fast: BytePairs | Tiktoken, exact: Tokenizers) -> None:
+def require_equal(bpe: ByteLevelBPE, fast: "ByRanks", exact: Tokenizers) -> None:
     """Compare the engines on the probe and on every token of the vocabulary that is text.
 
     Of a pattern that is left to tiktoken, also where it cuts code points of all kinds.
@@ -333,7 +328,7 @@ def require_equal(bpe: ByteLevelBPE, fast: BytePairs | Tiktoken, exact: Tokenize
         TokenizerError: they differ, or the pattern has what they read in different ways.
     """
     _require_one_reading(bpe.pattern)
-    if isinstance(fast, Tiktoken):
+    if bpe.pattern not in PATTERNS:
         with unreadable("its pattern", TokenizerError, NOT_THIS_TOKENIZER):
             require_equal_cuts(bpe.pattern, _PROBE)
     tokens = (token.decode(errors="ignore") for token in bpe.ranks)

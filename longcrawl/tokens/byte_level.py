@@ -9,10 +9,11 @@ by rank and joining by merge give the same tokens for every text.
 import base64
 import binascii
 import itertools
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,13 +34,25 @@ GPT-2's is 1 % of it. Runs of one character in the training text make tokens of 
 
 @dataclass(frozen=True)
 class ByteLevelBPE:
-    """A byte-level BPE without a normalizer: pattern, ranks, and the id of each rank."""
+    """A byte-level BPE: pattern, ranks, the id of each rank, and what is done to a text before."""
 
     pattern: str
     ranks: Mapping[bytes, int]
     """Every token's bytes to its rank 0 … n - 1; lower ranks are joined first."""
     ids: npt.NDArray[np.uint32] | None
     """The id of each rank; None where the two are the same."""
+    normalizer: Literal["", "NFC"] = ""
+    added: tuple[str, ...] = ()
+    """Tokens that a text is cut at before anything else."""
+
+    @property
+    def changes(self) -> str:
+        """Return why the tokens of a text may not be its bytes, cut into pieces; empty where they are."""
+        if self.normalizer:
+            return f"it has a normalizer ({self.normalizer})"
+        if self.added:
+            return f"it matches {len(self.added)} added tokens before anything else, {self.added[0]!r} among them"
+        return ""
 
     def id_of(self, spelled: str) -> int | None:
         """Return the id of a token by its spelling in a `tokenizer.json`; None where there is none."""
@@ -54,8 +67,9 @@ class ByteLevelBPE:
         tokens = sorted(self.ranks, key=self.ranks.__getitem__)
         ids = np.arange(len(tokens), dtype=np.uint32) if self.ids is None else self.ids
         lengths = np.array([len(token) for token in tokens], np.int64)
-        joined, pattern = (np.frombuffer(each, np.uint8) for each in (b"".join(tokens), self.pattern.encode()))
-        return {"pattern": pattern, "tokens": joined, "lengths": lengths, "ids": ids}
+        before = json.dumps([self.pattern, self.normalizer, self.added])
+        joined, split = (np.frombuffer(each, np.uint8) for each in (b"".join(tokens), before.encode()))
+        return {"split": split, "tokens": joined, "lengths": lengths, "ids": ids}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> "ByteLevelBPE":
@@ -63,7 +77,8 @@ class ByteLevelBPE:
         joined, stops = arrays["tokens"].tobytes(), np.cumsum(arrays["lengths"]).tolist()
         tokens = [joined[start:stop] for start, stop in itertools.pairwise([0, *stops])]
         ranks = {token: rank for rank, token in enumerate(tokens)}
-        return cls(arrays["pattern"].tobytes().decode(), ranks, _unless_ranks(arrays["ids"]))
+        pattern, normalizer, added = json.loads(arrays["split"].tobytes())
+        return cls(pattern, ranks, _unless_ranks(arrays["ids"]), normalizer, tuple(added))
 
 
 def parse_ranks(content: bytes, where: str) -> dict[bytes, int]:
@@ -85,6 +100,15 @@ def parse_ranks(content: bytes, where: str) -> dict[bytes, int]:
         raise TokenizerError(f"{where}: its ranks are not 0 to {len(ranks) - 1}, each once; is the file cut?")
     _require_all_bytes(ranks, where)
     return ranks
+
+
+class RankFile(NamedTuple):
+    """What a `*.tiktoken` file says, and what it leaves to the program that reads it."""
+
+    ranks: Mapping[bytes, int]
+    pattern: str
+    special: Mapping[str, int]
+    """Ids of special tokens by their spelling; the end of text is among them."""
 
 
 def has_long_tokens(tokens: Iterable[bytes | str]) -> bool:
@@ -110,25 +134,28 @@ def recover_merges(ranks: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
     return [(tokens[left], tokens[right]) for left, right in halves if left >= 0]
 
 
-def tokenizer_document(ranks: Mapping[bytes, int]) -> dict[str, Any]:
-    """Return the content of a `tokenizer.json` with GPT-2's pattern whose ids are ``ranks``, end of text after them.
+def tokenizer_document(
+    ranks: Mapping[bytes, int], pattern: str = GPT2_PATTERN, special: Mapping[str, int] | None = None
+) -> dict[str, Any]:
+    """Return the content of a `tokenizer.json` whose ids are ``ranks``; None is end of text after them.
 
     Raises:
         TokenizerError: see :func:`recover_merges`.
     """
-    spell = _alphabet()
+    spell, special = _alphabet(), {END_OF_TEXT: len(ranks)} if special is None else dict(special)
     merges = [[_spelled(left, spell), _spelled(right, spell)] for left, right in recover_merges(ranks)]
     vocabulary = {_spelled(token, spell): rank for token, rank in sorted(ranks.items(), key=lambda item: item[1])}
-    vocabulary[END_OF_TEXT] = len(ranks)
-    special = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    steps = {"type": "Sequence", "pretokenizers": [split, {**byte_level, "use_regex": False}]}
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [{"id": len(ranks), "content": END_OF_TEXT, **special}],
+        "added_tokens": [{"id": token, "content": name, **flags} for name, token in special.items()],
         "normalizer": None,
-        "pre_tokenizer": byte_level,
+        "pre_tokenizer": byte_level if pattern == GPT2_PATTERN else steps,
         "post_processor": None,
         "decoder": byte_level,
         "model": {
@@ -140,7 +167,7 @@ def tokenizer_document(ranks: Mapping[bytes, int]) -> dict[str, Any]:
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": False,
-            "vocab": vocabulary,
+            "vocab": vocabulary | special,
             "merges": merges,
         },
     }
@@ -153,7 +180,7 @@ def byte_level_bpe(document: Mapping[str, Any]) -> ByteLevelBPE:
         TokenizerError: it is something else, or something that ranks cannot say; the sentence says what.
     """
     model = document["model"]
-    pattern = _pattern(document)
+    normalizer, added, pattern = _normalizer(document), _plain_added(document), _pattern(document)
     _require_plain_model(model)
     _require_short_tokens(model["vocab"])
     spell = _bytes_by_spelling()
@@ -169,19 +196,28 @@ def byte_level_bpe(document: Mapping[str, Any]) -> ByteLevelBPE:
     ids = np.array([model["vocab"][_spelled(token, alphabet)] for token in ranks], np.uint32)
     if model.get("ignore_merges") and len(ranks) != len(model["vocab"]):
         raise TokenizerError("it ignores merges for whole words, and some words of its vocabulary have no merge")
-    return ByteLevelBPE(pattern, ranks, _unless_ranks(ids))
+    return ByteLevelBPE(pattern, ranks, _unless_ranks(ids), normalizer, added)
 
 
 def _unless_ranks(ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32] | None:
     return None if np.array_equal(ids, np.arange(len(ids))) else ids
 
 
-def _pattern(document: Mapping[str, Any]) -> str:
-    if document.get("normalizer") is not None:
-        raise TokenizerError(f"it has a normalizer ({_object(document['normalizer']).get('type')})")
+def _normalizer(document: Mapping[str, Any]) -> Literal["", "NFC"]:
+    if document.get("normalizer") is None:
+        return ""
+    kind = _object(document["normalizer"]).get("type")
+    if kind != "NFC":
+        raise TokenizerError(f"it has a normalizer ({kind})")
+    return "NFC"
+
+
+def _plain_added(document: Mapping[str, Any]) -> tuple[str, ...]:
     added_tokens = map(_object, document.get("added_tokens") or [])
-    if plain := [added["content"] for added in added_tokens if not added["special"]]:
-        raise TokenizerError(f"it matches {len(plain)} added tokens before anything else, {plain[0]!r} among them")
+    return tuple(added["content"] for added in added_tokens if added["content"] and not added["special"])
+
+
+def _pattern(document: Mapping[str, Any]) -> str:
     step = _object(document.get("pre_tokenizer") or {"type": "none"})
     steps = [*map(_object, step["pretokenizers"])] if step.get("type") == "Sequence" else [step]
     last = steps[-1] if steps else {"type": "none"}

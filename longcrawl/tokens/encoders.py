@@ -2,7 +2,8 @@
 
 `tiktoken` is the faster engine and needs ranks; `tokenizers` reads every `tokenizer.json`. An :class:`Encoder` takes
 the first where the tokenizer is a byte-level BPE that ranks describe exactly, and the second elsewhere. The splits of
-GPT-2, cl100k, o200k, Llama 3 and Qwen2 are done by kernels of ours, with the ids of tiktoken at many times its speed.
+GPT-2, cl100k, o200k, Llama 3 and Qwen2 are done by kernels of ours, with the ids of tiktoken at many times its speed,
+also behind NFC and added tokens that are not special, as Qwen's and GPT-NeoX's files have them.
 """
 
 import hashlib
@@ -23,13 +24,14 @@ from longcrawl.errors import TokenizerError, reason_of
 from longcrawl.kernels.kept_arrays import Arrays, kept_arrays
 from longcrawl.storage.files import whole_file
 from longcrawl.storage.structured import load_json
-from longcrawl.tokens._engines import BytePairs, Tiktoken, Tokenizers, by_ranks, require_equal
+from longcrawl.tokens._engines import Tokenizers, require_equal
+from longcrawl.tokens._patterns import rank_file
+from longcrawl.tokens._prepared import ByRanks, by_ranks
 from longcrawl.tokens.byte_level import (
     END_OF_TEXT,
     GPT2_PATTERN,
     ByteLevelBPE,
     byte_level_bpe,
-    parse_ranks,
     tokenizer_document,
 )
 from longcrawl.tokens.tokenizer_files import configured_end, tokenizer_file, tokenizer_name
@@ -39,6 +41,8 @@ Engine = Literal["auto", "tiktoken", "tokenizers"]
 _WORTH_KEEPING = 1 << 18
 """Bytes of the smallest tokenizer that is kept in the cache folder: smaller ones are read as fast as they are kept."""
 _END_OF_TEXT_NAMES = (END_OF_TEXT, "<|end_of_text|>", "<|eot_id|>", "</s>", "<eos>", "<|im_end|>", "[EOS]", "[SEP]")
+_PARTS_OF_CONTRACTIONS = ("'l", "'r", "'v")
+"""The only parts of GPT-2's pieces that are no pieces by themselves."""
 
 
 class EncodedTexts(NamedTuple):
@@ -57,8 +61,8 @@ def load_encoder(tokenizer: Any, end_of_text: str | None = None, engine: Engine 
 
     * a `tokenizer.json`, or a folder that holds one, as ``save_pretrained`` writes it. `transformers` converts what is
       in a folder without one, such as `vocab.json` or, with `sentencepiece` installed, `tokenizer.model`;
-    * a `*.tiktoken` file of ranks. Such a file does not say how it splits text: GPT-2's pattern is used (which
-      is right for GPT-2 and r50k, and wrong for cl100k and o200k), and end of text is the number of ranks;
+    * a `*.tiktoken` file of ranks. Such a file does not say how it splits text: the published files of cl100k and
+      o200k are known by their digest, all others have GPT-2's pattern, and their end of text is the number of ranks;
     * the id of a repository on the Hub, such as ``"gpt2"``;
     * a ``PreTrainedTokenizerFast`` of `transformers` or a ``Tokenizer`` of `tokenizers`, see
       :func:`longcrawl.tokens.tokenizer_files.tokenizer_name`.
@@ -71,7 +75,7 @@ def load_encoder(tokenizer: Any, end_of_text: str | None = None, engine: Engine 
 
     Raises:
         TokenizerError: nothing is there, it is not a tokenizer, it has no token ``end_of_text``, or ``engine`` is
-            "tiktoken" and ranks cannot say what the tokenizer does.
+            "tiktoken" and ranks cannot say what the tokenizer does. Or GPT-2's pattern cuts a token of a file of ranks.
     """
     if engine not in get_args(Engine):
         raise TokenizerError(f"engine={engine!r} is none of {', '.join(map(repr, get_args(Engine)))}")
@@ -113,9 +117,11 @@ class _Ranked(NamedTuple):
         return self.bpe.id_of(spelled) if token is None and self.bpe is not None else token
 
     def has_rank(self, token: int) -> bool:
-        """Return whether an id is of bytes that texts are cut into."""
+        """Return whether an id is of bytes that texts are cut into, or of an added token that they may hold."""
         if self.bpe is None:
             return False
+        if any(self.others.get(name) == token for name in self.bpe.added):
+            return True
         return token < len(self.bpe.ranks) if self.bpe.ids is None else token in self.bpe.ids
 
     def ids(self) -> frozenset[int]:
@@ -140,7 +146,7 @@ class Encoder:
         self._end_of_text_name = end_of_text
         self._asked_engine = engine
         self._content = path.read_bytes()
-        self._ranks = parse_ranks(self._content, str(path)) if path.suffix == ".tiktoken" else None
+        self._ranks = rank_file(self._content, str(path)) if path.suffix == ".tiktoken" else None
         self._engine = self._choose(engine)
         self.engine: Literal["tiktoken", "tokenizers"] = self._engine.name
         self.vocabulary_size = 1 + max(self._known_ids)
@@ -209,8 +215,8 @@ class Encoder:
             TokenizerError: it is not a byte-level BPE, whose tokens are the bytes of a text cut into pieces.
         """
         bpe = self._ranked.bpe
-        if bpe is None:
-            raise TokenizerError(self._ranked.reason)
+        if bpe is None or bpe.changes:
+            raise TokenizerError(self._ranked.reason if bpe is None else bpe.changes)
         ranks = np.fromiter(bpe.ranks.values(), np.int64, len(bpe.ranks))
         found = np.zeros(self.vocabulary_size, np.int64)
         found[ranks if bpe.ids is None else bpe.ids[ranks]] = [len(token) for token in bpe.ranks]
@@ -233,7 +239,9 @@ class Encoder:
             beside.write_bytes(content)
         return "tokenizer.json"
 
-    def _choose(self, engine: Engine) -> "BytePairs | Tiktoken | Tokenizers":
+    def _choose(self, engine: Engine) -> "ByRanks | Tokenizers":
+        if self._ranks is not None and self._ranks.pattern == GPT2_PATTERN:
+            self._require_whole_tokens(ByteLevelBPE(GPT2_PATTERN, self._ranks.ranks, None))
         if engine == "tokenizers":
             return self._tokenizers
         ranked = self._ranked
@@ -246,8 +254,24 @@ class Encoder:
     @cached_property
     def _ranked(self) -> _Ranked:
         if self._ranks is not None:
-            return _Ranked(ByteLevelBPE(GPT2_PATTERN, self._ranks, None), {END_OF_TEXT: len(self._ranks)}, "")
+            return _Ranked(ByteLevelBPE(self._ranks.pattern, self._ranks.ranks, None), self._ranks.special, "")
         return _Ranked.from_arrays(self._kept("ranks", lambda: self._compare().to_arrays()))
+
+    def _require_whole_tokens(self, bpe: ByteLevelBPE) -> None:
+        """Raise TokenizerError where GPT-2's pattern cuts tokens of a file of ranks, which then has another one."""
+        kept = self._kept("cut", lambda: self._find_cut_tokens(bpe))
+        if count := int(kept["count"][0]):
+            raise TokenizerError(
+                f"its ranks are not of GPT-2's pattern, which cuts {count:,} of its tokens, {_unpack(kept['first'])!r} "
+                "among them: pass its tokenizer.json"
+            )
+
+    def _find_cut_tokens(self, bpe: ByteLevelBPE) -> Arrays:
+        texts = [text for text in (token.decode(errors="replace") for token in bpe.ranks) if "\ufffd" not in text]
+        offsets = by_ranks(bpe, lambda: self._tokenizers).encode_texts(pa.array(texts, pa.large_string()))[1]
+        several = (text for text, length in zip(texts, np.diff(offsets), strict=True) if length > 1)
+        cut = [text for text in several if text not in _PARTS_OF_CONTRACTIONS]
+        return {"count": np.array([len(cut)]), "first": _pack(cut[0] if cut else "")}
 
     def _compare(self) -> _Ranked:
         """Return the ranks of a `tokenizer.json`, compared with `tokenizers`."""
@@ -270,7 +294,7 @@ class Encoder:
     def _document(self) -> dict[str, Any]:
         """The content of the `tokenizer.json`, made from the ranks where there is none."""
         if self._ranks is not None:
-            return tokenizer_document(self._ranks)
+            return tokenizer_document(*self._ranks)
         try:
             document: dict[str, Any] = load_json(self._content)
             model = dict(document["model"])

@@ -16,9 +16,10 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from longcrawl.errors import TokenizerError
 from longcrawl.tokens import _engines, _patterns
-from longcrawl.tokens._engines import BytePairs, Tiktoken, by_ranks
+from longcrawl.tokens._engines import BytePairs, Tiktoken
 from longcrawl.tokens._join_table import make_merges
 from longcrawl.tokens._patterns import PATTERNS, character_classes
+from longcrawl.tokens._prepared import by_ranks
 from longcrawl.tokens._word_kernels import PART
 from longcrawl.tokens.byte_level import GPT2_PATTERN, ByteLevelBPE, byte_level_bpe, parse_ranks
 

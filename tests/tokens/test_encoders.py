@@ -316,7 +316,7 @@ def test_dtype_follows_the_vocabulary(trained):
 
 
 NOT_RANKS = {
-    "normalizer": lambda document: document.update(normalizer={"type": "NFC"}),
+    "normalizer": lambda document: document.update(normalizer={"type": "NFKC"}),
     "prefix space": lambda document: document["pre_tokenizer"].update(add_prefix_space=True),
     "one pattern": lambda document: document.update(
         pre_tokenizer={
@@ -325,9 +325,6 @@ NOT_RANKS = {
         }
     ),
     "one id for two tokens": lambda document: document["model"]["vocab"].update({"the": 300}),
-    "added tokens": lambda document: document["added_tokens"].append(
-        {**document["added_tokens"][0], "id": 700, "content": "the web", "special": False}
-    ),
     "splits text in another way": split_by(r"\p{L}+"),
     "cannot be made by merges": lambda document: document["model"]["merges"].reverse(),
 }

@@ -161,7 +161,7 @@ def test_map_in_two_processes(documents, fitted, engine, tmp_path):
 def only_tokenizers(fitted: Tokenize, folder: Path) -> Tokenize:
     """Return the same tokenizer with a normalizer that changes nothing here, which ranks cannot say."""
     document = json.loads(Path(fitted.tokenizer).read_text())
-    document["normalizer"] = {"type": "NFC"}
+    document["normalizer"] = {"type": "NFKC"}
     path = folder / "tokenizer.json"
     path.write_text(json.dumps(document))
     return Tokenize(str(path))
