@@ -79,6 +79,7 @@ def tasks() -> list[Callable[[Path], object]]:
     written = [partial(write, shape) for shape in SHAPES]
     searched = [partial(search, unit) for unit in UNITS]
     others = [
+        normalize,
         find_long_range,
         relate,
         score_by_classifier,
@@ -160,6 +161,14 @@ def search(unit: Any, folder: Path) -> None:
     """Find passages that occur twice."""
     survey = lc.dedup.ExactSubstring(unit=unit, tokenizer=str(folder / "tokenizer.json"))
     survey.edit_spans(documents(), survey.resolve(survey.sketch(documents())))
+
+
+def normalize(folder: Path) -> None:
+    """Encode by a tokenizer that normalises texts to NFC."""
+    document = json.loads((folder / "tokenizer.json").read_text())
+    path = folder / "nfc.json"
+    path.write_text(json.dumps(document | {"normalizer": {"type": "NFC"}}))
+    lc.tokens.Tokenize(str(path)).apply(documents())
 
 
 def decontaminate(folder: Path) -> None:
