@@ -37,12 +37,13 @@ def _replaced(owner: Any, name: str, replacement: Callable[..., Any]) -> Iterato
 @contextmanager
 def found_once() -> Iterator[None]:
     """Keep what numba finds anew at each place, or in each round of inference, for as long as a kernel is compiled."""
-    replacements: list[tuple[Any, str, Callable[..., Any]]] = [
-        (Function, "get_call_type", _kept_call_types()),
-        (postproc.PostProcessor, "run", _post_process),
-        *((context, "load_additional_registries", _loaded_once(context)) for context in (CPUContext, Context)),
-    ]
     with global_compiler_lock, ExitStack() as stack:
+        # Made with the lock: another thread may have replaced the same.
+        replacements: list[tuple[Any, str, Callable[..., Any]]] = [
+            (Function, "get_call_type", _kept_call_types()),
+            (postproc.PostProcessor, "run", _post_process),
+            *((context, "load_additional_registries", _loaded_once(context)) for context in (CPUContext, Context)),
+        ]
         for owner, name, replacement in replacements:
             stack.enter_context(_replaced(owner, name, replacement))
         yield
