@@ -62,12 +62,14 @@ def made_up(characters: int) -> list[str]:
     return documents
 
 
-def read(text: Path, characters: int) -> list[str]:
+def read(files: list[Path], characters: int) -> list[str]:
     import zstandard
 
-    with text.open("rb") as packed:
-        lines = io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(packed), "utf-8")
-        documents = [json.loads(line)["text"] for line in lines]
+    documents = []
+    for file in files:
+        with file.open("rb") as packed:
+            lines = io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(packed), "utf-8")
+            documents += [json.loads(line)["text"] for line in lines]
     np.random.default_rng(0).shuffle(documents)
     ends = np.cumsum([len(document) for document in documents])
     return documents[: int(np.searchsorted(ends, characters)) + 1]
@@ -153,7 +155,7 @@ def main() -> None:
         "--tokenizer",
         help="a tokenizer.json or *.tiktoken file with GPT-2's pattern, whose ranks are split for by all patterns",
     )
-    parser.add_argument("--text", type=Path, help="a .jsonl.zst file with a field 'text'")
+    parser.add_argument("--text", type=Path, nargs="+", help=".jsonl.zst files with a field 'text'")
     parser.add_argument("--megabytes", type=float, default=4.0, help="millions of characters to encode")
     parser.add_argument("--patterns", nargs="+", choices=list(SPLITS), default=list(SPLITS))
     parser.add_argument("--repeats", type=int, default=3)
