@@ -1,4 +1,4 @@
-.PHONY: test slow lint types notebooks site wheel bench faults
+.PHONY: test slow lint types notebooks site tables wheel bench faults
 
 test:
 	pytest -n 2
@@ -25,6 +25,10 @@ notebooks:
 # build/site, with README, notebooks and the reference; needs pip install -e ".[docs]".
 site:
 	NO_MKDOCS_2_WARNING=1 mkdocs build --strict
+
+# Arrays about all code points, for the Unicode version of each of these Pythons: make tables PYTHONS="py311/bin/python py312/bin/python".
+tables:
+	for python in $(PYTHONS); do LONGCRAWL_TABLES=write $$python -m pytest tests/test_shipped_tables.py -k what_this_python_builds || exit 1; done
 
 # With machine code for any CPU of x86-64-v3, for the version of each of these Pythons and of its numba; all others compile.
 # longcrawl is installed in each: make wheel PYTHONS="py311/bin/python py312/bin/python".

@@ -9,7 +9,7 @@ order. Where the paper (arXiv 2306.01116, G.3.1) leaves room:
 * any run of white space becomes one space, and there is none at either end.
 
 Categories and cases follow the Unicode version of this Python: what is done with every code point is in arrays that
-kernels index, kept as the tables of ``longcrawl.kernels.code_points`` are.
+kernels index, shipped or kept as the tables of ``longcrawl.kernels.code_points`` are.
 """
 
 import string

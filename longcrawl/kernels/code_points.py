@@ -1,20 +1,21 @@
 """What the signals need to know of every code point, as arrays that kernels index.
 
 Everything is asked of this Python's own ``str`` and ``unicodedata``, so a signal follows the Unicode version of the
-Python that computes it (the release's was 14.0, of Python 3.11). Building takes about a second; the arrays are kept on
-disk, one file per Unicode version.
+Python that computes it (the release's was 14.0, of Python 3.11). Building takes more than a second: the arrays of the
+Unicode versions of Python 3.11 to 3.13 are shipped, one file for each, those of others are kept in the cache folder.
 """
 
 import string
 import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.kept_arrays import kept_arrays
+from longcrawl.kernels.kept_arrays import Arrays, kept_arrays, shipped_arrays
 
 SPACE = 1 << 0
 WORD = 1 << 1
@@ -52,6 +53,9 @@ CAPITAL_SIGMA = 0x3A3
 FINAL_SIGMA = 0x3C2
 CODE_POINTS = 0x110000
 
+SHIPPED = Path(__file__).parent
+"""The folder of shipped arrays; ``tests/test_shipped_tables.py`` writes and compares them."""
+
 _UNTOUCHED = {"Cn", "Co", "Cs"}
 """Unassigned, private and surrogate code points have none of the properties and are their own normal form."""
 
@@ -71,16 +75,22 @@ class Characters(NamedTuple):
 
 @lru_cache(maxsize=2)
 def load_characters(raw_words: RawWords) -> Characters:
-    r"""Return the arrays of this Python's Unicode version: from the cache folder where they are there, else built.
+    r"""Return the arrays of this Python's Unicode version.
 
     ``raw_words`` says whose ``\w`` and ``\s`` make raw words: those of Python's ``re`` or of the package ``regex``.
     """
-    return Characters(**cached_arrays(f"{raw_words}-1", lambda: _build(raw_words)._asdict()))
+    arrays = cached_arrays("characters-2", _build)
+    return Characters(arrays[raw_words], arrays["mapped"], arrays["sequences"], arrays["combining"])
 
 
-def cached_arrays(name: str, build: Callable[[], dict[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays that ``build`` makes of this Python's Unicode version, kept by ``kept_arrays``."""
-    return kept_arrays(f"unicode-{unicodedata.unidata_version}-{name}", "", build)
+def cached_arrays(name: str, build: Callable[[], Arrays]) -> Arrays:
+    """Return the arrays that ``build`` makes of this Python's Unicode version: shipped, or kept by ``kept_arrays``.
+
+    Change the name with what ``build`` makes.
+    """
+    version = unicodedata.unidata_version
+    shipped = shipped_arrays(SHIPPED / f"unicode-{version}.npz", name)
+    return shipped or kept_arrays(f"unicode-{version}-{name}", "", build)
 
 
 def _assigned() -> list[int]:
@@ -97,8 +107,9 @@ def flags_of_code_points(rules: Rules) -> npt.NDArray[np.uint16]:
     return flags
 
 
-def _build(raw_words: RawWords) -> Characters:
-    flags = flags_of_code_points(_RULES | _RAW_RULES[raw_words]) | np.uint16(PLAIN)
+def _build() -> Arrays:
+    """Build what :class:`Characters` has, the flags by the name of each tokenizer of raw words."""
+    flags = flags_of_code_points(_RULES) | np.uint16(PLAIN)
     mapped = np.arange(CODE_POINTS, dtype=np.uint32)
     combining = np.zeros(CODE_POINTS, np.uint8)
     sequences: list[int] = []
@@ -115,7 +126,12 @@ def _build(raw_words: RawWords) -> Characters:
             flags[point] &= ~PLAIN & 0xFFFF
             mapped[point] = len(sequences)
             sequences += [len(normal), sum(map(str.isnumeric, normal)), *map(ord, normal)]
-    return Characters(flags, mapped, np.array(sequences, np.uint32), combining)
+    by_raw_words: Arrays = {name: flags | flags_of_code_points(rules) for name, rules in _RAW_RULES.items()}
+    return by_raw_words | {
+        "mapped": mapped,
+        "sequences": np.array(sequences, np.uint32),
+        "combining": combining,
+    }
 
 
 def _becomes_final_sigma(before: str) -> bool:

@@ -13,6 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from longcrawl.dedup.normalize import load_normal_forms, normalize, normalize_with_sources
+from longcrawl.kernels import code_points
 
 AWKWARD = (
     "abcXYZ  \n\t\x1c\x85\u00a0\u2028\u3000\0.,'-_$+<=>^`|~¿„“”…«»§€№"
@@ -132,7 +133,8 @@ def test_spans_keep_accents_and_leave_punctuation_at_the_ends(document, span, or
 
 
 @pytest.mark.slow
-def test_tables_are_kept(tmp_path, monkeypatch):
+def test_tables_that_are_not_shipped_are_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(code_points, "SHIPPED", tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     made = load_normal_forms.__wrapped__()
     assert any("normal" in file.name for file in (tmp_path / "longcrawl").iterdir())

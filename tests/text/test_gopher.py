@@ -208,8 +208,9 @@ def test_sentence_ends_are_unicodes():
     assert {chr(point) for point in np.flatnonzero(flags & _page_characters.TERMINAL)} == TERMINAL
 
 
-def test_counting_copes_with_unicode_tables_that_cannot_be_kept(tmp_path, monkeypatch):
+def test_counting_copes_with_unicode_tables_that_are_neither_shipped_nor_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(_unicode, "SHIPPED", tmp_path)
     (tmp_path / "cache").write_text("a file where the folder should be")
     _page_characters.load_page_characters.cache_clear()
     assert count_pages(pa.array(["a b"], pa.large_string()), [Asked(0)])[0][WORDS].tolist() == [2]

@@ -276,7 +276,8 @@ def test_rules_and_word_counts_work_on_any_source():
 
 
 @pytest.mark.slow
-def test_tables_are_kept_and_damaged_ones_made_again(tmp_path, monkeypatch):
+def test_tables_that_are_not_shipped_are_kept_and_damaged_ones_made_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(_unicode, "SHIPPED", tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     made = _unicode.load_characters.__wrapped__("re")
     (kept,) = (tmp_path / "longcrawl").iterdir()

@@ -71,7 +71,7 @@ _SCRIPTS = (
 
 @lru_cache(maxsize=1)
 def load_page_characters() -> npt.NDArray[np.uint16]:
-    """Return the flags of every code point, shape (0x110000,): from the cache folder, else built."""
+    """Return the flags of every code point, shape (0x110000,)."""
     return cached_arrays("page-2", lambda: {"flags": _build()})["flags"]
 
 
