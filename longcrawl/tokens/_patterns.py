@@ -3,11 +3,12 @@
 import hashlib
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from longcrawl.kernels.kept_arrays import shipped_arrays
 from longcrawl.tokens.byte_level import END_OF_TEXT, GPT2_PATTERN, RankFile, parse_ranks
 
 GPT2, CL100K, LLAMA3, QWEN2, O200K = range(5)
@@ -15,7 +16,7 @@ GPT2, CL100K, LLAMA3, QWEN2, O200K = range(5)
 UPPER, LOWER, EITHER_CASE, MARK, NUMBER, SPACE, OTHER = (1 << bit for bit in range(7))
 """Upper or title case, lower case, letters without case or that modify others, and what is no letter."""
 
-_CLASSES = {"u": UPPER, "l": LOWER, "e": EITHER_CASE, "m": MARK, "n": NUMBER, "s": SPACE, "o": OTHER}
+SHIPPED = Path(__file__).with_name("classes.npz")
 
 _TAIL = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -76,9 +77,6 @@ def rank_file(content: bytes, where: str) -> RankFile:
 def character_classes() -> npt.NDArray[np.uint8]:
     """Return the class of every code point.
 
-    `unicode.txt` lists runs of a class: a letter and how many code points. They are those of the regular expressions
-    of tiktoken, of which asking takes 0.3 s; a test asks.
+    They are those of the regular expressions of tiktoken, of which asking takes 0.3 s; a test asks, and writes them.
     """
-    runs = files("longcrawl.tokens").joinpath("unicode.txt").read_text("ascii").split()
-    kinds = np.array([_CLASSES[run[0]] for run in runs], np.uint8)
-    return np.repeat(kinds, [int(run[1:]) for run in runs])
+    return shipped_arrays(SHIPPED, "tiktoken")["classes"]
