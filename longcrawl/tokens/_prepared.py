@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, cached_property
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.kept_arrays import shipped_arrays
 from longcrawl.kernels.memory import eight_at
 from longcrawl.kernels.texts import read_only, text_buffers
 from longcrawl.kernels.utf8 import decode
@@ -26,6 +27,7 @@ from longcrawl.tokens._engines import MOST_RANKS, BytePairs, Texts, Tiktoken, To
 from longcrawl.tokens._patterns import PATTERNS
 from longcrawl.tokens.byte_level import ByteLevelBPE, has_long_tokens
 
+SHIPPED = Path(__file__).with_name("combining.npz")
 _UNCERTAIN = 255
 _NO_ASCII = np.uint64(0x8080808080808080)
 _FIRST_MARK = 0xCC
@@ -36,12 +38,11 @@ _FIRST_MARK = 0xCC
 def combining_classes() -> npt.NDArray[np.uint8]:
     """Return the combining class of every code point, 255 where a text that has it may not be NFC.
 
-    `combining.txt` lists runs of a class and how many code points, of Unicode 14. Uncertain is what NFC replaces, what
-    it may join to a character before, and what Unicode 14 does not assign. All else is the same in each version of
-    Unicode: a version that does not know a character leaves it, and what is before and behind it, as it is.
+    Uncertain is what NFC replaces, what it may join to a character before, and what Unicode 14 does not assign. All
+    else is the same in each version of Unicode: one that does not know a character leaves it, and what is before and
+    behind it, as it is. A test asks Python, and writes them.
     """
-    runs = np.array(files("longcrawl.tokens").joinpath("combining.txt").read_text("ascii").split(), np.int64)
-    return np.repeat(runs[::2].astype(np.uint8), runs[1::2])
+    return shipped_arrays(SHIPPED, "unicode-14")["classes"]
 
 
 @compiled
