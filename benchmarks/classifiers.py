@@ -17,7 +17,6 @@ The last line is fasttext-predict's seconds / ours, of the larger model, or the 
 import argparse
 import io
 import json
-import os
 import tempfile
 import time
 from collections.abc import Sequence
@@ -27,6 +26,7 @@ from typing import Any
 import pyarrow as pa
 import zstandard
 from _measures import best
+from _needed import lacks, shared
 
 import longcrawl as lc
 
@@ -127,12 +127,14 @@ def compare_pipeline(texts: Sequence[str], model: str, repeats: int) -> float:
 def main() -> None:
     """Train, compare, and print."""
     given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    data = os.environ.get("LONGCRAWL_DATA", "../shared/data")
-    given.add_argument("--documents", type=Path, default=Path(data, "short.jsonl.zst"))
-    given.add_argument("--tokenizer", type=Path, default=Path(data, "gpt2-tokenizer.json"))
+    given.add_argument("--documents", type=Path, default=shared("short.jsonl.zst"))
+    given.add_argument("--tokenizer", type=Path, default=shared("gpt2-tokenizer.json"))
     given.add_argument("--repeats", type=int, default=3)
     given.add_argument("--every", type=int, default=20, help="classify every n-th document by transformers")
     asked = given.parse_args()
+    needed = "fasttext-predict, torch, --documents and --tokenizer"
+    if lacks(needed, asked.documents, asked.tokenizer, packages=["fasttext", "torch"]):
+        return
     rows = read(asked.documents)
     with tempfile.TemporaryDirectory() as folder:
         for number, settings in enumerate(({}, FASTTEXT)):

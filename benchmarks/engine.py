@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 from _measures import Tree, best
+from _needed import runs_spark
 from minhash import documents as read_documents
 
 from longcrawl.core.sketched import Sketched
@@ -373,7 +374,8 @@ def main() -> None:
     parser.add_argument("--large", type=int, default=0, help="documents with 450 bands, such as 10000")
     parser.add_argument("--copies", type=float, default=0.4)
     parser.add_argument("--groups", type=int, default=8)
-    parser.add_argument("--engines", nargs="+", choices=("local", "spark"), default=["local", "spark"])
+    usual = ["local", "spark"] if runs_spark() else ["local"]
+    parser.add_argument("--engines", nargs="+", choices=("local", "spark"), default=usual)
     parser.add_argument("--num-proc", type=int, default=2)
     parser.add_argument("--text", type=Path)
     parser.add_argument("--tokenizer", default="gpt2")

@@ -17,6 +17,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from _needed import lacks, shared
+
 import longcrawl as lc
 from longcrawl.dedup import cluster_exchanges, index_exchange, substring_exchanges
 from longcrawl.engines import Engine, Local, Shared, Spark
@@ -50,11 +52,13 @@ def settings(data: Path) -> dict[str, list[str]]:
 def main() -> None:
     """Run each recipe by each engine, and compare."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--data", type=Path, default=shared(""))
     parser.add_argument("--recipes", nargs="*", help="all by default")
     parser.add_argument("--engines", nargs="*", choices=ENGINES, default=list(ENGINES))
     parser.add_argument("--run", nargs=3, metavar=("ENGINE", "RECIPE", "OUT"), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
+    if lacks("--data, the folder of real input", chosen.data / "short.jsonl.zst"):
+        return
     if chosen.run:
         carry_out(*chosen.run, settings(chosen.data.resolve())[chosen.run[1]])
         return

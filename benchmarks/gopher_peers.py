@@ -24,6 +24,8 @@ import types
 from collections import Counter
 from pathlib import Path
 
+from _needed import lacks, shared
+
 NGRAMS = (*range(2, 5), *range(5, 11))
 DATATROVE_REPETITION = {
     "dup_para_frac": "max_duplicate_paragraphs",
@@ -243,13 +245,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers-python", help="the Python of an environment with datatrove and dolma")
     parser.add_argument("--nemo", default="", help="the folder into which nemo-curator's wheel was unpacked")
-    parser.add_argument("--documents", type=Path, help="JSON lines with `text` and `lang`, compressed with zstandard")
+    about = "JSON lines with `text` and `lang`, compressed with zstandard"
+    parser.add_argument("--documents", type=Path, default=shared("short.jsonl.zst"), help=about)
     parser.add_argument("--limit", type=int, help="only so many documents")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--as-peers", nargs=2, type=Path, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.as_peers:
         run_peers(*chosen.as_peers, chosen.nemo)
+        return
+    needed = "--peers-python of an environment with datatrove and dolma, and --documents"
+    if lacks(needed, chosen.peers_python, chosen.documents):
         return
     import pyarrow as pa
 

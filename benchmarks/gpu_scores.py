@@ -14,11 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
-import torch
-from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForCausalLM
+from _needed import lacks
 
 import longcrawl as lc
-from longcrawl.models import scores
 
 ROOT = Path(__file__).parent.parent
 sys.path.append(str(ROOT / "tests"))
@@ -35,7 +33,9 @@ def seconds(compute: Callable[[], object]) -> float:
 
 def save_models(folder: Path) -> None:
     """Save both models with a tokenizer of bytes."""
+    import torch
     from tiny_models import byte_tokenizer
+    from transformers import BertConfig, BertForSequenceClassification, LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
     shape = {"num_hidden_layers": 12, "hidden_size": 768, "num_attention_heads": 12, "num_key_value_heads": 12}
@@ -48,6 +48,12 @@ def save_models(folder: Path) -> None:
 
 def main() -> None:
     """Measure, and print."""
+    if lacks("torch", packages=["torch"]):
+        return
+    import torch
+
+    from longcrawl.models import scores
+
     if not torch.cuda.is_available():
         print("no GPU here: nothing is measured")
         return

@@ -28,12 +28,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import torch
+from _needed import lacks, shared
 from long_range import auc, first_of_families, is_in, joined, rows, turns
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 import longcrawl as lc
-from longcrawl.models import token_losses
 
 CONTEXT = 1_024
 """Tokens that GPT-2 takes."""
@@ -44,13 +42,17 @@ LONG, SHORT = 8_192, 1_024
 def main() -> None:
     """Measure, and print."""
     given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    given.add_argument("--model", type=Path, required=True)
-    given.add_argument("--documents", nargs=2, type=Path, required=True, metavar=("SHORT", "LONG"))
+    usual = [shared("short.jsonl.zst"), shared("long.jsonl.zst")]
+    given.add_argument("--model", type=Path)
+    given.add_argument("--documents", nargs=2, type=Path, default=usual, metavar=("SHORT", "LONG"))
     given.add_argument("--tokenizer", type=Path, help="of GPT-2; without it cost is not measured")
     given.add_argument("--most", type=int, default=24, help="documents of each kind")
     given.add_argument("--characters", type=int, default=48_000)
     given.add_argument("--only-gain", action="store_true", help="measure no other score")
     asked = given.parse_args()
+    needed = "torch, --model, which examples/train_small_gpt.py trains, and --documents SHORT LONG"
+    if lacks(needed, asked.model, *asked.documents, packages=["torch"]):
+        return
     short, long = ([row for row in rows(path) if row["lang"] == "en"] for path in asked.documents)
     if asked.tokenizer:
         measure_cost(asked.tokenizer, long[0]["text"])
@@ -60,6 +62,9 @@ def main() -> None:
 
 def measure_cost(tokenizer: Path, text: str) -> None:
     """Print CPU seconds per million tokens of each score by a GPT-2 of 124 million parameters."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
         GPT2LMHeadModel(GPT2Config()).save_pretrained(folder)
@@ -90,6 +95,10 @@ def spent(name: str, tokens: int, compute: Callable[[], object]) -> float:
 
 def compare_threads(model: Any) -> None:
     """Print how much faster two rows are by one thread each."""
+    import torch
+
+    from longcrawl.models import token_losses
+
     two = [np.random.default_rng(0).integers(0, 50_000, CONTEXT) for _ in range(2)]
     torch.set_num_threads(2)
     started = time.monotonic()

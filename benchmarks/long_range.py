@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import zstandard
 from _measures import best
+from _needed import lacks, shared
 
 import longcrawl as lc
 
@@ -42,9 +43,12 @@ FORMS = ("tldr", "list", "release-notes")
 def main() -> None:
     """Make the sets, measure, and print."""
     given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    given.add_argument("--documents", nargs=2, type=Path, required=True, metavar=("SHORT", "LONG"))
+    usual = [shared("short.jsonl.zst"), shared("long.jsonl.zst")]
+    given.add_argument("--documents", nargs=2, type=Path, default=usual, metavar=("SHORT", "LONG"))
     given.add_argument("--repeats", type=int, default=3)
     asked = given.parse_args()
+    if lacks("--documents SHORT LONG", *asked.documents):
+        return
     short, long = ([row for row in rows(path) if row["lang"] == "en"] for path in asked.documents)
     halves = {name: texts_of(short, long, name) for name in ("chosen on", "held out")}
     learnt = pa.table({"text": pa.array(halves["chosen on"]["short"] + halves["chosen on"]["real"], pa.large_string())})

@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.dataset as pads
 import zstandard
+from _needed import lacks, shared
 
 RECIPE = """\
 longcrawl: 1
@@ -180,11 +181,15 @@ def compare_tokens(folder: Path, out: Path) -> tuple[int, int]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers-python", required=True, help="the Python of an environment with datatrove")
-    parser.add_argument("--documents", type=Path, required=True)
-    parser.add_argument("--tokenizer", type=Path, required=True, help="tokenizer.json of GPT-2")
+    parser.add_argument("--peers-python", help="the Python of an environment with datatrove")
+    parser.add_argument("--documents", type=Path, default=shared("short.jsonl.zst"))
+    usual = shared("gpt2-tokenizer.json")
+    parser.add_argument("--tokenizer", type=Path, default=usual, help="tokenizer.json of GPT-2")
     parser.add_argument("--limit", type=int, default=1500)
     chosen = parser.parse_args()
+    needed = "--peers-python of an environment with datatrove, --documents and --tokenizer"
+    if lacks(needed, chosen.peers_python, chosen.documents, chosen.tokenizer):
+        return
     texts = read_documents(chosen.documents, chosen.limit)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 from _measures import Tree
+from _needed import gpt2
 
 IN_FILE = 25_000
 COPIES = 0.15
@@ -113,7 +114,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--documents", type=int, nargs="+", default=[250_000, 1_000_000])
     parser.add_argument("--num-proc", type=int, default=2)
-    parser.add_argument("--tokenizer", default="gpt2")
+    parser.add_argument("--tokenizer", default=gpt2())
     parser.add_argument("--exchange", action="store_true")
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()

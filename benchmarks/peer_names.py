@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from _needed import lacks
+
 PAGE = Path(__file__).parent.parent / "docs" / "migrate.md"
 PEERS = {
     "datatrove": "datatrove",
@@ -144,10 +146,12 @@ def import_blocks(names: list[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("wheels", type=Path, nargs="+")
+    parser.add_argument("wheels", type=Path, nargs="*")
     parser.add_argument("--peers-python", help="the Python of an environment with datatrove")
     parser.add_argument("--import-blocks", nargs="*", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
+    if lacks("wheels of the peers", *(chosen.wheels or [None])):
+        return
     if chosen.import_blocks is not None:
         import_blocks(chosen.import_blocks)
     page, looked, absent = sections(), 0, 0

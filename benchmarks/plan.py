@@ -16,6 +16,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from _needed import lacks, shared
+
 import longcrawl as lc
 from longcrawl.recipe import Recipe, load_recipe, parse_recipe
 
@@ -47,9 +49,11 @@ def recipes(data: Path) -> list[Recipe]:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--data", type=Path, required=True, help="the shared data")
+    arguments.add_argument("--data", type=Path, default=shared(""), help="the shared data")
     arguments.add_argument("--seeds", type=int, default=10)
     given = arguments.parse_args()
+    if lacks("--data, a folder with a release and documents", given.data / "rpv2", given.data / "short.jsonl.zst"):
+        return
     total: Counter[str] = Counter()
     for recipe in recipes(given.data.absolute()):
         with tempfile.TemporaryDirectory() as folder:

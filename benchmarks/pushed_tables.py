@@ -2,7 +2,7 @@
 
 Documents of a JSON-lines file are tokenised to a rectangle, gpt-simple and composed; then the tables are written.
 
-    python benchmarks/pushed_tables.py DOCUMENTS.jsonl TOKENIZER [--length 16384]
+    python benchmarks/pushed_tables.py [DOCUMENTS.jsonl TOKENIZER] [--length 16384]
 
 The last line is how many times the bytes of a rectangle its tables take.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import yaml
 from _measures import Peak
+from _needed import lacks, shared
 
 import longcrawl as lc
 from longcrawl.core.results import RESULTS
@@ -50,10 +51,12 @@ def measure(run: Path, output: str) -> float:
 def main() -> None:
     """Measure what is asked for."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("documents", type=Path)
-    parser.add_argument("tokenizer")
+    parser.add_argument("documents", type=Path, nargs="?", default=shared("long.jsonl.zst"))
+    parser.add_argument("tokenizer", nargs="?", default=str(shared("gpt2.tiktoken")))
     parser.add_argument("--length", type=int, default=16384)
     asked = parser.parse_args()
+    if lacks("DOCUMENTS.jsonl and a tokenizer", asked.documents):
+        return
     ratios = {}
     with tempfile.TemporaryDirectory() as name:
         for output in ("rectangle", "gpt-simple", "composed"):

@@ -16,7 +16,6 @@ CPU time of one process. The last line is how many times as alike neighbours on 
 
 import argparse
 import multiprocessing
-import os
 import random
 import tempfile
 import time
@@ -28,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from _measures import Peak, seconds
+from _needed import lacks, shared
 from long_range import first_of_families, rows
 
 import longcrawl as lc
@@ -46,10 +46,12 @@ CONTEXT, BATCH = 512, 8
 def main() -> None:
     """Measure and print."""
     given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    given.add_argument("--data", type=Path, default=Path(os.environ.get("LONGCRAWL_DATA", "../shared/data")))
+    given.add_argument("--data", type=Path, default=shared(""))
     given.add_argument("--train", type=int, default=0, metavar="STEPS")
     given.add_argument("--skip-growth", action="store_true")
     asked = given.parse_args()
+    if lacks("--data, a folder with documents and a tokenizer", asked.data / "short.jsonl.zst"):
+        return
     documents = list(rows(asked.data / "short.jsonl.zst"))
     ratio = compare_orders(documents, asked.data / "gpt2-tokenizer.json")
     if not asked.skip_growth:

@@ -3,7 +3,7 @@
 Documents of a JSON-lines file are written to small parquet files, gpt-simple shards and the bands of a rectangle; then
 one document of each of so many files is taken out, into a new folder each time.
 
-    python benchmarks/takedown.py DOCUMENTS.jsonl TOKENIZER [--copies 4]
+    python benchmarks/takedown.py [DOCUMENTS.jsonl TOKENIZER] [--copies 4]
 
 Seconds are of this process. The last line is what a further parquet file costs up to all of them, beside what it costs
 up to 16: 1 is proportional to the files that are written.
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import yaml
+from _needed import lacks, shared
 
 import longcrawl as lc
 
@@ -81,10 +82,12 @@ def measure(run: Path, output: str, target: Path) -> float:
 def main() -> None:
     """Measure each output."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("documents", type=Path)
-    parser.add_argument("tokenizer")
+    parser.add_argument("documents", type=Path, nargs="?", default=shared("long.jsonl.zst"))
+    parser.add_argument("tokenizer", nargs="?", default=str(shared("gpt2.tiktoken")))
     parser.add_argument("--copies", type=int, default=4)
     asked = parser.parse_args()
+    if lacks("DOCUMENTS.jsonl and a tokenizer", asked.documents):
+        return
     with tempfile.TemporaryDirectory() as name:
         ratios = {
             output: measure(

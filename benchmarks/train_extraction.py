@@ -1,7 +1,7 @@
 r"""Train the model of the extraction engine "blocks", and print how right it is on pages that it has not seen.
 
     pip install lightgbm
-    python benchmarks/train_extraction.py --data FOLDER [--out longcrawl/text/extract/blocks.json] [--folds 3]
+    python benchmarks/train_extraction.py [--data FOLDER] [--out longcrawl/text/extract/blocks.json] [--folds 3]
 
 FOLDER is that of ``benchmarks/extraction.py``. A third of the pages of each kind, by the SHA-256 of their HTML, is held
 out; the model is trained on the others, and written with --out. --folds trains on other parts instead, and prints what
@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from _needed import lacks, shared
 from extraction import Page, parts_of, read_pages, score
 
 TREES = {
@@ -163,10 +164,13 @@ def extract_with(trees: list[dict[str, Any]], pages: Sequence[Page], favor: str)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=shared("warc"))
     parser.add_argument("--out", type=Path)
     parser.add_argument("--folds", type=int)
     options = parser.parse_args()
+    needed = "lightgbm and --data, a folder of annotated pages"
+    if lacks(needed, options.data / "groundtruth.jsonl.gz", packages=["lightgbm", "trafilatura"]):
+        return
     truth: dict[str, list[dict]] = {}
     with gzip.open(options.data / "groundtruth.jsonl.gz", "rt", encoding="utf-8") as lines:
         for known in map(json.loads, lines):

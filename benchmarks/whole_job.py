@@ -27,6 +27,7 @@ import time
 from pathlib import Path
 
 import zstandard
+from _needed import lacks, shared
 
 FILTERS = ("gopher_repetition", "gopher_quality", "c4_quality", "fine_web_quality", "min_hash")
 
@@ -87,13 +88,17 @@ def run_theirs(python: str, folder: Path, out: Path, *settings: str) -> tuple[di
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--documents", type=Path, nargs="+", required=True)
-    parser.add_argument("--tokenizer", type=Path, required=True)
-    parser.add_argument("--peers-python", required=True)
+    usual = [shared("short.jsonl.zst"), shared("long.jsonl.zst")]
+    parser.add_argument("--documents", type=Path, nargs="+", default=usual)
+    parser.add_argument("--tokenizer", type=Path, default=shared("gpt2-tokenizer.json"))
+    parser.add_argument("--peers-python", help="the Python of an environment with datatrove and spaCy")
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--share", type=float, default=1.0)
     parser.add_argument("--words", choices=("spacy", "white-space"), default="spacy", help="datatrove's")
     options = parser.parse_args()
+    needed = "--peers-python of an environment with datatrove and spaCy, --documents and --tokenizer"
+    if lacks(needed, options.peers_python, *options.documents, options.tokenizer):
+        return
     tokenizer = str(options.tokenizer.absolute())
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
