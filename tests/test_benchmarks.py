@@ -1,4 +1,4 @@
-"""The scripts of benchmarks/: what they ask for."""
+"""The scripts of benchmarks/: what they ask for, and where they are listed."""
 
 import ast
 import runpy
@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "benchmarks"
 FILES = [*FOLDER.glob("*.py"), *FOLDER.glob("faults/*.py")]
+SCRIPTS = [file for file in FILES if not file.name.startswith("_")]
 NEEDING = (
     *("classifiers", "engines_agree", "gopher_peers", "long_models", "long_range", "migration", "peer_names", "plan"),
     *("pushed_tables", "related", "takedown", "train_extraction", "whole_job"),
@@ -40,3 +41,9 @@ def test_a_script_without_what_it_needs_says_so(name, tmp_path, monkeypatch, cap
     said = capsys.readouterr().out
     assert said.startswith("nothing is measured without ")
     assert said.count("\n") == 1
+
+
+def test_every_script_is_listed():
+    page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
+    names = {file.relative_to(FOLDER).as_posix() for file in SCRIPTS}
+    assert [name for name in sorted(names) if f"`{name}" not in page] == []
