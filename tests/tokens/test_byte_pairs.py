@@ -17,12 +17,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from longcrawl.errors import TokenizerError
 from longcrawl.kernels.kept_arrays import ship_arrays
-from longcrawl.tokens import _engines, _patterns
+from longcrawl.tokens import _engines, _merge_kernels, _patterns
 from longcrawl.tokens._engines import BytePairs, Tiktoken
 from longcrawl.tokens._join_table import make_merges
+from longcrawl.tokens._merge_kernels import merge_long, merge_parts
 from longcrawl.tokens._patterns import PATTERNS, character_classes
 from longcrawl.tokens._prepared import by_ranks
-from longcrawl.tokens._word_kernels import PART
+from longcrawl.tokens._word_kernels import PART, make_tables
 from longcrawl.tokens.byte_level import GPT2_PATTERN, ByteLevelBPE, byte_level_bpe, parse_ranks
 
 BYTES = {bytes([byte]): byte for byte in range(256)}
@@ -252,6 +253,34 @@ def test_a_long_word_of_chance_has_the_ids_of_tiktoken(engines):
     for letters in ("the", "0123456789", "thisofreyanlm"):
         text = "".join(chance.choices(letters, k=1_000_000))
         assert encoded(ours, [text]) == [peer.encode_ordinary(text)]
+
+
+@pytest.mark.parametrize("run", WORDS_OF_ONE_KIND)
+def test_a_long_word_is_read_back_under_every_pattern(engines, ranks, run):
+    text = run * (300_000 // len(run.encode()))
+    tokens = np.array(sorted(ranks, key=ranks.__getitem__), object)
+    for ours, _ in engines.values():
+        assert b"".join(tokens[ours.encode(text)]) == text.encode()
+
+
+@pytest.mark.parametrize("run", WORDS_OF_ONE_KIND)
+def test_parts_of_a_long_word_are_hardly_encoded_twice(ranks, run, monkeypatch):
+    """The time of a part grows with its bytes alone, and that of a word with those of its parts."""
+    sizes = []
+
+    def merge(merges, queue, at, length, out, written):
+        sizes.append(length)
+        return merge_long(merges, queue, at, length, out, written)
+
+    monkeypatch.setattr(_merge_kernels, "merge_long", merge)
+    tables = make_tables(PATTERNS[GPT2_PATTERN], sorted(ranks, key=ranks.__getitem__), 8)
+    for size in (300_000, 600_000):
+        text = np.frombuffer(run.encode() * (size // len(run.encode())), np.uint8)
+        sizes.clear()
+        address, out = np.int64(text.ctypes.data), np.empty(len(text) + 3, np.uint32)
+        bounds = tables.vocabulary.bounds
+        merge_parts.py_func(tables.merges, tables.queue, bounds, address, len(text), out, 0, PART)
+        assert sum(sizes) < 1.2 * len(text)
 
 
 @pytest.mark.slow
