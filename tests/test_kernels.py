@@ -22,6 +22,7 @@ from numba.core.typing.context import Context
 
 from longcrawl.kernels import compiling, lookup, phrases
 from longcrawl.kernels.compiling import _CachedKernels
+from longcrawl.kernels.kept_arrays import kept_arrays
 from longcrawl.kernels.texts import read_only
 from longcrawl.text.rpv2 import _kernels as kernels
 
@@ -279,6 +280,17 @@ def test_nothing_is_compiled_twice(tmp_path):
     )
     assert int(first.split()[0]) > 100
     assert second.startswith("0 kernels compiled in ")
+
+
+def test_arrays_that_are_kept_have_the_type_that_they_had_when_they_were_made(tmp_path, monkeypatch):
+    """Else kernels that a first process compiled would not be those of the next."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    built = {"constant": np.frombuffer(b"abc", np.uint8), "transposed": np.zeros((2, 3)).T[1:]}
+    made, kept = (kept_arrays("some", "", built.copy) for _ in range(2))
+    assert {name: numba.typeof(each) for name, each in made.items()} == {
+        name: numba.typeof(each) for name, each in kept.items()
+    }
+    assert made["constant"].flags.writeable
 
 
 def test_a_kernel_is_compiled_again_when_what_it_calls_has_changed(tmp_path, monkeypatch):

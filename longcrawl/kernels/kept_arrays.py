@@ -23,19 +23,19 @@ def kept_arrays(name: str, stamp: str, build: Callable[[], Arrays]) -> Arrays:
     """Return the arrays that ``build`` makes, from the cache folder where they are kept under the same stamp.
 
     The file begins with a SHA-256 of stamp and arrays: one that is damaged, or of another stamp, is made again. Where
-    the folder cannot be written, every process builds its own.
+    the folder cannot be written, every process builds its own. What was built is read back, too: kernels are compiled
+    once for arrays that may be written to, and once more for others.
     """
     path = cache_folder() / f"{name}.arrays"
     with suppress(OSError):
         kept = path.read_bytes()
         if kept[:32] == _digest(stamp, kept[32:]):
-            return dict(np.load(io.BytesIO(kept[32:])))
-    made = build()
+            return _unpack(kept[32:])
     packed = io.BytesIO()
-    np.savez(packed, **made)  # type: ignore[arg-type]  # its stubs take the arrays for allow_pickle
+    np.savez(packed, **build())  # type: ignore[arg-type]  # its stubs take the arrays for allow_pickle
     with suppress(OSError), whole_file(path) as beside:
         beside.write_bytes(_digest(stamp, packed.getvalue()) + packed.getvalue())
-    return made
+    return _unpack(packed.getvalue())
 
 
 def shipped_arrays(file: Path, name: str) -> Arrays:
@@ -77,6 +77,10 @@ def _expand(runs: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def cache_folder() -> Path:
     """Return ``$XDG_CACHE_HOME/longcrawl``, or ``~/.cache/longcrawl``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "longcrawl"
+
+
+def _unpack(content: bytes) -> Arrays:
+    return dict(np.load(io.BytesIO(content)))
 
 
 def _digest(stamp: str, content: bytes) -> bytes:
