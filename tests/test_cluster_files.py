@@ -14,7 +14,9 @@ import pytest
 import typer
 import yaml
 
+import longcrawl
 from longcrawl.cli.commands import app
+from longcrawl.kernels import compiling
 
 ROOT = Path(__file__).parent.parent
 SCRIPT = ROOT / "examples" / "slurm.sbatch"
@@ -111,6 +113,17 @@ def test_the_image_installs_what_there_is():
     assert tuple(map(int, version.split("."))) >= (4, 1)
     assert "pyspark>=4.1" in extras["spark"][0]
     assert re.search(r"^pyspark==", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+
+
+def test_the_image_has_kernels_for_any_user_and_processor():
+    text = DOCKERFILE.read_text().replace("\\\n", "")
+    (steps,) = re.findall(r"^RUN (kernels=.*)$", text, re.MULTILINE)
+    inside = compiling.PORTABLE.relative_to(Path(longcrawl.__file__).parents[1])
+    assert f"print(sysconfig.get_path('purelib'))\")/{inside.parent} " in steps
+    assert f'longcrawl warm --portable "$kernels/{inside.name}"' in steps
+    folders = dict(re.findall(r"(NUMBA_CACHE_DIR|XDG_CACHE_HOME)=(\S+)", text))
+    assert f"chmod -R a+rwX {folders['NUMBA_CACHE_DIR']} {folders['XDG_CACHE_HOME']} " in steps
+    assert text.index(steps) < text.index("\nUSER spark")
 
 
 def test_the_image_has_what_a_wheel_is_built_from():
