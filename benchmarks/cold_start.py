@@ -1,15 +1,17 @@
 """What a user waits for before the first result: imports, help, and kernels that are not compiled yet.
 
-    python benchmarks/cold_start.py [--runs 5]
+    python benchmarks/cold_start.py [--runs 5] [--verbs run "inspect --text"]
 
-Each command is a process of its own; CPU time is that of the process and its children, the least of some runs. Kernels
-are compiled into an empty folder, first for this CPU, then loaded from there, and then loaded from code for any CPU of
-x86-64-v3, as a wheel carries it. The stages of ``inspect --text``, the three kinds of deduplication and GPT-Simple's
-tokens are then compiled in one process, whose seconds are listed by module. The last line is the CPU time of a first
-``longcrawl inspect --text`` without that code over the CPU time with it.
+Each command is a process of its own; CPU time is that of the process and its children, the least of some runs. First
+come imports, help and the recipes, then every verb on 40 made-up documents or on their run: once with empty folders for
+kernels and tables, all compiled for this CPU, and again with what that has left. The stages of ``inspect --text``, the
+three kinds of deduplication and GPT-Simple's tokens are then compiled in one process, whose seconds are listed by
+module. In the end kernels are loaded from code for any CPU of x86-64-v3, as a wheel carries it. The last line is the
+CPU time of a first ``longcrawl inspect --text`` without that code over the CPU time with it.
 """
 
 import argparse
+import json
 import os
 import resource
 import subprocess
@@ -18,6 +20,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from longcrawl.cli import warm
 from longcrawl.kernels import compiling
 
 BY_MODULE = """
@@ -54,14 +57,58 @@ for module, seconds in spent.most_common(12):
 """
 """Functions that others call are counted apart from these."""
 
+VERBS = {
+    "init": "documents.jsonl --out {out}.yaml",
+    "plan": "recipe.yaml",
+    "run": "recipe.yaml --out {out}",
+    "tokenize": "documents.jsonl --tokenizer tokenizer.json --max-length 64 --output-dir {out}",
+    "convert": "run/gpt-simple {out} --to megatron",
+    "validate": "run/gpt-simple --max-length 64",
+    "compose": "run --capacities 64,128",
+    "trace": "run --step 0 --set max_length=64 --set batch_size=2",
+    "funnel": "run --rates",
+    "why": "run document-1",
+    "clusters": "run",
+    "contamination": "run",
+    "lists hits": "run",
+    "inspect": "run",
+    "inspect --text": "README.md",
+    "verify": "run",
+    "card": "run",
+    "report": "run --out {out}.html",
+    "takedown": "run --ids ids.txt --out {out}",
+    "lines": "documents.jsonl --min-documents 2",
+    "train-classifier": "documents.jsonl others.jsonl --out {out}.bin",
+    "recipes": "",
+    "stages": "gopher_quality",
+    "sources": "text",
+    "outputs": "rectangle",
+}
+"""Every verb that needs no network, and what stands behind it in the folder of ``write_input``; ``{out}`` is new."""
+UNMEASURED = {
+    "fetch": "needs a network",
+    "lists fetch": "needs a network",
+    "push": "needs a network",
+    "warm": "compiles all kernels, and has a line of its own",
+}
+STAGES = (
+    "url_filter",
+    "gopher_quality",
+    "exact_documents",
+    {"min_hash": {"unit": "word"}},
+    {"decontaminate": {"against": ["exam.txt"], "ngram": 5}},
+    {"tokenize": {"tokenizer": "tokenizer.json"}},
+    {"windows": {"max_length": 64}},
+)
+
 ROOT = Path(__file__).parents[1]
 COMMAND = [sys.executable, "-m", "longcrawl.cli"]
 
 
-def spent(command: Sequence[str], **environment: str) -> float:
+def spent(command: Sequence[str], folder: Path | None = None, **environment: str) -> float:
     """Return the CPU seconds of a process and of all that it waited for."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, env=os.environ | environment, check=True, capture_output=True)
+    subprocess.run(command, cwd=folder, env=os.environ | environment, check=True, capture_output=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -70,10 +117,40 @@ def least(command: Sequence[str], runs: int, **environment: str) -> float:
     return min(spent(command, **environment) for _ in range(runs))
 
 
+def write_input(folder: Path) -> None:
+    """Write documents, a tokenizer, a recipe and its run."""
+    warm.prepare(folder)
+    texts = [f"An exam about rivers, number {number}, asks what a bridge is for." for number in range(40)]
+    (folder / "others.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    (folder / "exam.txt").write_text("The question of an exam that no document has.\n")
+    (folder / "ids.txt").write_text("document-1\n")
+    (folder / "README.md").write_bytes((ROOT / "README.md").read_bytes())
+    source = {"builder": "text", "id_field": "id", "data_files": "documents.jsonl"}
+    recipe = {"longcrawl": 1, "name": "cold", "source": source, "stages": STAGES, "outputs": {"gpt-simple": {}}}
+    (folder / "recipe.yaml").write_text(json.dumps(recipe))
+    subprocess.run([*COMMAND, "run", "recipe.yaml", "--out", "run"], cwd=folder, check=True, capture_output=True)
+
+
+def measure_verbs(folder: Path, names: Sequence[str], runs: int) -> None:
+    """Print CPU seconds of each verb, with nothing compiled and again."""
+    write_input(folder)
+    print(f"{'longcrawl':28} {'first':>6}  {'again':>6}")
+    for name in names:
+        own = dict.fromkeys(("NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "HF_HOME"), f"{folder}/cache of {name}")
+        own |= {"HF_HUB_OFFLINE": "1", compiling.COMPILE_HERE: "1"}
+        turns = [f"{name} {VERBS[name]}".format(out=f"{name}-{turn}").split() for turn in range(runs + 1)]
+        first, *again = (spent([*COMMAND, *turn], folder, **own) for turn in turns)
+        print(f"  {name:26} {first:6.2f}  {min(again):6.2f}", flush=True)
+    for name, reason in UNMEASURED.items():
+        print(f"  {name:26} {reason}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5)
-    runs = parser.parse_args().runs
+    parser.add_argument("--verbs", nargs="*", choices=list(VERBS), default=list(VERBS), metavar="VERB")
+    asked = parser.parse_args()
+    runs = asked.runs
     python = [sys.executable, "-c"]
     print(f"python                       {least([*python, 'pass'], runs):6.2f} CPU s")
     print(f"import longcrawl             {least([*python, 'import longcrawl'], runs):6.2f}")
@@ -83,6 +160,8 @@ def main() -> None:
     print(f"  and all of longcrawl       {least([*python, every], runs) - datasets:6.2f} more")
     print(f"longcrawl --help             {least([*COMMAND, '--help'], runs):6.2f}")
     print(f"longcrawl recipes            {least([*COMMAND, 'recipes'], runs):6.2f}")
+    with tempfile.TemporaryDirectory() as folder:
+        measure_verbs(Path(folder), asked.verbs, runs)
     inspect = [*COMMAND, "inspect", "--text", str(ROOT / "README.md")]
     with tempfile.TemporaryDirectory() as folder:
         own = {"NUMBA_CACHE_DIR": f"{folder}/own"}
@@ -97,8 +176,8 @@ def main() -> None:
             text=True,
         )
         print(listed.stdout, end="")
-        warm = spent([*COMMAND, "warm"], NUMBA_CACHE_DIR=f"{folder}/warm")
-        print(f"longcrawl warm               {warm:6.2f}")
+        ahead = spent([*COMMAND, "warm"], NUMBA_CACHE_DIR=f"{folder}/warm")
+        print(f"longcrawl warm               {ahead:6.2f}")
         with_code = spent([*COMMAND, "warm", "--portable", f"{folder}/portable"])
         code = f"from longcrawl.kernels import compiling; compiling.PORTABLE = compiling.Path({f'{folder}/portable'!r})"
         run = f"{code}; import sys; sys.argv[1:] = {inspect[3:]!r}; from longcrawl.cli import main; main()"

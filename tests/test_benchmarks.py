@@ -1,11 +1,15 @@
-"""The scripts of benchmarks/: what they ask for, and where they are listed."""
+"""The scripts of benchmarks/: what they ask for, where they are listed, and which commands they measure."""
 
 import ast
 import runpy
 import sys
 from pathlib import Path
 
+import cold_start
 import pytest
+import typer
+
+from longcrawl.cli.commands import app
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "benchmarks"
@@ -47,3 +51,12 @@ def test_every_script_is_listed():
     page = (ROOT / "docs" / "benchmarks.md").read_text("utf-8")
     names = {file.relative_to(FOLDER).as_posix() for file in SCRIPTS}
     assert [name for name in sorted(names) if f"`{name}" not in page] == []
+
+
+def test_every_verb_is_measured_or_has_a_reason():
+    commands = typer.main.get_command(app).commands
+    groups = {name: getattr(command, "commands", {}) for name, command in commands.items()}
+    verbs = {f"{name} {each}".strip() for name, under in groups.items() for each in under or ("",)}
+    measured = {name.partition(" --")[0] for name in cold_start.VERBS}
+    assert measured | set(cold_start.UNMEASURED) == verbs
+    assert not measured & set(cold_start.UNMEASURED)
