@@ -3,9 +3,6 @@
 Nearly all texts of the web are NFC, and hardly one holds ``<tool_call>``: kernels find those that are and do not.
 """
 
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, operator"
-
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,20 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.kept_arrays import shipped_arrays
-from longcrawl.kernels.memory import eight_at
 from longcrawl.kernels.texts import read_only, text_buffers
-from longcrawl.kernels.utf8 import decode
 from longcrawl.tokens._engines import MOST_RANKS, BytePairs, Texts, Tiktoken, Tokenizers, one_array
 from longcrawl.tokens._patterns import PATTERNS
 from longcrawl.tokens.byte_level import ByteLevelBPE, has_long_tokens
 
 SHIPPED = Path(__file__).with_name("combining.npz")
-_UNCERTAIN = 255
-_NO_ASCII = np.uint64(0x8080808080808080)
-_FIRST_MARK = 0xCC
-"""The first byte of U+0300; all before it is NFC."""
 
 
 @cache
@@ -45,38 +35,13 @@ def combining_classes() -> npt.NDArray[np.uint8]:
     return shipped_arrays(SHIPPED, "unicode-14")["classes"]
 
 
-@compiled
-def _find_uncertain(
-    data: npt.NDArray[np.uint8],
-    bounds: npt.NDArray[np.int64],
-    classes: npt.NDArray[np.uint8],
-    found: npt.NDArray[np.bool_],
-) -> None:
-    """Say of each text whether it may not be NFC: marks out of order, or one of what is uncertain."""
-    base = data.ctypes.data
-    for text in range(len(bounds) - 1):
-        at, stop, before = bounds[text], bounds[text + 1], 0
-        while at < stop:
-            while at + 8 <= stop and not eight_at(base + at) & _NO_ASCII:
-                at, before = at + 8, 0
-            if at == stop:
-                break
-            if data[at] < _FIRST_MARK:
-                at, before = at + 1 + (data[at] >= 0xC0), 0
-                continue
-            point, at = decode(data, at)
-            kind = classes[point]
-            if kind == _UNCERTAIN or 0 < kind < before:
-                found[text] = True
-                break
-            before = kind
-
-
 def may_change(texts: "pa.LargeStringArray") -> npt.NDArray[np.bool_]:
     """Return of each text whether NFC may be another one; of texts that are valid UTF-8."""
+    from longcrawl.kernels.utf8 import find_unordered
+
     data, bounds = text_buffers(texts)
     found = np.zeros(len(texts), np.bool_)
-    _find_uncertain(read_only(data), read_only(bounds), read_only(combining_classes()), found)
+    find_unordered(read_only(data), read_only(bounds), read_only(combining_classes()), found)
     return found
 
 
