@@ -1,6 +1,7 @@
 """What each shipped recipe costs: CPU seconds and MB/s of every step, cold and warm, by size of input and processes.
 
     python benchmarks/recipes.py [--data LONGCRAWL_DATA] [--recipes datatrove …] [--sizes 1 2 4] [--turns 2]
+        [--set stages.extract_text.engine=blocks]
 
 A run is a process of its own (``_recipe_run.py``). Input is real text, a release and archives of the folder that
 LONGCRAWL_DATA names, or made up where there is none. Twice and four times the input have copies with other ids and
@@ -25,7 +26,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -178,8 +179,8 @@ TOKENIZERS = {"archives": ("min_hash", "exact_substring"), "texts": ("tokenize",
 class Inputs:
     """Inputs of each size, written when they are asked for, and the settings of recipes that read them."""
 
-    def __init__(self, data: Path | None, folder: Path, together: int = 1) -> None:
-        self.data, self.folder = data, folder
+    def __init__(self, data: Path | None, folder: Path, together: int = 1, more: Sequence[str] = ()) -> None:
+        self.data, self.folder, self.more = data, folder, more
         release = partial(copy_release, together=together)
         self.copies = {"texts": copy_texts, "release": release, "archives": copy_archives}
         self.tokenizer = folder / "tokenizer.json" if data is None else data / "gpt2-tokenizer.json"
@@ -190,7 +191,7 @@ class Inputs:
         """Return what a recipe is told to read its input of a size."""
         kind = INPUTS[recipe]
         if not kind:
-            return []
+            return [*self.more]
         place = self.folder / f"{kind}-{size}"
         if not place.exists():
             if self.data is None:
@@ -203,7 +204,7 @@ class Inputs:
             f"source.data_dir={place}",
             *(f"stages.{name}.tokenizer={self.tokenizer}" for name in TOKENIZERS[kind]),
         ]
-        return [*reads, *own]
+        return [*reads, *own, *self.more]
 
 
 def run(recipe: str, settings: list[str], num_proc: int, machine_code: Path) -> dict[str, Any]:
@@ -268,9 +269,10 @@ def main() -> None:
         "--together", type=int, choices=range(1, 257), metavar="N", default=1, help="copies that share their shards"
     )
     parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--set", dest="settings", action="append", default=[], help="a setting, as of `longcrawl run`")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        inputs = Inputs(options.data, Path(folder), options.together)
+        inputs = Inputs(options.data, Path(folder), options.together, options.settings)
         speed_ups = [measure(recipe, inputs, options.sizes, options.turns) for recipe in options.recipes]
     print(f"recipes ratio={min(speed_ups):.2f}")
 
