@@ -1,69 +1,31 @@
-r"""Extraction: how much of it is right, and pages per second, against warcio and trafilatura called naively.
+"""Extraction: how much of it is right, and pages per second, against warcio and trafilatura called naively.
 
-    python benchmarks/extraction.py --data FOLDER [--repeats 2] [--favor] [--plain]
+    python benchmarks/extraction.py --data FOLDER [--repeats 2] [--favor]
 
 FOLDER holds ``pages-*.warc.gz`` and ``groundtruth.jsonl.gz``, a JSON object per line with ``url`` and either ``text``,
 the annotated main text, or ``must_contain`` and ``must_not_contain``, pieces of text. Without --data, pages are made up
 and only times are told.
 
-Segments: P is the share of wanted pieces among all pieces of either kind that were found, R the share of wanted pieces
-that were found, F their harmonic mean. Tokens: P, R and F1 over multisets of words (re's \w+) in lower case, each
-a mean over the annotated pages. Naively is ``pip install warcio trafilatura``: ``ArchiveIterator`` over the file, and
-``trafilatura.extract`` on the bytes of each response. Ours reads with the source ``warc`` and runs the stage with one
-worker. Both are CPU seconds of all processes involved, the least of --repeats; then wall time with two workers.
-The model of the engine "blocks" was trained on two thirds of the pages; the others are scored by themselves, too.
---favor adds trafilatura's other modes, and what its ``deduplicate`` does, remembering the pages before and not; --plain
-adds what switches around trafilatura's engine would save. The last line is naive seconds / ours for the default engine.
+``_annotated.py`` says what the scores mean. Naively is ``pip install warcio trafilatura``: ``ArchiveIterator`` over
+the file, and ``trafilatura.extract`` on the bytes of each response. Ours reads with the source ``warc`` and runs the
+stage with one worker. Both are CPU seconds of all processes involved, the least of --repeats; then wall time with two
+workers.
+
+The model of the engine "blocks" was trained on the pages of two thirds of the sites; those of the other sites are
+scored by themselves, too. They have few annotated texts: ``train_extraction.py --folds`` judges all pages by models
+that have seen no page of the same site. --favor adds trafilatura's other modes, and what its ``deduplicate`` does,
+remembering the pages before and not. The last line is naive seconds / ours for the default engine.
 """
 
 import argparse
-import gzip
-import hashlib
-import json
 import random
-import re
 import resource
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import pyarrow as pa
-
-
-class Page(NamedTuple):
-    """A page and the address by which the ground truth knows it."""
-
-    url: str
-    html: str
-
-
-def read_pages(folder: Path) -> list[Page]:
-    from longcrawl.core.sources import BadFiles, make_source
-
-    source = make_source("warc", {"data_files": str(folder / "pages-*.warc.gz")})
-    tables = [table for part in source.splits()["train"] for table in source.read(part, BadFiles())]
-    rows = pa.concat_tables(tables).select(["url", "html"]).to_pylist()
-    return [Page(row["url"], row["html"]) for row in rows if row["html"] is not None]
-
-
-def parts_of(pages: Sequence[Page], truth: dict[str, list[dict]], parts: int = 3) -> dict[str, int]:
-    """Return which part each page is in, by its HTML: each part has as many of each kind of annotation.
-
-    A page that occurs again, under another address, counts as where it was first.
-
-    The model of "blocks" was not trained on part 0 of 3.
-    """
-
-    def key(page: Page) -> tuple[bool, bool, str]:
-        known = truth.get(page.url, [])
-        return not any("text" in each for each in known), not known, hashlib.sha256(page.html.encode()).hexdigest()
-
-    return {
-        page.html: number % parts
-        for number, page in enumerate(sorted({page.html: page for page in reversed(pages)}.values(), key=key))
-    }
+from _annotated import Page, Truth, describe, parts_of, read_pages, read_truth, site_of
 
 
 def made_up() -> list[Page]:
@@ -87,37 +49,6 @@ def made_up() -> list[Page]:
         )
 
     return [Page(str(number), one(number)) for number in range(300)]
-
-
-def score(urls: Sequence[str], texts: Iterable[str | None], truth: dict[str, list[dict]]) -> str:
-    """Describe how right the texts of pages are."""
-    found, wanted, unwanted, empty, measured = 0, 0, 0, 0, []
-    for url, given in zip(urls, texts, strict=True):
-        text = given or ""
-        empty += not text.strip()
-        for known in truth.get(url, ()):
-            if "text" in known:
-                measured.append(overlap(known["text"], text))
-            else:
-                found += sum(piece in text for piece in known["must_contain"])
-                wanted += len(known["must_contain"])
-                unwanted += sum(piece in text for piece in known["must_not_contain"])
-    precision, recall = found / (found + unwanted), found / wanted
-    means = [sum(values) / len(values) for values in zip(*measured, strict=True)]
-    return (
-        f"segments P {precision:.3f} R {recall:.3f} F {2 * precision * recall / (precision + recall):.4f}, "
-        f"tokens P {means[0]:.3f} R {means[1]:.3f} F1 {means[2]:.4f} ({len(measured)} pages), empty {empty}"
-    )
-
-
-def overlap(annotated: str, text: str) -> tuple[float, float, float]:
-    """Return precision, recall and F1 of a text's tokens."""
-    wanted, given = (Counter(re.findall(r"\w+", each.lower())) for each in (annotated, text))
-    common = (wanted & given).total()
-    if not common:
-        return 0.0, 0.0, 0.0
-    precision, recall = common / given.total(), common / wanted.total()
-    return precision, recall, 2 * precision * recall / (precision + recall)
 
 
 def cpu() -> float:
@@ -172,7 +103,7 @@ def timed(compute: Callable[[], list], repeats: int) -> tuple[list, float, float
     return made, min(cpus), min(walls)
 
 
-def compare_modes(pages: Sequence[Page], truth: dict[str, list[dict]]) -> None:
+def compare_modes(pages: Sequence[Page], truth: Truth) -> None:
     """Print how right trafilatura's other modes are, and on how many pages ``deduplicate`` makes a difference."""
     import trafilatura
     from trafilatura.deduplication import LRUCache
@@ -199,48 +130,18 @@ def compare_modes(pages: Sequence[Page], truth: dict[str, list[dict]]) -> None:
         "precision, deduplicate by page": own,
     }
     for name, texts in modes.items():
-        print(f"trafilatura, {name}: {score([page.url for page in pages], texts, truth)}")
+        print(f"trafilatura, {name}: {describe([page.url for page in pages], texts, truth)}")
     differ = [sum(a != b for a, b in zip(plain, each, strict=True)) for each in (shared, own)]
     print(f"deduplicate changes {differ[0]} of {len(pages)} pages over pages, {differ[1]} by page")
 
 
-def compare_switches(pages: Sequence[Page]) -> None:
-    """Print what switches around trafilatura's engine save; each is timed next to the engine as it is."""
-    import gc
-    import logging
-
-    from lxml import etree, html
-    from trafilatura import utils
-
-    from longcrawl.text.extract._trafilatura_engine import make_extractor
-
-    extract = make_extractor("precision")
-    few = pages[: len(pages) // 3]
-    expected = [extract(page.html) for page in few]
-
-    def seconds() -> float:
-        began = time.process_time()
-        assert [extract(page.html) for page in few] == expected
-        return time.process_time() - began
-
-    classes = etree.ElementDefaultClassLookup(element=html.HtmlElement, comment=html.HtmlComment)
-    switches: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
-        "nothing": (lambda: None, lambda: None),
-        "no garbage collection": (gc.disable, gc.enable),
-        "logging left on": (lambda: logging.disable(logging.NOTSET), logging.disable),
-        "one class for all elements": (
-            lambda: utils.HTML_PARSER.set_element_class_lookup(classes),
-            lambda: utils.HTML_PARSER.set_element_class_lookup(html.HtmlElementClassLookup()),
-        ),
-    }
-    for name, (switch_on, switch_off) in switches.items():
-        before, after = [], []
-        for _ in range(5):
-            before.append(seconds())
-            switch_on()
-            after.append(seconds())
-            switch_off()
-        print(f"{name}: {min(before) / min(after):.3f} times the pages per second, texts equal")
+def describe_parts(engine: str, pages: Sequence[Page], texts: Sequence[str | None], truth: Truth) -> None:
+    """Print how right texts are on pages of the sites that "blocks" was trained on, and on those of others."""
+    parts = parts_of(pages, truth)
+    for name, held in (("that blocks was trained on", False), ("that it was not trained on", True)):
+        chosen = [(page.url, text) for page, text in zip(pages, texts, strict=True) if held == (parts[page.html] == 0)]
+        sites = len({site_of(url) for url, _ in chosen})
+        print(f"{engine}, {len(chosen)} pages of {sites} sites {name}: {describe(*zip(*chosen, strict=True), truth)}")
 
 
 def main() -> None:
@@ -248,36 +149,25 @@ def main() -> None:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--favor", action="store_true")
-    parser.add_argument("--plain", action="store_true")
     options = parser.parse_args()
     pages = read_pages(options.data) if options.data else made_up()
     size = sum(len(page.html.encode()) for page in pages) / 1e6
-    truth: dict[str, list[dict]] = {}
-    if options.data:
-        with gzip.open(options.data / "groundtruth.jsonl.gz", "rt", encoding="utf-8") as lines:
-            for known in map(json.loads, lines):
-                truth.setdefault(known["url"], []).append(known)
+    truth = read_truth(options.data) if options.data else {}
     print(f"{len(pages)} pages, {size:.1f} MB of HTML")
 
     urls = [page.url for page in pages]
     made, seconds, wall = timed(lambda: naively(options.data, pages), options.repeats)
     naive, naive_wall = seconds / len(made), wall / len(made)
-    rightness = f": {score(*zip(*made, strict=True), truth)}" if truth else ""
+    rightness = f": {describe(*zip(*made, strict=True), truth)}" if truth else ""
     print(f"naively: {1 / naive:.1f} pages/s of CPU, {len(made)} pages{rightness}")
-    ratios, parts = {}, parts_of(pages, truth)
+    ratios = {}
     for engine in ("resiliparse", "blocks", "trafilatura"):
         texts, seconds, wall = timed(lambda engine=engine: ours(options.data, pages, engine=engine), options.repeats)
         ratios[engine] = naive * len(pages) / seconds
-        rightness = f": {score(urls, texts, truth)}" if truth else ""
+        rightness = f": {describe(urls, texts, truth)}" if truth else ""
         print(f"{engine}: {len(pages) / seconds:.1f} pages/s of CPU, {ratios[engine]:.2f} times naively{rightness}")
         if truth:
-            for name, held in (("that blocks was trained on", False), ("that it was not trained on", True)):
-                chosen = [
-                    (url, text)
-                    for url, text, page in zip(urls, texts, pages, strict=True)
-                    if held == (parts[page.html] == 0)
-                ]
-                print(f"{engine}, {len(chosen)} pages {name}: {score(*zip(*chosen, strict=True), truth)}")
+            describe_parts(engine, pages, texts, truth)
         if engine == "blocks":
             continue  # it works in the process that reads
         again, _, two = timed(lambda engine=engine: ours(options.data, pages, engine=engine, workers=2), 1)
@@ -286,8 +176,6 @@ def main() -> None:
         print(f"{engine}, two workers: {wall / two:.2f} times one in wall time, {gain:.2f} times naively")
     if options.favor and truth:
         compare_modes(pages, truth)
-    if options.plain:
-        compare_switches(pages)
     print(f"blocks against trafilatura: {ratios['blocks'] / ratios['trafilatura']:.1f} times the pages per second")
     print(f"extraction ratio={ratios['trafilatura']:.2f}")
 

@@ -3,9 +3,10 @@ r"""Train the model of the extraction engine "blocks", and print how right it is
     pip install lightgbm
     python benchmarks/train_extraction.py [--data FOLDER] [--out longcrawl/text/extract/blocks.json] [--folds 3]
 
-FOLDER is that of ``benchmarks/extraction.py``. A third of the pages of each kind, by the SHA-256 of their HTML, is held
-out; the model is trained on the others, and written with --out. --folds trains on other parts instead, and prints what
-pages get that are not in them: what one may expect of pages of other sites.
+FOLDER is that of ``benchmarks/extraction.py``. The pages of a third of the sites, by registered domain, are held out;
+the model is trained on the others, and written with --out. --folds divides the sites into so many parts and trains on
+all parts but one, each in turn, so that every page is extracted by a model that has seen no page of its site. The texts
+of trafilatura and resiliparse are scored beside it, and the differences printed with intervals.
 
 What a block should be: content where an annotation says so; else what trafilatura makes of it in two modes, of little
 weight where they do not agree. Pieces of text that pages must contain, or not, weigh five times. Elements that say that
@@ -13,7 +14,6 @@ they are not content may only lower the odds as they come closer: some of them a
 """
 
 import argparse
-import gzip
 import json
 import re
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from _annotated import Page, Truth, compare, describe, parts_of, read_pages, read_truth, site_of
 from _needed import lacks, shared
-from extraction import Page, parts_of, read_pages, score
 
 TREES = {
     "objective": "cross_entropy",
@@ -42,6 +42,7 @@ TREES = {
     "verbose": -1,
 }
 ROUNDS = 250
+FAVORS = ("precision", "balanced", "recall")
 UNWANTED = (
     *("comment", "navigation", "footer", "side", "share", "subscribe", "related", "advertisement", "hidden", "notice"),
     *("author", "tag", "form", "index", "teaser", "date"),
@@ -162,6 +163,20 @@ def extract_with(trees: list[dict[str, Any]], pages: Sequence[Page], favor: str)
     return blocks.extract_blocks(pa.array([page.html for page in pages], pa.large_string()), chosen, favor).to_pylist()
 
 
+def print_scores(pages: Sequence[Page], texts: dict[str, list[str]], truth: Truth) -> None:
+    """Print how right texts of held-out pages are, and those of other engines on the same pages."""
+    from longcrawl.text.extract import _resiliparse_engine, _trafilatura_engine
+
+    urls = [page.url for page in pages]
+    for favor, each in texts.items():
+        print(f"held out, {favor}: {describe(urls, each, truth)}")
+    for name, engine in (("trafilatura", _trafilatura_engine), ("resiliparse", _resiliparse_engine)):
+        extract = engine.make_extractor("precision")
+        others = [extract(page.html) for page in pages]
+        print(f"{name} on the same pages: {describe(urls, others, truth)}")
+        print(f"precision minus {name}: {compare(urls, texts['precision'], others, truth)}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=shared("warc"))
@@ -171,24 +186,22 @@ def main() -> None:
     needed = "lightgbm and --data, a folder of annotated pages"
     if lacks(needed, options.data / "groundtruth.jsonl.gz", packages=["lightgbm", "trafilatura"]):
         return
-    truth: dict[str, list[dict]] = {}
-    with gzip.open(options.data / "groundtruth.jsonl.gz", "rt", encoding="utf-8") as lines:
-        for known in map(json.loads, lines):
-            truth.setdefault(known["url"], []).append(known)
+    truth = read_truth(options.data)
     pages = list({page.html: page for page in reversed(read_pages(options.data))}.values())
     examples = [make_example(page, truth.get(page.url, ())) for page in pages]
-    print(f"{len(pages)} pages, {sum(len(each.rows) for each in examples):,} blocks")
+    print(f"{len(pages)} pages of {len({site_of(page.url) for page in pages})} sites, ", end="")
+    print(f"{sum(len(each.rows) for each in examples):,} blocks")
 
-    folds = options.folds or 3
-    parts = list(map(parts_of(pages, truth, folds).get, (page.html for page in pages)))
-    held_out: dict[str, list[tuple[str, str]]] = {favor: [] for favor in ("precision", "balanced", "recall")}
-    for fold in range(folds) if options.folds else [0]:
+    parts_by_html = parts_of(pages, truth, options.folds or 3)
+    parts = [parts_by_html[page.html] for page in pages]
+    held, texts = list[Page](), {favor: list[str]() for favor in FAVORS}
+    for fold in range(options.folds) if options.folds else [0]:
         trees = train([each for each, part in zip(examples, parts, strict=True) if part != fold])
-        held = [page for page, part in zip(pages, parts, strict=True) if part == fold]
-        for favor in held_out:
-            held_out[favor] += zip([page.url for page in held], extract_with(trees, held, favor), strict=True)
-    for favor, texts in held_out.items():
-        print(f"held out, {favor}: {score(*zip(*texts, strict=True), truth)}")
+        chosen = [page for page, part in zip(pages, parts, strict=True) if part == fold]
+        held += chosen
+        for favor in FAVORS:
+            texts[favor] += extract_with(trees, chosen, favor)
+    print_scores(held, texts, truth)
     if options.out and not options.folds:
         from longcrawl.text.extract._markup import TAGS
 
