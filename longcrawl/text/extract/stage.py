@@ -40,7 +40,8 @@ class ExtractText(Edit):
     The engine "blocks" divides a page into blocks of text by HTML's rules, and a model that was trained on annotated
     pages keeps those of the main content. Pages are extracted in this process: the time is linear in a page's bytes and
     the memory at most 60 times as much, so that ``max_seconds``, ``max_memory`` and ``workers`` mean nothing to it. On
-    annotated pages that it was not trained on it is as right as trafilatura, at fourteen to sixteen times the speed.
+    annotated pages of sites that it was not trained on, F1 of tokens is 0.963 and trafilatura's 0.964, at 17 times the
+    speed; it keeps some more pieces that are not content.
 
     For the other engines pages are extracted in processes of their own, ``workers`` for each process that works on
     documents, which stay for later batches and end with their parent. So a hostile page costs one page. The operating
