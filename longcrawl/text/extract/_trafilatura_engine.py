@@ -112,7 +112,8 @@ class Remembering:
         self.attributes = frozenset(re.findall(r"@([\w-]+)", _LITERAL.sub("", conditions)))
         self.by_name = "self::" in conditions
         self.decide = XPath(f"boolean(self::*{guarded(conditions)})", namespaces=_NAMESPACES, smart_strings=False)
-        self.selects_bare = any(self.decide(Element("x" if tag == "*" else tag)) for tag in self.tags)
+        named = re.findall(r"self::(\w+)", f"{names} {conditions}")
+        self.selects_bare = any(self.decide(Element(tag)) for tag in ("other", *named))
         self.known: dict[Any, bool] = {}
 
     def __call__(self, tree: Any) -> list[Any]:
