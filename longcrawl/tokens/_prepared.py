@@ -87,8 +87,14 @@ class Prepared:
         return pc.replace_with_mask(texts, pa.array(changes), pa.array(made, pa.large_string())), changes
 
     def _normalize(self, text: str) -> str:
-        normal: str = self._exact().tokenizer.normalizer.normalize_str(text) if self._bpe.normalizer else text
+        normal: str = self._nfc.normalize_str(text) if self._bpe.normalizer else text
         return normal
+
+    @cached_property
+    def _nfc(self) -> Any:
+        from tokenizers import normalizers
+
+        return normalizers.NFC()
 
     @cached_property
     def _added(self) -> str:

@@ -10,6 +10,7 @@ import base64
 import binascii
 import itertools
 import json
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +26,8 @@ GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s
 
 END_OF_TEXT = "<|endoftext|>"
 
+_MOST_ADDED = 128
+"""Texts are searched for each added token: with thousands, as files for speech have, `tokenizers` is faster."""
 _MOST_SQUARES = 1 << 28
 """Limit of the sum of squared token lengths, to which the time of finding merges is proportional: 1.5 s here.
 
@@ -213,8 +216,15 @@ def _normalizer(document: Mapping[str, Any]) -> Literal["", "NFC"]:
 
 
 def _plain_added(document: Mapping[str, Any]) -> tuple[str, ...]:
-    added_tokens = map(_object, document.get("added_tokens") or [])
-    return tuple(added["content"] for added in added_tokens if added["content"] and not added["special"])
+    """Return the added tokens that texts may hold, each of which is another one, also as NFC."""
+    added_tokens = [*map(_object, document.get("added_tokens") or [])]
+    plain = tuple(added["content"] for added in added_tokens if added["content"] and not added["special"])
+    if len(plain) > _MOST_ADDED:
+        raise TokenizerError(f"it matches {len(plain):,} added tokens before anything else, {plain[0]!r} among them")
+    spelled = [unicodedata.normalize("NFC", added["content"]) for added in added_tokens if added["content"]]
+    if plain and len(set(spelled)) < len(spelled):
+        raise TokenizerError("two of its added tokens are one")
+    return plain
 
 
 def _pattern(document: Mapping[str, Any]) -> str:

@@ -24,6 +24,7 @@ from longcrawl.errors import TokenizerError, reason_of
 from longcrawl.kernels.kept_arrays import Arrays, kept_arrays
 from longcrawl.storage.files import whole_file
 from longcrawl.storage.structured import load_json
+from longcrawl.tokens import _patterns, _prepared
 from longcrawl.tokens._engines import Tokenizers, require_equal
 from longcrawl.tokens._patterns import rank_file
 from longcrawl.tokens._prepared import ByRanks, by_ranks
@@ -41,8 +42,8 @@ Engine = Literal["auto", "tiktoken", "tokenizers"]
 _WORTH_KEEPING = 1 << 18
 """Bytes of the smallest tokenizer that is kept in the cache folder: smaller ones are read as fast as they are kept."""
 _END_OF_TEXT_NAMES = (END_OF_TEXT, "<|end_of_text|>", "<|eot_id|>", "</s>", "<eos>", "<|im_end|>", "[EOS]", "[SEP]")
-_PARTS_OF_CONTRACTIONS = ("'l", "'r", "'v")
-"""The only parts of GPT-2's pieces that are no pieces by themselves."""
+_NO_PIECES = frozenset(("'l", "'r", "'v", *_END_OF_TEXT_NAMES))
+"""The only parts of GPT-2's pieces that are no pieces, and special tokens, which no text is encoded to."""
 
 
 class EncodedTexts(NamedTuple):
@@ -270,7 +271,7 @@ class Encoder:
         texts = [text for text in (token.decode(errors="replace") for token in bpe.ranks) if "\ufffd" not in text]
         offsets = by_ranks(bpe, lambda: self._tokenizers).encode_texts(pa.array(texts, pa.large_string()))[1]
         several = (text for text, length in zip(texts, np.diff(offsets), strict=True) if length > 1)
-        cut = [text for text in several if text not in _PARTS_OF_CONTRACTIONS]
+        cut = [text for text in several if text not in _NO_PIECES]
         return {"count": np.array([len(cut)]), "first": _pack(cut[0] if cut else "")}
 
     def _compare(self) -> _Ranked:
@@ -347,7 +348,8 @@ def _stamp() -> str:
     from longcrawl.kernels.compiling import digest_sources
 
     sources = [digest_sources(Path(__file__).with_name(name)) for name in ("encoders.py", "_word_kernels.py")]
-    return " ".join([*sources, version("tokenizers"), version("tiktoken")])
+    tables = [hashlib.sha256(file.read_bytes()).hexdigest() for file in (_patterns.SHIPPED, _prepared.SHIPPED)]
+    return " ".join([*sources, *tables, version("tokenizers"), version("tiktoken")])
 
 
 def _pack(text: str) -> npt.NDArray[np.uint8]:

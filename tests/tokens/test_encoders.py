@@ -325,6 +325,14 @@ NOT_RANKS = {
         }
     ),
     "one id for two tokens": lambda document: document["model"]["vocab"].update({"the": 300}),
+    "two of its added tokens are one": lambda document: document["added_tokens"].extend(
+        {**document["added_tokens"][0], "id": 700, "content": "the web", "special": special}
+        for special in (True, False)
+    ),
+    "129 added tokens": lambda document: document["added_tokens"].extend(
+        {**document["added_tokens"][0], "id": 700 + number, "content": f"<{number}>", "special": False}
+        for number in range(129)
+    ),
     "splits text in another way": split_by(r"\p{L}+"),
     "cannot be made by merges": lambda document: document["model"]["merges"].reverse(),
 }
