@@ -129,6 +129,7 @@ KINDS = {
     "words": {"added": ADDED, "flags": {"single_word": True}},
     "spaces": {"normalizer": "NFC", "added": (*SPACES, "<", "a\n"), "flags": {"normalized": True}},
     "a part of a special token": {"added": ("text|><", "<|end", "text|>")},
+    "in the vocabulary": {"normalizer": "NFC", "added": ("the", "é")},
     "NFC": {"normalizer": "NFC"},
 }
 
@@ -190,3 +191,15 @@ def test_an_added_token_that_texts_hold_cannot_end_them(document, tmp_path):
 def test_tokens_that_are_not_the_bytes_of_a_text_have_no_bytes(document, tmp_path, rest, reason):
     with pytest.raises(TokenizerError, match=reason):
         _ = load(changed(document, **rest), tmp_path).token_bytes
+
+
+def test_slices_and_chunks_are_encoded_as_they_lie(both):
+    fast, exact = both
+    texts = pa.array(["cut", "e\u0301 <tool_call>", None, "Å café! x", "", "a  \n  b\u0301"])
+    for column in (
+        texts.slice(1),
+        texts.cast(pa.large_string()).slice(2, 3),
+        pa.chunked_array([texts, texts.slice(3)]),
+    ):
+        ours, theirs = fast.encode(column), exact.encode(column)
+        assert (ours.ids.tolist(), ours.offsets.tolist()) == (theirs.ids.tolist(), theirs.offsets.tolist())
