@@ -9,7 +9,7 @@ also behind NFC and added tokens that are not special, as Qwen's and GPT-NeoX's 
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -241,14 +241,16 @@ class Encoder:
         return "tokenizer.json"
 
     def _choose(self, engine: Engine) -> "ByRanks | Tokenizers":
-        if self._ranks is not None and self._ranks.pattern == GPT2_PATTERN:
-            self._require_whole_tokens(ByteLevelBPE(GPT2_PATTERN, self._ranks.ranks, None))
-        if engine == "tokenizers":
+        if engine == "tokenizers" and self._ranks is None:
             return self._tokenizers
-        ranked = self._ranked
+        ranked, fast = self._ranked, None
         if ranked.bpe is not None and not ranked.reason:
-            return by_ranks(ranked.bpe, lambda: self._tokenizers)
-        if engine == "auto":
+            fast = by_ranks(ranked.bpe, lambda: self._tokenizers)
+            if self._ranks is not None and self._ranks.pattern == GPT2_PATTERN:
+                self._require_whole_tokens(self._ranks.ranks, fast)
+        if fast is not None and engine != "tokenizers":
+            return fast
+        if engine != "tiktoken":
             return self._tokenizers
         raise TokenizerError(f"tiktoken cannot do what it does, use engine='auto': {ranked.reason}")
 
@@ -258,21 +260,14 @@ class Encoder:
             return _Ranked(ByteLevelBPE(self._ranks.pattern, self._ranks.ranks, None), self._ranks.special, "")
         return _Ranked.from_arrays(self._kept("ranks", lambda: self._compare().to_arrays()))
 
-    def _require_whole_tokens(self, bpe: ByteLevelBPE) -> None:
+    def _require_whole_tokens(self, tokens: Iterable[bytes], by_gpt2: ByRanks) -> None:
         """Raise TokenizerError where GPT-2's pattern cuts tokens of a file of ranks, which then has another one."""
-        kept = self._kept("cut", lambda: self._find_cut_tokens(bpe))
+        kept = self._kept("cut", lambda: _find_cut(tokens, by_gpt2))
         if count := int(kept["count"][0]):
             raise TokenizerError(
                 f"its ranks are not of GPT-2's pattern, which cuts {count:,} of its tokens, {_unpack(kept['first'])!r} "
                 "among them: pass its tokenizer.json"
             )
-
-    def _find_cut_tokens(self, bpe: ByteLevelBPE) -> Arrays:
-        texts = [text for text in (token.decode(errors="replace") for token in bpe.ranks) if "\ufffd" not in text]
-        offsets = by_ranks(bpe, lambda: self._tokenizers).encode_texts(pa.array(texts, pa.large_string()))[1]
-        several = (text for text, length in zip(texts, np.diff(offsets), strict=True) if length > 1)
-        cut = [text for text in several if text not in _NO_PIECES]
-        return {"count": np.array([len(cut)]), "first": _pack(cut[0] if cut else "")}
 
     def _compare(self) -> _Ranked:
         """Return the ranks of a `tokenizer.json`, compared with `tokenizers`."""
@@ -340,6 +335,15 @@ def _fingerprint(document: Mapping[str, Any]) -> str:
     if merges := content["model"].get("merges"):
         content["model"]["merges"] = [pair.split(" ") if isinstance(pair, str) else pair for pair in merges]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _find_cut(tokens: Iterable[bytes], by_gpt2: ByRanks) -> Arrays:
+    """Return how many tokens that are text become several, and the first of them."""
+    texts = [text for text in (token.decode(errors="replace") for token in tokens) if "\ufffd" not in text]
+    _, offsets = by_gpt2.encode_texts(pa.array(texts, pa.large_string()))
+    several = (text for text, length in zip(texts, np.diff(offsets), strict=True) if length > 1)
+    cut = [text for text in several if text not in _NO_PIECES]
+    return {"count": np.array([len(cut)]), "first": _pack(cut[0] if cut else "")}
 
 
 @cache
