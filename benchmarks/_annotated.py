@@ -151,7 +151,7 @@ def compare(
             pieces[engine, sites.index(site_of(url))] += scored.pieces
     described = []
     for name, sums, measure in (
-        ("F1 of tokens", tokens, lambda s: s[..., 2] / s[..., 3]),
+        ("F1 of tokens", tokens, f1_of),
         ("F of pieces", pieces, f_of),
     ):
         known = sums[:, sums[0, :, 3] > 0]

@@ -167,7 +167,7 @@ def _has(texts: "pa.LargeStringArray", any_of: str) -> npt.NDArray[np.bool_]:
     """Return of each text whether it has what a regular expression names; nothing has what an empty one names."""
     if not any_of:
         return np.zeros(len(texts), np.bool_)
-    found = pc.match_substring_regex(texts, any_of).fill_null(False)  # pyarrow's
+    found = pc.match_substring_regex(texts, any_of).fill_null(False)
     return np.array(found.to_numpy(zero_copy_only=False))
 
 

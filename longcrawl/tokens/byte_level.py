@@ -11,7 +11,7 @@ import binascii
 import itertools
 import json
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, NamedTuple
@@ -54,7 +54,7 @@ class ByteLevelBPE:
         if self.normalizer:
             return f"it has a normalizer ({self.normalizer})"
         if self.added:
-            return f"it matches {len(self.added)} added tokens before anything else, {self.added[0]!r} among them"
+            return _matches_first(self.added)
         return ""
 
     def id_of(self, spelled: str) -> int | None:
@@ -215,12 +215,16 @@ def _normalizer(document: Mapping[str, Any]) -> Literal["", "NFC"]:
     return "NFC"
 
 
+def _matches_first(added: Sequence[str]) -> str:
+    return f"it matches {len(added):,} added tokens before anything else, {added[0]!r} among them"
+
+
 def _plain_added(document: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the added tokens that texts may hold, each of which is another one, also as NFC."""
     added_tokens = [*map(_object, document.get("added_tokens") or [])]
     plain = tuple(added["content"] for added in added_tokens if added["content"] and not added["special"])
     if len(plain) > _MOST_ADDED:
-        raise TokenizerError(f"it matches {len(plain):,} added tokens before anything else, {plain[0]!r} among them")
+        raise TokenizerError(_matches_first(plain))
     spelled = [unicodedata.normalize("NFC", added["content"]) for added in added_tokens if added["content"]]
     if plain and len(set(spelled)) < len(spelled):
         raise TokenizerError("two of its added tokens are one")
