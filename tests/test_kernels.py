@@ -17,12 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba.core.cpu import CPUContext
 from numba.core.postproc import PostProcessor
+from numba.core.registry import cpu_target
 from numba.core.types.functions import Function
 from numba.core.typing.context import Context
+from numba.cpython import cmathimpl
 
 from longcrawl.kernels import compiling, lookup, phrases
 from longcrawl.kernels.compiling import _CachedKernels
 from longcrawl.kernels.kept_arrays import kept_arrays
+from longcrawl.kernels.lowering import found_once
 from longcrawl.kernels.texts import read_only
 from longcrawl.text.rpv2 import _kernels as kernels
 
@@ -196,6 +199,18 @@ def _sum_from(values, first):
             total += value
         first += 1
     return total
+
+
+def test_what_is_registered_while_a_kernel_is_compiled_is_found():
+    def implementation(_context, _builder, _signature, arguments):
+        return arguments[0]
+
+    signature = numba.types.int64(numba.types.int64)
+    with found_once():
+        context = cpu_target.target_context.subtarget()
+        context.refresh()
+        cmathimpl.registry.lower(implementation, *signature.args)(implementation)  # where intrinsics are registered
+        assert context.get_function(implementation, signature)
 
 
 def test_numbas_debugging_changes_no_result(monkeypatch):

@@ -69,13 +69,20 @@ def _kept_call_types() -> Callable[..., Any]:
 
 
 def _loaded_once(context: Any) -> Callable[..., None]:
-    """Load registries of all that can be compiled at the first time only; numba does so for each call of a function."""
+    """Import all that can be compiled at the first time only; numba does so for each call of a function.
+
+    What an intrinsic does is registered when it is first typed, so what is new in known registries is always taken in.
+    """
     load, loaded = context.load_additional_registries, set[int]()
 
     def load_once(self: Any) -> None:
-        if id(self) not in loaded:
-            loaded.add(id(self))
+        # Each function is lowered with a copy of the context. These share their registries, which outlive them.
+        if id(self._registries) in loaded:
+            for registry in tuple(self._registries):
+                self.install_registry(registry)
+        else:
             load(self)
+            loaded.add(id(self._registries))
 
     return load_once
 
