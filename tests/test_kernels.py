@@ -8,6 +8,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import numba
@@ -15,17 +16,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from llvmlite.binding import ffi
+from numba.core import base
 from numba.core.cpu import CPUContext
 from numba.core.postproc import PostProcessor
 from numba.core.registry import cpu_target
 from numba.core.types.functions import Function
 from numba.core.typing.context import Context
+from numba.core.typing.templates import _OverloadFunctionTemplate
 from numba.cpython import cmathimpl
 
 from longcrawl.kernels import compiling, lookup, phrases
 from longcrawl.kernels.compiling import _CachedKernels
+from longcrawl.kernels.found_once import found_once
 from longcrawl.kernels.kept_arrays import kept_arrays
-from longcrawl.kernels.lowering import found_once
 from longcrawl.kernels.texts import read_only
 from longcrawl.text.rpv2 import _kernels as kernels
 
@@ -183,12 +187,48 @@ def _add_text(number):
     return number + "1"
 
 
+@compiling.allocating
+def _largest_twice(values):
+    found = np.empty(2, np.int64)
+    found[:] = max(values[0], values[-1])
+    return found
+
+
 def test_numba_compiles_as_before_where_a_kernel_was_compiled():
-    changed = Function, Context, CPUContext, PostProcessor
+    changed = Function, Context, CPUContext, PostProcessor, _OverloadFunctionTemplate, base, ffi.lib._lock
     before = [dict(vars(each)) for each in changed]
     with pytest.raises(numba.TypingError):
         _add_text(1)
     assert [dict(vars(each)) for each in changed] == before
+
+
+def test_numba_calls_of_its_own_what_was_compiled_for_kernels():
+    values = np.arange(5)
+    assert list(_largest_twice(values)) == [4, 4]
+    assert list(numba.njit(_largest_twice.py_func)(values)) == [4, 4]
+    assert numba.njit(lambda values: max(values[0], values[-1]))(values) == 4
+
+
+@compiling.compiled
+def _fill(numbers, flags, rows, number):
+    """Set and read elements by numbers of every kind, some from behind; return what was read."""
+    numbers[-1] = number
+    numbers[np.uint8(1)] = 2.9
+    flags[np.int16(-2)] = number
+    rows[1, -1] = flags[-2] + numbers[-1]
+    return numbers[-1], numbers[np.uint8(1)], flags[np.int16(-2)], flags[0], rows[1][-1], rows[::2, 1][0]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int64, np.float32, np.complex128])
+@pytest.mark.parametrize("step", [1, 2])
+def test_elements_are_those_that_python_reads_and_sets(dtype, step):
+    def arrays():
+        return np.arange(6).astype(dtype)[::step], np.zeros(3, np.bool_), np.ones((2, 3), dtype)
+
+    expected, given = arrays(), arrays()
+    with warnings.catch_warnings(action="ignore"):
+        assert _fill(*given, 5) == _fill.py_func(*expected, 5)
+    assert [each.tolist() for each in given] == [each.tolist() for each in expected]
 
 
 def _sum_from(values, first):

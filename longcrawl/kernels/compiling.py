@@ -15,23 +15,21 @@ import re
 import sys
 from collections.abc import Callable
 from functools import cache
-from inspect import signature
 from pathlib import Path
 from pickle import UnpicklingError
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import llvmlite.binding  # type: ignore[import-untyped]  # it has no types
 import numba
 from numba.core.caching import FunctionCache, IndexDataCacheFile
-from numba.core.codegen import CPUCodegen, JITCodeLibrary
 from numba.core.registry import CPUDispatcher
 from numba.core.runtime import rtsys
 from numba.core.targetconfig import ConfigStack
 from numba.core.types.misc import unliteral
 from numba.core.types.npytypes import Array
 
-from longcrawl.kernels.lowering import KernelCompiler, found_once
+from longcrawl.kernels.found_once import found_once
+from longcrawl.kernels.lowering import NO_ENTRIES, OPTIONS, ApartCompiler, KernelCompiler, PartCompiler
 from longcrawl.printable import show
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -44,11 +42,6 @@ COMPILE_HERE = "LONGCRAWL_COMPILE_KERNELS"
 LEVEL = "x86-64-v3"
 LEVEL_FEATURES = ("avx2", "bmi", "bmi2", "cx16", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sahf", "sse4.2", "xsave")
 
-_OPTIONS = {"nopython": True, "nogil": True, "boundscheck": None, "no_cfunc_wrapper": True, "debug": False}
-"""With debugging, as NUMBA_DEBUGINFO asks for, numba keeps variables in memory, where ours do not write them."""
-_NO_ENTRIES = {"no_cpython_wrapper": True}
-_MAKES_PASSES_FOR_EACH = "llvm_module" not in signature(CPUCodegen._function_pass_manager).parameters  # noqa: SLF001
-"""Whether numba makes passes for each function of a module, as later versions than 0.61 do."""
 _ROOT = Path(__file__).parents[2]
 _IMPORT = re.compile(r"^from (longcrawl[\w.]*) import (\([^)]*\)|.*)", re.MULTILINE)
 
@@ -143,56 +136,14 @@ class _Cache(FunctionCache):  # type: ignore[misc]  # as above
         return self._load_overload(sig, target_context)
 
 
+@cache
+def _counts_references(context: Any, kind: Any) -> bool:
+    found: bool = context.data_model_manager[kind].contains_nrt_meminfo()
+    return found
+
+
 def _returns_arrays(kernel: CPUDispatcher) -> bool:
-    models = kernel.targetctx.data_model_manager
-    return any(models[signature.return_type].contains_nrt_meminfo() for signature in kernel.nopython_signatures)
-
-
-class _Part(JITCodeLibrary):  # type: ignore[misc]  # as above
-    """What kernels call: LLVM optimizes it, and makes machine code of it, within each kernel alone."""
-
-    codegen = SimpleNamespace(set_env=lambda *_: None)
-    """What numba asks to fill in where functions keep Python objects: in a kernel, once it is machine code."""
-
-    def _optimize_functions(self, module: Any) -> None:
-        if not _MAKES_PASSES_FOR_EACH:
-            super()._optimize_functions(module)
-            return
-        module.data_layout = self._codegen._data_layout  # noqa: SLF001  # as numba does, but not for what is declared
-        for function in module.functions:
-            if not function.is_declaration:
-                passes, builder = self._codegen._function_pass_manager()  # noqa: SLF001  # as above
-                passes.run(function, builder)
-
-    def finalize(self) -> None:
-        """Take in what this calls."""
-        self._raise_if_finalized()
-        for library in dict.fromkeys(self._linking_libraries):
-            self._final_module.link_in(library._get_module_for_linking(), preserve=True)  # noqa: SLF001
-        self._finalize_dynamic_globals()
-        self._finalized = True
-
-
-class _PartApart(_Part):
-    def add_ir_module(self, module: Any) -> None:
-        """Take in a function that LLVM does not put into its callers."""
-        for function in module.functions:
-            if function.blocks:
-                function.attributes.add("noinline")
-        super().add_ir_module(module)
-
-
-class _PartCompiler(KernelCompiler):
-    library = _Part
-
-    def compile_extra(self, function: Callable[..., Any]) -> Any:
-        """Compile a function as a part of kernels."""
-        self.state.library = self.library(self.state.targetctx.codegen(), function.__qualname__)
-        return super().compile_extra(function)
-
-
-class _ApartCompiler(_PartCompiler):
-    library = _PartApart
+    return any(_counts_references(kernel.targetctx, each.return_type) for each in kernel.nopython_signatures)
 
 
 class _Called(CPUDispatcher):  # type: ignore[misc]  # as above
@@ -202,7 +153,7 @@ class _Called(CPUDispatcher):  # type: ignore[misc]  # as above
     read is also called with one that may be written to.
     """
 
-    def __init__(self, *arguments: Any, pipeline_class: type[_PartCompiler] = _PartCompiler, **options: Any) -> None:
+    def __init__(self, *arguments: Any, pipeline_class: type[PartCompiler] = PartCompiler, **options: Any) -> None:
         super().__init__(*arguments, pipeline_class=pipeline_class, **options)
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
@@ -239,7 +190,7 @@ class _Kernel(CPUDispatcher):  # type: ignore[misc]  # as above
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, pipeline_class=KernelCompiler, **options)
-        self._called_by_kernels = _Called(self.py_func, self.locals, self.targetoptions | _NO_ENTRIES)
+        self._called_by_kernels = _Called(self.py_func, self.locals, self.targetoptions | NO_ENTRIES)
 
     def enable_caching(self) -> None:
         """Keep machine code on disk."""
@@ -297,7 +248,7 @@ def allocating(function: F) -> F:
 
 
 def _compile(function: F, **options: bool) -> F:
-    kernel = _Kernel(function, targetoptions=_OPTIONS | options)
+    kernel = _Kernel(function, targetoptions=OPTIONS | options)
     kernel.enable_caching()
     return kernel
 
@@ -320,13 +271,11 @@ def forced_inline(function: F) -> F:
 
     ``inlined`` is done before types are known, and compiling then takes six times as long.
     """
-    kernel: Any = _Called(function, targetoptions=_OPTIONS | _NO_ENTRIES | {"forceinline": True, "_nrt": False})
+    kernel: Any = _Called(function, targetoptions=OPTIONS | NO_ENTRIES | {"forceinline": True, "_nrt": False})
     return kernel  # type: ignore[no-any-return]  # as numba's
 
 
 def outlined(function: F) -> F:
     """Compile what LLVM leaves out of its callers: a loop that seldom calls it keeps more in registers."""
-    kernel: Any = _Called(
-        function, targetoptions=_OPTIONS | _NO_ENTRIES | {"_nrt": False}, pipeline_class=_ApartCompiler
-    )
+    kernel: Any = _Called(function, targetoptions=OPTIONS | NO_ENTRIES | {"_nrt": False}, pipeline_class=ApartCompiler)
     return kernel  # type: ignore[no-any-return]  # as above
