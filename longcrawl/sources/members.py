@@ -44,7 +44,10 @@ Room = Callable[[int], memoryview]
 """Returns memory for so many bytes, to which zstd frames are decompressed whose checksums are compared last."""
 
 READ_BYTES = 65_536
-"""How much is read from the file at a time."""
+"""How much is read from the file at a time, but for gzip data."""
+
+GZIP_READ_BYTES = 1 << 17
+"""How much of gzip data is read at a time: each piece costs a dozen calls, whose code no cache holds any more."""
 
 PIECE_BYTES = 1 << 20
 """How much a piece of gzip data becomes at most, however well it is compressed."""
@@ -55,7 +58,7 @@ WHOLE_BYTES = 4 << 20
 HELD_BYTES = 32 << 20
 """How much of a member's data waits in memory until its checksum has been compared."""
 
-ZSTD_PIECE_BYTES = 1 << 18
+ZSTD_PIECE_BYTES = 1 << 19
 """How much of a zstd frame is decompressed at a time, however well it is compressed."""
 
 CAREFUL_BYTES = 4_096
@@ -269,7 +272,7 @@ class Members:
             yield Event("data", data=piece)
 
     def _gzip(
-        self, offset: int, read_bytes: int = READ_BYTES, piece_bytes: int = PIECE_BYTES, *, whole_bytes: int = 0
+        self, offset: int, read_bytes: int = GZIP_READ_BYTES, piece_bytes: int = PIECE_BYTES, *, whole_bytes: int = 0
     ) -> Iterator[Event]:
         """Decompress member after member; one of up to ``whole_bytes``, or in one piece, is one event."""
         # ISA-L inflates 2.1 times as fast as zlib, which bounds the reading of documents.

@@ -72,12 +72,12 @@ def test_a_file_that_is_cut_within_a_header_is_cut(read, flags):
 def test_headers_of_many_bytes(read, flags):
     begin = header(flags, b"e" * 65_535, b"n" * 200_000, b"c" * 300_000)
     member = packed(begin)
-    for read_bytes in (members.PROBE_BYTES, members.READ_BYTES):
+    for read_bytes in (members.PROBE_BYTES, members.GZIP_READ_BYTES):
         found, broken = read(member * 2, read_bytes, members.PIECE_BYTES)
         assert (found, broken) == ([(0, DATA, len(member)), (len(member), DATA, 2 * len(member))], None)
 
 
-@pytest.mark.parametrize("read_bytes", [members.PROBE_BYTES, members.READ_BYTES, 1 << 22])
+@pytest.mark.parametrize("read_bytes", [members.PROBE_BYTES, members.GZIP_READ_BYTES, 1 << 22])
 @pytest.mark.parametrize("has_end", [True, False])
 def test_a_header_that_is_too_long(read, read_bytes, has_end):
     member, longest = packed(header(8, name=b"n" * MOST_HEADER_BYTES)), header(8, name=b"n" * (MOST_HEADER_BYTES - 11))
@@ -100,7 +100,7 @@ def test_what_is_not_a_header_fails_when_it_is_decompressed(read):
 def test_lines_behind_a_header_between_two_reads(tmp_path, checksums, flags):
     first, second = packed(header(0), b'{"text": "one"}\n'), packed(header(flags), b'{"text": "two"}\n')
     for before in range(len(header(flags)) + 1):
-        (tmp_path / "a.jsonl.gz").write_bytes(first.ljust(members.READ_BYTES - before, b"\0") + second)
+        (tmp_path / "a.jsonl.gz").write_bytes(first.ljust(members.GZIP_READ_BYTES - before, b"\0") + second)
         source, bad_files = Text(data_files=str(tmp_path / "a.jsonl.gz")), BadFiles("skip", checksums=checksums)
         tables = list(source.read(source.splits()["train"][0], bad_files))
         assert [text for table in tables for text in table["text"].to_pylist()] == ["one", "two"]
@@ -110,7 +110,7 @@ def test_lines_behind_a_header_between_two_reads(tmp_path, checksums, flags):
 def test_a_member_with_a_long_header_is_found_behind_damage():
     broken_member = bytearray(packed(header(0)))
     broken_member[-8] ^= 1
-    for size in (10, members.PROBE_BYTES, members.READ_BYTES):
+    for size in (10, members.PROBE_BYTES, members.GZIP_READ_BYTES):
         after = packed(header(12, name=b"n" * size))
         found = members.Members(io.BytesIO(bytes(broken_member) + after), "gzip")
         with pytest.raises(BrokenMemberError) as raised:
