@@ -1,12 +1,19 @@
 """Records of web archives that a kernel reads, against the parsers of all others."""
 
+import gzip
+import io
 import re
+from unittest import mock
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from longcrawl.core.sources import BadFiles
+from longcrawl.sources import members
+from longcrawl.sources.warc import records
 from longcrawl.sources.warc.fields import HEADER_BYTES, NAMES, length_of, parse_fields
+from longcrawl.sources.warc.lost import Lost
 from longcrawl.sources.warc.pages import parse_message
 from longcrawl.sources.warc.plain import MOST_BLANK, PlainReader, encoding_of, scan
 
@@ -77,6 +84,64 @@ def naive(page):
     except UnicodeDecodeError:
         return False, b"\0" in bytes(page)
     return True, b"\0" in bytes(page)
+
+
+def members_of(pieces):
+    return b"".join(map(gzip.compress, pieces))
+
+
+def read_all(archive, most, piece_bytes):
+    """Return the records of an archive, and what is reported of it."""
+    found, bad_files = [], BadFiles("skip", checksums="last")
+    lost = Lost(bad_files, "x.warc")
+    defaults = mock.patch.object(members.Members._gzip, "__defaults__", (piece_bytes, piece_bytes))
+    with mock.patch.multiple(members, WHOLE_BYTES=100, READ_BYTES=piece_bytes), defaults:
+        for record in records.read_records(io.BytesIO(archive), most, lost):
+            block, message = record.block and bytes(record.block), record.message
+            found.append((*record[:4], block, message and (*message[:2], bytes(message.body)), record.scanned is None))
+    lost.report()
+    return found, bad_files.found
+
+
+between = st.sampled_from(
+    [b"\r\n\r\n", b"\r\n\r\n", b"\r\n\r\n", b"", b"\n", b"\r\n\r\n\r\n", b"\r\n\r\nWARC/1.0\r\n\r\n"]
+)
+
+
+@given(
+    st.lists(st.tuples(headers(versions), pages, st.sampled_from([0, 0, 0, 0, 1, -1]), between), max_size=6),
+    st.sampled_from([b"".join, lambda pieces: gzip.compress(b"".join(pieces)), members_of]),
+    st.sampled_from([150, MOST]),
+    st.sampled_from([16, 1 << 16]),
+)
+@settings(max_examples=3 * settings.default.max_examples)
+def test_plain_records_of_a_long_member_are_those_that_are_read_with_all_care(parts, pack, most, piece_bytes):
+    made = [head + b"Content-Length: %d\r\n\r\n" % (len(page) + more) + page + end for head, page, more, end in parts]
+    archive = pack(made)
+    with mock.patch.object(records._Reader, "_next_plain", return_value=None):
+        expected = read_all(archive, most, piece_bytes)
+    assert read_all(archive, most, piece_bytes) == expected
+
+
+def test_a_length_that_leads_behind_the_next_member_is_wrong():
+    following = HEAD % 5 + b"<p>ab"
+    first = b"WARC/1.0\r\nContent-Length: 2\r\nA: b\r\n c\r\n\r\nab\r\n\r\n"  # what follows is read with it
+    wrong = HEAD % (9 + len(following)) + b"<p>ab\r\n\r\n"
+    archive = members_of([first, wrong, following + b"\r\n\r\n", HEAD % 5 + b"<p>cd"])
+    for piece_bytes in (16, 64, 1 << 16):
+        found, reported = read_all(archive, MOST, piece_bytes)
+        assert [block for *_, block, _, _ in found] == [b"ab", b"<p>ab", b"<p>cd"]
+        assert "a record is shorter than its Content-Length" in reported[0].reason
+
+
+@pytest.mark.parametrize("pack", [b"".join, lambda pieces: gzip.compress(b"".join(pieces))])
+def test_plain_records_of_a_long_member_are_taken_at_once(pack):
+    archive = pack([HEAD % 5 + b"<p>ab\r\n\r\n"] * 20)
+    with mock.patch.object(records._Reader, "_record", side_effect=records._Reader._record, autospec=True) as careful:
+        found, reported = read_all(archive, MOST, 64)
+    assert len(found) == 20
+    assert reported == []
+    assert careful.call_count <= 4  # those near the beginning and the end of the member
 
 
 @given(pages, st.integers(0, 130))

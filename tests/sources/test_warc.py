@@ -36,8 +36,9 @@ from longcrawl.errors import NotYetError, SourceError
 from longcrawl.sources import files, libdeflate, members
 from longcrawl.sources.gathered import Window
 from longcrawl.sources.warc import stream, tables
+from longcrawl.sources.warc.lost import Lost
 from longcrawl.sources.warc.pages import LeftOutError, Message, body_of, decode_page
-from longcrawl.sources.warc.records import Lost, read_records
+from longcrawl.sources.warc.records import read_records
 from longcrawl.sources.warc.source import Warc
 from longcrawl.storage import network
 

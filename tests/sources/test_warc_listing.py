@@ -11,7 +11,8 @@ import zstandard
 
 from longcrawl.core.sources import BadFiles
 from longcrawl.sources import members
-from longcrawl.sources.warc.records import FALSE_BEGINNINGS, Lost, list_ids, read_records
+from longcrawl.sources.warc.lost import Lost
+from longcrawl.sources.warc.records import FALSE_BEGINNINGS, list_ids, read_records
 
 CHANCE = random.Random(0)
 

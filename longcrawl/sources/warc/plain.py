@@ -39,7 +39,7 @@ class PlainReader:
         self._places = np.empty((2, len(NAMES), 3), np.int64)
         self._found = np.empty(8, np.int64)
 
-    def end_of(self, header: bytes) -> int | None:
+    def end_of(self, header: bytes | memoryview) -> int | None:
         """Return where the block ends of a record that begins with a header; None of one that is not plain."""
         self._read_record(np.frombuffer(header, np.uint8), 0, self._places, self._found)
         _, _, stop, *_ = self._found.tolist()

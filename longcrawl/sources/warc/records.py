@@ -7,13 +7,12 @@ resumes at the next member that can be decompressed and the next line in it that
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
 from typing import BinaryIO, NamedTuple
 
-from longcrawl.core.sources import BadFiles
 from longcrawl.sources.framing import GZIP
 from longcrawl.sources.members import Event, Members, compression_of, decompress_beginning, occurrences
 from longcrawl.sources.warc.fields import HEADER_BYTES, Fields, Message, length_of, parse_fields
+from longcrawl.sources.warc.lost import ARC_FILE, Lost
 from longcrawl.sources.warc.plain import Found, PlainReader, Scanned, encoding_of
 from longcrawl.sources.warc.stream import MAGIC, Stream, begins_with
 
@@ -29,19 +28,13 @@ FIRST_DATA_BYTES = 1 << 16
 FALSE_BEGINNINGS = 16
 """How many more bytes than there are records may look like the beginning of a member, and be none."""
 
-MOST_NAMED = 10
-"""How many lost stretches of a file are named; all are counted."""
-
-MOST_REASONS = 3
-"""How many reasons are named of a stretch."""
-
-_ARC_FILE = "this is an ARC file, the form before WARC; convert it, e.g. with `warcio recompress FILE.arc FILE.warc.gz`"
 _MISPLACED = "a record's Content-Length does not lead to the next record"
 _VERSION = re.compile(rb"WARC/\d+\.\d+[ \t]*\r*\n")
 _NEXT_LINE = re.compile(rb"\nWARC/\d")
 _LINE_BEGINS = b"\nWARC/1"
 _HEADER_END = re.compile(rb"\n(?:\r*(?P<empty>\n)|WARC/\d)")
 _RECORD_END = b"\r\n\r\n"
+_FOLLOWS = _RECORD_END + MAGIC
 _NEWLINES = re.compile(rb"[\r\n]*")
 
 
@@ -57,54 +50,6 @@ class Record(NamedTuple):
     message: Message | None = None
     """The HTTP message that the block is, where it has been read; its body is what was scanned."""
     scanned: Scanned | None = None
-
-
-@dataclass
-class Lost:
-    """Gathers the stretches of one file that cannot be read; the policy "error" stops at the first."""
-
-    bad_files: BadFiles
-    file: str
-    _named: list[str] = field(default_factory=list)
-    _stretches: int = 0
-    _reasons: list[str] = field(default_factory=list)
-    _begin: int | None = None
-    _records: int | None = 0
-
-    def open(self, offset: int, reason: str, *, records: int | None = 1) -> None:
-        """Note that nothing can be read from here on until ``close``; ``records`` is None where nobody can know."""
-        if self._begin is None:
-            self._begin = offset
-        if reason not in self._reasons and (len(self._reasons) < MOST_REASONS or reason == _ARC_FILE):
-            self._reasons.append(reason)
-        self._records = None if self._records is None or records is None else self._records + records
-        if self.bad_files.policy == "error":
-            self.bad_files.report(self.file, f"at byte {offset:,}: {reason}")
-
-    @property
-    def is_open(self) -> bool:
-        """Whether nothing can be read since the last ``open``."""
-        return self._begin is not None
-
-    def close(self, offset: int | None) -> None:
-        """Note that reading resumes at ``offset``, or no more."""
-        if self._begin is not None:
-            end = "to its end" if offset is None else f"to {offset:,}"
-            # Other reasons say nothing more about an ARC file.
-            reasons = [_ARC_FILE] if _ARC_FILE in self._reasons else self._reasons
-            self._stretches += 1
-            if self._stretches <= MOST_NAMED:
-                self._named.append(f"from byte {self._begin:,} {end}: {', then '.join(reasons)}")
-            self._begin, self._reasons = None, []
-            if offset is None:
-                self._records = None
-
-    def report(self) -> None:
-        """Report what was lost, if anything, in one entry."""
-        if self._stretches:
-            more = self._stretches - MOST_NAMED
-            named = self._named + [f"and {more} more stretches"] * (more > 0)
-            self.bad_files.report(self.file, f"cannot be read {'; '.join(named)}", self._records)
 
 
 def read_records(file: BinaryIO, most_bytes: int, lost: Lost) -> Iterator[Record]:
@@ -208,11 +153,14 @@ class _Reader:
                 self._lost.close(record.offset)
                 self.number += 1
                 yield record
+            while (record := self._next_plain()) is not None:
+                self.number += 1
+                yield record
             if not self._at_bytes():
                 return
             if not (stream.fill(len(MAGIC)) and begins_with(stream.buffer, MAGIC)):
                 is_arc = begins_with(stream.buffer, b"filedesc:")
-                self._note(_ARC_FILE if is_arc else "no record begins here", records=0)
+                self._note(ARC_FILE if is_arc else "no record begins here", records=0)
                 self._scan(0)
                 continue
             if (record := self._record()) is not None:
@@ -239,6 +187,23 @@ class _Reader:
         data = memoryview(member.data)
         plain = self._plain.read(data, self._most_bytes) if _VERSION.match(data) else None
         return plain and Record(self.number, member.offset, member.end - member.offset, *plain)
+
+    def _next_plain(self) -> Record | None:
+        """Take a plain record that another one follows, as nearly all are in a long member.
+
+        Of all others None, and nothing is lost: :meth:`_record` would do the same with this one in more steps.
+        """
+        stream = self._stream
+        if self._lost.is_open or not _VERSION.match(stream.buffer):
+            return None
+        end = self._plain.end_of(stream.buffer[:HEADER_BYTES])
+        if end is None or end > self._most_bytes or not stream.fill_within_member(end + len(_FOLLOWS)):
+            return None
+        begin = stream.position
+        if not begins_with(stream.buffer, _FOLLOWS, end) or stream.record_within(begin, begin + end) is not None:
+            return None
+        plain = self._plain.read(stream.buffer[:end], self._most_bytes)
+        return plain and self._finish(plain, begin, end, end + len(_RECORD_END))
 
     def _at_bytes(self) -> bool:
         """Pass over line ends; say whether anything follows."""

@@ -65,8 +65,9 @@ from longcrawl.sources.files import DamagedFileError, opened
 from longcrawl.sources.named_files import COMMON_CRAWL, DataFiles, Listed, named_parts, parse_slice, read_lists
 from longcrawl.sources.warc import pages
 from longcrawl.sources.warc.fields import Fields, Message
+from longcrawl.sources.warc.lost import Lost
 from longcrawl.sources.warc.pages import LeftOutError
-from longcrawl.sources.warc.records import Lost, Record, list_ids, read_records
+from longcrawl.sources.warc.records import Record, list_ids, read_records
 from longcrawl.sources.warc.tables import DIGEST, SCHEMA, Block, Page, Row
 from longcrawl.urls import is_url
 
