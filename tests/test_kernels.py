@@ -190,7 +190,7 @@ def _add_text(number):
 @compiling.allocating
 def _largest_twice(values):
     found = np.empty(2, np.int64)
-    found[:] = max(values[0], values[-1])
+    found[:] = max(hash(values[0]), values[-1])
     return found
 
 
@@ -217,6 +217,22 @@ def _fill(numbers, flags, rows, number):
     flags[np.int16(-2)] = number
     rows[1, -1] = flags[-2] + numbers[-1]
     return numbers[-1], numbers[np.uint8(1)], flags[np.int16(-2)], flags[0], rows[1][-1], rows[::2, 1][0]
+
+
+@compiling.compiled
+def _raise_first(numbers, where):
+    """Add one to the first number, of an array that numba takes for one or none."""
+    found = None
+    if where:
+        found = numbers
+    if found is None:
+        return 0
+    found[0] = found[0] + 1
+    return found[0]
+
+
+def test_elements_are_those_of_an_array_that_may_be_none():
+    assert [_raise_first(np.arange(2), True), _raise_first(np.arange(2), False)] == [1, 0]
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int64, np.float32, np.complex128])

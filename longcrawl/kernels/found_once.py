@@ -12,7 +12,7 @@ from llvmlite.binding import ffi  # type: ignore[import-untyped]  # it has no ty
 from numba.core import base, postproc, transforms, types
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.cpu import CPUContext
-from numba.core.registry import CPUDispatcher
+from numba.core.decorators import jit
 from numba.core.types.containers import UniTuple
 from numba.core.types.functions import BaseFunction, Function
 from numba.core.types.misc import SliceType
@@ -43,10 +43,10 @@ def found_once() -> Iterator[None]:
         # Made with the lock: another thread may have replaced the same.
         replacements: list[tuple[Any, str, Any]] = [
             (Function, "get_call_type", _kept_call_types()),
-            (Context, "resolve_value_type", _kept_value_types()),
+            (Context, "resolve_value_type", _operators_first()),
             (_OverloadFunctionTemplate, "_get_jit_decorator", _as_parts),
             (base, "_has_loc", cache(base._has_loc)),  # noqa: SLF001  # numba has no other place for it, here and below
-            (ffi.lib._lock, "_cblist", []),  # noqa: SLF001  # each call of LLVM is an event, for recorders that nobody has
+            (ffi.lib._lock, "_cblist", []),  # noqa: SLF001  # numba times each call of LLVM
             (postproc.PostProcessor, "run", _post_process),
             *((context, "load_additional_registries", _loaded_once(context)) for context in (CPUContext, Context)),
         ]
@@ -78,28 +78,20 @@ def _kept_call_types() -> Callable[..., Any]:
     return resolve
 
 
-def _kept_value_types() -> Callable[..., Any]:
-    """Keep the types of operators, which numba takes for values first, and writes an error each time."""
-    kept, resolve = dict[Any, Any](), Context.resolve_value_type
+def _operators_first() -> Callable[..., Any]:
+    """Look operators up, which numba takes for values first, and writes an error each time."""
+    resolve = Context.resolve_value_type
 
-    def resolve_once(self: Any, value: Any) -> Any:
-        if not _is_operator(value):
-            return resolve(self, value)
-        if value not in kept:
-            kept[value] = resolve(self, value)
-        return kept[value]
+    def resolve_operator(self: Any, value: Any) -> Any:
+        found = self._get_global_type(value) if _is_operator(value) else None
+        return resolve(self, value) if found is None else found
 
-    return resolve_once
+    return resolve_operator
 
 
 def _as_parts(_: Any) -> Callable[..., Any]:
     """Compile what numba has of its own, ``max`` or ``np.empty``, as parts of kernels, and not as kernels."""
-
-    def decorator(**options: Any) -> Callable[[Callable[..., Any]], CPUDispatcher]:
-        given = OPTIONS | NO_ENTRIES | options
-        return lambda function: CPUDispatcher(function, targetoptions=given, pipeline_class=PartCompiler)
-
-    return decorator
+    return lambda **options: jit(**(OPTIONS | NO_ENTRIES | options), pipeline_class=PartCompiler)
 
 
 def _loaded_once(context: Any) -> Callable[..., None]:

@@ -94,7 +94,7 @@ class _Lower(Lower):  # type: ignore[misc]  # it has no types
             return None
         if kind.ndim != 1 or kind.layout != "C" or not isinstance(kind.dtype, _SCALARS):
             return None
-        fields, value = self.context.data_model_manager[kind], self.loadvar(array.name)
+        fields, value = self.context.data_model_manager[kind], self._cast(array, kind)
         size = self.builder.extract_value(fields.get(self.builder, value, "shape"), 0)
         place = fix_integer_index(self.context, self.builder, number, self._cast(index, number), size)
         return self.builder.gep(fields.get(self.builder, value, "data"), [place])
@@ -108,7 +108,7 @@ class _Lower(Lower):  # type: ignore[misc]  # it has no types
         return self.context.cast(self.builder, found, signature.return_type, resty)
 
     def lower_setitem(self, target_var: Any, index_var: Any, value_var: Any, signature: Any) -> Any:
-        """Store an element, as above."""
+        """Store an element, in most arrays without writing all that describes them to memory."""
         address = self._find_element(target_var, index_var, signature)
         if address is None:
             return super().lower_setitem(target_var, index_var, value_var, signature)
@@ -182,7 +182,8 @@ class _Part(JITCodeLibrary):  # type: ignore[misc]  # as above
     """What kernels call: LLVM optimizes it, and makes machine code of it, within each kernel alone."""
 
     codegen = SimpleNamespace(set_env=lambda *_: None)
-    """What numba asks to fill in where functions keep Python objects: in a kernel, once it is machine code."""
+    """What numba asks to fill in where functions keep Python objects, for printing and for errors about values: parts
+    may do neither."""
 
     def _optimize_functions(self, module: Any) -> None:
         if not _MAKES_PASSES_FOR_EACH:

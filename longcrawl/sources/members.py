@@ -44,7 +44,7 @@ Room = Callable[[int], memoryview]
 """Returns memory for so many bytes, to which zstd frames are decompressed whose checksums are compared last."""
 
 READ_BYTES = 65_536
-"""How much is read from the file at a time, but for gzip data."""
+"""How much is read at a time of a file that is not compressed, and where a member is looked for."""
 
 GZIP_READ_BYTES = 1 << 17
 """How much of gzip data is read at a time: each piece costs a dozen calls, whose code no cache holds any more."""

@@ -6,6 +6,7 @@ import re
 from unittest import mock
 
 import pytest
+import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -90,9 +91,9 @@ def members_of(pieces):
     return b"".join(map(gzip.compress, pieces))
 
 
-def read_all(archive, most, piece_bytes):
+def read_all(archive, most, piece_bytes, checksums="last"):
     """Return the records of an archive, and what is reported of it."""
-    found, bad_files = [], BadFiles("skip", checksums="last")
+    found, bad_files = [], BadFiles("skip", checksums=checksums)
     lost = Lost(bad_files, "x.warc")
     defaults = mock.patch.object(members.Members._gzip, "__defaults__", (piece_bytes, piece_bytes))
     with mock.patch.multiple(members, WHOLE_BYTES=100, READ_BYTES=piece_bytes), defaults:
@@ -103,6 +104,20 @@ def read_all(archive, most, piece_bytes):
     return found, bad_files.found
 
 
+def in_one_frame(pieces):
+    return zstandard.ZstdCompressor(write_checksum=True).compress(b"".join(pieces))
+
+
+def damaged(archive, how, where):
+    """Return an archive with one bit flipped, or without what stands behind a place."""
+    place = int(where * (len(archive) - 1)) if archive else 0
+    if how == "cut":
+        return archive[:place]
+    if how == "flipped" and archive:
+        return archive[:place] + bytes([archive[place] ^ 4]) + archive[place + 1 :]
+    return archive
+
+
 between = st.sampled_from(
     [b"\r\n\r\n", b"\r\n\r\n", b"\r\n\r\n", b"", b"\n", b"\r\n\r\n\r\n", b"\r\n\r\nWARC/1.0\r\n\r\n"]
 )
@@ -110,17 +125,21 @@ between = st.sampled_from(
 
 @given(
     st.lists(st.tuples(headers(versions), pages, st.sampled_from([0, 0, 0, 0, 1, -1]), between), max_size=6),
-    st.sampled_from([b"".join, lambda pieces: gzip.compress(b"".join(pieces)), members_of]),
+    st.sampled_from([b"".join, lambda pieces: gzip.compress(b"".join(pieces)), members_of, in_one_frame]),
+    st.tuples(st.sampled_from(["", "", "flipped", "cut"]), st.floats(0, 1)),
     st.sampled_from([150, MOST]),
     st.sampled_from([16, 1 << 16]),
+    st.sampled_from(["first", "last"]),
 )
 @settings(max_examples=3 * settings.default.max_examples)
-def test_plain_records_of_a_long_member_are_those_that_are_read_with_all_care(parts, pack, most, piece_bytes):
+def test_plain_records_of_a_long_member_are_those_that_are_read_with_all_care(
+    parts, pack, damage, most, piece_bytes, checksums
+):
     made = [head + b"Content-Length: %d\r\n\r\n" % (len(page) + more) + page + end for head, page, more, end in parts]
-    archive = pack(made)
+    archive = damaged(pack(made), *damage)
     with mock.patch.object(records._Reader, "_next_plain", return_value=None):
-        expected = read_all(archive, most, piece_bytes)
-    assert read_all(archive, most, piece_bytes) == expected
+        expected = read_all(archive, most, piece_bytes, checksums)
+    assert read_all(archive, most, piece_bytes, checksums) == expected
 
 
 def test_a_length_that_leads_behind_the_next_member_is_wrong():
