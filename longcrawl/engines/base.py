@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from longcrawl.errors import CorruptionError
-from longcrawl.storage.files import remove, reread_when_changed, whole_file
+from longcrawl.storage.files import remove, reread_when_changed, whole_file, write_values
 from longcrawl.storage.place import scratch
 from longcrawl.storage.sealed import DamagedWorkError, Marker
 
@@ -192,8 +192,7 @@ def _make_rows(step: Exchange, spill: Path, numbered: tuple[int, Any, dict[str, 
             file.write(packed)
             places.append((partition, first, first + len(packed)))
             first += len(packed)
-    with whole_file(index) as beside:
-        np.array(sorted(places), np.int64).tofile(beside)
+    write_values(index, np.array(sorted(places), np.int64))
     Marker(marker, made, Marker.entries(marker, [index])).write()
 
 

@@ -36,7 +36,7 @@ from longcrawl.formats.spill import (
     read_places,
     sealed,
 )
-from longcrawl.storage.files import whole_file, write_text
+from longcrawl.storage.files import whole_file, write_text, write_values
 from longcrawl.storage.place import bring
 
 Counts = npt.NDArray[np.int64]
@@ -105,7 +105,7 @@ def exchange_order(
     engine.exchange(step, spilled.parts)
     with whole_file(spill / ORDER) as beside, beside.open("wb") as file:
         for partition in range(step.partitions):
-            _places(step.read(partition)).tofile(file)
+            file.write(_places(step.read(partition)).tobytes())
     write_text(spill / COUNTS, json.dumps(counts.tolist()))
 
 
@@ -198,8 +198,7 @@ def _sort(spill: Path, spilled: Spilled, *, shuffled: bool, unique: bool) -> Cou
     if unique:
         _check_unique(spill, ids, places)
     order = np.lexsort((ids, keys, group)) if shuffled else np.argsort(group, kind="stable")
-    with whole_file(spill / ORDER) as beside:
-        places[order].tofile(beside)
+    write_values(spill / ORDER, places[order])
     return np.bincount(group, minlength=len(spilled.names) + 1)
 
 

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.stages import SORT_KEY, document_ids
 from longcrawl.errors import FormatError, StageError
-from longcrawl.storage.files import whole_file, write_text
+from longcrawl.storage.files import whole_file, write_text, write_values
 from longcrawl.storage.place import bring, url_of
 from longcrawl.storage.sealed import DamagedWorkError, Marker
 
@@ -112,8 +112,7 @@ def spill_documents(
         if writer is not None:
             writer.close()
     joined = np.concatenate(index)
-    with whole_file(spill / f"{part:05d}.index") as beside:
-        joined.tofile(beside)
+    write_values(spill / f"{part:05d}.index", joined)
     recorded = {
         "rows": len(joined),
         "languages": list(languages),

@@ -35,7 +35,7 @@ from longcrawl.ledger.reasons import DUPLICATE_IDS, LEDGER_SCHEMA
 from longcrawl.run.gathered_parts import read_gathered
 from longcrawl.run.removed_rows import mark_rows, removed_rows
 from longcrawl.sources.identity import InputFile, reading
-from longcrawl.storage.files import whole_file
+from longcrawl.storage.files import write_values
 from longcrawl.storage.place import bring
 from longcrawl.storage.sealed import Marker
 from longcrawl.storage.stored_tables import write_table
@@ -88,8 +88,7 @@ def list_ids(task: IdTask) -> dict[str, Any]:
     except NotYetError as reason:
         return {"not_yet": str(reason)}
     file, found = _file(task.work, task.number, "hashes"), np.concatenate([np.empty(0, np.uint64), *hashes])
-    with whole_file(file) as beside:
-        found.tofile(beside)
+    write_values(file, found)
     counts = {"documents": len(found), "inputs": [each.marked() for each in inputs]}
     Marker(task.marker, counts, Marker.entries(task.marker, [file])).write()
     return counts
@@ -121,8 +120,7 @@ def find_duplicates(tasks: Sequence[IdTask], engine: Engine) -> pa.Table:
     meeting = _shared_hashes(_stored, tasks, documents, file.with_name(f"meeting-{len(tasks)}"), engine)
     if not len(meeting):
         return ROWS.empty_table()
-    with whole_file(file) as beside:
-        meeting.tofile(beside)
+    write_values(file, meeting)
     numbers = set(engine.tasks(partial(_find_meeting, file), tasks))
     having = [task for task in tasks if task.number in numbers]
     groups = [having]

@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache, wraps
 from pathlib import Path
-from typing import TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple
 from uuid import uuid4
+
+import numpy.typing as npt
 
 from longcrawl.errors import LongCrawlError
 from longcrawl.storage.place import bring, drop, list_store, send, url_of
@@ -69,6 +71,15 @@ def publish(beside: Path, path: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def write_values(path: Path, values: npt.NDArray[Any]) -> None:
+    """Write the raw values of an array, whole or not at all.
+
+    ``ndarray.tofile`` ignores errors when it flushes, so on a full disk it cuts the file without a word.
+    """
+    with whole_file(path) as beside, beside.open("wb") as file:
+        file.write(values.data)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -3,10 +3,13 @@
 import json
 import os
 import pickle
+import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from datasets import Dataset, load_from_disk
@@ -14,7 +17,7 @@ from datasets.fingerprint import Hasher
 
 import longcrawl as lc
 from longcrawl.core.stages import STAGES, Stage
-from longcrawl.storage.files import content_digest, reread_when_changed
+from longcrawl.storage.files import content_digest, reread_when_changed, write_values
 
 SHORT, LONG = "one two three four", "incomprehensibilities notwithstanding counterrevolutionaries"
 DOCUMENTS = {"id": ["short", "long"], "text": [SHORT, LONG], "language": ["en", "en"]}
@@ -168,3 +171,26 @@ def test_lists_that_changed_are_read_again_and_others_are_not(tmp_path):
     assert reads == [str(tmp_path), None]
     (tmp_path / "de.txt").write_text("der\n")
     assert (read(str(tmp_path)), len(reads)) == (str(tmp_path), 3)
+
+
+@pytest.mark.parametrize("count", [0, 1, 700, 100_000])
+def test_values_that_the_disk_has_no_room_for_are_an_error(tmp_path, count):
+    """A limit on the size of files stands for a full disk: both fail when the last bytes are flushed."""
+    values, (before, most) = np.arange(count, dtype=np.int64), resource.getrlimit(resource.RLIMIT_FSIZE)
+    write_values(tmp_path / "whole", values)
+    assert np.array_equal(np.fromfile(tmp_path / "whole", np.int64), values)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, most))
+    try:
+        if count:
+            with pytest.raises(OSError, match="File too large"):
+                write_values(tmp_path / "cut", values)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+    assert [file.name for file in tmp_path.iterdir()] == ["whole"]
+
+
+def test_no_module_writes_arrays_by_numpys_own_files():
+    """``ndarray.tofile`` ignores that the disk is full."""
+    package = Path(lc.__file__).parent
+    assert [str(file) for file in package.rglob("*.py") if ".tofile(" in file.read_text("utf-8")] == []

@@ -28,7 +28,7 @@ from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.formats.shards.writing import WrittenShard
 from longcrawl.formats.spill import ORDER, PLACE, PLANNED, checked, read_batches, read_order, read_places
 from longcrawl.formats.token_rows import FOUND, ORIGINS
-from longcrawl.storage.files import whole_file
+from longcrawl.storage.files import whole_file, write_values
 from longcrawl.storage.stored_tables import GroupedTable
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
@@ -158,8 +158,7 @@ def plan_split(
         made = {name: _mapped(opened[name], stored) for name, stored in columns}
     pieces, bounds = _save_plan(spill, where[3], made)
     parts = _parts(spill, pieces, bounds) if joined else pieces["size"]
-    with whole_file(_pairs_file(spill, where[3])) as beside:
-        np.concatenate(pairs).tofile(beside)
+    write_values(_pairs_file(spill, where[3]), np.concatenate(pairs))
     counts = [int(made["counts"][made["capacities"] == capacity].sum()) for capacity in strategy.capacities]
     composition = measure_pools(measured, strategy.label, lengths, parts)
     return PlannedSplit(*where, len(lengths), tuple(counts), composition)
@@ -207,8 +206,7 @@ def _save_plan(spill: Path, number: int, made: Mapping[str, npt.NDArray[Any]]) -
     counts = made["counts"].astype(np.int64)
     firsts = np.cumsum(counts) - counts
     path = spill / f"plan-{number:05d}"
-    with whole_file(path.with_suffix(".bounds")) as beside:
-        np.concatenate([[0], np.cumsum(counts[order])]).astype(np.int64).tofile(beside)
+    write_values(path.with_suffix(".bounds"), np.concatenate([[0], np.cumsum(counts[order])]).astype(np.int64))
     with whole_file(path.with_suffix(".pieces")) as beside, beside.open("wb") as file:
         for block in np.split(order, range(GROUP_SAMPLES, len(order), GROUP_SAMPLES)):
             several, ends = counts[block], np.cumsum(counts[block])
