@@ -267,7 +267,7 @@ def test_a_task_whose_process_is_killed_each_time_is_given_up(tmp_path):
         killed.join()
         assert killed.exitcode == 9
     step.do(0)
-    with pytest.raises(RunError, match="^a task was begun 3 times, and its process ended each time: it may need more"):
+    with pytest.raises(RunError, match="^a task was begun 3 times, and its process ended or hung each time: it may"):
         step.result(0)
 
 
@@ -307,6 +307,67 @@ def test_a_lease_is_of_one_until_it_is_given_back(tmp_path):
     other.stop()
     assert not (tmp_path / "lock").exists()
     one.stop()
+
+
+def stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)  # as a disk that does not answer
+
+
+def compute() -> None:
+    while True:
+        pass
+
+
+def wait_for_others(heartbeat: Heartbeat) -> None:
+    while True:
+        heartbeat.progress()
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    ("proves", "act", "kept"),
+    [
+        ("progress", lambda _: stop(), False),
+        ("progress", lambda _: threading.Lock().acquire() and threading.Event().wait(), False),
+        ("progress", lambda _: compute(), True),
+        ("progress", wait_for_others, True),
+        ("life", lambda _: stop(), True),
+    ],
+    ids=["stopped", "deadlock", "computes", "waits for others", "life is enough"],
+)
+def test_a_process_that_hangs_loses_its_lease(tmp_path, proves, act, kept):
+    def hold() -> None:
+        heartbeat = Heartbeat(beat=0.05, proves=proves)
+        heartbeat.take(tmp_path / "lock")
+        act(heartbeat)
+
+    owner = multiprocessing.get_context("fork").Process(target=hold)
+    owner.start()
+    wait_until((tmp_path / "lock").exists)
+    watched, end = Watched(tmp_path / "lock", stale=0.6), time.monotonic() + 1.5
+    while time.monotonic() < end and watched.taken_from is None:
+        watched.remove_if_stale()
+        time.sleep(0.02)
+    assert (watched.taken_from is None) is kept
+    assert (tmp_path / "lock").exists() is kept
+    owner.kill()
+    owner.join()
+
+
+@pytest.mark.slow
+def test_a_process_that_hangs_is_replaced_and_named(folder, whole, tmp_path, directory_digest):
+    (tmp_path / "marks").mkdir()
+    environment = os.environ | {"PYTHONPATH": str(folder), "MARKS": str(tmp_path / "marks"), "WAITS": "3-0"}
+    words = [sys.executable, "-c", COMMAND, str(write_recipe(folder)), str(tmp_path / "out")]
+    hangs = subprocess.Popen(words, env=environment)
+    wait_until(lambda: list((tmp_path / "marks").glob("began 3-0 *")))
+    hangs.send_signal(signal.SIGSTOP)
+    other = subprocess.run(words, env=environment, stderr=subprocess.PIPE, text=True, timeout=120, check=True)
+    hangs.kill()
+    hangs.wait()
+    assert f"process {hangs.pid} on " in other.stderr
+    assert "which leads the run, has shown no progress for 2 s: another process takes over" in other.stderr
+    assert directory_digest(tmp_path / "out") == directory_digest(whole)
 
 
 @pytest.mark.slow

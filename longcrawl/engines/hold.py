@@ -101,7 +101,7 @@ def hold_alone(work: Path, doing: str = "run") -> Iterator[Hold]:
             owner = read_owner(lock) or {}
             if renewed or is_here(owner):
                 raise RunError(f"{at_work(doing, run, owner)}, or choose another folder")
-            if not watched.waited:
+            if not watched.unchanged:
                 warn_user(f"{run} is of {owner.get('host')}: waiting up to {STALE:.0f} s for a sign that it still runs")
             time.sleep(1)
             renewed = watched.remove_if_stale()

@@ -1,8 +1,9 @@
 """The engine of machines that share a folder: each types the same command, as the tasks of a Slurm array do.
 
 One process leads: it carries the run out, and posts the tasks of each step in the run's folder. All processes, this
-one too, take tasks under a lease (:mod:`longcrawl.storage.lease`) and write the result beside them. A process that is
-gone loses its leases, and another one takes its task, or the lead; what is finished is known by the files of the run.
+one too, take tasks under a lease (:mod:`longcrawl.storage.lease`) and write the result beside them. A process that has
+ended, or shows no progress, loses its leases, and another one takes its task, or the lead; what is finished is known by
+the files of the run.
 
 ``work/tasks/ID/`` is a step::
 
@@ -20,7 +21,7 @@ import pickle
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -30,8 +31,9 @@ from longcrawl.engines.base import Exchange, exchange_files, with_checksum, with
 from longcrawl.engines.hold import LOCK, Hold
 from longcrawl.engines.worker import answer, installed_versions, pack, unpack
 from longcrawl.errors import RunError
+from longcrawl.printable import show
 from longcrawl.storage.files import PARTIAL, partial_path, publish, whole_file, write_text
-from longcrawl.storage.lease import BEAT, STALE, Heartbeat, Watched
+from longcrawl.storage.lease import BEAT, STALE, Heartbeat, Watched, read_owner
 from longcrawl.storage.place import url_of
 from longcrawl.storage.sealed import Marker
 
@@ -42,7 +44,9 @@ TASKS = "tasks"
 FAILED = "failed.txt"
 """The error by which the process that leads has ended: the others end by it, too."""
 ATTEMPTS = 3
-"""How often a task is begun whose process is killed each time."""
+"""How often a task is begun whose process ends or hangs each time."""
+TELLS = 15.0
+"""Seconds of waiting for other processes after which the user is told for which."""
 FIRST_PAUSE, LAST_PAUSE = 0.05, 3.0
 """Seconds between two looks at a folder."""
 
@@ -51,8 +55,8 @@ class Shared:
     """Processes on machines that see the folder of a run, in any number, that may come and go.
 
     Args:
-        beat: seconds between two signs of life of what holds a lock.
-        stale: seconds without one after which the lock of a process on another machine is taken from it.
+        beat: seconds between two signs that a process makes progress: it uses CPU time, or waits for others.
+        stale: seconds without such a sign after which another process takes over.
     """
 
     def __init__(self, beat: float = BEAT, stale: float = STALE) -> None:
@@ -74,7 +78,7 @@ class Shared:
                 f"--engine shared needs a folder that all machines see, not {url}: choose such a folder for --out, or "
                 "the engine local or spark"
             )
-        self._heartbeat, self._work, self._watched = Heartbeat(self._beat), work, {}
+        self._heartbeat, self._work, self._watched = Heartbeat(self._beat, "progress"), work, {}
         self._held = Hold(self._heartbeat, work)
         try:
             leads = self._work_until_it_leads(is_finished)
@@ -104,7 +108,7 @@ class Shared:
                     yield step.result(number)
                     pause = _Pause()
                 if len(found) < len(tasks) and not self._do_one(step):
-                    pause.wait()
+                    self._wait(pause)
             self.check()
         except FileNotFoundError:
             self.check()
@@ -119,10 +123,10 @@ class Shared:
 
     def _work_until_it_leads(self, is_finished: Callable[[], bool]) -> bool:
         lock, pause, before = self._work / LOCK, _Pause(), _changed(self._work / FAILED)
-        watched, steps = Watched(lock, self._stale), dict[Path, _Step]()
+        steps = dict[Path, _Step]()
         while not is_finished():
             with contextlib.suppress(FileNotFoundError):  # of a run, or a step, that has just been finished
-                watched.remove_if_stale()
+                self._watch(lock)
                 leads = self._heartbeat.take(lock)
                 if _changed(self._work / FAILED) != before:
                     reason = (self._work / FAILED).read_text("utf-8")
@@ -131,8 +135,30 @@ class Shared:
                     return True
                 if not leads and self._help(steps):
                     pause = _Pause()
-            pause.wait()
+            self._wait(pause)
         return False
+
+    def _watch(self, lock: Path) -> None:
+        """Take the lease of another process away if that has ended or shows no progress, and tell the user."""
+        watched = self._watched.setdefault(lock, Watched(lock, self._stale))
+        watched.remove_if_stale()
+        if watched.taken_from is not None:
+            hangs = _describe(lock, watched.taken_from)
+            show(f"{hangs}, has shown no progress for {self._stale:.0f} s: another process takes over", error=True)
+
+    def _wait(self, pause: "_Pause") -> None:
+        """Wait for other processes, and tell the user for which if it takes long."""
+        self._heartbeat.progress()
+        if not pause.told and time.time() - pause.begun > TELLS:
+            pause.told = True
+            owners = {lock: read_owner(lock) for lock in self._watched}
+            awaited = [_describe(lock, owner) for lock, owner in owners.items() if owner]
+            if awaited:
+                more = f" and {len(awaited) - 1} more" if len(awaited) > 1 else ""
+                since = time.strftime("%H:%M:%S", time.localtime(pause.begun))
+                until = f"it is replaced after {self._stale:.0f} s without progress"
+                show(f"waiting since {since} for {awaited[-1]}{more}; {until}", error=True)
+        pause.wait()
 
     def _leads(self, is_finished: Callable[[], bool]) -> bool:
         """Return whether the run is this process's to finish, once it has the lock."""
@@ -143,6 +169,7 @@ class Shared:
             self._heartbeat.release(self._work / LOCK)
             return False
         _withdraw(self._work / TASKS)
+        self._watched.clear()
         return True
 
     def _help(self, steps: dict[Path, "_Step"]) -> bool:
@@ -171,7 +198,7 @@ class Shared:
                 finally:
                     self._heartbeat.release(lock)
                 return True
-            self._watched.setdefault(lock, Watched(lock, self._stale)).remove_if_stale()
+            self._watch(lock)
         return False
 
 
@@ -179,7 +206,7 @@ class _Pause:
     """The time between two looks at a folder, which grows while nothing happens there: many processes look."""
 
     def __init__(self) -> None:
-        self.seconds = FIRST_PAUSE
+        self.seconds, self.begun, self.told = FIRST_PAUSE, time.time(), False
 
     def wait(self) -> None:
         time.sleep(self.seconds)
@@ -242,7 +269,7 @@ class _Step:
                 file.write(b".")
             packed = answer(self.function, self.tasks[number])
         else:
-            packed = answer(_give_up, f"a task was begun {begun} times, and its process ended each time")
+            packed = answer(_give_up, f"a task was begun {begun} times, and its process ended or hung each time")
         beside = partial_path(result)
         beside.write_bytes(with_checksum(packed))
         publish(beside, result)
@@ -260,7 +287,15 @@ class _Step:
 
 
 def _give_up(reason: str) -> None:
-    raise RunError(f"{reason}: it may need more memory than a process has here. What is finished is kept")
+    raise RunError(
+        f"{reason}: it may need more memory than a process has here, or a disk that does not answer. What is finished "
+        "is kept"
+    )
+
+
+def _describe(lock: Path, owner: Mapping[str, Any]) -> str:
+    does = "leads the run" if lock.name == LOCK else f"does task {int(lock.stem) + 1:,} of its step"
+    return f"process {owner.get('process')} on {owner.get('host')}, which {does}"
 
 
 def _user_there(folder: Path) -> int:

@@ -1,11 +1,11 @@
 """Locks in a folder that several machines see: a file with its owner, and a heartbeat.
 
 ``flock`` is missing on many file systems of clusters. A lease is a file that is linked into its place, which succeeds
-for one process alone. A child process of the owner touches it every ``BEAT`` seconds, whatever the owner computes, and
-removes it when the owner is gone. A process of the same machine sees at once whether the owner lives; one of another
-machine takes the lease once it has watched it for ``STALE`` seconds, by its own clock, without a change. Such a lease
-may be held twice for a moment, where a machine could not write for so long: what is done under a lease may be done
-again, to the same files.
+for one process alone. A child process of the owner touches it every ``BEAT`` seconds, even while a kernel holds the
+interpreter, and removes it when the owner has ended. It can also stop touching it while the owner uses no CPU time, so
+that a process that hangs loses its leases. A process of the same machine sees at once whether the owner has ended; any
+process takes a lease that it has watched for ``STALE`` seconds, by its own clock, without a change. Such a lease may be
+held twice for a moment: what is done under a lease may be done again, to the same files.
 
 In an object store a lease is an object that is created where there is none, and written again instead of touched.
 """
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 from uuid import uuid4
 
 from longcrawl.errors import LongCrawlError, RunError
@@ -117,13 +117,19 @@ def _carrier(path: Path) -> _Carrier:
 
 
 class Heartbeat:
-    """A process that keeps the leases of this one alive, and removes them when it is gone."""
+    """A child process that renews the leases of this process, and removes them when it has ended.
 
-    def __init__(self, beat: float = BEAT) -> None:
+    Args:
+        beat: seconds between two renewals.
+        proves: "life" renews leases until this process ends. "progress" renews them only if it has used CPU time since
+            the last renewal, or has called :meth:`progress`; without ``/proc``, it is as "life".
+    """
+
+    def __init__(self, beat: float = BEAT, proves: Literal["life", "progress"] = "life") -> None:
         forks = "fork" in multiprocessing.get_all_start_methods()
         context = multiprocessing.get_context("fork") if forks else multiprocessing.get_context("spawn")
         received, self._changes = context.Pipe(duplex=False)
-        self._process = context.Process(target=_beat, args=(received, self._changes, beat), daemon=True)
+        self._process = context.Process(target=_beat, args=(received, self._changes, beat, proves), daemon=True)
         self._process.start()
         received.close()
         self._owner = {"owner": uuid4().hex, **_process(os.getpid())}
@@ -144,6 +150,11 @@ class Heartbeat:
             _carrier(path).remove(path)
             raise RunError(f"the process that keeps {path} was killed: type the same command again") from gone
         return True
+
+    def progress(self) -> None:
+        """Renew the leases though this process may have used little CPU time: it waits for others."""
+        with contextlib.suppress(OSError):  # the child was killed, which the next check of a lease finds
+            self._changes.send(("", None))
 
     def holds(self, path: Path) -> bool:
         """Return whether a lease that this process took is still its own."""
@@ -167,20 +178,23 @@ class Heartbeat:
 
 @dataclass
 class Watched:
-    """A lease that another process holds, and for how long this one has seen no change of it."""
+    """A lease of another process, and how long this process has seen it unchanged."""
 
     path: Path
     stale: float = STALE
+    taken_from: dict[str, Any] | None = None
+    """The owner that the last look took the lease from because it had not renewed it."""
     _seen: tuple[Any, dict[str, Any]] | None = None
     _unchanged: float = 0.0
     _looked: float = field(default_factory=time.monotonic)
 
     def remove_if_stale(self) -> bool:
-        """Remove the lease if its owner is gone; return whether it has changed since the last look."""
+        """Remove the lease if its owner has ended or not renewed it; return whether it changed since the last look."""
         owner, pause = read_owner(self.path), time.monotonic() - self._looked
         self._looked += pause
         # Where nobody could reach the files for a while, neither this process nor the owner: that is no silence.
         self._unchanged += min(pause, MOST_PAUSE)
+        self.taken_from = None
         if owner is None:
             return False
         before = self._seen
@@ -188,14 +202,15 @@ class Watched:
             self._seen = changed, owner
             if self._seen != before:
                 self._unchanged = 0.0
-            if is_gone(owner) or self._unchanged > self.stale:
+            if (gone := is_gone(owner)) or self._unchanged > self.stale:
                 _carrier(self.path).take_away(self.path, owner)
+                self.taken_from = None if gone else owner
         return before is not None and self._seen != before
 
     @property
-    def waited(self) -> bool:
-        """Whether it has been seen unchanged."""
-        return self._unchanged > 0.0
+    def unchanged(self) -> float:
+        """Seconds for which it has been seen unchanged."""
+        return self._unchanged
 
 
 def read_owner(path: Path) -> dict[str, Any] | None:
@@ -236,23 +251,37 @@ def is_gone(owner: dict[str, Any]) -> bool:
 
 
 def _process(process: int) -> dict[str, Any]:
-    """Describe a process of this machine; ``started`` is None of one that has ended, and where there is no /proc."""
+    """Describe a process of this machine; ``started`` is None if it has ended, and if there is no /proc."""
     described = {"host": platform.node(), "process": process, "boot": None, "namespace": None, "started": None}
     with contextlib.suppress(OSError):
         described["boot"] = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         described["namespace"] = os.readlink("/proc/self/ns/pid")  # noqa: PTH115  # a text, no path
-        state, *values = Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()
+        state, *values = _process_state(process)
         described["started"] = None if state in "ZX" else int(values[18])
     return described
 
 
-def _beat(received: Connection, other_end: Connection, beat: float) -> None:
-    """Touch leases until the owner closes its end, or is gone; then remove them."""
+def _process_state(process: int) -> list[str]:
+    """Return the fields of /proc/PID/stat that follow the name of the program."""
+    return Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()
+
+
+def _cpu_time(process: int) -> int | None:
+    """Return the CPU time of all threads of a process, in ticks of mostly 10 ms; None if there is no /proc."""
+    with contextlib.suppress(OSError):
+        user, system = _process_state(process)[11:13]
+        return int(user) + int(system)
+    return None
+
+
+def _beat(received: Connection, other_end: Connection, beat: float, proves: Literal["life", "progress"]) -> None:
+    """Renew leases until the owner closes its end or ends; then remove them."""
     other_end.close()
     for stops in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stops, signal.SIG_IGN)
     held: dict[str, str] = {}
     owner_process = os.getppid()
+    used = _cpu_time(owner_process)
     with contextlib.suppress(EOFError):
         # A process that the owner has forked, and that outlives it, may hold the other end open.
         while os.getppid() == owner_process:
@@ -264,6 +293,9 @@ def _beat(received: Connection, other_end: Connection, beat: float) -> None:
                 held.pop(path, None)
                 if owner is not None:
                     held[path] = owner
+            elif proves == "progress" and used is not None and used == _cpu_time(owner_process):
+                continue
+            used = _cpu_time(owner_process)
             for path, owner in _own(held):
                 with contextlib.suppress(OSError, LongCrawlError):
                     _carrier(path).renew(path, owner)
