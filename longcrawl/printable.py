@@ -12,6 +12,8 @@ from difflib import get_close_matches
 
 MOST_QUOTED = 200
 """Characters of a value in a sentence."""
+MOST_LISTED = 20
+"""Known names in a message about an unknown one."""
 _COMMANDS = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters but line breaks and tabs, overrides of the direction of writing, and lone surrogates."""
 
@@ -58,15 +60,27 @@ def listed(names: Iterable[str]) -> str:
     return shortened(", ".join(names) or "none", MOST_QUOTED)
 
 
-def known_names(names: Iterable[str], wrong: object) -> str:
-    """Return the names that there are and, where a wrong one is like one of them, which, for a sentence.
+def known_names(names: Iterable[str], wrong: object, listing: str = "") -> str:
+    """Return the end of a message about a wrong name: the names that exist, or of many the nearest.
+
+    Args:
+        names: those that exist; the first ``MOST_LISTED`` are listed.
+        wrong: the name that does not exist.
+        listing: the command that lists all names; of more than ``MOST_LISTED``, only the nearest are given then.
 
     >>> known_names(["min_chars", "min_words"], "min_char")
     "known: min_chars, min_words. Did you mean 'min_chars'?"
+    >>> known_names(map(str, range(100, 200)), "1a5", "longcrawl numbers")
+    "did you mean '195', '185' or '175'? `longcrawl numbers` lists all 100"
     """
     there = list(names)
+    if listing and len(there) > MOST_LISTED:
+        *others, last = [repr(name) for name in get_close_matches(str(wrong), there, 3, 0.5)] or [""]
+        guess = f"did you mean {', '.join(others)}{' or ' if others else ''}{last}? " if last else ""
+        return f"{guess}`{listing}` lists all {len(there)}"
     near = get_close_matches(str(wrong), there, 1, 0.7)
-    return f"known: {', '.join(there) or 'none'}{f'. Did you mean {near[0]!r}?' if near else ''}"
+    more = f" and {len(there) - MOST_LISTED} more" if len(there) > MOST_LISTED else ""
+    return f"known: {', '.join(there[:MOST_LISTED]) or 'none'}{more}{f'. Did you mean {near[0]!r}?' if near else ''}"
 
 
 def show(message: object, *, error: bool = False, end: str = "\n") -> None:

@@ -297,7 +297,10 @@ def test_inspect_takes_a_text_from_standard_input(longcrawl):
         ("neither text nor path", r"LongCrawlError: inspect takes the PATH .*\n"),
         ("path by stage", r"LongCrawlError: inspect takes the PATH .*\n"),
         ("text by both", r"StageError: inspect takes stages or a recipe, not both: .*\n"),
-        ("text by no stage", r"StageError: stage .gopher. is unknown; known: .*gopher_quality, .*\n"),
+        (
+            "text by no stage",
+            r"StageError: stage .gopher. is unknown; did you mean .*gopher_quality.* `longcrawl stages` lists .*\n",
+        ),
         ("no text", r"SourceError: .*nowhere.txt cannot be read \(No such file or directory\); .*\n"),
         ("latin text", r"SourceError: .*latin1.txt is not UTF-8: byte 1 is 0xe4; .*\n"),
         ("empty text", r"SourceError: .*empty.txt is empty; .*\n"),

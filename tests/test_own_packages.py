@@ -312,7 +312,7 @@ def test_commands_list_what_packages_announce_with_fields_types_and_defaults(tmp
 @pytest.mark.parametrize(
     ("stage", "sentence"),
     [
-        ("only_poem", "stage 1 'only_poem' is unknown; known: attention_dependency, "),
+        ("only_poem", "stage 1 'only_poem' is unknown; `longcrawl stages` lists all "),
         ("gone", f"stage 1 'gone' cannot be loaded ({GONE}): repair or uninstall my-poems 1.0"),
         ("wrong", "stage 1 'wrong' is called 'only_poems': repair or uninstall my-poems 1.0"),
         ("my_poems.stages:Gone", "has no attribute 'Gone'): check its name, "),

@@ -132,7 +132,7 @@ WRONG = [
     (changed(stages={"min_chars": {}}), "recipe 'tiny': stages takes a list, such as [min_chars: {n: 200}]"),
     (
         changed(stages=["min_char"]),
-        "recipe 'tiny': stage 1 'min_char' is unknown; known: attention_dependency, ",
+        "recipe 'tiny': stage 1 'min_char' is unknown; did you mean 'min_chars', 'min_hash' or 'min_words'? ",
     ),
     (
         changed(stages=["min_chars", {"min_words": {"m": 1}}]),

@@ -81,7 +81,7 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         announced = self._announced().get(name, [])
         packages = [_package(entry) for entry in announced]
         if not announced:
-            raise error(f"{subject} is unknown; {known_names(self, name)}")
+            raise error(f"{subject} is unknown; {known_names(self, name, f'longcrawl {self.what}s')}")
         if len(announced) > 1:
             raise error(f"{subject} is announced by {' and '.join(packages)}: uninstall one, or name the class's path")
         return self._load(announced[0], subject, f"repair or uninstall {packages[0]}", error)
