@@ -28,6 +28,9 @@ PACKAGES = {
 REQUESTS = 16
 """Files that a server is asked about at once."""
 
+_opened: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_inherited: list[Any] = []
+
 Span = tuple[str, int, int]
 """URL, first byte and the byte after the last."""
 
@@ -53,7 +56,21 @@ def file_system_of(url: str) -> tuple[Any, str]:
         package = PACKAGES.get(protocol)
         fix = f"Type: pip install {package}" if package else "Install the package of its protocol, or check the URL"
         raise SourceError(f"{without_secrets(url)} cannot be reached ({reason_of(unknown)}). {fix}") from unknown
+    _opened[id(filesystem)] = filesystem
     return filesystem, str(inner)
+
+
+def _keep_inherited() -> None:
+    """Keep the file systems of the parent in a forked process.
+
+    fsspec drops them there, and what their finalizers close belongs to the event loop of the parent: s3fs prints a
+    traceback for each client that has an open connection.
+    """
+    _inherited.extend(_opened.values())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_keep_inherited)
 
 
 def look_again(filesystem: Any, inner: str) -> None:

@@ -2,15 +2,19 @@
 
 import email.utils
 import errno
+import gc
 import gzip
 import http.server
 import itertools
 import json
+import multiprocessing
+import os
 import socket
 import sys
 import threading
 import time
 import tomllib
+import weakref
 from pathlib import Path
 
 import fsspec
@@ -20,6 +24,7 @@ from longcrawl.core.sources import BadFiles, make_source
 from longcrawl.errors import NotYetError, SourceError
 from longcrawl.sources import blocks, files
 from longcrawl.storage import network
+from longcrawl.storage.file_systems import file_system_of
 
 DOCUMENTS = b"".join(json.dumps({"text": f"document {number}"}).encode() + b"\n" for number in range(9))
 
@@ -238,3 +243,18 @@ def test_a_disk_that_is_full_is_not_asked_about_again():
 
     with pytest.raises(OSError, match="No space left on device"):
         network.ask("s3://bucket/file", fetched)
+
+
+def test_a_forked_process_does_not_close_the_file_systems_of_its_parent():
+    """fsspec drops them in the child; what their finalizers close belongs to the event loop of the parent."""
+    closed = weakref.finalize(file_system_of("http://127.0.0.1:1/a")[0], int)
+
+    def child() -> None:
+        file_system_of("http://127.0.0.1:1/a")
+        gc.collect()
+        os._exit(not closed.alive)
+
+    forked = multiprocessing.get_context("fork").Process(target=child)
+    forked.start()
+    forked.join()
+    assert forked.exitcode == 0
