@@ -98,8 +98,8 @@ def test_what_one_process_has_decided_is_written_by_tasks(source, in_parts, tmp_
     monkeypatch.setattr(removals, "WRITTEN", 2)
     lc.run(recipe(source), tmp_path / "out", engine=Counted())
     assert directory_digest(tmp_path / "out") == directory_digest(in_parts)
-    # URLs of all five inputs together; near-duplicates and passages of the three and of the two of a part.
-    assert [count for name, count in Counted.seen if name == "_write"] == [3, 2]
+    # URLs and near-duplicates of the three inputs of the first part, URLs of the two of the second.
+    assert [count for name, count in Counted.seen if name == "_write"] == [2, 2, 2]
     assert [count for name, count in Counted.seen if name == "_write_spans"] == [2]
 
 
@@ -215,6 +215,68 @@ def test_the_earliest_part_keeps_a_url_whatever_the_order_of_ids(tmp_path, keep)
     stages = [{"urls": {"keep": keep}}, *STAGES[-2:]]
     lc.run(recipe(folder, range(3), parts=3, stages=stages), tmp_path / "out")
     assert left_at(tmp_path / "out", "urls") == {"y": "z", "a": "z"}
+
+
+NEAR = {"min_hash": {"bands": 20, "rows": 5, "ngram": 5, "unit": "word", "keep": "first"}}
+
+
+def write_revisits(folder: Path) -> list[Path]:
+    """Write files whose documents share URLs and texts in every way, and some of which each later stage removes."""
+    chance, files = random.Random(5), []
+    texts = [" ".join(chance.choices(WORDS, k=60)) for _ in range(12)]
+    folder.mkdir()
+    for number in range(5):
+        rows = []
+        for place in range(12):
+            text = chance.choice(["", "", " and more"]).join([chance.choice(texts), ""])
+            text = chance.choice([text, text, "too short", f"{text} {chance.choice(texts)}"])
+            url = f"https://site.example/{chance.randrange(30)}"
+            rows.append({"id": f"{number}-{place:02d}", "url": url, "text": text})
+        files.append(folder / f"{number}.jsonl")
+        files[-1].write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return files
+
+
+def run_stages(files: list[Path], out: Path, stages: list, parts: int = 1, **options) -> set[str]:
+    """Run stages in parts; return the ids of the documents that are kept."""
+    source = {"builder": "text", "id_field": "id", "data_files": [str(file) for file in files]}
+    spec = {"longcrawl": 1, "name": "r", "source": source, "stages": stages, "parts": parts, "outputs": {"parquet": {}}}
+    path = out.with_suffix(".yaml")
+    path.write_text(yaml.safe_dump(spec))
+    lc.run(path, out, **options)
+    return {name for file in (out / "parquet").glob("*.parquet") for name in pq.read_table(file)["id"].to_pylist()}
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        ["urls", NEAR],
+        ["urls", {"min_words": {"n": 5}}],
+        pytest.param(
+            ["urls", NEAR, {"exact_substring": {"unit": "character", "min_tokens": 60, "policy": "drop-any"}}],
+            marks=pytest.mark.slow,
+        ),
+        ["urls", "exact_documents", {"min_words": {"n": 5}}, NEAR, {"min_words": {"n": 61}}],
+        pytest.param(["urls", {"urls": {"query": "all"}}, NEAR], marks=pytest.mark.slow),
+    ],
+    ids=lambda stages: "-".join(next(iter(each)) if isinstance(each, dict) else each for each in stages),
+)
+@pytest.mark.usefixtures("small_limits")
+def test_parts_are_runs_one_after_the_other(tmp_path, stages):
+    files = write_revisits(tmp_path / "files")
+    named = [(each, {}) if isinstance(each, str) else next(iter(each.items())) for each in stages]
+    kept, before = set(), []
+    for part, inputs in enumerate(group_inputs(len(files), 3)):
+        labels = iter(["urls", "urls_2"])
+        chosen = []
+        for name, settings in named:
+            label = next(labels) if name == "urls" else name
+            indexed = {"index": "save", "against": [str(run / "index" / label) for run in before]}
+            chosen.append({name: settings | (indexed if name in ("urls", "exact_documents") else {})})
+        kept |= run_stages([files[number] for number in inputs], tmp_path / f"part-{part}", chosen)
+        before.append(tmp_path / f"part-{part}")
+    assert run_stages(files, tmp_path / "whole", stages, 3) == kept
+    assert len(run_stages(files, tmp_path / "one", stages)) < len(kept)
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ another document, but not its text, the content is gone and no copy is kept.
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from longcrawl.core.registry import stage_name
 from longcrawl.core.stages import Stage, Survey
@@ -90,6 +90,23 @@ class Segment:
         """The survey that ends it, which needs sketches of the documents that it keeps."""
         last: Any = self.ends_with[1] if self.ends_with else None
         return None if last is None or last.needs == "fit" else last
+
+
+def next_segments(
+    number: int, stages: Sequence[tuple[str, Stage]], found: tuple[str, SpanSurvey] | None, parts: int
+) -> list[Segment]:
+    """Return the next segment and, if its survey waits for earlier parts, those that each part then passes by itself.
+
+    The last of them ends with a stage that needs all parts together, or with the output.
+    """
+    segments = [next_segment(number, stages, found)]
+    if parts == 1 or segments[0].survey is None or not segments[0].survey.after_parts:
+        return segments
+    while (survey := segments[-1].survey) is not None and (survey.within_parts or survey.after_parts):
+        stages = stages[len(segments[-1].stages) + 1 :]
+        spans = segments[-1].ends_with if survey.needs == "spans" else None
+        segments.append(next_segment(segments[-1].number + 1, stages, cast("Any", spans)))
+    return segments
 
 
 def next_segment(number: int, stages: Sequence[tuple[str, Stage]], found: tuple[str, SpanSurvey] | None) -> Segment:

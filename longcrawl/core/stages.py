@@ -343,6 +343,12 @@ class Survey(Stage):
 
     within_parts: ClassVar[bool] = False
     """Whether it looks at each part of a run by itself, where the recipe asks for several ``parts``."""
+    after_parts: ClassVar[bool] = False
+    """Whether it looks at one part after the other, each with the documents that earlier parts kept in the end.
+
+    It needs ``key``, a column of its sketches: documents that earlier parts removed are null there."""
+    key: ClassVar[str]
+    """The column of sketches that holds a document's keys; a document without keys is no duplicate."""
 
     @property
     def needs(self) -> Needs:

@@ -32,8 +32,9 @@ class EqualHashes(IndexedSurvey):
     """Keep one of all documents that have the same 128-bit hash.
 
     Two different things among 1e9 share a hash with probability 1.5e-21. ``keep`` is "first" (the smallest id) or
-    "random" (the smallest keyed hash of ``seed`` and id); neither depends on order. In a run of several ``parts`` the
-    document of the earliest part stays, as RefinedWeb has it. A document whose hash is null is kept. ``against`` names
+    "random" (the smallest keyed hash of ``seed`` and id); neither depends on order. A run of several ``parts`` takes
+    them one after the other, as RefinedWeb does: the documents that earlier parts kept in the end, after all stages,
+    remove those of later parts that have their hash. A document whose hash is null is kept. ``against`` names
     indexes of earlier datasets, or runs that saved one: what they have leaves here, by the rule ``seen_before``, with
     its number where there are several. With ``index="save"`` a run writes one of the documents that it has kept in the
     end.
@@ -44,6 +45,7 @@ class EqualHashes(IndexedSurvey):
     against: tuple[str, ...] = ()
     index: SaveIndex = "none"
 
+    after_parts: ClassVar[bool] = True
     key: ClassVar[str] = "hash"
     words: ClassVar[int] = 2
     same: ClassVar[str]

@@ -185,9 +185,9 @@ def _stays(parameter: str, query: Query) -> bool:
 class Urls(EqualHashes):
     """Keep one of all documents whose URL is the same by :func:`normalise_url`.
 
-    RefinedWeb works on its parts one after the other, and the URLs that earlier parts have kept remove documents from
-    later ones: ``parts`` in one run, or ``index="save"`` in each run and ``against=[the runs before]`` in the next. A
-    document without a URL, or with one that names no host, stays.
+    RefinedWeb works on its parts one after the other, and the URLs of documents that earlier parts have kept, after all
+    stages, remove documents from later ones: ``parts`` in one run, or ``index="save"`` in each run and
+    ``against=[the runs before]`` in the next. Both keep the same documents. A document without a URL, or with one that names no host, stays.
 
     Source: RefinedWeb, section 3.3; its Table 16 shows URLs that differ in parameters only.
     """

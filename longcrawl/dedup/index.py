@@ -291,8 +291,6 @@ class IndexedSurvey(Survey):
     def hashed(self) -> dict[str, Any]:
         """Return the settings on which the keys depend, ready for JSON."""
 
-    key: ClassVar[str]
-    """The column of sketches in which a document's keys are; one where it is null is not in an index."""
     words: ClassVar[int]
     """How many words a key has."""
 

@@ -19,15 +19,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial, reduce
+from itertools import pairwise
 from operator import add
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from longcrawl.card.write import CARD, write_card
 from longcrawl.core.outputs import Writer, mark_related
-from longcrawl.core.pipeline import Segment, next_segment
+from longcrawl.core.pipeline import Segment, next_segments
 from longcrawl.core.results import RESULTS
-from longcrawl.core.stages import Needs, Stage, Survey
+from longcrawl.core.stages import Stage, Survey
 from longcrawl.core.surveys import SpanSurvey
 from longcrawl.engines.base import Engine
 from longcrawl.engines.local import Local
@@ -40,8 +41,9 @@ from longcrawl.run import ids, indexes, inputs, removals, segments
 from longcrawl.run.costs import RunCosts, StageCost
 from longcrawl.run.gathered_parts import gather_small, local_bytes
 from longcrawl.run.part import SPILL, PartTask, amount_left, mark_fitted, run_part
+from longcrawl.run.removals import Removed
 from longcrawl.run.removed_rows import input_marker
-from longcrawl.run.stored_parts import stored_ids
+from longcrawl.run.stored_parts import part_marker, stored_ids
 from longcrawl.run.summary import ComparedPlan, RunSummary
 from longcrawl.sources.identity import InputFile
 from longcrawl.storage.files import file_entries, remove, remove_partial, write_text
@@ -235,34 +237,63 @@ class _Job:
         found: tuple[str, SpanSurvey] | None = None
         self._compare_ids()
         while True:
-            segment = next_segment(number, stages, found)
-            found = None
-            passed = [*done, *(stage for _, stage in segment.stages)]
-            writer = None if segment.ends_with else mark_related(self.recipe.output.writer(passed), passed)
-            self._run_segment(segment, writer)
+            segment, *following = next_segments(number, stages, found, len(self.groups))
+            last = following[-1] if following else segment
+            for each in (segment, *following):
+                done += [stage for _, stage in each.stages]
+                stages = stages[len(each.stages) :]
+                if each is not last and each.ends_with is not None:
+                    done.append(each.ends_with[1])
+                    stages = stages[1:]
+            writer = None if last.ends_with else mark_related(self.recipe.output.writer(done), done)
+            results = self._run_segment(segment, range(len(self.parts)), writer if segment is last else None)
+            self._add_results(segment, results)
             if not number and self.needs_ids:
                 read = partial(stored_ids, self.work)
                 kept = self.funnel.kept
                 ids.reject_duplicates(self.recipe.source, self.parts, read, kept, self.work, self.engine)
-            done += [stage for _, stage in segment.stages]
-            stages = stages[len(segment.stages) :]
-            if segment.ends_with is None:
+            if following:
+                self._run_parts([segment, *following], writer)
+                self._note_unfinished(segment, stages)
+            if last.ends_with is None:
                 assert writer is not None  # a segment either ends with a stage or has the writer
                 return writer
-            label, stage = segment.ends_with
-            ends: dict[Needs, Callable[[int, str, Any], Any]] = {
-                "fit": self._fit,
-                "removals": self._resolve,
-                "spans": self._find_spans,
-            }
-            became = ends[stage.needs](number, label, stage)
+            label, stage = last.ends_with
             if stage.needs == "fit":
-                stages[0] = (label, became)
+                stages[0] = (label, self._fit(last.number, label, stage))
+                found = None
             else:
-                found = None if became is None else (label, became)
+                together = range(len(self.groups)) if self._is_by_part(stage) else [None]
+                self._add_removed(last, [self._decide(last, part) for part in together])
+                found = (label, cast("SpanSurvey", stage)) if stage.needs == "spans" else None
                 done.append(stage)
                 stages = stages[1:]
-            number += 1
+            number = last.number + 1
+
+    def _run_parts(self, segments: Sequence[Segment], writer: Writer | None) -> None:
+        """Take one part after the other from the survey of the first segment, which is run, to the end of the last."""
+        removed = [list[Removed]() for _ in segments]
+        results: list[dict[int, dict[str, Any]]] = [{} for _ in segments]
+        last = segments[-1]
+        for part, inputs in enumerate(self.groups):
+            for place, (before, segment) in enumerate(pairwise(segments)):
+                removed[place].append(self._decide(before, part, last.number))
+                made = self._run_segment(segment, inputs, writer if segment is last else None)
+                results[place + 1] |= dict(zip(inputs, made, strict=True))
+        for place, (before, segment) in enumerate(pairwise(segments)):
+            self._add_removed(before, removed[place])
+            self._add_results(segment, [results[place + 1][number] for number in range(len(self.parts))])
+
+    def _note_unfinished(self, segment: Segment, stages: Sequence[tuple[str, Stage]]) -> None:
+        """Report a stage that needs all parts together and so keeps earlier parts from being finished."""
+        removing = [stage.judges or (stage.needs in ("removals", "spans") and not stage.orders) for _, stage in stages]
+        if any(removing) and segment.ends_with is not None:
+            self.reports.setdefault(segment.ends_with[0], []).append(
+                f"documents of earlier parts count as kept if they reach {stages[0][0]}, which needs all parts together"
+            )
+
+    def _is_by_part(self, stage: Stage) -> bool:
+        return isinstance(stage, Survey) and (stage.within_parts or (stage.after_parts and len(self.groups) > 1))
 
     def _compare_ids(self) -> None:
         """Find documents of one id before the first stage, as ``on_duplicate_ids`` asks for it.
@@ -297,33 +328,52 @@ class _Job:
         mark_fitted(self.work, number)
         return fitted
 
-    def _find_spans(self, number: int, label: str, stage: SpanSurvey) -> SpanSurvey:
-        """Let a survey find spans; the next segment begins with it."""
-        with self.costs.measure(label, f"{number}") as cost:
-            cost.disk = removals.find_spans(self.folder, number, stage, self.groups, self.engine)
-        return stage
+    def _decide(self, segment: Segment, part: int | None, last: int = 0) -> Removed:
+        """Let the survey of a segment remove documents or find spans in one part, or in all; ``last`` ends the parts."""
+        assert segment.ends_with is not None  # others have nothing to decide
+        label, stage = segment.ends_with
+        asked = removals.Asked(self.groups, part, last)
+        with self.costs.measure(label, f"{segment.number}-{part}" if part else f"{segment.number}") as cost:
+            if isinstance(stage, SpanSurvey):
+                cost.disk = removals.find_spans(self.folder, segment.number, stage, asked, self.engine)
+                return Removed({}, [])
+            survey = cast("Survey", stage)
+            return removals.resolve(self.folder, segment.number, label, survey, asked, self.engine)
 
-    def _resolve(self, number: int, label: str, stage: Survey) -> None:
-        with self.costs.measure(label, f"{number}"):
-            gone = removals.resolve(self.folder, number, label, stage, self.groups, self.engine)
-        if gone.report:
-            self.reports.setdefault(label, []).extend(gone.report)
+    def _add_removed(self, segment: Segment, removed: Sequence[Removed]) -> None:
+        """Count what the survey of a segment has removed, part after part."""
+        assert segment.ends_with is not None  # others have nothing to remove
+        label, stage = segment.ends_with
+        if stage.needs == "spans":  # the next segment begins with them
+            return
+        for each in removed:
+            if each.report:
+                self.reports.setdefault(label, []).extend(each.report)
+        rules = sum((Counter(each.rules) for each in removed), Counter[str]())
         came = self.funnel.kept
-        self.funnel = self.funnel.then(FunnelRow(label, came, came - sum(gone.rules.values()), gone.rules))
-        self.markers += [input_marker(self.work, number, place) for place in range(len(self.parts))]
+        self.funnel = self.funnel.then(FunnelRow(label, came, came - rules.total(), dict(sorted(rules.items()))))
+        self.markers += [input_marker(self.work, segment.number, place) for place in range(len(self.parts))]
         if stage.saves_index:
-            self.indexed.append((number, label, stage))
+            self.indexed.append((segment.number, label, cast("Survey", stage)))
 
-    def _run_segment(self, segment: Segment, writer: Writer | None) -> None:
+    def _run_segment(self, segment: Segment, inputs: Sequence[int], writer: Writer | None) -> list[dict[str, Any]]:
+        """Run the stages of a segment over some inputs; return their counts."""
         keeps_first = self.recipe.on_duplicate_ids == "keep_first" and not segment.number
         tasks = [
-            PartTask(self.folder, segment, number, part, self.source, writer, keeps_first)
-            for number, part in enumerate(self.parts)
+            PartTask(self.folder, segment, number, self.parts[number], self.source, writer, keeps_first)
+            for number in inputs
         ]
         names = " > ".join(label for label, _ in segment.stages) or (segment.ends_with or ("write", None))[0]
         markers = [task.marker for task in tasks]
-        results = self._do(run_part, tasks, markers, names, "documents", sizes=self.sizes)
-        self.sizes = [amount_left(each) for each in results]
+        sizes = [self.sizes[number] for number in inputs]
+        results = self._do(run_part, tasks, markers, names, "documents", sizes=sizes)
+        for number, result in zip(inputs, results, strict=True):
+            self.sizes[number] = amount_left(result)
+        return results
+
+    def _add_results(self, segment: Segment, results: Sequence[dict[str, Any]]) -> None:
+        """Count what a segment has done with all inputs."""
+        self.markers += [part_marker(self.work, segment.number, number) for number in range(len(self.parts))]
         before = self.ended_by[-1] if self.ended_by else self.recipe.source.name
         self.ended_by.append(segment.ends_with[0] if segment.ends_with else self.recipe.output.name)
         self.costs.add_parts(before, self.ended_by[-1], results)
@@ -361,6 +411,7 @@ class _Job:
             planned = segments.planned_files(self.work, target, known)
         pairs = list(zip(tasks, markers, strict=True))
         written = self._do(partial(segments.write_file, writer, spill, target), pairs, markers, "write", "files")
+        self.markers += markers
         self.costs.stages[self.recipe.output.name].seconds += sum(each["seconds"] for each in written)
         with self.costs.measure(self.recipe.output.name, "finish"):
             self.markers.append(segments.check_plan(self.work, planned, known))
@@ -416,5 +467,4 @@ class _Job:
     def _do(
         self, function: _Function, tasks: Sequence[Any], markers: Sequence[Path], *shown: str, sizes: Sequence[int] = ()
     ) -> list[dict[str, Any]]:
-        self.markers += markers
         return segments.do_once(self.folder, function, tasks, markers, self.engine, *shown, sizes=sizes)

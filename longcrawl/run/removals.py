@@ -24,11 +24,11 @@ from longcrawl.engines.base import Engine, pack_table, unpack_table
 from longcrawl.ledger.reasons import LEDGER, entries
 from longcrawl.manifest import WORK
 from longcrawl.run.removed_rows import input_marker, removed_file, removed_marker
-from longcrawl.run.stored_parts import keep_spans, sketch_bytes, sketches, spans_kept, stored_rows
+from longcrawl.run.stored_parts import keep_spans, part_marker, sketch_bytes, sketches, spans_kept, stored_rows
 from longcrawl.storage.files import folder_bytes, remove
-from longcrawl.storage.place import scratch
+from longcrawl.storage.place import is_there, scratch
 from longcrawl.storage.sealed import Marker
-from longcrawl.storage.stored_tables import write_table
+from longcrawl.storage.stored_tables import read_table, write_table
 
 R = TypeVar("R")
 
@@ -66,50 +66,73 @@ class Share(NamedTuple):
     """Returns removals or spans, sorted by ``document``: those of all these inputs, and of no others."""
 
 
-def resolve(
-    folder: Path, segment: int, label: str, survey: Survey, parts: Sequence[Sequence[int]], engine: Engine
-) -> Removed:
+class Asked(NamedTuple):
+    """The documents that a survey decides about at once: those of one part, or of all."""
+
+    parts: Sequence[Sequence[int]]
+    """The inputs of every part of the run."""
+    part: int | None
+    """None for all."""
+    last: int = 0
+    """The segment after which earlier parts are finished, for a survey that looks at what they kept."""
+
+    @property
+    def inputs(self) -> list[int]:
+        """The inputs of these documents."""
+        return (
+            sorted(number for group in self.parts for number in group)
+            if self.part is None
+            else [*self.parts[self.part]]
+        )
+
+    @property
+    def earlier(self) -> list[int]:
+        """The inputs of all parts before this one."""
+        return [number for group in self.parts[: self.part or 0] for number in group]
+
+
+def resolve(folder: Path, segment: int, label: str, survey: Survey, asked: Asked, engine: Engine) -> Removed:
     """Let a survey decide; write the ledger of what it removes, and which rows leave each input.
 
     Raises:
         StageError: the survey answers with an order or with spans.
     """
-    work = folder / WORK
-    marker = removed_marker(work, segment)
-    each = [input_marker(work, segment, number) for group in parts for number in group]
+    work, inputs = folder / WORK, asked.inputs
+    marker = removed_marker(work, segment, asked.part or 0)
+    each = [input_marker(work, segment, number) for number in inputs]
     if (done := Marker.read(marker)) is None or None in Marker.read_all(each):
-        part_of = {number: part for part, group in enumerate(parts) for number in group}
-        writes, report = list[dict[str, int]](), list[str]()
-        for inputs in parts if survey.within_parts else [sorted(part_of)]:
-            read = partial(_read, work, segment, {} if survey.within_parts else part_of)
-            shares, said = _decide(work, segment, survey, inputs, read, engine)
-            writes += _each_share(partial(_write, folder, segment, label), shares, engine)
-            report += said
+        read, earlier = partial(sketches, work, segment), list[int]()
+        if not survey.within_parts:
+            part_of = {number: part for part, group in enumerate(asked.parts) for number in group}
+            earlier = asked.earlier if survey.after_parts else []
+            read = partial(_read, folder, segment, part_of, survey, frozenset(earlier), asked.last)
+        shares, report = _decide(work, segment, survey, [*earlier, *inputs], read, engine)
+        wanted = frozenset(inputs)
+        shares = [share for share in shares if wanted.intersection(share.batch.inputs)]
+        writes = _each_share(partial(_write, folder, segment, label, wanted), shares, engine)
         rules = sum(map(Counter, writes), Counter[str]())
         engine.check()
-        done = Marker(marker, {"rules": dict(sorted(rules.items())), "report": report}, {})
+        done = Marker(marker, {"rules": dict(sorted(rules.items())), "report": [*report]}, {})
         done.write()
         remove(_decisions(work, segment))
     return Removed(done.content["rules"], done.content["report"])
 
 
-def find_spans(folder: Path, segment: int, survey: SpanSurvey, parts: Sequence[Sequence[int]], engine: Engine) -> int:
-    """Let a survey find spans, part after part; the next segment begins with applying them.
+def find_spans(folder: Path, segment: int, survey: SpanSurvey, asked: Asked, engine: Engine) -> int:
+    """Let a survey find spans; the next segment begins with applying them.
 
     Returns:
-        The most bytes that a search had on disk, of those that were not done before.
+        The most bytes that the search had on disk, unless it was done before.
     """
     work, most = folder / WORK, 0
-    every = sorted(number for inputs in parts for number in inputs)
-    for part, inputs in enumerate(parts if survey.within_parts else [every]):
-        search = work / f"search-{segment}-{part}"
-        if not spans_kept(work, segment, inputs):
-            shares = _find(work, segment, survey, inputs, search, engine)
-            _each_share(partial(_write_spans, work, segment), shares, engine)
-        engine.check()
-        for place in {search, scratch(search)}:
-            most = max(most, folder_bytes(place))
-            remove(place)
+    search = work / f"search-{segment}-{asked.part or 0}"
+    if not spans_kept(work, segment, asked.inputs):
+        shares = _find(work, segment, survey, asked.inputs, search, engine)
+        _each_share(partial(_write_spans, work, segment), shares, engine)
+    engine.check()
+    for place in {search, scratch(search)}:
+        most = max(most, folder_bytes(place))
+        remove(place)
     return most
 
 
@@ -195,14 +218,45 @@ def grouped_sketches(folder: Path, batches: Sequence[Batch], read: Callable[...,
 
 
 def _read(
-    work: Path, segment: int, parts: Mapping[int, int], inputs: Sequence[int], columns: Sequence[str] | None = None
+    folder: Path,
+    segment: int,
+    parts: Mapping[int, int],
+    survey: Survey,
+    earlier: frozenset[int],
+    last: int,
+    inputs: Sequence[int],
+    columns: Sequence[str] | None = None,
 ) -> Iterator[pa.Table]:
-    """Return the sketches of inputs, with the number of their part where parts are named, or some columns."""
+    """Return the sketches of inputs with the number of their part, or some columns of them.
+
+    Documents of ``earlier`` inputs that a segment up to ``last`` removed have no key.
+    """
     for number in inputs:
-        for table in sketches(work, segment, [number], columns):
-            part = parts.get(number) if columns is None else None
-            numbers = None if part is None else pa.array(np.full(table.num_rows, part, np.int32))
-            yield table if numbers is None else table.append_column(PART, numbers)
+        gone = removed_ids(folder, segment, last, number) if number in earlier else None
+        for table in sketches(folder / WORK, segment, [number]):
+            found = table.append_column(PART, pa.array(np.full(table.num_rows, parts[number], np.int32)))
+            if gone is not None:
+                found = _without_keys(found, survey.key, pc.is_in(pc.cast(table["id"], pa.string()), value_set=gone))
+            yield found if columns is None else found.select(columns)
+
+
+def _without_keys(sketched: pa.Table, key: str, gone: pa.ChunkedArray) -> pa.Table:
+    kept = pc.if_else(gone, pa.scalar(None, sketched[key].type), sketched[key])
+    return sketched.set_column(sketched.column_names.index(key), key, kept)
+
+
+def removed_ids(folder: Path, segment: int, last: int, number: int) -> pa.ChunkedArray:
+    """Return the ids of an input's documents that went into the survey of a segment, and not out of segment ``last``."""
+    work = folder / WORK
+    markers = [part_marker(work, each, number) for each in range(segment + 1, last + 1)]
+    markers += [input_marker(work, each, number) for each in range(segment, last)]
+    chunks = [pa.array([], pa.string())]
+    for marker in filter(is_there, markers):
+        found = Marker.open(marker)
+        ledgers = [folder / LEDGER / Path(name).name for name in found.files if Path(name).parent.name == LEDGER]
+        found.check(*ledgers)
+        chunks += [chunk for file in ledgers for chunk in read_table(file, ["id"])["id"].chunks]
+    return pa.chunked_array(chunks)
 
 
 def _read_batch(
@@ -214,11 +268,15 @@ def _read_batch(
     return read(batches[group], columns)
 
 
-def _write(folder: Path, segment: int, label: str, share: Share) -> dict[str, int]:
-    """Write the ledger of each input, and which of its rows leave; return how many do, by rule."""
+def _write(folder: Path, segment: int, label: str, wanted: frozenset[int], share: Share) -> dict[str, int]:
+    """Write the ledger of each wanted input, and which of its rows leave; return how many do, by rule."""
     batch, first, read = share
     removals, work = read(), folder / WORK
+    rules = Counter[str]()
     for number, rows in zip(batch.inputs, batch.rows, strict=True):
+        if number not in wanted:
+            first += rows
+            continue
         files = list[Path]()
         start, stop = np.searchsorted(removals[DOCUMENT].to_numpy(), [first, first + rows]).tolist()
         if start < stop:  # `datasets` cannot load a parquet file without rows
@@ -227,11 +285,12 @@ def _write(folder: Path, segment: int, label: str, share: Share) -> dict[str, in
             write_table(pa.table({"row": here[DOCUMENT].to_numpy() - first}), files[-1])
             files.append(folder / LEDGER / f"{segment:02d}-{label}-{number:05d}.parquet")
             write_table(entries(here["id"], here, label), files[-1])
+            counts = pc.value_counts(here["rule"].combine_chunks()).to_pylist()
+            rules.update({each["values"]: each["counts"] for each in counts})
         marker = input_marker(work, segment, number)
         Marker(marker, {}, Marker.entries(marker, files)).write()
         first += rows
-    rules = pc.value_counts(removals["rule"].combine_chunks()).to_pylist()
-    return {each["values"]: each["counts"] for each in rules}
+    return dict(rules)
 
 
 def _write_spans(work: Path, segment: int, share: Share) -> None:

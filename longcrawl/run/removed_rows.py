@@ -49,6 +49,6 @@ def input_marker(work: Path, segment: int, number: int) -> Path:
     return removed_file(work, segment, number).with_suffix(".json")
 
 
-def removed_marker(work: Path, segment: int) -> Path:
-    """Name the marker of a survey that has decided, which counts what it removes."""
-    return work / f"removed-{segment}.json"
+def removed_marker(work: Path, segment: int, part: int = 0) -> Path:
+    """Name the marker of a survey that has decided about a part or all of them, with counts of what it removes."""
+    return work / (f"removed-{segment}-{part}.json" if part else f"removed-{segment}.json")

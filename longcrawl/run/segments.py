@@ -5,7 +5,9 @@ What is read of a task later is compared with its marker. A survey decides about
 RefinedWeb deduplicates a hundred parts one by one, since all at once is too much for a machine; each has a hundredth of
 every dump. A recipe's ``parts`` is their number. Input number ``n`` belongs to part ``n % parts``, so that the files of
 one dump, which have neighbouring names, are spread over all. A survey with ``within_parts`` sees one part at a time,
-and takes the memory of one; every other survey sees all documents, with their part in the column ``part`` (int32).
+and takes the memory of one. A survey with ``after_parts`` takes one part after the other, and the segments behind it do
+so with it, up to the output or to a stage that needs all parts together: it sees what earlier parts kept in the end.
+Every other survey sees all documents, with their part in the column ``part`` (int32).
 
 A stage learns from all documents or from a sample that tasks draw. Each input writes its documents of small hashes, a
 few more than the sample has. One process compares these hashes, 8 bytes each, and lets the stage learn from one input
