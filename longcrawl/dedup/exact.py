@@ -187,7 +187,8 @@ class Urls(EqualHashes):
 
     RefinedWeb works on its parts one after the other, and the URLs of documents that earlier parts have kept, after all
     stages, remove documents from later ones: ``parts`` in one run, or ``index="save"`` in each run and
-    ``against=[the runs before]`` in the next. Both keep the same documents. A document without a URL, or with one that names no host, stays.
+    ``against=[the runs before]`` in the next. Both keep the same documents. A document without a URL, or with one that
+    names no host, is kept.
 
     Source: RefinedWeb, section 3.3; its Table 16 shows URLs that differ in parameters only.
     """

@@ -275,11 +275,11 @@ class _Job:
         removed = [list[Removed]() for _ in segments]
         results: list[dict[int, dict[str, Any]]] = [{} for _ in segments]
         last = segments[-1]
-        for part, inputs in enumerate(self.groups):
+        for part, numbers in enumerate(self.groups):
             for place, (before, segment) in enumerate(pairwise(segments)):
                 removed[place].append(self._decide(before, part, last.number))
-                made = self._run_segment(segment, inputs, writer if segment is last else None)
-                results[place + 1] |= dict(zip(inputs, made, strict=True))
+                made = self._run_segment(segment, numbers, writer if segment is last else None)
+                results[place + 1] |= dict(zip(numbers, made, strict=True))
         for place, (before, segment) in enumerate(pairwise(segments)):
             self._add_removed(before, removed[place])
             self._add_results(segment, [results[place + 1][number] for number in range(len(self.parts))])
@@ -329,7 +329,7 @@ class _Job:
         return fitted
 
     def _decide(self, segment: Segment, part: int | None, last: int = 0) -> Removed:
-        """Let the survey of a segment remove documents or find spans in one part, or in all; ``last`` ends the parts."""
+        """Let the survey of a segment decide about one part or all; ``last`` is the segment that finishes a part."""
         assert segment.ends_with is not None  # others have nothing to decide
         label, stage = segment.ends_with
         asked = removals.Asked(self.groups, part, last)
@@ -356,18 +356,18 @@ class _Job:
         if stage.saves_index:
             self.indexed.append((segment.number, label, cast("Survey", stage)))
 
-    def _run_segment(self, segment: Segment, inputs: Sequence[int], writer: Writer | None) -> list[dict[str, Any]]:
+    def _run_segment(self, segment: Segment, numbers: Sequence[int], writer: Writer | None) -> list[dict[str, Any]]:
         """Run the stages of a segment over some inputs; return their counts."""
         keeps_first = self.recipe.on_duplicate_ids == "keep_first" and not segment.number
         tasks = [
             PartTask(self.folder, segment, number, self.parts[number], self.source, writer, keeps_first)
-            for number in inputs
+            for number in numbers
         ]
         names = " > ".join(label for label, _ in segment.stages) or (segment.ends_with or ("write", None))[0]
         markers = [task.marker for task in tasks]
-        sizes = [self.sizes[number] for number in inputs]
+        sizes = [self.sizes[number] for number in numbers]
         results = self._do(run_part, tasks, markers, names, "documents", sizes=sizes)
-        for number, result in zip(inputs, results, strict=True):
+        for number, result in zip(numbers, results, strict=True):
             self.sizes[number] = amount_left(result)
         return results
 

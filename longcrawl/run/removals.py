@@ -246,7 +246,7 @@ def _without_keys(sketched: pa.Table, key: str, gone: pa.ChunkedArray) -> pa.Tab
 
 
 def removed_ids(folder: Path, segment: int, last: int, number: int) -> pa.ChunkedArray:
-    """Return the ids of an input's documents that went into the survey of a segment, and not out of segment ``last``."""
+    """Return the ids of an input's documents that the survey of a segment saw and segment ``last`` did not keep."""
     work = folder / WORK
     markers = [part_marker(work, each, number) for each in range(segment + 1, last + 1)]
     markers += [input_marker(work, each, number) for each in range(segment, last)]
