@@ -15,6 +15,7 @@ import pytest
 
 from longcrawl import printable
 from longcrawl import urls as secrets
+from longcrawl.core import addresses
 from longcrawl.dedup import exact, ngrams
 from longcrawl.display import markdown
 from longcrawl.display.word_diff import diff_words
@@ -31,8 +32,7 @@ from longcrawl.sources.warc import records as warc_records
 from longcrawl.text.gopher import pages
 from longcrawl.text.language import codes as _language_codes
 from longcrawl.text.language import identify
-from longcrawl.text.refinedweb import _url_lists as block_lists
-from longcrawl.text.refinedweb import _url_matches, formatting, opt_out
+from longcrawl.text.refinedweb import _url_matches, formatting
 from longcrawl.text.rpv2 import signals as rpv2
 
 ROOT = Path(__file__).parent.parent
@@ -112,6 +112,10 @@ URLS = (
 BLANK = ("| |", "a| |", "a| |b", "|a |", "|\n|", "|\n |", "\n| |x", "|\t\n|", "|.|", "|…|", "|#|")
 
 # What sees crawled bytes or text: a function that uses the pattern, and the texts that are worst for it.
+HOSTS = [
+    *repeated("|.|", "|é|", "|é.|", "a|\u0315\u0300|", "|1.|", "0x|f|", "|%31|", "|a.|1"),
+    lambda n: "".join(chr(0x100 + at % 20_000) for at in range(n)),
+]
 CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
     "longcrawl/sources/warc/pages.py:_META": (
         page,
@@ -183,7 +187,6 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
     "longcrawl/dedup/exact.py:_SESSION_IN_PATH": (search(exact._SESSION_IN_PATH), repeated("|;sid=|", ";sid=|a|")),
     "longcrawl/dedup/exact.py:_SCHEME": (match(exact._SCHEME), repeated("|a|", "|a:|", "a+|.|")),
     "longcrawl/dedup/exact.py:_AUTHORITY_END": (exact.normalise_url, repeated(*URLS)),
-    "longcrawl/dedup/exact.py:_ESCAPE": (exact.normalise_url, repeated(*URLS)),
     "longcrawl/dedup/exact.py:_query": (exact.normalise_url, repeated(*URLS)),
     "longcrawl/ledger/analysis.py:url_hosts": (arrow(analysis.url_hosts), repeated(*URLS)),
     "longcrawl/text/language/codes.py:_TAG": (
@@ -203,14 +206,15 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         search(_url_matches._BEYOND_ASCII),
         repeated("|%|", "|%e4|", "|%e4%|"),
     ),
-    "longcrawl/text/refinedweb/opt_out.py:_ESCAPE": (opt_out.spell_path, repeated("|%|", "|%7e|", "|ö%|")),
-    "longcrawl/text/refinedweb/_url_lists.py:_DOTS": (
-        block_lists.ascii_host,
-        [
-            *repeated("|.|", "|é|", "|é.|", "a|\u0315\u0300|"),
-            lambda n: "".join(chr(0x100 + at % 20_000) for at in range(n)),
-        ],
+    "longcrawl/core/addresses.py:_PLAIN": (addresses.spell_host, HOSTS),
+    "longcrawl/core/addresses.py:_FORBIDDEN": (addresses.spell_host, HOSTS),
+    "longcrawl/core/addresses.py:_NUMBER": (addresses.spell_host, HOSTS),
+    "longcrawl/core/addresses.py:_ESCAPE": (addresses.plain_escapes, repeated("|%|", "|%7e|", "|ö%|")),
+    "longcrawl/core/addresses.py:_DOT": (
+        addresses.without_dot_segments,
+        repeated("|/.|", "|/..|", "|/a/..|", "|/%2e|", "/|%2e|", "|/a|/.."),
     ),
+    "longcrawl/text/refinedweb/_url_matches.py:_PATH": (_url_matches._without_dots, repeated(*URLS, "|/.|", ":|/|")),
     "longcrawl/text/refinedweb/formatting.py:_URL": (
         formatting.format_text,
         repeated("|http://|", "|http://a |", "|www.|", "http://a|)|", "http://a|](|", "|w|"),
@@ -303,6 +307,19 @@ OWN: dict[str, str] = {
     "longcrawl/report/sections.py:(_CODE, _CODE_SPAN)": "sentences of the package",
     "longcrawl/core/registry.py:stage_name": "names of classes",
     "longcrawl/text/refinedweb/_url_words.py:_part": "words of a list",
+    "longcrawl/text/refinedweb/_list_forms.py:_HOST": "lines of a list, of 4,096 characters at most",
+    "longcrawl/text/refinedweb/_list_forms.py:_URL": "lines of a list, of 4,096 characters at most",
+    "longcrawl/text/refinedweb/_list_forms.py:_COSMETIC": "lines of a list, of 4,096 characters at most",
+    "longcrawl/text/refinedweb/_list_forms.py:_OPTIONS": "lines of a list, of 4,096 characters at most",
+    "longcrawl/text/refinedweb/_list_forms.py:_DNSMASQ": "lines of a list, of 4,096 characters at most",
+    "longcrawl/text/refinedweb/_list_forms.py:_UNBOUND": "lines of a list, of 4,096 characters at most",
+    "longcrawl/text/refinedweb/_list_forms.py:_BIND": "lines of a list, of 4,096 characters at most",
+    "longcrawl/text/refinedweb/_list_forms.py:_DECIMAL": "lines of a list, of 4,096 characters at most",
+    "longcrawl/text/refinedweb/_list_forms.py:_RECORD": "lines of a list, of 4,096 characters at most",
+    "longcrawl/text/refinedweb/_list_forms.py:_COLUMN": "lines of a list, of 4,096 characters at most",
+    "longcrawl/text/refinedweb/_list_forms.py:parse_line": "lines of a list, of 4,096 characters at most",
+    "longcrawl/text/refinedweb/_list_forms.py:_address": "lines of a list, of 4,096 characters at most",
+    "longcrawl/text/refinedweb/_list_forms.py:read_host": "lines of a list, of 4,096 characters at most",
     "longcrawl/kernels/word_lists.py:_LANGUAGE_FILE": "names of files of word lists",
     "longcrawl/text/extract/_trafilatura_engine.py:_BY_ATTRIBUTES": "expressions of trafilatura",
     "longcrawl/text/extract/_trafilatura_engine.py:_CONDITION": "expressions of trafilatura",

@@ -11,6 +11,7 @@ from urllib.parse import quote, urlsplit
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.addresses import plain_escapes, spell_host, without_dot_segments
 from longcrawl.core.stages import Check, Judge, column, stage
 from longcrawl.dedup.equal import EqualHashes
 from longcrawl.dedup.normalize import normalize
@@ -33,13 +34,11 @@ _SHORT_SESSION = re.compile(r"s_?id=(?=[^=]*\d)[0-9a-z]{16,}", re.IGNORECASE)
 _SESSION_IN_PATH = re.compile(r";(?:jsessionid|phpsessid|sid)=[^/;]*", re.IGNORECASE)
 _SCHEME = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
 _AUTHORITY_END = re.compile("[/?#]")
-_ESCAPE = re.compile(r"%([0-9a-f]{2})", re.IGNORECASE)
-_UNRESERVED = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~")
 _ALLOWED = ":/?#[]@!$&'()*+,;=%"
 MOST_AUTHORITY = 1_000
 """Characters of user, host and port together, where the host is not ASCII. A host has 255 at most, by the DNS."""
 
-_PORTS = {"http": 80, "https": 443}
+_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 
 
 @stage
@@ -109,8 +108,10 @@ class ExactDocuments(EqualHashes):
 def normalise_url(url: str, query: Query = "drop-tracking") -> str:
     """Return the form in which URLs are compared; it is empty, or begins with a slash, where there is no host.
 
-    * The scheme, user names, ``www.``, a default port, the fragment and slashes at the end of the path go.
-    * The host is lowered, and spelled in ASCII (IDNA).
+    * The scheme, user names, ``www.``, a default port, the fragment, dot segments (``/a/../``) and slashes at the end
+      of the path go.
+    * The host is spelled as browsers do (:func:`~longcrawl.core.addresses.spell_host`): in lower case, Punycode (UTS 46),
+      without a dot at its end, ``0x7f.1`` as ``127.0.0.1``, an IPv6 address compressed and in brackets.
     * Escapes of letters, digits, ``-``, ``.``, ``_`` and ``~`` are undone; others are upper case, and what needs an
       escape gets one (RFC 3986, section 6.2.2): ``a%2Fb`` is not ``a/b``.
     * Session ids in the path go: ``;jsessionid=…``.
@@ -123,15 +124,19 @@ def normalise_url(url: str, query: Query = "drop-tracking") -> str:
     'example.org/a-b?a=1&b=2'
     """
     stripped = url.strip()
+    if "\\" in stripped:
+        stripped = _with_slashes(stripped)
     try:
         split = urlsplit(_checked(stripped if _SCHEME.match(stripped) else f"//{stripped}"))
-        host, port = _ascii(split.hostname or "").removeprefix("www."), split.port
+        host, port = spell_host(_host(split.netloc)).removeprefix("www."), split.port
     except ValueError:
         before, _, asked = stripped.partition("#")[0].partition("?")
         return _spell(before).rstrip("/") + _query(asked, query)
+    if ":" in host:
+        host = f"[{host}]"
     if port is not None and port != _PORTS.get(split.scheme, 80):
         host = f"{host}:{port}"
-    path = _spell(_SESSION_IN_PATH.sub("", split.path))
+    path = without_dot_segments(_spell(_SESSION_IN_PATH.sub("", split.path)))
     return host + path.rstrip("/") + _query(split.query, query)
 
 
@@ -147,24 +152,24 @@ def _checked(url: str) -> str:
     return url
 
 
-def _ascii(host: str) -> str:
-    try:
-        return host if host.isascii() else host.encode("idna").decode("ascii")
-    except UnicodeError:
-        return host
+def _host(authority: str) -> str:
+    # Not ``hostname`` of urlsplit, which lowers a final Σ to ς.
+    host = authority.rpartition("@")[2]
+    return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+
+
+def _with_slashes(url: str) -> str:
+    """Return a URL with slashes for the backslashes before its query, as browsers read it."""
+    before, mark, after = url.partition("?") if "?" in url.partition("#")[0] else url.partition("#")
+    return before.replace("\\", "/") + mark + after
 
 
 def _spell(text: str) -> str:
     """Escape what must be escaped, and nothing that need not be."""
-    unescaped = _ESCAPE.sub(_unescape, text)
+    unescaped = plain_escapes(text)
     return (
         unescaped if unescaped.isascii() and unescaped.isalnum() else quote(unescaped, _ALLOWED, errors="surrogatepass")
     )
-
-
-def _unescape(escape: re.Match[str]) -> str:
-    character = chr(int(escape[1], 16))
-    return character if character in _UNRESERVED else escape[0].upper()
 
 
 def _query(asked: str, query: Query) -> str:
@@ -197,7 +202,7 @@ class Urls(EqualHashes):
 
     same: ClassVar[str] = "same_url"
     copies_share = "url"
-    code_version: ClassVar[str] = "2"
+    code_version: ClassVar[str] = "3"
 
     def hashes(self, table: pa.Table) -> pa.Array:
         """Hash the normal form of ``url``."""

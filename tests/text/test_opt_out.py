@@ -92,7 +92,7 @@ def test_a_run_pins_its_lists(listed, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", ["example.org yesterday", "example.org 2020-13-45", "a b c", "https://example.org", "/path 2024-01-01"]
+    "line", ["example.org yesterday", "example.org 2020-13-45", "a b c", "@@||example.org^", "/path 2024-01-01"]
 )
 def test_a_line_that_is_no_entry_is_named(tmp_path, line):
     (tmp_path / "list.txt").write_text(f"good.example\n{line}\n")

@@ -1,6 +1,9 @@
 """The URL filter against plain Python, the files that it reads, and the report of what it drops."""
 
+import bz2
 import gzip
+import ipaddress
+import lzma
 import random
 import re
 import unicodedata
@@ -11,13 +14,14 @@ import datasets
 import numpy as np
 import pyarrow as pa
 import pytest
+import zstandard
 from datasets import Dataset
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import StageError
-from longcrawl.text.refinedweb import _url_lists as block_lists
+from longcrawl.text.refinedweb import _list_forms
 from longcrawl.text.refinedweb._url_lists import (
     BlockLists,
     Lists,
@@ -36,7 +40,7 @@ def urls_of(*urls: str | None) -> pa.Array:
     return pa.array(urls, pa.large_string())
 
 
-def rule_of(stage: lc.text.UrlFilter, url: str | None) -> str | None:
+def rule_of(stage: lc.text.UrlFilter | lc.text.OptOut, url: str | None) -> str | None:
     return stage.judge(pa.table({"url": urls_of(url)}))["rule"][0].as_py()
 
 
@@ -73,10 +77,30 @@ def naive_split(url: str) -> tuple[str, str]:
 
 def naive_host(url: str) -> str:
     escaped = unquote_to_bytes(naive_split(url)[0]).decode("utf-8", "replace")
-    return re.sub("[A-Z]", lambda letter: letter[0].lower(), escaped).rstrip(".")
+    return naive_address(re.sub("[A-Z]", lambda letter: letter[0].lower(), escaped).rstrip("."))
 
 
-LABELS = st.sampled_from(["a", "B", "ab", "www", "10", "1", "com", "xXx", "%61", "%4", "", "a_b"])
+def naive_address(host: str) -> str:
+    """Return the IPv4 or IPv6 address that a host is, in one spelling; other hosts as they are."""
+    if ":" in host:
+        try:
+            return str(ipaddress.IPv6Address(host))
+        except ValueError:
+            return host
+    parts = host.split(".")
+    if len(parts) > 4 or not all(re.fullmatch("0x[0-9a-f]*|0[0-7]*|[1-9][0-9]*", part) for part in parts):
+        return host
+    *most, last = (
+        int(part[2:] or "0", 16) if part[:2] == "0x" else int(part, 8 if part[0] == "0" else 10) for part in parts
+    )
+    if max([0, *most]) > 255 or last >= 256 ** (4 - len(most)):
+        return host
+    return ".".join(map(str, [*most, *last.to_bytes(4 - len(most), "big")]))
+
+
+LABELS = st.sampled_from(
+    ["a", "B", "ab", "www", "10", "1", "com", "xXx", "%61", "%4", "", "a_b", "0X1f", "017", "256", "%31", "0x", "08"]
+)
 HOSTS = st.lists(LABELS, max_size=4).map(".".join)
 URLS = st.builds(
     "{}{}{}{}{}{}{}".format,
@@ -112,6 +136,19 @@ def test_hosts_equal_those_of_plain_python(urls):
         ("http://BÜCHER。example/", "xn--bcher-kva.example"),
         ("http://XN--bcher-KVA.example/", "xn--bcher-kva.example"),
         ("http://xn--\u4e2d.example/", "xn--\u4e2d.example"),
+        ("http://FAß.example/", "xn--fa-hia.example"),
+        ("http://ΟΔΟΣ.example/", "xn--pxavbq.example"),
+        ("http://οδος.example/", "xn--pxavbm.example"),
+        ("http://a\u200cb.example/", "xn--ab-j1t.example"),
+        ("http://so\u00adft.example/", "soft.example"),
+        ("http://\u2603.example/", "xn--n3h.example"),
+        ("http://2130706433/", "127.0.0.1"),
+        ("http://0x7F.1:80/", "127.0.0.1"),
+        ("http://017700000001./", "127.0.0.1"),
+        ("http://\uff11\uff12\uff17\u30021/", "127.0.0.1"),
+        ("http://1.2.3.400/", "1.2.3.400"),
+        ("http://[2001:db8:0:0:1:0:0:1]/", "2001:db8::1:0:0:1"),
+        ("http://[::FFFF:1.2.3.4]/", "::ffff:102:304"),
         ("mailto:a@example.org", ""),
         ("urn:uuid:1", ""),
         ("filedesc:x.arc", ""),
@@ -151,8 +188,9 @@ ENTRIES = st.sets(st.sampled_from([f"{a}.{b}" for a in ("a", "b", "c", "1") for 
 def test_domains_match_as_in_plain_python(host, blocked, allowed, curated):
     lists = Lists(*(read_domains(None, *entries) for entries in (blocked, allowed, curated)), NONE)
     found = match_lists(urls_of(f"http://{host}/x", None), lists)
-    naive = [len(naive_match(host, entries)) for entries in (blocked, allowed, curated)]
-    assert found.tolist() == [[len(host), *naive, 0, 0], [0] * 6]
+    spelled = naive_address(host)
+    naive = [len(naive_match(spelled, set(map(naive_address, entries)))) for entries in (blocked, allowed, curated)]
+    assert found[:, :-1].tolist() == [[len(spelled), *naive, 0], [0] * 5]
 
 
 def test_thousands_of_hosts_match_as_in_plain_python():
@@ -195,13 +233,129 @@ def test_a_file_of_domains_is_read_with_all_its_oddities(tmp_path):
 
 @pytest.mark.parametrize("block", [1, 7, 64, 1 << 24])
 def test_blocks_end_anywhere(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(block_lists, "_BLOCK", block)
+    monkeypatch.setattr(_list_forms, "BLOCK", block)
     names = [f"name{number}.example" for number in range(50)]
     (tmp_path / "domains.gz").write_bytes(gzip.compress("\n".join(names).encode()))
     (tmp_path / "domains").write_text("\r\n".join(names) + "\r\n")
     plain, packed = (read_block_lists(str(tmp_path / name)).domains.hashes for name in ("domains", "domains.gz"))
     assert len(plain) == 50
     assert np.array_equal(plain, packed)
+
+
+HOSTS_FILE = """# made up
+127.0.0.1 localhost
+::1 ip6-localhost ip6-loopback
+0.0.0.0 0.0.0.0
+0.0.0.0 ads.example
+127.0.0.1\ttrack.example  shop.faß.example # two
+:: v6.example
+"""
+ADBLOCK = """[Adblock Plus 2.0]
+! Title: made up, with a comma
+||ads.example^
+||track.example^$third-party,script
+||*.v6.example^$important
+|https://shop.faß.example|
+@@||good.ads.example^$document
+||other.example/banner
+||gone.example^
+||gone.example^$badfilter
+other.example##.banner, .advert
+/banner[0-9]+/
+"""
+ZONE = """$TTL 300
+@ IN SOA localhost. root.localhost. (1 2 3 4 5)
+; a comment
+ads.example CNAME .
+*.ads.example 60 IN CNAME .
+track.example IN A 0.0.0.0
+good.ads.example CNAME rpz-passthru.
+v6.example.  CNAME .
+shop.xn--fa-hia.example CNAME *.
+"""
+FORMS = {
+    "hosts": HOSTS_FILE,
+    "windows": "\ufeff" + HOSTS_FILE.replace("\n", "\r\n"),
+    "adblock": ADBLOCK,
+    "zone": ZONE,
+    "dnsmasq": "address=/ads.example/track.example/0.0.0.0\nserver=/v6.example/\nlocal=/shop.faß.example/\n",
+    "unbound": "".join(
+        f'local-zone: "{name}" always_nxdomain\n'
+        for name in ("ads.example", "track.example", "v6.example", "shop.xn--fa-hia.example")
+    ),
+    "wildcards": "*.ads.example\n.track.example\nv6.example.\n*.shop.FAß.example\n",
+    "urls": "http://ads.example/\nhttps://track.example\nHTTP://u@v6.example:80/\n//shop.faß.example\n",
+    "csv": 'rank;domain;seen\n1;ads.example;"a; b"\n2;track.example;x\n3;v6.example;\n4;"shop.faß.example";y\n',
+    "bare csv": "ads.example,1.5\ntrack.example,2.5\nv6.example,3\nshop.faß.example,4\n",
+    "tabs": "1\tads.example\n2\ttrack.example\n3\tv6.example\n4\tshop.faß.example\n",
+    "json lines": '[\n"ads.example",\n"track.example",\n"v6.example",\n"shop.faß.example"\n]\n',
+}
+
+
+PACKED = {
+    "plain": bytes,
+    "gzip": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zstd": zstandard.compress,
+    "utf-16": lambda data: data.decode().encode("utf-16"),
+}
+
+
+@pytest.mark.parametrize(
+    ("form", "packed"), [*((form, "plain") for form in FORMS), *(("csv", packed) for packed in [*PACKED][1:])]
+)
+def test_a_list_in_another_form_blocks_what_it_names(tmp_path, form, packed):
+    stage = blocking(tmp_path, "")
+    (tmp_path / "adult" / "domains").write_bytes(PACKED[packed](FORMS[form].encode()))
+    hit = ["ads.example", "a.track.example", "v6.example", "SHOP.faß.example"]
+    missed = ["example", "shop.fass.example", "other.example", "gone.example", "localhost", "0.0.0.1"]
+    assert [rule_of(stage, f"http://{host}/") for host in [*hit, *missed]] == ["blocked_domain"] * 4 + [None] * 6
+    allowed = form in ("adblock", "zone")
+    assert rule_of(stage, "http://good.ads.example/") == (None if allowed else "blocked_domain")
+    assert rule_of(stage, "http://other.example/banner/1") == ("blocked_url" if form == "adblock" else None)
+    assert stage.explain("http://x.ads.example")[0] == ("blocked_domain", "ads.example", "ads.example", ("adult",))
+    if form != "adblock":  # which has an address
+        lists = {"curated_sources": str(tmp_path / "adult" / "domains"), "words": None}
+        assert rule_of(lc.text.UrlFilter(**lists), "http://x.ads.example/") == "curated_source"
+        opted = lc.text.OptOut((str(tmp_path / "adult" / "domains"),))
+        if form in ("zone", "json lines"):
+            with pytest.raises(StageError, match="is not a domain or address"):
+                opted.prepare()
+        else:
+            assert rule_of(opted, "http://x.ads.example/") == "opted_out_domain"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("# words\nslots\ncasino\npoker\n", "line 2: 'slots' is not a host, and 3 of 3 lines"),
+        (
+            "a.example\nIt is a page.\nIt has words.\nMany of them\n",
+            "line 2: 'It is a page.' is not a host, and 3 of 4",
+        ),
+        ("<html>\n<body>Not found</body>\n", "line 1: '<html>' is not a host"),
+        ("other.example##.banner\n", "line 1: 'other.example##.banner' names no host, nor does any other line"),
+        ("a.example,b.example\nc.example,d.example\n", "hosts in the columns 1, 2: keep one of them"),
+        ("1\n2\n3\n", "line 1: '1' is not a host"),
+    ],
+)
+def test_a_list_of_other_things_is_an_error_that_shows_a_line(tmp_path, content, message):
+    with pytest.raises(StageError, match=message):
+        blocking(tmp_path, content).prepare()
+
+
+def test_a_few_lines_that_name_no_host_are_warned_about(tmp_path):
+    stage = blocking(tmp_path, "a.example\nb.example\nnot a host\n")
+    assert rule_of(stage, "http://b.example/") == "blocked_domain"
+    (warning,) = stage.warnings()
+    assert "domains, line 3: 'not a host' is not a host, and 1 such lines were passed over" in warning
+
+
+def test_lines_are_counted_over_blocks(tmp_path, monkeypatch):
+    monkeypatch.setattr(_list_forms, "BLOCK", 10)
+    with pytest.raises(StageError, match="line 4: '<p>' is not a host, and 3 of 5 lines"):
+        blocking(tmp_path, "a.example\nb.example\n\n<p>\n<p>\n<p>\n").prepare()
 
 
 def test_no_line_of_a_label_removes_a_top_level_domain(tmp_path):
@@ -248,7 +402,8 @@ def test_what_is_missing_is_one_sentence(tmp_path):
         lc.text.UrlFilter(lists=folder).prepare()
     with pytest.raises(StageError, match="categories is empty"):
         lc.text.UrlFilter(lists=folder, categories=())
-    (tmp_path / "adult" / "domains").rename(tmp_path / "adult" / "domains.gz")
+    (tmp_path / "adult" / "domains").unlink()
+    (tmp_path / "adult" / "domains.gz").write_bytes(gzip.compress(b"a.example\n" * 99)[:-9])
     with pytest.raises(StageError, match=r"domains.gz cannot be read as a list of domains .* again"):
         lc.text.UrlFilter(lists=folder, categories=("adult",)).prepare()
     with pytest.raises(StageError, match="does not exist; give the path of a list of domains"):
@@ -289,11 +444,17 @@ def test_allowed_domains_are_scored_by_their_words_unless_told_otherwise():
         ("http://other.site.example/bad", None),
         ("http://site.example/", None),
         ("http://tmp.example/tmp/list", None),
+        ("http://site.example/x/../b%61d/y", "site.example/bad"),
+        ("http://site.example/%2e/BAD", "site.example/bad"),
+        ("http://site.example/bad/../x", None),
+        ("http://127.1/~a/b", "127.0.0.1/~a"),
+        ("http://[1:0::0]:80/x/y", "1::/x"),
     ],
 )
 def test_addresses_match_with_everything_below_them(tmp_path, url, matched):
     stage = blocking(tmp_path, "unused.example\n")
     lines = "http://WWW.site.example/bad/\nsite.example/bad/worse\nwhole.example\n/tmp/list\nbücher.example/q?id=1\n"
+    lines += "http://0x7f.1/./%7ea\nhttp://[1::0]:8080/x\n"
     (tmp_path / "adult" / "urls").write_text(lines, "utf-8")
     found = stage.explain(url)
     assert [each.matched for each in found] == ([] if matched is None else [matched])

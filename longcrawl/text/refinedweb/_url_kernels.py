@@ -17,8 +17,8 @@ Hashes = npt.NDArray[np.uint64]
 HOST, BLOCKED, ALLOWED, CURATED, URL, SPELLED = range(6)
 COLUMNS = 6
 """What ``match_lists`` finds of a URL, in bytes and 0 for none: its host, the longest parent domain of it that is
-blocked, allowed and curated, and the longest beginning of host and path that is listed as an address; and 1 where the
-host has other spellings: letters beyond ASCII, escaped or not, or a label in Punycode."""
+blocked, allowed and curated, and the longest beginning of host and path that is listed as an address; and 1 if it is to
+be spelled: letters beyond ASCII, escaped or not, a label in Punycode, numbers or IPv6 in the host, dots in the path."""
 
 _WAITING = 1024
 """Names that are looked up at once."""
@@ -30,7 +30,7 @@ _STEP = _U(0xD6E8FEB86659FD93)
 _FINISH = _U(0xFF51AFD7ED558CCD)
 
 _DOT, _SLASH, _COLON, _AT, _PERCENT = ord("."), ord("/"), ord(":"), ord("@"), ord("%")
-_PLUS, _MINUS = ord("+"), ord("-")
+_PLUS, _MINUS, _UNDERSCORE, _TILDE, _TWO = ord("+"), ord("-"), ord("_"), ord("~"), ord("2")
 _BACKSLASH, _QUESTION, _NUMBER_SIGN, _AMPERSAND, _SEMICOLON = ord("\\"), ord("?"), ord("#"), ord("&"), ord(";")
 _OPEN, _CLOSE, _LESS, _GREATER, _STAR = ord("["), ord("]"), ord("<"), ord(">"), ord("*")
 _NOUGHT, _NINE, _UPPER_A, _UPPER_Z, _LOWER_A, _LOWER_Z = ord("0"), ord("9"), ord("A"), ord("Z"), ord("a"), ord("z")
@@ -187,10 +187,34 @@ def find_spans(data: Bytes, offsets: Any, spans: Any) -> None:
 
 @compiled
 def _is_spelled(host: Bytes, length: int) -> bool:
-    for at in range(length):  # noqa: SIM110  # numba has no generators
-        if host[at] >= 128 or _is_punycode(host, at, length):
+    for at in range(length):
+        if host[at] >= 128 or host[at] == _COLON or _is_punycode(host, at, length):
             return True
-    return False
+    return _is_numeric(host, 0, length)
+
+
+@compiled
+def _is_numeric(host: Bytes, start: int, stop: int) -> bool:
+    """Return whether the last label of a host begins with a digit, unless it is an address in its one spelling."""
+    label = stop
+    while label > start and host[label - 1] != _DOT:
+        label -= 1
+    if label == stop or not _NOUGHT <= host[label] <= _NINE:
+        return False
+    parts, at = 0, start
+    while at < stop:
+        first, value = at, 0
+        while at < stop and at - first < 4 and _NOUGHT <= host[at] <= _NINE:
+            value = value * 10 + host[at] - _NOUGHT
+            at += 1
+        if at == first or value > 255 or (at - first > 1 and host[first] == _NOUGHT):
+            return True
+        parts += 1
+        if at < stop:
+            if host[at] != _DOT or at + 1 == stop:
+                return True
+            at += 1
+    return parts != 4
 
 
 @inlined
@@ -263,6 +287,34 @@ def _look_up(names: Hashes, rows: Any, lengths: Any, places: Any, lists: Lists, 
 
 
 @inlined
+def _is_unreserved(byte: int) -> bool:
+    if _LOWER_A <= byte | 32 <= _LOWER_Z or _NOUGHT <= byte <= _NINE:
+        return True
+    return byte in (_MINUS, _DOT, _UNDERSCORE, _TILDE)
+
+
+@inlined
+def _next_of_path(data: Bytes, at: int, stop: int) -> Any:
+    """Read one byte in lower case, or one escape such as %7E that means the same without (RFC 3986, section 2.3)."""
+    byte, after = next_byte(data, at, stop)
+    if after > at + 1 and not _is_unreserved(byte):
+        byte, after = np.int64(data[at]), at + 1
+    return _lowered(byte), after
+
+
+@compiled
+def _has_dots(data: Bytes, start: int, stop: int) -> bool:
+    """Return whether a path may have segments that are dots, escaped or not."""
+    for at in range(start, stop - 1):
+        if data[at] in (_QUESTION, _NUMBER_SIGN):
+            return False
+        is_escape = at + 2 < stop and data[at + 1] == _PERCENT and data[at + 2] == _TWO
+        if data[at] == _SLASH and (data[at + 1] == _DOT or is_escape):
+            return True
+    return False
+
+
+@inlined
 def _ends_step(byte: int) -> bool:
     """Return whether what is before this byte may be listed as an address, with everything below it."""
     return byte in (_SLASH, _QUESTION, _NUMBER_SIGN, _AMPERSAND, _SEMICOLON)
@@ -282,10 +334,12 @@ def _match_address(data: Bytes, after: int, stop: int, host: Bytes, length: int,
     first = 4 if _starts_with_www(host, 0, length) else 0
     for at in range(first, length):
         state = _stepped(state, np.int64(host[at]))
-    for at in range(after, stop):
+    at = after
+    while at < stop:
         if _ends_step(np.int64(data[at])) and contains(listed, _finished(state)):
             longest = length - first + at - after
-        state = _stepped(state, _lowered(np.int64(data[at])))
+        byte, at = _next_of_path(data, at, stop)
+        state = _stepped(state, byte)
     return length - first + stop - after if contains(listed, _finished(state)) else longest
 
 
@@ -300,7 +354,9 @@ def match_lists(data: Bytes, offsets: Any, lists: Lists, host: Bytes, found: Any
         length = _read_host(data, first, last, host)
         found[row, HOST] = length
         if length:
-            found[row, SPELLED] = _is_spelled(host, length)
+            found[row, SPELLED] = _is_spelled(host, length) or (
+                len(addresses.hashes) > 0 and _has_dots(data, after, stop)
+            )
             if count + _MOST_PARENTS >= _WAITING:
                 _look_up(names[:count], rows, lengths, places, lists, found)
                 count = 0
@@ -313,13 +369,17 @@ def match_lists(data: Bytes, offsets: Any, lists: Lists, host: Bytes, found: Any
     _look_up(names[:count], rows, lengths, places, lists, found)
 
 
+HASHED, SPELL, OTHER, LABEL = range(4)
+"""Lines of a list: hashed as they stand, to be spelled first, in another form than one name, and of one label."""
+
+
 @compiled
-def hash_lines(data: Bytes, addresses: bool, hashes: Hashes, spans: Any) -> int:  # noqa: FBT001  # by position: numba
+def hash_lines(data: Bytes, addresses: bool, hashes: Hashes, spans: Any) -> int:  # noqa: C901, FBT001  # a state machine; by position: numba
     """Hash every line of a list of domains, or of addresses; return how many there were.
 
-    A line ends at white space or at a number sign after it; blank lines and those that begin with one are none.
-    ``spans``, shape (lines, 3), gets where the name of a line starts and stops, and 1 in the third column where it has
-    a letter beyond ASCII, so that its hash is of no use.
+    A line ends at a number sign after white space; blank lines and those that begin with one are none.
+    ``spans``, shape (lines, 3), gets where the name of a line starts and stops, and in the third column HASHED, SPELL,
+    OTHER or LABEL. The hash of SPELL and OTHER is of no use; the span of OTHER is the whole line.
     """
     count, at, size = 0, 0, len(data)
     while at < size:
@@ -329,17 +389,79 @@ def hash_lines(data: Bytes, addresses: bool, hashes: Hashes, spans: Any) -> int:
         while at < size and data[at] > 32:
             at += 1
         stop = at
+        while at < size and data[at] <= 32 and data[at] != 10:
+            at += 1
+        is_alone = at == size or data[at] in (10, _NUMBER_SIGN)
         while at < size and data[at] != 10:
             at += 1
         if start == stop or data[start] == _NUMBER_SIGN:
             continue
-        start, stop = _trimmed(data, start, stop, addresses)
-        if start == stop:
-            continue
-        hashes[count], beyond = _hash_line(data, start, stop, addresses)
-        spans[count, 0], spans[count, 1], spans[count, 2] = start, stop, beyond
+        kind = _kind_of_name(data, start, stop, addresses) if is_alone else OTHER
+        if kind == OTHER:
+            stop = at
+            while data[stop - 1] <= 32:
+                stop -= 1
+        else:
+            start, stop = _trimmed(data, start, stop, addresses)
+            if start == stop:
+                continue
+            hashes[count] = _hash_line(data, start, stop, addresses)
+            if kind == HASHED and not addresses and _is_label(data, start, stop):
+                kind = LABEL
+        spans[count, 0], spans[count, 1], spans[count, 2] = start, stop, kind
         count += 1
     return count
+
+
+@compiled
+def hash_names(data: Bytes, offsets: Any, addresses: bool, hashes: Hashes) -> None:  # noqa: FBT001  # by position: numba
+    """Hash domains or addresses that are spelled already, end to end."""
+    for row in range(len(offsets) - 1):
+        hashes[row] = _hash_line(data, offsets[row], offsets[row + 1], addresses)
+
+
+@inlined
+def _is_of_host(byte: int) -> bool:
+    if _LOWER_A <= byte | 32 <= _LOWER_Z or _NOUGHT <= byte <= _NINE:
+        return True
+    return byte >= 128 or byte in (_MINUS, _UNDERSCORE, _DOT)
+
+
+@compiled
+def _kind_of_name(data: Bytes, start: int, stop: int, addresses: bool) -> int:  # noqa: C901, FBT001  # as hash_lines
+    """Return HASHED or SPELL for a domain, or for an address, OTHER for what is neither."""
+    kind, last = HASHED, stop
+    if addresses:
+        first = _after_scheme(data, start, stop)
+        start = start if first < 0 else first
+        last = start
+        while last < stop and data[last] not in (_SLASH, _QUESTION, _NUMBER_SIGN):
+            if not _is_of_host(np.int64(data[last])):
+                return OTHER
+            last += 1
+        if _has_dots(data, last, stop):
+            kind = SPELL
+    elif stop - start > 2 and data[start] == _STAR and data[start + 1] == _DOT:
+        start += 1
+    for at in range(start, last):
+        if not _is_of_host(np.int64(data[at])):
+            return OTHER
+    while last > start and data[last - 1] == _DOT:
+        last -= 1
+    if _is_numeric(data, start, last):
+        return SPELL if addresses else OTHER
+    for at in range(start, last):
+        if data[at] >= 128:
+            kind = SPELL
+    return kind
+
+
+@compiled
+def _is_label(data: Bytes, start: int, stop: int) -> bool:
+    for at in range(start, stop):  # noqa: SIM110  # numba has no generators
+        if data[at] == _DOT or data[at] >= 128:
+            return False
+    return True
 
 
 @compiled
@@ -365,11 +487,15 @@ def _trimmed(data: Bytes, start: int, stop: int, addresses: bool) -> Any:  # noq
 
 
 @compiled
-def _hash_line(data: Bytes, start: int, stop: int, addresses: bool) -> Any:  # noqa: FBT001  # as above
+def _hash_line(data: Bytes, start: int, stop: int, addresses: bool) -> np.uint64:  # noqa: FBT001  # as above
     """Hash a name as the look-up does: a domain from its end, an address from its beginning."""
-    state, beyond = _SEED, 0
-    for place in range(stop - start):
-        byte = np.int64(data[start + place] if addresses else data[stop - 1 - place])
-        beyond |= byte >= 128
-        state = _stepped(state, _lowered(byte))
-    return _finished(state), beyond
+    state = _SEED
+    if not addresses:
+        for place in range(stop - 1, start - 1, -1):
+            state = _stepped(state, _lowered(np.int64(data[place])))
+        return _finished(state)
+    at = start
+    while at < stop:
+        byte, at = _next_of_path(data, at, stop)
+        state = _stepped(state, byte)
+    return _finished(state)

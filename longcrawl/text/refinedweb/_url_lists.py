@@ -1,20 +1,19 @@
 """Lists of domains and of addresses, in files such as UT1's: which to read, and their form for the kernels."""
 
-import gzip
 import os
-import re
-import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from longcrawl.core.addresses import plain_escapes, spell_host, without_dot_segments
 from longcrawl.errors import StageError
 from longcrawl.storage.files import reread_when_changed
 from longcrawl.storage.structured import load_json
+from longcrawl.text.refinedweb._list_forms import Columns, Named, find_columns, parse_line, read_blocks
 
 UT1_CATEGORIES = (
     "adult",
@@ -42,13 +41,9 @@ _OTHER_NAMES = {"porn": "adult", "agressive": "agressif", "aggressive": "agressi
 _PRESETS = Path(__file__).parents[1] / "presets" / "urls"
 
 _KINDS = ("domains", "urls")
-_BLOCK = 1 << 24
-MOST_HOST = 255
-"""Characters that a host has at most, by the DNS; spelling a longer one takes time that grows with its square."""
-
-_DOTS = re.compile("[.\N{IDEOGRAPHIC FULL STOP}\N{FULLWIDTH FULL STOP}\N{HALFWIDTH IDEOGRAPHIC FULL STOP}]")
-
-_Lines = tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint64], npt.NDArray[np.int64]]
+Kind = Literal["domains", "urls", "exceptions"]
+"""What a line names: domains, addresses, or domains that are taken off the list."""
+_ENDINGS = ("", ".gz", ".bz2", ".xz", ".zst", ".txt", ".csv")
 
 FETCH = "fetch UT1's with `longcrawl lists fetch ut1 --out FOLDER`"
 
@@ -73,18 +68,48 @@ class Lists(NamedTuple):
     addresses: HashSet
 
 
+def make_set(parts: Iterable[npt.NDArray[np.uint64]]) -> HashSet:
+    """Make a set of arrays of hashes."""
+    hashes = np.concatenate([np.empty(0, np.uint64), *parts])
+    hashes.sort()
+    # np.unique of millions takes twenty times as long.
+    hashes = hashes[np.diff(hashes, prepend=~hashes[:1]) != 0]
+    bits = max(len(hashes).bit_length() - 3, 1)
+    firsts = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
+    starts = np.append(np.searchsorted(hashes, firsts), len(hashes)).astype(np.int32)
+    return HashSet(hashes, starts, 64 - bits)
+
+
 class BlockLists(NamedTuple):
-    """The hashes of all domains, and of all addresses, of some files."""
+    """The hashes of all domains, addresses and exceptions of some files."""
 
     domains: HashSet
     addresses: HashSet
+    exceptions: HashSet = make_set([])
+    """Domains that are taken off the list."""
+
+
+class Lines(NamedTuple):
+    """Names of a list, all of one kind."""
+
+    kind: Kind
+    data: bytes
+    hashes: npt.NDArray[np.uint64]
+    """Shape (names,)."""
+    spans: npt.NDArray[np.int64]
+    """Shape (names, 2): where each name starts and stops in ``data``."""
+
+    def name(self, row: int) -> str:
+        """Return a name as it is compared."""
+        start, stop = self.spans[row]
+        return _compared(self.data[start:stop].decode("utf-8", "surrogateescape"))
 
 
 def block_list_files(folder: str, categories: Iterable[str]) -> dict[str, str]:
     """Return the files of some categories in UT1's layout, and the category of each.
 
-    ``FOLDER/CATEGORY/domains`` and ``FOLDER/CATEGORY/urls`` are plain or have .gz at the end. A category that is a link
-    to another is read once.
+    ``FOLDER/CATEGORY/domains`` and ``FOLDER/CATEGORY/urls`` may have .txt, .csv or the ending of a compressed file. A
+    category that is a link to another is read once.
 
     Raises:
         StageError: a category is not there, nor, in UT1, is the one that it is another name of.
@@ -112,7 +137,7 @@ def describe_lists(folder: str) -> dict[str, Any] | None:
 
 
 def _files(folder: str, category: str) -> list[str]:
-    places = [[Path(folder, category, kind + ending) for ending in ("", ".gz")] for kind in _KINDS]
+    places = [[Path(folder, category, kind + ending) for ending in _ENDINGS] for kind in _KINDS]
     return [str(next(file for file in pair if file.is_file())) for pair in places if any(map(Path.is_file, pair))]
 
 
@@ -125,30 +150,51 @@ def _missing(folder: str, category: str) -> str:
     return f"{folder} has no list {category!r}, only: {', '.join(known)}; choose among these with categories"
 
 
-@reread_when_changed(2)
 def read_block_lists(*files: str) -> BlockLists:
-    """Read domains, and addresses from files whose names begin with ``urls``: one per line, plain or .gz.
+    """Read domains, and addresses from files whose names begin with ``urls``, in any form of ``_list_forms``.
 
     ``#`` begins a comment. Case makes no difference, nor does ``*.`` or a dot before a domain, nor the scheme, ``www.``
     or a slash at the end of an address. What is of one label is that host alone: ``localhost``; ``.xxx`` is everything
-    below it.
+    below it. An address among domains counts as an address, and an adblock rule such as ``||host^`` as a domain.
 
     Raises:
-        StageError: a file cannot be read.
+        StageError: a file cannot be read, or most of its lines name no host.
     """
-    by_kind = [[file for file in files if _is_kind(file, kind)] for kind in _KINDS]
-    return BlockLists(*(make_set(hashes for file in kind for _, hashes, _ in _hashed_file(file)) for kind in by_kind))
+    return _read_block_lists(*files)[0]
+
+
+def lines_passed_over(*files: str) -> tuple[str, ...]:
+    """Return a message for each file of block lists with lines that name no host."""
+    return _read_block_lists(*files)[1]
+
+
+@reread_when_changed(2)
+def _read_block_lists(*files: str) -> tuple[BlockLists, tuple[str, ...]]:
+    found: dict[Kind, list[npt.NDArray[np.uint64]]] = {"domains": [], "urls": [], "exceptions": []}
+    passed_over = []
+    for file in files:
+        seen = _Seen(file)
+        for lines in _hashed_file(file, seen):
+            found[lines.kind].append(lines.hashes)
+        passed_over += [seen.passed_over()] if seen.others else []
+    return BlockLists(*map(make_set, found.values())), tuple(passed_over)
 
 
 @reread_when_changed(8)
 def read_domains(path: str | None, *domains: str) -> HashSet:
-    """Read a file of domains, one per line as in a block list, and add some to them; None is no file.
+    """Read a file of domains in any form of a block list, and add some to them; None is no file.
+
+    Exceptions of a block list, such as ``@@||host^``, name domains as other rules do.
 
     Raises:
-        StageError: the file cannot be read.
+        StageError: the file cannot be read, most of its lines name no host, or one names an address.
     """
-    of_file = [] if path is None else [hashes for _, hashes, _ in _hashed_file(path)]
-    return make_set([*of_file, *(hashes for _, hashes, _ in _hashed(["\n".join(domains).encode()], addresses=False))])
+    of_file = [] if path is None else [lines for lines in _hashed_file(path, _Seen(path)) if len(lines.hashes)]
+    for lines in of_file:
+        if lines.kind == "urls":
+            raise StageError(f"{path} has the address {lines.name(0)!r}: give domains alone, such as example.org")
+    given = _hash_names("domains", [spelled for each in domains if (spelled := _spell_domain(each))])
+    return make_set([given.hashes, *(lines.hashes for lines in of_file)])
 
 
 def read_curated_sources(name: str | None) -> HashSet:
@@ -174,80 +220,175 @@ def _is_kind(file: str, kind: str) -> bool:
     return (kind == "urls") == Path(file).name.startswith("urls")
 
 
-def make_set(parts: Iterable[npt.NDArray[np.uint64]]) -> HashSet:
-    """Make a set of arrays of hashes."""
-    hashes = np.concatenate([np.empty(0, np.uint64), *parts])
-    hashes.sort()
-    # np.unique of millions takes twenty times as long.
-    hashes = hashes[np.diff(hashes, prepend=~hashes[:1]) != 0]
-    bits = max(len(hashes).bit_length() - 3, 1)
-    firsts = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
-    starts = np.append(np.searchsorted(hashes, firsts), len(hashes)).astype(np.int32)
-    return HashSet(hashes, starts, 64 - bits)
+def _hashed_file(file: str, seen: "_Seen") -> Iterator[Lines]:
+    """Return the names of a list in blocks, all of a block by their kinds.
 
-
-def _hashed_file(file: str) -> Iterator[_Lines]:
-    return _hashed(_blocks(file), addresses=_is_kind(file, "urls"))
-
-
-def _hashed(blocks: Iterable[bytes], *, addresses: bool) -> Iterator[_Lines]:
-    """Return blocks of whole lines as bytes, the hash of each line that has a name, and where the name stands."""
-    from longcrawl.text.refinedweb._url_kernels import hash_lines
-
-    for block in blocks:
-        data = np.frombuffer(block, np.uint8)
-        most = block.count(b"\n") + 1
-        hashes, spans = np.empty(most, np.uint64), np.empty((most, 3), np.int64)
-        count = hash_lines(data, addresses, hashes, spans)
-        hashes, spans = hashes[:count], spans[:count]
-        for row in np.flatnonzero(spans[:, 2]):
-            name = _spelled(block[spans[row, 0] : spans[row, 1]], addresses)
-            hash_lines(np.frombuffer(name, np.uint8), addresses, hashes[row : row + 1], np.empty((1, 3), np.int64))
-        yield data, hashes, spans
-
-
-def _spelled(name: bytes, addresses: bool) -> bytes:  # noqa: FBT001  # says which of two files
-    """Spell a name that has letters beyond ASCII as URLs do: its host in Punycode."""
-    text = name.decode("utf-8", "surrogateescape")
-    host, slash, path = text.partition("/") if addresses else (text, "", "")
-    return (ascii_host(host) + slash + path).encode("utf-8", "surrogateescape") or b"-"
-
-
-def ascii_host(host: str) -> str:
-    """Return a host with every label beyond ASCII in Punycode; a label that has no such form stays as it is.
-
-    >>> ascii_host("www.bücher.example")
-    'www.xn--bcher-kva.example'
+    Raises:
+        StageError: it cannot be read, or most of its lines name no host.
     """
-    return ".".join(_ascii_label(label) for label in _DOTS.split(host))
+    addresses, columns, is_first = _is_kind(file, "urls"), None, True
+    for block in read_blocks(file):
+        if is_first:
+            columns, is_first = find_columns(block, file), False
+        if columns is None:
+            plain, named, others = _hashed_block(block, seen, addresses=addresses)
+            yield plain
+        else:
+            named, others = [], _lines(block)
+        named += _parsed(others, columns, seen, addresses=addresses)
+        for kind in ("domains", "urls", "exceptions"):
+            if names := [name for each, name in named if each == kind]:
+                yield _hash_names(kind, names)
+        seen.end_block(block)
+    seen.check()
 
 
-def _ascii_label(label: str) -> str:
-    if label.isascii():
-        return label.lower()
-    if len(label) > MOST_HOST:
-        return label
-    try:
-        return label.encode("idna").decode("ascii")
-    except UnicodeError:
-        return label
+def _hashed_block(
+    block: bytes, seen: "_Seen", *, addresses: bool
+) -> tuple[Lines, list[tuple[Kind, str]], list[tuple[int, str]]]:
+    """Return the names of lines that are hashed as they stand, those that are spelled first, and all other lines."""
+    from longcrawl.text.refinedweb import _url_kernels as kernels
+
+    most = block.count(b"\n") + 1
+    hashes, spans = np.empty(most, np.uint64), np.empty((most, 3), np.int64)
+    count = kernels.hash_lines(np.frombuffer(block, np.uint8), addresses, hashes, spans)
+    hashes, spans = hashes[:count], spans[:count]
+    is_label, is_other = spans[:, 2] == kernels.LABEL, spans[:, 2] == kernels.OTHER
+    is_spelled = spans[:, 2] == kernels.SPELL
+    for start in spans[is_label, 0][:1].tolist():
+        seen.note_label(start, block)
+    seen.hosts += int(count - is_label.sum() - is_other.sum())
+    seen.labels += int(is_label.sum())
+    kind: Kind = "urls" if addresses else "domains"
+    spell = _spell_address if addresses else _spell_domain
+    plain = Lines(kind, block, hashes[~(is_spelled | is_other)], spans[~(is_spelled | is_other), :2])
+    spelled = [(kind, spell(_text(block[start:stop]))) for start, stop, _ in spans[is_spelled].tolist()]
+    others = [(start, _text(block[start:stop])) for start, stop, _ in spans[is_other].tolist()]
+    return plain, [(kind, name) for kind, name in spelled if name], others
 
 
-def _blocks(file: str) -> Iterator[bytes]:
-    opener = gzip.open if file.endswith(".gz") else open
-    try:
-        with opener(file, "rb") as opened:
-            rest = b""
-            while block := opened.read(_BLOCK):
-                whole, newline, rest = (rest + block).rpartition(b"\n")
-                if newline:
-                    yield whole + newline
-            if rest:
-                yield rest
-    except FileNotFoundError as error:
-        raise StageError(f"{file} does not exist; give the path of a list of domains, one per line") from error
-    except (OSError, EOFError, zlib.error) as error:
-        raise StageError(f"{file} cannot be read as a list of domains ({error}); {FETCH} again") from error
+def _lines(block: bytes) -> list[tuple[int, str]]:
+    """Return the lines of a block, and where each starts."""
+    lines = block.split(b"\n")
+    starts = np.cumsum([0, *(len(line) + 1 for line in lines)]).tolist()
+    return [(start, _text(line)) for start, line in zip(starts, lines, strict=False)]
+
+
+def _parsed(
+    lines: Iterable[tuple[int, str]], columns: Columns | None, seen: "_Seen", *, addresses: bool
+) -> list[tuple[Kind, str]]:
+    """Return what lines in other forms name, by kind."""
+    found: list[tuple[Kind, str]] = []
+    for start, line in lines:
+        text = line.strip()
+        if columns is not None and text and not text.startswith("#"):
+            cells = columns.cells(text)
+            text = cells[columns.column].strip() if columns.column < len(cells) else "-"
+        named = parse_line(text)
+        if named:
+            seen.hosts += 1
+            found += [_kind(each, is_url=addresses and "//" in text) for each in named]
+        elif named is None:
+            seen.note_other(start, line.strip())
+        elif text and text[0] not in "#!;[$":
+            seen.note_rule(start, line.strip())
+    return found
+
+
+def _kind(named: Named, *, is_url: bool) -> tuple[Kind, str]:
+    if named.is_exception:
+        return "exceptions", named.host
+    if named.path or is_url:
+        return "urls", (named.host.removeprefix("www.") + named.path).rstrip("/")
+    return "domains", named.host
+
+
+def _hash_names(kind: Kind, names: Sequence[str]) -> Lines:
+    """Hash names that are spelled already."""
+    from longcrawl.text.refinedweb._url_kernels import hash_names
+
+    encoded = [name.encode("utf-8", "surrogateescape") for name in names]
+    ends, data = np.cumsum([0, *map(len, encoded)]), b"".join(encoded)
+    hashes = np.empty(len(names), np.uint64)
+    hash_names(np.frombuffer(data, np.uint8), ends, kind == "urls", hashes)
+    return Lines(kind, data, hashes, np.stack([ends[:-1], ends[1:]], axis=1))
+
+
+class _Seen:
+    """Counts the lines of a list that name hosts, and those that do not."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.hosts = self.labels = self.others = self.rules = self._lines = 0
+        self._first: dict[str, tuple[int, str]] = {}
+
+    def note_label(self, start: int, block: bytes) -> None:
+        """Note the first line of one label: a host in a local network, or a word."""
+        self._first.setdefault("label", (start, _text(block[start:].partition(b"\n")[0].strip())))
+
+    def note_other(self, start: int, line: str) -> None:
+        """Note a line in no known form."""
+        self.others += 1
+        self._first.setdefault("other", (start, line))
+
+    def note_rule(self, start: int, line: str) -> None:
+        """Note a rule that names no host."""
+        self.rules += 1
+        self._first.setdefault("rule", (start, line))
+
+    def end_block(self, block: bytes) -> None:
+        """Turn the places of what was noted in a block into the numbers of lines."""
+        for what, (start, line) in self._first.items():
+            if start >= 0:
+                self._first[what] = (-1 - self._lines - block.count(b"\n", 0, start), line)
+        self._lines += block.count(b"\n")
+
+    def check(self) -> None:
+        """Check that most lines name hosts.
+
+        Raises:
+            StageError: they do not; it shows the first one.
+        """
+        wrong = self.others + self.labels
+        if wrong > self.hosts and (self.others or self.labels > 1):
+            raise StageError(
+                f"{self._where('other', 'label')} is not a host, and {wrong:,} of {wrong + self.hosts:,} lines are "
+                "none: give a list of domains, one per line, or a hosts file, adblock rules or a CSV"
+            )
+        if self.rules and not self.hosts and not self.labels:
+            raise StageError(f"{self._where('rule')} names no host, nor does any other line: give a list of domains")
+
+    def passed_over(self) -> str:
+        """Return a message about lines that were passed over."""
+        return f"{self._where('other')} is not a host, and {self.others:,} such lines were passed over"
+
+    def _where(self, *kinds: str) -> str:
+        number, line = max(self._first[kind] for kind in kinds if kind in self._first)
+        return f"{self.file}, line {-number}: {line[:80]!r}"
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "surrogateescape")
+
+
+def _spell_domain(name: str) -> str:
+    """Return a domain as hosts are spelled; a dot before one label, for everything below it, is kept."""
+    below = name.strip().removeprefix("*")
+    label = below.strip(".")
+    if label and below.startswith(".") and "." not in label:
+        return spell_host(f"a.{label}").removeprefix("a")  # no number by itself
+    return spell_host(label)
+
+
+def _spell_address(name: str) -> str:
+    host = name.partition("/")[0].partition("?")[0].partition("#")[0]
+    path, mark, query = name[len(host) :].partition("?")
+    return (spell_host(host) + without_dot_segments(path) + mark + query).rstrip("/")
+
+
+def _compared(name: str) -> str:
+    """Return a name as the kernels compare it: in lower case by ASCII, without escapes of letters."""
+    return plain_escapes(name).encode("utf-8", "surrogateescape").lower().decode("utf-8", "surrogateescape")
 
 
 def find_categories(files: Mapping[str, str], names: Iterable[str], kind: str) -> dict[str, tuple[str, ...]]:
@@ -261,20 +402,18 @@ def find_categories(files: Mapping[str, str], names: Iterable[str], kind: str) -
     Returns:
         The categories of every name; none for a name that is in no file.
     """
-    wanted = {name.encode("utf-8", "surrogateescape"): name for name in names}
+    wanted = {_compared(name): name for name in names}
     places: dict[str, list[str]] = {name: [] for name in wanted.values()}
     if not wanted:
         return {}
-    (_, hashes, _), *_ = _hashed([b"\n".join(wanted)], addresses=kind == "urls")
+    hashes = _hash_names("urls" if kind == "urls" else "domains", [*wanted]).hashes
     for file, category in files.items():
-        if not _is_kind(file, kind):
-            continue
-        for data, found, spans in _hashed_file(file):
+        for lines in _hashed_file(file, _Seen(file)):
+            if lines.kind != kind:
+                continue
             # Unless it sorts, numpy 2.0 fails with uint64 beyond int64.
-            for row in np.flatnonzero(np.isin(found, hashes, kind="sort")):
-                line = data[spans[row, 0] : spans[row, 1]].tobytes()
-                spelled = _spelled(line, kind == "urls") if spans[row, 2] else line.lower()
-                name = wanted.get(spelled)
+            for row in np.flatnonzero(np.isin(lines.hashes, hashes, kind="sort")).tolist():
+                name = wanted.get(lines.name(row))
                 if name is not None and category not in places[name]:
                     places[name].append(category)
     return {name: tuple(categories) for name, categories in places.items()}

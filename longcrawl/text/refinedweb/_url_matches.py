@@ -17,13 +17,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.addresses import plain_escapes, spell_host, without_dot_segments
 from longcrawl.kernels.compiling import compiled, inlined
 from longcrawl.kernels.lookup import find_word
 from longcrawl.kernels.texts import text_buffers
 from longcrawl.kernels.word_lists import Vocabulary
 from longcrawl.text.refinedweb import _url_kernels as kernels
 from longcrawl.text.refinedweb._url_kernels import find_authority, next_byte
-from longcrawl.text.refinedweb._url_lists import Lists, ascii_host, make_set
+from longcrawl.text.refinedweb._url_lists import Lists, make_set
 from longcrawl.text.refinedweb._url_words import (
     BREAK,
     HARD,
@@ -36,6 +37,7 @@ from longcrawl.text.refinedweb._url_words import (
     load_folded,
 )
 
+_PATH = re.compile(r"([^/?#]*)([^?#]*)")
 _BEYOND_ASCII = re.compile("(?:%[89a-fA-F][0-9a-fA-F])+")
 Bytes = npt.NDArray[np.uint8]
 
@@ -155,7 +157,7 @@ def match_lists(urls: pa.Array, lists: Lists) -> npt.NDArray[np.int32]:
     found = _match(urls, lists)
     rows = np.flatnonzero(found[:, kernels.SPELLED])
     if len(rows):
-        found[rows] = _match(_respelled(urls.take(pa.array(rows)), ascii_host), lists)
+        found[rows] = _match(_respelled(urls.take(pa.array(rows)), spell_host), lists)
         found[rows, kernels.SPELLED] = 1
     return found
 
@@ -181,7 +183,7 @@ def url_hosts(urls: pa.Array) -> pa.Array:
     """Return the host of each URL, a column of large strings: in lower case and Punycode, empty where there is none."""
     nothing = make_set([])
     respell = match_lists(urls, Lists(nothing, nothing, nothing, nothing))[:, kernels.SPELLED] > 0
-    data, offsets = text_buffers(_spelled(urls, respell, ascii_host))
+    data, offsets = text_buffers(_spelled(urls, respell, spell_host))
     out, ends = np.empty(int(offsets[-1] - offsets[0]), np.uint8), np.empty(len(offsets), np.int64)
     kernels.write_hosts(data, offsets, out, ends)
     # Escapes may have been of any bytes.
@@ -195,7 +197,7 @@ def name_matches(
     """Name the ``host`` of each URL, and by rule all that is listed of it: empty for none, words joined by commas."""
     found, hosts = match_lists(urls, lists), url_hosts(urls).to_pylist()
     respell = found[:, kernels.SPELLED] > 0
-    spelled = _spelled(urls, respell, ascii_host).to_pylist()
+    spelled = _spelled(urls, respell, spell_host).to_pylist()
     seen = None if words is None else _count_words(urls, words, respell, len(urls), strict_in)
     named = []
     for row, host in enumerate(hosts):
@@ -230,12 +232,20 @@ def _respelled(urls: pa.Array, spell: Callable[[str], str]) -> pa.Array:
             data[first:last].tobytes().decode()
             for first, last in ((offsets[row], start), (start, stop), (stop, offsets[row + 1]))
         )
-        made.append(before + spell(_BEYOND_ASCII.sub(lambda escapes: unquote(escapes[0]), host)) + after)
+        made.append(before + spell(host) + (_without_dots(after) if spell is spell_host else after))
     return pa.array(made, pa.large_string())
 
 
+def _without_dots(after: str) -> str:
+    """Return what follows a host without the dot segments of its path; a port comes before."""
+    path = _PATH.match(after)
+    assert path is not None  # it matches anything
+    return path[1] + without_dot_segments(path[2]) + after[path.end() :]
+
+
 def _unicode_host(host: str) -> str:
-    return ".".join(_unicode_label(label) for label in host.split("."))
+    unescaped = _BEYOND_ASCII.sub(lambda escapes: unquote(escapes[0]), host)
+    return ".".join(_unicode_label(label) for label in unescaped.split("."))
 
 
 def _unicode_label(label: str) -> str:
@@ -279,5 +289,6 @@ def _address(url: str, host: str, length: int) -> str:
         return ""
     data = np.frombuffer(url.encode(), np.uint8)
     _, _, after, _, stop = kernels.find_authority(data, 0, len(data))
-    path = data[after:stop].tobytes().decode("utf-8", "surrogateescape")
-    return (host.removeprefix("www.") + path.lower())[:length]
+    # Bytes have a lower case in ASCII alone, as the kernels do.
+    listed = (host.removeprefix("www.").encode() + data[after:stop].tobytes().lower())[:length]
+    return plain_escapes(listed.decode("utf-8", "surrogateescape"))

@@ -1,26 +1,21 @@
 """Publishers who have opted out: documents of their domains and addresses, by lists with dates."""
 
-import re
-import string
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.addresses import plain_escapes, spell_host, without_dot_segments
 from longcrawl.core.stages import Check, Judge, column, stage
 from longcrawl.errors import StageError, unreadable
 from longcrawl.kernels.texts import valid_texts
-from longcrawl.text.refinedweb._url_lists import ascii_host
+from longcrawl.text.refinedweb._list_forms import Columns, find_columns, parse_line, read_blocks, read_host
 
-_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
-_UNRESERVED = {f"%{ord(letter):02X}": letter for letter in string.ascii_letters + string.digits + "-._~"}
-"""Escapes of letters that mean the same without, RFC 3986, section 2.3."""
 _AS_IT_IS = "".join(set(map(chr, range(128))) - set("*$"))
 
 
@@ -46,7 +41,8 @@ class OptOut(Judge):
 
     A domain stands for all below it. An address is a pattern as in robots.txt: it is how path and query begin, ``*`` is
     any letters, and ``$`` the end; ``ö`` and ``%c3%b6`` are the same (RFC 9309, section 2.2.2). Blank lines and what is
-    behind a ``#`` are passed over. A document leaves by
+    behind a ``#`` are passed over. Domains and addresses may also be URLs, or stand as in hosts files, adblock rules or
+    CSV, as in block lists. A document is removed by
 
     * ``opted_out_domain``: its host or a parent domain is listed;
     * ``opted_out_path``: an address of its host or of a parent domain matches.
@@ -80,6 +76,8 @@ class OptOut(Judge):
         super().__post_init__()
         if self.as_of is not None and not _day(self.as_of):
             raise StageError(f"opt_out.as_of is {self.as_of!r}: give a date such as 2024-12-31")
+
+    code_version: ClassVar[str] = "2"
 
     def files(self) -> tuple[str, ...]:
         """Name the lists."""
@@ -117,11 +115,13 @@ class OptOut(Judge):
         found: dict[str, list[Entry]] = {}
         for file in self.lists:
             with unreadable(file, StageError, "name a text file in UTF-8, a domain or address in each line"):
-                lines = Path(file).read_text("utf-8").splitlines()
+                data = b"".join(read_blocks(file))
+                lines = data.decode().splitlines()
+            columns = find_columns(data, file)
             for number, line in enumerate(lines, 1):
-                domain, entry = _parse(line.partition("#")[0].split(), f"{file}, line {number}")
-                if domain and entry.date <= until:
-                    found.setdefault(domain, []).append(entry)
+                for domain, entry in _parse(line, columns, f"{file}, line {number}", is_first=number == 1):
+                    if entry.date <= until:
+                        found.setdefault(domain, []).append(entry)
         return found
 
 
@@ -146,13 +146,13 @@ def of_domains(urls: pa.Array, listed: Mapping[str, Sequence[Entry]]) -> list[li
 def path_of(url: str) -> str:
     """Return path and query of a URL, from the first slash on, as :func:`spell_path` spells them.
 
-    >>> path_of("https://example.org?q"), path_of("example.org/a?b"), path_of("example.org/ö%7e")
-    ('/?q', '/a?b', '/%C3%B6~')
+    >>> path_of("https://example.org?q"), path_of("example.org/a/../b?c"), path_of("example.org/ö%7e")
+    ('/?q', '/b?c', '/%C3%B6~')
     """
     behind = url.partition("//")[2] or url
     ends = [place for mark in "/?#" if (place := behind.find(mark)) >= 0]
-    path = behind[min(ends) :].partition("#")[0] if ends else ""
-    return spell_path(path if path.startswith("/") else f"/{path}")
+    path, mark, query = (behind[min(ends) :].partition("#")[0] if ends else "").partition("?")
+    return without_dot_segments(spell_path(path if path.startswith("/") else f"/{path}")) + spell_path(mark + query)
 
 
 def spell_path(path: str) -> str:
@@ -161,7 +161,7 @@ def spell_path(path: str) -> str:
     >>> spell_path("/ö*"), spell_path("/%c3%b6%2A"), spell_path("/%70%2f")
     ('/%C3%B6%2A', '/%C3%B6%2A', '/p%2F')
     """
-    return _ESCAPE.sub(lambda found: _UNRESERVED.get(found[0].upper(), found[0].upper()), quote(path, safe=_AS_IT_IS))
+    return plain_escapes(quote(path, safe=_AS_IT_IS))
 
 
 def matches_path(pattern: str, path: str) -> bool:
@@ -185,18 +185,30 @@ def matches_path(pattern: str, path: str) -> bool:
     return not ends or (path.endswith(others[-1]) and len(path) - len(others[-1]) >= place)
 
 
-def _parse(words: list[str], where: str) -> tuple[str, Entry]:
-    """Return the domain of a line, "" of an empty one, and what holds for it."""
+def _parse(line: str, columns: Columns | None, where: str, *, is_first: bool) -> list[tuple[str, Entry]]:
+    """Return the domains of a line and what holds for each; none for a blank line or a comment."""
+    text, date = line.partition("#")[0].strip(), ""
+    if columns is not None and text:
+        cells = [cell.strip() for cell in columns.cells(text)]
+        text = cells.pop(columns.column) if columns.column < len(cells) else line
+        date = next((day for cell in cells if (day := _day(cell))), "")
+        if is_first and parse_line(text, loose=False) is None:  # the header
+            return []
+    words = text.split()
+    if len(words) > 1 and _day(words[-1]):
+        date = _day(words.pop())
+        text = " ".join(words)
     if not words:
-        return "", Entry("", "")
-    date = _day(words[1]) if len(words) > 1 else ""
-    domain, slash, path = words[0].partition("/")
-    domain = spell_domain(domain)
-    if len(words) > 2 or (len(words) == 2 and not date) or not domain or ":" in domain:
-        raise StageError(f"{where}: {' '.join(words)[:80]!r} is not a domain or address with a date such as 2024-05-01")
-    end = "$" if path.endswith("$") else ""
-    pattern = "*".join(map(spell_path, f"{slash}{path.removesuffix('$')}".split("*")))
-    return domain, Entry(f"{pattern}{end}", date)
+        return []
+    domain, slash, path = text.partition("/")
+    if len(words) == 1 and (host := read_host(domain, single=True)):
+        end = "$" if path.endswith("$") else ""
+        pattern = "*".join(map(spell_path, f"{slash}{path.removesuffix('$')}".split("*")))
+        return [(host.removeprefix("."), Entry(f"{pattern}{end}", date))]
+    named = parse_line(text, loose=False)
+    if named is None or any(each.is_exception for each in named):
+        raise StageError(f"{where}: {line.strip()[:80]!r} is not a domain or address with a date such as 2024-05-01")
+    return [(each.host.removeprefix("."), Entry(spell_path(each.path) if each.path else "", date)) for each in named]
 
 
 def spell_domain(domain: str) -> str:
@@ -205,7 +217,7 @@ def spell_domain(domain: str) -> str:
     >>> spell_domain("*.München.de")
     'xn--mnchen-3ya.de'
     """
-    return ascii_host(domain.lower().removeprefix("*.").strip("."))
+    return spell_host(domain.removeprefix("*.").strip("."))
 
 
 def _day(date: str) -> str:

@@ -75,7 +75,8 @@ class UrlFilter(Judge):
 
     Words are looked for in any case and behind the scheme, in host, path and query. Escapes such as %70 are read as
     what they stand for, once, and labels in Punycode as the letters that they stand for; hard and soft words may be of
-    any script. Of listed domains with letters beyond ASCII, and of such hosts, the Punycode is compared.
+    any script. Hosts, listed or not, are compared as browsers spell them: ``faß.de`` as ``xn--fa-hia.de``, ``0x7f.1`` as
+    ``127.0.0.1``. Paths are compared without dot segments and needless escapes.
 
     A host is what stands between ``//`` and the next slash, without user and port; ``example.org/page`` has one too. A
     URL without one, such as ``urn:x`` or what is not a URL at all, is scored by its words and matches no domain. A null
@@ -90,8 +91,10 @@ class UrlFilter(Judge):
     four, so about one URL in 10**12 leaves wrongly. :meth:`explain` compares letters and gives no category then.
 
     Args:
-        lists: a folder in the layout of UT1 (CATEGORY/domains and CATEGORY/urls, plain or .gz), such as
-            ``longcrawl lists fetch ut1 --out ut1`` makes. None: no list; none is shipped.
+        lists: a folder in the layout of UT1 (CATEGORY/domains and CATEGORY/urls, plain or compressed), such as
+            ``longcrawl lists fetch ut1 --out ut1`` makes. Lines are domains or addresses, alone or as hosts files,
+            adblock, dnsmasq, zones or a column of CSV have them; rules of adblock that are exceptions (``@@||host^``)
+            count as allowed domains. None: no list; none is shipped.
         categories: which of them. The default is RedPajama-V2's choice; RefinedWeb's Table 13 is not in the text that
             we have. UT1 has ``porn`` for ``adult``, and ``agressive`` and ``violence`` for ``agressif``: where these
             are missing, the other name is enough.
@@ -115,7 +118,7 @@ class UrlFilter(Judge):
     [UrlMatch(rule='max_soft_words', matched='escort, sex', domain='my.web-cam.example', categories=())]
     """
 
-    code_version: ClassVar[str] = "2"
+    code_version: ClassVar[str] = "3"
 
     lists: str | None = None
     categories: tuple[str, ...] = block_lists.UT1_CATEGORIES
@@ -154,9 +157,9 @@ class UrlFilter(Judge):
         return found
 
     def warnings(self) -> tuple[str, ...]:
-        """Report that no list was used, and how few words stood in for it."""
+        """Report lines of lists that name no host, or that no list was used and how few words stood in for it."""
         if self.lists is not None:
-            return ()
+            return block_lists.lines_passed_over(*self._categories)
         words = self._words()
         by = "no words" if words is None else f"{len(words.strict) + len(words.whole):,} words ({self.words})"
         message = f"no block list was used, and {by}: pages of sites that such lists name are in the data; "
@@ -231,6 +234,8 @@ class UrlFilter(Judge):
     def _lists(self) -> block_lists.Lists:
         blocked = block_lists.read_block_lists(*self._categories)
         allowed = block_lists.read_domains(self.allow_list, *self.allowed_domains)
+        if len(blocked.exceptions.hashes):
+            allowed = block_lists.make_set([allowed.hashes, blocked.exceptions.hashes])
         return block_lists.Lists(
             blocked.domains, allowed, block_lists.read_curated_sources(self.curated_sources), blocked.addresses
         )

@@ -1,0 +1,148 @@
+"""One spelling of web addresses: hosts as browsers compare them, and paths without dot segments.
+
+Hosts follow the URL standard: percent escapes are decoded, UTS 46 is applied without its transitional mappings, as
+browsers do, and numeric hosts are read as IPv4 addresses. ``faß.de`` is ``xn--fa-hia.de`` and not ``fass.de``.
+"""
+
+import ipaddress
+import re
+import string
+from functools import lru_cache
+from urllib.parse import unquote_to_bytes
+
+MOST_HOST = 255
+"""Characters of a host at most, by the DNS; spelling a longer one takes time that grows with its square."""
+
+_PLAIN = re.compile(r"(?:[a-z0-9_-]+\.)*[a-z_-][a-z0-9_-]*")
+"""A host in its one spelling: no label of it needs anything, and the last one is not a number."""
+_FORBIDDEN = re.compile(r"[\x00-\x20\x7f#%/:<>?@\[\\\]^|]")
+"""Characters that no host has once its escapes are decoded."""
+_NUMBER = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
+_ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
+_UNRESERVED = frozenset(string.ascii_letters + string.digits + "-._~")
+_DOT = re.compile(r"(?i:%2e)|\.")
+
+
+@lru_cache(1 << 16)
+def spell_host(host: str) -> str:
+    """Return the one spelling of a host, without the brackets of an IPv6 address; one that is no host is lowered only.
+
+    >>> spell_host("www.Bücher.example."), spell_host("FAß.de"), spell_host("0x7f.1"), spell_host("[2001:DB8:0::1]")
+    ('www.xn--bcher-kva.example', 'xn--fa-hia.de', '127.0.0.1', '2001:db8::1')
+    """
+    lowered = host.lower() if host.isascii() else _lower_ascii(host)
+    if _PLAIN.fullmatch(lowered) or len(host) > MOST_HOST:
+        return lowered.rstrip(".")
+    inner = lowered[1:-1] if lowered.startswith("[") and lowered.endswith("]") else lowered
+    if ":" in inner:
+        return _spell_ipv6(inner)
+    spelled = _to_ascii(lowered)
+    if spelled is None or _FORBIDDEN.search(spelled):
+        return lowered.rstrip(".")
+    spelled = spelled.rstrip(".")
+    return _spell_ipv4(spelled) or spelled
+
+
+def plain_escapes(text: str) -> str:
+    """Return a text with escapes only of what needs one, in upper case (RFC 3986, section 6.2.2).
+
+    >>> plain_escapes("/%7Ea%2fb")
+    '/~a%2Fb'
+    """
+    return _ESCAPE.sub(_unescaped, text) if "%" in text else text
+
+
+def _unescaped(escape: re.Match[str]) -> str:
+    character = chr(int(escape[1], 16))
+    return character if character in _UNRESERVED else escape[0].upper()
+
+
+def without_dot_segments(path: str) -> str:
+    """Return a path without its segments ``.`` and ``..``, escaped or not (RFC 3986, section 5.2.4).
+
+    >>> without_dot_segments("/a/./b/%2E%2e/c/.."), without_dot_segments("/../a")
+    ('/a/', '/a')
+    """
+    if "/." not in path and "%2" not in path:
+        return path
+    kept = list[str]()
+    segments = path.split("/")
+    for place, segment in enumerate(segments):
+        plain = _DOT.sub(".", segment) if len(segment) <= len("%2e%2e") else segment
+        if plain not in (".", ".."):
+            kept.append(segment)
+            continue
+        # The root stays before a path that goes above it.
+        if plain == ".." and len(kept) > 1:
+            kept.pop()
+        if place == len(segments) - 1:
+            kept.append("")
+    return "/".join(kept)
+
+
+def _lower_ascii(host: str) -> str:
+    return "".join(letter.lower() if letter < "\x80" else letter for letter in host)
+
+
+def _to_ascii(host: str) -> str | None:
+    """Decode escapes, map by UTS 46, and encode labels beyond ASCII in Punycode; None if that fails."""
+    import idna
+
+    if "%" in host:
+        try:
+            host = unquote_to_bytes(host).decode("utf-8")
+        except UnicodeDecodeError:
+            return None
+    if host.isascii():
+        return host.lower()
+    try:
+        # Validity by IDNA 2008 is not asked for: browsers take ☃.example.
+        mapped = idna.uts46_remap(host, std3_rules=False)
+        return ".".join(map(_ascii_label, mapped.split(".")))
+    except (idna.IDNAError, UnicodeError):
+        return None
+
+
+def _ascii_label(label: str) -> str:
+    if label.isascii():
+        return label
+    if label.startswith("xn--"):
+        raise UnicodeError("a label in Punycode is of ASCII")
+    return f"xn--{label.encode('punycode').decode()}"
+
+
+def _spell_ipv4(host: str) -> str | None:
+    """Return the address that a numeric host stands for, in decimal; None for a host that is none."""
+    parts = host.split(".")
+    if len(parts) > 4 or not all(_NUMBER.fullmatch(part) for part in parts):
+        return None
+    numbers = [_number(part) for part in parts]
+    last = numbers.pop()
+    if last is None or None in numbers or any(number > 255 for number in numbers if number is not None):
+        return None
+    if last >= 256 ** (4 - len(numbers)):
+        return None
+    whole = last + sum(number << 8 * (3 - place) for place, number in enumerate(numbers) if number is not None)
+    return ".".join(str(byte) for byte in whole.to_bytes(4, "big"))
+
+
+def _number(part: str) -> int | None:
+    if len(part) > MOST_HOST:
+        return None
+    if part[:2] in ("0x", "0X"):
+        return int(part[2:] or "0", 16)
+    if part.startswith("0"):
+        return int(part, 8) if not set(part) & set("89") else None
+    return int(part)
+
+
+def _spell_ipv6(host: str) -> str:
+    try:
+        address = ipaddress.IPv6Address(host)
+    except ValueError:
+        return host
+    if address.scope_id is not None:
+        return host
+    if address.ipv4_mapped is not None:  # in hexadecimal, unlike Python's
+        return f"::ffff:{int.from_bytes(address.packed[12:14], 'big'):x}:{int.from_bytes(address.packed[14:], 'big'):x}"
+    return address.compressed
