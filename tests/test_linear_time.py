@@ -307,6 +307,7 @@ OWN: dict[str, str] = {
     "longcrawl/report/sections.py:(_CODE, _CODE_SPAN)": "sentences of the package",
     "longcrawl/core/registry.py:stage_name": "names of classes",
     "longcrawl/text/refinedweb/_url_words.py:_part": "words of a list",
+    "longcrawl/text/refinedweb/_list_forms.py:_USUAL": "lines of a list, of 4,096 characters at most",
     "longcrawl/text/refinedweb/_list_forms.py:_HOST": "lines of a list, of 4,096 characters at most",
     "longcrawl/text/refinedweb/_list_forms.py:_URL": "lines of a list, of 4,096 characters at most",
     "longcrawl/text/refinedweb/_list_forms.py:_COSMETIC": "lines of a list, of 4,096 characters at most",

@@ -110,8 +110,8 @@ def normalise_url(url: str, query: Query = "drop-tracking") -> str:
 
     * The scheme, user names, ``www.``, a default port, the fragment, dot segments (``/a/../``) and slashes at the end
       of the path go.
-    * The host is spelled as browsers do (:func:`~longcrawl.core.addresses.spell_host`): in lower case, Punycode (UTS 46),
-      without a dot at its end, ``0x7f.1`` as ``127.0.0.1``, an IPv6 address compressed and in brackets.
+    * The host is spelled as browsers do: in lower case and Punycode (UTS 46), without a dot at its end, ``0x7f.1`` as
+      ``127.0.0.1``, an IPv6 address compressed and in brackets.
     * Escapes of letters, digits, ``-``, ``.``, ``_`` and ``~`` are undone; others are upper case, and what needs an
       escape gets one (RFC 3986, section 6.2.2): ``a%2Fb`` is not ``a/b``.
     * Session ids in the path go: ``;jsessionid=…``.

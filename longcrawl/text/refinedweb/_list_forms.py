@@ -34,6 +34,8 @@ _BOMS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _UTF8_BOM = b"\xef\xbb\xbf"
 
 _HOST = re.compile(r"(?=.*[a-z_-][a-z0-9_-]*$)(?:[a-z0-9_-]+\.)+[a-z0-9_-]+")
+_USUAL = re.compile(r"(?:(?:0\.0\.0\.0|127\.0\.0\.1|::1?)[ \t]+|\|\|)((?:[a-z0-9_-]+\.)+[a-z_-][a-z0-9_-]*)\^?")
+"""Most lines of hosts files and adblock lists: a million take 6 seconds, and 15 by the rest."""
 _URL = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?[/\\]{2}")
 _COSMETIC = re.compile(r"#[@?$%]{0,2}#")
 _OPTIONS = re.compile(r"\$(~?[\w-]+(?:=[^,]*)?(?:,~?[\w-]+(?:=[^,]*)?)*)$")
@@ -148,6 +150,8 @@ def parse_line(line: str, *, loose: bool = True) -> list[Named] | None:  # noqa:
         line: without white space around it.
         loose: whether other words may follow a host.
     """
+    if len(line) <= LONGEST and (found := _USUAL.fullmatch(line)) is not None and found[1] not in _LOCAL:
+        return [Named(found[1])]
     if len(line) > LONGEST:
         return None
     if not line or line[0] in "#!;$" or line.startswith(("// ", "@ ", "@\t")) or line == "//":

@@ -75,8 +75,8 @@ class UrlFilter(Judge):
 
     Words are looked for in any case and behind the scheme, in host, path and query. Escapes such as %70 are read as
     what they stand for, once, and labels in Punycode as the letters that they stand for; hard and soft words may be of
-    any script. Hosts, listed or not, are compared as browsers spell them: ``faß.de`` as ``xn--fa-hia.de``, ``0x7f.1`` as
-    ``127.0.0.1``. Paths are compared without dot segments and needless escapes.
+    any script. Hosts, listed or not, are compared as browsers spell them: ``faß.de`` as ``xn--fa-hia.de``, ``0x7f.1``
+    as ``127.0.0.1``. Paths are compared without dot segments and needless escapes.
 
     A host is what stands between ``//`` and the next slash, without user and port; ``example.org/page`` has one too. A
     URL without one, such as ``urn:x`` or what is not a URL at all, is scored by its words and matches no domain. A null
