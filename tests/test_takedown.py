@@ -273,11 +273,11 @@ def test_an_index_that_was_changed_is_not_sealed_again(run_of, tmp_path):
 
 
 def test_domains_are_compared_as_urls_have_them(tmp_path):
-    wanted = Asked.read(domains=["*.München.example", "other.example"])
+    wanted = Asked.read(domains=["# a comment", "||München.example^", "0.0.0.0 other.example"])
     urls = pa.table({"id": ["a", "b"], "url": ["https://www.münchen.example/p", "https://xn--mnchen-3ya.example"]})
     pq.write_table(urls, tmp_path / "urls.parquet")
     assert wanted.find(pads.dataset(str(tmp_path / "urls.parquet"))).to_pylist() == ["a", "b"]
-    assert wanted.unmatched() == ("other.example",)
+    assert wanted.unmatched() == ("0.0.0.0 other.example",)
 
 
 def test_an_index_forgets_documents(run_of, tmp_path, source):

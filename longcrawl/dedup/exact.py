@@ -128,10 +128,11 @@ def normalise_url(url: str, query: Query = "drop-tracking") -> str:
         stripped = _with_slashes(stripped)
     try:
         split = urlsplit(_checked(stripped if _SCHEME.match(stripped) else f"//{stripped}"))
-        host, port = spell_host(_host(split.netloc)).removeprefix("www."), split.port
+        host, port = spell_host(_host(split.netloc)), split.port
     except ValueError:
         before, _, asked = stripped.partition("#")[0].partition("?")
         return _spell(before).rstrip("/") + _query(asked, query)
+    host = "" if host == "www" else host.removeprefix("www.")
     if ":" in host:
         host = f"[{host}]"
     if port is not None and port != _PORTS.get(split.scheme, 80):

@@ -38,7 +38,7 @@ from longcrawl.storage.files import check_target, file_entries, partial_path, re
 from longcrawl.storage.sealed import seal
 from longcrawl.storage.stored_tables import read_table, table_writer, write_table
 from longcrawl.storage.structured import load_json
-from longcrawl.text.refinedweb.opt_out import Entry, of_domains, spell_domain
+from longcrawl.text.refinedweb.opt_out import Entry, named_domains, of_domains
 from longcrawl.urls import is_url
 
 RECORD = "takedown.json"
@@ -220,7 +220,7 @@ class Asked:
         """
         lists = {"ids": {line: line for line in _lines(ids)}}
         lists["urls"] = {normalise_url(line): line for line in _lines(urls)}
-        lists["domains"] = {spell_domain(line): line for line in _lines(domains)}
+        lists["domains"] = {name: line for line in _lines(domains) for name in named_domains(line)}
         if not any(lists.values()):
             raise RunError("there is nothing to take down: name --ids, --urls or --domains, with a line for each")
         if wrong := sorted(each for each in lists["domains"] if not each or any(mark in each for mark in "/: ")):

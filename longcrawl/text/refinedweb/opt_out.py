@@ -220,6 +220,20 @@ def spell_domain(domain: str) -> str:
     return spell_host(domain.removeprefix("*.").strip("."))
 
 
+def named_domains(line: str) -> list[str]:
+    """Return the domains that a line of a list names, in any form of a block list; none for a comment.
+
+    A line that names no domain is returned as :func:`spell_domain` spells it.
+
+    >>> named_domains("0.0.0.0 München.de"), named_domains("||example.org^"), named_domains("a b")
+    (['xn--mnchen-3ya.de'], ['example.org'], ['a b'])
+    """
+    named = parse_line(line.strip(), loose=False)
+    if named is None or any(each.path or each.is_exception for each in named):
+        return [spell_domain(line)]
+    return [each.host.removeprefix(".") for each in named]
+
+
 def _day(date: str) -> str:
     """Return year, month and day of a date of ISO 8601, with what follows or without; "" if it is not one."""
     day = date[:10].replace("-", "") if date[4:5] == "-" else date[:8]
