@@ -269,7 +269,7 @@ def test_a_trained_tokenizer_that_rots_is_trained_again(recipe, tmp_path, monkey
     lc.run(trained, tmp_path / "whole")
     run_segment, done = RUN._Job._run_segment, []
 
-    def rot_first(job, segment, writer):
+    def rot_first(job, segment, *others):
         if segment.number == 1 and not done:
             (file,) = (tmp_path / "out/work/fit-0").rglob("tokenizer.json")
             text = file.read_text()
@@ -277,7 +277,7 @@ def test_a_trained_tokenizer_that_rots_is_trained_again(recipe, tmp_path, monkey
             assert '"2":' in text
             file.write_text(text.replace('"1":', '"x":').replace('"2":', '"1":').replace('"x":', '"2":'))
             done.append(file)
-        run_segment(job, segment, writer)
+        return run_segment(job, segment, *others)
 
     monkeypatch.setattr(RUN._Job, "_run_segment", rot_first)
     with pytest.warns(UserWarning, match=r"fit-0/.*tokenizer.json has been changed.*made again"):

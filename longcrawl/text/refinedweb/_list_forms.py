@@ -11,9 +11,9 @@ import ipaddress
 import lzma
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import zstandard
 
@@ -29,7 +29,12 @@ LONGEST = 4096
 MOST_LINE = 500
 """Bytes of each of these lines on average."""
 
-_MAGIC = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ\x00": lzma.open, b"(\xb5/\xfd": zstandard.open}
+_MAGIC: Mapping[bytes, Callable[..., Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\x00": lzma.open,
+    b"(\xb5/\xfd": zstandard.open,
+}
 _BOMS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _UTF8_BOM = b"\xef\xbb\xbf"
 

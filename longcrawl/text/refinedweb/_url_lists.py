@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.core.addresses import plain_escapes, spell_host, without_dot_segments
-from longcrawl.errors import StageError
+from longcrawl.errors import StageError, warn_user
 from longcrawl.storage.files import reread_when_changed
 from longcrawl.storage.structured import load_json
 from longcrawl.text.refinedweb._list_forms import Columns, Named, find_columns, parse_line, read_blocks
@@ -150,6 +150,7 @@ def _missing(folder: str, category: str) -> str:
     return f"{folder} has no list {category!r}, only: {', '.join(known)}; choose among these with categories"
 
 
+@reread_when_changed(2)
 def read_block_lists(*files: str) -> BlockLists:
     """Read domains, and addresses from files whose names begin with ``urls``, in any form of ``_list_forms``.
 
@@ -160,24 +161,12 @@ def read_block_lists(*files: str) -> BlockLists:
     Raises:
         StageError: a file cannot be read, or most of its lines name no host.
     """
-    return _read_block_lists(*files)[0]
-
-
-def lines_passed_over(*files: str) -> tuple[str, ...]:
-    """Return a message for each file of block lists with lines that name no host."""
-    return _read_block_lists(*files)[1]
-
-
-@reread_when_changed(2)
-def _read_block_lists(*files: str) -> tuple[BlockLists, tuple[str, ...]]:
     found: dict[Kind, list[npt.NDArray[np.uint64]]] = {"domains": [], "urls": [], "exceptions": []}
-    passed_over = []
     for file in files:
-        seen = _Seen(file)
-        for lines in _hashed_file(file, seen):
+        for lines in _hashed_file(file, seen := _Seen(file)):
             found[lines.kind].append(lines.hashes)
-        passed_over += [seen.passed_over()] if seen.others else []
-    return BlockLists(*map(make_set, found.values())), tuple(passed_over)
+        seen.warn()
+    return BlockLists(*map(make_set, found.values()))
 
 
 @reread_when_changed(8)
@@ -189,7 +178,10 @@ def read_domains(path: str | None, *domains: str) -> HashSet:
     Raises:
         StageError: the file cannot be read, most of its lines name no host, or one names an address.
     """
-    of_file = [] if path is None else [lines for lines in _hashed_file(path, _Seen(path)) if len(lines.hashes)]
+    of_file, seen = list[Lines](), _Seen(path or "")
+    if path is not None:
+        of_file = [lines for lines in _hashed_file(path, seen) if len(lines.hashes)]
+        seen.warn()
     for lines in of_file:
         if lines.kind == "urls":
             raise StageError(f"{path} has the address {lines.name(0)!r}: give domains alone, such as example.org")
@@ -358,9 +350,10 @@ class _Seen:
         if self.rules and not self.hosts and not self.labels:
             raise StageError(f"{self._where('rule')} names no host, nor does any other line: give a list of domains")
 
-    def passed_over(self) -> str:
-        """Return a message about lines that were passed over."""
-        return f"{self._where('other')} is not a host, and {self.others:,} such lines were passed over"
+    def warn(self) -> None:
+        """Warn of lines that were passed over."""
+        if self.others:
+            warn_user(f"{self._where('other')} is not a host; lines passed over: {self.others:,}")
 
     def _where(self, *kinds: str) -> str:
         number, line = max(self._first[kind] for kind in kinds if kind in self._first)

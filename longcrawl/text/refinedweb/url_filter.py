@@ -157,9 +157,9 @@ class UrlFilter(Judge):
         return found
 
     def warnings(self) -> tuple[str, ...]:
-        """Report lines of lists that name no host, or that no list was used and how few words stood in for it."""
+        """Report that no list was used, and how few words stood in for it."""
         if self.lists is not None:
-            return block_lists.lines_passed_over(*self._categories)
+            return ()
         words = self._words()
         by = "no words" if words is None else f"{len(words.strict) + len(words.whole):,} words ({self.words})"
         message = f"no block list was used, and {by}: pages of sites that such lists name are in the data; "
