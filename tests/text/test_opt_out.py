@@ -1,5 +1,6 @@
 """Publishers who have opted out: domains and addresses of lists with dates."""
 
+import gzip
 import re
 
 import pyarrow as pa
@@ -81,6 +82,28 @@ def test_dates_are_compared(listed):
     assert judged(since, ["https://shop.example/a.pdf"], ["2001-01-01"]) == ["opted_out_path"]
     early = lc.text.OptOut((listed,), as_of="2024-12-31")
     assert judged(early, ["https://late.example/", "https://example.org/"]) == [None, "opted_out_domain"]
+
+
+@pytest.mark.parametrize(
+    ("content", "urls"),
+    [
+        ("0.0.0.0 a.example b.example # both\n", ["http://a.example/", "http://x.b.example/", "http://example/"]),
+        ("! rules\n||a.example^\n||b.example^$all\n", ["http://a.example/", "http://b.example/", "http://c.example/"]),
+        ("domain,asked\na.example,2024-05-01\nb.example,\n", ["http://a.example/", "http://b.example/", "http://x/"]),
+        ("\ufeffhttps://a.example\r\n//b.example/ 2024-05-01\r\n", ["http://a.example", "http://b.example/x", "//c/"]),
+        ("FAß.example\n0x7f.1\n", ["http://xn--fa-hia.example/", "http://2130706433/", "http://fass.example/"]),
+    ],
+)
+@pytest.mark.parametrize("pack", [str.encode, lambda text: gzip.compress(text.encode())], ids=["plain", "gzip"])
+def test_other_forms_of_lists_are_read(tmp_path, content, urls, pack):
+    (tmp_path / "list").write_bytes(pack(content))
+    assert judged(lc.text.OptOut((str(tmp_path / "list"),)), urls) == ["opted_out_domain", "opted_out_domain", None]
+
+
+def test_paths_are_compared_without_dot_segments(tmp_path):
+    (tmp_path / "list").write_text("https://a.example/private/\n")
+    urls = ["http://a.example/x/../private/1", "http://a.example/%2e/private/", "http://a.example/private/../x"]
+    assert judged(lc.text.OptOut((str(tmp_path / "list"),)), urls) == ["opted_out_path", "opted_out_path", None]
 
 
 def test_a_run_pins_its_lists(listed, tmp_path):

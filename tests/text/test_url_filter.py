@@ -7,6 +7,7 @@ import lzma
 import random
 import re
 import unicodedata
+import warnings
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
@@ -308,6 +309,10 @@ PACKED = {
 def test_a_list_in_another_form_blocks_what_it_names(tmp_path, form, packed):
     stage = blocking(tmp_path, "")
     (tmp_path / "adult" / "domains").write_bytes(PACKED[packed](FORMS[form].encode()))
+    if form != "json lines":  # its brackets are no hosts
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            stage.prepare()
     hit = ["ads.example", "a.track.example", "v6.example", "SHOP.faß.example"]
     missed = ["example", "shop.fass.example", "other.example", "gone.example", "localhost", "0.0.0.1"]
     assert [rule_of(stage, f"http://{host}/") for host in [*hit, *missed]] == ["blocked_domain"] * 4 + [None] * 6

@@ -280,8 +280,10 @@ def _parsed(
         if named:
             seen.hosts += 1
             found += [_kind(each, is_url=addresses and "//" in text) for each in named]
-        elif named is None:
+        elif named is None and (columns is None or seen.hosts or seen.others or seen.has_title):
             seen.note_other(start, line.strip())
+        elif named is None:
+            seen.has_title = True
         elif text and text[0] not in "#!;[$":
             seen.note_rule(start, line.strip())
     return found
@@ -312,6 +314,8 @@ class _Seen:
     def __init__(self, file: str) -> None:
         self.file = file
         self.hosts = self.labels = self.others = self.rules = self._lines = 0
+        self.has_title = False
+        """Whether the first row of a CSV names its columns."""
         self._first: dict[str, tuple[int, str]] = {}
 
     def note_label(self, start: int, block: bytes) -> None:

@@ -194,6 +194,9 @@ def _parse(line: str, columns: Columns | None, where: str, *, is_first: bool) ->
         date = next((day for cell in cells if (day := _day(cell))), "")
         if is_first and parse_line(text, loose=False) is None:  # the header
             return []
+    before, comma, behind = text.rpartition(",")
+    if comma and (day := _day(behind.strip())):
+        text, date = before.strip(), day
     words = text.split()
     if len(words) > 1 and _day(words[-1]):
         date = _day(words.pop())
