@@ -24,7 +24,7 @@ from longcrawl.formats.documents import spec as parquet
 from longcrawl.formats.token_output import unescape
 from longcrawl.ledger import analysis
 from longcrawl.report import sections
-from longcrawl.sources import json_lines, redpajama_v2
+from longcrawl.sources import encodings, json_lines, redpajama_v2
 from longcrawl.sources.warc import codings
 from longcrawl.sources.warc import fields as warc_fields
 from longcrawl.sources.warc import pages as warc_pages
@@ -139,6 +139,9 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         match(redpajama_v2._LISTING),
         repeated("|a|", "|a-|", "a-2023-06-|t|"),
     ),
+    "longcrawl/sources/encodings.py:_BEYOND_ASCII": (search(encodings._BEYOND_ASCII), repeated("|é|", "|a|")),
+    "longcrawl/sources/encodings.py:_ALONE": (search(encodings._ALONE), repeated("|é|", "|aé|")),
+    "longcrawl/sources/encodings.py:_ENDS": (search(encodings._ENDS), repeated("|<|", "|a|")),
     "longcrawl/sources/warc/pages.py:_MIME": (search(warc_pages._MIME), repeated("|a|", "|a/|", "|a;|", "|/|")),
     "longcrawl/sources/warc/pages.py:_NAMED": (
         warc_pages.content_type_of,

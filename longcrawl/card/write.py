@@ -134,7 +134,9 @@ def _broken(card: sections.CardSource) -> str:
     rules = card.manifest.get("left_out", {})
     described = ", ".join(f"{plain(rule)} {count:,}" for rule, count in rules.items())
     left_out = [f"Records that the source left out, by its rules: {described}."] if rules else []
-    return sections.paragraphs("\n".join(lines), *left_out)
+    encodings = ", ".join(f"{plain(name)} {count:,}" for name, count in card.manifest.get("encodings", {}).items())
+    decoded = [f"Files or pages that were decoded, by encoding: {encodings}."] if encodings else []
+    return sections.paragraphs("\n".join(lines), *left_out, *decoded)
 
 
 def _contact(card: sections.CardSource) -> str:

@@ -119,6 +119,8 @@ class BadFiles:
     found: list[BadFile] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     """How many records are left out by a rule of the source, such as redirects; this is not damage."""
+    encodings: Counter[str] = field(default_factory=Counter)
+    """How many files, or pages of web archives, were decoded how, of those that a source does not know to be UTF-8."""
     checksums: Checksums = "first"
     """When checksums may be compared."""
     has_unchecked: bool = False

@@ -238,6 +238,8 @@ def _input_notes(manifest: Mapping[str, Any]) -> list[Limit]:
     """Describe what of the input is in no document."""
     rules = ", ".join(f"{rule} {count:,}" for rule, count in manifest.get("left_out", {}).items())
     left_out = [Limit("Records that the source left out, by its rules: ", rules)] * bool(rules)
+    encodings = ", ".join(f"{name} {count:,}" for name, count in manifest.get("encodings", {}).items())
+    left_out += [Limit("Files or pages that were decoded, by encoding: ", encodings)] * bool(encodings)
     if "bad_files" not in manifest:
         return [*left_out, Limit("Whether input files were broken was not written down.")]
     broken = [Limit("Not read whole: ", f"{bad['file']}: {bad['reason']}") for bad in manifest["bad_files"]]

@@ -180,6 +180,7 @@ class _Job:
         self.reports: dict[str, list[str]] = {}
         """By label, what stages have to say about what they did and what they did not."""
         self.left_out: Counter[str] = Counter()
+        self.encodings: Counter[str] = Counter()
         """How many records of the source are no documents, by the source's rule."""
         self.source_lengths: Lengths | None = None
         """Of the texts that the source gave; None where it gives pages, from which texts are still to be extracted."""
@@ -386,6 +387,7 @@ class _Job:
             self.bad_files = [bad for each in results for bad in each["bad_files"]]
             self.files_read = inputs.files_read(results)
             self.left_out = sum((Counter(each.get("left_out", {})) for each in results), Counter())
+            self.encodings = sum((Counter(each.get("encodings", {})) for each in results), Counter())
             self.source_lengths = inputs.source_lengths(results)
             if not self.funnel.documents:
                 raise inputs.no_documents(
@@ -444,6 +446,8 @@ class _Job:
             "funnel": self.funnel.as_dict(),
             "output": {"format": self.recipe.output.name, **about},
         }
+        if self.encodings:
+            manifest["encodings"] = dict(sorted(self.encodings.items()))
         if lists := self.recipe.source.lists():
             manifest["lists"] = lists
         if others := self.recipe.others:

@@ -231,6 +231,7 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
         "stages": tally.counts(),
         "bad_files": [{"part": name, **asdict(bad)} for name, bad in zip(owners, bad_files.found, strict=True)],
         "left_out": dict(bad_files.left_out),
+        "encodings": dict(bad_files.encodings),
         "seconds": _seconds(clock, tally),
     }
     if task.segment.number == 0:

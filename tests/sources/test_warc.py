@@ -558,9 +558,44 @@ def test_pages_with_a_few_malformed_characters(tmp_path):
     assert (row["html"], row["charset"]) == ("<p>it’s \x81 fineé</p>", "windows-1252")  # noqa: RUF001  # what it says
 
 
+GUESSED = {
+    "Пароход пришёл в порт, и весь город вышел на пристань.": ("windows-1251", "koi8-r"),
+    "El señor Núñez llegó ayer; ¿quién lo esperaba todavía?": ("windows-1252",),
+    "Późną jesienią źdźbła trawy są mokre, a łódź śpi.": ("windows-1250", "iso-8859-2"),
+    "Gemi sabah limana girdi, çocuklar şaşkın şaşkın ona baktı.": ("windows-1254",),  # noqa: RUF001  # what it says
+    "汽船が港に着いたので、町の人はみな波止場へ出かけた。": ("euc-jp", "shift_jis"),
+    "轮船到了港口，全城的人都到码头上去看它。": ("gb18030",),  # noqa: RUF001  # what it says
+    "輪船到了港口，全城的人都到碼頭上去看它。": ("big5",),  # noqa: RUF001  # what it says
+    "기선이 항구에 들어오자 온 마을 사람들이 부두로 나갔다.": ("euc-kr",),
+    "وصلت الباخرة إلى الميناء فخرج أهل المدينة كلهم لرؤيتها.": ("windows-1256",),
+    "Το πλοίο έφτασε στο λιμάνι και όλη η πόλη βγήκε να το δει.": ("windows-1253",),  # noqa: RUF001  # what it says
+}
+
+
+@pytest.mark.parametrize(
+    "around", ["{}", "<title>{}</title>" + "<p>Home and more</p>\n" * 300 + "<p>{}</p>", "{} " * 50]
+)
+@pytest.mark.parametrize(("text", "charset"), [(text, name) for text, names in GUESSED.items() for name in names])
+def test_a_charset_that_nobody_names_is_guessed_and_counted(tmp_path, text, charset, around):
+    page = around.format(*[text] * around.count("{}"))
+    rows, bad_files = read(write(tmp_path / "a.warc.gz", [response(page.encode(charset), Content_Type="text/html")]))
+    assert [(row["html"], row["charset"]) for row in rows] == [(page, charset)]
+    assert bad_files.encodings == {f"{charset}, guessed": 1}
+
+
+def test_a_malformed_byte_and_few_bytes_are_guessed_like_others():
+    for text, names in GUESSED.items():
+        for name in names:
+            page = (text * 9).encode(name) + b"\n\xff\n" + (text * 9).encode(name)
+            assert text in bytes(decode_page(page, None, markup=True).utf8).decode()
+    assert decode_page("caffè".encode("latin-1"), None, markup=True) == ("caffè".encode(), "windows-1252", True)
+    assert not decode_page("caffè".encode("latin-1"), "latin-1", markup=True).is_guessed
+    assert not decode_page("caffè".encode(), None, markup=True).is_guessed
+
+
 @given(st.binary(max_size=60), st.sampled_from([None, *(case[2] for case in CHARSETS.values())]))
 def test_any_bytes_are_some_text(page, declared):
-    text, charset = decode_page(page, declared, markup=True)
+    text, charset, _ = decode_page(page, declared, markup=True)
     assert "\0" not in text.decode()
     if charset == "utf-8" and not page.startswith(b"\xef\xbb\xbf"):
         assert text.decode() == page.decode("utf-8", "replace").replace("\0", "")
@@ -569,7 +604,7 @@ def test_any_bytes_are_some_text(page, declared):
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
 def test_valid_utf8_that_says_nothing_else_is_utf8(text):
     page = "<p>" + text
-    assert decode_page(page.encode(), None, markup=True) == (page.replace("\0", "").encode(), "utf-8")
+    assert decode_page(page.encode(), None, markup=True) == (page.replace("\0", "").encode(), "utf-8", False)
     assert decode_page(page.encode("utf-8-sig"), "gbk", markup=True)[0] == page.replace("\0", "").encode()
 
 
@@ -595,6 +630,19 @@ def test_long_pages_are_checked_whole(tmp_path, shift):
     assert (cut["charset"], cut["html"]) == ("utf-8", text[:-1] + "\ufffd")
     late = only(tmp_path / "a.warc", response(b"x" * 40_000 + b"\xe9" + b"y" * shift))
     assert late["charset"] == "windows-1252"
+
+
+@pytest.mark.parametrize("kind", ["application/http; msgtype=response", None])
+@pytest.mark.parametrize(
+    "line",
+    ["HTTP 200 OK", "HTTP/1.1200 OK", "HTTP/2 200", "ICY 200 OK", "http/1.1 200 OK", "HTTP1.0 200", "HTTP/200 OK"],
+)
+def test_a_status_line_without_a_version_or_with_an_odd_one_has_its_status(tmp_path, line, kind):
+    block = answer().replace(b"HTTP/1.1 200 OK", line.encode())
+    row = only(tmp_path / "a.warc", record(block, Content_Type=kind))
+    assert (row["status"], row["html"], row["mime"]) == (200, PAGE.decode(), "text/html")
+    moved = record(block.replace(b"200", b"301"), Content_Type=kind)
+    assert left_out(tmp_path / "a.warc", moved) == "status_301"
 
 
 def test_odd_headers(tmp_path):

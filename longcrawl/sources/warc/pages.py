@@ -12,7 +12,8 @@ The charset of a page is found in this order:
 3. UTF-8, if it is valid.
 4. The same charsets, with U+FFFD for what is malformed, if there is a well-formed character beyond ASCII for each
    malformed one in UTF-8, whose form is telling, or ten in others: a page that was cut or pasted together.
-5. windows-1252, which decodes anything.
+5. The charset that the page seems to be in, see :mod:`longcrawl.sources.encodings`; it counts as guessed.
+6. windows-1252, which decodes anything; it counts as guessed too.
 
 Names mean what they mean to browsers (https://encoding.spec.whatwg.org): ISO-8859-1 is windows-1252, GB 2312 is GB
 18030, and a name that is not in that standard is ignored. UTF-16 without a byte order mark counts only in the HTTP
@@ -26,6 +27,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
+from longcrawl.sources.encodings import guess_encoding
 from longcrawl.sources.warc import codings
 from longcrawl.sources.warc.codings import BINARY
 from longcrawl.sources.warc.fields import HEADER_BYTES, Message, length_of, parse_fields
@@ -34,7 +36,11 @@ from longcrawl.sources.warc.plain import Scanned, scan
 CODINGS = 3
 """How many content codings may lie over each other."""
 
-_STATUS = re.compile(rb"HTTP/\d+(?:\.\d+)?[ \t]+(\d{3})(?!\d)")
+_STATUS = re.compile(
+    rb"(?:HTTP/\d+(?:\.\d+)?[ \t]+|HTTP/?[ \t]*\d{1,2}\.\d[ \t]*|(?:HTTP|ICY)/?[ \t]+|HTTP/)(\d{3})(?!\d)",
+    re.IGNORECASE,
+)
+"""The status of a response, also behind a version that is missing, misspelled, or not parted from it."""
 _HEADER_END = re.compile(rb"\n\r*\n")
 
 _MIME = re.compile(r"(?<![\w!#$&^.+-])[\w!#$&^.+-]{1,127}/[\w!#$&^.+-]{1,127}")
@@ -87,6 +93,7 @@ _MULTIPLE = {
     "big5": "big5",
     "big5hkscs": "big5",
     "euc_jp": "euc-jp",
+    "euc_jis_2004": "euc-jp",
     "iso2022_jp": "iso-2022-jp",
     "shift_jis": "shift_jis",
     "cp932": "shift_jis",
@@ -138,6 +145,17 @@ class ContentType(NamedTuple):
 
     mimes: tuple[str, ...]
     charset: str | None
+
+
+class Decoded(NamedTuple):
+    """A page in UTF-8."""
+
+    utf8: bytes | memoryview
+    """The page itself where nothing changes."""
+    charset: str
+    """The name of the charset that it was in."""
+    is_guessed: bool = False
+    """Whether neither the header nor the page names this charset, and it is not UTF-8."""
 
 
 class LeftOutError(Exception):
@@ -209,6 +227,11 @@ def _parse_content_type(declared: str) -> ContentType:
     return ContentType(tuple(mime[0].lower() for mime in found if mime), charset and charset[1])
 
 
+def begins_like_response(block: bytes | memoryview) -> bool:
+    """Return whether a block begins with the status line of an HTTP response."""
+    return _STATUS.match(block) is not None
+
+
 def begins_like_html(payload: bytes | memoryview) -> bool:
     """Return whether a page begins as HTML does, by tags that browsers look for."""
     return _HTML.match(payload) is not None
@@ -216,29 +239,29 @@ def begins_like_html(payload: bytes | memoryview) -> bool:
 
 def decode_page(
     page: bytes | memoryview, declared: str | None, *, markup: bool, scanned: Scanned | None = None
-) -> tuple[bytes | memoryview, str]:
-    r"""Return a page in UTF-8, and the name of the charset that it was in; the page itself where nothing changes.
+) -> Decoded:
+    r"""Return a page in UTF-8, and the charset that it was in.
 
     ``declared`` is the charset of the HTTP header; ``markup`` says whether the page may name one itself; ``scanned`` is
     what is known of a page, perhaps of another one.
 
-    >>> decode_page("naïve".encode("latin-1"), "utf-8", markup=True)
-    (b'na\xc3\xafve', 'windows-1252')
+    >>> decode_page("naïve".encode("latin-1"), "latin-1", markup=True)
+    Decoded(utf8=b'na\xc3\xafve', charset='windows-1252', is_guessed=False)
     """
     first = bytes(page[:3])
     for mark, name in _MARKS:
         if first.startswith(mark):
-            return _utf8(str(page[len(mark) :], name, "replace")), name
+            return Decoded(_utf8(str(page[len(mark) :], name, "replace")), name)
     if scanned is None or scanned.page is not page:
         scanned = scan(page)
     return _decode_unmarked(scanned, declared, markup=markup)
 
 
-def _decode_unmarked(scanned: Scanned, declared: str | None, *, markup: bool) -> tuple[bytes | memoryview, str]:
+def _decode_unmarked(scanned: Scanned, declared: str | None, *, markup: bool) -> Decoded:
     page, valid, has_zero = scanned
     http = _standard_name(declared)
     if valid and http == "utf-8":
-        return _without_zeros(page) if has_zero else page, http
+        return Decoded(_without_zeros(page) if has_zero else page, http)
     if http in ("utf-16le", "utf-16be") and not has_zero:
         http = None
     own = _own_name(bytes(page[:PRESCAN_BYTES])) if markup else None
@@ -247,15 +270,16 @@ def _decode_unmarked(scanned: Scanned, declared: str | None, *, markup: bool) ->
         if valid and name in _SINGLES and not bytes(page).isascii():
             break
         if valid and name in ("utf-8", "windows-1252"):
-            return _without_zeros(page) if has_zero else page, name
+            return Decoded(_without_zeros(page) if has_zero else page, name)
         if (text := _strictly(bytes(page), name)) is not None:
-            return text, name
+            return Decoded(text, name)
     if valid:
-        return _without_zeros(page) if has_zero else page, "utf-8"
-    return _leniently(bytes(page), [*named, "utf-8"])
+        return Decoded(_without_zeros(page) if has_zero else page, "utf-8")
+    return _leniently(bytes(page), [*named, "utf-8"]) or _guess(bytes(page))
 
 
-def _leniently(page: bytes, names: Iterable[str]) -> tuple[bytes, str]:
+def _leniently(page: bytes, names: Iterable[str]) -> Decoded | None:
+    """Return a page in the first charset that has enough well-formed characters of it."""
     for name in dict.fromkeys(names):
         if name == "windows-1252":
             continue
@@ -264,8 +288,19 @@ def _leniently(page: bytes, names: Iterable[str]) -> tuple[bytes, str]:
         enough = bad if name == "utf-8" else WELL_FORMED * bad
         ascii_characters = len(text.encode("ascii", "ignore"))
         if len(text) - bad - ascii_characters >= enough:
-            return _utf8(text), name
-    return _windows_1252(page), "windows-1252"
+            return Decoded(_utf8(text), name)
+    return None
+
+
+def _guess(page: bytes) -> Decoded:
+    """Return a page in the charset that it seems to be in."""
+    codec = guess_encoding(page)
+    name = codec and _standard_name(codec)
+    if codec is None or name is None or name == "windows-1252":
+        return Decoded(_windows_1252(page), "windows-1252", is_guessed=True)
+    if (text := _strictly(page, name)) is None:
+        text = _utf8(page.decode(codec, "replace"))
+    return Decoded(text, name, is_guessed=True)
 
 
 def _without_zeros(page: bytes | memoryview) -> bytes:

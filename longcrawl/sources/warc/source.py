@@ -61,6 +61,7 @@ from longcrawl.core.sources import (
 )
 from longcrawl.errors import SourceError
 from longcrawl.printable import one_line
+from longcrawl.sources.encodings import GUESSED
 from longcrawl.sources.files import DamagedFileError, opened
 from longcrawl.sources.named_files import COMMON_CRAWL, DataFiles, Listed, named_parts, parse_slice, read_lists
 from longcrawl.sources.warc import pages
@@ -224,26 +225,31 @@ class Warc(Source):
 
     def _rows(self, part: Part, bad_files: BadFiles) -> Iterator[tuple[Row, Page]]:
         (path,) = part.files
-        left_out: Counter[str] = Counter()
+        left_out, guessed = Counter[str](), Counter[str]()
         lost = Lost(bad_files, path)
         try:
             with opened(path) as file:
                 for record in read_records(file, self.max_record_bytes, lost):
                     try:
-                        yield self._row(part.name, record)
+                        yield self._row(part.name, record, guessed)
                     except LeftOutError as rule:
                         left_out[str(rule)] += 1
             lost.report()
         except DamagedFileError as damage:
             bad_files.report(path, str(damage))
         bad_files.left_out.update(left_out)
+        bad_files.encodings.update({charset + GUESSED: count for charset, count in guessed.items()})
         counted = ", ".join(f"{rule} {count:,}" for rule, count in sorted(left_out.items()))
         logger.info(
-            "%s: %s records are not documents, by rule: %s", one_line(path), f"{left_out.total():,}", counted or "none"
+            "%s: %s records are not documents, by rule: %s; the charset of %s pages is guessed",
+            one_line(path),
+            f"{left_out.total():,}",
+            counted or "none",
+            f"{guessed.total():,}",
         )
 
-    def _row(self, name: str, record: Record) -> tuple[Row, Page]:
-        """Make the row of a record.
+    def _row(self, name: str, record: Record, guessed: Counter[str]) -> tuple[Row, Page]:
+        """Make the row of a record; ``guessed`` counts pages by the charset that is guessed of them.
 
         Raises:
             LeftOutError: naming the rule by which it is none.
@@ -269,7 +275,9 @@ class Warc(Source):
             raise LeftOutError("empty_body")
         mime = mime or self._found_out(fields, payload)
         is_markup = kind != "conversion" and ("html" in mime or "xml" in mime)
-        utf8, charset = pages.decode_page(payload, declared.charset, markup=is_markup, scanned=record.scanned)
+        page = pages.decode_page(payload, declared.charset, markup=is_markup, scanned=record.scanned)
+        if page.is_guessed:
+            guessed[page.charset] += 1
         row = Row(
             id=fields.get("warc-record-id") or f"{name}:{record.number}",
             url=url,
@@ -278,18 +286,19 @@ class Warc(Source):
             file=name,
             status=message and message.status,
             mime=mime,
-            charset=charset,
+            charset=page.charset,
             language_hint=headers.get("content-language") or fields.get("warc-identified-content-language"),
             truncated=truncated,
             offset=record.offset,
             length=record.length,
         )
-        return row, Page(utf8, payload, is_markup)
+        return row, Page(page.utf8, payload, is_markup)
 
     def _message(self, kind: str, record: Record, block: memoryview) -> Message | None:
         """Return the HTTP message that a record holds, None if it holds another block."""
-        is_http = record.fields.get("content-type", "").lower().startswith("application/http")
-        if kind != "response" or not (is_http or bytes(block[:5]) == b"HTTP/"):
+        declared = record.fields.get("content-type", "").lower()
+        is_http = declared.startswith("application/http") or bytes(block[:5]) == b"HTTP/"
+        if kind != "response" or not (is_http or (not declared and pages.begins_like_response(block))):
             return None
         message = record.message or pages.parse_message(block)
         if message.status is None:
