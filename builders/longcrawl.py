@@ -144,7 +144,7 @@ def open_crawl(name: "str | os.PathLike[str]", split: str = "train", **settings:
             return Crawl(datasets.load_dataset("longcrawl", name, split=split, **settings), source=name)
     if is_url(name):
         file_system_of(name)  # `datasets` would say that a package is missing, and not which extra has it
-    source, found = guess_source(name)
+    source, found = guess_source(name, any_ending=settings.get("format", "auto") != "auto")
     return Crawl(load(source, split, **found | settings), source=name)
 
 

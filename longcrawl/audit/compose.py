@@ -30,8 +30,9 @@ from longcrawl.sources.blocks import RECORD_BYTES, read_blocks
 from longcrawl.sources.csv_rows import ENDINGS, read_csv
 from longcrawl.sources.files import DamagedFileError, absolute, list_tree
 from longcrawl.sources.json_lines import read_lines
+from longcrawl.sources.named_files import has_ending, readable, spell_endings
 from longcrawl.sources.parquet import open_parquet
-from longcrawl.sources.text import EXTENSIONS, Text
+from longcrawl.sources.text import EXTENSIONS, RECORDS, WHOLE, Text, kind_of
 from longcrawl.storage.listing import match_files, unreachable, why_no_file
 from longcrawl.storage.place import given_url
 from longcrawl.text.values import tables
@@ -60,6 +61,8 @@ COLUMNS = ("n_tokens", "tokens")
 
 _ROWS = 8_192
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+COUNTED = (*RECORDS, ".txt", ".txt.gz", ".txt.zst")
+"""Endings of a folder's files that are counted without a tokenizer, which a text file asks for."""
 _COUNT = "name a tokenizer (--tokenizer gpt2) to count the tokens of its texts"
 
 
@@ -163,7 +166,7 @@ def _known(names: list[str], where: str) -> str:
 
 def _may_be_run(path: str) -> bool:
     """Return whether a URL is not that of a file of documents."""
-    return given_url(path) is not None and not path.endswith((*EXTENSIONS, *SHARDS))
+    return given_url(path) is not None and not has_ending(path, (*EXTENSIONS, *SHARDS))
 
 
 def _files(path: str, end_of_text: int | None, *, tokenised: bool) -> list[str]:
@@ -182,10 +185,10 @@ def _files(path: str, end_of_text: int | None, *, tokenised: bool) -> list[str]:
             for name in ([] if tokenised else listed)
             if name.endswith(SHARDS) and (end_of_text is not None or not _is_flat(join(base, name)))
         ]
-        names = names or [name for name in listed if name.endswith(EXTENSIONS)]
+        names = names or readable(listed, EXTENSIONS if tokenised else COUNTED, WHOLE)
         _check_reachable(base, [name for name in listed if name not in names])
         if not names:
-            raise SourceError(f"{base} holds no documents; known endings: {', '.join((*EXTENSIONS, *SHARDS))}")
+            raise SourceError(f"{base} holds no documents; known endings: {spell_endings((*EXTENSIONS, *SHARDS))}")
         return [join(base, name) for name in names]
     files = [base]
     if not is_url(base) and any(sign in base for sign in "*?[") and not Path(base).exists():
@@ -194,8 +197,8 @@ def _files(path: str, end_of_text: int | None, *, tokenised: bool) -> list[str]:
     for file in files or [base]:
         if tokenised and file.endswith(SHARDS):
             raise SourceError(f"{file} holds tokens, which need no tokenizer: leave --tokenizer out")
-        if not file.endswith((*EXTENSIONS, *SHARDS)):
-            known = ", ".join((*EXTENSIONS, *SHARDS))
+        if not has_ending(file, (*EXTENSIONS, *SHARDS)):
+            known = spell_endings((*EXTENSIONS, *SHARDS))
             raise SourceError(f"{file} is neither a run nor a file that can be read; known endings: {known}")
     if not files:
         raise SourceError(f"no file matches {path!r}; check the pattern")
@@ -227,7 +230,7 @@ def _lengths_of_file(path: str, end_of_text: int | None, beginnings: Beginnings)
         entries = _entries_of_shard(path, end_of_text, beginnings)
         yield DocumentLengths(entries, np.ones(len(entries), np.bool_))
         return
-    kind = Path(path.removesuffix(".gz").removesuffix(".zst")).suffix
+    kind = kind_of(path)
     if kind == ".txt":
         raise SourceError(f"{path} holds text: name a tokenizer (--tokenizer gpt2) to count its tokens")
     try:

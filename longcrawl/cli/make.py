@@ -84,11 +84,17 @@ def init(
     text_field: Annotated[
         str | None, typer.Option(help="The field that has the texts; found by its usual names if left out.")
     ] = None,
+    file_format: Annotated[
+        str | None, typer.Option("--format", help="What the files hold, such as text, whatever their names are.")
+    ] = None,
+    encoding: Annotated[
+        str | None, typer.Option(help="The encoding of the files, such as latin-1, or detect; UTF-8 if left out.")
+    ] = None,
 ) -> None:
     """Write a first recipe for your documents, with comments."""
     from longcrawl.run.first_recipe import write_first_recipe
 
-    show(write_first_recipe(name, out, text_field))
+    show(write_first_recipe(name, out, text_field, file_format, encoding))
 
 
 @app.command(epilog="Example: longcrawl plan longcrawl64 --set source.data_dir=release --save plan.json")

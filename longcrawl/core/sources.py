@@ -8,7 +8,7 @@ import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -158,11 +158,13 @@ class LostRecords:
     """Gathers the records of one file that cannot be read, and reports them together when the file has been read.
 
     Under the policy "error" the first one stops the run. ``consequence`` is what becomes of the rest, if the report is
-    to say it.
+    to say it. ``explain`` adds to the first reason what to do about it.
     """
 
-    def __init__(self, bad_files: BadFiles, file: str, consequence: str = "") -> None:
-        self._bad_files, self._file, self._consequence = bad_files, file, consequence
+    def __init__(
+        self, bad_files: BadFiles, file: str, consequence: str = "", explain: Callable[[str], str] = str
+    ) -> None:
+        self._bad_files, self._file, self._consequence, self._explain = bad_files, file, consequence, explain
         self._first, self._count = "", 0
         self._damages: list[str] = []
         self._damage_count = 0
@@ -175,7 +177,7 @@ class LostRecords:
         Raises:
             SourceError: under the policy "error".
         """
-        self._first = self._first or f"{where} {reason}"
+        self._first = self._first or f"{where} {self._explain(reason)}"
         self._count += 1
         if self._bad_files.policy == "error":
             self.report()

@@ -23,6 +23,7 @@ from longcrawl.loading.origins import Origin
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks, stop_at, too_long
 from longcrawl.sources.files import DamagedFileError, absolute
 from longcrawl.sources.json_lines import parse_object
+from longcrawl.sources.members import stored_compression
 from longcrawl.sources.named_files import named_parts
 from longcrawl.urls import has_pattern, is_url
 
@@ -203,7 +204,13 @@ def _pass_line(loss: Loss) -> None:
 
 
 def _is_seekable(path: str) -> bool:
-    return not is_url(path) and not path.endswith((".gz", ".zst"))
+    if is_url(path):
+        return False
+    try:
+        with Path(path).open("rb") as opened:
+            return stored_compression(opened, path) == "none"
+    except (OSError, SourceError):
+        return False
 
 
 def _block_bounds(path: str, block_bytes: int) -> Longs:

@@ -21,7 +21,8 @@ from longcrawl.recipe import parse_recipe, read_recipe
 from longcrawl.run.inputs import train_parts
 from longcrawl.sources.files import opened
 from longcrawl.sources.guess import guess_source
-from longcrawl.sources.text import without_set
+from longcrawl.sources.named_files import has_ending
+from longcrawl.sources.text import RECORDS, without_set
 from longcrawl.storage.files import write_text, writing
 from longcrawl.storage.structured import load_yaml
 
@@ -45,17 +46,25 @@ _OF_TEXTS: Mapping[str, Any] = {
 """What documents of other sources begin with."""
 
 
-def first_recipe(name: str, text_field: str | None = None) -> str:
+def first_recipe(
+    name: str,
+    text_field: str | None = None,
+    file_format: str | None = None,
+    encoding: str | None = None,
+) -> str:
     """Return the YAML of a recipe that reads what is named so, with comments.
 
     Args:
         name: a file, folder, URL or glob, or a dataset of the Hub, as ``lc.open`` takes it.
         text_field: the field that has the texts; None for the first of ``TEXT_FIELDS`` that the documents have.
+        file_format: what the files hold, as the source ``text`` has it; None for what their endings say.
+        encoding: of the files, or "detect"; None for UTF-8.
 
     Raises:
         LongCrawlError: nothing is there that a source can be guessed for, or no field has texts.
     """
-    source, settings = guess_source(name)
+    source, settings = guess_source(name, any_ending=file_format is not None)
+    settings |= {key: value for key, value in (("format", file_format), ("encoding", encoding)) if value is not None}
     if source == "rectangle" or source in FORMATS:
         raise RecipeError(
             f"{name} holds tokens, not texts: trainers read it as it is; longcrawl verify {shlex.quote(name)} checks it"
@@ -74,7 +83,13 @@ def first_recipe(name: str, text_field: str | None = None) -> str:
     return text
 
 
-def write_first_recipe(name: str, out: Path, text_field: str | None = None) -> str:
+def write_first_recipe(
+    name: str,
+    out: Path,
+    text_field: str | None = None,
+    file_format: str | None = None,
+    encoding: str | None = None,
+) -> str:
     """Write the recipe that :func:`first_recipe` returns and return what to type next.
 
     Raises:
@@ -84,7 +99,7 @@ def write_first_recipe(name: str, out: Path, text_field: str | None = None) -> s
         raise RecipeError(f"{out} is not the name of a recipe: end it in .yaml")
     if out.exists():
         raise RecipeError(f"{out} is there already: choose another name with --out, or remove it")
-    made = first_recipe(name, text_field)
+    made = first_recipe(name, text_field, file_format, encoding)
     with writing(out, RecipeError, "choose another name with --out"):
         write_text(out, made)
     run = f"longcrawl run {shlex.quote(str(out))} --out {shlex.quote(out.stem)}"
@@ -94,7 +109,9 @@ def write_first_recipe(name: str, out: Path, text_field: str | None = None) -> s
 def _text_field(source: str, settings: Mapping[str, Any], fields: Sequence[str]) -> dict[str, str]:
     """Return the setting of the first field that has texts, by reading the first documents."""
     failed: SourceError | None = None
-    first = train_parts(make_source(source, settings))[0]
+    parts = train_parts(make_source(source, settings))
+    # Files that are one document have no fields.
+    first = next((part for part in parts if has_ending(part.name, RECORDS)), parts[0])
     known = _parquet_texts(first)
     found = next((field for field in fields if field in known), None)
     if found is not None:

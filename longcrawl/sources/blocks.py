@@ -1,4 +1,4 @@
-"""Lines of a file, gzip and zstd decompressed, in blocks that always have the same ends.
+"""Lines of a file, decompressed and decoded, in blocks that always have the same ends.
 
 Compressed data is yielded once its checksum has been compared, see :mod:`longcrawl.sources.members`. A line that is
 lost stands as an empty line in its block, so that the numbers of all others stay.
@@ -6,14 +6,28 @@ lost stands as an empty line in its block, so that the numbers of all others sta
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Literal
 
 from longcrawl.core.sources import Checksums, Loss, LostRecords
+from longcrawl.errors import SourceError
+from longcrawl.sources.encodings import (
+    DETECT,
+    GUESSED,
+    MARK_BYTES,
+    Decoding,
+    ToUtf8,
+    codec_name,
+    detect_encoding,
+    is_wide,
+    marked_encoding,
+)
 from longcrawl.sources.files import DamagedFileError, local_copy
 from longcrawl.sources.framing import BrokenMemberError
 from longcrawl.sources.gathered import Gathered, Window, count_line_feeds, last_line_end, line_end
-from longcrawl.sources.members import Compression, Members, Room
+from longcrawl.sources.members import Compression, Members, Room, stored_compression
 from longcrawl.urls import path_of
 
 BLOCK_BYTES = 32_000_000
@@ -78,14 +92,16 @@ def too_long(most_bytes: int, where: str = "") -> str:
     return f"has more than {most_bytes:,} bytes{where}; to read it, set max_record_bytes to more"
 
 
-def read_bytes(path: str, most_bytes: int = RECORD_BYTES, records: int | None = 1) -> bytes:
-    """Read a file whole, decompressed by its ending; it has so many records, None where nobody can know.
+def read_bytes(
+    path: str, most_bytes: int = RECORD_BYTES, records: int | None = 1, decoding: Decoding | None = None
+) -> bytes:
+    """Read a file whole, decompressed and decoded; it has so many records, None if nobody can know.
 
     Raises:
         DamagedFileError: it is missing, cut, corrupt, or longer than ``most_bytes``.
     """
     pieces, size = list[bytes | memoryview](), 0
-    for piece in _pieces(path):
+    for piece in _pieces(path, decoding=decoding):
         if isinstance(piece, _Damage):
             raise DamagedFileError(piece.reason, records)
         pieces.append(piece)
@@ -102,10 +118,14 @@ def read_blocks(
     most_bytes: int = RECORD_BYTES,
     on_loss: Callable[[Loss], None] = stop_at,
     after_damage: Literal["keep", "drop"] = "keep",
+    decoding: Decoding | None = None,
 ) -> Iterator[memoryview]:
     """Read whole lines of a file in blocks; see :func:`read_steps`."""
     block = Gathered()
-    for step in read_steps(path, block_bytes, most_bytes=most_bytes, on_loss=on_loss, after_damage=after_damage):
+    steps = read_steps(
+        path, block_bytes, most_bytes=most_bytes, on_loss=on_loss, after_damage=after_damage, decoding=decoding
+    )
+    for step in steps:
         if step is not None:
             block.add_lent(step)
         else:
@@ -121,8 +141,9 @@ def read_steps(
     after_damage: Literal["keep", "drop"] = "keep",
     checksums: Checksums = "first",
     lines_read: Callable[[], int] | None = None,
+    decoding: Decoding | None = None,
 ) -> Iterator[memoryview | None]:
-    """Read whole lines of a file, decompressed by its ending (``.gz``, ``.zst``), in blocks of several steps.
+    """Read whole lines of a file, gzip and zstd decompressed, in blocks of several steps.
 
     A block ends at the last line end within ``block_bytes``, or at the first one after it where a line is longer, so
     blocks depend on the text only. Only the last block may lack the line end. A block also ends where lines are lost.
@@ -137,6 +158,7 @@ def read_steps(
             beginning is not an object, so that its readers can "keep" it and see.
         checksums: when those of compressed data are compared.
         lines_read: returns how many lines of all steps so far the caller has counted, who spares counting here.
+        decoding: the encoding, from which lines are turned into UTF-8; None for bytes as they are.
 
     Yields:
         A step, or None where a block ends.
@@ -147,7 +169,7 @@ def read_steps(
     """
     lines = _Lines(block_bytes, most_bytes, on_loss, after_damage, lines_read)
     try:
-        for piece in _pieces(path, checksums, lines.room):
+        for piece in _pieces(path, checksums, lines.room, decoding):
             yield from lines.damage(piece) if isinstance(piece, _Damage) else lines.add(piece)
     except DamagedFileError:
         lines.drop_open_line()
@@ -290,16 +312,79 @@ def _cut(piece: bytes | memoryview, size: int) -> Iterator[memoryview]:
     return (text[start : start + size] for start in range(0, len(text), size))
 
 
+def seeming_encoding(path: str) -> str | None:
+    """Return the encoding that a file of text seems to be in; None if it is binary, or cannot be read whole."""
+    try:
+        return detect_encoding(piece for piece in _pieces(path) if not isinstance(piece, _Damage))
+    except SourceError:
+        return None
+
+
+_Pieces = Iterator[bytes | memoryview | _Damage]
+
+
 def _pieces(
-    path: str, checksums: Checksums = "first", room: Room | None = None
-) -> Iterator[bytes | memoryview | _Damage]:
-    name = path_of(path)
-    compression: Compression = "gzip" if name.endswith(".gz") else "zstd" if name.endswith(".zst") else "none"
+    path: str, checksums: Checksums = "first", room: Room | None = None, decoding: Decoding | None = None
+) -> _Pieces:
     with local_copy(path) as copy, Path(copy).open("rb") as file:
-        if compression == "none":
-            yield from iter(lambda: file.read(READ_BYTES), b"")
+        try:
+            compression = stored_compression(file, path_of(path))
+        except SourceError as unknown:
+            raise DamagedFileError(str(unknown)) from unknown
+        stored = partial(_stored, file, compression, checksums)
+        yield from stored(room) if decoding is None else _decoded(stored, room, decoding)
+
+
+def _stored(file: BinaryIO, compression: Compression, checksums: Checksums, room: Room | None) -> _Pieces:
+    """Yield the decompressed data of a file from its beginning on."""
+    file.seek(0)
+    if compression == "none":
+        yield from iter(lambda: file.read(READ_BYTES), b"")
+    else:
+        yield from _sound(file, compression, checksums, room)
+
+
+def _decoded(stored: Callable[[Room | None], _Pieces], room: Room | None, decoding: Decoding) -> _Pieces:
+    """Yield the data of a file in UTF-8; one whose encoding is detected is read twice."""
+    name, guessed = decoding.encoding, ""
+    if name == DETECT:
+        sound = (piece for piece in stored(None) if not isinstance(piece, _Damage))
+        if (found := detect_encoding(sound)) is None:
+            raise DamagedFileError("seems to be binary, in no encoding of text; set encoding if it is text", 1)
+        name, guessed = found, "" if found == "utf-8" else GUESSED
+    begin, pieces = _begin_of(stored(room))
+    if (marked := marked_encoding(begin)) is not None:
+        name, guessed, begin = marked[0], "", begin if marked[0] == "utf-8" else begin[marked[1] :]
+    name = codec_name(name)
+    decoding.note(name + guessed)
+    pieces = chain([begin] if begin else [], pieces)
+    yield from pieces if name == "utf-8" else _in_utf8(pieces, name)
+
+
+def _begin_of(pieces: _Pieces) -> tuple[bytes, _Pieces]:
+    """Return as much of a text as tells whether a byte order mark begins it, and what follows."""
+    begin = b""
+    for piece in pieces:
+        if isinstance(piece, _Damage):
+            return begin, chain([piece], pieces)
+        begin += piece
+        if len(begin) >= MARK_BYTES:
+            break
+    return begin, pieces
+
+
+def _in_utf8(pieces: _Pieces, name: str) -> _Pieces:
+    """Decode pieces; behind damage, nobody knows where a character of several bytes per line feed begins."""
+    decoder = ToUtf8(name)
+    for piece in pieces:
+        if not isinstance(piece, _Damage):
+            yield decoder.add(piece)
+        elif is_wide(name):
+            raise DamagedFileError(piece.reason)
         else:
-            yield from _sound(file, compression, checksums, room)
+            decoder.restart()
+            yield piece
+    yield decoder.add(b"", final=True)
 
 
 def _sound(

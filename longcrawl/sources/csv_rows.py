@@ -16,6 +16,7 @@ from longcrawl.core.sources import Loss
 from longcrawl.display.numbers import counted
 from longcrawl.printable import listed
 from longcrawl.sources.blocks import BLOCK_BYTES, read_blocks, too_long
+from longcrawl.sources.encodings import Decoding
 from longcrawl.sources.files import DamagedFileError
 from longcrawl.sources.json_lines import Lines
 from longcrawl.sources.parquet_rows import ROWS
@@ -28,25 +29,31 @@ _LARGEST_FIELD = 2**31 - 1
 
 
 def read_csv(
-    path: str, needed: Sequence[str], optional: Sequence[str], separator: str, most_bytes: int
+    path: str,
+    needed: Sequence[str],
+    optional: Sequence[str],
+    separator: str,
+    most_bytes: int,
+    decoding: Decoding | None = None,
 ) -> Iterator[Lines]:
     """Yield batches of rows with those of the fields that the file has, each a column of strings.
 
     Rows are counted from 0, without the first one, which names the fields; blank lines are none.
 
     Args:
-        path: local file or URL, decompressed by its ending (``.gz``, ``.zst``).
+        path: local file or URL; gzip and zstd are decompressed.
         needed: names of fields without which it is an error; of two fields of one name it is the first.
         optional: names of other fields. A row that has nothing there has null.
         separator: what parts fields.
         most_bytes: how long a row is at most.
+        decoding: the encoding; None for UTF-8.
 
     Raises:
         DamagedFileError: it is missing, cut or corrupt, has no such field, a row is too long, or one is not CSV and may
             have an open quote; rows before that have been yielded.
     """
     csv.field_size_limit(max(csv.field_size_limit(), _LARGEST_FIELD))
-    text = _Text(path, separator, most_bytes)
+    text = _Text(path, separator, most_bytes, decoding)
     rows = csv.reader(text.lines(), delimiter=separator, strict=True)
     names = _first_row(rows)
     batch = _Batch(names, needed, optional)
@@ -92,8 +99,8 @@ def _numbered(rows: Iterator[list[str]], text: "_Text", fields: int) -> Iterator
 class _Text:
     """Lines of a file as ``csv`` takes them, as many as a row may have."""
 
-    def __init__(self, path: str, separator: str, most_bytes: int) -> None:
-        self._path, self._separator, self._most_bytes = path, separator, most_bytes
+    def __init__(self, path: str, separator: str, most_bytes: int, decoding: Decoding | None) -> None:
+        self._path, self._separator, self._most_bytes, self._decoding = path, separator, most_bytes, decoding
         self._line = ""
         self.begin_row()
 
@@ -110,7 +117,7 @@ class _Text:
     def lines(self) -> Iterator[str]:
         """Yield lines with their ends; a byte that is not UTF-8 is a surrogate."""
         encoding = "utf-8-sig"
-        for block in read_blocks(self._path, most_bytes=self._most_bytes, on_loss=_stop):
+        for block in read_blocks(self._path, most_bytes=self._most_bytes, on_loss=_stop, decoding=self._decoding):
             for line in bytes(block).splitlines(keepends=True):
                 self._row_bytes += len(line)
                 if self._row_bytes > self._most_bytes:

@@ -34,6 +34,9 @@ _MARKS = (
 SAMPLE_BYTES = 1 << 16
 """How much of a text is looked at, from its first byte beyond ASCII on."""
 
+_MAGIC_BYTES = 512
+"""How much of a file tells what kind of file it is."""
+
 _BEFORE = 4_096
 """How much of what is before that byte is looked at: it tells the language of a text with few such bytes."""
 
@@ -76,6 +79,9 @@ _BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
 _ALONE = re.compile(rb"(?<![\x80-\xff])[\x80-\xff](?![\x80-\xff])")
 _ENDS = re.compile(rb'[\n<>"]')
 """Bytes that no character of several bytes has in any of the encodings but the wide ones."""
+LOOKED_AT = 8_000
+"""Characters at the beginning of a text that tell whether it is binary."""
+_CONTROLS = re.compile("[\x00-\x07\x0e-\x1a\x1c-\x1f]")
 _LOST = "longcrawl.lost"
 
 
@@ -114,6 +120,12 @@ def codec_name(name: str) -> str:
 def marked_encoding(begin: bytes) -> tuple[str, int] | None:
     """Return the encoding that a byte order mark names and how long the mark is; None if there is none."""
     return next(((name, len(mark)) for mark, name in _MARKS if begin.startswith(mark)), None)
+
+
+def seems_binary(text: str) -> bool:
+    """Return whether a text has the control characters of binary data: a zero, or more than one in fifty."""
+    begin = text[:LOOKED_AT]
+    return "\0" in begin or 50 * len(_CONTROLS.findall(begin)) > len(begin)
 
 
 def is_wide(name: str) -> bool:
@@ -201,7 +213,7 @@ class _Seen:
 
     def __init__(self) -> None:
         self._decoder, self._is_utf8 = codecs.getincrementaldecoder("utf-8")("strict"), True
-        self._begin, self._sample = b"", b""
+        self._begin, self._before, self._sample = b"", b"", b""
 
     @property
     def is_enough(self) -> bool:
@@ -214,7 +226,10 @@ class _Seen:
         if self._sample:
             self._sample += piece[: SAMPLE_BYTES - len(self._sample)]
         elif (first := _BEYOND_ASCII.search(piece)) is not None:
-            self._sample = piece[max(first.start() - _BEFORE, 0) :][:SAMPLE_BYTES]
+            start = len(self._before) + first.start() - _BEFORE
+            self._sample = (self._before + piece)[max(start, 0) :][:SAMPLE_BYTES]
+        else:
+            self._before = (self._before + piece)[-_BEFORE:]
         if self._is_utf8:
             try:
                 self._decoder.decode(piece, final)
@@ -231,7 +246,16 @@ class _Seen:
             return name if name is not None and is_wide(name) else None
         if self._is_utf8 or _is_mostly_utf8(self._sample):
             return "utf-8"
+        if _is_of_another_kind(self._begin):
+            return None
         return guess_encoding(self._sample) or (_WESTERN if _count_beyond_ascii(self._sample) < FEW else None)
+
+
+def _is_of_another_kind(begin: bytes) -> bool:
+    """Return whether a file begins as one of images, PDF and the like does."""
+    import chardet
+
+    return chardet.detect(begin[:_MAGIC_BYTES])["encoding"] is None
 
 
 def _is_mostly_utf8(sample: bytes) -> bool:

@@ -22,7 +22,7 @@ from longcrawl.errors import SourceError, reason_of, unreadable
 from longcrawl.sources.identity import InputFile, PrefixHash, entity_tag, fetching
 from longcrawl.storage.file_systems import REQUESTS, fetch, file_system_of, look_again
 from longcrawl.storage.files import checksum
-from longcrawl.storage.listing import list_files, why_no_file
+from longcrawl.storage.listing import is_listed, list_files, why_no_file
 from longcrawl.storage.network import CutAnswerError, ask, verdict_of
 from longcrawl.urls import is_url, path_of, without_secrets
 
@@ -51,7 +51,9 @@ def absolute(path: str) -> str:
 
 
 def list_tree(folder: str) -> list[str]:
-    """List all files below a folder, relative to it, sorted, without hidden ones; a missing folder has none.
+    """List all files below a folder, relative to it, sorted; a missing folder has none.
+
+    Hidden files and those that jobs write beside data are left out, see :func:`longcrawl.storage.listing.is_listed`.
 
     Of a local folder, links are followed, and what cannot be read is listed too, see :mod:`longcrawl.storage.listing`.
 
@@ -63,7 +65,7 @@ def list_tree(folder: str) -> list[str]:
     filesystem, root = file_system_of(folder)
     root = path_of(root)
     found = [path_of(name)[len(root) :].strip("/") for name in _listed(folder, filesystem, root)]
-    return sorted(name for name in found if name and not any(step.startswith(".") for step in name.split("/")))
+    return sorted(name for name in found if name and all(map(is_listed, name.split("/"))))
 
 
 def match_remote(pattern: str) -> list[str]:
@@ -82,7 +84,8 @@ def match_remote(pattern: str) -> list[str]:
         matches = re.compile(glob_translate(inner)).match
     except ValueError as wrong:
         raise SourceError(f"{without_secrets(pattern)} is not a pattern ({wrong}). Change data_files") from wrong
-    names = [name for name in _listed(pattern, filesystem, before) if matches(name)]
+    found = (name for name in _listed(pattern, filesystem, before) if matches(name))
+    names = [name for name in found if all(map(is_listed, name.removeprefix(before).split("/")))]
     return [protocol + name.lstrip("/") for name in names]
 
 

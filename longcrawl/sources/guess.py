@@ -12,6 +12,7 @@ from longcrawl.formats.shards.base import FORMATS
 from longcrawl.printable import quoted
 from longcrawl.sources import text
 from longcrawl.sources.files import absolute, list_tree
+from longcrawl.sources.named_files import count_endings, has_ending, spell_endings
 from longcrawl.sources.warc import source as warc
 from longcrawl.urls import DATASETS, REPOSITORY, has_pattern, is_url, join, path_of
 
@@ -26,8 +27,8 @@ _PAGE = re.compile(
 _RPV2 = re.compile(r"documents/[^/]+/[^/]+/[^/]+\.json\.gz")
 
 
-def guess_source(name: str) -> tuple[str, dict[str, Any]]:
-    """Return the source that reads what is named so, and its settings.
+def guess_source(name: str, *, any_ending: bool = False) -> tuple[str, dict[str, Any]]:
+    """Return the source that reads what is named so, and its settings; ``text`` for ``any_ending`` of a folder.
 
     What is here is read from here, also where the Hub has a dataset of that name; and a path whose folder is here is
     no dataset of the Hub.
@@ -53,20 +54,22 @@ def guess_source(name: str) -> tuple[str, dict[str, Any]]:
         )
     if is_url(name) or is_pattern or Path(absolute(name)).is_file():
         if (found := _of_files([path_of(name)])) is None and not is_pattern and is_url(name):
-            return _of_folder(name)
+            return _of_folder(name, any_ending=any_ending)
         return found or "text", {"data_files": name}
-    return _of_folder(name)
+    return _of_folder(name, any_ending=any_ending)
 
 
 def _of_files(names: Iterable[str]) -> str | None:
     """Return the source that reads files of these names."""
     names = list(names)
-    if any(name.endswith(warc.EXTENSIONS) for name in names):
+    if any(has_ending(name, warc.EXTENSIONS) for name in names):
         return "warc"
-    return "text" if any(name.endswith(text.EXTENSIONS) for name in names) else None
+    return "text" if any(has_ending(name, text.EXTENSIONS) for name in names) else None
 
 
-def _of_folder(folder: str) -> tuple[str, dict[str, Any]]:
+def _of_folder(folder: str, *, any_ending: bool) -> tuple[str, dict[str, Any]]:
+    if any_ending:
+        return "text", {"data_dir": folder}
     names = list_tree(absolute(folder))
     if {"manifest.json", "recipe.yaml"} <= set(names):
         written = next((output for output in OUTPUTS if any(name.startswith(f"{output}/") for name in names)), "OUTPUT")
@@ -83,7 +86,8 @@ def _of_folder(folder: str) -> tuple[str, dict[str, Any]]:
         return "redpajama-v2", {"data_dir": folder}
     if (found := _of_files(names)) is None:
         raise SourceError(
-            f"{quoted(folder)} has no documents, by the names of its files: name a source of `longcrawl sources`, "
-            "as lc.open('datatrove', data_dir=…)"
+            f"{quoted(folder)} has no documents, by the names of its files: {count_endings(names)}. Known endings: "
+            f"{spell_endings((*text.EXTENSIONS, *warc.EXTENSIONS))}{text.FORCE}. Or name a source of "
+            "`longcrawl sources`, as lc.open('datatrove', data_dir=…)"
         )
     return found, {"data_dir": folder}

@@ -11,7 +11,7 @@ from typing import Any
 
 from longcrawl.core import sources
 from longcrawl.errors import SourceError, reason_of
-from longcrawl.sources.named_files import named_parts
+from longcrawl.sources.named_files import has_ending, named_parts
 from longcrawl.sources.text import EXTENSIONS, Text
 from longcrawl.storage.network import ask
 from longcrawl.urls import DATASETS, REPOSITORY
@@ -69,7 +69,7 @@ class Hub(Text):
         load = partial(load_dataset_builder, str(self.path), name=self.config, revision=self.revision, **chosen)
         builder = ask(f"{DATASETS}{self.path}", partial(_or_error, load), "listed", PATIENCE)
         files = {str(split): list(map(str, names)) for split, names in (builder.config.data_files or {}).items()}
-        others = [name for names in files.values() for name in names if not name.endswith(EXTENSIONS)]
+        others = [name for names in files.values() for name in names if not has_ending(name, EXTENSIONS)]
         if any(not name.startswith(DATASETS) for names in files.values() for name in names):
             raise SourceError(f"{self.path} is a folder here, which datasets reads instead: run elsewhere")
         if others or not all(files.values()) or not files:

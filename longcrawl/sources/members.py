@@ -13,6 +13,7 @@ alone, and the records around a damaged one are unharmed. Whole files in one mem
 """
 
 import os
+import re
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from functools import cached_property
@@ -23,7 +24,7 @@ import zstandard
 from isal import isal_zlib
 
 from longcrawl.core.sources import Checksums, UncheckedDataError
-from longcrawl.errors import reason_of
+from longcrawl.errors import SourceError, reason_of
 from longcrawl.sources.framing import (
     GZIP,
     ZSTD,
@@ -70,6 +71,11 @@ RECOVERIES = 8
 PROBE_BYTES = 512
 """How much is read to see whether a member begins at a place."""
 
+_OTHERS = re.compile(rb"(?P<xz>\xfd7zXZ\0)|(?P<bzip2>BZh[1-9]1AY&SY)|(?P<lz4>\x04\x22\x4d\x18)|(?P<zip>PK\x03\x04)")
+"""The beginnings of other compressed files."""
+_NOT_IN_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+"""Control characters that text does not have."""
+
 _GZIP_ERROR: Any = isal_zlib.error
 
 
@@ -96,6 +102,27 @@ def compression_of(file: BinaryIO) -> Compression:
     if magic.startswith(GZIP[:2]):
         return "gzip"
     return "zstd" if magic == ZSTD or is_skippable(magic) else "none"
+
+
+def stored_compression(file: BinaryIO, name: str) -> Compression:
+    """Detect by its first bytes how a file of text is compressed.
+
+    Its name decides only for bytes that are neither text nor the beginning of compressed data: they are damaged.
+
+    Raises:
+        SourceError: it is compressed in a way that is not read.
+    """
+    found = compression_of(file)
+    file.seek(0)
+    begin = file.read(PROBE_BYTES)
+    if (other := _OTHERS.match(begin)) is not None:
+        raise SourceError(
+            f"is compressed with {other.lastgroup}, which is not read: decompress it, or compress it with gzip or zstd"
+        )
+    name = name.lower()
+    if found == "none" and name.endswith((".gz", ".zst")) and (not begin or _NOT_IN_TEXT.search(begin)):
+        return "gzip" if name.endswith(".gz") else "zstd"
+    return found
 
 
 class Members:

@@ -11,7 +11,7 @@ import os
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,8 @@ MOST_PATHS = 10_000_000
 """In all lists of a source together; all dumps of Common Crawl together have as many."""
 
 _ABOUT = ("README", "LICENSE", "LICENCE")
-_PACKED = (".gz", ".zst", ".xz", ".bz2")
+_READ_PACKED = (".gz", ".zst")
+_PACKED = (*_READ_PACKED, ".xz", ".bz2", ".lz4")
 _NO_STOP = MOST_PATHS + 1
 _SLICE = re.compile(r"([0-9]{0,12}):([0-9]{0,12})(?::([0-9]{1,12}))?")
 _NOT_BELOW = ("", ".", "..")
@@ -51,6 +52,9 @@ def named_parts(
     endings: tuple[str, ...],
     example: str,
     splits: Callable[[list[str]], Mapping[str, list[str]]] | None = None,
+    *,
+    whole: tuple[str, ...] = (),
+    hint: str = "",
 ) -> dict[str, list[Part]]:
     """Return a part per file of every split, named relative to ``data_dir`` or the deepest folder that all files share.
 
@@ -58,15 +62,20 @@ def named_parts(
         source: its name, for messages.
         data_dir: a folder, read with all folders in it, or what ``data_files`` are relative to.
         data_files: what to read; None for all files of ``data_dir`` with one of the endings.
-        endings: of the files that the source reads.
+        endings: of the files that the source reads, in lower case.
         example: a pattern of such files, for messages.
+        whole: those endings whose files are one document each, see :func:`readable`.
+        hint: what to do about a folder without such files, as the end of a message.
         splits: gives the files of each split, of the names of all files below ``data_dir``; None for all those with
             one of the endings as "train", and a warning of others.
 
     Raises:
         SourceError: no file was named or found.
     """
-    files = chosen_files(data_dir, data_files) if data_files else _below(source, data_dir, endings, example, splits)
+    if data_files:
+        files = chosen_files(data_dir, data_files)
+    else:
+        files = _below(source, data_dir, endings, example, splits, whole, hint)
     base = _base_of([_written(file) for chosen in files.values() for file in chosen], data_dir)
     return {split: _parts(chosen, base) for split, chosen in files.items()}
 
@@ -98,6 +107,8 @@ def _below(
     endings: tuple[str, ...],
     example: str,
     splits: Callable[[list[str]], Mapping[str, list[str]]] | None,
+    whole: tuple[str, ...],
+    hint: str,
 ) -> dict[str, list[str]]:
     if not data_dir:
         raise SourceError(
@@ -107,13 +118,15 @@ def _below(
     if not is_url(base) and not Path(base).is_dir():
         raise SourceError(f"{base} is not a folder; set data_dir to one, or data_files to the file")
     tree = list_tree(base)
-    others = [] if is_url(base) else unreachable(base, [name for name in tree if not name.endswith(endings)])
-    if not any(name.endswith(endings) for name in tree) and not others:
+    others = [] if is_url(base) else unreachable(base, [name for name in tree if not has_ending(name, endings)])
+    names = readable(tree, endings, whole)
+    if not names and not others:
         raise SourceError(
-            f"{without_secrets(base)} holds no file that can be read; known endings: {', '.join(endings)}"
+            f"{without_secrets(base)} holds no file that can be read; known endings: {spell_endings(endings)}; found: "
+            f"{count_endings(tree)}{hint}"
         )
     if splits is None:
-        found = {"train": [name for name in tree if name.endswith(endings)]}
+        found = {"train": names}
         if left := _left_out([name for name in tree if name not in others], endings):
             warn_user(f"source {source!r}: {left}")
     else:
@@ -129,11 +142,52 @@ def _left_out(tree: Sequence[str], endings: tuple[str, ...]) -> str:
 
     A README and a LICENSE say something of the others, and do not count; hidden files are not listed at all.
     """
-    names = (name.rpartition("/")[2] for name in tree if not name.endswith(endings))
-    left = Counter(_ending(name) for name in names if not name.upper().startswith(_ABOUT))
-    counts = listed(f"{ending} {count:,}" for ending, count in sorted(left.items()))
-    files = f"{counted(left.total(), 'file')} of data_dir {'is' if left.total() == 1 else 'are'}"
-    return f"{files} not read, by ending: {counts}. Convert or rename them, or move them away" if left else ""
+    left = [name for name in tree if not has_ending(name, endings) and not _is_about(name)]
+    files = f"{counted(len(left), 'file')} of data_dir {'is' if len(left) == 1 else 'are'}"
+    return (
+        f"{files} not read, by ending: {count_endings(left)}. Convert or rename them, or move them away" if left else ""
+    )
+
+
+def has_ending(name: str, endings: tuple[str, ...]) -> bool:
+    """Return whether the name of a file has one of some endings, in any case."""
+    return name.lower().endswith(endings)
+
+
+def readable(names: Iterable[str], endings: tuple[str, ...], whole: tuple[str, ...]) -> list[str]:
+    """Return the names of files with one of some endings.
+
+    A README or LICENSE that would be one document is left out beside files of records: it is about them.
+    """
+    found = [name for name in names if has_ending(name, endings)]
+    if all(has_ending(name, whole) for name in found):
+        return found
+    return [name for name in found if not (has_ending(name, whole) and _is_about(name))]
+
+
+def spell_endings(endings: Iterable[str]) -> str:
+    """Return endings for a message, those of compressed files once.
+
+    >>> spell_endings([".csv", ".csv.gz", ".csv.zst", ".parquet"])
+    '.csv, .parquet, and the same before .gz and .zst'
+    """
+    plain = [ending for ending in endings if not ending.endswith(_READ_PACKED)]
+    packed = ", and the same before .gz and .zst" if len(plain) < len(list(endings)) else ""
+    return ", ".join(plain) + packed
+
+
+def _is_about(name: str) -> bool:
+    return name.rpartition("/")[2].upper().startswith(_ABOUT)
+
+
+def count_endings(names: Iterable[str]) -> str:
+    """Return the endings of files with the number of each, for a message.
+
+    >>> count_endings(["a.pdf", "b.pdf", "c.xml.gz"])
+    '.pdf 2, .xml.gz 1'
+    """
+    counts = Counter(_ending(name.rpartition("/")[2]) for name in names)
+    return listed(f"{ending} {count:,}" for ending, count in sorted(counts.items())) or "no files"
 
 
 def _ending(name: str) -> str:
@@ -237,7 +291,7 @@ def read_lists(paths: Sequence[str], base_url: str, files: str | None, endings: 
     """Read lists of paths, and choose among their lines.
 
     Args:
-        paths: the lists, local files or URLs, compressed if they end in ``.gz`` or ``.zst``.
+        paths: the lists, local files or URLs; gzip and zstd are decompressed.
         base_url: what the paths in them are relative to, a URL or a folder.
         files: which paths to take of all lists, one after the other, as :func:`parse_slice` reads it; None for all.
         endings: of the files that the source reads.
@@ -310,9 +364,7 @@ def _list_lines(path: str) -> Iterator[tuple[int, str]]:
     except DamagedFileError as damage:
         raise SourceError(f"the list {name} {damage}: check paths") from damage
     except UnicodeDecodeError as wrong:
-        raise SourceError(
-            f"{name}, line {number:,} is not UTF-8: check paths, and that the name of a compressed list ends in .gz"
-        ) from wrong
+        raise SourceError(f"{name}, line {number:,} is not UTF-8: check paths") from wrong
 
 
 def _below_root(line: str, root: str, endings: tuple[str, ...]) -> str:
@@ -328,7 +380,7 @@ def _below_root(line: str, root: str, endings: tuple[str, ...]) -> str:
         raise SourceError(
             f"{quoted(line)} is not a path below {root}. Fix the line, or set base_url to what the paths start at"
         )
-    if not path.endswith(endings):
+    if not has_ending(path, endings):
         raise SourceError(
             f"{quoted(line)} does not end in {', '.join(endings)}. Set paths to a list of such files, or name files "
             "with data_files"

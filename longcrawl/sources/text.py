@@ -1,24 +1,27 @@
 """Plain text sets: JSON lines, parquet, CSV and text files, in folders or by name, local or below a URL.
 
-===================== ============================================ ======================
-files                 documents                                    ids
-===================== ============================================ ======================
-``.jsonl``, ``.json`` one per line, each a JSON object             ``FILE:LINE``
+====================== ============================================ ======================
+files                  documents                                    ids
+====================== ============================================ ======================
+``.jsonl``, ``.json``, one per line, each a JSON object             ``FILE:LINE``
 ``.ndjson``
-``.parquet``          one per row                                  ``FILE:ROW``
-``.csv``, ``.tsv``    one per row after the first, which has names ``FILE:ROW``
-``.txt``              one per file, or one per line that has text  ``FILE`` or ``FILE:LINE``
-===================== ============================================ ======================
+``.parquet``           one per row                                  ``FILE:ROW``
+``.csv``, ``.tsv``     one per row after the first, which has names ``FILE:ROW``
+``.txt``, ``.md``,     one per file, or one per line that has text  ``FILE`` or ``FILE:LINE``
+``.rst``, ``.py``, …
+====================== ============================================ ======================
 
-All but parquet may be compressed: ``.gz``, ``.zst``. Ids count lines and rows from 0, with blank and unreadable ones; a
-sentence about a line counts from 1, as editors do. FILE is relative to ``data_dir``, or to the deepest folder that all
-``data_files`` share. A file of JSON that is one array of objects, on any number of lines, has a document in each, with
-the ids that lines would have; it is held in memory.
+Endings are compared in any case; ``WHOLE`` has those of files that are one document. All but parquet may be compressed
+with gzip or zstd; the first bytes of a file say whether it is, not its name, which may end in ``.gz`` or ``.zst``. Ids
+count lines and rows from 0, with blank and unreadable ones; a sentence about a line counts from 1, as editors do. FILE
+is relative to ``data_dir``, or to the deepest folder that all ``data_files`` share. A file of JSON that is one array of
+objects, on any number of lines, has a document in each, with the ids that lines would have; it is held in memory.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any, Literal
 
@@ -30,11 +33,12 @@ import pyarrow.compute as pc
 from longcrawl.core import sources
 from longcrawl.errors import SourceError
 from longcrawl.printable import MOST_QUOTED, listed, shortened
-from longcrawl.sources.blocks import RECORD_BYTES, read_bytes, read_steps, too_long
+from longcrawl.sources.blocks import RECORD_BYTES, read_bytes, read_steps, seeming_encoding, too_long
 from longcrawl.sources.csv_rows import ENDINGS, read_csv
+from longcrawl.sources.encodings import LOOKED_AT, Decoding, check_encoding, seems_binary
 from longcrawl.sources.files import DamagedFileError
 from longcrawl.sources.json_lines import LineReader, array_blocks, begins_array
-from longcrawl.sources.named_files import DataFiles, named_parts
+from longcrawl.sources.named_files import DataFiles, has_ending, named_parts, spell_endings
 from longcrawl.sources.parquet import open_parquet
 from longcrawl.sources.parquet_rows import read_rows, up_to, utf8_rows, written_out
 from longcrawl.sources.text_lines import TextLines, numbered_ids
@@ -45,10 +49,54 @@ _PACKED = ("", ".gz", ".zst")
 _PLACE = (pa.field("file", pa.string()), pa.field("offset", pa.int64()))
 _MARK = b"\xef\xbb\xbf"
 """That a file is UTF-8, which is not part of its first line."""
+_SET_ENCODING = "--set source.encoding="
+_BINARY = "seems to be binary: it has control characters that no text has"
+FORCE = (
+    ". To read files whatever their names are, set format to what they hold, such as 'text': "
+    "lc.open(FOLDER, format='text'), or --set source.format=text"
+)
 _SET = "--set source.{}=NAME"
 """The option of commands that take fields of a source."""
-_PLAIN = (".jsonl", ".json", ".ndjson", ".txt", *ENDINGS)
-EXTENSIONS = (*(f"{kind}{packed}" for kind in _PLAIN for packed in _PACKED), ".parquet")
+_PROSE = (
+    ".txt", ".text", ".md", ".markdown", ".mdx", ".rmd", ".qmd", ".rst", ".tex", ".org", ".adoc", ".asciidoc",
+    ".textile", ".wiki",
+)  # fmt: skip
+_CODE = (
+    ".adb", ".ads", ".agda", ".asm", ".bash", ".bat", ".c", ".cc", ".cjs", ".clj", ".cmake", ".cob", ".cpp", ".cs",
+    ".css", ".cu", ".cuh", ".cxx", ".d", ".dart", ".el", ".erl", ".ex", ".exs", ".f", ".f90", ".f95", ".fish", ".for",
+    ".fs", ".go", ".groovy", ".h", ".hh", ".hpp", ".hs", ".hxx", ".java", ".jl", ".js", ".jsx", ".kt", ".kts", ".lean",
+    ".less", ".lisp", ".lua", ".m", ".mjs", ".ml", ".mli", ".mm", ".nim", ".pas", ".php", ".pl", ".pm", ".proto",
+    ".ps1", ".py", ".pyi", ".pyx", ".r", ".rb", ".rkt", ".rs", ".s", ".scala", ".scm", ".scss", ".sh", ".sol", ".sql",
+    ".sv", ".swift", ".tcl", ".ts", ".tsx", ".v", ".vb", ".vhd", ".vue", ".zig", ".zsh",
+)  # fmt: skip
+_LINES = (".jsonl", ".json", ".ndjson")
+
+
+def _each(*endings: str) -> tuple[str, ...]:
+    return tuple(f"{ending}{packed}" for ending in endings for packed in _PACKED)
+
+
+WHOLE = _each(*_PROSE, *_CODE)
+"""Endings of files that are one document each."""
+RECORDS = (*_each(*_LINES, *ENDINGS), ".parquet")
+"""Endings of files that have a document in each record."""
+EXTENSIONS = (*RECORDS, *WHOLE)
+_FORMATS = {"json": ".jsonl", "csv": ".csv", "tsv": ".tsv", "parquet": ".parquet", "text": ".txt"}
+"""The ending that files are read as, by format."""
+_ENCODED = ("not UTF-8", "not JSON", "has no field", "seems to be binary")
+"""Reasons that another encoding may explain."""
+
+
+def kind_of(name: str) -> str:
+    """Return how a file is read by its name: ``.jsonl``, ``.csv``, ``.tsv``, ``.parquet`` or ``.txt``; "" of others.
+
+    >>> kind_of("a/B.MD.gz"), kind_of("a.NDJSON"), kind_of("a.pdf")
+    ('.txt', '.jsonl', '')
+    """
+    ending = "." + name.lower().removesuffix(".gz").removesuffix(".zst").rpartition(".")[2]
+    if ending in _LINES:
+        return ".jsonl"
+    return ".txt" if ending in (*_PROSE, *_CODE) else ending if ending in RECORDS else ""
 
 
 @sources.source("text")
@@ -69,12 +117,17 @@ class Text(sources.Source):
         fields: further fields of JSON, parquet and CSV, such as ``domain``, each a column of text of that name; null
             where there is none. A list or an object is not text.
         origins: what leads back to a document: the "file" in ``source``, or its "line" too, in the columns ``file`` and
-            ``offset``, the first byte of it in the decompressed file; null of parquet, CSV and whole text files, and
-            behind lines that are lost. Outputs record both; those of parquet and rectangles then differ where the same
-            documents lie in other files.
+            ``offset``, the first byte of it in the decompressed file; null of parquet, CSV and whole text files, of
+            files that are not UTF-8, and behind lines that are lost. Outputs record both; those of parquet and
+            rectangles then differ where the same documents lie in other files.
         source_from: what ``source`` says, the "file", or the "folder": the first step of its relative path, null where
             that is the file itself. So ``buckets: source`` of an output makes a bucket of each folder.
-        unit: whether a ``.txt`` file is one document, or each of its lines that is not blank.
+        unit: whether a text file is one document, or each of its lines that is not blank.
+        format: what files hold, "json" (lines or an array), "csv", "tsv", "parquet" or "text", whatever their names
+            are; a folder is then read with all its files. "auto" for what their endings say.
+        encoding: of text, CSV and JSON files: "utf-8", "latin-1" or another of Python's codecs, or "detect" for what
+            each file seems to be in, which reads it twice. A byte order mark goes before it. A manifest counts the
+            files that are not known to be UTF-8 by their encodings.
         max_record_bytes: how long a line of JSON or text, a text of parquet, and a text file that is one document is at
             most; a longer one is a bad record. Reading one takes several times its length of memory.
         on_bad_files: what a missing, cut or corrupt file does, and a record without text. Of a compressed file, the
@@ -95,6 +148,8 @@ class Text(sources.Source):
     origins: Literal["file", "line"] = "file"
     source_from: Literal["file", "folder"] = "file"
     unit: Literal["file", "line"] = "file"
+    format: Literal["auto", "json", "csv", "tsv", "parquet", "text"] = "auto"
+    encoding: str = "utf-8"
     max_record_bytes: int = RECORD_BYTES
     on_bad_files: sources.OnBadFiles = "error"
     storage_options: sources.StorageOptions = None
@@ -102,6 +157,7 @@ class Text(sources.Source):
     def __post_init__(self) -> None:
         super().__post_init__()
         sources.check_record_bytes(self.max_record_bytes)
+        check_encoding(self.encoding)
         for name in self.fields:
             if name in sources.DOCUMENTS.names and name != "source":
                 raise SourceError(f"text.fields names {name!r}, a column in any case: set {name}_field instead")
@@ -109,6 +165,13 @@ class Text(sources.Source):
                 raise SourceError(f"text.fields names {name!r} twice: name it once")
         if "source" in self.fields and self.source_from == "folder":
             raise SourceError("text.fields names 'source', and source_from is 'folder': leave one of them out")
+
+    def settings(self) -> dict[str, Any]:
+        """Return the fields as YAML-ready values; those that earlier recipes did not have only where they are set."""
+        unset = [
+            name for name, default in (("format", "auto"), ("encoding", "utf-8")) if getattr(self, name) == default
+        ]
+        return {name: value for name, value in super().settings().items() if name not in unset}
 
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of every table that ``read`` yields."""
@@ -123,10 +186,12 @@ class Text(sources.Source):
             SourceError: no file was named or found, or one has an ending that cannot be read.
         """
         data_dir, data_files = self.located((self.data_dir, self.data_files))
-        splits = named_parts(self.name, data_dir, data_files, EXTENSIONS, "*.jsonl")
+        endings, hint = EXTENSIONS if self.format == "auto" else ("",), FORCE if self.format == "auto" else ""
+        splits = named_parts(self.name, data_dir, data_files, endings, "*.jsonl", whole=WHOLE, hint=hint)
         for part in (part for parts in splits.values() for part in parts):
-            if not part.name.endswith(EXTENSIONS) and why_no_file(part.files[0]) is None:
-                raise SourceError(f"{part.name} has an ending that cannot be read; known: {', '.join(EXTENSIONS)}")
+            if not has_ending(part.name, endings) and why_no_file(part.files[0]) is None:
+                known = spell_endings(EXTENSIONS)
+                raise SourceError(f"{part.name} has an ending that cannot be read; known: {known}{hint}")
         return splits
 
     @property
@@ -149,25 +214,52 @@ class Text(sources.Source):
 
     def _documents(self, part: sources.Part, bad_files: sources.BadFiles) -> Iterator[pa.Table]:
         (path,) = part.files
-        lost = sources.LostRecords(bad_files, path)
-        kind = "." + part.name.removesuffix(".gz").removesuffix(".zst").rpartition(".")[2]
+        kind = _FORMATS.get(self.format) or kind_of(part.name)
+        explain = partial(self._explain, path) if kind != ".parquet" else str
+        lost = sources.LostRecords(bad_files, path, explain=explain)
+        decoding = self._decoding(bad_files)
         if kind == ".parquet":
             tables = self._parquet(part.name, path, lost)
         elif kind in ENDINGS:
-            tables = self._csv(part.name, path, ENDINGS[kind], lost)
+            tables = self._csv(part.name, path, ENDINGS[kind], lost, decoding)
+        elif kind == ".txt" and self.unit == "file":
+            tables = self._file(part.name, path, decoding)
         elif kind == ".txt":
-            by_line = self.unit == "line"
-            tables = self._lines(part.name, path, lost, bad_files) if by_line else self._file(part.name, path)
+            tables = self._lines(part.name, path, lost, bad_files, decoding)
         else:
-            tables = self._json(part.name, path, lost, bad_files)
+            tables = self._json(part.name, path, lost, bad_files, decoding)
         try:
             yield from tables
             lost.report()
         except DamagedFileError as damage:
-            lost.report(self._hint(str(damage)), damage.records_lost)
+            lost.report(explain(self._hint(str(damage))), damage.records_lost)
         bad_files.has_unchecked = False
 
-    def _json(self, name: str, path: str, lost: sources.LostRecords, bad_files: sources.BadFiles) -> Iterator[pa.Table]:
+    def _decoding(self, bad_files: sources.BadFiles) -> Decoding:
+        def note(encoding: str) -> None:
+            if self.encoding != "utf-8" or encoding != "utf-8":
+                bad_files.encodings[encoding] += 1
+
+        return Decoding(self.encoding, note)
+
+    def _explain(self, path: str, reason: str) -> str:
+        """Name the encoding that a file is not in and, of one that was to be UTF-8, the one that it seems to be in."""
+        if not any(part in reason for part in _ENCODED):
+            return reason
+        if self.encoding != "utf-8":
+            before, found, after = reason.partition("is not UTF-8")
+            # Places are those of the decoded text.
+            after = after.partition(")")[2] if after.startswith(" (") else after
+            return f"{before}is not {self.encoding}{after}" if found else reason
+        if (name := seeming_encoding(path)) in (None, "utf-8"):
+            return reason
+        return (
+            f"{reason}; its encoding seems to be {name}: set encoding to that, or to 'detect' ({_SET_ENCODING}{name})"
+        )
+
+    def _json(
+        self, name: str, path: str, lost: sources.LostRecords, bad_files: sources.BadFiles, decoding: Decoding
+    ) -> Iterator[pa.Table]:
         wanted = {self.text_field: pa.field(self.text_field, pa.large_string(), nullable=False)}
         if self.id_field:
             wanted.setdefault(self.id_field, pa.field(self.id_field, pa.string(), nullable=False))
@@ -175,10 +267,10 @@ class Text(sources.Source):
             wanted.setdefault(extra, pa.field(extra, pa.string()))
         reader, first = LineReader(pa.schema(list(wanted.values()))), 0
         checksums = bad_files.when_to_check(name)
-        placed = _placed_steps(path, self.max_record_bytes, lost, "keep", checksums, lambda: reader.lines)
+        placed = _placed_steps(path, self.max_record_bytes, lost, "keep", checksums, lambda: reader.lines, decoding)
         begin = next(placed, None)
         if begin is not None and begins_array(begin[1] or b""):
-            array, where = _read_array(path, self.max_record_bytes, checksums), "object"
+            array, where = _read_array(path, self.max_record_bytes, checksums, decoding), "object"
             placed = ((None, step) for block in array_blocks(array) for step in (memoryview(block), None))
         else:
             placed, where = chain([] if begin is None else [begin], placed), "line"
@@ -219,8 +311,10 @@ class Text(sources.Source):
                 raise DamagedFileError(f"has no text in its field {field!r} but {shown}; {fix}", rows)
         return columns
 
-    def _csv(self, name: str, path: str, separator: str, lost: sources.LostRecords) -> Iterator[pa.Table]:
-        for rows in read_csv(path, self._needed(), self._optional(), separator, self.max_record_bytes):
+    def _csv(
+        self, name: str, path: str, separator: str, lost: sources.LostRecords, decoding: Decoding
+    ) -> Iterator[pa.Table]:
+        for rows in read_csv(path, self._needed(), self._optional(), separator, self.max_record_bytes, decoding):
             for number, reason in rows.lost:
                 lost.add(f"row {number}", reason)
             if rows.table.num_rows:
@@ -250,24 +344,28 @@ class Text(sources.Source):
         return self._table(name, table, numbers)
 
     def _lines(
-        self, name: str, path: str, lost: sources.LostRecords, bad_files: sources.BadFiles
+        self, name: str, path: str, lost: sources.LostRecords, bad_files: sources.BadFiles, decoding: Decoding
     ) -> Iterator[pa.Table]:
         lines = TextLines(lost)
         placed = _placed_steps(
-            path, self.max_record_bytes, lost, "drop", bad_files.when_to_check(name), lambda: lines.count
+            path, self.max_record_bytes, lost, "drop", bad_files.when_to_check(name), lambda: lines.count, decoding
         )
         for at, step in placed:
             if step is not None:
+                if lines.count == 0 and seems_binary(str(step[:LOOKED_AT], "utf-8", "replace")):
+                    raise DamagedFileError(_BINARY)
                 lines.add(step)
                 continue
             texts, numbers, starts = lines.take()
             yield self._table(name, pa.table({self.text_field: texts}), numbers, self._moved(starts, at))
 
-    def _file(self, name: str, path: str) -> Iterator[pa.Table]:
+    def _file(self, name: str, path: str, decoding: Decoding) -> Iterator[pa.Table]:
         try:
-            text = read_bytes(path, self.max_record_bytes).decode("utf-8-sig")
+            text = read_bytes(path, self.max_record_bytes, decoding=decoding).decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise DamagedFileError(f"is not UTF-8 ({error.reason} at byte {error.start})", 1) from error
+        if seems_binary(text):
+            raise DamagedFileError(_BINARY, 1)
         yield self._table(name, pa.table({self.text_field: pa.array([text], pa.large_string())}), None)
 
     def _table(
@@ -333,12 +431,13 @@ def without_set() -> Iterator[None]:
     except SourceError as wrong:
         sentence = str(wrong).replace(_SET.format("text_field"), "--text-field NAME")
         sentence = sentence.replace(sources.WITHOUT, "; fix it, or name other files")
+        sentence = sentence.replace(_SET_ENCODING, "--encoding ").replace("--set source.format=", "--format ")
         if sentence == str(wrong):
             raise
         raise SourceError(sentence) from wrong
 
 
-def _read_array(path: str, most_bytes: int, checksums: sources.Checksums) -> bytes:
+def _read_array(path: str, most_bytes: int, checksums: sources.Checksums, decoding: Decoding) -> bytes:
     """Read a file that begins with an array; nobody knows how many objects are lost with it.
 
     Raises:
@@ -346,7 +445,7 @@ def _read_array(path: str, most_bytes: int, checksums: sources.Checksums) -> byt
         UncheckedDataError: as that, where its beginning has been looked at before its checksum was compared.
     """
     try:
-        return read_bytes(path, most_bytes, records=None)
+        return read_bytes(path, most_bytes, None, Decoding(decoding.encoding, str))
     except DamagedFileError as damage:
         if checksums == "last":
             raise sources.UncheckedDataError(str(damage)) from damage
@@ -360,10 +459,19 @@ def _placed_steps(
     after_damage: Literal["keep", "drop"],
     checksums: sources.Checksums,
     lines_read: Callable[[], int],
+    decoding: Decoding,
 ) -> Iterator[tuple[int | None, memoryview | None]]:
-    """Read lines step by step, each with the first byte of its block in the file; None behind lines that were lost."""
+    """Read lines step by step, each with the first byte of its block in the file.
+
+    There is None in its place in files that are not UTF-8, and behind lines that were lost.
+    """
     place: int | None = 0
     begin: int | None = None
+
+    def note(encoding: str) -> None:
+        nonlocal place
+        place = place if encoding == "utf-8" else None
+        decoding.note(encoding)
 
     def lose(loss: sources.Loss) -> None:
         nonlocal place
@@ -377,6 +485,7 @@ def _placed_steps(
         after_damage=after_damage,
         checksums=checksums,
         lines_read=lines_read,
+        decoding=Decoding(decoding.encoding, note),
     )
     begins = True
     for number, step in enumerate(steps):

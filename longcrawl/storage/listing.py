@@ -15,12 +15,24 @@ from typing import Literal
 
 from fsspec.utils import glob_translate
 
+_OF_JOBS = re.compile(
+    r"_(SUCCESS|FAILURE|temporary\w*|metadata|common_metadata|spark_metadata|delta_log|logs|(committed|started)_\w+)"
+)
+"""Files and folders that Spark, Hadoop and Delta write beside data; a parquet ``_metadata`` repeats its files."""
+_UNFINISHED = (".crc", "._COPYING_")
+"""Endings of the checksums of Hadoop's local files, and of files that it is still copying."""
+
 _Identity = tuple[int, int]
 """Device and inode of a folder."""
 
 
+def is_listed(name: str) -> bool:
+    """Return whether a file or folder may hold data by its name: it is not hidden, and not what a job left there."""
+    return not (name.startswith(".") or _OF_JOBS.fullmatch(name) or name.endswith(_UNFINISHED))
+
+
 def list_files(folder: str | Path) -> list[str]:
-    """List what is below a folder and is not a folder, relative to it, sorted, without hidden names.
+    """List what is below a folder and is not a folder, relative to it, sorted, without names that are not listed.
 
     A missing folder has no files.
     """
@@ -106,7 +118,7 @@ def _entries(root: Path, folder: str) -> Iterator[tuple[Literal["file", "folder"
         yield "file", folder
         return
     for entry in entries:
-        if not entry.name.startswith("."):
+        if is_listed(entry.name):
             name = f"{folder}/{entry.name}" if folder else entry.name
             if not entry.is_dir():
                 yield "file", name

@@ -311,11 +311,11 @@ def test_other_files_in_a_folder_are_counted_by_ending(tmp_path):
         write(tmp_path / name)
     with warnings.catch_warnings(action="error"):
         assert [part.name for part in Text(data_dir=str(tmp_path)).splits()["train"]] == ["a.jsonl"]
-    for name in ("b.md", "deep/c.TXT", "deep/d.md", "e.xml.gz", "f", "g\x1b[2J"):
+    for name in ("b.doc", "deep/c.PDF", "deep/d.doc", "e.xml.gz", "f", "g\x1b[2J"):
         write(tmp_path / name)
     with pytest.warns(UserWarning, match=r"source 'text': 6 files of data_dir are not read") as warned:
         assert [part.name for part in Text(data_dir=str(tmp_path)).splits()["train"]] == ["a.jsonl"]
-    assert ".TXT 1, .md 2, .xml.gz 1, none 2. Convert or rename" in str(warned[0].message)
+    assert ".PDF 1, .doc 2, .xml.gz 1, none 2. Convert or rename" in str(warned[0].message)
     with warnings.catch_warnings(action="error"):
         Text(data_dir=str(tmp_path), data_files="*.jsonl").splits()
 
@@ -370,7 +370,7 @@ def test_damaged_files_follow_the_policy(tmp_path, name, how):
     if how == "missing":
         path.unlink()
     else:
-        path.write_bytes(data[:-9] if how == "cut" else b"garbage" * 9)
+        path.write_bytes(data[:-9] if how == "cut" else b"\0garbage" * 9)
     rows, bad = read(source, "skip")
     assert len(rows) <= 3
     assert [found.file for found in bad] == [str(path)]
