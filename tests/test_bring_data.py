@@ -203,6 +203,8 @@ def test_a_source_is_guessed_by_the_names_of_files(tmp_path, monkeypatch):
         "pages/deep/x.warc.gz",
         "release/documents/2023-06/0000/en_head.json.gz",
         "odd/a.pdf",
+        "notes/A.MD",
+        "CRAWL/A.WARC.GZ",
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"")
@@ -211,6 +213,8 @@ def test_a_source_is_guessed_by_the_names_of_files(tmp_path, monkeypatch):
         "texts/a.jsonl": ("text", {"data_files": "texts/a.jsonl"}),
         "texts/*.csv.gz": ("text", {"data_files": "texts/*.csv.gz"}),
         "pages": ("warc", {"data_dir": "pages"}),
+        "notes": ("text", {"data_dir": "notes"}),
+        "CRAWL": ("warc", {"data_dir": "CRAWL"}),
         "https://host/CC-1.warc.gz?sig=x": ("warc", {"data_files": "https://host/CC-1.warc.gz?sig=x"}),
         "release": ("redpajama-v2", {"data_dir": "release"}),
         "org/name": ("hub", {"path": "org/name"}),
@@ -229,8 +233,11 @@ def test_a_source_is_guessed_by_the_names_of_files(tmp_path, monkeypatch):
     for name in ("nothing", "texts/b.jsonl", "a/b/c", "long" * 100):
         with pytest.raises(SourceError, match=rf"nothing is at '{name[:99]}.*: name a file, folder, URL or glob"):
             guess_source(name)
-    with pytest.raises(SourceError, match="'odd' has no documents, by the names of its files"):
+    with pytest.raises(
+        SourceError, match=r"'odd' has no documents, by the names of its files: \.pdf 1\. Known endings: \.js"
+    ):
         guess_source("odd")
+    assert guess_source("odd", any_ending=True) == ("text", {"data_dir": "odd"})
     for name in ("run/manifest.json", "run/recipe.yaml", "run/ledger/a.parquet", "run/rectangle/train/zarr.json"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_bytes(b"")
@@ -258,6 +265,16 @@ def test_files_and_folders_are_opened_by_name(tmp_path):
     assert [row["text"] for row in lc.open(str(tmp_path / "more" / "*.csv"), streaming=True).data] == ["a, b"]
     with pytest.raises(SourceError, match=r"a\.parquet: has no field 'text'; its fields: content; set text_field="):
         lc.open(str(tmp_path / "a.parquet"))
+
+
+def test_a_folder_of_any_files_is_forced_to_a_format(tmp_path):
+    (tmp_path / "a.page").write_text("one")
+    (tmp_path / "b").write_text("two")
+    with pytest.raises(SourceError, match=r"\.page 1, none 1\. .* lc\.open\(FOLDER, format='text'\)"):
+        lc.open(str(tmp_path))
+    for streaming in (False, True):
+        crawl = lc.open(str(tmp_path), format="text", streaming=streaming)
+        assert [row["text"] for row in crawl.data] == ["one", "two"]
 
 
 # -------------------- the Hub

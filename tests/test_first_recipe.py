@@ -59,6 +59,31 @@ def test_a_first_recipe_runs_as_it_is(texts, tmp_path):
     assert [row.stage for row in summary.funnel] == stages
 
 
+def test_folders_of_any_texts_have_a_first_recipe(texts, tmp_path):
+    folder = tmp_path / "mixed"
+    (folder / "src").mkdir(parents=True)
+    (folder / "a.MD").write_text("# One")
+    (folder / "src" / "b.py").write_text("print('two')")
+    (folder / "c.jsonl").write_text('{"content": "three"}\n')
+    assert yaml.safe_load(first_recipe("mixed"))["source"] == {
+        "builder": "text",
+        "data_dir": "mixed",
+        "text_field": "content",  # of the records, though the first file has no fields
+    }
+    (folder / "c.jsonl").unlink()
+    (folder / "a.MD").write_bytes("Größe, süß".encode("latin-1"))
+    with pytest.raises(SourceError, match=r"a\.MD: is not UTF-8 .* seems to be cp1252: .*\(--encoding cp1252\)"):
+        first_recipe("mixed")
+    done = CliRunner().invoke(app, ["init", "mixed", "--out", "m.yaml", "--encoding", "detect"])
+    assert done.exit_code == 0, done.exception
+    assert yaml.safe_load((tmp_path / "m.yaml").read_text())["source"]["encoding"] == "detect"
+    (folder / "src" / "b.py").rename(folder / "b.page")
+    (folder / "a.MD").unlink()
+    with pytest.raises(SourceError, match=r"by the names of its files: \.page 1\. .* or --format text\."):
+        first_recipe("mixed")
+    assert yaml.safe_load(first_recipe("mixed", file_format="text"))["source"]["format"] == "text"
+
+
 def test_a_file_without_documents_has_no_recipe(tmp_path):
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(RecipeError, match=r"^empty\.jsonl has no documents to look at: name another file"):

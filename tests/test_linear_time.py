@@ -24,11 +24,12 @@ from longcrawl.formats.documents import spec as parquet
 from longcrawl.formats.token_output import unescape
 from longcrawl.ledger import analysis
 from longcrawl.report import sections
-from longcrawl.sources import encodings, json_lines, redpajama_v2
+from longcrawl.sources import encodings, json_lines, members, redpajama_v2
 from longcrawl.sources.warc import codings
 from longcrawl.sources.warc import fields as warc_fields
 from longcrawl.sources.warc import pages as warc_pages
 from longcrawl.sources.warc import records as warc_records
+from longcrawl.storage import listing
 from longcrawl.text.gopher import pages
 from longcrawl.text.language import codes as _language_codes
 from longcrawl.text.language import identify
@@ -141,6 +142,13 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
     ),
     "longcrawl/sources/encodings.py:_BEYOND_ASCII": (search(encodings._BEYOND_ASCII), repeated("|é|", "|a|")),
     "longcrawl/sources/encodings.py:_ALONE": (search(encodings._ALONE), repeated("|é|", "|aé|")),
+    "longcrawl/sources/encodings.py:_CONTROLS": (search(encodings._CONTROLS), repeated("|\1|", "|a|")),
+    "longcrawl/sources/members.py:_NOT_IN_TEXT": (search(members._NOT_IN_TEXT), repeated("|\1|", "|a|")),
+    "longcrawl/sources/members.py:_OTHERS": (match(members._OTHERS), repeated("|BZh|", "|P|")),
+    "longcrawl/storage/listing.py:_OF_JOBS": (
+        listing._OF_JOBS.fullmatch,
+        repeated("_temporary|a|", "_temporary|a|-", "_committed_|1|."),
+    ),
     "longcrawl/sources/encodings.py:_ENDS": (search(encodings._ENDS), repeated("|<|", "|a|")),
     "longcrawl/sources/warc/pages.py:_MIME": (search(warc_pages._MIME), repeated("|a|", "|a/|", "|a;|", "|/|")),
     "longcrawl/sources/warc/pages.py:_NAMED": (

@@ -30,7 +30,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ok.jsonl").write_text(json.dumps({"text": "Some words."}) + "\n")
     (tmp_path / "other.jsonl").write_text(json.dumps({"content": "Some words."}) + "\n")
-    (tmp_path / "fake.jsonl.gz").write_text("no gzip")
+    (tmp_path / "fake.jsonl.gz").write_bytes(b"no\x01 gzip")
     (tmp_path / "empty.jsonl").touch()
     (tmp_path / "shards").mkdir()
     for name in ("gpt-simple.json", "00000.bin"):

@@ -63,7 +63,8 @@ def first_recipe(
     Raises:
         LongCrawlError: nothing is there that a source can be guessed for, or no field has texts.
     """
-    source, settings = guess_source(name, any_ending=file_format is not None)
+    with without_set():
+        source, settings = guess_source(name, any_ending=file_format is not None)
     settings |= {key: value for key, value in (("format", file_format), ("encoding", encoding)) if value is not None}
     if source == "rectangle" or source in FORMATS:
         raise RecipeError(

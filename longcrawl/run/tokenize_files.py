@@ -82,8 +82,10 @@ def tokenize_recipe(
         raise RecipeError("overlap_probability is that of windows which overlap: set overlap_size too")
     if max_length is None and overlap_size:
         raise RecipeError("overlap_size is that of windows: set max_length too, or leave both out")
+    overrides = list(overrides)
     if builder is None:
-        builder, settings = guess_source(str(source))
+        is_forced = any(override.startswith("source.format=") for override in overrides)
+        builder, settings = guess_source(str(source), any_ending=is_forced)
     else:
         is_folder = not is_url(str(source)) and Path(source).is_dir()
         settings = {"data_dir" if is_folder else "data_files": str(source)}

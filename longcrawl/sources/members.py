@@ -25,6 +25,7 @@ from isal import isal_zlib
 
 from longcrawl.core.sources import Checksums, UncheckedDataError
 from longcrawl.errors import SourceError, reason_of
+from longcrawl.sources.encodings import marked_encoding
 from longcrawl.sources.framing import (
     GZIP,
     ZSTD,
@@ -120,7 +121,8 @@ def stored_compression(file: BinaryIO, name: str) -> Compression:
             f"is compressed with {other.lastgroup}, which is not read: decompress it, or compress it with gzip or zstd"
         )
     name = name.lower()
-    if found == "none" and name.endswith((".gz", ".zst")) and (not begin or _NOT_IN_TEXT.search(begin)):
+    is_text = bool(begin) and (marked_encoding(begin) is not None or not _NOT_IN_TEXT.search(begin))
+    if found == "none" and name.endswith((".gz", ".zst")) and not is_text:
         return "gzip" if name.endswith(".gz") else "zstd"
     return found
 

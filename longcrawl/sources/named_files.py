@@ -187,7 +187,7 @@ def count_endings(names: Iterable[str]) -> str:
     '.pdf 2, .xml.gz 1'
     """
     counts = Counter(_ending(name.rpartition("/")[2]) for name in names)
-    return listed(f"{ending} {count:,}" for ending, count in sorted(counts.items())) or "no files"
+    return listed(f"{ending} {count:,}" for ending, count in sorted(counts.items())) if counts else "no files"
 
 
 def _ending(name: str) -> str:

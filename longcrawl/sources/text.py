@@ -445,7 +445,8 @@ def _read_array(path: str, most_bytes: int, checksums: sources.Checksums, decodi
         UncheckedDataError: as that, where its beginning has been looked at before its checksum was compared.
     """
     try:
-        return read_bytes(path, most_bytes, None, Decoding(decoding.encoding, str))
+        noted_before = Decoding(decoding.encoding, lambda _: None)
+        return read_bytes(path, most_bytes, None, noted_before)
     except DamagedFileError as damage:
         if checksums == "last":
             raise sources.UncheckedDataError(str(damage)) from damage

@@ -1,7 +1,9 @@
 """Text sets: every kind of file, ids, splits, fields, damage, URLs."""
 
+import bz2
 import gzip
 import json
+import lzma
 import warnings
 
 import fsspec
@@ -297,13 +299,97 @@ def test_nothing_to_read_is_refused(tmp_path):
         Text().splits()
     with pytest.raises(SourceError, match="is not a folder"):
         Text(data_dir=str(tmp_path / "missing")).splits()
-    with pytest.raises(SourceError, match=r"holds no file that can be read; known endings: \.jsonl, "):
-        Text(data_dir=str(tmp_path)).splits()
+    for found in ("no files", r"\.doc 1, none 1\. To read files whatever .* lc\.open\(FOLDER, format='text'\)"):
+        with pytest.raises(
+            SourceError, match=rf"holds no file that can be read; known endings: \.jsonl, .*found: {found}"
+        ):
+            Text(data_dir=str(tmp_path)).splits()
+        write(tmp_path / "a.doc")
+        write(tmp_path / "deep" / "b")
+    assert [part.name for part in Text(data_dir=str(tmp_path), format="json").splits()["train"]] == ["a.doc", "deep/b"]
+    assert len(read(Text(data_dir=str(tmp_path), format="json"))[0]) == 6
     with pytest.raises(SourceError, match="no file matches"):
         Text(data_files=str(tmp_path / "*.jsonl")).splits()
     write(tmp_path / "a.pdf")
     with pytest.raises(SourceError, match=r"a.pdf has an ending that cannot be read; known: \.jsonl"):
         Text(data_files=str(tmp_path / "a.pdf")).splits()
+
+
+WHOLE_FILES = (
+    "a.md",
+    "b.MARKDOWN",
+    "c.rst",
+    "d.tex",
+    "e.py",
+    "src/f.C",
+    "src/__init__.py",
+    "g.Txt",
+    "h.md.gz",
+    "i.rs.zst",
+)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_folder_of_texts_and_code_has_a_document_per_file(tmp_path, streaming):
+    for name in WHOLE_FILES:
+        write(tmp_path / name, f"all of {name}\n\nin one".encode())
+    expected = [(name, f"all of {name}\n\nin one") for name in sorted(WHOLE_FILES)]
+    crawl = longcrawl.open(str(tmp_path), streaming=streaming)
+    assert [(row["id"], row["text"]) for row in crawl.data] == expected
+    write(tmp_path / "README.md", b"about them")
+    assert ("README.md", "about them") in [(row["id"], row["text"]) for row in read(Text(data_dir=str(tmp_path)))[0]]
+    write(tmp_path / "j.jsonl")
+    names = {row["source"] for row in read(Text(data_dir=str(tmp_path)))[0]}
+    assert names == {*WHOLE_FILES, "j.jsonl"}  # beside records, a README is about them
+    lines = read(Text(data_files=str(tmp_path / "a.md"), unit="line"))[0]
+    assert [row["id"] for row in lines] == ["a.md:0", "a.md:2"]
+
+
+PACKING = {"gzip": gzip.compress, "zstd": zstandard.compress, "none": bytes}
+CONTENT = {
+    "jsonl": JSONL,
+    "json": json.dumps(RECORDS).encode(),
+    "csv": b"text\none\n",
+    "txt": b"one text",
+    "md": "é".encode("utf-16"),
+}
+
+
+@pytest.mark.parametrize("remote", [False, True])
+@pytest.mark.parametrize("ending", ["", ".gz", ".zst", ".GZ"])
+@pytest.mark.parametrize("packing", PACKING)
+@pytest.mark.parametrize("kind", CONTENT)
+def test_compression_is_found_by_the_first_bytes(tmp_path, kind, packing, ending, remote):
+    data = PACKING[packing](CONTENT[kind])
+    plain = read(Text(data_files=str(write(tmp_path / "plain" / f"a.{kind}", CONTENT[kind]))))[0]
+    name = f"a.{kind}{ending}"
+    if remote:
+        place = f"memory://{tmp_path.name}"
+        fsspec.filesystem("memory").pipe(f"/{tmp_path.name}/{name}", data)
+    else:
+        place = str(tmp_path)
+        (tmp_path / name).write_bytes(data)
+    rows, bad = read(Text(data_dir=place) if remote else Text(data_files=f"{place}/{name}"))
+    assert bad == []
+    assert [row["text"] for row in rows] == [row["text"] for row in plain]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("xz", lzma.compress(JSONL)),
+        ("bzip2", bz2.compress(JSONL)),
+        ("lz4", b"\x04\x22\x4d\x18x"),
+        ("zip", b"PK\x03\x04x"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv.gz", "a.md"])
+def test_other_compression_is_named(tmp_path, name, kind, data):
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(
+        SourceError, match=f"is compressed with {kind}, which is not read: decompress it, or compress it"
+    ):
+        read(Text(data_dir=str(tmp_path)))
 
 
 def test_other_files_in_a_folder_are_counted_by_ending(tmp_path):

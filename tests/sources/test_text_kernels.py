@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from longcrawl.core.sources import BadFiles, LostRecords, Part
 from longcrawl.sources import blocks, text_lines
+from longcrawl.sources import text as text_source
 from longcrawl.sources._text_kernels import LAST_SPACE
+from longcrawl.sources.encodings import Decoding
 from longcrawl.sources.text import Text
 
 SPACES = [char for char in map(chr, range(sys.maxunicode + 1)) if char.isspace()]
@@ -57,7 +59,8 @@ def test_lines_are_those_of_split_decode_and_strip(tmp_path_factory, content, la
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(blocks, "STEP_BYTES", step)
         patched.setattr(text_lines, "LARGE_BYTES", large)
-        tables = list(text._lines("é.txt", str(path), lost, BadFiles()))
+        patched.setattr(text_source, "seems_binary", lambda _: False)
+        tables = list(text._lines("é.txt", str(path), lost, BadFiles(), Decoding("utf-8", lambda _: None)))
     for table in tables:
         table.validate(full=True)
     content = content.removeprefix(b"\xef\xbb\xbf")

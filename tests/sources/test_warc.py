@@ -1079,7 +1079,9 @@ def test_files_that_cannot_be_opened(tmp_path):
         SourceError, match="has nothing to read; set data_dir='FOLDER' or data_files='FOLDER/\\*.warc.gz"
     ):
         Warc().splits()
-    with pytest.raises(SourceError, match=r"holds no file that can be read; known endings: \.warc, \.warc\.gz"):
+    with pytest.raises(
+        SourceError, match=r"holds no file that can be read; known endings: \.warc, \.wet, \.arc, and the same before"
+    ):
         Warc(data_dir=str(tmp_path / "folder.warc")).splits()
 
 

@@ -4,8 +4,10 @@ import gzip
 import json
 import os
 import sys
+import warnings
 from pathlib import Path
 
+import fsspec
 import pytest
 
 import longcrawl as lc
@@ -14,6 +16,7 @@ from longcrawl.core.sources import BadFiles, make_source
 from longcrawl.errors import LongCrawlError, SourceError
 from longcrawl.sources.files import list_tree
 from longcrawl.sources.redpajama_v2 import RedPajamaV2
+from longcrawl.sources.text import Text
 from longcrawl.storage.listing import list_files, match_files
 
 
@@ -152,3 +155,27 @@ def test_a_run_records_what_it_could_not_read(tree, tmp_path):
     assert (summary.funnel.documents, summary.bad_files) == (4, 3)
     with pytest.raises(LongCrawlError, match="is a link to"):
         lc.run(recipe, tmp_path / "strict", overrides=["source.on_bad_files=error"])
+
+
+LEFT = ("_SUCCESS", "_temporary/0/a.jsonl", "deep/_temporary/a.jsonl", "a.jsonl.crc", ".a.jsonl.crc", "_metadata",
+        "_committed_17", "_delta_log/0.json", "b.jsonl._COPYING_")  # fmt: skip
+DATA = ("_own.jsonl", "a.jsonl", "deep/__init__.py")
+
+
+@pytest.mark.parametrize("where", ["local", "memory"])
+def test_what_jobs_leave_beside_data_is_not_data(tmp_path, where):
+    if where == "local":
+        place = str(tmp_path)
+        for name in (*LEFT, *DATA):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text('{"text": "a"}')
+    else:
+        place = f"memory://{tmp_path.name}"
+        for name in (*LEFT, *DATA):
+            fsspec.filesystem("memory").pipe(f"/{tmp_path.name}/{name}", b'{"text": "a"}')
+    with warnings.catch_warnings(action="error"):
+        assert [part.name for part in Text(data_dir=place).splits()["train"]] == list(DATA)
+        for streaming in (False, True):
+            assert [row["source"] for row in lc.open(place, streaming=streaming).data] == list(DATA)
+    named = Text(data_dir=place, data_files="**/*.jsonl").splits()["train"]
+    assert [part.name for part in named] == ["_own.jsonl", "a.jsonl"]

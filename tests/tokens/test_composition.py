@@ -359,7 +359,7 @@ def test_many_blocks_are_read_line_by_line(tmp_path, monkeypatch):
         ("a.jsonl", b"nonsense\n", "line 1 is not JSON"),
         ("a.jsonl", b"[]\n", "line 1 is not a JSON object"),
         ("a.jsonl", b"\n\n", "but no fields"),
-        ("a.jsonl.gz", b"no gzip", r"a\.jsonl\.gz .*fix it"),
+        ("a.jsonl.gz", b"no\0 gzip", r"a\.jsonl\.gz .*fix it"),
         ("a.parquet", b"no parquet", r"a\.parquet is corrupt"),
         ("a.npy", b"", "neither a run nor a file that can be read; known endings"),
         ("a.bin", b"", r"a\.bin does not say where its documents end: .*--end-of-text"),
