@@ -24,7 +24,7 @@ from longcrawl.sources.blocks import RECORD_BYTES, read_blocks, stop_at, too_lon
 from longcrawl.sources.files import DamagedFileError, absolute
 from longcrawl.sources.json_lines import parse_object
 from longcrawl.sources.members import stored_compression
-from longcrawl.sources.named_files import named_parts
+from longcrawl.sources.named_files import has_ending, named_parts
 from longcrawl.urls import has_pattern, is_url
 
 ShuffleJson = Literal["none", "files", "blocks"]
@@ -183,8 +183,9 @@ class JsonFiles:
 def find_json_files(path: str | os.PathLike[str] | tuple[str | os.PathLike[str], ...]) -> tuple[Part, ...]:
     """List the files of JSON lines that a folder, path, URL or pattern names, or several, sorted by name."""
     named = tuple(map(str, path)) if isinstance(path, tuple) else str(path)
+    is_remote = isinstance(named, str) and is_url(named) and not has_pattern(named)
     is_folder = isinstance(named, str) and (
-        not named.endswith(EXTENSIONS) if is_url(named) and not has_pattern(named) else Path(absolute(named)).is_dir()
+        not has_ending(named, EXTENSIONS) if is_remote else Path(absolute(named)).is_dir()
     )
     folder, files = (str(named), None) if is_folder else (None, named)
     try:
@@ -192,7 +193,7 @@ def find_json_files(path: str | os.PathLike[str] | tuple[str | os.PathLike[str],
     except SourceError as missing:
         raise LoaderError(f"there are no JSON lines to read: {missing}") from missing
     for part in parts:
-        if not part.files[0].endswith(EXTENSIONS):
+        if not has_ending(part.files[0], EXTENSIONS):
             raise LoaderError(f"{part.files[0]} is not a file of JSON lines; known endings: {', '.join(EXTENSIONS)}")
     return tuple(parts)
 

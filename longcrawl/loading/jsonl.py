@@ -78,8 +78,8 @@ class Jsonl(Feed):
     last epoch, for good; one loop at a time.
 
     Attributes:
-        path: a folder, a file, a URL, a pattern with ``*``, or a list of them: ``.jsonl`` or ``.json``, plain, ``.gz``
-            or ``.zst``. Of a folder, all such files, sorted by name. A remote file is fetched whole.
+        path: a folder, a file, a URL, a pattern with ``*``, or a list of them: ``.jsonl`` or ``.json``, plain, gzip
+            or zstd. Of a folder, all such files, sorted by name. A remote file is fetched whole.
         tokenizer: a file or a Hub id, see :func:`longcrawl.tokens.encoders.load_encoder`.
         text_field: the field of the text.
         max_length: tokens of a sample, padding included, and of a window of a long document.

@@ -197,6 +197,17 @@ def test_workers_give_the_same_batches_and_the_state_of_what_was_given(tmp_path,
         feed.dataloader(pin_memory=True)
 
 
+def test_a_feed_finds_compression_by_the_first_bytes(tmp_path, tokenizer):
+    write(tmp_path / "plain", [[7, 3, 20] * 10], ".jsonl")
+    content = (tmp_path / "plain" / "0.jsonl").read_bytes()
+    for name, data in (("0.jsonl", gzip.compress(content)), ("0.jsonl.gz", content)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).write_bytes(data)
+        feeds = [Jsonl(str(folder), tokenizer, max_length=16) for folder in (tmp_path / "plain", tmp_path / name)]
+        expected, found = [[batch["input_ids"].tolist() for batch in feed] for feed in feeds]
+        assert found == expected
+
+
 def _twos(lengths, max_length):
     from longcrawl.composition.packing import plan_packing
 
