@@ -19,8 +19,6 @@ Ints = npt.NDArray[Any]
 
 ROUNDS = 8
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-"""The golden ratio's fraction, in 2**-64."""
 _WORDS = 4
 """64-bit numbers of one step of Philox's counter."""
 
@@ -93,22 +91,6 @@ def file_order(names: Sequence[str], seed: int, number: int) -> list[int]:
     """Return the order of files under a seed, in a pass: they are sorted by a keyed hash of their names."""
     keys = keyed_hash(names, f"files of pass {number}", seed).tolist()
     return sorted(range(len(names)), key=lambda file: (keys[file], names[file]))
-
-
-def even_numbers(seed: int, purpose: str, first: int, count: int) -> npt.NDArray[np.float64]:
-    """Return numbers ``first`` to ``first + count`` of a sequence that fills [0, 1) evenly, from a start by the seed.
-
-    Each is the one before it plus the golden ratio, modulo 1. Of any n in a row, the numbers in an interval of length
-    p are p n but for some log n (Niederreiter, "Random Number Generation and Quasi-Monte Carlo Methods", 1992,
-    theorem 3.4), where independent ones differ by the root of p (1 - p) n. The same however it is cut; float64.
-
-    >>> numbers = even_numbers(0, "mix", 0, 196)
-    >>> abs(int((numbers < 0.7).sum()) - 137) <= 2
-    True
-    """
-    start = np.frombuffer(blake2b(f"{purpose}:{seed}".encode(), digest_size=8).digest(), "<u8")[0]
-    places = np.arange(first, first + count, dtype=np.uint64)
-    return np.asarray(((start + places * _GOLDEN) >> np.uint64(11)) * 2.0**-53)
 
 
 def uniform_numbers(seed: int, purpose: str, first: int, count: int) -> npt.NDArray[np.float64]:

@@ -1,12 +1,14 @@
 """Windows of several folders in one sequence: weights, epochs and phases, as nanotron's Nanoset blends folders.
 
 All windows have as many tokens, so weights are shares of windows and of tokens alike. The bucket of every window is
-planned before the first step, evenly: each stretch of windows has the shares of the mix. A window of a bucket comes
+planned before the first step, evenly: the first n windows of a phase have the shares of the mix, to less than one
+window, for every n. A window of a bucket comes
 again only when all others of it have come, in another order.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -43,8 +45,8 @@ class WindowMixture(PlannedFeed):
 
     Attributes:
         windows: of each bucket, by its name; all of one ``seq_len``, and of one kind of positions, loss mask and dtype.
-        curriculum: phases, or one mapping of weights for as many tokens as one epoch of the buckets holds. A window
-            counts ``seq_len`` tokens, those that a model predicts.
+        curriculum: phases, or one mapping of weights for all windows that they allow: until the first bucket has come
+            once, or as often as ``epochs`` says. A window counts ``seq_len`` tokens, those that a model predicts.
         batch_size: windows in a batch.
         rank: which of the trainer's ``world_size`` processes this is.
         world_size: processes that share a step's windows.
@@ -110,13 +112,18 @@ class WindowMixture(PlannedFeed):
     def _one_epoch(self, weights: Mapping[str, float]) -> Phase:
         """Return the phase that ends where the first bucket has come once, or as often as ``epochs`` says."""
         Phase(1, weights)  # the weights are checked there
-        stock, total = self._epochs, sum(weights.values())
+        stock = self._epochs
         unknown = [name for name in weights if name not in self.windows]
         if unknown:
             raise LoaderError(f"weights name {unknown[0]!r}, which is not there; known: {', '.join(self.windows)}")
-        most = min(stock[name] * len(self.windows[name]) * total / each for name, each in weights.items() if each > 0)
-        # Evenly drawn, a bucket may be a few windows ahead of its share.
-        return Phase(max(int(most * (1 - 1e-9)) - 4 * len(weights), 1) * self.seq_len, weights)
+        # Decimals as they are written: 0.7 of ten windows is seven.
+        exact = {name: Fraction(str(float(each))) for name, each in weights.items() if each > 0}
+        most = int(min(stock[name] * len(self.windows[name]) * sum(exact.values()) / exact[name] for name in exact))
+        phase = Phase(most * self.seq_len, weights)
+        if self.mixing == "random":
+            # A bucket may be drawn more often than its share.
+            phase = replace(phase, duration_tokens=len(self._planned(stock, "halt", (phase,))) * self.seq_len)
+        return phase
 
     @property
     def seq_len(self) -> int:
@@ -132,8 +139,11 @@ class WindowMixture(PlannedFeed):
     def _phases(self) -> tuple[Phase, ...]:
         return phases_of(self.curriculum, Phase)
 
-    def _planned(self, epochs: Mapping[str, int], on_exhausted: OnExhausted) -> CurriculumPlan:
-        drawn = {name for phase in self._phases for name in phase.mix}
+    def _planned(
+        self, epochs: Mapping[str, int], on_exhausted: OnExhausted, phases: Sequence[Phase] = ()
+    ) -> CurriculumPlan:
+        phases = phases or self._phases
+        drawn = {name for phase in phases for name in phase.mix}
         # One number stands for the tokens of all windows.
         inventory = {
             name: np.broadcast_to(np.int64(self.seq_len), epochs[name] * len(windows))
@@ -141,7 +151,7 @@ class WindowMixture(PlannedFeed):
             if name in drawn
         }
         return plan_curriculum(
-            self._phases, inventory, seed=self.seed, mix_by="samples", on_exhausted=on_exhausted, mixing=self.mixing
+            phases, inventory, seed=self.seed, mix_by="samples", on_exhausted=on_exhausted, mixing=self.mixing
         )
 
     @cached_property

@@ -14,6 +14,9 @@ bytes      what
 1,024      tokens, little-endian
 ========== ======================================================================================
 
+A file that begins with any other header of 1,024 bytes, such as that of NVIDIA NeMo AutoModel or of another version of
+llm.c, is an error that names the header's first number, unless ``header="none"`` says that these bytes are tokens.
+
 There is no index. What separates documents is the end-of-text token: nanoGPT has it at the end of each document, llm.c
 at the start. So ends can be found only by whoever knows its id, in one pass over the tokens; and documents that do not
 have it there, or have it elsewhere, too, cannot be separated from their neighbours. A file does not say its id, nor
@@ -41,6 +44,12 @@ HEADER = struct.Struct("<iii")
 HEADER_BYTES = 1024
 VERSIONS = {20240520: (1, 2), 20240801: (7, 4)}
 """The version, and the bytes of a token, by the number that a header begins with."""
+FOREIGN = {278895051: "NVIDIA NeMo AutoModel"}
+"""Projects with headers that are not read, by the number that these begin with."""
+LEAST_MAGIC = 1 << 20
+MOST_VERSION = 1 << 16
+MOST_FIELDS = 16
+"""Numbers of an unknown header before its zeros."""
 MOST = (1 << 31) - 1
 
 
@@ -191,17 +200,41 @@ class _Marks:
 
 
 def _read_header(file: Path) -> tuple[Literal[2, 4], int] | None:
-    """Return bytes of a token and number of tokens, None where the file does not begin as one with a header."""
+    """Return bytes of a token and number of tokens, or None if the file does not begin with a header.
+
+    Raises:
+        FormatError: it begins with a header that is not read.
+        CorruptionError: the number of tokens is negative.
+    """
     with file.open("rb") as opened:
         head = opened.read(HEADER_BYTES)
     if len(head) < HEADER.size:
         return None
     magic, version, tokens = HEADER.unpack_from(head)
     if magic not in VERSIONS or version != VERSIONS[magic][0] or any(head[HEADER.size :]):
+        _reject_unknown_header(file, head)
         return None
     if tokens < 0:
         raise CorruptionError(f"{file} says at byte 8 that it has {tokens:,} tokens: fetch it again, or write it again")
     return (2 if VERSIONS[magic][1] == 2 else 4), tokens
+
+
+def _reject_unknown_header(file: Path, head: bytes) -> None:
+    """Raise FormatError if the first bytes are a header of 1,024 bytes that is not read.
+
+    They are one if they begin with a known number and a version, or if all else but 16 numbers is zero and the first
+    three could be a magic number, a version and a count; 500 tokens of text are never like that.
+    """
+    magic, version, count, *others = np.frombuffer(head, "<u4", len(head) // 4).tolist()
+    named = magic in VERSIONS or magic in FOREIGN
+    shaped = len(head) == HEADER_BYTES and magic >= LEAST_MAGIC and count and not any(others[MOST_FIELDS - 3 :])
+    if version >= MOST_VERSION or not (named or shaped):
+        return
+    owner = "llm.c" if magic in VERSIONS else FOREIGN.get(magic, "an unknown project")
+    raise FormatError(
+        f"{file} begins with a header of {owner} that is not read (magic number {magic}, version {version}): write it "
+        "again with the header of llm.c or without one, or set header='none' if these bytes are tokens"
+    )
 
 
 def _header(stream: DocumentStream, file: Path) -> bytes:
