@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from longcrawl.errors import LoaderError
+from longcrawl.loading._indexing import Index, items
 from longcrawl.loading._window_files import OnStalePaths, folder_of
 from longcrawl.loading.windows import Windows
 from longcrawl.urls import has_pattern, is_url, with_options
@@ -60,15 +61,20 @@ class _Items:
         """Count the windows."""
         return len(self.windows)
 
-    def __getitem__(self, item: int) -> "dict[str, torch.Tensor]":
-        """Return ``input_ids`` and, where asked for, ``positions``, each (seq_len + 1,) int64; negative from the end.
+    def __getitem__(self, item: Index) -> Any:
+        """Return ``input_ids`` and, where asked for, ``positions``, each a tensor (seq_len + 1,) of int64.
+
+        A negative number counts from the end; a slice or several numbers give a list.
 
         Raises:
             IndexError: there is no such window.
         """
+        return items(item, len(self), self._window)
+
+    def _window(self, number: int) -> "dict[str, torch.Tensor]":
         import torch
 
-        return {name: torch.from_numpy(values) for name, values in self.windows[item].items()}
+        return {name: torch.from_numpy(values) for name, values in self.windows[number].items()}
 
 
 class DatatroveFileDataset(_Items):
@@ -189,11 +195,9 @@ class DatatroveFolderDataset(_Items):
             pattern = f"{'**/' if self.recursive else ''}*{pattern}"
         return f"{folder}/{pattern}"
 
-    def __getitem__(self, item: int) -> "dict[str, torch.Tensor]":
-        """Return a window; see :class:`DatatroveFileDataset`."""
-        found = super().__getitem__(item)
-        self._item = item % len(self)
-        return found
+    def _window(self, number: int) -> "dict[str, torch.Tensor]":
+        self._item = number
+        return super()._window(number)
 
     @property
     def folder_path(self) -> str:

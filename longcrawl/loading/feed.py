@@ -8,10 +8,11 @@ processes and both loaders all go through it.
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args, overload
 
 from longcrawl.errors import LoaderError, warn_user
 from longcrawl.loading._data_identity import changed_values
+from longcrawl.loading._indexing import Index, items, whole_number
 from longcrawl.loading.origins import Origin
 from longcrawl.loading.torch_loaders import FeedLoader, Items, check_asked, iterable_items, rows_of
 
@@ -81,6 +82,7 @@ class Feed(ABC):
         Raises:
             LoaderError: there is no such step.
         """
+        step = whole_number(step)
         if step < 0 or not (self.endless or step < len(self)):
             raise LoaderError(
                 f"there are steps 0 to {len(self) - 1:,}, not {step}: check the number and the feed's settings"
@@ -144,12 +146,18 @@ class Feed(ABC):
         """Return the steps of the whole plan, or of a pass."""
         return len(range(0, self.stop(0), self.step_size))
 
-    def __getitem__(self, index: int) -> Batch:
-        """Return this rank's batch ``index`` of the plan or first pass; negative from the end. It moves nothing."""
-        step = index + len(self) if index < 0 else index
-        if not 0 <= step < len(self):
-            raise IndexError(f"batch {index} of {len(self)}: this rank has batches 0 to {len(self) - 1}")
-        return self.read(step * self.step_size)
+    @overload
+    def __getitem__(self, index: int) -> Batch: ...
+
+    @overload
+    def __getitem__(self, index: slice | Iterable[int]) -> list[Batch]: ...
+
+    def __getitem__(self, index: Index) -> Batch | list[Batch]:
+        """Return this rank's batch ``index`` of the plan or first pass, negative from the end, or a list of batches.
+
+        It moves nothing.
+        """
+        return items(index, self.batches_known, lambda step: self.read(step * self.step_size))
 
     def __getitems__(self, indices: list[int]) -> list[Batch]:
         """Return the rows of batches, for a DataLoader that makes batches itself, as the Trainer of transformers does.
@@ -163,6 +171,11 @@ class Feed(ABC):
         """
         check_asked(self, indices)
         return [row for index in indices for row in rows_of(self[index])]
+
+    @property
+    def batches_known(self) -> int | None:
+        """How many batches can be indexed; None if that is not known."""
+        return len(self)
 
     @property
     def most_rows(self) -> int:
@@ -283,12 +296,22 @@ class Feed(ABC):
         position = known["position"]
         if not isinstance(position, int) or isinstance(position, bool) or position < 0:
             raise LoaderError(f"position {position!r} of the state is not a number of {self.unit}: {hint}")
+        known = self.recounted(known)
+        position = known["position"]
         if self.most is not None and position > self.most:
             raise LoaderError(
                 f"the state is at position {position:,} and there are {self.most:,} {self.unit} here: open the data "
                 "and the curriculum as they were then"
             )
         return known
+
+    def recounted(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return a state with its position in the unit of this feed.
+
+        Raises:
+            LoaderError: no position of this feed is that of the state.
+        """
+        return state
 
     def dataloader(self, num_workers: int = 0, **options: Any) -> FeedLoader:
         """Return an iterable of torch tensors in the global order, read by ``num_workers`` processes.

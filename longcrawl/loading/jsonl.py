@@ -196,15 +196,14 @@ class Jsonl(Feed):
             "feed.iterable('rows'), a DataLoader feed.iterable(), or iterate"
         )
 
-    def __getitem__(self, index: int) -> Batch:
-        """Return this rank's batch ``index``, from 0 on; all that is before it is tokenised. It moves nothing."""
-        if index < 0:
-            raise IndexError(f"batch {index}: batches of JSON lines are counted from 0, as their number is not known")
-        return self.read(index * self.step_size)
-
     def read(self, step: int) -> Batch:
         """Return this rank's part of the step that begins with global sample ``step``; tokenises all before it."""
         return self._batch(self._step(step, self._encoded(_Place())).samples)
+
+    @property
+    def batches_known(self) -> None:
+        """None: batches are indexed from 0 on, and all that is before one is tokenised."""
+        return
 
     @property
     def endless(self) -> bool:

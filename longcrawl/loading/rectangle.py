@@ -28,6 +28,7 @@ from longcrawl.loading._rectangle_chunks import REQUESTS, Chunk, ChunkCache, Chu
 from longcrawl.loading._token_facts import TokenFacts
 from longcrawl.loading.feed import Batch, Feed
 from longcrawl.loading.origins import Origin, rolled_origins
+from longcrawl.printable import listed
 from longcrawl.sources.rectangle_rows import read_rows
 from longcrawl.urls import is_url
 
@@ -49,7 +50,8 @@ class Rectangle(Feed):
     ``step * world_size + r``. ``batches[i]`` is a pure function of ``i``.
 
     Iterating resumes from the batch after the last one handed out, also after a ``break`` or ``load_state_dict``, and
-    ends with the pass; the next ``for`` loop starts a new pass, in the same order, at batch 0. One loop at a time.
+    ends with the pass; the next ``for`` loop starts a new pass, in the same order, at batch 0. One loop at a time. A
+    state is also one of another ``batch_size``, if one of its batches begins at the same row.
 
     Where the rectangle has a loss mask, a batch has ``loss_mask`` too, bool: False at targets that no loss is to be
     computed on. In a rolled row the beginning of the document follows its end: ``seam="mask"`` masks the target there,
@@ -330,6 +332,30 @@ class Rectangle(Feed):
     def _checked(self, state: Any) -> dict[str, Any]:
         """Return a state in the words of this version; earlier ones kept seams, and had all bands."""
         return super()._checked({"seam": "keep", "bands": "all", **state} if isinstance(state, Mapping) else state)
+
+    def recounted(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return a state with its position in batches of this feed's size.
+
+        Raises:
+            LoaderError: no batch of this size begins there.
+        """
+        rows, was = self.array.shape[0], state["batch_size"]
+        if was == self.batch_size or state["rows"] != rows:
+            return state
+        if not isinstance(was, int) or isinstance(was, bool) or not 1 <= was <= rows:
+            raise LoaderError(
+                f"batch_size {was!r} of the state is not a number of rows: pass what state_dict() returned"
+            )
+        window, batch = divmod(state["position"], rows // was)
+        row = batch * was
+        if row % self.batch_size:
+            sizes = [size for size in range(1, row + 1) if row % size == 0]
+            raise LoaderError(
+                f"the state is at row {row:,} of a context window, where no batch of {self.batch_size} begins: set "
+                f"batch_size to {listed(map(str, sizes))}"
+            )
+        position = window * self.walk.row_batches + row // self.batch_size
+        return {**state, "position": position, "batch_size": self.batch_size}
 
     def upgrade(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Return a state of version 3 in the words of this one; it knew the first row alone."""

@@ -8,12 +8,12 @@ of a token in its document, counted from the document's start or, where that lie
 import itertools
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from longcrawl.errors import CorruptionError, LoaderError
 from longcrawl.formats.shards.base import Check
 from longcrawl.kernels.keyed_order import KeyedOrder, file_order, keyed_order
 from longcrawl.loading import _window_files as window_files
+from longcrawl.loading._indexing import Index, items, whole_numbers
 from longcrawl.loading._token_facts import TokenFacts, check_ids, recorded_facts, warn_of_absent
 from longcrawl.loading._window_shards import ShardTokens, open_ends, open_tokens
 from longcrawl.loading.origins import Origin, entry_origins
@@ -251,11 +252,20 @@ class Windows:
         """Count the windows of all files."""
         return self._count
 
-    def __getitem__(self, index: int) -> Window:
-        """Return a window of the first pass, in the order of ``shuffle``; negative from the end."""
-        place = index + self._count if index < 0 else index
-        if not 0 <= place < self._count:
-            raise IndexError(f"window {index} of {self._count:,}: there are windows 0 to {self._count - 1:,}")
+    @overload
+    def __getitem__(self, index: int) -> Window: ...
+
+    @overload
+    def __getitem__(self, index: slice | Iterable[int]) -> list[Window]: ...
+
+    def __getitem__(self, index: Index) -> Window | list[Window]:
+        """Return a window of the first pass, in the order of ``shuffle``, or a list of windows.
+
+        A negative number counts from the end.
+        """
+        return items(index, self._count, self._window)
+
+    def _window(self, place: int) -> Window:
         if self.shuffle == "windows":
             place = int(self._keyed(0)(np.array([place]))[0])
         layout = self._layout(0)
@@ -286,6 +296,7 @@ class Windows:
         Raises:
             IndexError: there are no such places.
         """
+        places = whole_numbers(places)
         if len(places) and (places.min() < 0 or places.max() >= self._count):
             raise IndexError(f"windows {places.min()} to {places.max()} of {self._count:,} do not all exist")
         layout = self._layout(pass_number)
@@ -304,7 +315,7 @@ class Windows:
 
     def origins(self, places: npt.NDArray[np.int64], pass_number: int = 0) -> list[Origin]:
         """Return which documents the windows at these places of a pass have, window by window."""
-        layout = self._layout(pass_number)
+        layout, places = self._layout(pass_number), whole_numbers(places)
         numbers = self._keyed(pass_number)(places) if self.shuffle == "windows" else places
         slots = np.searchsorted(layout.starts, numbers, "right") - 1
         files, starts = np.asarray(layout.files)[slots], (numbers - layout.starts[slots]) * (self.seq_len + 1)

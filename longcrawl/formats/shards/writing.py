@@ -249,7 +249,11 @@ def documents_of(table: pa.Table) -> Documents:
         raise FormatError(f"the column {TOKENS!r} is {lists.type}: make it lists of uint16 or uint32, as tokenize does")
     values = lists.flatten()
     if lists.null_count or values.null_count:
-        raise FormatError(f"the column {TOKENS!r} has nulls in {table.num_rows:,} documents: drop or fix them")
+        there = lists.drop_null()
+        wrong = lists.null_count + len(pc.unique(pc.list_parent_indices(there).filter(there.flatten().is_null())))
+        raise FormatError(
+            f"the column {TOKENS!r} has nulls in {wrong:,} of {table.num_rows:,} documents: drop or fix them"
+        )
     lengths = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
     mask = overlaps = None
     if LOSS_MASK in table.column_names:
