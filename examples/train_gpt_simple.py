@@ -21,6 +21,7 @@ from gpt_simple.data import StreamingDataModule
 from gpt_simple.train import train
 
 import longcrawl as lc
+from longcrawl.loading.curriculum import ConfiguredPhases
 
 
 @dataclass
@@ -37,8 +38,8 @@ class FeedModule(StreamingDataModule):
     def prepare_data(self) -> None:
         """Open the feeds of this rank."""
         rank = torch.distributed.get_rank() if self.world_size > 1 else 0
-        phases = self.config.curriculum
-        curriculum = phases and [{"duration_tokens": each.duration_tokens, "mix": each.mix} for each in phases]
+        phases = [lc.loading.Phase(each.duration_tokens, each.mix) for each in self.config.curriculum or ()]
+        curriculum = ConfiguredPhases(phases, packed=self.config.packing, uniform=not phases)
         batches = {"max_length": self.config.max_length, "batch_size": self.per_device_batch_size}
         batches |= {"pad_token": self.tokenizer.pad_token_id, "positions": "continuous"}
         self.train_feed = lc.loading.Packed(

@@ -346,7 +346,12 @@ def validate(
     training_tokens: Annotated[
         int | None, typer.Option(min=1, help="Tokens of the training, to compare with the sum of the phases.")
     ] = None,
-    mix_by: Annotated[Literal["tokens", "samples"], typer.Option(help="What weights are shares of.")] = "tokens",
+    mix_by: Annotated[
+        Literal["tokens", "samples"] | None,
+        typer.Option(
+            help="What weights are shares of; if left out, tokens, or samples for a configuration without a curriculum."
+        ),
+    ] = None,
     epochs: Annotated[int, typer.Option(min=1, help="How often a sample may be used.")] = 1,
     split: Annotated[str, typer.Option(help="Split to plan: a folder in PATH.")] = "train",
 ) -> None:
@@ -356,12 +361,10 @@ def validate(
     training samples are counted. The exit code is 1 if a bucket has too few samples, or if the phases do not add up to
     --training-tokens.
     """
-    from longcrawl.loading.validation import configured_length, read_curriculum
+    from longcrawl.loading.validation import read_curriculum
     from longcrawl.loading.validation import validate as validate_curriculum
 
     settings: dict[str, Any] = {} if curriculum is None else read_curriculum(curriculum)
-    if max_length is None:
-        max_length = (None if curriculum is None else configured_length(curriculum)) or 2048
     settings |= {"max_length": max_length, "training_tokens": training_tokens, "mix_by": mix_by, "epochs": epochs}
     settings |= {"split": split, **({} if on_exhausted is None else {"on_exhausted": on_exhausted})}
     report = validate_curriculum(path, **settings)

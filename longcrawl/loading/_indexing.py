@@ -18,30 +18,33 @@ class IndexTypeError(LoaderError, TypeError):
 
 
 @overload
-def items(index: int, count: int | None, one: Callable[[int], Item]) -> Item: ...
+def items(index: int, count: int | None, one: Callable[[int], Item], what: str = "batch") -> Item: ...
 
 
 @overload
-def items(index: slice | Iterable[int], count: int | None, one: Callable[[int], Item]) -> list[Item]: ...
+def items(
+    index: slice | Iterable[int], count: int | None, one: Callable[[int], Item], what: str = "batch"
+) -> list[Item]: ...
 
 
-def items(index: Index, count: int | None, one: Callable[[int], Item]) -> Item | list[Item]:
+def items(index: Index, count: int | None, one: Callable[[int], Item], what: str = "batch") -> Item | list[Item]:
     """Return the item of a number, or the list of those of a slice or of several numbers.
 
     Args:
         index: as of a list in Python, or several whole numbers.
         count: how many items there are; None if that is not known, so that nothing counts from the end.
         one: returns the item of a number from 0 on, or raises IndexError.
+        what: the word for an item in messages.
 
     Raises:
         IndexTypeError: there is a number that is not whole, or a bool.
         IndexError: there is no such item.
     """
     if isinstance(index, slice):
-        return [one(number) for number in range(count)[index]] if count is not None else _open_slice(index, one)
+        return [one(number) for number in range(count)[index]] if count is not None else _open_slice(index, one, what)
     if getattr(index, "ndim", 0) == 0 and not isinstance(index, list | tuple | range):
-        return one(_from_start(whole_number(index), count))
-    return [one(_from_start(whole_number(number), count)) for number in index]  # type: ignore[union-attr]  # no number
+        return one(_from_start(whole_number(index), count, what))
+    return [one(_from_start(whole_number(number), count, what)) for number in index]  # type: ignore[union-attr]  # no number
 
 
 def whole_number(index: Any) -> int:
@@ -65,25 +68,23 @@ def whole_numbers(places: Any) -> "np.ndarray[Any, np.dtype[np.int64]]":
     return array.astype(np.int64, copy=False)
 
 
-def _from_start(number: int, count: int | None) -> int:
+def _from_start(number: int, count: int | None, what: str) -> int:
     """Count a negative number from the end, and reject one that is outside."""
     if count is None:
         if number < 0:
-            raise IndexError(f"item {number}: items are counted from 0, as their number is not known")
+            raise IndexError(f"{what} {number:,}: they are counted from 0, as their number is not known")
         return number
     if not -count <= number < count:
-        raise IndexError(f"item {number:,} of {count:,}: there are items 0 to {count - 1:,}")
+        raise IndexError(f"{what} {number:,} of {count:,}: they are counted from 0 to {count - 1:,}")
     return number % count
 
 
-def _open_slice(index: slice, one: Callable[[int], Item]) -> list[Item]:
+def _open_slice(index: slice, one: Callable[[int], Item], what: str) -> list[Item]:
     """Return the items of a slice up to the last that there is."""
     parts = [None if part is None else whole_number(part) for part in (index.start, index.stop, index.step)]
     start, stop, step = parts
     if stop is None or min(start or 0, stop, step or 1) < 0 or step == 0:
-        raise IndexError(
-            f"items are counted from 0, as their number is not known: give a slice such as [0:10], not {index}"
-        )
+        raise IndexError(f"{what} {index}: they are counted from 0, as their number is not known; give [0:10] or so")
     found = []
     for number in range(start or 0, stop, step or 1):
         try:

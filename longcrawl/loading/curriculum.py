@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from hashlib import blake2b
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +62,28 @@ class Phase:
             raise LoaderError(
                 "a phase has no bucket with a weight: give one a positive weight, as mix={'web': 1.0} has"
             )
+
+
+class ConfiguredPhases(tuple[Phase, ...]):  # noqa: SLOT001  # its attributes have defaults
+    """Phases of a configuration of GPT-Simple, with what else it says of the samples of a feed.
+
+    Attributes:
+        max_length: tokens of a sample; None if the configuration does not say it.
+        packed: whether documents share samples.
+        uniform: whether there is no curriculum, so that all buckets are drawn alike.
+        samples: that training takes on each rank; None if the configuration does not say it.
+    """
+
+    max_length: int | None = None
+    packed: bool = True
+    uniform: bool = False
+    samples: int | None = None
+
+    def __new__(cls, phases: Sequence[Phase] = (), **settings: Any) -> Self:
+        """Take phases, and attributes by their names."""
+        made = super().__new__(cls, phases)
+        made.__dict__.update(settings)
+        return made
 
 
 Kind = TypeVar("Kind")
@@ -152,11 +174,12 @@ def even_picks(
     Args:
         shares: of the buckets; their sum is 1.
         before: int64 [buckets], the samples of each so far.
-        numbers: in [0, 1), one for each pick; they choose among buckets with the same deadline.
+        numbers: in [0, 1), one for each pick; they choose among buckets with the same deadline. Buckets without a
+            share make no difference.
     """
-    picks = np.empty(len(numbers), np.uint16)
-    _compiled_pick_evenly()(shares, before.copy(), numbers, picks)
-    return picks
+    picks, drawn = np.empty(len(numbers), np.uint16), np.flatnonzero(shares)
+    _compiled_pick_evenly()(shares[drawn], before[drawn], numbers, picks)
+    return drawn.astype(np.uint16)[picks]
 
 
 @cache
@@ -177,7 +200,7 @@ def _pick_evenly(shares: Any, taken: Any, numbers: Any, picks: Any) -> None:
         for turn in range(buckets):
             bucket = (start + turn) % buckets
             share = shares[bucket]
-            if share <= 0 or share * sample - taken[bucket] <= rounding:
+            if share * sample - taken[bucket] <= rounding:
                 continue
             deadline = np.int64(np.ceil((taken[bucket] + 1) / share - rounding))
             if best < 0 or deadline < due:

@@ -69,7 +69,7 @@ class _Items:
         Raises:
             IndexError: there is no such window.
         """
-        return items(item, len(self), self._window)
+        return items(item, len(self), self._window, "window")
 
     def _window(self, number: int) -> "dict[str, torch.Tensor]":
         import torch

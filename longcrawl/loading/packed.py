@@ -22,6 +22,7 @@ from longcrawl.loading._planned_feed import CurriculumReport, PlannedFeed, Stock
 from longcrawl.loading._samples import LastBatch, Positions, Rows, ShardBucket, assemble, origins_of
 from longcrawl.loading._token_facts import TokenFacts, check_ids, recorded_facts, warn_of_absent
 from longcrawl.loading.curriculum import (
+    ConfiguredPhases,
     CurriculumPlan,
     MixBy,
     Mixing,
@@ -71,21 +72,24 @@ class Packed(PlannedFeed):
 
     Attributes:
         path: folder of the shards.
-        curriculum: phases, or mappings of their fields; none for all samples, ``epochs`` times.
+        curriculum: phases, or mappings of their fields; none for all samples, ``epochs`` times. Of a configuration,
+            see :func:`longcrawl.loading.read_curriculum`, ``max_length`` and ``packing`` are taken, too, unless they
+            are given here.
         split: "train", "val", "test" or the name of another folder in ``path``; "val" is also whichever of ``valid``,
             ``validation``, ``dev``, ``eval`` and ``heldout`` is there.
-        max_length: tokens of a sample, padding included.
+        max_length: tokens of a sample, padding included; None for 2,048.
         batch_size: samples per batch, on each rank.
         rank: which of the trainer's ``world_size`` processes this is.
         world_size: processes that share the global samples.
         seed: of the order of samples and of the draws of a curriculum.
         shuffle: "keyed", for each bucket and epoch an order of its own, or "none" for that of the packing.
-        packing: "length-binned", "best-fit" or "first-fit", which pad little; "in-order", which keeps the order of the
-            shards; "separate", a sample for each piece; or an object or function of one's own. See
-            :func:`longcrawl.composition.packing.plan_packing`.
+        packing: "length-binned", which None stands for, "best-fit" or "first-fit", which pad little; "in-order", which
+            keeps the order of the shards; "separate", a sample for each piece; or an object or function of one's own.
+            See :func:`longcrawl.composition.packing.plan_packing`.
         positions: "reset" counts ``position_ids`` from 0 in every piece, padding, too; "continuous" counts through the
             row, and has 0 in padding.
-        mix_by: whether weights are shares of tokens or of samples.
+        mix_by: whether weights are shares of "tokens" or of "samples"; None for tokens, and for samples if a
+            configuration has no curriculum, as GPT-Simple draws them.
         on_exhausted: "error" refuses a curriculum in which a bucket runs dry, "halt" ends the feed there, and
             "renormalize" continues without it, at one global sample on all ranks, and warns; where nothing of a phase's
             mix is left, the next phase begins, with its own budget.
@@ -120,15 +124,15 @@ class Packed(PlannedFeed):
     path: str | os.PathLike[str]
     curriculum: Sequence[Phase | Mapping[str, Any]] = ()
     split: str = "train"
-    max_length: int = 2048
+    max_length: int = None  # type: ignore[assignment]  # a number once made
     batch_size: int = 1
     rank: int = 0
     world_size: int = 1
     seed: int = 0
     shuffle: Literal["keyed", "none"] = "keyed"
-    packing: AnyPacking = "length-binned"
+    packing: AnyPacking = None  # type: ignore[assignment]  # a packing once made
     positions: Positions = "reset"
-    mix_by: MixBy = "tokens"
+    mix_by: MixBy = None  # type: ignore[assignment]  # a word once made
     on_exhausted: OnExhausted = "error"
     epochs: int | Mapping[str, int] = 1
     last_batch: LastBatch = "drop"
@@ -142,12 +146,15 @@ class Packed(PlannedFeed):
     mixing: Mixing = "random"
 
     def __post_init__(self) -> None:
+        configured = self._take_configuration()
         object.__setattr__(self, "curriculum", phases_of(self.curriculum, Phase))
         check_packing(self.packing, self.max_length, self.positions, self.pad_token)
         check_fields(self, LoaderError)
         if is_url(str(self.path)):
             raise LoaderError(f"{self.path}: Packed reads folders of this machine, so download it first")
         self.check_ranks(max_length=2, batch_size=1)
+        if configured.uniform:
+            self._draw_uniformly(configured.samples)
         for name in self.epochs_by_name():
             if name is not None and name not in self._folders:
                 raise LoaderError(
@@ -155,6 +162,44 @@ class Packed(PlannedFeed):
                 )
         self._check_ids()
         self.check_plan()
+
+    def _take_configuration(self) -> ConfiguredPhases:
+        """Fill in what was not given, by the configuration that the curriculum is of or by defaults."""
+        given = self.curriculum
+        configured = given if isinstance(given, ConfiguredPhases) else ConfiguredPhases()
+        defaults = {
+            "max_length": configured.max_length or 2048,
+            "packing": "length-binned" if configured.packed else "separate",
+            "mix_by": "samples" if configured.uniform else "tokens",
+        }
+        for name, value in defaults.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, value)
+        return configured
+
+    def _draw_uniformly(self, samples: int | None) -> None:
+        """Make one phase of all buckets, each with the same weight; without buckets, all shards are one.
+
+        It ends with the samples that training takes on each rank or, if these are not known, where the first bucket
+        runs dry, or the last one under ``on_exhausted="renormalize"``.
+        """
+        names = [name for name in _folders_in(self._folder) if not name.startswith(".")]
+        if not names:
+            return
+        weights = dict.fromkeys(names, 1.0)
+        object.__setattr__(self, "curriculum", (Phase(1, weights),))
+        if samples is not None:
+            budget = samples * self.world_size * self.max_length
+        else:
+            budget = sum(each.epochs * int(each.sample_tokens.sum()) for each in self.buckets.values())
+            if self.on_exhausted != "renormalize":
+                plan = self._planned(self._epochs, "halt", (Phase(budget, weights),))
+                budget = sum(plan.phases[0].tokens.values())
+        object.__setattr__(self, "curriculum", (Phase(max(budget, 1), weights),))
+
+    @property
+    def _epochs(self) -> dict[str, int]:
+        return {name: bucket.epochs for name, bucket in self.buckets.items()}
 
     def _check_ids(self) -> None:
         shards = [shard for bucket in self.buckets.values() for shard in bucket.shards]
@@ -164,12 +209,17 @@ class Packed(PlannedFeed):
         if self.end_of_text is not None and self.recorded.end_of_text is None:
             warn_of_absent(self.end_of_text, self.path, (np.asarray(shard.tokens[:SEARCHED]) for shard in shards))
 
-    @cached_property
-    def _folders(self) -> dict[str, Path]:
+    @property
+    def _folder(self) -> Path:
+        """The folder of the split, which may not be there."""
         try:
-            folder = Path(self.path) / named_split(self.split, lambda name: (Path(self.path) / name).is_dir())
+            return Path(self.path) / named_split(self.split, lambda name: (Path(self.path) / name).is_dir())
         except FormatError as several:
             raise LoaderError(f"{self.path}: {several}") from several
+
+    @cached_property
+    def _folders(self) -> dict[str, Path]:
+        folder = self._folder
         if self.curriculum:
             return _folders_in(folder)
         if folder.is_dir():
@@ -240,7 +290,7 @@ class Packed(PlannedFeed):
     def plan(self) -> CurriculumPlan:
         """The bucket of every global sample."""
         if self.curriculum:
-            return self._planned({name: bucket.epochs for name, bucket in self.buckets.items()}, self.on_exhausted)
+            return self._planned(self._epochs, self.on_exhausted)
         bucket = self.buckets[""]
         samples, tokens = bucket.epochs * len(bucket), bucket.epochs * int(bucket.sample_tokens.sum())
         return CurriculumPlan(("",), np.zeros(samples, np.uint8), (PhaseTotals(0, samples, {"": tokens}),))
@@ -255,9 +305,8 @@ class Packed(PlannedFeed):
         """What is asked for, what is there, and what comes of it."""
         enough = {}
         if self.plan.drained and self.on_exhausted == "error":
-            epochs = {name: bucket.epochs for name, bucket in self.buckets.items()}
             tokens = {name: int(bucket.sample_tokens.sum()) for name, bucket in self.buckets.items()}
-            enough = sufficient_epochs(self._phases, epochs, tokens, lambda more: self._planned(more, "halt"))
+            enough = sufficient_epochs(self._phases, self._epochs, tokens, lambda more: self._planned(more, "halt"))
         stock = {
             name: Stock(
                 each.epochs * len(each), each.epochs * int(each.sample_tokens.sum()), each.epochs, enough.get(name, 0)
@@ -270,12 +319,14 @@ class Packed(PlannedFeed):
             warned += self.padded_ranks(len(self.plan) % self.step_size, "the last step", "last_batch")
         return CurriculumReport(self.plan, phases, stock, self.max_length, problems, tuple(warned), self._notes())
 
-    def _planned(self, epochs: Mapping[str, int], on_exhausted: OnExhausted) -> CurriculumPlan:
+    def _planned(
+        self, epochs: Mapping[str, int], on_exhausted: OnExhausted, phases: Sequence[Phase] = ()
+    ) -> CurriculumPlan:
         inventory = {
             name: replace(bucket, epochs=epochs[name]).tokens_by_place() for name, bucket in self.buckets.items()
         }
         given = {"seed": self.seed, "mix_by": self.mix_by, "mixing": self.mixing}
-        return plan_curriculum(self._phases, inventory, on_exhausted=on_exhausted, **given)  # type: ignore[arg-type]  # fields
+        return plan_curriculum(phases or self._phases, inventory, on_exhausted=on_exhausted, **given)  # type: ignore[arg-type]  # fields
 
     def _notes(self) -> tuple[str, ...]:
         notes = [f"no phase draws from {name!r}" for name in self._folders if name not in self.buckets]

@@ -1,20 +1,21 @@
 """Curricula before anything is trained on them: as YAML says them, and what they come to."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from longcrawl.errors import LoaderError
+from longcrawl.errors import LoaderError, warn_user
 from longcrawl.loading._planned_feed import CurriculumReport
 from longcrawl.loading._samples import ComposedDataset
 from longcrawl.loading.buckets import ComposedBatches
 from longcrawl.loading.composed_phases import ComposedPhase
-from longcrawl.loading.curriculum import Phase, phases_of
+from longcrawl.loading.curriculum import ConfiguredPhases, Phase, phases_of
 from longcrawl.loading.packed import Packed
-from longcrawl.printable import quoted
+from longcrawl.printable import known_names, quoted
 from longcrawl.storage.structured import load_yaml
 
 _WRITE = "write '- {duration_tokens: 1_000_000, mix: {web: 0.6, code: 0.4}}'"
@@ -61,10 +62,9 @@ def validate(
         )
     if "tokens_per_step" in settings or not isinstance(path, str | os.PathLike):
         return _ComposedDraft(path, curriculum=curriculum, **settings).report
-    plain = [each for each in curriculum if not isinstance(each, ComposedPhase)]
-    if len(plain) < len(curriculum):
+    if any(isinstance(each, ComposedPhase) for each in curriculum):
         raise LoaderError("a ComposedPhase is of a composed dataset: give its tokens_per_step, too")
-    return _Draft(path, plain, **settings).report
+    return _Draft(path, curriculum, **settings).report  # type: ignore[arg-type]  # looked at above
 
 
 def _is_composed(path: str | os.PathLike[str] | ComposedDataset) -> bool:
@@ -79,9 +79,17 @@ def read_curriculum(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     The file is a list of phases, each with ``duration_tokens`` and ``mix``; or a mapping with such a list as
     ``curriculum``, by itself or below ``data``, as GPT-Simple's configuration has it. Beside it there
-    ``allow_bucket_exhaustion: true`` becomes ``on_exhausted="renormalize"``, and ``allow_budget_mismatch: true``
-    becomes ``on_budget_mismatch="warn"``; all else is the trainer's. A configuration with ``max_length`` alone has no
-    curriculum, and this nothing to return.
+
+    * ``max_length``, and ``packing: false``, become those of the feed, which has ``packing="separate"`` then. An
+      argument of the feed wins over them: ``Packed(folder, max_length=512, **read_curriculum(file))``.
+    * ``allow_bucket_exhaustion: true`` becomes ``on_exhausted="renormalize"``, and ``allow_budget_mismatch: true``
+      becomes ``on_budget_mismatch="warn"``.
+    * ``overlap_size`` is compared with ``max_length``. The overlaps themselves are in the shards.
+    * ``path``, ``tokenizer`` and ``num_workers`` are the trainer's.
+
+    A configuration without a curriculum draws a bucket for each sample, all with the same probability. It ends with the
+    samples that its ``training`` takes, ``max_steps * per_device_batch_size * gradient_accumulation_steps`` on each
+    rank, or without ``max_steps`` where the first bucket runs dry.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "curriculum.yaml"
@@ -90,25 +98,35 @@ def read_curriculum(path: str | os.PathLike[str]) -> dict[str, Any]:
     {'curriculum': (Phase(duration_tokens=5000000000, mix={'web': 0.6, 'code': 0.4}),)}
 
     Raises:
-        LoaderError: it is missing, no YAML, or has no such list; or a phase is none.
+        LoaderError: it is missing, no YAML, or has neither phases nor other settings of data; or one is wrong.
     """
-    recorded = _recorded(path)
+    recorded, training = _recorded(path)
+    _check_settings(recorded, path)
     phases = recorded.get("curriculum")
-    if "curriculum" not in recorded and "max_length" in recorded:
-        return {}  # GPT-Simple then mixes all buckets as they are
-    if not isinstance(phases, list) or not phases or not all(isinstance(phase, Mapping) for phase in phases):
+    uniform = phases is None and any(name in recorded for name in _SETTINGS)
+    listed_phases = isinstance(phases, list) and bool(phases) and all(isinstance(each, Mapping) for each in phases)
+    if not (uniform or listed_phases):
         raise LoaderError(f"{path} has no list of phases: {_WRITE}, a line for each, at its top or below curriculum:")
-    if recorded.get("format", "pretokenized") != "pretokenized":
-        raise LoaderError(
-            f"{path} has format {recorded['format']!r}, and a curriculum is one of token shards: tokenize first"
-        )
     try:
-        found: dict[str, Any] = {"curriculum": phases_of(phases, Phase)}
+        made = () if uniform else phases_of(phases, Phase)
     except LoaderError as wrong:
         raise LoaderError(f"{path}: {wrong}") from wrong
-    if recorded.get("allow_bucket_exhaustion") is True:
+    configured = ConfiguredPhases(
+        made,
+        max_length=recorded.get("max_length"),
+        packed=recorded.get("packing", True),
+        uniform=uniform,
+        samples=_training_samples(training, path) if uniform else None,
+    )
+    if "overlap_size" not in recorded and (configured.max_length or 2048) // 2 < _OVERLAP:
+        warn_user(
+            f"{path} has no overlap_size, and GPT-Simple itself rejects its default of {_OVERLAP} as more than half of "
+            f"max_length {configured.max_length}: write overlap_size: 0"
+        )
+    found: dict[str, Any] = {"curriculum": configured}
+    if recorded.get("allow_bucket_exhaustion"):
         found["on_exhausted"] = "renormalize"
-    if recorded.get("allow_budget_mismatch") is True:
+    if recorded.get("allow_budget_mismatch"):
         found["on_budget_mismatch"] = "warn"
     return found
 
@@ -119,14 +137,49 @@ def configured_length(path: str | os.PathLike[str]) -> int | None:
     Raises:
         LoaderError: the file is missing or no YAML, or it is not a whole number from 2 on.
     """
-    length = _recorded(path).get("max_length")
-    if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 2):
-        raise LoaderError(f"{path} has max_length {quoted(length)}: write a whole number of tokens, such as 2048")
+    recorded, _ = _recorded(path)
+    _check_settings(recorded, path)
+    length: int | None = recorded.get("max_length")
     return length
 
 
-def _recorded(path: str | os.PathLike[str]) -> Mapping[str, Any]:
-    """Return a configuration of data, or a mapping with the list of phases that a file is."""
+def _check_settings(recorded: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
+    """Check settings of data as GPT-Simple does, and that each is of its type."""
+    for name, (is_right, wanted) in _SETTINGS.items():
+        if name in recorded and not is_right(recorded[name]):
+            raise LoaderError(f"{path} has {name} {quoted(recorded[name])}: write {wanted}")
+    if recorded.get("format", "pretokenized") != "pretokenized":
+        raise LoaderError(
+            f"{path} has format {recorded['format']!r}, and feeds of it read token shards: tokenize first, or read the "
+            "texts with lc.loading.Jsonl"
+        )
+    length, overlap = recorded.get("max_length", 2048), recorded.get("overlap_size")
+    if overlap is not None and overlap > length // 2:
+        raise LoaderError(
+            f"{path} has overlap_size {overlap:,}, more than half of max_length {length:,}: write {length // 2:,} or "
+            "less"
+        )
+
+
+def _training_samples(training: Mapping[str, Any], path: str | os.PathLike[str]) -> int | None:
+    """Return how many samples the training takes on each rank; None if the configuration does not say it."""
+    if "max_steps" not in training:
+        return None
+    samples = 1
+    for name, default in (("max_steps", 0), ("per_device_batch_size", 4), ("gradient_accumulation_steps", 4)):
+        number = training.get(name, default)
+        if not _is_number(number, 1):
+            raise LoaderError(f"{path} has {name} {quoted(number)}: write a whole number from 1 on")
+        samples *= number
+    return samples
+
+
+def _recorded(path: str | os.PathLike[str]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return a configuration's settings of data, or a mapping with the list of phases that a file is, and of training.
+
+    Raises:
+        LoaderError: the file is missing or not YAML, or has a setting below ``data`` that GPT-Simple does not have.
+    """
     try:
         content = load_yaml(Path(path).read_text("utf-8"))
     except FileNotFoundError as missing:
@@ -135,4 +188,40 @@ def _recorded(path: str | os.PathLike[str]) -> Mapping[str, Any]:
         reason = wrong.strerror if isinstance(wrong, OSError) else " ".join(str(wrong).split())
         raise LoaderError(f"{path} cannot be read as YAML ({reason}): {_WRITE}") from wrong
     recorded = content if isinstance(content, Mapping) else {"curriculum": content}
-    return recorded["data"] if isinstance(recorded.get("data"), Mapping) else recorded
+    training = recorded.get("training")
+    training = training if isinstance(training, Mapping) else {}
+    if not isinstance(recorded.get("data"), Mapping):
+        return recorded, training
+    known = [*_SETTINGS, "curriculum"]
+    for name in recorded["data"]:
+        if name not in known:
+            raise LoaderError(f"{path} has no setting {quoted(name)} of data in GPT-Simple; {known_names(known, name)}")
+    return recorded["data"], training
+
+
+def _is_number(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+_OVERLAP = 256
+"""Tokens of an overlap where the configuration does not say it."""
+_SETTINGS: Mapping[str, tuple[Callable[[object], bool], str]] = {
+    "path": (_is_text, "a folder"),
+    "tokenizer": (_is_text, "a name or a path"),
+    "format": (_is_text, "pretokenized"),
+    "max_length": (partial(_is_number, least=2), "a whole number of tokens, such as 2048"),
+    "overlap_size": (partial(_is_number, least=0), "a whole number of tokens from 0 on"),
+    "packing": (_is_flag, "true or false"),
+    "num_workers": (partial(_is_number, least=0), "a whole number from 0 on"),
+    "allow_bucket_exhaustion": (_is_flag, "true or false"),
+    "allow_budget_mismatch": (_is_flag, "true or false"),
+}
+"""Settings below ``data`` of GPT-Simple 0.1.2, beside ``curriculum``: a check of each, and the hint of its message."""

@@ -263,7 +263,7 @@ class Windows:
 
         A negative number counts from the end.
         """
-        return items(index, self._count, self._window)
+        return items(index, self._count, self._window, "window")
 
     def _window(self, place: int) -> Window:
         if self.shuffle == "windows":

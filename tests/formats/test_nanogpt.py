@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.errors import CorruptionError, FormatError
+from longcrawl.errors import CorruptionError, FormatError, LongCrawlError
+from longcrawl.formats.shards.convert import convert
+from longcrawl.sources.token_shards import NanoGpt as TokenSource
 
 nanogpt = lc.formats.nanogpt
 END = 600
@@ -123,7 +125,7 @@ def test_documents_that_cannot_be_told_apart_are_a_named_loss(token_table, tmp_p
         (header(20240520, 1, 3) + bytes(8), {}, "continues after byte 1,030"),
         (header(20240520, 1, -3), {}, "says at byte 8 that it has -3 tokens"),
         (header(20240801, 7, 3) + bytes(6), {}, "is cut: it ends at byte 1,030"),
-        (header(20240520, 2, 3), {"header": "llm.c"}, "does not begin with the header of llm.c"),
+        (header(3, 2, 3), {"header": "llm.c"}, "does not begin with the header of llm.c"),
         (header(20240520, 1, 3)[:900], {}, "is cut: it ends at byte 900"),
         (header(20240520, 1, 3)[:9], {"header": "llm.c"}, "does not begin with the header of llm.c"),
         (struct.pack("<3H", 1, 2, 700), {"vocabulary_size": 601}, "has id 700 at byte 4"),
@@ -135,6 +137,59 @@ def test_a_damaged_file_is_one_sentence_and_a_problem_of_verify(tmp_path, senten
     path.write_bytes(content)
     assert said in sentence_of(CorruptionError, nanogpt.open, path, **opening)
     assert any(said in problem for problem in nanogpt.verify(path, **opening).problems)
+
+
+@pytest.mark.parametrize(
+    ("fields", "owner"),
+    [
+        ((278895051, 1, 280, 2), "NVIDIA NeMo AutoModel"),
+        ((278895051, 1, 280, 4), "NVIDIA NeMo AutoModel"),
+        ((20240520, 3, 280), "llm.c"),
+        ((20240520, 7, 280), "llm.c"),
+        ((20240801, 1, 280), "llm.c"),
+        ((20240520, 1, 280, 2), "llm.c"),
+        ((20240801, 7, 280, *[0] * 200, 1), "llm.c"),
+        ((987654321, 12, 280, 2, 50257), "an unknown project"),
+        ((987654321, 0, 280), "an unknown project"),
+    ],
+)
+@pytest.mark.parametrize("named", [None, "nanogpt"])
+def test_a_header_that_is_not_read_is_an_error_for_every_reader(tmp_path, fields, owner, named):
+    path = tmp_path / "train" / "a.bin"
+    path.parent.mkdir()
+    tokens = np.arange(1, 281, dtype=np.uint16)
+    path.write_bytes(struct.pack("<256i", *fields, *[0] * (256 - len(fields))) + tokens.tobytes())
+    said = rf"begins with a header of {owner} that is not read \(magic number {fields[0]}, version {fields[1]}\)"
+    for read in (
+        lambda: lc.formats.open_shard(path, format=named),
+        lambda: lc.formats.verify_shard(path, format=named),
+        lambda: lc.loading.Windows(path, seq_len=4, format=named),
+        lambda: lc.loading.Windows(path.parent, seq_len=4, format=named),
+        lambda: lc.loading.Packed(tmp_path, max_length=8, format=named),
+        lambda: lc.loading.validate(tmp_path, format=named),
+        lambda: convert(path, tmp_path / "b.ds", "datatrove", source_format=named),
+        lambda: TokenSource(data_dir=str(path.parent), end_of_text=END).schema(),
+    ):
+        with pytest.raises(LongCrawlError, match=said):
+            read()
+    if named:
+        assert lc.formats.open_shard(path, named, header="none").tokens[512:].tolist() == tokens.tolist()
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        [*range(1, 30), *[0] * 600],
+        [5, 17, 9, *[0] * 600],
+        [55432, 308, 1, 1, 7, *range(1, 600)],
+        [55432, 308],
+        [0] * 600,
+        [7, 7, 0, 0, 5, 0, 1, *range(1, 600)],
+    ],
+)
+def test_tokens_that_begin_with_few_zeros_are_no_header(tmp_path, tokens):
+    np.array(tokens, np.uint16).tofile(tmp_path / "a.bin")
+    assert nanogpt.open(tmp_path / "a.bin").tokens.tolist() == tokens
 
 
 def test_settings_that_contradict_the_file_or_do_not_exist_are_one_sentence(token_table, tmp_path, sentence_of):

@@ -1,5 +1,6 @@
 """Curriculum plans against a naive oracle that draws one sample at a time, and what is said before training."""
 
+import pickle
 import re
 
 import numpy as np
@@ -277,6 +278,74 @@ def test_the_command_line_prints_the_report_and_fails_with_its_problems(buckets,
     assert "WARNING  bucket 'math'" in told.stdout
 
 
+CONFIGURED = (
+    "data: {max_length: 128, overlap_size: 64, packing: PACKING, curriculum: [{duration_tokens: 1000, mix: {web: 1}}]}"
+)
+
+
+@pytest.mark.parametrize("packing", ["true", "false"])
+def test_a_feed_and_its_validation_read_a_configuration_alike(buckets, tmp_path, packing):
+    file = tmp_path / "config.yaml"
+    file.write_text(CONFIGURED.replace("PACKING", packing))
+    fields = read_curriculum(file)
+    feed = Packed(buckets, **fields)
+    strategy = "length-binned" if packing == "true" else "separate"
+    assert (feed.max_length, feed.packing, configured_length(file)) == (128, strategy, 128)
+    assert feed[0]["input_ids"].shape == (1, 128)
+    by_hand = Packed(buckets, [Phase(1000, {"web": 1})], max_length=128, packing=strategy)
+    assert feed.state_dict() == by_hand.state_dict()
+    assert str(validate(buckets, **fields)) == str(by_hand.report)
+    told = CliRunner().invoke(app, ["validate", str(buckets), "--curriculum", str(file)])
+    assert told.stdout.strip() == str(by_hand.report)
+    # What is given beside it wins, also where it is the default of a feed without configuration.
+    for wins in ({"max_length": 2048}, {"packing": "in-order"}, {"max_length": 64, "packing": "length-binned"}):
+        other = Packed(buckets, **wins, **fields)
+        assert {name: getattr(other, name) for name in wins} == wins
+    told = CliRunner().invoke(app, ["validate", str(buckets), "--curriculum", str(file), "--max-length", "64"])
+    assert told.stdout.strip() == str(validate(buckets, max_length=64, **fields))
+    again = pickle.loads(pickle.dumps(fields))["curriculum"]
+    assert (again.max_length, again.packed) == (128, packing == "true")
+
+
+def test_without_a_curriculum_all_buckets_are_drawn_alike(buckets, tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text("data: {max_length: 64, overlap_size: 0}")
+    by_hand = Packed(buckets, [Phase(1, {"web": 1, "code": 1, "math": 1})], max_length=64)
+    sizes = {name: len(bucket) for name, bucket in by_hand.buckets.items()}
+    feed = Packed(buckets, **read_curriculum(file))
+    assert (feed.mix_by, sorted(feed.buckets)) == ("samples", ["code", "math", "web"])
+    counts = dict(zip(feed.plan.names, np.bincount(feed.plan.picks).tolist(), strict=True))
+    # It ends where the first bucket has no sample left.
+    assert counts["math"] == sizes["math"] == min(sizes.values())
+    assert max(counts.values()) < 3 * sizes["math"]
+    assert sum(1 for _ in feed) == len(feed) == sum(counts.values())
+    assert feed.status.state == "finished"
+    told = CliRunner().invoke(app, ["validate", str(buckets), "--curriculum", str(file)])
+    assert (told.exit_code, told.stdout.strip()) == (0, str(feed.report))
+    # Or else with all of them, or with the samples that training takes.
+    file.write_text("data: {max_length: 64, overlap_size: 0, allow_bucket_exhaustion: true}")
+    with pytest.warns(UserWarning, match="'math' runs dry at sample"):
+        assert len(Packed(buckets, **read_curriculum(file))) == sum(sizes.values())
+    file.write_text(
+        "{data: {max_length: 64, overlap_size: 0, curriculum: null}, "
+        "training: {max_steps: 3, per_device_batch_size: 2, gradient_accumulation_steps: 1}}"
+    )
+    for ranks in (1, 2):
+        feed = Packed(buckets, world_size=ranks, **read_curriculum(file))
+        assert [each.duration_tokens for each in feed.curriculum] == [3 * 2 * 64 * ranks]
+        assert 6 * ranks <= len(feed.plan) <= 9 * ranks
+    assert len(Packed(buckets / "train", max_length=64, split="web", **read_curriculum(file))) > 0
+
+
+def test_an_overlap_that_gpt_simple_takes_by_default_and_rejects_is_warned_of(buckets, tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text("data: {max_length: 64}")
+    with pytest.warns(
+        UserWarning, match="its default of 256 as more than half of max_length 64: write overlap_size: 0"
+    ):
+        assert Packed(buckets, **read_curriculum(file)).max_length == 64
+
+
 def test_a_curriculum_is_read_from_a_file(buckets, tmp_path):
     file = tmp_path / "phases.yaml"
     file.write_text(GPT_SIMPLE.replace("pretokenized", "pretokenized\n  allow_budget_mismatch: true"))
@@ -288,16 +357,24 @@ def test_a_curriculum_is_read_from_a_file(buckets, tmp_path):
     }
     with pytest.warns(UserWarning, match="runs dry"):
         assert len(Packed(buckets, max_length=64, **fields))
-    file.write_text("data: {max_length: 48}")
-    assert (read_curriculum(file), configured_length(file)) == ({}, 48)
-    told = CliRunner().invoke(app, ["validate", str(buckets), "--curriculum", str(file)])
-    assert told.stdout == CliRunner().invoke(app, ["validate", str(buckets), "--max-length", "48"]).stdout
     for content, sentence in (
         ("data: {}", "has no list of phases: write '- {duration_tokens"),
         ("[1, 2]", "has no list of phases"),
         ("a: [", "cannot be read as YAML"),
         ("- {duration: 1, mix: {web: 1}}", r"phases\.yaml: phase 1 has no field 'duration'"),
-        ("data: {format: jsonl, curriculum: [{}]}", "a curriculum is one of token shards: tokenize first"),
+        ("data: {format: jsonl, curriculum: [{}]}", "has format 'jsonl', and feeds of it read token shards"),
+        ("data: {format: jsonl, max_length: 512}", r"tokenize first, or read the texts with lc\.loading\.Jsonl"),
+        ("data: {curriculum: [], max_length: 512}", "has no list of phases"),
+        ("data: {max_length: 512, overlap_size: 257}", "overlap_size 257, more than half of max_length 512: write 256"),
+        ("data: {overlap_size: 1025}", "overlap_size 1,025, more than half of max_length 2,048"),
+        ("data: {max_length: 1}", "has max_length 1: write a whole number of tokens, such as 2048"),
+        ("data: {max_length: '512'}", "has max_length '512': write a whole number"),
+        ("data: {max_length: 512, overlap_size: -1}", "has overlap_size -1: write a whole number of tokens from 0 on"),
+        ("data: {packing: separate}", "has packing 'separate': write true or false"),
+        ("data: {max_length: 512, allow_bucket_exhaustion: 'true'}", "has allow_bucket_exhaustion 'true': write true"),
+        ("data: {max_length: 512, num_workers: true}", "has num_workers True: write a whole number from 0 on"),
+        ("data: {max_len: 512}", "has no setting 'max_len' of data in GPT-Simple; .* Did you mean 'max_length'"),
+        ("{data: {max_length: 512}, training: {max_steps: 0}}", "has max_steps 0: write a whole number from 1 on"),
     ):
         file.write_text(content)
         with pytest.raises(LoaderError, match=sentence):

@@ -217,13 +217,27 @@ def test_batches_by_number_are_those_of_the_loop_and_move_nothing(kind, fields, 
             len(feed)
         with pytest.raises(IndexError, match="counted from 0, as their number is not known"):
             feed[-1]
+        with pytest.raises(IndexError, match="counted from 0, as their number is not known"):
+            feed[1:]
+        assert [plain(batch) for batch in feed[2 : len(found) + 9]] == found[2:]
     else:
         assert len(feed) == len(found)
-        assert [plain(feed[number]) for number in (-1, -len(found))] == [found[-1], found[0]]
+        assert [plain(feed[number]) for number in (-1, np.int64(-len(found)))] == [found[-1], found[0]]
+        assert [plain(batch) for batch in feed[::-4]] == found[::-4]
+        assert [plain(batch) for batch in feed[[3, -2]]] == [found[3], found[-2]]
         for outside in (len(found), -len(found) - 1):
-            said = f"batch {outside} of {len(found)}: this rank has batches 0 to {len(found) - 1}"
+            said = f"batch {outside} of {len(found)}: they are counted from 0 to {len(found) - 1}"
             with pytest.raises(IndexError, match=said):
                 feed[outside]
+    for several in (slice(1, 3), [1, 2], np.array([1, 2], np.uint8), (np.int32(1), 2)):
+        assert [plain(batch) for batch in feed[several]] == found[1:3]
+    assert feed.origins(np.int64(1)) == feed.origins(1)
+    for wrong in (1.0, np.float64(1), True, np.True_, "1", None, [0, 1.5], np.array([True, False])):
+        with pytest.raises(LoaderError, match="is not a whole number") as raised:
+            feed[wrong]
+        assert isinstance(raised.value, TypeError)
+    with pytest.raises(LoaderError, match=re.escape("the index 1.0 is not a whole number (float): give a number")):
+        feed.origins(1.0)
     assert feed.position == position
 
 

@@ -254,8 +254,40 @@ def test_a_state_of_something_else_is_refused(tmp_path, ours):
     other = write_ours(tmp_path / "other", tokens_of(ROWS, LENGTH, seed=1))
     with pytest.raises(LoaderError, match="as opened here: tokens or loss mask changed in row 0, from token 0"):
         Rectangle(other, batch_size=8, context_length=100).load_state_dict(state)
-    with pytest.raises(LoaderError, match="batch_size was 8 and is 4, context_length was 100 and is 50;"):
+    with pytest.raises(LoaderError, match="as opened here: context_length was 100 and is 50;"):
         Rectangle(ours, batch_size=4, context_length=50).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [((4, 2), (8, 1)), ((4, 2), (2, 4)), ((8, 1), (4, 2)), ((4, 1), (2, 1)), ((2, 1), (4, 1)), ((3, 2), (2, 3))],
+)
+def test_a_state_is_also_one_of_batches_of_another_size_that_begin_there(ours, before, after):
+    """Rows go on where they stopped, where a batch of the other size begins; elsewhere the sizes that fit are named."""
+
+    def opened(size, ranks, rank=0):
+        return Rectangle(ours, batch_size=size, context_length=100, rank=rank, world_size=ranks)
+
+    feed, whole, fitted = opened(*before), opened(after[0], 1), 0
+    per_window = ROWS // before[0]
+    for _ in range(len(feed)):
+        window, batch = divmod(feed.position, per_window)
+        row, resumed = batch * before[0], [opened(*after, rank) for rank in range(after[1])]
+        if row % after[0]:
+            with pytest.raises(
+                LoaderError, match=rf"at row {row} .* no batch of {after[0]} begins: set batch_size to 1"
+            ):
+                resumed[0].load_state_dict(feed.state_dict())
+        else:
+            first = window * (ROWS // after[0]) + row // after[0]
+            for rank, each in enumerate(resumed):
+                each.load_state_dict(feed.state_dict())
+                assert each.position == first
+                if each.status.state == "running":
+                    assert_equal(each[0] if first == each.most else next(iter(each)), whole[first + rank])
+            fitted += 1
+        next(iter(feed))
+    assert fitted > 3
 
 
 def test_a_state_fits_the_same_tokens_stored_otherwise(tmp_path, ours, tokens):
