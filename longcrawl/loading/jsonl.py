@@ -98,7 +98,7 @@ class Jsonl(Feed):
         last_batch: "drop" leaves out samples at the end that do not fill a step; "fill" has rows of padding instead,
             where a rank may have no target: divide by those of all ranks.
         pad_token: id of padding; None for the end of text.
-        end_of_text: the token that ends documents, by name; None for the tokenizer's usual one.
+        end_of_text: the token that ends documents, by name; None for the tokenizer's ``eos_token``, or a usual one.
         on_bad_files: whether a line that is not a document, or a damaged file, is an "error", or is left out with a
             warning, "warn", or without, "skip"; see :attr:`bad_files`.
         block_bytes: of a block, unpacked, unless one line is longer; the last sample of a block is not filled up.

@@ -66,7 +66,7 @@ def first_recipe(
     with without_set():
         source, settings = guess_source(name, any_ending=file_format is not None)
     settings |= {key: value for key, value in (("format", file_format), ("encoding", encoding)) if value is not None}
-    if source == "rectangle" or source in FORMATS:
+    if source in ("composed", "rectangle") or source in FORMATS:
         raise RecipeError(
             f"{name} holds tokens, not texts: trainers read it as it is; longcrawl verify {shlex.quote(name)} checks it"
         )

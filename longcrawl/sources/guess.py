@@ -77,6 +77,8 @@ def _of_folder(folder: str, *, any_ending: bool) -> tuple[str, dict[str, Any]]:
     endings = {Path(name).suffix for name in names}
     if "parquet.json" in names and ".parquet" in endings:  # an output, which the file describes: it has no documents
         return "text", {"data_dir": folder, "data_files": "**/*.parquet"}
+    if "composed.json" in names:
+        return "composed", {"data_dir": folder}
     for shards in FORMATS.loaded():
         if f"{shards}.json" in names and FORMATS[shards].suffix in endings:
             return shards, {"data_dir": folder}

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, NoReturn, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.errors import TokenizerError, reason_of
+from longcrawl.errors import TokenizerError, reason_of, warn_user
 from longcrawl.kernels.kept_arrays import Arrays, kept_arrays
 from longcrawl.storage.files import whole_file
 from longcrawl.storage.structured import load_json
@@ -68,8 +68,9 @@ def load_encoder(tokenizer: Any, end_of_text: str | None = None, engine: Engine 
     * a ``PreTrainedTokenizerFast`` of `transformers` or a ``Tokenizer`` of `tokenizers`, see
       :func:`longcrawl.tokens.tokenizer_files.tokenizer_name`.
 
-    ``end_of_text`` names the token that ends a document; None takes the usual one that the tokenizer has, or else the
-    ``eos_token`` of the `tokenizer_config.json` beside it.
+    ``end_of_text`` names the token that ends a document; None takes the tokenizer's ``eos_token``, which the object or
+    the `tokenizer_config.json` beside its file names, or else the first usual one that it has, such as
+    ``<|endoftext|>`` or ``</s>``.
 
     >>> load_encoder("gpt2").encode(["Hello world"]).ids  # doctest: +SKIP
     array([15496,   995], dtype=uint16)
@@ -82,11 +83,11 @@ def load_encoder(tokenizer: Any, end_of_text: str | None = None, engine: Engine 
         raise TokenizerError(f"engine={engine!r} is none of {', '.join(map(repr, get_args(Engine)))}")
     path = tokenizer_file(tokenizer_name(tokenizer))
     status = path.stat()
-    return _load(path, (status.st_mtime_ns, status.st_size), end_of_text, engine)
+    return _load(path, (status.st_mtime_ns, status.st_size, configured_end(path)), end_of_text, engine)
 
 
 @lru_cache(maxsize=8)
-def _load(path: Path, _version: tuple[int, int], end_of_text: str | None, engine: Engine) -> "Encoder":
+def _load(path: Path, _version: tuple[int, int, str | None], end_of_text: str | None, engine: Engine) -> "Encoder":
     try:
         return Encoder(path, end_of_text, engine)
     except TokenizerError as wrong:
@@ -194,10 +195,30 @@ class Encoder:
             TokenizerError: the tokenizer has no token of that name, or None was asked and it has no usual one.
         """
         asked = self._end_of_text_name
-        for name in (*_END_OF_TEXT_NAMES, *configured_end(self._path)) if asked is None else (asked,):
-            token = self._id_of(name)
-            if token is not None and (not self._is_of_text(token) or self._engine.encode(name).tolist() != [token]):
-                return token
+        if asked is not None:
+            token = self._end_of(asked)
+            return self._reject_end() if token is None else token
+        own = configured_end(self._path)
+        token = None if own is None else self._end_of(own)
+        usual = next((name for name in _END_OF_TEXT_NAMES if self._end_of(name) is not None), None)
+        if own is not None and usual not in (own, None):
+            ends = f"documents end with {own!r}, its eos_token, not with {usual!r}"
+            if token is None:
+                ends = f"documents end with {usual!r}, as its eos_token, {own!r}, is not a token that only ends texts"
+            warn_user(f"{self._path}: {ends}; set end_of_text if they should end with another one")
+        if token is None and usual is not None:
+            token = self._end_of(usual)
+        return self._reject_end() if token is None else token
+
+    def _end_of(self, name: str) -> int | None:
+        """Return the id of a token that can end documents; None if there is none, or texts can have it."""
+        token = self._id_of(name)
+        if token is None or (self._is_of_text(token) and self._engine.encode(name).tolist() == [token]):
+            return None
+        return token
+
+    def _reject_end(self) -> NoReturn:
+        asked = self._end_of_text_name
         special = [added["content"] for added in self._document.get("added_tokens") or []]
         if asked in special:
             raise TokenizerError(

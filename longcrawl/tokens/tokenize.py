@@ -5,7 +5,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -36,16 +36,16 @@ class Tokenize(TokenizerStage, Rewrite):
     its place: a list of booleans as long as ``tokens``, False for every token that has a byte of a masked character.
 
     ``tokenizer`` is a file, a folder, a Hub id or an object, see :func:`longcrawl.tokens.encoders.load_encoder`, or
-    ``"trained"``: then
-    :meth:`fit` trains a byte-level BPE of at most ``vocabulary_size`` tokens, ``end_of_text`` as id 0, on the
-    documents themselves. One core does so; with ``train_documents`` it takes only so many of them, those whose ids have
-    the smallest keyed hashes, whatever their order.
+    ``"trained"``: then :meth:`fit` trains a byte-level BPE of at most ``vocabulary_size`` tokens on the documents
+    themselves, with ``end_of_text``, or ``<|endoftext|>``, as id 0. One core does so; with ``train_documents`` it takes
+    only so many of them, those whose ids have the smallest keyed hashes, whatever their order.
 
     ``json_escaped`` gives the tokens of the text as JSON spells it, without the quotes. LongCrawl64 was made so (the
     tokenizer of a model trained on it says it); it takes 1.21 times the tokens in English, 3.13 in Russian.
     ``ensure_ascii`` is the setting of that escape.
 
-    ``end_of_text``, as it is, also stands for the usual one of a tokenizer that has no such token, such as ``</s>``.
+    ``end_of_text`` is the token that outputs end documents with; None for the tokenizer's own ``eos_token`` or, of a
+    tokenizer that names none, the first usual one that it has.
 
     ``dtype`` "auto" takes uint16 while the vocabulary has at most 65,536 ids.
 
@@ -65,9 +65,10 @@ class Tokenize(TokenizerStage, Rewrite):
     ensure_ascii: bool = True
     dtype: Literal["auto", "uint16", "uint32"] = "auto"
     vocabulary_size: int = 8192
-    end_of_text: str = END_OF_TEXT
+    end_of_text: str | None = None
     train_documents: int | None = None
     looks_at = "tokens"
+    code_version: ClassVar[str] = "2"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -83,10 +84,11 @@ class Tokenize(TokenizerStage, Rewrite):
             )
 
     def settings(self) -> dict[str, Any]:
-        """Return the fields as YAML-ready values; ``train_documents`` only if set, as earlier recipes had none."""
+        """Return the fields as YAML-ready values; ``end_of_text`` and ``train_documents`` only if set."""
         settings = super().settings()
-        if self.train_documents is None:
-            del settings["train_documents"]
+        for name in ("end_of_text", "train_documents"):
+            if settings[name] is None:
+                del settings[name]
         return settings
 
     def rewrite(self, table: pa.Table) -> pa.Table:
@@ -129,7 +131,7 @@ class Tokenize(TokenizerStage, Rewrite):
             return self
         tables = choose(tables, self.train_documents, f"{self.name}.train_documents")
         texts = (text for table in tables for text in self._texts(table) if text)
-        trained = _train(texts, self.vocabulary_size, self.end_of_text)
+        trained = _train(texts, self.vocabulary_size, self.end_of_text or END_OF_TEXT)
         path = Path(directory) / hashlib.sha256(trained).hexdigest()[:16] / "tokenizer.json"
         with whole_file(path) as beside:
             beside.write_bytes(trained)
@@ -146,7 +148,7 @@ class Tokenize(TokenizerStage, Rewrite):
             raise StageError(
                 "tokenize has no tokenizer yet: call stage.fit(tables, directory) first, or name one in tokenizer"
             )
-        return load_encoder(self.tokenizer, None if self.end_of_text == END_OF_TEXT else self.end_of_text)
+        return load_encoder(self.tokenizer, self.end_of_text)
 
     def _value_type(self, encoder: Encoder) -> Any:
         if self.dtype == "uint16" and encoder.vocabulary_size > 1 << 16:

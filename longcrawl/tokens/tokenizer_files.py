@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from longcrawl.core.stages import Stage
-from longcrawl.errors import TokenizerError, unreadable
+from longcrawl.errors import TokenizerError, unreadable, warn_user
 from longcrawl.kernels.kept_arrays import cache_folder
 from longcrawl.printable import MOST_QUOTED, shortened
 from longcrawl.storage.files import content_digest, whole_file
@@ -20,6 +20,9 @@ from longcrawl.storage.place import is_there
 from longcrawl.storage.structured import load_json
 
 CONFIGURATION = "tokenizer_config.json"
+
+NAMING_END = (CONFIGURATION, "special_tokens_map.json")
+"""Files beside a tokenizer that may name its ``eos_token``, the first that does counts."""
 
 CONVERTIBLE = (CONFIGURATION, "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
 """Files of a folder without `tokenizer.json` of which `transformers` may make one."""
@@ -130,7 +133,7 @@ class TokenizerStage(Stage):
     def files(self) -> tuple[str, ...]:
         """Name the files of the tokenizer that are on this machine, after other data files."""
         file = local_file(self.tokenizer) if self.uses_tokenizer else None
-        named = [] if file is None else [file, file.parent / CONFIGURATION]
+        named = [] if file is None else [file, *(file.parent / name for name in NAMING_END)]
         return (*super().files(), *(str(each) for each in named if each.exists()))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -152,14 +155,16 @@ def restore_with_tokenizer(make: Any, arguments: tuple[Any, ...], digest: str | 
     return made
 
 
-def configured_end(path: Path) -> tuple[str, ...]:
-    """Return the ``eos_token`` that the `tokenizer_config.json` beside a tokenizer names, if it does."""
-    with suppress(OSError, ValueError):
-        configuration = load_json((path.parent / CONFIGURATION).read_bytes())
-        end = configuration.get("eos_token") if isinstance(configuration, Mapping) else None
-        end = end.get("content") if isinstance(end, Mapping) else end
-        return (end,) if isinstance(end, str) else ()
-    return ()
+def configured_end(path: Path) -> str | None:
+    """Return the ``eos_token`` that the files beside a tokenizer name, if they do."""
+    for name in NAMING_END:
+        with suppress(OSError, ValueError):
+            configuration = load_json((path.parent / name).read_bytes())
+            end = configuration.get("eos_token") if isinstance(configuration, Mapping) else None
+            end = end.get("content") if isinstance(end, Mapping) else end
+            if isinstance(end, str):
+                return end
+    return None
 
 
 @lru_cache(maxsize=8)
@@ -168,7 +173,8 @@ def _from_hub(repository: str) -> Path:
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     try:
-        return Path(hf_hub_download(repository, "tokenizer.json"))
+        path = Path(hf_hub_download(repository, "tokenizer.json"))
+        _fetch_configuration(repository)
     except (OSError, ValueError) as failed:
         was_asked = not isinstance(failed, LocalEntryNotFoundError)
         # transformers takes 2.5 s to import, and finds no more than the cache has where the Hub was not asked.
@@ -182,6 +188,23 @@ def _from_hub(repository: str) -> Path:
             "set tokenizer= to the path of a tokenizer.json or *.tiktoken file, or to an object "
             "(--tokenizer PATH, of a run --set stages.STAGE.tokenizer=PATH)"
         ) from failed
+    return path
+
+
+def _fetch_configuration(repository: str) -> None:
+    """Put the file that names the ``eos_token`` beside a tokenizer of the Hub, and warn if it cannot be known."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    try:
+        hf_hub_download(repository, CONFIGURATION)
+    except LocalEntryNotFoundError:
+        warn_user(
+            f"{CONFIGURATION} of {repository} is not in the cache, and the Hub was not reached: documents end with a "
+            "usual token, which may not be its eos_token; set end_of_text, or load the tokenizer once with the Hub"
+        )
+    except EntryNotFoundError:
+        pass  # the repository has none
 
 
 def _is_cached(repository: str) -> bool:

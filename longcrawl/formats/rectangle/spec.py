@@ -347,7 +347,8 @@ def _find_array(folder: Folder, split: str, checksums: Mapping[str, str]) -> tup
     if other := next(
         (name for name in RESULTS if f"{name}.json" in names and RESULTS[name].feed not in ("", "rectangle")), None
     ):
-        reads = RESULTS[other].feed.capitalize()
+        feed = RESULTS[other].feed
+        reads = {"buckets": "ComposedBatches"}.get(feed, feed.capitalize())
         raise FormatError(f"{folder.root} is of the format {other!r}, not a rectangle; open it by lc.loading.{reads}")
     inside = f"; open the rectangle in it, {f'{folder.root}/rectangle'!r}" if "rectangle" in names else ""
     raise FormatError(f"{folder.root} has no split {split!r}; there is: {found}{inside}")
