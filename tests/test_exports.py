@@ -1,11 +1,14 @@
 """Public names are exactly those that are listed, sorted, and importing them costs no more than `datasets`."""
 
+import ast
 import importlib
 import json
 import pickle
+import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -32,6 +35,34 @@ def test_all_is_sorted_and_resolves(name):
     module = importlib.import_module(name)
     assert list(module.__all__) == sorted(module.__all__, key=lambda each: (not each.isupper(), each))
     assert all(getattr(module, each) is not None for each in module.__all__)
+
+
+_NAMED = re.compile(r"(?<![\w.:/])(?:lc|longcrawl)\.([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
+"""A name as code and messages spell it, such as ``lc.loading.Packed``."""
+
+
+def names_in(file: Path) -> list[str]:
+    """Return the names of this package in the texts of a file: docstrings and messages."""
+    constants = (node.value for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.Constant))
+    texts = "\n".join(each for each in constants if isinstance(each, str))
+    # A role of Sphinx may name what is not exported.
+    return _NAMED.findall(re.sub(r":\w+:`[^`]*`", "", texts))
+
+
+def test_names_in_messages_and_docstrings_exist():
+    files = sorted((ROOT / "longcrawl").rglob("*.py"))
+    named = {(name, file.name) for file in files for name in names_in(file)}
+    assert ("loading.ComposedBatches", "spec.py") in named
+
+    def exists(name: str) -> bool:
+        found: object = lc
+        for part in name.split("."):
+            if not hasattr(found, part):
+                return find_spec(f"longcrawl.{name}") is not None
+            found = getattr(found, part)
+        return True
+
+    assert [each for each in sorted(named) if not exists(each[0])] == []
 
 
 def test_a_function_that_uses_the_package_can_be_hashed():

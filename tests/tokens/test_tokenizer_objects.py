@@ -2,13 +2,16 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from datasets import Dataset
+from huggingface_hub.errors import LocalEntryNotFoundError
 
 import longcrawl as lc
 from longcrawl.errors import TokenizerError
@@ -291,3 +294,104 @@ def test_without_a_tokenizer_the_argument_is_named(stage, said, monkeypatch):
     crawl = lc.Crawl(Dataset.from_dict({"id": ["a"], "text": ["A text."]}))
     with pytest.raises(TokenizerError, match=said):
         _ = crawl | stage(tokenizer="no-such-tokenizer")
+
+
+ENDS = [("</s>", "<|endoftext|>"), ("<|im_end|>", "<|endoftext|>"), ("<s>", "</s>"), ("<|endoftext|>", "</s>")]
+"""What a tokenizer ends documents with, and what it pads with."""
+
+
+@pytest.fixture(scope="module")
+def with_ends():
+    """Return what makes a tokenizer that has several usual ends, by its eos_token and pad_token."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=["<s>", "</s>", "<|endoftext|>", "<|im_end|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    made.train_from_iterator(TEXTS, trainer)
+    return lambda eos, pad: PreTrainedTokenizerFast(tokenizer_object=made, eos_token=eos, pad_token=pad)
+
+
+def given_as(way: str, tokenizer, folder: Path):
+    """Return a tokenizer in one of the ways that users have it."""
+    if way == "object":
+        return tokenizer
+    tokenizer.save_pretrained(folder)
+    if way == "special tokens":
+        configuration = json.loads((folder / "tokenizer_config.json").read_text())
+        (folder / "special_tokens_map.json").write_text(
+            json.dumps({"eos_token": {"content": configuration.pop("eos_token")}})
+        )
+        (folder / "tokenizer_config.json").write_text(json.dumps(configuration))
+    return str(folder / "tokenizer.json") if way == "file" else str(folder)
+
+
+@pytest.mark.filterwarnings("ignore:.*documents end with")
+@pytest.mark.parametrize(("eos", "pad"), ENDS)
+@pytest.mark.parametrize("way", ["object", "folder", "file", "special tokens"])
+def test_documents_end_with_the_tokenizers_own_eos_token(with_ends, eos, pad, way, tmp_path):
+    tokenizer = with_ends(eos, pad)
+    given = given_as(way, tokenizer, tmp_path / "saved")
+    end, ids = tokenizer.eos_token_id, tokenizer(TEXTS[0], add_special_tokens=False)["input_ids"]
+    crawl = lc.Crawl(Dataset.from_dict({"id": ["a"], "text": TEXTS[:1]})) | lc.tokens.Tokenize(given)
+    for number, write in enumerate((crawl.to_gpt_simple, crawl.to_datatrove, crawl.to_megatron, crawl.to_nanogpt)):
+        write(str(tmp_path / str(number)))
+        (shard,) = (each for each in (tmp_path / str(number) / "train").iterdir() if each.suffix in (".bin", ".ds"))
+        form = {"format": "nanogpt"} if number == 3 else {}
+        assert lc.formats.open_shard(shard, **form).tokens.tolist() == [*ids, end]
+    crawl.to_composed(tmp_path / "composed", capacities=[512])
+    assert lc.formats.open_composed(tmp_path / "composed").described["end_of_text"] == end
+    (tmp_path / "raw.jsonl").write_text(json.dumps({"text": TEXTS[0]}))
+    feed = lc.loading.Jsonl(tmp_path / "raw.jsonl", given, max_length=len(ids) + 1)
+    assert feed[0]["input_ids"].tolist() == [[*ids, end]]
+    # A token that is named wins, whatever the tokenizer says.
+    for name in ("<|endoftext|>", "<s>"):
+        stage = lc.tokens.Tokenize(given, end_of_text=name)
+        assert stage.encoder().end_of_text == tokenizer.convert_tokens_to_ids(name)
+        assert lc.tokens.Tokenize(**stage.settings()).encoder().end_of_text == stage.encoder().end_of_text
+
+
+def test_two_ends_are_named_by_a_warning(with_ends, tmp_path):
+    with pytest.warns(UserWarning, match=r"documents end with '</s>', its eos_token, not with '<\|endoftext\|>'; set"):
+        _ = load_encoder(given_as("folder", with_ends("</s>", "<s>"), tmp_path / "two")).end_of_text
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _ = load_encoder(given_as("folder", with_ends("<|endoftext|>", "</s>"), tmp_path / "one")).end_of_text
+        # Whoever names the end is not warned.
+        _ = load_encoder(str(tmp_path / "two"), "<|im_end|>").end_of_text
+        # tokenizer.json alone names no eos_token.
+        (tmp_path / "alone").mkdir()
+        shutil.copy(tmp_path / "two" / "tokenizer.json", tmp_path / "alone")
+        assert load_encoder(str(tmp_path / "alone")).end_of_text == load_encoder(str(tmp_path / "one")).end_of_text
+    configuration = tmp_path / "one" / "tokenizer_config.json"
+    configuration.write_text(json.dumps({"eos_token": "<nowhere>"}))
+    with pytest.warns(UserWarning, match="as its eos_token, '<nowhere>', is not a token that only ends texts"):
+        assert load_encoder(str(tmp_path / "one")).end_of_text == with_ends("<|endoftext|>", "</s>").eos_token_id
+
+
+@pytest.mark.filterwarnings("ignore:.*documents end with '</s>'")
+def test_a_tokenizer_of_the_hub_comes_with_its_eos_token(with_ends, tmp_path, monkeypatch):
+    saved = tmp_path / "saved"
+    with_ends("</s>", "<s>").save_pretrained(saved)
+    asked = []
+
+    def download(repository, file):
+        asked.append((repository, file))
+        if not (saved / file).exists():
+            raise LocalEntryNotFoundError(file)
+        return str(saved / file)
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    tokenizer_files._from_hub.cache_clear()
+    assert load_encoder("org/own").end_of_text == 1
+    assert asked == [("org/own", "tokenizer.json"), ("org/own", "tokenizer_config.json")]
+    (saved / "tokenizer_config.json").unlink()
+    with pytest.warns(UserWarning, match="tokenizer_config.json of org/other is not in the cache, and the Hub was not"):
+        assert load_encoder("org/other").end_of_text == 2
+    tokenizer_files._from_hub.cache_clear()
