@@ -788,6 +788,11 @@ def test_datatroves_names_give_datatroves_items(tmp_path):
     assert folder.current_file_path == str(tmp_path / "1.ds")
     one = DatatroveFileDataset(tmp_path / "1.ds", 4, 2, return_positions=True, fsize=86)
     assert one.read_path == str(tmp_path / "1.ds")
+    for items in (folder[8:10], folder[[8, -23]], folder[np.array([8, 9])], folder[torch.tensor([8, 9])]):
+        assert [item["input_ids"].tolist() for item in items] == [one[at]["input_ids"].tolist() for at in (0, 1)]
+    assert folder.current_file == 1
+    with pytest.raises(TypeError, match="is not a whole number"):
+        one[1.0]
     assert [item["input_ids"].tolist() for item in one] == [folder[8 + at]["input_ids"].tolist() for at in range(8)]
     by_token = DatatroveFolderDataset(tmp_path, 4, return_positions=True, positions_from_eos_token_id=END)
     assert all(torch.equal(by_token[at]["positions"], folder[at]["positions"]) for at in range(32))
