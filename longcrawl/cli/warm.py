@@ -284,7 +284,9 @@ def _read(shape: str, written: Path) -> Iterator[Any]:
         return iter(lc.loading.Rectangle(written, batch_size=2).read(0).values())
     windows = lc.loading.Windows(written, 16) if shape == "datatrove" else None
     packed = lc.loading.Packed(written, max_length=64, batch_size=1) if shape == "gpt-simple" else None
-    return chain(windows[0].values() if windows else (), packed.read(0).values() if packed else ())
+    mixture = lc.loading.WindowMixture({"all": windows}, {"all": 1}) if windows else None
+    feeds = (each for each in (mixture, packed) if each is not None)
+    return chain(windows[0].values() if windows else (), *(each.read(0).values() for each in feeds))
 
 
 def _compile(folder: Path, number: int) -> int:
