@@ -119,7 +119,7 @@ WRONG = [
         "recipe 'tiny': source takes a mapping with the key 'builder', such as {builder: text, data_dir: docs}",
     ),
     (changed(source={"data_dir": "x"}), "recipe 'tiny': source takes a mapping with the key 'builder', such as "),
-    (changed(source={"builder": "warcs"}), "recipe 'tiny': source 'warcs' is unknown; known: datatrove, "),
+    (changed(source={"builder": "warcs"}), "recipe 'tiny': source 'warcs' is unknown; known: composed, datatrove, "),
     (changed(source={"builder": ["text"]}), "recipe 'tiny': source takes a mapping with the key 'builder', such as "),
     (
         changed(source={"builder": "text", "dir": "x"}),

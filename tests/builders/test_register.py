@@ -106,9 +106,9 @@ def test_every_configuration_is_listed():
 
 
 def test_no_or_an_unknown_configuration_lists_the_known_ones():
-    with pytest.raises(SourceError, match=r"no configuration None; known: datatrove, .*installed, .*redpajama-v2"):
+    with pytest.raises(SourceError, match=r"no configuration None; known: composed, datatrove, .*installed, .*redpajama-v2"):
         load_dataset("longcrawl")
-    with pytest.raises(SourceError, match=r"source 'rpv2' is unknown; known: datatrove"):
+    with pytest.raises(SourceError, match=r"source 'rpv2' is unknown; known: composed, datatrove"):
         load_dataset("longcrawl", "rpv2")
 
 
