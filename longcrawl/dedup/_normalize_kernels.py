@@ -207,7 +207,21 @@ def _source_of_span(
         if not kinds[point] & ACCENT:
             break
         last = after
-    return np.int64(sources[start]), max(last, np.int64(sources[start]))
+    first = np.int64(sources[start])
+    return _first_of_marks(original, first, kinds), max(last, first)
+
+
+@compiled
+def _first_of_marks(original: Bytes, first: int, kinds: Bytes) -> int:
+    """Return where the marks before a character begin that follow white space or nothing, else the character."""
+    at = first
+    while at > 0:
+        before = last_start(original, at)
+        kind = kinds[decode(original, before)[0]]
+        if not kind & ACCENT:
+            return at if kind & SPACE else first
+        at = before
+    return at
 
 
 @compiled

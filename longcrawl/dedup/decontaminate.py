@@ -50,11 +50,11 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 class Decontaminate(TokenizerStage, Edit):
     r"""Remove documents that hold items of evaluation sets, or cut, mask or tag the passages that do.
 
-    Texts and items are normalised (:mod:`longcrawl.dedup.normalize`), so that case, accents, punctuation and line
-    breaks make no difference, and cut into words or tokens. A document has an item if at least ``min_overlap`` of the
-    item's units lie in n-grams that the document has too; with 0 one n-gram is enough. Contaminated are the passages of
-    the document that such n-grams cover. Items of fewer units than an n-gram are not looked for: the card says how many
-    these are.
+    Texts and items are normalised (:mod:`longcrawl.dedup.normalize`), so that case, accents, punctuation, line breaks
+    and characters that show nothing make no difference, and cut into words or tokens. A document has an item if at
+    least ``min_overlap`` of the item's units lie in n-grams that the document has too; with 0 one n-gram is enough.
+    Contaminated are the passages of the document that such n-grams cover. Items of fewer units than an n-gram are not
+    looked for: the card says how many these are.
 
     The edit ledger has every passage with its item, such as ``gsm8k#17``: the evaluation set, and the row of the item,
     from 0. Datasets of one name have a digest behind it. A passage of several items is of the one that begins first, or
@@ -115,6 +115,7 @@ class Decontaminate(TokenizerStage, Edit):
     tokenizer: str = "gpt2"
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
+    code_version: ClassVar[str] = "2"
 
     def __post_init__(self) -> None:
         given: Any = self.against

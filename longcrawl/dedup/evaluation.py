@@ -68,7 +68,7 @@ class Ngrams:
             "ngram": self.size,
             "unit": self.unit,
             "unicode": unicodedata.unidata_version,
-            "version": 1,
+            "version": 2,
         }
         if self.unit == "token":
             made["tokenizer"] = tokenizer_digest(self.tokenizer) or self.tokenizer

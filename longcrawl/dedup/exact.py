@@ -73,7 +73,8 @@ class ExactDocuments(EqualHashes):
     """Keep one of all documents that have exactly the same text; an empty text and a null one are the same.
 
     With ``text="normalised"``, texts are the same whose normal forms are (:mod:`longcrawl.dedup.normalize`), whatever
-    their case, accents, punctuation and white space; all texts of punctuation only are then the same as an empty one.
+    their case, accents, punctuation, white space and characters that show nothing; all texts of punctuation only are
+    then the same as an empty one.
 
     >>> import pyarrow as pa
     >>> table = pa.table({"id": ["a", "b"], "text": ["To be, or not to be?", "to be -- or not to BE"]})
@@ -86,6 +87,7 @@ class ExactDocuments(EqualHashes):
 
     same: ClassVar[str] = "same_text"
     copies_share = "text"
+    code_version: ClassVar[str] = "2"
 
     def prepare(self) -> None:
         """Open the indexes and compile the kernels."""

@@ -113,6 +113,7 @@ class MinHash(TokenizerStage, NearDuplicates):
     index: SaveIndex = "none"
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
+    code_version: ClassVar[str] = "2"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -4,6 +4,8 @@ Punctuation is removed, letters are lowered, NFD is applied, accents are removed
 order. Where the paper (arXiv 2306.01116, G.3.1) leaves room:
 
 * punctuation is what Unicode calls so (category P) and all of ASCII's, ``$+<=>^`|~`` too; it leaves no space behind;
+* characters that show nothing (Default_Ignorable_Code_Point) are removed with it: soft hyphens, zero-width spaces and
+  joiners, word joiners, variation selectors. Two texts that a reader cannot tell apart are then the same;
 * letters are lowered as ``str.lower`` does, with the final sigma as it stands once punctuation is gone;
 * accents are nonspacing marks (category Mn). That includes vowel signs of Indic scripts;
 * any run of white space becomes one space, and there is none at either end.
@@ -32,7 +34,7 @@ Longs = npt.NDArray[np.int64]
 
 SPACE = 1 << 0
 REMOVED = 1 << 1
-"""Punctuation or an accent: nothing is written."""
+"""Punctuation, an accent or a default ignorable: nothing is written."""
 MAPPED = 1 << 2
 """What is written is in ``forms``; a character without this and the two above is written as it is."""
 CASED = 1 << 3
@@ -43,7 +45,7 @@ MARKED = 1 << 5
 BREAKS = 1 << 6
 """Removed, but of combining class 0: the marks before it do not change places with those after it."""
 ACCENT = 1 << 7
-"""Removed as an accent, so it belongs to the character before it."""
+"""An accent or a default ignorable, so it belongs to the character before it."""
 
 
 class NormalForms(NamedTuple):
@@ -75,7 +77,8 @@ class Normalized(NamedTuple):
         """Find the stretches of the original texts that stretches of the normal forms come from.
 
         What is found never begins or ends inside a character, nor with white space; a stretch that is not one whole
-        character gives [0, 0]. An accent goes with its letter; punctuation at either end stays outside.
+        character gives [0, 0]. Accents, and what shows nothing, go with the character before them, or after them
+        if white space or nothing precedes; punctuation at either end stays outside.
 
         Args:
             texts: int64 [spans], the number of the text that each span lies in.
@@ -149,7 +152,7 @@ def _filled(texts: pa.Array) -> pa.Array:
 @lru_cache(maxsize=1)
 def load_normal_forms() -> NormalForms:
     """Return the arrays of this Python's Unicode version."""
-    return NormalForms(**cached_arrays("normal-1", lambda: _build()._asdict()))
+    return NormalForms(**cached_arrays("normal-2", lambda: _build()._asdict()))
 
 
 def _build() -> NormalForms:
@@ -159,7 +162,11 @@ def _build() -> NormalForms:
     kinds[characters.flags & code_points.IGNORABLE != 0] |= IGNORABLE
     places = np.zeros(CODE_POINTS, np.uint32)
     forms = bytearray()
-    for point in range(CODE_POINTS):
+    ignorable = np.zeros(CODE_POINTS, np.bool_)
+    for first, last in code_points.DEFAULT_IGNORABLE:
+        ignorable[first : last + 1] = True
+    kinds[ignorable] = REMOVED | IGNORABLE | ACCENT
+    for point in np.flatnonzero(~ignorable).tolist():
         character = chr(point)
         category = unicodedata.category(character)
         if category in ("Cn", "Co", "Cs"):

@@ -67,10 +67,11 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
     windows that overlap or touch become one span, and a span covers the whole characters inside its tokens. Documents
     in which nothing repeats stay as they are.
 
-    What is compared is the normal form of the texts, as in the paper: copies that differ in case, accents, punctuation
-    or white space are found too, and each is cut or masked as it stands in its own document. A span never begins or
-    ends with white space or punctuation. Of a character that becomes several in the normal form, as the syllables of
-    Hangul do, and of which only a part is repeated, nothing is taken.
+    The normal forms of the texts are compared, as in the paper: copies that differ in case, accents, punctuation, white
+    space or characters that show nothing (soft hyphens, zero-width spaces) are found too, and each is cut or masked as
+    it stands in its own document. A span never begins or ends with white space or punctuation. Of a character that
+    becomes several in the normal form, as the syllables of Hangul do, and of which only a part is repeated, nothing is
+    taken.
 
     ``policy`` says what happens to documents with spans:
 
@@ -115,7 +116,7 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
     max_share: float = 0.2
     min_characters: int = 20
     memory: int = 1 << 30
-    code_version: ClassVar[str] = "3"
+    code_version: ClassVar[str] = "4"
     copies_share = "passages"
 
     def __post_init__(self) -> None:

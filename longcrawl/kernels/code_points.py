@@ -53,6 +53,27 @@ CAPITAL_SIGMA = 0x3A3
 FINAL_SIGMA = 0x3C2
 CODE_POINTS = 0x110000
 
+DEFAULT_IGNORABLE = (
+    (0x00AD, 0x00AD),  # soft hyphen
+    (0x034F, 0x034F),
+    (0x061C, 0x061C),
+    (0x115F, 0x1160),  # fillers of Hangul
+    (0x17B4, 0x17B5),
+    (0x180B, 0x180F),
+    (0x200B, 0x200F),  # zero-width space, joiners, directions
+    (0x202A, 0x202E),
+    (0x2060, 0x206F),  # word joiner, invisible operators, directions
+    (0x3164, 0x3164),
+    (0xFE00, 0xFE0F),  # variation selectors
+    (0xFEFF, 0xFEFF),  # byte order mark
+    (0xFFA0, 0xFFA0),
+    (0xFFF0, 0xFFF8),
+    (0x1BCA0, 0x1BCA3),
+    (0x1D173, 0x1D17A),
+    (0xE0000, 0xE0FFF),  # tags, more variation selectors
+)
+"""Ranges of code points that show nothing by themselves: Default_Ignorable_Code_Point of Unicode 14.0 to 16.0."""
+
 SHIPPED = Path(__file__).parent
 """The folder of shipped arrays; ``tests/test_shipped_tables.py`` writes and compares them."""
 

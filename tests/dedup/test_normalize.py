@@ -9,9 +9,12 @@ import unicodedata
 import numpy as np
 import pyarrow as pa
 import pytest
+import regex as re
+from datasets import Dataset
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import longcrawl as lc
 from longcrawl.dedup.normalize import load_normal_forms, normalize, normalize_with_sources
 from longcrawl.kernels import code_points
 
@@ -19,6 +22,7 @@ AWKWARD = (
     "abcXYZ  \n\t\x1c\x85\u00a0\u2028\u3000\0.,'-_$+<=>^`|~¿„“”…«»§€№"
     "éÉe\u0301\u0323ÅñçΣσςΟΔΥ\u0345İıſǅßﬁŒ가각한\u1112\u1161\u00ad\u200d\u2019\u0387·"
     "हिन्दी कि์ไทยแผ่น עִבְרִית العَرَبِيَّة 中文字。、！ᄒ\ufe0f😀👍🏽"
+    "\u034f\u180e\u200b\u200c\u2060\u2063\u3164\ufeff\u2065\U000e0041"
     "\U0001d15e\U0001d165\U0001d16d\u302e\u302f\u1b44\u1baa\ua953\u0f73\u0344\u3099"
 )
 """Letters that change in length, marks of every kind, and the few marks that stay and have a combining class."""
@@ -28,9 +32,14 @@ texts = st.text(st.sampled_from(AWKWARD), max_size=40) | st.text(
 )
 
 
+SHOWS_NOTHING = re.compile(r"\p{Default_Ignorable_Code_Point}")
+
+
 def plain(text: str) -> str:
     bare = "".join(
-        each for each in text if unicodedata.category(each)[0] != "P" and each not in string.punctuation
+        each
+        for each in SHOWS_NOTHING.sub("", text)
+        if unicodedata.category(each)[0] != "P" and each not in string.punctuation
     ).lower()
     decomposed = unicodedata.normalize("NFD", bare)
     return " ".join("".join(each for each in decomposed if unicodedata.category(each) != "Mn").split())
@@ -42,7 +51,7 @@ def as_array(documents):
 
 @given(st.lists(texts, max_size=5))
 @example(["", " ", "!!!", "\u0301", " . ", "\0"])
-@example(["ΟΔΟΣ", "ΟΔΟΣ.", "ΟΔΟΣ'Α", "'Σ'", "Α\u0301Σ\u0301", "ΑΣ\u00adΒ ΑΣ\u00ad", "Σ ΑΣ Σ", "\u0345Σ", "aΣ𝐀"])
+@example(["ΟΔΟΣ", "ΟΔΟΣ.", "ΟΔΟΣ'Α", "'Σ'", "Α\u0301Σ\u0301", "ΑΣ\u00adΒ ΑΣ\u3164", "Σ ΑΣ Σ", "\u0345Σ", "aΣ𝐀"])
 @example(["\U0001d15e\U0001d16d\u302e", "\U0001d16d\U0001d165\u302e", "a\u302e\u1b44\u0301\u1b44.\u302e\u1b44 \u1b44"])
 @example(["a\u302e\u0e31\u1b44", "\u302e" * 40 + "\u1b44" * 40, "\u302e\u0f73\u1b44\u0344\u302f"])
 @settings(max_examples=2 * settings.default.max_examples, deadline=None)  # the first call compiles the kernels
@@ -54,6 +63,7 @@ def test_normal_forms_equal_plain_python(documents):
 
 def test_every_character_by_itself_and_between_letters():
     characters = [each for each in map(chr, range(0x110000)) if unicodedata.category(each) not in ("Cn", "Co", "Cs")]
+    characters += map(chr, range(0xE0000, 0xE1000))  # tags and variation selectors, also those not assigned yet
     for form in ("{}", "A{} B", "\u302e{}\u1b44"):
         documents = [form.format(character) for character in characters]
         for document, found in zip(documents, normalize(as_array(documents)).to_pylist(), strict=True):
@@ -120,6 +130,10 @@ def test_a_span_of_the_normal_form_is_found_in_the_original(document, data):
         ("Un café, s'il vous plaît!", "cafe sil", "café, s'il"),
         ("Un cafe\u0301, s'il", "cafe", "cafe\u0301"),
         ("one   two", "e two", "e   two"),
+        ("One vil\u00adlage\u2060, two", "village", "vil\u00adlage\u2060"),
+        ("\ufeffone \u200btwo", "one two", "\ufeffone \u200btwo"),
+        ("\u00ad\u00adone (\u200btwo)", "two", "two"),
+        ("one \u200b\u0301two", "two", "\u200b\u0301two"),
         ("one, (two) three", " two ", "two"),
         ("각 나", "\u11a8 \u1102\u1161", "나"),
         ("ab", "", ""),
@@ -165,3 +179,36 @@ def test_real_text(real_data):
         wanted = found.texts[number].as_py().encode()[start:stop].decode(errors="ignore").strip()
         same += plain(documents[number].encode()[first:last].decode()) == wanted
     assert same > 4900  # the rest begins or ends inside a decomposed letter, or at a final sigma
+
+
+PASSAGE = "The ferry from the island came in late because of the fog and nobody on the quay was surprised by it at all"
+PLAIN_COPY = "A notice: " + PASSAGE + "."
+
+STAGES = {
+    "exact_documents": lc.dedup.ExactDocuments(text="normalised"),
+    "min_hash": lc.dedup.MinHash.preset("fineweb", keep="first"),
+    "exact_substring": lc.dedup.ExactSubstring(50, unit="character", min_characters=0),
+    "decontaminate": lc.dedup.Decontaminate(
+        against=[Dataset.from_dict({"item": [PASSAGE]})], policy="cut", min_characters=0
+    ),
+}
+LEFT = {
+    "exact_documents": [PLAIN_COPY],
+    "min_hash": [PLAIN_COPY],
+    "exact_substring": [".", "."],
+    "decontaminate": ["A notice: .", None],
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(
+    "mark", ["\u00ad", "\u180e", "\u200b", "\u200c", "\u200d", "\u2060", "\u2063", "\ufeff", "\ufe0f"]
+)
+def test_characters_that_show_nothing_hide_no_copy_and_stay_in_other_texts(stage, mark):
+    copy = PLAIN_COPY.replace("e", f"{mark}e{mark}").replace("The", f"{mark}The")
+    other = f"Zw{mark}ischen den In{mark}seln f\u00e4hrt kein Schiff."
+    made = lc.Crawl({"id": ["a", "b", "c"], "text": [PLAIN_COPY, copy, other]}) | STAGES[stage]
+    *left, untouched = made.data["text"][:]
+    assert untouched == other
+    wanted = [f"A notic{mark}e{mark}: ." if text is None else text for text in LEFT[stage]]
+    assert left == wanted

@@ -21,8 +21,9 @@ HAS_TARGET = 1 << 62
 """What marks a link that leads somewhere, beside the groups of words."""
 
 _SPACE, _EQUALS, _DASH, _EXCLAMATION, _SEMICOLON, _NUMBER = (ord(each) for each in " =-!;#")
-_WIDE_SPACES = tuple(int.from_bytes(chr(each).encode()) for each in (*range(0x2000, 0x200C), 0x2028, 0x2029))
-_MORE_SPACES = tuple(int.from_bytes(chr(each).encode()) for each in (0x202F, 0x205F, 0x3000, 0xFEFF))
+_WIDE_SPACES = tuple(int.from_bytes(chr(each).encode()) for each in (*range(0x2000, 0x200B), 0x2028, 0x2029))
+_MORE_SPACES = tuple(int.from_bytes(chr(each).encode()) for each in (0x202F, 0x205F, 0x3000))
+_SHOWS_NOTHING = tuple(int.from_bytes(chr(each).encode()) for each in (0x180E, 0x200B, *range(0x2060, 0x2065), 0xFEFF))
 _U = np.uint64
 
 
@@ -62,12 +63,20 @@ def is_space(byte: int) -> bool:
 
 @compiled
 def wide_space(data: Bytes, at: int, end: int) -> int:
-    """Return the bytes of the white space beyond ASCII, or of the mark of no width, at a byte; 0 for none."""
+    """Return the size of the white space beyond ASCII at a byte, less than 0 for a mark that is not text, else 0.
+
+    Such marks show nothing and mean nothing by themselves: soft hyphens, zero-width spaces, word joiners, invisible
+    operators. U+200C and U+200D are text: they change the letters and emoji around them, as do variation selectors.
+    """
     if data[at] == 0xC2:
+        if at + 1 < end and data[at + 1] == 0xAD:
+            return -2
         return 2 if at + 1 < end and data[at + 1] in (0x85, 0xA0) else 0
-    if at + 2 >= end or data[at] < 0xE2:
+    if at + 2 >= end or data[at] < 0xE1:
         return 0
     point = np.int64(data[at]) << 16 | np.int64(data[at + 1]) << 8 | np.int64(data[at + 2])
+    if point in _SHOWS_NOTHING:
+        return -3
     return 3 if point in _WIDE_SPACES or point in _MORE_SPACES else 0
 
 

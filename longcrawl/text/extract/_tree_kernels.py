@@ -324,19 +324,20 @@ def _read_text(page: Bytes, at: int, end: int, state: Any, tree: Tree, markup: M
         before = place
         if byte == AND:
             at, place = put_reference(page, at, end, text, place, markup)
-            space = text[before] <= 32 or wide_space(text, before, place) == place - before
+            width = wide_space(text, before, place)
+            space = text[before] <= 32 or width == place - before
         else:
             width = 1 if byte <= 32 else wide_space(page, at, end)
             space = width > 0 and not (pre and byte in (_NEWLINE, _SPACE, 9))
             if place > begin or byte > 32:
                 text[place] = byte
                 place += 1
-            at += max(width, 1)
+            at += max(abs(width), 1)
             while space and not pre and at < end and page[at] <= 32:
                 at += 1
-        if space:
+        if space or width < 0:
             place = before
-            if place > begin and text[place - 1] > 32:
+            if space and place > begin and text[place - 1] > 32:
                 text[place] = _SPACE
                 place += 1
     state[_PLACE] = place

@@ -74,7 +74,7 @@ class ExtractText(Edit):
     [{'id': 'a', 'text': 'The story.\n\nSee'}]
     """
 
-    code_version: ClassVar[str] = "3"
+    code_version: ClassVar[str] = "4"
     looks_at = "html"
 
     engine: Literal["trafilatura", "resiliparse", "blocks"] = "trafilatura"
