@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import yaml
 from datasets import Dataset
@@ -24,6 +25,7 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.errors import StageError
 from longcrawl.recipe import load_recipe
+from longcrawl.text.language import identify
 from longcrawl.text.language.codes import language_code, parse_tag
 from longcrawl.text.language.identify import load_identifier, model_file
 
@@ -145,6 +147,35 @@ def test_one_label_is_a_model_too(tmp_path, write_model):
 # -------------------- what a document gets
 
 
+@pytest.mark.parametrize("model", ["lid.176", "resiliparse"])
+@pytest.mark.parametrize("language", ["en", "de", "fr", "es", "ru", "el"])
+def test_capitals_do_not_change_the_language(language, model):
+    if model == "resiliparse":
+        pytest.importorskip("resiliparse")
+    text = SPOKEN[language]
+    lowered = identified(text.upper(), model=model)
+    assert language == "el" or lowered == pytest.approx(identified(text.lower(), model=model))  # a final sigma
+    assert lowered[0] == language
+    assert identified(f"{text.upper()}\n{text[:40]}", model=model)[0] == language
+    text = f"{text} {text.upper()[:40]}"
+    as_it_is = load_identifier(model)(pa.array([text], pa.large_string()))
+    assert identified(text, model=model) == (language, as_it_is.scores[0].as_py())
+
+
+@given(st.lists(st.text(st.sampled_from("aZéÉжЖσΣß船हि가ᏣꭰǅⒶ1٣_. \n𝐀ა") | st.characters(exclude_categories=["Cs"]))))
+@example(["A" * 70 + "a" * 70, "a" * 70 + "A" * 71, "a" * 200 + "A" * 200 + "É"])
+@settings(deadline=None)
+def test_what_is_mostly_capitals_is_lowered_for_the_model(asked):
+    def lowered(text):
+        letters = [each for each in text if each.isalpha() and not each.isnumeric()]
+        capitals = [each for each in text if each.isupper() and not "Ꭰ" <= each <= "Ᏽ"]
+        return len(capitals) > len([each for each in letters if each not in capitals])
+
+    given_texts = pa.array(asked, pa.large_string())
+    wanted = [pc.utf8_lower(pa.scalar(text)).as_py() if lowered(text) else text for text in asked]
+    assert identify._without_capitals(given_texts).to_pylist() == wanted
+
+
 @pytest.mark.parametrize("language", SPOKEN)
 def test_languages_are_told(language):
     found, score = identified(SPOKEN[language])
@@ -204,9 +235,9 @@ def test_no_documents_are_no_problem():
 def test_a_language_that_is_none_has_no_score(tmp_path, write_model):
     for seed in range(20):
         path = str(write_model(tmp_path / f"{seed}.bin", seed, "softmax"))
-        names = [FastText(path)(text)[0] for text in BITS]
-        found = [identified(text, model=path, min_score=None) for text in BITS if text.strip()]
-        wanted = [name for name, text in zip(names, BITS, strict=True) if text.strip()]
+        asked = [text for text in BITS if text.strip() and not text.isupper()]
+        wanted = [FastText(path)(text)[0] for text in asked]
+        found = [identified(text, model=path, min_score=None) for text in asked]
         assert [(language is None) for language, _ in found] == [name == "zxx" for name in wanted]
         assert all(score == 0.0 for language, score in found if language is None)
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from longcrawl.core.stages import Check, Edit, column, stage, with_column
 from longcrawl.errors import StageError
+from longcrawl.kernels.code_points import load_characters
 from longcrawl.kernels.texts import text_buffers, valid_texts
 from longcrawl.storage.files import reread_when_changed
 from longcrawl.text._fasttext_model import read_model
@@ -154,6 +155,10 @@ class IdentifyLanguage(Edit):
     A document without text, of white space alone, or of which the model knows no language, has none (null) and the
     score 0. It leaves, unless ``min_score`` is 0 or None; ``Language`` then drops it.
 
+    A text of which more than half of the letters are capitals is lower-cased for the model, whichever it is, and kept
+    as it is. Models know words and letters as prose has them: lid.176 gives German in capitals to Lithuanian, with a
+    score of 0.2. Letters of scripts without case are no capitals, and Cherokee is never lower-cased.
+
     What is compared with 0.65 depends on ``model``:
 
     * "lid.176", fastText's model of 176 languages, quantised (0.9 MB): the probability that it gives to the language.
@@ -171,7 +176,7 @@ class IdentifyLanguage(Edit):
       English, so pages without any natural text mostly stay.
 
     fastText sees one line: every ``\n`` counts as a space, where CCNet deletes it, which joins the words around it.
-    Words end at ASCII white space and at U+0000; nothing is lower-cased or normalised. ``</s>``, which is fastText's
+    Words end at ASCII white space and at U+0000; nothing else is changed. ``</s>``, which is fastText's
     sign for the end of the line, and words that begin with ``__label__`` are passed over. Otherwise label and score
     are those that fastText's own ``predict`` gives, computed on whole batches and without the interpreter lock.
     py3langid sees the text as it stands, resiliparse in NFC.
@@ -195,6 +200,7 @@ class IdentifyLanguage(Edit):
     """
 
     counts: ClassVar[str | None] = "language"
+    code_version: ClassVar[str] = "2"
 
     model: str = "lid.176"
     min_score: float | None = 0.65
@@ -230,7 +236,7 @@ class IdentifyLanguage(Edit):
         Raises:
             StageError: there is no such model, or its package is not installed.
         """
-        load_identifier(self.model)(pa.array([], pa.large_string()))
+        self._identify(pa.array([], pa.large_string()))
 
     def edit(self, table: pa.Table) -> tuple[pa.Table, list[Check]]:
         """Set the columns ``language`` and ``language_score`` of every document, and compare its score."""
@@ -253,7 +259,7 @@ class IdentifyLanguage(Edit):
         texts = pc.fill_null(texts, "")
         if self.max_chars is not None:
             texts = pc.utf8_slice_codeunits(pc.utf8_ltrim_whitespace(texts), 0, self.max_chars)
-        found = load_identifier(self.model)(texts)
+        found = load_identifier(self.model)(_without_capitals(texts))
         is_blank = pc.or_(pc.equal(pc.binary_length(texts), 0), pc.utf8_is_space(texts))
         has_none = pc.or_(is_blank, pc.is_null(found.languages))
         nothing = pa.scalar(None, pa.string())
@@ -266,6 +272,17 @@ class IdentifyLanguage(Edit):
         known = {} if self.languages is None else read_languages(self.languages)
         name = "min_language_score"
         return {language: each[name] for language, each in known.items() if name in each}
+
+
+def _without_capitals(texts: pa.Array) -> pa.Array:
+    """Return large strings without nulls, those that are mostly capitals in lower case."""
+    from longcrawl.text.language._capital_kernels import find_capitals
+
+    in_capitals = np.empty(len(texts), np.bool_)
+    find_capitals(*text_buffers(texts), load_characters("re").flags, in_capitals)
+    if not in_capitals.any():
+        return texts
+    return pc.replace_with_mask(texts, pa.array(in_capitals), pc.utf8_lower(texts.filter(pa.array(in_capitals))))
 
 
 def _check_score(name: str, score: object) -> None:
