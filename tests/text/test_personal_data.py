@@ -59,11 +59,20 @@ def test_precision_and_recall_of_a_labelled_sample(marks):
 FILES = set("png jpg jpeg gif svg webp css js html htm php pdf zip avif bmp ico tif tiff".split())  # noqa: SIM905
 
 
+OCTET = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+DOTTED = rf"(?:{OCTET}\.){{3}}{OCTET}(?![A-Za-z0-9])(?![.,-][0-9])"
+HOST_BY_NUMBER = re.compile(rf"{DOTTED}|\[{DOTTED}\]")
+
+
 def naive_emails(text):
     reached, places = 0, []
     for at in (match.start() for match in re.finditer("@", text)):
         local = re.search(r"[A-Za-z0-9._%+'-]*$", text[reached:at])[0].rsplit("..")[-1]
-        local = re.sub(r"^[^A-Za-z0-9]+", "", local)
+        local = re.sub(r"^[^A-Za-z0-9_]+", "", local)
+        if at >= reached and local and not local.endswith(".") and (host := HOST_BY_NUMBER.match(text, at + 1)):
+            places.append((at - len(local), host.end()))
+            reached = host.end()
+            continue
         labels = re.match(r"[A-Za-z0-9.-]*", text[at + 1 :])[0].split(".") if at >= reached else []
         stop, length = 0, 0
         for number, label in enumerate(labels):
@@ -80,12 +89,16 @@ def naive_emails(text):
     return places
 
 
-words = st.sampled_from(["a", "jo", "Z9", ".", "..", "-", "+", "'", "@", "org", "png", "x", " ", ",", "é", "9", "_"])
+words = st.sampled_from(
+    ["a", "jo", "Z9", ".", "..", "-", "+", "'", "@", "org", "png", "x", " ", ",", "é", "9", "_", "5.9.1.2", "[", "]"]
+)
 
 
 @given(st.lists(words, max_size=16))
 @example(["a", "@", "x", ".", "org", "@", "x", ".", "org"])
 @example(["a", "@", "x", ".", "org", "-"])
+@example(["_", "jo", "_", "@", "x", ".", "org", "_"])
+@example(["jo", "@", "5.9.1.2", ".", " ", "_", "@", "[", "5.9.1.2", "]", "a", "@", "5.9.1.2", "x"])
 def test_mail_addresses_are_those_of_a_plain_definition(parts):
     text = "".join(parts)
     assert found(text, "email") == [("email", text[start:stop]) for start, stop in naive_emails(text)]
@@ -124,6 +137,106 @@ def test_any_spelling_of_an_address_of_ip_is_found_where_it_is_public(address):
     for spelled in (str(address), address.exploded, str(address).upper()):
         text = f"from {spelled}, and on"
         assert found(text, "ip") == ([("ip", spelled)] if is_public(str(address)) else [])
+
+
+WRITTEN = {
+    "fe80::1ff:fe23:4567:890a fe80::9%eth0.": "fe80::1ff:fe23:4567:890a fe80::9%eth0",
+    "ff02::fb, fd00::1!": "ff02::fb fd00::1",
+    "[::1]:8080, ::1 and (::1) but not x[::1] or x[:, ::1] or ::2": "::1 ::1 ::1",
+    "http://[2001:db8::1]:80/ mail.example.org[2001:db8::7a]": "2001:db8::1 2001:db8::7a",
+    "2001:db8::/32, fe80::/10, fe80::1/64 but not fc00:: or 2001::": "2001:db8:: fe80:: fe80::1",
+    "::ffff:192.0.2.1 ::ffff:c000:201 64:ff9b::192.0.2.33": "::ffff:192.0.2.1 ::ffff:c000:201 64:ff9b::192.0.2.33",
+    "2001:db8::1,2001:db8::2 and 2001:db8::3-2001:db8::4": "2001:db8::1 2001:db8::2 2001:db8::3 2001:db8::4",
+    "2001:0DB8:0000:0000:0000:FF00:0042:8329 2001:db8:1:2:3:4:192.0.2.1": (
+        "2001:0DB8:0000:0000:0000:FF00:0042:8329 2001:db8:1:2:3:4:192.0.2.1"
+    ),
+}
+NO_ADDRESSES = [
+    "std::vector A::f Face::cafe add::bee dead::beef feed::fade a::b::c ::add ab::cd() $A::b @A::a use Foo::Bar::2000;",
+    "a::before { } x[::2] x[::-1] x[1::2] x[2000::2] 10:20::30 12:30:45 16:9 1::2 :: 1:: 7::",
+    "00:1a:2b:3c:4d:5e 00:11:22:33:44:55:66:77 ab:cd:ef:01:23:45:67:89:ab deadbeef:cafe 1:2:3:4:5:6:7:8",
+    "xfe80::1 _fe80::1 fe80::1x fe80::1_ 2001:db8::1::2 2001:db8:::1 2001:db8::12345 2001:db8::1.5 1.2001:db8::1",
+]
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_addresses_of_ipv6_are_found_as_people_write_them(text):
+    assert " ".join(value for _, value in found(text, "ip", ips="all")) == WRITTEN[text]
+    assert [value for _, value in found(text, "ip", ips="all", ipv6=False) if "::" in value] == []
+
+
+@pytest.mark.parametrize("text", NO_ADDRESSES)
+@pytest.mark.parametrize("ips", ["public", "all"])
+def test_names_around_colons_times_and_slices_are_no_addresses(text, ips):
+    assert found(text, "ip", ips=ips) == []
+
+
+ASSIGNED = [ipaddress.ip_network(each) for each in ("2000::/3", "fc00::/7", "fe80::/10", "ff00::/8", "64:ff9b::/32")]
+RESERVED = [ipaddress.ip_network(each) for each in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")]
+
+
+def is_written_address(text, start, stop):
+    written = text[start:stop]
+    groups = [group for group in written.split(":") if group]
+    count = len(groups) + ("." in written)
+    ip = ipaddress.ip_address(written)
+    if "::" not in written:
+        return any(len(group) > 2 for group in groups)
+    if written.startswith("::"):
+        is_known = written == "::1" or groups[0].lower() == "ffff" or "." in groups[0]
+        is_known = is_known and (count > 1 or written == "::1") and count <= 4
+    else:
+        is_network = re.match("/[0-9]", text[stop:]) is not None
+        is_known = any(ip in network for network in ASSIGNED) and (count > 1 or is_network)
+    named = re.search(r"[A-Za-z0-9_)\]]\[$", text[:start]) is not None
+    last = written.startswith("::") and text[stop : stop + 1] == "]" and text[:start][-1:] != "["
+    is_slice = count <= 2 and not re.search("[A-Za-z]", written) and (named or last)
+    return is_known and not is_slice
+
+
+def naive_ipv6(text, *, every):
+    places = []
+    for match in re.finditer("[A-Za-z0-9_:.]+", text):
+        for size in range(len(match[0]), 2, -1):
+            stop = match.start() + size
+            try:
+                ip = ipaddress.IPv6Address(text[match.start() : stop])
+            except ValueError:
+                continue
+            tail = re.search(r"[0-9.]*$", match[0][:size])[0] if "." in match[0][:size] else ""
+            break
+        else:
+            continue
+        if not is_written_address(text, match.start(), stop):
+            continue
+        if any(ip in ipaddress.ip_network(each) for each in ("fe80::/10", "ff00::/8")):
+            zone = re.match(r"%[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,14}[A-Za-z0-9])?", text[stop:])
+            stop += len(zone[0]) if zone else 0
+        ends = re.match(r"[A-Za-z0-9_]|:[A-Za-z0-9_:]|\.[0-9]", text[stop:]) or (
+            tail and re.match("[.,-][0-9]", text[stop:])
+        )
+        of_four = tail and (match[0].startswith("::") or ip in ipaddress.ip_network("64:ff9b::/32"))
+        public = is_public(tail) if of_four else ip in ASSIGNED[0] and not any(ip in each for each in RESERVED)
+        if not ends and (every or public):
+            places.append(text[match.start() : stop])
+    return places
+
+
+PARTS = (
+    "2001 db8 fe80 ff02 fc00 64 ff9b ffff 2a00 3fff 0 1 20 a Face std x _ : : : :: :: . [ ] ( / , - %eth0 %20 "
+    "192.0.2.1 5.9.1.2 5.9.1 é"
+)
+colons = st.sampled_from([" ", " ", *PARTS.split()])
+
+
+@given(st.lists(colons, max_size=12), st.booleans())
+@example(["2001", ":", "db8", "::", "1", ".", " ", "2a00", "::", "5.9.1.2", ":"], False)
+@example(["::", "5.9.1.2", " ", "::", "192.0.2.1", "::", "ffff", ":", "5.9.1.2"], False)
+@example(["fe80", "::", "1", "%eth0", "-", ".", "[", "::", "1", "]", ":", "20"], True)
+def test_addresses_of_ipv6_are_those_of_a_plain_definition(parts, every):
+    text = "".join(parts)
+    values = [value for _, value in found(text, "ip", ips="all" if every else "public") if ":" in value]
+    assert values == naive_ipv6(text, every=every)
 
 
 def test_all_addresses_of_ip_are_found_where_that_is_asked_for():
@@ -178,6 +291,23 @@ PHONES = {
 def test_phones_are_told_by_their_form_or_a_word_before(text):
     numbers = [value for _, value in found(text, "phone")]
     assert numbers == PHONES[text]
+
+
+AMERICAN = re.compile(r"(?:^|(?<=[\0- \u00a0]))\(?[0-9]{3}\)?[ .-]*[0-9]{3}[ .-]?[0-9]{4}(?![0-9])")
+
+
+@given(
+    st.lists(
+        st.sampled_from(["212", "555", "0187", "2125550187", "1", " ", "-", ".", "(", ")", "\n", "\u00a0", "a", "+49"])
+    )
+)
+@example(["(", "212", ")", " ", "-", "555", ".", "0187", " ", "2125550187", "-", "1"])
+@example(["212", "-", "555", "-", "-", "0187", "\n", "212", "555", " ", "0187", "1"])
+def test_american_phones_are_those_of_a_plain_pattern(parts):
+    text = "".join(parts)
+    plain = text.replace("\u00a0", " ")
+    wanted = [text[match.start() : match.end()] for match in AMERICAN.finditer(plain)]
+    assert [value for _, value in found(text, "phone", phones="american")] == wanted
 
 
 SPACES, HYPHENS = "\u00a0\u2007\u2009\u200a\u202f", "\u2010\u2011\u2012\u2013"
@@ -268,6 +398,9 @@ def test_presets_have_the_words_and_bounds_of_their_sources():
     (text,) = dolma.data["text"][:]
     assert text.startswith("Für Fragen: |||EMAIL_ADDRESS|||, |||PHONE_NUMBER|||, |||IP_ADDRESS|||, 4111 1111")
     assert dolma.funnel.rows[0].rules == {"max_found": 1}
+    others = "+49 30 1234567, 2001:4860:4860::8888, A::f; B::b; C::c; D::d; E::e; F::f; 4111 1111 1111 1111"
+    for preset in ("fineweb", "dolma"):
+        assert (crawl_of(others) | lc.text.PersonalData.preset(preset)).data["text"][:] == [others]
     with pytest.raises(StageError, match="unknown preset 'c4'; known: fineweb, dolma"):
         lc.text.PersonalData.preset("c4")
 

@@ -15,10 +15,12 @@ from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 
 Bytes = npt.NDArray[np.uint8]
 
-EMAIL, PHONE, IP, CARD, IBAN, EVERY_IP = (1 << bit for bit in range(6))
-"""What is looked for; ``EVERY_IP`` is addresses of IP outside of public ranges as well."""
+EMAIL, PHONE, IP, CARD, IBAN, EVERY_IP, IPV6, AMERICAN = (1 << bit for bit in range(8))
+"""What is looked for: ``IP`` is addresses of IPv4, ``EVERY_IP`` those outside of public ranges as well, and with
+``AMERICAN`` phones are numbers of three, three and four digits alone."""
 
 AT, COLON, DOT, DASH, SPACE, PLUS, OPEN, CLOSE, NEWLINE = (ord(each) for each in "@:.- +()\n")
+OPEN_BRACKET, CLOSE_BRACKET, PERCENT, SLASH = (ord(each) for each in "[]%/")
 ZERO, ONE = ord("0"), ord("1")
 
 
@@ -29,6 +31,7 @@ def one_of(characters: str) -> npt.NDArray[np.bool_]:
 
 UPPER, LETTER = one_of(string.ascii_uppercase), one_of(string.ascii_letters)
 ALNUM = one_of(string.ascii_letters + string.digits)
+IDENTIFIER = one_of(string.ascii_letters + string.digits + "_")
 HEX = one_of(string.hexdigits)
 LOCAL = one_of(string.ascii_letters + string.digits + "._%+'-")
 DOMAIN = one_of(string.ascii_letters + string.digits + ".-")
@@ -392,6 +395,36 @@ def phone(data: Bytes, at: int, run: int, start: int, end: int) -> tuple[int, in
 
 
 @compiled
+def _three_three_four(data: Bytes, at: int, start: int, end: int) -> tuple[int, int]:
+    """Return the number of three, three and four digits at a byte that follows white space or nothing.
+
+    There may be marks between the digits, and a parenthesis around the first three, as in the pattern of Dolma.
+    """
+    none, first = (at, at), at
+    if first > start and data[first - 1] == OPEN:
+        first -= 1
+    if first > start and data[first - 1] > SPACE:
+        size = 2 if data[first - 1] == 0xA0 else 3
+        if first - size < start or mark_at(data, first - size, first) != (SPACE, size):
+            return none
+    place = at
+    for group in range(3):
+        for _ in range(3 + (group == 2)):
+            if not is_digit(data, place, end):
+                return none
+            place += 1
+        if group == 0 and place < end and data[place] == CLOSE:
+            place += 1
+        mark, size = mark_at(data, place, end)
+        while group < 2 and mark in (SPACE, DASH, DOT):
+            place += size
+            mark, size = mark_at(data, place, end)
+            if group == 1:
+                break
+    return none if is_digit(data, place, end) else (first, place)
+
+
+@compiled
 def number(data: Bytes, at: int, start: int, end: int, kinds: int, sizes: Any) -> tuple[int, int, int]:
     """Return what begins with the digits at a byte: start, end and kind; the same place twice for nothing."""
     if kinds & IBAN and at > start and UPPER[data[at - 1]]:
@@ -410,7 +443,11 @@ def number(data: Bytes, at: int, start: int, end: int, kinds: int, sizes: Any) -
         stop = ip(data, at, start, end, kinds)
         if stop > at:
             return at, stop, IP
-    if kinds & PHONE:
+    if kinds & PHONE and kinds & AMERICAN:
+        first, stop = _three_three_four(data, at, start, end) if run in (3, 6, 10) else (at, at)
+        if stop > at:
+            return first, stop, PHONE
+    elif kinds & PHONE:
         before = np.int64(data[at - 1]) if at > start else -1
         if before == PLUS or data[at] == ZERO or (run == 3 and following > 0) or (run == 1 and data[at] == ONE):
             first, stop = phone(data, at, run, start, end)

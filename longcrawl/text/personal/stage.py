@@ -30,11 +30,13 @@ TAG_TYPE = pa.list_(pa.struct([("kind", pa.string()), ("start", pa.int64()), ("e
 
 PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
-        "fineweb": {"kinds": ("email", "ip"), "replacements": ("email@example.com", "192.0.2.1")},
+        "fineweb": {"kinds": ("email", "ip"), "replacements": ("email@example.com", "192.0.2.1"), "ipv6": False},
         "dolma": {
             "kinds": ("email", "phone", "ip"),
             "replacements": ("|||EMAIL_ADDRESS|||", "|||PHONE_NUMBER|||", "|||IP_ADDRESS|||"),
             "ips": "all",
+            "ipv6": False,
+            "phones": "american",
             "max_found": 5,
         },
     }
@@ -66,9 +68,12 @@ class PersonalData(Edit):
     """Replace, tag or remove what a pattern and a check can tell to be personal: no names, and no postal addresses.
 
     * ``email``: up to 64 letters, digits and ``._%+'-`` before the ``@``, and a domain of letters, digits and hyphens
-      whose last part is of letters; not names of files such as icon@2x.png;
+      whose last part is of letters, or an address of IP, in brackets or not; not names of files such as icon@2x.png;
     * ``ip``: addresses of IPv4 and IPv6 in public ranges, or all (``ips``); not "version 4.2.1.3", nor a part of a
-      longer number with dots;
+      longer number with dots. An address of IPv6 has eight groups, one of three digits or more, or ``::`` and a first
+      group that IANA has assigned (2000 to 3fff, fc00 to fdff, fe80 to febf, from ff00 on, 64:ff9b), or it is ``::1``
+      or one of IPv4 behind ``::ffff:`` or ``::``. Names around ``::``, times, and slices are none. A zone (``%eth0``)
+      belongs to it, a prefix length or a port does not;
     * ``card``: numbers of 13 to 19 digits, together or in the usual groups, that begin as those of a brand and whose
       last digit is right (Luhn);
     * ``iban``: account numbers of a country's length whose check digits are right (ISO 7064, modulo 97);
@@ -92,6 +97,9 @@ class PersonalData(Edit):
         replacements: for "mask": one for each of ``kinds``, in their order; "[EMAIL]", "[PHONE]", "[IP]", "[CARD]" and
             "[IBAN]" if left out.
         ips: "public" leaves private, reserved and documentation ranges alone, as IANA registers them.
+        ipv6: False looks for addresses of IPv4 alone.
+        phones: "all" of the forms above, or "american": three, three and four digits behind white space, with or
+            without marks between them, and no others.
         max_found: a document with more of them leaves, by the rule ``max_found``. None: any number, but for "drop" 0.
 
     >>> import pyarrow as pa
@@ -107,8 +115,11 @@ class PersonalData(Edit):
     kinds: tuple[str, ...] = tuple(KINDS)
     replacements: tuple[str, ...] = ()
     ips: Literal["public", "all"] = "public"
+    ipv6: bool = True
+    phones: Literal["all", "american"] = "all"
     max_found: int | None = None
 
+    code_version: ClassVar[str] = "2"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
 
     def __post_init__(self) -> None:
@@ -129,13 +140,14 @@ class PersonalData(Edit):
 
         * "fineweb" (arXiv 2406.17557, and datatrove's PIIFormatter): addresses of mail and public addresses of IPv4 are
           replaced. There two mail addresses and six of IP are taken in turn, which depends on the order of documents;
-          here it is one each, of the range for documentation (RFC 5737). Here IPv6 is found, too.
-        * "dolma" (arXiv 2402.00159, and its tagger ``pii_regex_with_counts_fast_v2``): mail, IP addresses of any range
-          and phones are replaced; a document with more than five leaves. There phones are North American ones alone,
-          three digits, three and four with or without marks.
+          here it is one each, of the range for documentation (RFC 5737).
+        * "dolma" (arXiv 2402.00159, and its tagger ``pii_regex_with_counts_fast_v2``): mail, addresses of IPv4 of any
+          range and North American phones are replaced; a document with more than five is removed.
 
-        What is found is by the rules of this class, not by the patterns of the two: those take express@2.0.0rc3 for an
-        address of mail, and 7.2.2.8 of a section for one of IP.
+        Both look for these kinds, by the rules of this class and not to the letter by the patterns of the two. Those
+        take express@2.0.0rc3 for an address of mail, 7.2.2.8 of a section for one of IP, and ten digits of a longer
+        number for a phone; Dolma's pattern for mail misses an address that no white space follows, and replaces the
+        spaces around each place.
 
         Raises:
             StageError: there is no such preset; the message lists those there are.
@@ -200,8 +212,10 @@ class PersonalData(Edit):
 
         bits = {kind: getattr(kernels, kind.upper()) for kind in KINDS}
         wanted = sum(bits[kind] for kind in self.kinds) | (kernels.EVERY_IP if self.ips == "all" else 0)
+        wanted |= kernels.IPV6 if self.ipv6 and "ip" in self.kinds else 0
+        wanted |= kernels.AMERICAN if self.phones == "american" else 0
         data, offsets = text_buffers(texts)
-        room = int(offsets[-1] - offsets[0]) // 5 + 1  # what is not written takes no memory
+        room = int(offsets[-1] - offsets[0]) // 3 + 1  # what is not written takes no memory
         documents, spans, found = np.empty(room, np.int64), np.empty((room, 2), np.int64), np.empty(room, np.uint8)
         count = find_personal(data, offsets, wanted, _account_lengths(), documents, spans, found)
         numbers = np.zeros(1 << len(KINDS), np.int64)
