@@ -18,7 +18,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.core.places import EDIT_SCHEMA, PLACE_SCHEMA, changed_places, edit_rows, make_places, replay
+from longcrawl.core.places import (
+    EDIT_SCHEMA,
+    PLACE_SCHEMA,
+    UNLISTED_SPACE,
+    changed_places,
+    edit_rows,
+    make_places,
+    replay,
+)
 from longcrawl.core.stages import STAGES, Check, Edit, Rewrite, stage
 from longcrawl.errors import CorruptionError, LedgerError, RunError
 from longcrawl.ledger.edits import EDITS, EditCounts, RuleEdits, TextEdit, add_edits, count_edits, edit_writer
@@ -299,7 +307,8 @@ def test_a_run_of_lines_that_c4_discards_is_one_place():
         ("min_words_per_line", "short.\nAlso short."),
     ]
     rows = edit_rows(pa.table({"id": ["a"]}), made.places, "c4_quality")
-    assert replay(text, rows).split() == made.documents["text"][0].as_py().split()
+    with pytest.raises(LedgerError, match="white space around them and elsewhere that the ledger does not list"):
+        replay(text, rows)
 
 
 def test_replayed_edits_give_the_kept_text(crawl):
@@ -316,6 +325,55 @@ def test_a_line_with_several_phrases_counts_what_stands_there_now():
     assert len(text) - (row["end"] - row["start"]) + row["replaced_by"] == len("Hellö there.")
     with pytest.raises(LedgerError, match="which the ledger does not hold: run the stage on the text"):
         replay(text, edit_rows(table, made.places, "line_corrections"))
+
+
+def test_rules_that_leave_white_space_out_of_the_ledger_are_known():
+    from longcrawl.text.lines._c4_kernels import RULES
+
+    assert set(UNLISTED_SPACE) == set(RULES.values())
+
+
+PIECES = [*LINES, *C4_LINES, "a@b.org and c@d.org", "Twice the same words in this one line.", "\r\n", "  ", "\t\n"]
+EDITING = {
+    "line_corrections": lc.text.LineCorrections(language="en", max_removed_words=None),
+    "c4": lc.text.C4Quality(min_sentences=None),
+    "c4_datatrove": lc.text.C4Quality("datatrove", min_sentences=None),
+    "masked_mail": lc.text.PersonalData(kinds=["email"]),
+    "removed_mail": lc.text.PersonalData(kinds=["email"], replacements=[""]),
+    "tagged_mail": lc.text.PersonalData("tag", kinds=["email"]),
+    "cut_passages": lc.dedup.ExactSubstring(12, unit="character", min_characters=0),
+    "masked_passages": lc.dedup.ExactSubstring(12, unit="character", policy="mask", min_characters=0),
+    "cut_items": lc.dedup.Decontaminate(
+        against=[Dataset.from_dict({"item": [LINES[0]]})],
+        ngram=3,
+        policy="cut",
+        window=2,
+        min_piece=3,
+        min_characters=0,
+    ),
+}
+REPLAYED = ("line_corrections", "removed_mail", "tagged_mail", "cut_passages", "masked_passages", "cut_items")
+
+
+@pytest.mark.parametrize("name", EDITING)
+@given(documents=st.lists(st.lists(st.sampled_from(PIECES), max_size=5).map("\n".join), min_size=2, max_size=3))
+def test_a_ledger_gives_the_edited_text_or_an_error(name, documents):
+    ids = [f"d{number}" for number in range(len(documents))]
+    crawl = lc.Crawl(pa.table({"id": ids, "text": documents})) | EDITING[name]
+    for document, text, edited in zip(ids, documents, crawl.data["text"][:], strict=True):
+        rows = crawl.edits.filter(pc.equal(crawl.edits["id"], document))
+        if not rows.num_rows and name.startswith("c4"):
+            assert edited.split() == text.split()
+            continue
+        try:
+            assert replay(text, rows) == edited
+        except LedgerError:
+            assert name not in REPLAYED or name == "line_corrections"
+
+
+def test_rows_of_several_documents_are_refused(crawl):
+    with pytest.raises(LedgerError, match="the rows are of 3 documents: filter them by the id"):
+        replay(TEXTS["a"], crawl.edits)
 
 
 def test_edits_of_another_text_are_refused(crawl):

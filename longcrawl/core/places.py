@@ -34,6 +34,16 @@ MASK = "mask"
 TAG = "tag"
 """What rules begin with by which a text stays as it is, and a place of it is named."""
 
+UNLISTED_SPACE = (
+    "terminal_punctuation",
+    "min_words_per_line",
+    "max_word_length",
+    "javascript",
+    "policy_phrases",
+    "citations",
+)
+"""Rules of ``C4Quality``, which also changes white space that no place lists: around lines, and between them."""
+
 _NUMBERS = [("replaced_by", pa.int64()), ("span", pa.int64())]
 _WHAT = [("rule", pa.string()), ("unit", pa.string()), *_PLACE, *_NUMBERS, *_ALSO]
 
@@ -213,12 +223,17 @@ def replay(text: str, edits: pa.Table | Iterable[dict[str, Any]]) -> str:
 
     Raises:
         LedgerError: a row lies outside the text, or put other characters in place of those that it cut: the ledger
-            holds no text, so they are not known.
+            holds no text, so they are not known. Or a row is of a stage that also changes white space without a row
+            (``UNLISTED_SPACE``), or rows are of several documents.
 
     >>> replay("See also. The story.", [dict(stage="a", rule="cut", unit="characters", start=0, end=10, replaced_by=0)])
     'The story.'
     """
     rows = edits.to_pylist() if isinstance(edits, pa.Table) else list(edits)
+    if len(ids := {row.get("id") for row in rows}) > 1:
+        raise LedgerError(
+            f"the rows are of {len(ids):,} documents: filter them by the id of the one that the text is of"
+        )
     rows = [row for row in rows if row["unit"] == "characters"]
     for stage in dict.fromkeys(row["stage"] for row in rows):
         text = _without(text, [row for row in rows if row["stage"] == stage])
@@ -236,6 +251,11 @@ def _without(text: str, rows: Sequence[dict[str, Any]]) -> str:
             )
         if leaves_text(row["rule"]):
             continue
+        if row["rule"] in UNLISTED_SPACE:
+            raise LedgerError(
+                f"{row['stage']} removed lines by {row['rule']}, and white space around them and elsewhere that the "
+                "ledger does not list: run the stage on the text"
+            )
         if row["replaced_by"]:
             raise LedgerError(
                 f"{row['stage']} replaced characters {start:,}-{end:,} by {row['replaced_by']:,} others, which the "
