@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from datasets import Dataset
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -365,7 +366,7 @@ def test_relatedness_equals_plain_python(texts, capacity):
         cosines.append(product / math.prod(lengths) if all(lengths) else 0)
     found = relate(neighbours(plan), weigh(np.array(text, np.uint16) for text in texts))
     assert found.compared_pairs == len(pairs)
-    assert found.related == pytest.approx(sum(cosines) / max(len(cosines), 1), abs=1e-3)
+    assert found.related == (pytest.approx(sum(cosines) / len(cosines), abs=1e-3) if cosines else None)
 
 
 def test_a_comparison_says_how_related_neighbours_are_where_it_reads_tokens():
@@ -377,7 +378,36 @@ def test_a_comparison_says_how_related_neighbours_are_where_it_reads_tokens():
     assert ordered["Buckets, in-order"].related_by_chance < 0.1
     assert "related  chance  samples" in str(ordered)
     assert "mean cosine of TF-IDF weights" in " ".join(str(ordered).split())
-    assert "related" not in str(lc.compose([15] * 80, [64]))
+    lengths_alone = lc.compose([15] * 80, [64])
+    assert "related" not in str(lengths_alone)
+    assert {(row.related, row.related_by_chance) for row in lengths_alone} == {(None, None)}
+
+
+@pytest.mark.parametrize("kind", ["table", "dataset", "stream", "crawl", "parquet", "jsonl"])
+def test_tokens_beside_their_numbers_are_compared_too(kind, tmp_path, monkeypatch):
+    tokens = [[topic, topic + 1, topic + 2] * 5 for topic in range(0, 60, 3) for _ in range(4)]
+    alone, both = pa.table({"tokens": tokens}), pa.table({"n_tokens": [15] * 80, "tokens": tokens})
+    monkeypatch.setattr("longcrawl.audit.compose._FEW_ROWS", 7)
+    monkeypatch.setattr("longcrawl.composition.relatedness.DOCUMENTS", 50)
+
+    def given(table, name):
+        rows = table.to_pylist()
+        if kind == "parquet":
+            pq.write_table(table, tmp_path / name)
+        elif kind == "jsonl":
+            (tmp_path / name).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        else:
+            data = Dataset.from_list(rows)
+            kinds = {"table": table, "dataset": data, "stream": data.to_iterable_dataset(), "crawl": lc.Crawl(data)}
+            return kinds[kind]
+        return tmp_path / name
+
+    for named in ({}, {"end_of_text": 2}):
+        found = lc.compose(given(both, f"both.{kind}"), [64], **named)
+        expected = lc.compose(given(alone, f"alone.{kind}"), [64], **named)
+        assert found.rows == expected.rows
+        assert found.terminated == expected.terminated == (76 if named else 80)
+        assert found["Buckets, in-order"].related > found["Buckets, in-order"].related_by_chance > 0
 
 
 def test_what_would_part_neighbours_is_one_sentence(one_run, tmp_path):

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from longcrawl.audit.finished import open_output
 from longcrawl.audit.outputs import check_recorded, find_result
@@ -59,7 +60,7 @@ SHARDS = (".bin", ".ds")
 COLUMNS = ("n_tokens", "tokens")
 """What says how long a document is, without a tokenizer; the first that is there is taken."""
 
-_ROWS = 8_192
+_ROWS, _FEW_ROWS = 8_192, 256
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 COUNTED = (*RECORDS, ".txt", ".txt.gz", ".txt.zst")
 """Endings of a folder's files that are counted without a tokenizer, which a text file asks for."""
@@ -123,25 +124,32 @@ def read_lengths(
 def column_lengths(
     table: pa.Table, where: str, end_of_text: int | None = None, beginnings: Beginnings | None = None
 ) -> DocumentLengths:
-    """Return the number of tokens of every document of a table, from ``n_tokens`` or ``tokens``.
+    """Return the number of tokens of every document of a table, from ``n_tokens`` or else ``tokens``.
 
-    Tokens that end with ``end_of_text`` are ended; without one, and of ``n_tokens``, none are.
+    Documents whose ``tokens`` end with ``end_of_text`` are ended; without one, or without ``tokens``, none are.
 
     Raises:
         SourceError: it has neither, or ``tokens`` has no lists, or ``n_tokens`` is not a whole number in every row.
     """
     name = _known(table.column_names, where)
     column = table[name]
-    if name == "tokens":
-        if not any(check(column.type) for check in _LISTS):
-            raise SourceError(f"{where} has no lists in its column 'tokens', but {column.type}: {_COUNT}")
-        lengths: Longs = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
-        if beginnings is not None and pa.types.is_integer(column.type.value_type):
-            beginnings.add_lists(column)
-        return DocumentLengths(lengths, _ended(column, lengths, end_of_text))
-    if not pa.types.is_integer(column.type) or column.null_count:
+    if name == "tokens" and not _has_lists(table.schema):
+        raise SourceError(f"{where} has no lists in its column 'tokens', but {column.type}: {_COUNT}")
+    if name != "tokens" and (not pa.types.is_integer(column.type) or column.null_count):
         raise SourceError(f"{where}: n_tokens is not a whole number in every row; name a --tokenizer to count texts")
-    return _unended(np.asarray(column.to_numpy(), np.int64))
+    if not _has_lists(table.schema):
+        return _unended(np.asarray(column.to_numpy(), np.int64))
+    lists = table["tokens"]
+    lengths: Longs = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
+    if beginnings is not None and pa.types.is_integer(lists.type.value_type):
+        beginnings.add_lists(lists)
+    ended = _ended(lists, lengths, end_of_text)
+    return DocumentLengths(lengths if name == "tokens" else np.asarray(column.to_numpy(), np.int64), ended)
+
+
+def _has_lists(schema: pa.Schema) -> bool:
+    """Whether there are tokens beside their numbers, or in place of them."""
+    return "tokens" in schema.names and any(check(schema.field("tokens").type) for check in _LISTS)
 
 
 def _unended(lengths: Longs) -> DocumentLengths:
@@ -265,9 +273,22 @@ def _is_flat(path: str) -> bool:
 def _parquet(path: str, end_of_text: int | None, beginnings: Beginnings) -> Iterator[DocumentLengths]:
     with open_parquet(path) as (file, _):
         wanted, ended = [_known(file.schema_arrow.names, path)], _says_ended(path, file.schema_arrow)
+        if wanted == ["n_tokens"] and _has_lists(file.schema_arrow):
+            if end_of_text is not None:
+                wanted.append("tokens")
+            else:
+                _begin(file, path, beginnings)
         for batch in file.iter_batches(_ROWS, columns=wanted, use_threads=False):
             found = column_lengths(pa.Table.from_batches([batch]), path, end_of_text, beginnings)
             yield DocumentLengths(found.tokens, np.ones_like(found.ended)) if ended else found
+
+
+def _begin(file: pq.ParquetFile, path: str, beginnings: Beginnings) -> None:
+    """Read the first tokens of the first documents alone, where their numbers are in another column."""
+    for batch in file.iter_batches(_FEW_ROWS, columns=["tokens"], use_threads=False) if beginnings.wanted else ():
+        column_lengths(pa.Table.from_batches([batch]), path, None, beginnings)
+        if not beginnings.wanted:
+            return
 
 
 def _says_ended(path: str, schema: pa.Schema) -> bool:
@@ -293,10 +314,12 @@ def _csv(path: str, separator: str) -> Iterator[DocumentLengths]:
 
 
 def _json(path: str, end_of_text: int | None, beginnings: Beginnings) -> Iterator[DocumentLengths]:
-    wanted, first = None, 0
+    wanted, first, has_lists = None, 0, False
     for block in read_blocks(path):
         text = bytes(block).removeprefix(b"\xef\xbb\xbf") if first == 0 else bytes(block)
-        wanted = wanted or _known(_fields(text, path), path)
+        if wanted is None:
+            fields = _fields(text, path)
+            wanted, has_lists = _known(list(fields), path), isinstance(fields.get("tokens"), list)
         if wanted == "tokens":
             yield _list_lengths(text, path, first, end_of_text, beginnings)
             first += text.count(b"\n")
@@ -305,14 +328,17 @@ def _json(path: str, end_of_text: int | None, beginnings: Beginnings) -> Iterato
         if lines.lost:
             number, reason = lines.lost[0]
             raise SourceError(f"{path}: line {first + number + 1} {reason}; fix it, or exclude the file")
-        yield _unended(lines.table[wanted].to_numpy())
+        found = _unended(lines.table[wanted].to_numpy())
+        if has_lists and (end_of_text is not None or beginnings.wanted):
+            found = found._replace(ended=_list_lengths(text, path, first, end_of_text, beginnings).ended)
+        yield found
         first += lines.count
 
 
-def _fields(block: bytes, path: str) -> list[str]:
-    """Name the fields of the first object of some lines."""
+def _fields(block: bytes, path: str) -> dict[str, Any]:
+    """Return the first object of some lines."""
     number, line = next((each for each in enumerate(block.split(b"\n")) if each[1].strip()), (0, b"{}"))
-    return list(_object(line, path, number))
+    return _object(line, path, number)
 
 
 def _list_lengths(

@@ -68,9 +68,9 @@ class Composition:
     """Ascending by capacity."""
     compared_pairs: int = 0
     """Documents next to each other in a sample that were compared, see :mod:`longcrawl.composition.relatedness`."""
-    related: float = 0.0
-    """Mean cosine of their TF-IDF weights."""
-    related_by_chance: float = 0.0
+    related: float | None = None
+    """Mean cosine of their TF-IDF weights; None if no pair was compared."""
+    related_by_chance: float | None = None
     """The same of random pairs of these documents."""
 
     @property
@@ -231,8 +231,11 @@ def combine(compositions: Sequence[Composition], label: str = "") -> Composition
     added = {name: sum(getattr(each, name) for each in compositions) for name in counts}
     context = sum(each.context * each.placed_tokens for each in compositions)
     whole_context = sum(each.whole_context * each.tokens for each in compositions)
+    compared = [each for each in compositions if each.compared_pairs]
     related, by_chance = (
-        _ratio(sum(getattr(each, name) * each.compared_pairs for each in compositions), added["compared_pairs"])
+        _ratio(sum(getattr(each, name) * each.compared_pairs for each in compared), added["compared_pairs"])
+        if compared
+        else None
         for name in ("related", "related_by_chance")
     )
     buckets = [
@@ -303,7 +306,7 @@ def table_of(compositions: Sequence[Composition]) -> Table:
 
 
 def _related(row: Composition) -> list[str]:
-    return [f"{each:.3f}" if row.compared_pairs else "" for each in (row.related, row.related_by_chance)]
+    return ["" if each is None else f"{each:.3f}" for each in (row.related, row.related_by_chance)]
 
 
 def _bucket_table(row: Composition) -> Table:
@@ -315,7 +318,7 @@ def _bucket_table(row: Composition) -> Table:
             _percent(_ratio(each.samples, row.samples)),
             _percent(_ratio(each.tokens, row.placed_tokens)),
             _percent(_ratio(each.documents, row.documents)),
-            _percent(1 - _ratio(each.tokens, each.samples * each.capacity) if each.samples else 0.0),
+            _percent(1 - _ratio(each.tokens, each.samples * each.capacity)) if each.samples else "",
         ]
         for each in row.buckets
     ]

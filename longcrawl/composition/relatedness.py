@@ -33,6 +33,11 @@ class Beginnings:
     def __init__(self) -> None:
         self.found: list[npt.NDArray[Any]] = []
 
+    @property
+    def wanted(self) -> bool:
+        """Whether more documents are wanted."""
+        return len(self.found) < DOCUMENTS
+
     def add(self, tokens: npt.NDArray[Any], ends: Longs) -> None:
         """Add documents whose tokens are end to end, those that are still wanted; what is not whole is no token."""
         whole = tokens if tokens.dtype.kind in "iu" else tokens[:0]
@@ -47,7 +52,7 @@ class Beginnings:
 
     def add_one(self, tokens: Sequence[Any]) -> None:
         """Add a document of any values."""
-        if len(self.found) < DOCUMENTS:
+        if self.wanted:
             self.found.append(
                 np.array([each & _LARGEST for each in tokens[:TOKENS] if isinstance(each, int)], np.uint32)
             )
@@ -58,10 +63,10 @@ class Relatedness(NamedTuple):
 
     compared_pairs: int
     """Pairs of documents that follow each other in a sample."""
-    related: float
-    """Their mean cosine, 0 to 1."""
-    related_by_chance: float
-    """That of as many of the same documents in random pairs."""
+    related: float | None
+    """Their mean cosine, 0 to 1; None without a pair."""
+    related_by_chance: float | None
+    """That of as many of the same documents in random pairs; None without a pair."""
 
 
 def neighbours(plan: Plan, first: int = 0) -> Longs:
@@ -94,7 +99,7 @@ def relate(pairs: Longs, vectors: "TermVectors") -> Relatedness:
     from longcrawl.kernels.term_vectors import NORM, multiply_pairs
 
     if not len(pairs):
-        return Relatedness(0, 0.0, 0.0)
+        return Relatedness(0, None, None)
     filled = np.flatnonzero(np.diff(vectors.bounds))
     order = filled[np.argsort(keyed_hash(map(str, filled.tolist()), "pairs", 0))]
     means = []
