@@ -159,7 +159,8 @@ def corpora(draw):
 def test_orders_equal_plain_python(texts, method, near_duplicates, pool_size, most, tmp_path_factory):
     ids = [f"d{number}" for number in range(len(texts))]
     table = pa.table({"id": ids, "text": pa.array(texts, pa.large_string())})
-    stage = STAGE(method, near_duplicates, neighbours=most, pool_size=pool_size, tree_length=150, seed=most)
+    of_method = {"tree": {"neighbours": most, "tree_length": 150}, "path": {"neighbours": most}, "keywords": {}}
+    stage = STAGE(method, near_duplicates, pool_size=pool_size, seed=most, **of_method[method])
     stage = stage.fit([table], str(tmp_path_factory.mktemp("words")))
     sketches = stage.sketch(table)
     samples = np.zeros((len(ids), 0), np.uint8)
@@ -438,7 +439,7 @@ def test_what_would_part_neighbours_is_one_sentence(one_run, tmp_path):
 def test_settings_and_documents_that_cannot_be_are_one_sentence():
     for name in ("neighbours", "branches", "tree_length", "pool_size", "train_documents"):
         with pytest.raises(StageError, match=rf"^related\.{name} is 0: take 1 or more$"):
-            STAGE(**{name: 0})
+            STAGE("tree", **{name: 0})
     with pytest.raises(StageError, match=r"^Related\.method takes one of 'path', 'tree', 'keywords', got 'circle'"):
         STAGE("circle")
     with pytest.raises(StageError, match=r"^related\.method 'keywords' takes words of texts: leave vectors out"):

@@ -9,9 +9,11 @@ from datasets import Dataset
 from datasets.fingerprint import Hasher
 
 import longcrawl as lc
+from longcrawl.core import fields
 from longcrawl.core.batches import as_table
 from longcrawl.core.stages import STAGES, Check, first_failure
 from longcrawl.errors import StageError
+from longcrawl.models.scores import ModelScore
 
 DOCUMENTS = {"id": ["a", "b", "c"], "text": ["one two three", "one", "one two"], "language": ["en", "de", "en"]}
 
@@ -76,6 +78,59 @@ def test_a_wrong_value_is_refused_when_the_stage_is_made(wrong):
 def test_a_wrong_choice_lists_the_choices():
     with pytest.raises(StageError, match=r"ExactDocuments.keep takes one of 'first', 'random', got 'best'"):
         lc.dedup.ExactDocuments(keep="best")
+
+
+NO_EFFECT = {
+    "lexical_dependency": [({"short": "drop"}, {"min_score": 0.1})],
+    "information_gain": [({"short": "drop"}, {"at_least": 0.1}), ({"short": "drop"}, {"top_fraction": 0.1})],
+    "exact_substring": [
+        ({"max_share": 0.5}, {"policy": "drop-partial"}),
+        ({"min_characters": 5, "policy": "drop-any"}, {"policy": "cut"}),
+    ],
+    "decontaminate": [
+        ({"window": 5}, {"policy": "cut"}),
+        ({"min_piece": 5, "policy": "tag"}, {"policy": "cut"}),
+        ({"max_pieces": 5}, {"policy": "cut"}),
+        ({"min_characters": 5}, {"policy": "mask"}),
+    ],
+    "min_hash": [({"on_large_cluster": "error", "max_cluster": None}, {"max_cluster": 5})],
+    "min_hash_signatures": [({"on_large_cluster": "keep", "max_cluster": None}, {"max_cluster": 5})],
+    "personal_data": [
+        ({"replacements": ["x"], "kinds": ["ip"], "policy": "tag"}, {"policy": "mask"}),
+        ({"ips": "all", "kinds": ["email"]}, {"kinds": ["email", "ip"]}),
+        ({"ipv6": "ignore", "kinds": ["email"]}, {"kinds": ["ip"]}),
+        ({"phones": "american", "kinds": ["email"]}, {"kinds": ["phone"]}),
+    ],
+    "extract_text": [
+        ({"favor": "recall", "engine": "resiliparse"}, {"engine": "blocks"}),
+        ({"max_seconds": 5.0, "engine": "blocks"}, {"engine": "resiliparse"}),
+        ({"max_memory": 5_000_000, "engine": "blocks"}, {"engine": "trafilatura"}),
+        ({"workers": 2, "engine": "blocks"}, {"engine": "trafilatura"}),
+    ],
+    "related": [({"branches": 5}, {"method": "tree"}), ({"neighbours": 5, "method": "keywords"}, {"method": "tree"})],
+}
+CASES = [(name, *case) for name, cases in NO_EFFECT.items() for case in cases]
+
+
+@pytest.mark.parametrize(("name", "alone", "more"), CASES)
+def test_a_setting_without_effect_is_refused(name, alone, more):
+    field = next(iter(alone))
+    with pytest.raises(
+        StageError, match=rf"{name}\.{field} has no effect with .*: leave it out, or set .*{next(iter(more))}"
+    ):
+        STAGES.make(name, alone)
+    assert STAGES.make(name, alone | more).settings()[field] == fields.plain(alone[field])
+
+
+def test_every_condition_is_tried_and_presets_leave_out_what_has_no_effect():
+    stages = dict(STAGES.items())
+    conditions = {(name, field) for name, stage in stages.items() for field in stage.only_with}
+    scores = {(name, "short") for name, stage in stages.items() if issubclass(stage, ModelScore)}
+    assert conditions == {(name, next(iter(alone))) for name, alone, _ in CASES} | {("related", "tree_length")} | scores
+    assert lc.dedup.Decontaminate.preset("gpt3", against=["exam.jsonl"], policy="tag").window == 0
+    assert lc.text.PersonalData.preset("dolma", policy="drop").replacements == ()
+    with pytest.raises(StageError, match="window has no effect with policy 'tag': leave it out, or set policy: cut"):
+        lc.dedup.Decontaminate.preset("gpt3", against=["exam.jsonl"], policy="tag", window=9)
 
 
 def test_every_stage_is_registered_under_its_snake_case_name():

@@ -14,6 +14,13 @@ from longcrawl.printable import known_names, quoted
 
 T = TypeVar("T")
 
+Conditions = Mapping[str, Mapping[str, tuple[Any, ...] | None]]
+"""Fields that have an effect only together with some values of others.
+
+By field: other fields, and their values of which one is enough; None for every value but null. A field of several
+values has to have one of them.
+"""
+
 
 def build(cls: type[T], settings: Mapping[str, Any], where: str, error: type[LongCrawlError]) -> T:
     """Make a ``cls`` from YAML values; an unknown name raises ``error`` and lists the known ones.
@@ -52,7 +59,43 @@ def preset_fields(
     presets = presets_of(cls)
     if not isinstance(name, str) or name not in presets:
         raise error(f"{where}unknown preset {quoted(name)}; {known_names(presets, str(name))}")
-    return {**presets[name], **changes}
+    made = {**_defaults(cls), **presets[name], **changes}
+    conditions: Conditions = getattr(cls, "only_with", {})
+    unused = {each for each, others in conditions.items() if each not in changes and not _has_effect(others, made)}
+    return {**{each: value for each, value in presets[name].items() if each not in unused}, **changes}
+
+
+def check_effects(instance: Any, conditions: Conditions, error: type[LongCrawlError]) -> None:
+    """Check that fields which differ from their defaults have an effect.
+
+    Raises:
+        error: naming one that has none, and what it takes to have one.
+    """
+    values = {field.name: getattr(instance, field.name) for field in dataclasses.fields(instance)}
+    defaults = _defaults(type(instance))
+    for name, others in conditions.items():
+        if values[name] == defaults[name] or _has_effect(others, values):
+            continue
+        now = " and ".join(f"{other} {quoted(plain(values[other]))}" for other in others)
+        needed = " or ".join(
+            other if allowed is None else f"{other}: {' or '.join(map(str, allowed))}"
+            for other, allowed in others.items()
+        )
+        where = f"{getattr(instance, 'name', type(instance).__name__)}.{name}"
+        raise error(f"{where} has no effect with {now}: leave it out, or set {needed}")
+
+
+def _has_effect(others: Mapping[str, tuple[Any, ...] | None], values: Mapping[str, Any]) -> bool:
+    for other, allowed in others.items():
+        value = values[other]
+        several = value if isinstance(value, tuple | list) else (value,)
+        if value is not None if allowed is None else any(each in allowed for each in several):
+            return True
+    return False
+
+
+def _defaults(cls: type) -> dict[str, Any]:
+    return {field.name: field.default for field in dataclasses.fields(cls)}
 
 
 def check_fields(instance: Any, error: type[LongCrawlError]) -> None:

@@ -19,6 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar, dataclass_transform
 
 import numpy as np
@@ -40,7 +41,7 @@ from longcrawl.core.batches import (
     reject_duplicate_ids,
     with_column,
 )
-from longcrawl.core.fields import check_fields, plain_settings
+from longcrawl.core.fields import Conditions, check_effects, check_fields, plain_settings
 from longcrawl.core.places import PLACE_SCHEMA, SPAN_SCHEMA, LineChange, Spans, changed_places
 from longcrawl.core.registry import Registry, is_ours, stage_name
 from longcrawl.core.sketched import Decided, Sketched
@@ -114,6 +115,8 @@ class Stage(ABC):
     """A column, of strings, by whose values the funnel counts the documents that the stage leaves."""
     train_documents: int | None = None
     """How many of all documents ``fit`` learns from; None for all."""
+    only_with: ClassVar[Conditions] = MappingProxyType({})
+    """Fields that have an effect only together with some values of others."""
 
     @property
     def measures_in(self) -> tuple[str, ...]:
@@ -234,6 +237,7 @@ class Stage(ABC):
 
     def __post_init__(self) -> None:
         check_fields(self, StageError)
+        check_effects(self, self.only_with, StageError)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as class, code version, settings and what the data files hold.

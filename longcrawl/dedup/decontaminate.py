@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.fields import preset_fields
+from longcrawl.core.fields import Conditions, preset_fields
 from longcrawl.core.places import MASK, TAG, list_by_document, make_places, no_places
 from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
 from longcrawl.dedup import evaluation, evaluation_sets
@@ -116,6 +116,14 @@ class Decontaminate(TokenizerStage, Edit):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
     code_version: ClassVar[str] = "2"
+    only_with: ClassVar[Conditions] = MappingProxyType(
+        {
+            "window": {"policy": ("cut",)},
+            "min_piece": {"policy": ("cut",)},
+            "max_pieces": {"policy": ("cut",)},
+            "min_characters": {"policy": ("cut", "mask")},
+        }
+    )
 
     def __post_init__(self) -> None:
         given: Any = self.against

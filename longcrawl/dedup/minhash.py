@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.fields import preset_fields
+from longcrawl.core.fields import Conditions, preset_fields
 from longcrawl.core.stages import column, document_ids, stage
 from longcrawl.dedup.curve import SimilarityCurve, bands_for_threshold
 from longcrawl.dedup.index import Index, SaveIndex
@@ -114,6 +114,7 @@ class MinHash(TokenizerStage, NearDuplicates):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
     code_version: ClassVar[str] = "2"
+    only_with: ClassVar[Conditions] = MappingProxyType({"on_large_cluster": {"max_cluster": None}})
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.fields import Conditions
 from longcrawl.core.sketched import Decided, Sketched
 from longcrawl.core.stages import column, document_ids, stage
 from longcrawl.core.surveys import report_of, with_report
@@ -151,6 +153,7 @@ class MinHashSignatures(NearDuplicates):
     on_large_cluster: OnLargeCluster = "warn"
     against: tuple[str, ...] = ()
     index: SaveIndex = "none"
+    only_with: ClassVar[Conditions] = MappingProxyType({"on_large_cluster": {"max_cluster": None}})
 
     def __post_init__(self) -> None:
         super().__post_init__()

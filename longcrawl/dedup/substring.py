@@ -6,6 +6,7 @@ Source: RefinedWeb, section G.3.2; K. Lee et al., "Deduplicating Training Data M
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar, Literal, Protocol, get_args
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.fields import Conditions
 from longcrawl.core.places import MASK, SPAN_SCHEMA, Spans, list_by_document, make_places, no_places
 from longcrawl.core.sketched import Decided, Sketched
 from longcrawl.core.stages import Check, Edited, column, document_ids, stage, with_column
@@ -117,6 +119,12 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
     min_characters: int = 20
     memory: int = 1 << 30
     code_version: ClassVar[str] = "4"
+    only_with: ClassVar[Conditions] = MappingProxyType(
+        {
+            "max_share": {"policy": ("drop-partial",)},
+            "min_characters": {"policy": ("cut", "mask")},
+        }
+    )
     copies_share = "passages"
 
     def __post_init__(self) -> None:

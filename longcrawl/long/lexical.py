@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from longcrawl.core.choice import choose
+from longcrawl.core.fields import Conditions
 from longcrawl.core.places import no_places
 from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
 from longcrawl.dedup.ngrams import NGRAM_FACTOR, hash_units
@@ -201,7 +203,7 @@ class LexicalDependency(Edit):
         statistics: "crawl" learns how common words are from the documents that reach the stage; else the file that
             ``lc.long.count_words(tables).save(path)`` wrote.
         min_score: documents with a lower score leave, by the rule ``min_score``; None for none.
-        short: what happens to documents that are too short to be measured, where there is a ``min_score``.
+        short: what happens to documents that are too short to be measured; "drop" needs a ``min_score``.
         window: words of a window.
         near: how many windows before a window are not far.
         train_documents: how many documents the statistics are learnt from; None for all.
@@ -213,6 +215,7 @@ class LexicalDependency(Edit):
     window: int = 250
     near: int = 4
     train_documents: int | None = 20_000
+    only_with: ClassVar[Conditions] = MappingProxyType({"short": {"min_score": None}})
 
     def __post_init__(self) -> None:
         super().__post_init__()

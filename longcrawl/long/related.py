@@ -17,6 +17,7 @@ Sources: in-context pretraining, arXiv 2310.10638; Quest, 2405.19846; SPLiCe, 23
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
@@ -24,6 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.fields import Conditions
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.places import Spans, no_places
 from longcrawl.core.sketched import DOCUMENT, Decided, Sketched, cut, key_ranges
@@ -126,6 +128,13 @@ class Related(SpanSurvey):
     seed: int = 0
     statistics: str = CRAWL
     train_documents: int | None = 20_000
+    only_with: ClassVar[Conditions] = MappingProxyType(
+        {
+            "neighbours": {"method": ("path", "tree")},
+            "branches": {"method": ("tree",)},
+            "tree_length": {"method": ("tree",)},
+        }
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

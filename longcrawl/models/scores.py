@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.choice import choose, reached_by
+from longcrawl.core.fields import Conditions
 from longcrawl.core.places import no_places
 from longcrawl.core.stages import Check, Edit, Edited, column, with_column
 from longcrawl.errors import StageError
@@ -71,7 +73,7 @@ class ModelScore(OfModel, Edit):
             and tokenizer or a pipeline. Recipes hold names alone.
         at_least: documents with a lower score leave, by the rule ``at_least``; None for none.
         top_fraction: in place of ``at_least``: learns the threshold that so large a share of measured documents passes.
-        short: what happens to documents that are too short to be measured, where there is a threshold.
+        short: what happens to documents that are too short to be measured; "drop" needs a threshold.
         device: "auto" is the GPU where there is one.
         dtype: of weights and computation.
         train_documents: how many documents ``top_fraction`` is learnt from; None for all.
@@ -87,6 +89,7 @@ class ModelScore(OfModel, Edit):
     adds: ClassVar[str]
     """The column."""
     attention: ClassVar[str | None] = None
+    only_with: ClassVar[Conditions] = MappingProxyType({"short": {"at_least": None, "top_fraction": None}})
 
     def __post_init__(self) -> None:
         name_model(self)

@@ -829,8 +829,11 @@ def test_storing_tokens_takes_at_most_40_bytes_per_document_beside_a_batch(tmp_p
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"max_share": 20}, "exact_substring.max_share takes a share from 0 to 1, got 20"),
-        ({"max_share": -0.1}, "exact_substring.max_share takes a share from 0 to 1, got -0.1"),
+        ({"policy": "drop-partial", "max_share": 20}, "exact_substring.max_share takes a share from 0 to 1, got 20"),
+        (
+            {"policy": "drop-partial", "max_share": -0.1},
+            "exact_substring.max_share takes a share from 0 to 1, got -0.1",
+        ),
         ({"min_characters": -5}, "exact_substring.min_characters must be 0 or more, got -5"),
     ],
 )

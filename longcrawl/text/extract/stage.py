@@ -1,6 +1,7 @@
 """From HTML to the main text of a page: RefinedWeb's extraction."""
 
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -8,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.fields import Conditions
 from longcrawl.core.stages import Check, Edit, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import check_not_masked, valid_texts
@@ -75,6 +77,14 @@ class ExtractText(Edit):
     """
 
     code_version: ClassVar[str] = "4"
+    only_with: ClassVar[Conditions] = MappingProxyType(
+        {
+            "favor": {"engine": ("trafilatura", "blocks")},
+            "max_seconds": {"engine": ("trafilatura", "resiliparse")},
+            "max_memory": {"engine": ("trafilatura", "resiliparse")},
+            "workers": {"engine": ("trafilatura", "resiliparse")},
+        }
+    )
     looks_at = "html"
 
     engine: Literal["trafilatura", "resiliparse", "blocks"] = "trafilatura"

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.core.fields import preset_fields
+from longcrawl.core.fields import Conditions, preset_fields
 from longcrawl.core.places import TAG, list_by_document, make_places, no_places
 from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
 from longcrawl.errors import StageError
@@ -30,12 +30,12 @@ TAG_TYPE = pa.list_(pa.struct([("kind", pa.string()), ("start", pa.int64()), ("e
 
 PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
-        "fineweb": {"kinds": ("email", "ip"), "replacements": ("email@example.com", "192.0.2.1"), "ipv6": False},
+        "fineweb": {"kinds": ("email", "ip"), "replacements": ("email@example.com", "192.0.2.1"), "ipv6": "ignore"},
         "dolma": {
             "kinds": ("email", "phone", "ip"),
             "replacements": ("|||EMAIL_ADDRESS|||", "|||PHONE_NUMBER|||", "|||IP_ADDRESS|||"),
             "ips": "all",
-            "ipv6": False,
+            "ipv6": "ignore",
             "phones": "american",
             "max_found": 5,
         },
@@ -97,7 +97,7 @@ class PersonalData(Edit):
         replacements: for "mask": one for each of ``kinds``, in their order; "[EMAIL]", "[PHONE]", "[IP]", "[CARD]" and
             "[IBAN]" if left out.
         ips: "public" leaves private, reserved and documentation ranges alone, as IANA registers them.
-        ipv6: False looks for addresses of IPv4 alone.
+        ipv6: "ignore" looks for addresses of IPv4 alone.
         phones: "all" of the forms above, or "american": three, three and four digits behind white space, with or
             without marks between them, and no others.
         max_found: a document with more of them leaves, by the rule ``max_found``. None: any number, but for "drop" 0.
@@ -115,11 +115,19 @@ class PersonalData(Edit):
     kinds: tuple[str, ...] = tuple(KINDS)
     replacements: tuple[str, ...] = ()
     ips: Literal["public", "all"] = "public"
-    ipv6: bool = True
+    ipv6: Literal["search", "ignore"] = "search"
     phones: Literal["all", "american"] = "all"
     max_found: int | None = None
 
     code_version: ClassVar[str] = "2"
+    only_with: ClassVar[Conditions] = MappingProxyType(
+        {
+            "replacements": {"policy": ("mask",)},
+            "ips": {"kinds": ("ip",)},
+            "ipv6": {"kinds": ("ip",)},
+            "phones": {"kinds": ("phone",)},
+        }
+    )
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
 
     def __post_init__(self) -> None:
@@ -212,7 +220,7 @@ class PersonalData(Edit):
 
         bits = {kind: getattr(kernels, kind.upper()) for kind in KINDS}
         wanted = sum(bits[kind] for kind in self.kinds) | (kernels.EVERY_IP if self.ips == "all" else 0)
-        wanted |= kernels.IPV6 if self.ipv6 and "ip" in self.kinds else 0
+        wanted |= kernels.IPV6 if self.ipv6 == "search" and "ip" in self.kinds else 0
         wanted |= kernels.AMERICAN if self.phones == "american" else 0
         data, offsets = text_buffers(texts)
         room = int(offsets[-1] - offsets[0]) // 3 + 1  # what is not written takes no memory
