@@ -19,7 +19,7 @@ from longcrawl import sources  # noqa: F401  # importing it registers the source
 from longcrawl.builders.register import code_hash, shard_key, unresolved
 from longcrawl.core.sources import SOURCES, BadFiles, Part, Source, make_source
 from longcrawl.crawl import Crawl
-from longcrawl.errors import LongCrawlError, SourceError, no_documents
+from longcrawl.errors import CorruptionError, LongCrawlError, SourceError, no_documents
 from longcrawl.printable import as_lines, known_names, one_line, quoted
 from longcrawl.sources.guess import guess_source
 from longcrawl.storage.file_systems import file_system_of
@@ -30,6 +30,11 @@ logger = logging.getLogger("longcrawl")
 VERSION = datasets.Version("1.0.0")
 MOST_NAMED = 10
 """How many broken files a warning names; it counts them all."""
+
+
+class ChangedDataError(CorruptionError, datasets.exceptions.DatasetGenerationError):  # type: ignore[misc]  # not typed
+    """A CorruptionError that `datasets` lets pass: it puts an error of its own in the place of all others."""
+
 
 _OF_DATASETS = frozenset(inspect.signature(datasets.ArrowBasedBuilder.__init__).parameters) - {"data_dir", "data_files"}
 """Settings that `datasets` itself takes and that are no source's."""
@@ -109,8 +114,11 @@ class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets`
     def _generate_tables(self, parts: list[Part], source: Source) -> Iterator[tuple[Any, pa.Table]]:
         bad_files = BadFiles(source.on_bad_files)
         for shard, part in enumerate(parts):
-            for number, table in enumerate(source.read(part, bad_files)):
-                yield shard_key(shard, number), table
+            try:
+                for number, table in enumerate(source.read(part, bad_files)):
+                    yield shard_key(shard, number), table
+            except CorruptionError as changed:
+                raise ChangedDataError(str(changed)) from changed
         if bad_files.found:
             names = as_lines((f"{bad.file}: {bad.reason}" for bad in bad_files.found[:MOST_NAMED]), "; ")
             logger.warning("%s input files could not be read whole: %s", len(bad_files.found), names)

@@ -86,6 +86,8 @@ class Rectangle(Source):
                 try:
                     read = [_row_of_chunks(each, block, pool) for each in arrays]
                 except CorruptionError as broken:
+                    if bad_files.policy == "error":
+                        raise
                     bad_files.report(f"{self._root()}/{split}", str(broken), min(chunk_rows, stop - block * chunk_rows))
                     continue
                 low = max(start - block * chunk_rows, 0)
@@ -106,6 +108,8 @@ class Rectangle(Source):
     def _open(self, split: str) -> SplitArray:
         try:
             return open_split(self._root(), split)
+        except CorruptionError:
+            raise
         except FormatError as wrong:
             raise SourceError(str(wrong)) from wrong
 

@@ -6,10 +6,9 @@ import pyarrow as pa
 import pytest
 import zarr
 from datasets import Dataset, load_dataset
-from datasets.exceptions import DatasetGenerationError
 
 import longcrawl as lc
-from longcrawl.errors import SourceError
+from longcrawl.errors import CorruptionError, SourceError
 
 ROWS, LENGTH = 9, 40
 
@@ -74,12 +73,29 @@ def test_the_original_layout_is_read_and_a_missing_chunk_is_not_zeros(tmp_path):
     assert read(data["heldout"], "id") == [None] * 10
 
     (folder / "train.zarr" / "1.0").unlink()
-    with pytest.raises(DatasetGenerationError) as raised:
+    with pytest.raises(CorruptionError, match=r"train\.zarr/1\.0 is missing"):
         load_dataset("longcrawl", "rectangle", data_dir=str(folder), split="train", context_length=15)
-    assert "train.zarr/1.0 is missing" in str(raised.value.__cause__)
-    assert isinstance(raised.value.__cause__, SourceError)
     kept = load_dataset("longcrawl", "rectangle", data_dir=str(folder), split="train", on_bad_files="skip")
     assert (read(kept) == tokens[[0, 1, 2, 3, 8, 9]]).all()
+
+
+@pytest.mark.parametrize("way", ["load_dataset", "two processes", "streaming", "open"])
+def test_a_changed_chunk_is_a_corruption_error_that_does_not_advise_to_skip(ours, way, tmp_path):
+    folder, _ = ours
+    chunk = folder / "train" / "c" / "0" / "0"
+    chunk.write_bytes(bytes(byte ^ 0xFF for byte in chunk.read_bytes()))
+
+    def rows():
+        settings = {"data_dir": str(folder), "split": "train", "cache_dir": str(tmp_path / "cache")}
+        if way == "open":
+            return len(lc.open("rectangle", **settings).data)
+        settings |= {"streaming": True} if way == "streaming" else {}
+        settings |= {"num_proc": 2} if way == "two processes" else {}
+        return len(list(load_dataset("longcrawl", "rectangle", **settings)))
+
+    with pytest.raises(CorruptionError, match="c/0/0 is corrupt") as raised:
+        rows()
+    assert "on_bad_files" not in str(raised.value)
 
 
 def test_a_rectangle_is_read_over_http(ours, web_server):
