@@ -83,6 +83,47 @@ def test_documents_in_many_tasks_give_the_same_files(
     assert directory_digest(tmp_path / "out") == directory_digest(in_parts)
 
 
+@pytest.mark.parametrize(
+    "stage",
+    [
+        lc.dedup.ExactDocuments(),
+        lc.dedup.Urls(),
+        lc.dedup.MinHash(bands=4, rows=2, unit="word", keep="first"),
+        lc.dedup.MinHash(bands=4, rows=2, unit="word", keep="first", verify=0.9, linkage="star"),
+    ],
+    ids=["exact", "urls", "linked", "star"],
+)
+@pytest.mark.parametrize("limits", [(), ("small_limits",)], ids=["one process", "exchanged"])
+def test_the_first_of_equal_documents_is_the_first_in_reading_order(tmp_path, request, stage, limits):
+    """Lines 2 and 10 of a file are not in the order of their ids as text."""
+    same, url = " ".join(random.Random(5).choices(WORDS, k=60)), "http://example.org/same"
+    (tmp_path / "in").mkdir()
+    for name, places in (("a", ()), ("part-10", (2, 10)), ("part-2", (1,))):
+        rows = [
+            {"text": same, "url": url}
+            if row in places
+            else {"text": " ".join(random.Random(f"{name} {row}").choices(WORDS, k=60)), "url": f"{url}/{name}/{row}"}
+            for row in range(12)
+        ]
+        (tmp_path / f"in/{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    gone = [("part-10.jsonl:10", "part-10.jsonl:2"), ("part-2.jsonl:1", "part-10.jsonl:2")]
+    crawl = lc.open(str(tmp_path / "in")) | stage
+    assert list(zip(*(crawl.ledger[name].to_pylist() for name in ("id", "kept_id")), strict=True)) == gone
+    spec = {
+        "longcrawl": 1,
+        "name": "first",
+        "source": {"builder": "text", "data_dir": str(tmp_path / "in")},
+        "stages": [{stage.name: stage.settings()}],
+        "outputs": {"parquet": {}},
+    }
+    (tmp_path / "r.yaml").write_text(yaml.safe_dump(spec))
+    for fixture in limits:
+        request.getfixturevalue(fixture)
+    lc.run(tmp_path / "r.yaml", tmp_path / "out")
+    ledger = pq.read_table(tmp_path / "out/ledger").sort_by("id")
+    assert list(zip(*(ledger[name].to_pylist() for name in ("id", "kept_id")), strict=True)) == gone
+
+
 class Counted(Local):
     """One process, and how many tasks each function has had."""
 

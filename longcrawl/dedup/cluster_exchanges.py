@@ -45,9 +45,9 @@ from longcrawl.dedup.clusters import (
     estimate_pairs,
     link_keys,
     near_duplicates,
-    rank_documents,
     report_large,
     sample_bytes,
+    with_rank,
 )
 from longcrawl.dedup.earlier import staying
 from longcrawl.dedup.index import REMOVALS, removal_table
@@ -245,10 +245,7 @@ def _make_choices(settings: Clustering, sections: Sketched, clusters: Exchange, 
     if not waiting:
         return
     here = pa.concat_tables(waiting)
-    ranked = rank_documents(here, settings)
-    for name in ("sample", "cluster", DOCUMENT):
-        ranked = ranked.append_column(name, here[name])
-    best, counts = _best_of_clusters(ranked, settings)
+    best, counts = _best_of_clusters(with_rank(here, settings), settings)
     best = best.append_column("members", pa.array(counts)).append_column("section", pa.repeat(section, len(best)))
     yield from cut(best, best["cluster"].to_numpy() % sections.groups)
 
@@ -313,7 +310,8 @@ def _cut_members(found: Sequence[pa.Table], partitions: int) -> Rows:
 
 def _take_members(settings: Clustering, _: int, tables: Tables) -> pa.Table:
     """Decide about the documents of some clusters as with all of them in one process (``COMPARED``)."""
-    found = list(tables)
+    # Each table has documents of one section, in reading order.
+    found = sorted(tables, key=lambda table: table[DOCUMENT][0].as_py())
     if not found:
         return NEAR.empty_table()
     sketches = pa.concat_tables(found)

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.keyed_hash import keyed_hash
+from longcrawl.core.sketched import DOCUMENT
 from longcrawl.core.stages import REMOVAL_SCHEMA, reject_duplicate_ids
 from longcrawl.core.surveys import with_report
 from longcrawl.dedup import _cluster_kernels as kernels
@@ -63,8 +64,9 @@ def near_duplicates(
     :func:`longcrawl.core.surveys.report_of`.
 
     Args:
-        sketches: ``id``; ``bands``, 8 bytes per band, null for a document that is not compared; ``sample``, one byte
-            per hash value; ``length`` to keep the longest; ``n_ngrams`` for a size ratio; ``ngrams`` to verify.
+        sketches: in reading order, ``id``; ``bands``, 8 bytes per band, null for a document that is not compared;
+            ``sample``, one byte per hash value; ``length`` to keep the longest; ``n_ngrams`` for a size ratio;
+            ``ngrams`` to verify.
         settings: what decides.
         left_out: bool [documents], which of them take no part, since they left already.
 
@@ -93,7 +95,8 @@ def near_duplicates(
 
 def _preference(sketches: pa.Table, settings: Clustering) -> Longs:
     """Return the places of all documents, that to be kept before that to be removed."""
-    ranked = rank_documents(sketches, settings)
+    numbered = sketches.select(["id"] + ["length"] * (settings.keep == "longest"))
+    ranked = with_rank(numbered.append_column(DOCUMENT, pa.array(np.arange(len(sketches)))), settings)
     found: Longs = pc.sort_indices(ranked, sort_keys=PREFERENCE[settings.keep]).to_numpy().astype(np.int64)
     return found
 
@@ -101,17 +104,17 @@ def _preference(sketches: pa.Table, settings: Clustering) -> Longs:
 PREFERENCE = {
     "random": [("rank", "ascending"), ("id", "ascending")],
     "longest": [("length", "descending"), ("id", "ascending")],
-    "first": [("id", "ascending")],
+    "first": [(DOCUMENT, "ascending")],
 }
-"""By what documents are sorted, those to keep first; ids decide where all else ties."""
+"""Sort keys that put the document to keep first; ids decide ties, since only "first" depends on the order."""
 
 
-def rank_documents(sketches: pa.Table, settings: Clustering) -> pa.Table:
-    """Return the columns of ``PREFERENCE`` for documents."""
+def with_rank(documents: pa.Table, settings: Clustering) -> pa.Table:
+    """Add the column ``rank`` of ``PREFERENCE`` if documents are kept at random."""
     if settings.keep != "random":
-        return sketches.select([name for name, _ in PREFERENCE[settings.keep]])
-    ranks = keyed_hash(sketches["id"].to_pylist(), settings.stage, settings.seed)
-    return sketches.select(["id"]).append_column("rank", pa.array(ranks))
+        return documents
+    ranks = keyed_hash(documents["id"].to_pylist(), settings.stage, settings.seed)
+    return documents.append_column("rank", pa.array(ranks))
 
 
 def _conditions(sketches: pa.Table, order: Longs, settings: Clustering) -> Conditions:

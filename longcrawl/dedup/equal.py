@@ -31,13 +31,14 @@ HASH_BYTES = 16
 class EqualHashes(IndexedSurvey):
     """Keep one of all documents that have the same 128-bit hash.
 
-    Two different things among 1e9 share a hash with probability 1.5e-21. ``keep`` is "first" (the smallest id) or
-    "random" (the smallest keyed hash of ``seed`` and id); neither depends on order. A run of several ``parts`` takes
-    them one after the other, as RefinedWeb does: the documents that earlier parts kept in the end, after all stages,
-    remove those of later parts that have their hash. A document whose hash is null is kept. ``against`` names
-    indexes of earlier datasets, or runs that saved one: what they have leaves here, by the rule ``seen_before``, with
-    its number where there are several. With ``index="save"`` a run writes one of the documents that it has kept in the
-    end.
+    Two different things among 1e9 share a hash with probability 1.5e-21. ``keep`` is "first" or "random". The first
+    document is that of the first file, in the order in which the source lists files, and of the first row. The random
+    one has the smallest keyed hash of ``seed`` and id, and does not depend on the order of documents. A run of several
+    ``parts`` takes them one after the other, as RefinedWeb does: the documents that earlier parts kept in the end,
+    after all stages, remove those of later parts that have their hash. A document whose hash is null is kept.
+    ``against`` names indexes of earlier datasets, or runs that saved one: documents that they have are removed by the
+    rule ``seen_before``, with the number of the index if there are several. With ``index="save"`` a run writes an index
+    of the documents that it has kept in the end.
     """
 
     keep: Literal["first", "random"] = "first"
@@ -68,7 +69,8 @@ class EqualHashes(IndexedSurvey):
         reject_duplicate_ids(sketches["id"], self.name)
         earlier = self.find_earlier(sketches)
         left = sketches.filter(pc.invert(pc.is_in(sketches["id"], value_set=earlier["id"])))
-        known, leaders = _ordered(self._with_rank(left.filter(pc.is_valid(left["hash"]))))
+        left = left.filter(pc.is_valid(left["hash"]))
+        known, leaders = _ordered(self._with_rank(left.append_column(DOCUMENT, pa.array(np.arange(left.num_rows)))))
         gone = np.flatnonzero(leaders != np.arange(len(leaders)))
         ids = known["id"]
         return pa.concat_tables([earlier, removal_table(ids.take(gone), self.same, ids.take(leaders[gone]))])
@@ -147,7 +149,7 @@ FOLLOWERS = pa.schema([(DOCUMENT, pa.int64()), ("kept_id", pa.string())])
 
 def _ordered(known: pa.Table) -> tuple[pa.Table, Places]:
     """Return documents with equal hashes side by side, and the place of the one of each hash that is kept."""
-    keys = [key for key in ("hash", PART, "rank", "id") if key in known.column_names]
+    keys = [key for key in ("hash", PART, "rank", DOCUMENT) if key in known.column_names]
     known = known.take(pc.sort_indices(known, sort_keys=[(key, "ascending") for key in keys]))
     hashes, places = known["hash"], np.arange(known.num_rows)
     if len(places):

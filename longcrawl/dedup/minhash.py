@@ -58,8 +58,9 @@ class MinHash(TokenizerStage, NearDuplicates):
     do others that have only one n-gram. One without any (empty, null, nothing but punctuation) is always kept.
     Among n documents, two with different hash values share a band key with probability n**2 / 2**65 per band.
 
-    Nothing depends on order or batch size. The ledger gives the kept document and, as the value, the Jaccard similarity
-    to it, measured where ``verify`` is set and else estimated from 128 hash values.
+    Nothing depends on batch size, and only ``keep="first"`` depends on the order of documents. The ledger gives the kept
+    document and, as the value, the Jaccard similarity to it, measured where ``verify`` is set and else estimated from
+    128 hash values.
 
     Args:
         bands: how many bands. RefinedWeb's main text says "20 buckets of 450"; with that, half of all pairs are found
@@ -68,7 +69,8 @@ class MinHash(TokenizerStage, NearDuplicates):
         ngram: units in an n-gram.
         unit: "token" of ``tokenizer``, or "word".
         seed: of the permutations, as datasketch takes it, and of the choice "random".
-        keep: of a cluster, "random", the "longest" in bytes of text, or the "first" by id.
+        keep: of a cluster, "random", the "longest" in bytes of text (of equally long ones, the smallest id), or the
+            "first" in reading order.
         tokenizer: a file, a Hub id or an object, see :func:`longcrawl.tokens.encoders.load_encoder`; for the unit
             "token".
         verify: the least Jaccard similarity at which two documents that share a band are linked. N-grams are then part

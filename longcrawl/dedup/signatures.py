@@ -58,6 +58,7 @@ class NearDuplicates(IndexedSurvey):
     key: ClassVar[str] = "bands"
     words: ClassVar[int] = 1
     copies_share = "text"
+    code_version: ClassVar[str] = "2"
 
     max_cluster: int | None
     """The size of a cluster beyond which ``on_large_cluster`` applies; None for never."""
@@ -137,7 +138,7 @@ class MinHashSignatures(NearDuplicates):
 
     Args:
         column: signature_sim1.0 (1 band of 128 rows), 0.9 (5 of 25), 0.8 (9 of 13) or 0.7 (14 of 9).
-        keep: of a cluster, "random", or the "first" by id.
+        keep: of a cluster, "random", or the "first" in reading order.
         seed: of the choice "random".
         max_cluster: the size of a cluster beyond which ``on_large_cluster`` applies; None for never.
         on_large_cluster: "warn", "error", or "keep" all of its documents and warn.
