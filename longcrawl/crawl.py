@@ -39,7 +39,7 @@ class Crawl:
 
     ``crawl | stage`` gives a new crawl and leaves the old one as it is. A filter decides in a side table and selects;
     text is never copied to drop a document. On a streaming dataset stages apply as the data is read; there is then no
-    ledger. Ids must be unique once a document leaves, since the ledger knows it by its id.
+    ledger. Ids must be unique once a document is removed or written, since the ledger knows it by its id.
 
     >>> from datasets import Dataset
     >>> import longcrawl as lc
@@ -256,16 +256,28 @@ class Crawl:
         """Push the documents to ``user/name`` on the Hub with the ledgers; ``longcrawl push`` sends runs.
 
         Who may see it is "private" or "public", or as for `datasets` ``private=True`` or False; there is no default.
+        The ids of a stream are not compared.
+
+        Raises:
+            StageError: two documents have the same id.
         """
+        self._check_ids("push_to_hub")
         push_documents(repo, visibility_of(repo, visibility, private), self.data, self.ledger, self.edits)
 
     def write(self, name: str, path: str | Path, **settings: Any) -> dict[str, Any]:
         """Write the documents with the output of this name and return what describes it.
 
         Raises:
-            StageError: unknown output or field, or the stages passed cannot feed it.
+            StageError: unknown output or field, the stages passed cannot feed it, or two documents have the same id.
+            FormatError: two documents of a stream have the same id.
         """
+        self._check_ids(name)
         return write_output(_batches(self.data), self.steps, OUTPUTS.make(name, settings), Path(path))
+
+    def _check_ids(self, needed_by: str) -> None:
+        """Refuse documents of one id; the output itself does so for a stream."""
+        if isinstance(self.data, datasets.Dataset) and "id" in self.data.column_names:
+            reject_duplicate_ids(pc.drop_null(_ids(self.data)), needed_by, names_rows=True)
 
     def _past(self, stage: Stage) -> "Crawl":
         steps: dict[Needs, Callable[[Any], Crawl]] = {

@@ -11,7 +11,7 @@ from datasets import Dataset
 
 import longcrawl as lc
 from longcrawl.core.stages import Check
-from longcrawl.errors import LedgerError, LongCrawlError, StageError
+from longcrawl.errors import FormatError, LedgerError, LongCrawlError, StageError
 from longcrawl.ledger.reasons import LEDGER_SCHEMA
 from longcrawl.run.part import Tally, run_fused
 
@@ -98,6 +98,26 @@ def test_ids_that_occur_twice_are_refused_where_a_document_leaves(stage):
     kept = lc.Crawl(Dataset.from_dict({"id": ["b", "b"], "text": texts[1:]})) | stage
     assert len(kept.data) == 2
     assert len((lc.Crawl(Dataset.from_dict(rows | {"id": ["a", "c", "b"]})) | stage).removed(stage.name)) == 1
+
+
+@pytest.mark.parametrize("output", ["parquet", "rectangle", "gpt_simple", "composed"])
+@pytest.mark.parametrize("streaming", [False, True])
+def test_ids_that_occur_twice_are_not_written(tmp_path, output, streaming):
+    table = pa.table(
+        {"id": ["a", "b", "b"], "text": ["x", "y", "z"], "tokens": pa.array([[1, 2]] * 3, pa.list_(pa.uint16()))}
+    )
+    data = Dataset(table).to_iterable_dataset() if streaming else Dataset(table)
+    settings = {"parquet": {}, "rectangle": {"context_length": 2}, "composed": {"capacities": [4]}}.get(output, {})
+    settings |= {} if output == "parquet" else {"end_of_text": 9}
+    said = "two rows are called 'b'" if streaming else "needs unique ids, 'b' occurs twice, in rows 1 and 2: drop one"
+    with pytest.raises(FormatError if streaming else StageError, match=said):
+        getattr(lc.Crawl(data), f"to_{output}")(tmp_path / "made", **settings)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ids_that_occur_twice_are_not_pushed():
+    with pytest.raises(StageError, match="push_to_hub needs unique ids, 'b' occurs twice, in rows 0 and 1"):
+        lc.Crawl({"id": ["b", "b"], "text": ["x", "y"]}).push_to_hub("me/twice", "private")
 
 
 def test_removed_documents_come_back_with_their_reasons(any_crawl):

@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.audit.finished import run_url_hits
-from longcrawl.core.sources import Part
 from longcrawl.engines import Local
 from longcrawl.errors import RecipeError, RunError
 from longcrawl.recipe import parse_recipe
@@ -111,7 +110,7 @@ def test_a_file_that_is_there_twice_stops_a_run_before_its_first_stage(tmp_path,
     recipe = write_recipe(tmp_path, **({"builder": "warc"} if kind == "warc" else {}))
     example = "<urn:b>" if kind == "warc" else "b"
     said = (
-        f"deduplication needs unique ids, some occur more than once, such as {example!r}, in {one} and in "
+        f"a run needs unique ids, some occur more than once, such as {example!r}, in {one} and in "
         f"{tmp_path}/in/z.{kind}: leave one of the two out of the source by naming all others, "
         "--set 'source.data_files=[FILE, FILE]', or keep the first document of each id, "
         "--set source.on_duplicate_ids=keep_first"
@@ -140,9 +139,9 @@ def test_one_record_in_two_files_stops_a_run(tmp_path, kind):
 def test_the_ids_of_a_small_file_that_is_alone_are_compared_once_it_is_read(tmp_path, monkeypatch):
     write_jsonl(tmp_path / "in/a.jsonl", documents("a", "b", "b"))
     recipe, out, other = write_recipe(tmp_path), tmp_path / "out", tmp_path / "other"
-    with pytest.raises(RunError, match="1 occur more than once, such as 'b', twice in .*a.jsonl: .*another folder"):
+    with pytest.raises(RunError, match="some occur more than once, such as 'b', twice in .*a.jsonl: .*another folder"):
         lc.run(recipe, out)
-    assert not list((out / "work/ids").glob("*"))
+    assert not (out / "work/ids/00000.json").exists()
     assert (out / "work/segment-0").exists()
     monkeypatch.setattr(ids, "SOON", 10)
     with pytest.raises(RunError, match="some occur more than once, such as 'b', twice in .*a.jsonl: leave"):
@@ -356,7 +355,7 @@ def test_a_source_that_cannot_list_ids_is_compared_when_it_has_been_read(tmp_pat
     recipe = write_recipe(tmp_path, **({"builder": "warc"} if source is Warc else {}))
     lc.run(recipe, tmp_path / "listed", 1, KEEP_FIRST)
     monkeypatch.setattr(source, "list_ids", lambda *_: None)
-    said = r"needs unique ids, 1 occur more than once, such as '(<urn:)?x>?', in .*a.* and in .*b.*: leave one .*"
+    said = r"needs unique ids, some occur more than once, such as '(<urn:)?x>?', in .*a.* and in .*b.*: leave one .*"
     with pytest.raises(RunError, match=f"{said}keep_first, and choose another folder$"):
         lc.run(recipe, tmp_path / "out")
     assert (tmp_path / "out/work/segment-0").exists()
@@ -383,13 +382,44 @@ def test_remote_files_are_not_fetched_for_their_ids(web_server, tmp_path):
         assert source.list_ids(source.splits()["train"][0]) is None
 
 
-def test_a_run_without_stages_that_need_unique_ids_keeps_them_all(three, tmp_path):
-    recipe = write_recipe(tmp_path, MIN)
-    lc.run(recipe, tmp_path / "out")
-    assert lc.funnel(tmp_path / "out").kept == 9
-    assert not (tmp_path / "out/work").exists()
+@pytest.mark.parametrize("stages", [(), (MIN,), (MIN, {"shuffle": {"seed": 0}})], ids=["none", "filter", "shuffle"])
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_run_without_stages_that_compare_documents_needs_unique_ids_too(tmp_path, kind, stages):
+    WRITERS[kind](tmp_path / f"in/a.{kind}", documents("a", "b"))
+    WRITERS[kind](tmp_path / f"in/b.{kind}", documents("c", "b"))
+    recipe = write_recipe(tmp_path, **({"builder": "warc"} if kind == "warc" else {}))
+    spec = yaml.safe_load(recipe.read_text()) | {"stages": [*stages]}
+    recipe.write_text(yaml.safe_dump(spec))
+    with pytest.raises(RunError, match=f"unique ids.* such as '(<urn:)?b>?', in .*a.{kind} and in .*b.{kind}: leave"):
+        lc.run(recipe, tmp_path / "out")
     lc.run(recipe, tmp_path / "first", 1, KEEP_FIRST)
-    assert lc.funnel(tmp_path / "first").kept == 6
+    assert {name.removeprefix("<urn:").removesuffix(">") for name in kept(tmp_path / "first")} == {*"abc"}
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_ids_are_compared_before_a_filter_removes_one_of_the_documents(tmp_path, monkeypatch, listed):
+    write_jsonl(tmp_path / "in/a.jsonl", documents("x", text="short") + documents("a"))
+    write_jsonl(tmp_path / "in/b.jsonl", documents("x", "b"))
+    if not listed:
+        monkeypatch.setattr(Text, "list_ids", lambda *_: None)
+    with pytest.raises(RunError, match="unique ids, some occur more than once, such as 'x', in .*a.jsonl and in .*b"):
+        lc.run(write_recipe(tmp_path, {"min_chars": {"n": 10}}), tmp_path / "out")
+
+
+def test_hashes_of_ids_that_are_damaged_are_made_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(Text, "list_ids", lambda *_: None)
+    for name in "ab":
+        write_jsonl(tmp_path / f"in/{name}.jsonl", documents(name, f"{name}2"))
+    recipe = write_recipe(tmp_path, MIN)
+    lc.run(recipe, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(ids, "find_duplicates", lambda tasks, _: 1 / 0 if tasks else ids.ROWS.empty_table())
+        with pytest.raises(ZeroDivisionError):
+            lc.run(recipe, tmp_path / "out")
+    (tmp_path / "out/work/ids/00001.hashes").write_bytes(b"12345678")
+    with pytest.warns(UserWarning, match=r"00001.hashes"):
+        lc.run(recipe, tmp_path / "out", 2)
+    assert (tmp_path / "out/manifest.json").read_bytes() == (tmp_path / "whole/manifest.json").read_bytes()
 
 
 def test_damaged_records_are_reported_once_and_shift_no_rows(tmp_path):
@@ -448,24 +478,3 @@ def test_every_shipped_recipe_takes_the_policy():
         assert "on_duplicate_ids" not in plain.as_yaml()
         assert first.as_dict()["source"]["on_duplicate_ids"] == "keep_first"
         assert plain.digest != first.digest
-
-
-@given(st.lists(st.lists(st.sampled_from("abcdefgh"), max_size=4), min_size=1, max_size=4), st.integers(0, 63))
-def test_ids_that_are_compared_by_an_exchange_are_those_of_one_process(parts, bits):
-    kept = [pa.array(names, pa.large_string()) for names in parts]
-    hashed, sentences = ids.keyed_hash, []
-    for held in (0, 1 << 26):
-        with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ids, "HELD", held)
-            patch.setattr(ids, "PIECE", 3)
-            patch.setattr(ids, "keyed_hash", lambda *words: hashed(*words) % (1 << bits))
-            named = [Part(str(number), ()) for number in range(len(parts))]
-            count = sum(map(len, parts))
-            try:
-                ids.reject_duplicates(Text(), named, kept.__getitem__, count, Path(folder), Local())
-            except RunError as error:
-                sentences.append(str(error))
-            else:
-                sentences.append("")
-    assert sentences[0] == sentences[1]
-    assert bool(sentences[0]) == (len({name for names in parts for name in names}) < sum(map(len, parts)))

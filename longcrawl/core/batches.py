@@ -174,18 +174,28 @@ def document_ids(table: pa.Table, needed_by: str) -> pa.Array:
     return ids
 
 
-def reject_duplicate_ids(ids: pa.Array | pa.ChunkedArray, needed_by: str) -> None:
+def reject_duplicate_ids(ids: pa.Array | pa.ChunkedArray, needed_by: str, *, names_rows: bool = False) -> None:
     """Refuse ids that occur twice: what is decided about one of the documents would hit the other.
+
+    Args:
+        ids: of all documents.
+        needed_by: what needs them to be unique.
+        names_rows: whether the error says in which rows the id is, counted from 0.
 
     Raises:
         StageError: naming one or two such ids.
     """
     counts = pc.value_counts(ids)
     twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    where = ""
+    if len(twice) and names_rows:
+        one, other = np.flatnonzero(pc.equal(ids, twice[0]).to_numpy(zero_copy_only=False))[:2].tolist()
+        where = f", in rows {one:,} and {other:,}"
     if len(twice) == 1:
-        raise StageError(f"{needed_by} needs unique ids, {twice[0].as_py()!r} occurs twice: drop one of the two")
+        raise StageError(f"{needed_by} needs unique ids, {twice[0].as_py()!r} occurs twice{where}: drop one of the two")
     if len(twice):
         names = " and ".join(repr(name) for name in twice[:2].to_pylist())
+        names = f"{twice[0].as_py()!r}{where}" if where else names
         raise StageError(
             f"{needed_by} needs unique ids, {len(twice):,} occur twice or more, such as {names}: keep one of each "
             "(of a recipe: --set source.on_duplicate_ids=keep_first)"

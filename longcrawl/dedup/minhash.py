@@ -58,9 +58,9 @@ class MinHash(TokenizerStage, NearDuplicates):
     do others that have only one n-gram. One without any (empty, null, nothing but punctuation) is always kept.
     Among n documents, two with different hash values share a band key with probability n**2 / 2**65 per band.
 
-    Nothing depends on batch size, and only ``keep="first"`` depends on the order of documents. The ledger gives the kept
-    document and, as the value, the Jaccard similarity to it, measured where ``verify`` is set and else estimated from
-    128 hash values.
+    Nothing depends on batch size, and only ``keep="first"`` depends on the order of documents. The ledger gives the
+    kept document and, as the value, the Jaccard similarity to it, measured where ``verify`` is set and else estimated
+    from 128 hash values.
 
     Args:
         bands: how many bands. RefinedWeb's main text says "20 buckets of 450"; with that, half of all pairs are found

@@ -3,8 +3,10 @@
 The order is a file, ``PLACE`` of each document: where pass one has kept it. By group if so asked (a language, bucket or
 domain), then by sort key and hash of the id if shuffled, then by part and row. One process takes some 60 bytes a
 document to sort them. Beyond ``HELD`` documents ranges of sort keys meet in tasks, and one process joins them: 20 bytes
-a document, as they stream. Documents that are not shuffled stream, too, to where those of other groups and parts end.
-What is known of all documents is mapped from the file.
+a document, as they stream. Documents that are not shuffled stream, too, to where those of other groups and parts end,
+and ranges of hashes of their ids meet in tasks. What is known of all documents is mapped from the file.
+
+Ids must be unique: documents whose hashes are equal are read, and their ids compared. Those without an id are not.
 """
 
 import json
@@ -79,9 +81,7 @@ class Spilled(NamedTuple):
     """All of them, sorted; none where the order does not go by group."""
 
 
-def exchange_order(
-    spill: Path, parts: int, engine: Engine, *, shuffled: bool, grouped: bool = False, unique: bool = False
-) -> None:
+def exchange_order(spill: Path, parts: int, engine: Engine, *, shuffled: bool, grouped: bool = False) -> None:
     """Do what :func:`order_documents` cannot do alone: sort too many documents, or compare the ids of too many.
 
     Raises:
@@ -91,16 +91,17 @@ def exchange_order(
     if spilled.rows <= HELD:
         return
     if not shuffled:
-        if unique:
+        if "id" in spilled.schema.names:
             pieces = np.array([-(-spilled.rows // PIECE)])
-            make, take = partial(_make_keys, spill, spilled, pieces, "id_hash"), partial(_take_unique, spill)
+            one_group = spilled._replace(names=())
+            make, take = partial(_make_keys, spill, one_group, pieces, "id_hash"), partial(_take_unique, spill)
             engine.exchange(Exchange(make, take, int(pieces[0]), spill.parent / f"{ORDER}-ids"), spilled.parts)
         return
     counts = np.sum([*engine.tasks(partial(_count_groups, spill, spilled), spilled.parts)], axis=0)
     pieces = -(-counts // PIECE)
-    make, take = partial(_make_keys, spill, spilled, pieces, "sort_key"), partial(_take_keys, spill, unique)
+    make, take = partial(_make_keys, spill, spilled, pieces, "sort_key"), partial(_take_keys, spill)
     # A run may be resumed with another order of groups: it must not find what this one has left.
-    name = f"{ORDER}-{'language' if grouped else 'all'}-{'unique' if unique else 'any'}"
+    name = f"{ORDER}-{'language' if grouped else 'all'}"
     step = Exchange(make, take, int(pieces.sum()), spill.parent / name)
     engine.exchange(step, spilled.parts)
     with whole_file(spill / ORDER) as beside, beside.open("wb") as file:
@@ -110,7 +111,7 @@ def exchange_order(
 
 
 def order_documents(
-    spill: Path, parts: int, *, shuffled: bool, grouped: bool = False, unique: bool = False
+    spill: Path, parts: int, *, shuffled: bool, grouped: bool = False
 ) -> tuple[list[Stretch], pa.Schema]:
     """Put all documents in their final order: by group if so asked, then by sort key if shuffled, then by part.
 
@@ -119,13 +120,13 @@ def order_documents(
 
     Raises:
         FormatError: there are none, parts have different columns, there is no column for the group, or two
-            documents have one id where ids are to be unique.
+            documents have one id.
     """
     spilled = _describe(spill, parts, grouped)
     if shuffled and (spill / COUNTS).exists():
         counts = np.array(json.loads((spill / COUNTS).read_text("utf-8")))
-    elif shuffled or (unique and spilled.rows <= HELD):
-        counts = _sort(spill, spilled, shuffled=shuffled, unique=unique)
+    elif shuffled or spilled.rows <= HELD:
+        counts = _sort(spill, spilled, shuffled=shuffled)
     else:
         counts = _append(spill, spilled)
     sizes, starts = np.memmap(spill / ORDER, PLACE, "r")["bytes"], np.cumsum(counts) - counts
@@ -185,7 +186,7 @@ def _read_index(spill: Path, spilled: Spilled, part: int) -> tuple[npt.NDArray[A
     return index, _ranks(index["language"], spilled.groups[part], spilled.names)
 
 
-def _sort(spill: Path, spilled: Spilled, *, shuffled: bool, unique: bool) -> Counts:
+def _sort(spill: Path, spilled: Spilled, *, shuffled: bool) -> Counts:
     """Write the order with all documents in memory; return how many there are of each group."""
     places, keys, ids = (np.empty(spilled.rows, kind) for kind in (PLACE, np.uint64, np.uint64))
     group, start = np.zeros(spilled.rows, np.uint32), 0
@@ -195,7 +196,7 @@ def _sort(spill: Path, spilled: Spilled, *, shuffled: bool, unique: bool) -> Cou
         places[here] = _places_of(index, part)
         keys[here], ids[here], group[here] = index["sort_key"], index["id_hash"], ranks
         start += len(index)
-    if unique:
+    if "id" in spilled.schema.names:
         _check_unique(spill, ids, places)
     order = np.lexsort((ids, keys, group)) if shuffled else np.argsort(group, kind="stable")
     write_values(spill / ORDER, places[order])
@@ -243,19 +244,18 @@ def _make_keys(
     yield from cut_rows(rows, (np.cumsum(pieces) - pieces)[ranks] + ranges)
 
 
-def _take_keys(spill: Path, unique: bool, _: int, tables: Iterator[pa.Table]) -> pa.Table:  # noqa: FBT001  # as above
+def _take_keys(spill: Path, _: int, tables: Iterator[pa.Table]) -> pa.Table:
     found = [KEYS.empty_table(), *tables]
     rows = pa.concat_tables(found).sort_by([(name, "ascending") for name in KEYS.names[:-1]]).combine_chunks()
-    if unique:
-        same = (rows["key"].to_numpy()[1:] == rows["key"].to_numpy()[:-1]).nonzero()[0]
-        near = np.unique([same, same + 1])
-        _check_unique(spill, rows["id"].to_numpy()[near], _places(rows)[near])
+    same = (rows["key"].to_numpy()[1:] == rows["key"].to_numpy()[:-1]).nonzero()[0]
+    near = np.unique([same, same + 1])
+    _check_unique(spill, rows["id"].to_numpy()[near], _places(rows)[near])
     return rows.select(["part", "batch", "row", "bytes"])
 
 
 def _take_unique(spill: Path, partition: int, tables: Iterator[pa.Table]) -> pa.Table:
     """Compare the ids of a range of hashes; nothing is left of them."""
-    return _take_keys(spill, True, partition, tables).slice(0, 0)
+    return _take_keys(spill, partition, tables).slice(0, 0)
 
 
 def _places(rows: pa.Table) -> npt.NDArray[Any]:
@@ -284,7 +284,7 @@ def _check_unique(spill: Path, ids: npt.NDArray[np.uint64], places: npt.NDArray[
     by_id = np.argsort(ids, kind="stable")
     for first in np.flatnonzero(ids[by_id][1:] == ids[by_id][:-1]).tolist():
         one, other = read_places(spill, places[by_id[first : first + 2]], ["id"])["id"].to_pylist()
-        if one == other:
+        if one == other and one is not None:
             raise FormatError(f"two rows are called {one!r}; ids must be unique: drop one of the documents")
 
 

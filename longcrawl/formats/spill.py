@@ -65,7 +65,6 @@ def spill_documents(
     shuffled: bool,
     group: str = LANGUAGE,
     sizes: Callable[[pa.RecordBatch], Longs] | None = None,
-    unique: str | None = None,
 ) -> None:
     """Write the documents of one part: ``NNNNN.arrow``, then ``NNNNN.index`` (:data:`INDEX`), then ``NNNNN.json``.
 
@@ -76,8 +75,6 @@ def spill_documents(
         shuffled: whether there is a column ``sort_key`` to order documents by.
         group: the column of text that groups documents, if they have it.
         sizes: returns the bytes of each document by which files are cut; None for those of all its values.
-        unique: what ids are hashed under, if :func:`order_documents` is to find equal ones; the hash decides between
-            equal sort keys, too.
 
     Raises:
         StageError: two columns have one name, or a column is of a type that no size is known of.
@@ -102,9 +99,8 @@ def spill_documents(
                 rows = table.slice(first, batch.num_rows)
                 if shuffled:
                     found["sort_key"] = rows[SORT_KEY].to_numpy()
-                if shuffled or unique is not None:
-                    ids = document_ids(rows, "a shuffled output" if unique is None else unique).to_pylist()
-                    found["id_hash"] = keyed_hash(ids, unique or "parquet", 0)
+                if shuffled or "id" in rows.column_names:
+                    found["id_hash"] = _hash_ids(rows, shuffled=shuffled)
                 found["bytes"] = (sizes or row_sizes)(batch)
                 found["batch"] = number
                 index.append(found)
@@ -120,6 +116,15 @@ def spill_documents(
         COLUMNS: "" if schema is None else b64encode(schema.serialize()).decode(),
     }
     write_text(spill / f"{part:05d}.json", json.dumps(recorded))
+
+
+def _hash_ids(documents: pa.Table, *, shuffled: bool) -> npt.NDArray[np.uint64]:
+    """Return a hash of each id; without an id, the number of the row in its place, which no other one is equal to."""
+    if shuffled or not documents["id"].null_count:
+        return keyed_hash(document_ids(documents, "a shuffled output").to_pylist(), "output", 0)
+    hashes, there = np.arange(documents.num_rows, dtype=np.uint64), documents["id"].is_valid().to_numpy()
+    hashes[there] = keyed_hash(document_ids(documents.filter(pa.array(there)), "an output").to_pylist(), "output", 0)
+    return hashes
 
 
 def sealed(part: int) -> str:

@@ -251,7 +251,7 @@ def extrapolate(scaled: ScaledUp, recipe: Recipe, *, files: int, cores: int, lon
     plan = scaled.plan
     stages = [stage for _, stage in recipe.stages]
     measured = plan.rows[1 : 1 + len(stages)]
-    rows = [_source_row(plan.rows[0], compares_ids=_compares_ids(recipe))]
+    rows = [_source_row(plan.rows[0], compares_ids=not recipe.source.unique_ids)]
     for stage, before, row in zip(stages, plan.rows, measured, strict=False):
         rows.append(_stage_row(stage, before, row, scaled.waited[row.stage], min(recipe.parts, files)))
     if plan.written is not None:
@@ -264,12 +264,6 @@ def extrapolate(scaled: ScaledUp, recipe: Recipe, *, files: int, cores: int, lon
 def _longest(drawn: Drawn) -> float:
     """Return how many times as much text as the mean the longest of the files that were read has."""
     return float(drawn.totals.max() / max(drawn.totals.mean(), 1.0))
-
-
-def _compares_ids(recipe: Recipe) -> bool:
-    """Return whether ids of all documents are compared."""
-    needs_ids = any(stage.needs in ("removals", "spans") for _, stage in recipe.stages)
-    return (needs_ids or recipe.on_duplicate_ids == "keep_first") and not recipe.source.unique_ids
 
 
 def _source_row(row: PlanRow, *, compares_ids: bool) -> ClusterRow:

@@ -1,25 +1,25 @@
-"""Documents of one id, found before the first stage of a run.
+"""Documents of one id, found before the first stage of a run, or once its source has been read.
 
-A stage that removes documents names them by their ids. A file that was downloaded twice would stop a run after hours,
-so sources list ids without texts where that is much faster than reading (:meth:`Source.list_ids`): in a WARC file 0.05
-of the 2 ms that a page takes with the fastest extraction. The hashes of all ids are compared, 8 bytes a document. Where
-two are equal, and only there, the parts are read, without any stage, and ids are compared in full.
+The ledger, takedowns and every stage that removes documents know a document by its id. A file that was downloaded twice
+would stop a run after hours, so sources list ids without texts where that is much faster than reading
+(:meth:`Source.list_ids`): in a WARC file 0.05 of the 2 ms that a page takes with the fastest extraction. The hashes of
+all ids are compared, 8 bytes a document. Where two are equal, and only there, the parts are read, without any stage,
+and ids are compared in full.
 
-``on_duplicate_ids``, a field of a recipe's ``source``, says what follows. "error", the default, stops a run whose
-stages need unique ids. Sources that cannot list them, remote files among them, are compared once the first segment has
-read them, and so is a small file that is alone (:func:`is_soon_read`). "keep_first" reads what cannot be listed an
-extra time. It leaves all but the first document of each id, in the order of parts and rows, whatever later becomes of
-that one; funnel and ledger have the others under ``duplicate_ids``.
+``on_duplicate_ids``, a field of a recipe's ``source``, says what follows. "error", the default, stops a run. Ids that a
+source cannot list, those of remote files among them, are hashed while the first segment reads them, and so are those of
+a small file that is alone (:func:`is_soon_read`). "keep_first" reads what cannot be listed an extra time. It leaves all
+but the first document of each id, in the order of parts and rows, whatever later becomes of that one; funnel and ledger
+have the others under ``duplicate_ids``.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from operator import itemgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,13 +34,13 @@ from longcrawl.errors import NotYetError, RunError
 from longcrawl.ledger.reasons import DUPLICATE_IDS, LEDGER_SCHEMA
 from longcrawl.run.gathered_parts import read_gathered
 from longcrawl.run.removed_rows import mark_rows, removed_rows
+from longcrawl.run.stored_parts import part_marker
 from longcrawl.sources.identity import InputFile, reading
 from longcrawl.storage.files import write_values
 from longcrawl.storage.place import bring
 from longcrawl.storage.sealed import Marker
 from longcrawl.storage.stored_tables import write_table
 
-T = TypeVar("T")
 Hashes = npt.NDArray[np.uint64]
 
 HELD = 1 << 24
@@ -66,32 +66,51 @@ class IdTask:
     part: Part
     source: Source
     policy: OnDuplicateIds
+    waits: bool = False
+    """Whether its ids are hashed only when the first segment reads the part."""
 
     @property
     def marker(self) -> Path:
-        """Where the counts of this part are written once its ids are listed."""
-        return _file(self.work, self.number, "json")
+        """The marker of the hashes of this part, which is that of the first segment if they wait for it."""
+        return part_marker(self.work, 0, self.number) if self.waits else _file(self.work, self.number, "json")
 
-    @property
-    def waits(self) -> bool:
-        """Whether its ids are compared only once the part has been read."""
-        if self.policy != "error":
-            return False
-        return any(self.source.list_ids(piece) is None for piece in self.part.each())
+
+def id_tasks(work: Path, source: Source, parts: Sequence[Part], policy: OnDuplicateIds) -> list[IdTask]:
+    """Return a task for each part; none if no two documents of the source can have one id."""
+    if source.unique_ids:
+        return []
+    soon = is_soon_read(parts)
+    waits = [policy == "error" and (soon or not _can_list(source, part)) for part in parts]
+    return [IdTask(work, number, part, source, policy, waits[number]) for number, part in enumerate(parts)]
+
+
+def _can_list(source: Source, part: Part) -> bool:
+    return all(source.list_ids(piece) is not None for piece in part.each())
 
 
 def list_ids(task: IdTask) -> dict[str, Any]:
     """Write the hashes of the ids of a part; the answer is as that of :func:`longcrawl.run.part.run_part`."""
     try:
         with reading(task.part.files if task.policy == "keep_first" else ()) as inputs:
-            hashes = [_hashes(ids) for ids in _listed(task.source, task.part)]
+            hashes = [hash_ids(ids) for ids in _listed(task.source, task.part)]
     except NotYetError as reason:
         return {"not_yet": str(reason)}
-    file, found = _file(task.work, task.number, "hashes"), np.concatenate([np.empty(0, np.uint64), *hashes])
-    write_values(file, found)
-    counts = {"documents": len(found), "inputs": [each.marked() for each in inputs]}
+    file = write_hashes(task.work, task.number, hashes)
+    counts = {"documents": sum(map(len, hashes)), "inputs": [each.marked() for each in inputs]}
     Marker(task.marker, counts, Marker.entries(task.marker, [file])).write()
     return counts
+
+
+def hash_ids(ids: pa.ChunkedArray) -> Hashes:
+    """Return the hashes of ids, without those that are null."""
+    return keyed_hash(pc.drop_null(ids).cast(pa.large_string()).to_pylist(), "duplicate ids", 0)
+
+
+def write_hashes(work: Path, number: int, hashes: Sequence[Hashes]) -> Path:
+    """Write the hashes of the ids of a part; return the file."""
+    file = _file(work, number, "hashes")
+    write_values(file, np.concatenate([np.empty(0, np.uint64), *hashes]))
+    return file
 
 
 def is_soon_read(parts: Sequence[Part]) -> bool:
@@ -117,7 +136,7 @@ def find_duplicates(tasks: Sequence[IdTask], engine: Engine) -> pa.Table:
         return ROWS.empty_table()
     file = tasks[0].work / IDS / f"meeting-{len(tasks)}.keys"
     documents = sum(Marker.open(task.marker).content["documents"] for task in tasks)
-    meeting = _shared_hashes(_stored, tasks, documents, file.with_name(f"meeting-{len(tasks)}"), engine)
+    meeting = _shared_hashes(tasks, documents, file.with_name(f"meeting-{len(tasks)}"), engine)
     if not len(meeting):
         return ROWS.empty_table()
     write_values(file, meeting)
@@ -176,47 +195,18 @@ def check_unchanged(work: Path, number: int, read: Sequence[InputFile]) -> None:
             )
 
 
-def reject_duplicates(
-    source: Source, parts: Sequence[Part], read: Callable[[int], pa.Array], documents: int, work: Path, engine: Engine
-) -> None:
-    """Compare the ids of what the first segment kept of each part, before surveys spend hours on them.
+def duplicates_error(source: Source, parts: Sequence[Part], found: pa.Table, *, begun: bool) -> RunError:
+    """Return the error of a run for the first document that has another one of its id.
 
     Args:
         source: of the run.
         parts: of the source.
-        read: returns the ids that were kept of a part, by its number.
-        documents: how many there are.
-        work: the folder of the run's work.
-        engine: what compares them, where they are too many for one process.
-
-    Raises:
-        RunError: naming one such id, and the input files that have it.
+        found: see :func:`find_duplicates`.
+        begun: whether the first segment is done, so that the folder is of this source for good.
     """
-    numbers = range(len(parts))
-    if documents > HELD:
-        meeting = _shared_hashes(partial(_hashes_of, read), numbers, documents, work / IDS / "kept", engine)
-        numbered = engine.tasks(partial(_ids_among, read, meeting), numbers if len(meeting) else ())
-        kept = [found for _, found in sorted(numbered, key=itemgetter(0))] or [pa.array([], pa.large_string())] * len(
-            parts
-        )
-    else:
-        kept = [read(number) for number in numbers]
-    counts = pc.value_counts(pa.chunked_array(kept, pa.large_string()))
-    twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
-    if len(twice):
-        having = [part for part, here in zip(parts, kept, strict=True) if pc.index(here, twice[0]).as_py() >= 0]
-        raise _error(source, twice[0].as_py(), having, f"{len(twice):,}", ", and choose another folder")
-
-
-def duplicates_error(source: Source, parts: Sequence[Part], found: pa.Table) -> RunError:
-    """Return the error of a run, by what :func:`find_duplicates` has returned: the first document that has another."""
     first = found.sort_by([("part", "ascending"), ("row", "ascending")])["id"][0]
     numbers = pc.unique(found.filter(pc.equal(found["id"], first))["part"])
-    return _error(source, first.as_py(), [parts[number] for number in numbers.to_pylist()], "some", "")
-
-
-def _error(source: Source, example: str, parts: Sequence[Part], many: str, also: str) -> RunError:
-    pieces = _having(source, parts, example)
+    pieces = _having(source, [parts[number] for number in numbers.to_pylist()], first.as_py())
     names = [piece.files[0] if piece.files else piece.name for piece in pieces]
     takes_names = hasattr(source, "data_files") and not source.lists()
     by_naming = " by naming all others, --set 'source.data_files=[FILE, FILE]'" if takes_names else ""
@@ -224,9 +214,9 @@ def _error(source: Source, example: str, parts: Sequence[Part], many: str, also:
     if len(names) > 1:
         where, out = f"in {names[0]} and in {names[1]}", "one of the two"
     return RunError(
-        f"deduplication needs unique ids, {many} occur more than once, such as {example!r}, {where}: leave {out} out "
-        f"of the source{by_naming}, or keep the first document of each id, "
-        f"--set source.on_duplicate_ids=keep_first{also}"
+        f"a run needs unique ids, some occur more than once, such as {first.as_py()!r}, {where}: leave {out} out of "
+        f"the source{by_naming}, or keep the first document of each id, --set source.on_duplicate_ids=keep_first"
+        f"{', and choose another folder' if begun else ''}"
     )
 
 
@@ -235,8 +225,7 @@ def _having(source: Source, parts: Sequence[Part], example: str) -> Iterable[Par
     if not any(part.pieces for part in parts):
         return parts
     pieces = (piece for part in parts for piece in part.each())
-    # A stage may have made the id.
-    return list(islice((piece for piece in pieces if _has(source, piece, example)), 2)) or parts
+    return list(islice((piece for piece in pieces if _has(source, piece, example)), 2))
 
 
 def _has(source: Source, piece: Part, example: str) -> bool:
@@ -256,24 +245,18 @@ def _listed(source: Source, part: Part) -> Iterator[pa.ChunkedArray]:
             yield from (table["id"] for table in source.read(piece, BadFiles("skip")))
 
 
-def _hashes(ids: pa.ChunkedArray) -> Hashes:
-    return keyed_hash(pc.drop_null(ids).cast(pa.large_string()).to_pylist(), "duplicate ids", 0)
-
-
 def _stored(task: IdTask) -> Hashes:
     file = _file(task.work, task.number, "hashes")
     Marker.open(task.marker, file)
     return np.fromfile(file, np.uint64)
 
 
-def _shared_hashes(
-    read: Callable[[T], Hashes], tasks: Sequence[T], documents: int, folder: Path, engine: Engine
-) -> Hashes:
+def _shared_hashes(tasks: Sequence[IdTask], documents: int, folder: Path, engine: Engine) -> Hashes:
     """Return, sorted, the hashes that several documents have: of all tasks together, each of which has some."""
     if documents <= HELD:
-        return _repeated(np.concatenate([np.empty(0, np.uint64), *map(read, tasks)]))
+        return _repeated(np.concatenate([np.empty(0, np.uint64), *map(_stored, tasks)]))
     pieces = -(-documents // PIECE)
-    step = Exchange(partial(_make_hashes, read, pieces), _take_hashes, pieces, folder)
+    step = Exchange(partial(_make_hashes, pieces), _take_hashes, pieces, folder)
     engine.exchange(step, tasks)
     found: Hashes = np.concatenate([step.read(piece)["hash"].to_numpy() for piece in range(pieces)])
     step.remove()
@@ -286,9 +269,9 @@ def _repeated(hashes: Hashes) -> Hashes:
     return np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
 
 
-def _make_hashes(read: Callable[[T], Hashes], pieces: int, task: T) -> Iterator[tuple[int, pa.Table]]:
+def _make_hashes(pieces: int, task: IdTask) -> Iterator[tuple[int, pa.Table]]:
     """Send each hash of a task once, and one that it has several times twice, by ranges."""
-    hashes, counts = np.unique(read(task), return_counts=True)
+    hashes, counts = np.unique(_stored(task), return_counts=True)
     hashes = np.repeat(hashes, np.minimum(counts, 2))
     yield from cut(pa.table({"hash": hashes}), key_ranges(hashes, pieces))
 
@@ -303,16 +286,6 @@ def _among(hashes: Hashes, some: Hashes) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _hashes_of(read: Callable[[int], pa.Array], number: int) -> Hashes:
-    return _hashes(pa.chunked_array([read(number)]))
-
-
-def _ids_among(read: Callable[[int], pa.Array], hashes: Hashes, number: int) -> tuple[int, pa.Array]:
-    """Return the ids of a part whose hashes are among some, with the number of the part."""
-    ids = read(number)
-    return number, ids.filter(pa.array(_among(_hashes(pa.chunked_array([ids])), hashes)))
-
-
 def _find_meeting(meeting: Path, task: IdTask) -> int:
     """Return the number of a part that has one of the hashes of a file, else -1."""
     bring(meeting)
@@ -325,7 +298,7 @@ def _read_meeting(meeting: Path, task: IdTask) -> pa.Table:
     wanted, row, found = np.memmap(meeting, np.uint64, "r"), 0, [ROWS.empty_table()]
     for table in read_gathered(task.source, task.part, BadFiles("skip")):
         has_id = table["id"].is_valid().to_numpy()
-        places = np.flatnonzero(has_id)[_among(_hashes(table["id"]), wanted)]
+        places = np.flatnonzero(has_id)[_among(hash_ids(table["id"]), wanted)]
         columns = [np.full(len(places), task.number), row + places, table["id"].take(places).cast(pa.large_string())]
         found.append(pa.table(columns, schema=ROWS))
         row += table.num_rows

@@ -43,7 +43,7 @@ from longcrawl.run.gathered_parts import gather_small, local_bytes
 from longcrawl.run.part import SPILL, PartTask, amount_left, mark_fitted, run_part
 from longcrawl.run.removals import Removed
 from longcrawl.run.removed_rows import input_marker
-from longcrawl.run.stored_parts import part_marker, stored_ids
+from longcrawl.run.stored_parts import part_marker
 from longcrawl.run.summary import ComparedPlan, RunSummary
 from longcrawl.sources.identity import InputFile
 from longcrawl.storage.files import file_entries, remove, remove_partial, write_text
@@ -170,8 +170,6 @@ class _Job:
         self.engine = engine
         self.parts = gather_small(inputs.train_parts(recipe.source), recipe, folder)
         self.source = inputs.needed_source(recipe)
-        self.needs_ids = any(stage.needs in ("removals", "spans") for _, stage in recipe.stages)
-        """Whether two documents of one id would be taken for one."""
         self.groups = segments.group_inputs(len(self.parts), recipe.parts)
         self.funnel = Funnel(recipe.source.name, 0)
         self.bad_files: list[dict[str, Any]] = []
@@ -236,7 +234,7 @@ class _Job:
         done: list[Stage] = []
         number = 0
         found: tuple[str, SpanSurvey] | None = None
-        self._compare_ids()
+        compared = self._compare_ids()
         while True:
             segment, *following = next_segments(number, stages, found, len(self.groups))
             last = following[-1] if following else segment
@@ -247,12 +245,12 @@ class _Job:
                     done.append(each.ends_with[1])
                     stages = stages[1:]
             writer = None if last.ends_with else mark_related(self.recipe.output.writer(done), done)
-            results = self._run_segment(segment, range(len(self.parts)), writer if segment is last else None)
+            every = range(len(self.parts))
+            results = self._run_segment(segment, every, writer if segment is last else None, compared)
             self._add_results(segment, results)
-            if not number and self.needs_ids:
-                read = partial(stored_ids, self.work)
-                kept = self.funnel.kept
-                ids.reject_duplicates(self.recipe.source, self.parts, read, kept, self.work, self.engine)
+            if not number and any(task.waits for task in compared):
+                with self.costs.measure(self.recipe.source.name, "ids"):
+                    self._reject_duplicates(compared, begun=True)
             if following:
                 self._run_parts([segment, *following], writer)
                 self._note_unfinished(segment, stages)
@@ -296,29 +294,34 @@ class _Job:
     def _is_by_part(self, stage: Stage) -> bool:
         return isinstance(stage, Survey) and (stage.within_parts or (stage.after_parts and len(self.groups) > 1))
 
-    def _compare_ids(self) -> None:
+    def _compare_ids(self) -> list[ids.IdTask]:
         """Find documents of one id before the first stage, as ``on_duplicate_ids`` asks for it.
 
+        Returns:
+            The tasks of all parts. The ids of some may wait for the first segment.
+
         Raises:
-            RunError: there are some, the stages need unique ids, and the policy is "error".
+            RunError: there are some, and the policy is "error".
         """
-        source, policy = self.recipe.source, self.recipe.on_duplicate_ids
-        keeps_first = policy == "keep_first"
-        if not keeps_first and (not self.needs_ids or ids.is_soon_read(self.parts)):
-            return
-        if Marker.read(ids.kept_marker(self.work)):
-            return
-        tasks = [ids.IdTask(self.work, number, part, source, policy) for number, part in enumerate(self.parts)]
-        tasks = [task for task in tasks if not (source.unique_ids or task.waits)]
+        source, keeps_first = self.recipe.source, self.recipe.on_duplicate_ids == "keep_first"
+        if keeps_first and Marker.read(ids.kept_marker(self.work)):
+            return []
+        tasks = ids.id_tasks(self.work, source, self.parts, self.recipe.on_duplicate_ids)
+        listed = [task for task in tasks if not task.waits]
         with self.costs.measure(source.name, "ids"):
-            for chosen in [tasks] if keeps_first else [ids.same_size(tasks), tasks]:
+            for chosen in [listed] if keeps_first else [ids.same_size(listed), listed]:
                 markers = [task.marker for task in chosen]
                 segments.do_once(self.folder, ids.list_ids, chosen, markers, self.engine, "ids", "documents")
-                found = ids.find_duplicates(chosen, self.engine)
-                if found.num_rows and not keeps_first:
-                    raise ids.duplicates_error(source, self.parts, found)
+                if not keeps_first:
+                    self._reject_duplicates(chosen, begun=False)
             if keeps_first:
-                ids.keep_first(self.work, found)
+                ids.keep_first(self.work, ids.find_duplicates(listed, self.engine))
+        return tasks
+
+    def _reject_duplicates(self, tasks: Sequence[ids.IdTask], *, begun: bool) -> None:
+        found = ids.find_duplicates(tasks, self.engine)
+        if found.num_rows:
+            raise ids.duplicates_error(self.recipe.source, self.parts, found, begun=begun)
 
     def _fit(self, number: int, label: str, stage: Stage) -> Stage:
         """Let a stage learn from documents; what it has become is among the stages of the next segment."""
@@ -357,11 +360,21 @@ class _Job:
         if stage.saves_index:
             self.indexed.append((segment.number, label, cast("Survey", stage)))
 
-    def _run_segment(self, segment: Segment, numbers: Sequence[int], writer: Writer | None) -> list[dict[str, Any]]:
-        """Run the stages of a segment over some inputs; return their counts."""
+    def _run_segment(
+        self, segment: Segment, numbers: Sequence[int], writer: Writer | None, compared: Sequence[ids.IdTask] = ()
+    ) -> list[dict[str, Any]]:
+        """Run the stages of a segment over some inputs; return their counts.
+
+        Args:
+            segment: the stages.
+            numbers: the inputs.
+            writer: writes what the last segment keeps.
+            compared: tasks whose ids the first segment hashes while it reads them, if they wait for it.
+        """
         keeps_first = self.recipe.on_duplicate_ids == "keep_first" and not segment.number
+        hashed = {task.number for task in compared if task.waits and not segment.number}
         tasks = [
-            PartTask(self.folder, segment, number, self.parts[number], self.source, writer, keeps_first)
+            PartTask(self.folder, segment, number, self.parts[number], self.source, writer, keeps_first, number in hashed)
             for number in numbers
         ]
         names = " > ".join(label for label, _ in segment.stages) or (segment.ends_with or ("write", None))[0]

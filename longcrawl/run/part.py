@@ -133,6 +133,8 @@ class PartTask:
     writer: Writer | None
     keeps_first: bool = False
     """Whether documents of an id that came before are left out of the first segment."""
+    hashes_ids: bool = False
+    """Whether the ids that are read are hashed, to be compared once all parts are read."""
 
     @property
     def marker(self) -> Path:
@@ -200,7 +202,7 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
     ledger, edited = task.folder / LEDGER / name, task.folder / EDITS / name
     clock = CoreClock()
     owners: list[str] = []
-    read = _Counted(_input(task, bad_files, owners), clock)
+    read = _Counted(_input(task, bad_files, owners), clock, hashes_ids=task.hashes_ids)
     kept = run_fused([*_applied(task), *task.segment.stages], _first_of_ids(task, read, tally), tally)
     rows = None
     with ExitStack() as input_files:
@@ -223,6 +225,8 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
             if task.keeps_first:
                 ids.check_unchanged(work, task.number, inputs)
             written = [*_written(task), *(file for file in (ledger, edited) if file.exists())]
+            if task.hashes_ids:
+                written.append(ids.write_hashes(work, task.number, read.hashes))
             entries = Marker.entries(task.marker, written)
     counts = {
         "documents": read.documents,
@@ -273,9 +277,11 @@ def spilled(work: Path, writer: Writer, number: int) -> list[Path]:
 class _Counted:
     """Tables that pass, counted."""
 
-    def __init__(self, tables: Iterable[pa.Table], clock: CoreClock) -> None:
+    def __init__(self, tables: Iterable[pa.Table], clock: CoreClock, *, hashes_ids: bool) -> None:
         self.tables = iter(tables)
         self.clock = clock
+        self.hashes_ids = hashes_ids
+        self.hashes: list[ids.Hashes] = []
         self.documents = 0
         self.characters: int | None = 0
         self.lengths = Lengths("characters")
@@ -291,6 +297,8 @@ class _Counted:
 
     def _count(self, table: pa.Table) -> None:
         self.documents += table.num_rows
+        if self.hashes_ids:
+            self.hashes.append(ids.hash_ids(table["id"]))
         lengths = text_lengths(table)
         self.characters = total([self.characters, _sum(lengths)])
         if lengths is not None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from longcrawl.run.removed_rows import input_marker, mark_rows, removed_file, removed_marker, removed_rows
 from longcrawl.storage.files import whole_file
@@ -47,12 +46,6 @@ def _kept(work: Path, segment: int, number: int) -> Iterator[pa.Table]:
         return left_of(work, segment - 1, number)
     marker.check(file)
     return tables_of(file)
-
-
-def stored_ids(work: Path, number: int) -> pa.Array:
-    """Return the ids, large_string, of what the first segment kept of an input, reading no other column of the file."""
-    found = pa.concat_tables(tables_of(stored(work, 0, number, "arrow"), ["id"]))
-    return pc.cast(found["id"], pa.large_string()).combine_chunks()
 
 
 def sketches(

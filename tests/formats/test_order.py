@@ -19,7 +19,7 @@ from longcrawl.formats.spill import ORDER, PLACE, SpillReader, ahead, read_place
 documents = st.tuples(st.sampled_from(["en", "fr", None]), st.integers(0, 3) | st.integers(0, 2**64 - 1), st.text("ab"))
 
 
-def spill(parts, folder, ids=None, *, shuffled=True, unique="rectangle"):
+def spill(parts, folder, ids=None, *, shuffled=True):
     """Write documents as pass one does; few sort keys, so that ids decide."""
     for number, rows in enumerate(parts):
         names = [f"{number}-{row}" for row in range(len(rows))] if ids is None else ids[number]
@@ -27,7 +27,7 @@ def spill(parts, folder, ids=None, *, shuffled=True, unique="rectangle"):
         kinds = (pa.string(), pa.large_string(), pa.string(), pa.uint64())
         arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
         table = pa.table(arrays, names=["id", "text", "language", "sort_key"])
-        spill_documents([table.slice(0, 2), table.slice(2)], folder, number, shuffled=shuffled, unique=unique)
+        spill_documents([table.slice(0, 2), table.slice(2)], folder, number, shuffled=shuffled)
 
 
 def ordered(folder, parts, **asked):
@@ -51,7 +51,7 @@ def test_an_exchange_gives_the_order_of_one_process(grouped, parts, piece):
         (folder / ORDER).unlink()
         patch.setattr(order, "HELD", 0)
         patch.setattr(order, "PIECE", piece)
-        order.exchange_order(folder, len(parts), Local(), shuffled=True, grouped=grouped, unique=True)
+        order.exchange_order(folder, len(parts), Local(), shuffled=True, grouped=grouped)
         assert (folder / order.COUNTS).exists()
         assert ordered(folder, len(parts), grouped=grouped) == expected
 
@@ -61,7 +61,7 @@ def test_an_order_is_made_without_the_documents(tmp_path, shuffled):
     spill([[("en", 1, "a")], [], [("de", 2, "b")]], tmp_path, shuffled=shuffled)
     for documents_of_part in tmp_path.glob("*.arrow"):  # in a store, they would be fetched
         documents_of_part.unlink()
-    _, schema = order.order_documents(tmp_path, 3, shuffled=shuffled, unique=True)
+    _, schema = order.order_documents(tmp_path, 3, shuffled=shuffled)
     assert schema.names == ["id", "text", "language"] + ["sort_key"] * (not shuffled)
 
 
@@ -85,7 +85,7 @@ def test_documents_that_are_not_shuffled_stay_as_they_come(grouped, parts, held)
         patch.setattr(order, "HELD", held)
         folder = Path(one, "spill")
         folder.mkdir()
-        spill(parts, folder, shuffled=False, unique=None)
+        spill(parts, folder, shuffled=False)
         order.exchange_order(folder, len(parts), Local(), shuffled=False, grouped=grouped)
         stretches, _ = order.order_documents(folder, len(parts), shuffled=False, grouped=grouped)
         came = [(row[0] if grouped else None, number, row) for number, rows in enumerate(parts) for row in rows]
@@ -132,7 +132,7 @@ def test_two_rows_of_one_id_are_found_either_way(tmp_path, monkeypatch, held, sh
     spill(rows, tmp_path / "spill", [["a", "b", "c"], ["d", "b", "e"]], shuffled=shuffled)
     put_in_order = order.order_documents if held else partial(order.exchange_order, engine=Local())
     with pytest.raises(FormatError, match="^two rows are called 'b'; ids must be unique: drop one of the documents$"):
-        put_in_order(tmp_path / "spill", 2, shuffled=shuffled, unique=True)
+        put_in_order(tmp_path / "spill", 2, shuffled=shuffled)
 
 
 lists = st.none() | st.lists(st.integers(0, 9) | st.none(), max_size=4)

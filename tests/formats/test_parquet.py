@@ -143,7 +143,7 @@ def test_types_stay_as_they_are(tmp_path):
 def test_dictionaries_are_decoded(tmp_path):
     writer = ParquetOutput().writer([])
     for part, words in enumerate([["b", "a", "b"], ["a", "c", None]]):
-        table = pa.table({"id": ["1", "2", "3"], "language": pa.array(words).dictionary_encode()})
+        table = pa.table({"id": [f"{part}-{n}" for n in range(3)], "language": pa.array(words).dictionary_encode()})
         writer.spill([table.slice(0, 1), table.slice(1)], tmp_path / "spill", part)
     tasks = writer.plan(tmp_path / "spill", 2, tmp_path / "made")
     writer.finish(tmp_path, tmp_path / "made", [writer.write(tmp_path / "spill", tmp_path / "made", t) for t in tasks])

@@ -282,13 +282,6 @@ def test_settings_that_cannot_be_are_one_sentence(tmp_path, settings, said):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_two_rows_of_one_id_are_refused(tmp_path):
-    crawl = crawl_of(made_up(5, 20))
-    twins = lc.Crawl(datasets.concatenate_datasets([crawl.data, crawl.data.select([3])]))
-    with pytest.raises(FormatError, match="two rows are called 'd3'; ids must be unique: drop one of the documents"):
-        twins.to_rectangle(tmp_path / "made", context_length=20, end_of_text=END_OF_TEXT)
-
-
 @pytest.mark.parametrize("length", [19, 21])
 def test_rows_of_another_length_are_refused(tmp_path, length):
     tokens = pa.array([[1] * 20, [2] * length], pa.list_(pa.uint16()))

@@ -95,15 +95,15 @@ class RectangleWriter(TokenWriter):
     def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
         """First pass: keep the rows of one part and their origins."""
         rows = (row_table(table, self.context_length, shuffled=self.shuffled) for table in tables)
-        spill_documents(rows, spill, part, shuffled=self.shuffled, sizes=row_bytes, unique="rectangle")
+        spill_documents(rows, spill, part, shuffled=self.shuffled, sizes=row_bytes)
 
     def order(self, spill: Path, parts: int, engine: Engine) -> None:
         """Put documents in order by an exchange, where they are too many for one process."""
-        exchange_order(spill, parts, engine, shuffled=self.shuffled, unique=True)
+        exchange_order(spill, parts, engine, shuffled=self.shuffled)
 
     def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
         """Order all rows, cut off the held-out ones, lay out empty arrays and list the bands."""
-        (ordered,), schema = order_documents(spill, parts, shuffled=self.shuffled, unique=True)
+        (ordered,), schema = order_documents(spill, parts, shuffled=self.shuffled)
         rows, masked = len(ordered.sizes), LOSS_MASK in schema.names
         dtype = str(schema.field(TOKENS).type.value_type)
         if self._end_of_text() > np.iinfo(dtype).max:
