@@ -244,6 +244,87 @@ def test_domains_and_urls_are_found_and_requests_add_up(run_of, tmp_path, longcr
     assert lc.verify(tmp_path / "two").problems == ()
 
 
+def words_of(name: str) -> str:
+    """Return words that are those of one id alone."""
+    return " ".join(f"w{each}" for each in np.random.default_rng([*name.encode()]).integers(0, WORDS, 9))
+
+
+@pytest.fixture
+def run_with_ids(tmp_path) -> Callable[..., Path]:
+    """Return what runs stages on documents of some ids."""
+
+    def run(ids: Any, *stages: Any, output: str = "parquet", **settings: Any) -> Path:
+        folder = tmp_path / f"run-{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        lines = [
+            {"id": each, "text": f"Document {words_of(each)} {each} of all, mail me@example.org now."} for each in ids
+        ]
+        (folder / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        given = {"builder": "text", "id_field": "id", "data_files": str(folder / "in.jsonl")}
+        spec = {"longcrawl": 1, "name": "t", "source": given, "stages": [*stages], "outputs": {output: settings}}
+        (folder / "recipe.yaml").write_text(json.dumps(spec))
+        lc.run(folder / "recipe.yaml", folder / "run")
+        return folder / "run"
+
+    return run
+
+
+IDS = [" a", "a", "b ", "b", "c\u2028", "c", "d\td", "e\ne", "\u00a0", '"f"', "f", "g\r"]
+
+
+@pytest.mark.parametrize("given", ["list", "lines", "crlf", "jsonl", "command"])
+def test_ids_are_taken_as_they_are(run_with_ids, tmp_path, longcrawl, given):
+    run, gone = run_with_ids(IDS, {"min_chars": {"n": 1}}), [" a", "b ", "c\u2028", "\u00a0", '"f"']
+    if given in ("list", "jsonl"):
+        gone += ["e\ne", "g\r"]
+    end = "\r\n" if given == "crlf" else "\n"
+    file = tmp_path / f"ids.{'jsonl' if given == 'jsonl' else 'txt'}"
+    written = map(json.dumps, gone) if given == "jsonl" else gone
+    file.write_bytes("".join(f"{each}{end}" for each in [*written, '"h "' if given == "jsonl" else "h "]).encode())
+    if given == "command":
+        done = longcrawl("takedown", run, "--ids", file, "--out", tmp_path / "new")
+        assert "no document of 'h '" in done.stdout, done.stderr
+    else:
+        assert lc.takedown(run, tmp_path / "new", ids=[*gone, "h "] if given == "list" else file).unmatched == ("h ",)
+    left = pads.dataset(tmp_path / "new/parquet", format="parquet", exclude_invalid_files=True).to_table()["id"]
+    assert left.to_pylist() == [each for each in IDS if each not in gone]
+    with pytest.raises(RunError, match="no document of the 1 entry: check 'a '"):
+        lc.takedown(run, tmp_path / "none", ids=["a "])
+
+
+def test_lines_of_a_jsonl_file_are_strings(run_with_ids, tmp_path):
+    (tmp_path / "ids.jsonl").write_text('"a"\n{"id": "b"}\n')
+    with pytest.raises(RunError, match=r'ids.jsonl, line 2, is not a JSON string: write "ID"'):
+        lc.takedown(run_with_ids("ab"), tmp_path / "none", ids=tmp_path / "ids.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("stages", "output"),
+    [
+        ([{"personal_data": {"policy": "tag"}}], "parquet"),
+        ([TOKENS[1], {"truncate": {"n": 9}}], "parquet"),
+        ([MASKED], "parquet"),
+        ([TOKENS[1]], "gpt-simple"),
+    ],
+    ids=["tags", "tokens", "masks", "shards"],
+)
+def test_columns_of_lists_are_those_of_a_run_without_the_document(
+    run_with_ids, tmp_path, source, monkeypatch, stages, output
+):
+    monkeypatch.setattr("longcrawl.formats.spill.ROW_GROUP", 200)
+    monkeypatch.setattr("longcrawl.formats.documents.facts.ROW_GROUP", 200)
+    stages = json.loads(json.dumps(stages).replace("TOKENIZER", str(source / "tokenizer.json")))
+    whole, fresh = run_with_ids("abcdefgh", *stages, output=output), run_with_ids("abdefgh", *stages, output=output)
+    lc.takedown(whole, tmp_path / "new", ids=["c"])
+    files = [file.relative_to(fresh / output) for file in (fresh / output).rglob("*") if file.is_file()]
+    differ = [
+        str(file)
+        for file in files
+        if (tmp_path / "new" / output / file).read_bytes() != (fresh / output / file).read_bytes()
+    ]
+    assert differ == []
+
+
 def test_a_shard_without_documents_is_no_more(run_of, tmp_path):
     run = run_of("gpt-simple")
     table = pq.read_table(run / "gpt-simple/documents/train/00001.parquet")

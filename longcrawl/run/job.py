@@ -374,8 +374,8 @@ class _Job:
         keeps_first = self.recipe.on_duplicate_ids == "keep_first" and not segment.number
         hashed = {task.number for task in compared if task.waits and not segment.number}
         tasks = [
-            PartTask(self.folder, segment, number, self.parts[number], self.source, writer, keeps_first, number in hashed)
-            for number in numbers
+            PartTask(self.folder, segment, each, self.parts[each], self.source, writer, keeps_first, each in hashed)
+            for each in numbers
         ]
         names = " > ".join(label for label, _ in segment.stages) or (segment.ends_with or ("write", None))[0]
         markers = [task.marker for task in tasks]

@@ -136,16 +136,36 @@ def footer_fault(footer: pq.FileMetaData) -> str | None:
 
     Row groups have them, too, but pyarrow ends the process where it cannot read one of a damaged footer.
     """
-    second = (footer.metadata or {}).get(b"ARROW:schema")
-    if second is None:
+    written = written_schema(footer)
+    if written is None:
         return None
-    names = footer.schema.to_arrow_schema().names
-    stored = pa.ipc.read_schema(pa.py_buffer(b64decode(second))).names
+    names, stored = footer.schema.to_arrow_schema().names, written.names
     different = [pair for pair in zip(names, stored, strict=False) if pair[0] != pair[1]]
     if not different or len(names) != len(stored):
         return None
     name, second_name = map(quoted, different[0])
     return f"a column is named {name} and, in the schema of Arrow, {second_name}"
+
+
+def written_schema(footer: pq.FileMetaData) -> pa.Schema | None:
+    """Return the schema that Arrow wrote a file with; None if it wrote no such schema."""
+    stored = (footer.metadata or {}).get(b"ARROW:schema")
+    return None if stored is None else pa.ipc.read_schema(pa.py_buffer(b64decode(stored)))
+
+
+def as_written(table: pa.Table, footer: pq.FileMetaData) -> pa.Table:
+    """Return a table, or some columns of it, with the types that it was written with.
+
+    pyarrow calls the items of a list "element" when it reads them, and "item" when it makes them.
+    """
+    written = written_schema(footer)
+    if written is None or any(name not in written.names for name in table.column_names):
+        return table
+    schema = pa.schema([written.field(name) for name in table.column_names], table.schema.metadata)
+    # Types that differ in the names of items alone are equal, so a cast would keep these.
+    return pa.Table.from_arrays(
+        table.columns if table.schema.equals(schema) else table.cast(schema).columns, schema=schema
+    )
 
 
 def read_table(file: Path, columns: Sequence[str] | None = None, condition: Any = None) -> pa.Table:
@@ -160,7 +180,7 @@ def read_table(file: Path, columns: Sequence[str] | None = None, condition: Any 
             file, columns=columns, filters=condition, partitioning=None, page_checksum_verification=True
         )
         table.validate(full=True)
-    return table
+        return as_written(table, pq.read_metadata(file))
 
 
 def read_row(files: Sequence[Path], row: int) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ import datetime as dt
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from longcrawl.printable import as_lines, listed
 from longcrawl.recipe import parse_recipe
 from longcrawl.storage.files import check_target, file_entries, partial_path, remove, whole_file, write_text, writing
 from longcrawl.storage.sealed import seal
-from longcrawl.storage.stored_tables import read_table, table_writer, write_table
+from longcrawl.storage.stored_tables import as_written, read_table, table_writer, write_table
 from longcrawl.storage.structured import load_json
 from longcrawl.text.refinedweb.opt_out import Entry, named_domains, of_domains
 from longcrawl.urls import is_url
@@ -79,7 +79,7 @@ class Takedown:
                 f"{self.path}: {counted(self.documents, 'document')} of {lists} taken out",
                 f"{rows} of the ledgers; {files}",
                 f"{self.windows:,} stretches of them looked for in these files, {others}",
-                *([f"no document of {listed(self.unmatched)}"] if self.unmatched else []),
+                *([f"no document of {listed(map(_quoted, self.unmatched))}"] if self.unmatched else []),
             ]
         )
 
@@ -103,7 +103,8 @@ def takedown(
     Args:
         run: the folder of a finished run.
         out: the new folder.
-        ids: a file with an id in each line, or the ids.
+        ids: a file with an id in each line, or the ids. They are taken as they are, with white space. A file whose name
+            ends with ``.jsonl`` has a JSON string in each line, so that an id may have line breaks.
         urls: the same of URLs, which are compared as :func:`longcrawl.dedup.normalise_url` spells them.
         domains: the same of domains, which stand for all below them.
         asked: the date of the request, such as 2026-11-02; None for today.
@@ -122,7 +123,10 @@ def takedown(
     rows = _ledger_rows(folder, manifest, pa.array(sorted({*gone.to_pylist(), *wanted.lists["ids"]}), pa.string()))
     if not len(gone) and not rows:
         total = counted(sum(wanted.counts.values()), "entry", "entries")
-        raise RunError(f"{folder} holds no document of the {total}: check them; longcrawl inspect shows ids and URLs")
+        named = listed(map(_quoted, wanted.unmatched()))
+        raise RunError(
+            f"{folder} holds no document of the {total}: check {named}; longcrawl inspect shows ids and URLs"
+        )
     beside = partial_path(target)
     try:
         with writing(target, RunError, "make room, or choose another --out"):
@@ -218,9 +222,9 @@ class Asked:
         Raises:
             RunError: there is nothing to take down, or a file cannot be read.
         """
-        lists = {"ids": {line: line for line in _lines(ids)}}
-        lists["urls"] = {normalise_url(line): line for line in _lines(urls)}
-        lists["domains"] = {name: line for line in _lines(domains) for name in named_domains(line)}
+        lists = {"ids": {each: each for each in _entries(ids)}}
+        lists["urls"] = {normalise_url(each): each for each in _entries(urls) if each.strip()}
+        lists["domains"] = {name: each for each in _entries(domains) for name in named_domains(each.strip())}
         if not any(lists.values()):
             raise RunError("there is nothing to take down: name --ids, --urls or --domains, with a line for each")
         if wrong := sorted(each for each in lists["domains"] if not each or any(mark in each for mark in "/: ")):
@@ -264,15 +268,39 @@ class Asked:
         return found
 
 
-def _lines(given: Any) -> list[str]:
+def _entries(given: Any) -> list[str]:
+    """Return the entries of a list or a file as they are, each once.
+
+    A file has one in each line: a JSON string if its name ends with ``.jsonl``, else the line without its end.
+
+    Raises:
+        RunError: a file cannot be read, or a line of it is not a JSON string.
+    """
     if given is None:
         return []
-    if isinstance(given, str | Path):
-        with unreadable(given, RunError, "name a text file in UTF-8, a line for each"):
-            lines: Iterable[str] = Path(given).read_text("utf-8-sig").splitlines()
-    else:
-        lines = map(str, given)
-    return list(dict.fromkeys(line.strip() for line in lines if line.strip()))
+    if not isinstance(given, str | Path):
+        return list(dict.fromkeys(map(str, given)))
+    with unreadable(given, RunError, "name a text file in UTF-8, a line for each"):
+        text = Path(given).read_bytes().decode("utf-8-sig")
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    if str(given).endswith(".jsonl"):
+        return list(dict.fromkeys(_string(given, *each) for each in enumerate(lines, 1) if each[1].strip()))
+    return list(dict.fromkeys(line for line in lines if line))
+
+
+def _string(file: str | Path, number: int, line: str) -> str:
+    try:
+        found = load_json(line)
+    except ValueError:
+        found = None
+    if not isinstance(found, str):
+        raise RunError(f'{file}, line {number:,}, is not a JSON string: write "ID", with \\n for a line break')
+    return found
+
+
+def _quoted(entry: str) -> str:
+    """Return an entry for a message, quoted if it is empty or has white space."""
+    return entry if entry.split() == [entry] else repr(entry)
 
 
 class _Takedown:
@@ -337,7 +365,7 @@ class _Takedown:
             elif len(rows_of_ids(read_table(self.folder / name, ["id"]), self.gone)):
                 with whole_file(self.beside / name) as beside, _copy(file, beside) as out:
                     for group in range(file.num_row_groups):
-                        table = file.read_row_group(group)
+                        table = as_written(file.read_row_group(group), file.metadata)
                         among = pc.is_in(pc.cast(table["id"], pa.string()), value_set=self.gone)
                         kept = table.filter(pc.invert(among)).combine_chunks()
                         if kept.num_rows:
@@ -411,7 +439,8 @@ class _Takedown:
 
 def _copy(file: pq.ParquetFile, beside: Path) -> Any:
     """Open a file of the same schema for writing."""
-    return table_writer(beside, file.schema_arrow, compression="zstd", compression_level=3)
+    schema = as_written(file.schema_arrow.empty_table(), file.metadata).schema
+    return table_writer(beside, schema, compression="zstd", compression_level=3)
 
 
 def _sha256(document: str) -> str:

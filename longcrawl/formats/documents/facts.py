@@ -21,7 +21,8 @@ from longcrawl.display.table import Code, Column, Table
 from longcrawl.errors import CorruptionError
 from longcrawl.formats.documents.spec import DESCRIPTION, UNKNOWN, dataset_configs, read_description
 from longcrawl.formats.order import describe_order
-from longcrawl.formats.spill import row_sizes
+from longcrawl.formats.spill import ROW_GROUP, row_sizes
+from longcrawl.formats.spill import changes as stretches
 from longcrawl.formats.splits import counts_of_split
 from longcrawl.printable import as_lines, printable
 from longcrawl.storage.files import whole_file
@@ -198,8 +199,9 @@ def _rewrite(changes: Changes, name: str, ids: pa.Array, proof: Proof) -> None:
     here[rows_of_ids(table, ids)] = False
     kept = table.filter(pa.array(here)).combine_chunks()
     with whole_file(file) as beside, table_writer(beside, table.schema, compression="zstd", compression_level=3) as out:
-        if kept.num_rows:
-            out.write_table(kept, row_group_size=kept.num_rows)
+        sizes = np.concatenate([np.empty(0, np.int64), *map(row_sizes, kept.to_batches())])
+        for first, last in stretches((np.cumsum(sizes) - sizes) // ROW_GROUP):
+            out.write_table(kept.slice(first, last - first).combine_chunks(), row_group_size=last - first)
     # The description names the file as it was.
     for name_of, letters in _letters(pq.read_table(file, partitioning=None, page_checksum_verification=True)):
         proof.after(name_of, letters)
