@@ -192,7 +192,7 @@ def test_buckets_are_laid_out_by_one_task():
 
 
 def test_cores_without_a_file_do_not_count():
-    recipe = recipe_of()
+    recipe = recipe_of(source={"builder": "text", "data_dir": "texts"})  # whose ids are unique
     made = extrapolate(scaled(recipe, (MILLION, 1000.0, 0.0), (MILLION, 0.0, 0.0)), recipe, files=10, cores=40)
     assert made.busy == 10
     # One segment of 10 tasks of 0.1 s; the longest file is as long as the mean, 100 s.

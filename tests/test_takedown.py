@@ -362,7 +362,7 @@ def test_domains_are_compared_as_urls_have_them(tmp_path):
 
 
 def test_an_index_forgets_documents(run_of, tmp_path, source):
-    lc.takedown(run_of("parquet"), tmp_path / "new", ids=["d3", "copy"])
+    lc.takedown(run_of("parquet"), tmp_path / "new", ids=["d3", "d77"])
     lines = [json.loads(line) for line in (source / "all.jsonl").read_text().splitlines()[:80]]
     again = lc.Crawl([{"id": f"again-{line['id']}", "text": line["text"]} for line in lines])
     kept = again | lc.dedup.ExactDocuments(against=(str(tmp_path / "new"),))

@@ -170,6 +170,8 @@ class _Job:
         self.engine = engine
         self.parts = gather_small(inputs.train_parts(recipe.source), recipe, folder)
         self.source = inputs.needed_source(recipe)
+        self.compared: Sequence[ids.IdTask] = ()
+        """The tasks of all parts whose ids are compared; some may wait for the first segment."""
         self.groups = segments.group_inputs(len(self.parts), recipe.parts)
         self.funnel = Funnel(recipe.source.name, 0)
         self.bad_files: list[dict[str, Any]] = []
@@ -234,7 +236,7 @@ class _Job:
         done: list[Stage] = []
         number = 0
         found: tuple[str, SpanSurvey] | None = None
-        compared = self._compare_ids()
+        self.compared = self._compare_ids()
         while True:
             segment, *following = next_segments(number, stages, found, len(self.groups))
             last = following[-1] if following else segment
@@ -245,12 +247,11 @@ class _Job:
                     done.append(each.ends_with[1])
                     stages = stages[1:]
             writer = None if last.ends_with else mark_related(self.recipe.output.writer(done), done)
-            every = range(len(self.parts))
-            results = self._run_segment(segment, every, writer if segment is last else None, compared)
+            results = self._run_segment(segment, range(len(self.parts)), writer if segment is last else None)
             self._add_results(segment, results)
-            if not number and any(task.waits for task in compared):
+            if not number and any(task.waits for task in self.compared):
                 with self.costs.measure(self.recipe.source.name, "ids"):
-                    self._reject_duplicates(compared, begun=True)
+                    self._reject_duplicates(self.compared, begun=True)
             if following:
                 self._run_parts([segment, *following], writer)
                 self._note_unfinished(segment, stages)
@@ -360,19 +361,10 @@ class _Job:
         if stage.saves_index:
             self.indexed.append((segment.number, label, cast("Survey", stage)))
 
-    def _run_segment(
-        self, segment: Segment, numbers: Sequence[int], writer: Writer | None, compared: Sequence[ids.IdTask] = ()
-    ) -> list[dict[str, Any]]:
-        """Run the stages of a segment over some inputs; return their counts.
-
-        Args:
-            segment: the stages.
-            numbers: the inputs.
-            writer: writes what the last segment keeps.
-            compared: tasks whose ids the first segment hashes while it reads them, if they wait for it.
-        """
+    def _run_segment(self, segment: Segment, numbers: Sequence[int], writer: Writer | None) -> list[dict[str, Any]]:
+        """Run the stages of a segment over some inputs; return their counts."""
         keeps_first = self.recipe.on_duplicate_ids == "keep_first" and not segment.number
-        hashed = {task.number for task in compared if task.waits and not segment.number}
+        hashed = {task.number for task in self.compared if task.waits and not segment.number}
         tasks = [
             PartTask(self.folder, segment, each, self.parts[each], self.source, writer, keeps_first, each in hashed)
             for each in numbers
