@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import subprocess
+from contextlib import contextmanager
 from pathlib import Path
 
 import datasets
@@ -287,6 +288,24 @@ def test_two_pushes_do_not_prepare_a_run_at_once(hub, run):
     lc.push(run, "me/twice", "private")
     assert (run / "tokens").is_dir()
     assert not (run / ".push").exists()
+
+
+def test_a_push_that_waited_for_another_writes_nothing_again(run, tmp_path, monkeypatch):
+    alone = prepare._alone
+
+    @contextmanager
+    def behind_another(folder):
+        with monkeypatch.context() as patch:
+            patch.setattr(prepare, "_alone", alone)
+            prepare.prepare(folder)
+        written.update({file: file.stat().st_ino for file in run.rglob("*") if file.is_file()})
+        with alone(folder) as beside:
+            yield beside
+
+    written = {}
+    monkeypatch.setattr(prepare, "_alone", behind_another)
+    prepare.prepare(run)
+    assert {file: file.stat().st_ino for file in run.rglob("*") if file.is_file()} == written
 
 
 def test_a_dry_run_names_tables_and_keep_leaves_the_run_as_it_is(hub, run):

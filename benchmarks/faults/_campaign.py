@@ -1,9 +1,9 @@
 """Run the trials of a fault campaign: seeds, forked workers with limits, counts by outcome, repeating a failure.
 
 A campaign is a list of targets. Each prepares files once, and then damages and uses them again and again, each trial
-under a random generator of (seed, target, number), so that a number repeats a trial. Workers are forked from one
-process that has imported everything and started no thread. A trial that hangs, takes too much memory or kills its
-worker is a failure like any other, and the next worker resumes after it.
+under a random generator of (seed, target, number), so that a number repeats a trial: no worker writes where another one
+reads. Workers are forked from one process that has imported everything and started no thread. A trial that hangs, takes
+too much memory or kills its worker is a failure like any other, and the next worker resumes after it.
 """
 
 import argparse
@@ -44,7 +44,8 @@ ADDRESS_BYTES = 4 << 30
 
 ENDLESS = 1e6
 """Minutes of a campaign without --minutes."""
-SLOW_TRIALS, FAST_TRIALS = 4, 1_000
+SLOW_TRIALS, FAST_TRIALS = 1, 1_000
+"""Trials of one worker. A slow one has a worker of its own, so that no earlier trial has a part in its outcome."""
 
 Trial = Callable[[random.Random], Outcome]
 
@@ -97,6 +98,7 @@ class Worker:
 
     job: Job
     process: int
+    log: Path
     pipe: int
     deadline: float
     started: float
@@ -188,22 +190,23 @@ class Campaign:
         return sorted(jobs, key=lambda job: job.numbers.start) if self.options.minutes < ENDLESS else jobs
 
     def _most(self, target: Target, share: int) -> int:
-        """Return how many trials a worker does: few slow ones, so that targets take turns, or a share of fast ones."""
+        """Return how many trials a worker does."""
         if target.seconds > SECONDS:
             return SLOW_TRIALS
         return share if share < FAST_TRIALS else -(-share // self.options.num_proc)
 
     def _start(self, job: Job) -> None:
         reader, writer = os.pipe()
+        scratch = SCRATCH / f"worker-{job.numbers.start:08d}-{job.target.name}"
         process = os.fork()
         if not process:
             os.close(reader)
             os.setpgid(0, 0)
-            with _leaving(SCRATCH / f"{job.target.name}.log"):
-                _work(job, writer, self.options.seed, self.end)
+            with _leaving(log_of(scratch)):
+                _work(job, scratch, writer, self.options.seed, self.end)
         os.close(writer)
         now = time.monotonic()
-        worker = Worker(job, process, reader, now + START_SECONDS, 0.0, job.numbers.start)
+        worker = Worker(job, process, log_of(scratch), reader, now + START_SECONDS, 0.0, job.numbers.start)
         self.selector.register(reader, selectors.EVENT_READ, worker)
 
     def _listen(self) -> list[Job]:
@@ -244,7 +247,7 @@ class Campaign:
         progress(f"{self.name}: {worker.job.target.name}: {tried:,} tried, {len(counted.failures)} not survived")
         if number >= worker.job.numbers.stop or (code == 0 and not hangs):
             return []
-        said = (SCRATCH / f"{worker.job.target.name}.log").read_text("utf-8", "replace")[-900:]
+        said = worker.log.read_text("utf-8", "replace")[-900:]
         counted.add(number, Outcome("hang" if hangs else "crash", f"the process ended with {code}: {said}"))
         return [Job(worker.job.target, range(number + 1, worker.job.numbers.stop))] if worker.ready else []
 
@@ -276,9 +279,13 @@ class Campaign:
         return f"python benchmarks/faults/{self.name}.py --seed {self.options.seed} --only '{target}:{number}'"
 
 
-def _work(job: Job, pipe: int, seed: int, end: float) -> None:
+def log_of(scratch: Path) -> Path:
+    """Return the file of all that a worker prints."""
+    return scratch.with_name(f"{scratch.name}.log")
+
+
+def _work(job: Job, scratch: Path, pipe: int, seed: int, end: float) -> None:
     """Do the trials of a job in this process, one line of the pipe for each."""
-    scratch = SCRATCH / f"worker-{os.getpid()}"
     scratch.mkdir()
     try:
         trial = job.target.open(SCRATCH / "made" / job.target.name, scratch)
@@ -341,8 +348,15 @@ def arguments(about: str, trials: int) -> argparse.ArgumentParser:
     return parser
 
 
-def warm_up() -> None:
-    """Import what trials use and load a compiled kernel, so that forked workers start at once."""
+def warm_up(seed: int) -> None:
+    """Import what trials use and load a compiled kernel, so that forked workers start at once.
+
+    Sets have the order that follows from the seed then: the process starts again with it, as that of Python is random.
+    """
+    hashes = str(seed % 2**32)
+    if os.environ.get("PYTHONHASHSEED") != hashes:
+        shutil.rmtree(SCRATCH)
+        os.execve(sys.executable, sys.orig_argv, os.environ | {"PYTHONHASHSEED": hashes})  # noqa: S606  # no shell is needed
     import datasets
     import pyarrow as pa
     import tokenizers  # noqa: F401  # as all of these

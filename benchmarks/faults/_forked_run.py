@@ -106,7 +106,7 @@ class ForkedRun:
                 continue
             if int(fields[1]) == self.process and fields[0] != "Z":
                 found.append(int(status.parent.name))
-        return found
+        return sorted(found)
 
     def end(self) -> None:
         """Kill whatever is left of it."""

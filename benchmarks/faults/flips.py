@@ -14,7 +14,7 @@ from _stored_targets import finished_targets, input_targets, saved_targets, work
 
 def main() -> None:
     options = arguments(__doc__, 500).parse_args()
-    warm_up()
+    warm_up(options.seed)
     Campaign("flips", [*input_targets(), *work_targets(), *finished_targets(), *saved_targets()], options).run()
 
 

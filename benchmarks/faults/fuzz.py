@@ -17,7 +17,7 @@ from _record_targets import record_targets
 def main() -> None:
     parser = arguments(__doc__, 2_000)
     options = parser.parse_args()
-    warm_up()
+    warm_up(options.seed)
     targets = [*record_targets(), *source_targets(), *shard_targets(), *rectangle_targets()]
     targets += [*run_targets(), *description_targets()]
     Campaign("fuzz", targets, options).run()

@@ -8,17 +8,19 @@ sentence, if the push ends once the Hub works again, with every file as it is he
 log or file. Waiting is cut short. The last line is trials survived / trials tried.
 """
 
+import contextlib
 import importlib.util
 import logging
 import os
 import random
+import shutil
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from _campaign import SCRATCH, Campaign, Outcome, Target, Trial, arguments, warm_up
+from _campaign import SCRATCH, Campaign, Outcome, Target, Trial, arguments, log_of, warm_up
 from _inputs import read_files
 from _outcome import judge_sentence
 from _runs import recipe_of
@@ -50,9 +52,10 @@ class OnTheHub(Target):
 
     def open(self, folder: Path, scratch: Path) -> Trial:
         """Return what does one trial, with a Hub of its own."""
-        self.run = folder / "run"
+        # A push writes to the folder of the run.
+        self.run = shutil.copytree(folder / "run", scratch / "run")
         self.hub, self.token = signed_in(scratch)
-        self.log = SCRATCH / f"{self.name}.log"
+        self.log = log_of(scratch)
         logging.basicConfig(level=logging.DEBUG, stream=sys.stderr, force=True)
         self.prepare()
 
@@ -103,8 +106,10 @@ class OnTheHub(Target):
         token = self.token.encode()
         if (place := new.find(token)) >= 0:
             return Outcome("silent change", f"the token is logged: {new[max(0, place - 200) : place]!r}")
-        found = [path for folder in (scratch, SCRATCH / "hf") for path in folder.rglob("*") if path.is_file()]
-        files = [str(path) for path in found if token in path.read_bytes()]
+        files = []
+        for path in (path for folder in (scratch, SCRATCH / "hf") for path in folder.rglob("*")):
+            with contextlib.suppress(FileNotFoundError):  # another worker has just removed it
+                files += [str(path)] if path.is_file() and token in path.read_bytes() else []
         return Outcome("silent change", f"the token is in {files[:3]}") if files else None
 
 
@@ -223,7 +228,7 @@ def signed_in(scratch: Path) -> tuple[Any, str]:
 
 def main() -> None:
     options = arguments(__doc__, 30).parse_args()
-    warm_up()
+    warm_up(options.seed)
     Campaign("hub", [PushRun(), VerifyPushed(), OpenPushed()], options).run()
 
 

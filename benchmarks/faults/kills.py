@@ -55,6 +55,8 @@ class Kill:
     processes: int
     operation: int
     seconds: float
+    worker: float
+    """Of 0 to 1, which one of the workers that are there."""
 
     @classmethod
     def draw(cls, chance: random.Random, whole: Whole) -> "Kill":
@@ -62,7 +64,8 @@ class Kill:
         kind = chance.choice(KINDS)
         processes = 2 if kind in ("worker", WORKER_AT_OPERATION, "driver") else chance.choice((1, 2))
         most = whole.operations if kind == AT_OPERATION else WORKER_OPERATIONS
-        return cls(kind, processes, chance.randint(1, most), chance.random() * whole.seconds * 1.05)
+        operation = 1 + int(chance.random() * most)
+        return cls(kind, processes, operation, chance.random() * whole.seconds * 1.05, chance.random())
 
     def before(self, out: Path) -> Callable[[], None] | None:
         """Return what the run calls first."""
@@ -84,13 +87,13 @@ class Kill:
 
         on_change(out, change)
 
-    def send(self, run: ForkedRun, chance: random.Random) -> None:
+    def send(self, run: ForkedRun) -> None:
         """Kill a run that goes by time."""
         if self.kind in (AT_OPERATION, WORKER_AT_OPERATION) or run.wait(self.seconds) is not None:
             return
         workers = run.workers()
         if self.kind == "worker" and workers:
-            os.kill(chance.choice(workers), signal.SIGKILL)
+            os.kill(workers[int(self.worker * len(workers))], signal.SIGKILL)
         elif self.kind == "driver":
             run.signal_driver(signal.SIGKILL)
         elif self.kind == "TERM":
@@ -159,20 +162,22 @@ class KilledRun:
 
     def trial(self, chance: random.Random) -> Outcome:
         """Kill one to three runs, and finish the last one."""
-        for _ in range(chance.choice((1, 1, 2, 3))):
-            kill = Kill.draw(chance, self.whole)
+        # All is drawn first: how far a run gets until it is killed decides nothing else of the trial.
+        planned = [Kill.draw(chance, self.whole) for _ in range(chance.choice((1, 1, 2, 3)))]
+        processes = chance.choice((1, 2))
+        for kill in planned:
             self.kills.append(kill)
-            outcome = self._killed(kill, chance)
+            outcome = self._killed(kill)
             if outcome is not None:
                 return self._outcome(outcome.word, outcome.detail)
             if (self.spec.out / "manifest.json").exists():
                 break
-        return self._finish(chance.choice((1, 2)))
+        return self._finish(processes)
 
-    def _killed(self, kill: Kill, chance: random.Random) -> Outcome | None:
+    def _killed(self, kill: Kill) -> Outcome | None:
         """Kill a run; return what is wrong with how it ended."""
         run = self._start(kill.processes, kill.before(self.spec.out))
-        kill.send(run, chance)
+        kill.send(run)
         code = run.wait(PATIENCE)
         if code is None:
             run.end()
@@ -227,7 +232,7 @@ class KilledRun:
 
 def main() -> None:
     options = arguments(__doc__, 12).parse_args()
-    warm_up()
+    warm_up(options.seed)
     Campaign("kills", [KilledRecipe(name) for name in SMALL], options).run()
 
 

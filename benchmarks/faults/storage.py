@@ -383,7 +383,7 @@ class OtherFolders(OnSmallDisk):
 
 def main() -> None:
     options = arguments(__doc__, 30).parse_args()
-    warm_up()
+    warm_up(options.seed)
     kinds = (FullDisk, ReadOnlyDisk, ReadOnlyRun, LargestFile, ChangedInput, Links, Together, Clock, OtherFolders)
     Campaign("storage", [kind() for kind in kinds], options).run()
 

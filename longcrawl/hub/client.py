@@ -58,7 +58,10 @@ class RemoteFile:
         """Return whether a local file of this SHA-256 has the same content."""
         if self.size != file.stat().st_size:
             return False
-        return self.oid == (sha256 if self.is_large else _git_oid(file.read_bytes()))
+        if self.is_large:
+            return self.oid == sha256
+        content = file.read_bytes()
+        return self.oid == _git_oid(content) and hashlib.sha256(content).hexdigest() == sha256
 
 
 @dataclass(frozen=True)

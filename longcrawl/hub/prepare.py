@@ -99,6 +99,8 @@ def prepare(folder: Path, tables: Tables = "make", num_proc: int = 1) -> None:
         # Another push may have made them meanwhile.
         manifest = read_sealed(folder)
         tasks, merges = _tasks(folder, manifest, tables), _merges(manifest)
+        if not (tasks or merges):
+            return
         (beside / TOKEN_TABLES).mkdir(parents=True, exist_ok=True)
         markers = [task.marker for task in tasks]
         for task in tasks:
