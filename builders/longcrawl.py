@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from longcrawl import sources  # noqa: F401  # importing it registers the sources
 from longcrawl.builders.register import code_hash, shard_key, unresolved
+from longcrawl.card.about import about_source
 from longcrawl.core.sources import SOURCES, BadFiles, Part, Source, make_source
 from longcrawl.crawl import Crawl
 from longcrawl.errors import CorruptionError, LongCrawlError, SourceError, no_documents
@@ -99,7 +100,9 @@ class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets`
         super().__init__(config_name=kind.name, **given)
 
     def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo(features=datasets.Features.from_arrow_schema(self.config.source().schema()))
+        source = self.config.source()
+        features = datasets.Features.from_arrow_schema(source.schema())
+        return datasets.DatasetInfo(features=features, **about_source(source))
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:  # noqa: ARG002  # sources fetch by themselves
         source = self.config.source()

@@ -152,6 +152,18 @@ def test_a_dry_run_lists_what_would_be_sent_and_changes_nothing(hub, repo, run):
     assert repo not in hub.repositories
 
 
+@pytest.mark.parametrize("there", ["nothing", "private", "public"])
+def test_a_dry_run_needs_no_token(hub, repo, run, monkeypatch, there):
+    if there != "nothing":
+        lc.push(run, repo, there)
+    monkeypatch.delenv("HF_TOKEN")
+    shown = lc.push(run, repo, "public", dry_run=True)
+    assert shown.send.keys() == (set() if there == "public" else described(run).keys())
+    assert ("you are not signed in: if" in str(shown)) == (there != "public")
+    with pytest.raises(HubError, match="you are not signed in to the Hub"):
+        lc.push(run, repo, "public")
+
+
 def test_a_cut_upload_is_tried_again_and_a_stopped_push_goes_on(hub, repo, run, slept):
     oid = hashlib.sha256((run / RECTANGLE).read_bytes()).hexdigest()
     hub.fail(f"PUT /lfs/{oid}", cut_after=5000, times=6)

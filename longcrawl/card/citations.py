@@ -74,13 +74,18 @@ def _works(recipe: Mapping[str, Any], inputs: Mapping[str, Sequence[str]]) -> It
     source = recipe["source"]["builder"]
     if source == "redpajama-v2":
         yield source, entries[_REDPAJAMA]
-    named = any(_COMMON_CRAWL_FILE.search(file) for files in inputs.values() for file in files)
+    named = any(map(names_common_crawl, inputs.values()))
     if source == "warc" and (named or recipe.get("card", {}).get("license_name") == _COMMON_CRAWL_TERMS):
         yield source, entries["commoncrawl"]
     stages = [name for stage in recipe["stages"] for name in stage]
     yield from ((name, entries[_OF_STAGES[name]]) for name in stages if name in _OF_STAGES)
     outputs = [OUTPUTS.find(name).name for name in recipe["outputs"]]
     yield from ((name, RESULTS[name].citation) for name in outputs if RESULTS[name].citation)
+
+
+def names_common_crawl(files: Sequence[str]) -> bool:
+    """Return whether one of these files has a name as Common Crawl gives it."""
+    return any(_COMMON_CRAWL_FILE.search(file) for file in files)
 
 
 @cache

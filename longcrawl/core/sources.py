@@ -219,6 +219,10 @@ class Source(ABC):
     """Where documents come from."""
 
     name: ClassVar[str]
+    homepage: ClassVar[str] = "https://huggingface.co/docs/datasets"
+    """Of the release that the source reads, or of the format."""
+    license: ClassVar[str] = "unknown"
+    """Of the documents, as ``dataset.info`` gives it."""
     on_bad_files: OnBadFiles
     storage_options: StorageOptions
 

@@ -91,8 +91,15 @@ def visibility_of(repo: str, visibility: Visibility | None, private: bool | None
     return named
 
 
-def connect() -> "HfApi":
-    """Return a client of the Hub that is signed in.
+def is_signed_in() -> bool:
+    """Return whether `huggingface_hub` has a token."""
+    from huggingface_hub import get_token
+
+    return get_token() is not None
+
+
+def connect(*, signed_in: bool = True) -> "HfApi":
+    """Return a client of the Hub that is signed in; without ``signed_in`` only if there is a token.
 
     Raises:
         HubError: there is no token, or it cannot be one.
@@ -100,7 +107,7 @@ def connect() -> "HfApi":
     from huggingface_hub import HfApi, get_token
 
     token = get_token()
-    if token is None:
+    if token is None and signed_in:
         raise HubError("you are not signed in to the Hub: type `hf auth login`, or set HF_TOKEN")
     _check_token(token)
     return HfApi(library_name="longcrawl")
@@ -198,7 +205,8 @@ def read_repository(api: "HfApi", repo: str) -> Repository | None:
     try:
         info = api.dataset_info(repo)
     except RepositoryNotFoundError as missing:
-        if missing.response.status_code == 404:
+        # Without a token, the Hub answers with 401 for what does not exist and for what is private.
+        if missing.response.status_code == 404 or (missing.response.status_code == 401 and not is_signed_in()):
             return None
         raise
     listed = api.list_repo_tree(repo, repo_type="dataset", revision=info.sha, recursive=True)

@@ -64,6 +64,8 @@ class Push:
     """Of a dry run, what the Hub would reject in the front matter of the card, as far as known without asking it."""
     first: tuple[str, ...] = ()
     """Of a dry run, the tables of tokens that the push writes first, and sends."""
+    unseen: bool = False
+    """Whether a private repository of this name would not be seen, as nobody is signed in."""
     local: tuple[str, ...] = ()
     """Paths of this machine that the recipe names, and so the card, the recipe and the manifest on the Hub."""
 
@@ -83,6 +85,8 @@ class Push:
         lines += [f"  {'made first':>{width}}  {path}" for path in self.first]
         lines += [f"{CARD} would be rejected: {problem}" for problem in self.problems]
         lines += [f"everybody who reads it sees this path of your machine: {path}" for path in self.local]
+        if self.unseen:
+            lines.append(f"you are not signed in: if {self.repo} exists and is private, less may be sent or deleted")
         tag = "tag known when its tables are made" if self.first else f"tag {self.tag}"
         return as_lines([f"{self.repo} ({self.visibility}), {tag}: {summary}", *lines])
 
@@ -110,7 +114,7 @@ def push(
         repo: ``user/name``; it is made where it does not exist.
         visibility: "private" or "public"; that of a repository which exists is not changed.
         private: True or False in its place, as `huggingface_hub` and `datasets` spell it.
-        dry_run: list what would be sent, and change nothing.
+        dry_run: list what would be sent, and change nothing. It needs no token.
         instead_of: what may be replaced there: the tag of another run's unfinished push, or README.md, if edited there.
         tables: "make" first writes the tokens of the output to ``tokens/`` in the run as parquet, where plain
             `datasets` does not load the output itself, as the default configuration, and merges small files of its
@@ -145,7 +149,7 @@ def _push(
     remote.read_card(folder / CARD)
     first = prepare.missing_tables(folder, manifest, tables)
     with client.hub_errors(repo, client.NOTHING_SENT):
-        api = client.connect()
+        api = client.connect(signed_in=not dry_run)
         there = client.read_repository(api, repo)
         client.check_same_visibility(repo, visibility, there)
     if not dry_run:
@@ -166,7 +170,8 @@ def _push(
         if there and before and not before.is_like(folder / CARD, digests[CARD]):
             remote.check_card_is_ours(api, repo, there.head)
         if dry_run:
-            return replace(planned, problems=tuple(card_problems(card)), first=tuple(first))
+            unseen = there is None and not client.is_signed_in()
+            return replace(planned, problems=tuple(card_problems(card)), first=tuple(first), unseen=unseen)
         if CARD in planned.send:
             remote.check_front_matter(folder / CARD, card)
     with client.hub_errors(repo, client.SOME_SENT):

@@ -7,7 +7,7 @@ manifest lists. Another commit on resume is an error.
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from longcrawl.core import sources
 from longcrawl.errors import SourceError, reason_of
@@ -36,6 +36,8 @@ class Hub(Text):
         data_files: files or globs of the dataset, in place of what its configuration names; the largest datasets are
             read in pieces so.
     """
+
+    license: ClassVar[str] = "as the card of the dataset says"
 
     path: str | None = None
     config: str | None = None

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -39,6 +40,9 @@ class Installed(Source):
         packages: names of distributions, and "python" for the help topics; empty for all.
         on_bad_files: what a file does that is recorded but missing; many systems leave such files out.
     """
+
+    homepage: ClassVar[str] = "https://packaging.python.org/en/latest/specifications/core-metadata/"
+    license: ClassVar[str] = "of each package, as installed"
 
     packages: tuple[str, ...] = ()
     on_bad_files: OnBadFiles = "skip"

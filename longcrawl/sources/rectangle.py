@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,8 @@ class Rectangle(Source):
         storage_options: what fsspec takes to open the stores that URLs name, such as ``{endpoint_url: …, anon: true}``.
             No credentials, which belong into the environment or a profile.
     """
+
+    homepage: ClassVar[str] = "https://zarr.dev"
 
     data_dir: str | None = None
     context_length: int | None = None

@@ -98,6 +98,9 @@ class RedPajamaV2(sources.Source):
             No credentials, which belong into the environment or a profile.
     """
 
+    homepage: ClassVar[str] = "https://huggingface.co/datasets/togethercomputer/RedPajama-Data-V2"
+    license: ClassVar[str] = "common-crawl-terms-of-use, https://commoncrawl.org/terms-of-use"
+
     data_dir: str = PUBLIC_RELEASE
     snapshots: tuple[str, ...] = ()
     languages: tuple[str, ...] = ("en",)

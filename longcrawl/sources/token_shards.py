@@ -174,6 +174,8 @@ class Datatrove(TokenShards):
         token_size: bytes of a token, where neither index nor metadata say it.
     """
 
+    homepage: ClassVar[str] = "https://github.com/huggingface/datatrove"
+
     token_size: Literal[2, 4] | None = None
 
     beside: ClassVar[tuple[str, ...]] = (".index", ".loss", ".metadata")
@@ -191,6 +193,8 @@ class GptSimple(TokenShards):
 class Megatron(TokenShards):
     """Documents of Megatron-LM's ``.bin`` and ``.idx`` files."""
 
+    homepage: ClassVar[str] = "https://github.com/NVIDIA/Megatron-LM"
+
 
 @source("nanogpt")
 class NanoGpt(TokenShards):
@@ -201,6 +205,8 @@ class NanoGpt(TokenShards):
         header: whether there is one; "auto" looks for it.
         place: where in a document its end-of-text token is; None for the end, and the start where there is a header.
     """
+
+    homepage: ClassVar[str] = "https://github.com/karpathy/nanoGPT"
 
     token_size: Literal[2, 4] | None = None
     header: Literal["auto", "none", "llm.c"] = "auto"

@@ -5,6 +5,7 @@ Where one of the first tests fails after an upgrade of `datasets`, ``builders/re
 
 import ast
 import inspect
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,8 @@ from datasets import load_dataset, packaged_modules
 import longcrawl
 from longcrawl.builders import register
 from longcrawl.builders.longcrawl import LongCrawl
+from longcrawl.card.about import about_source
+from longcrawl.core.sources import make_source
 from longcrawl.errors import LongCrawlError, SourceError
 
 
@@ -103,6 +106,47 @@ def test_other_builders_are_left_alone(tmp_path):
 
 def test_every_configuration_is_listed():
     assert {"installed", "redpajama-v2", "text"} <= set(datasets.get_dataset_config_names("longcrawl"))
+
+
+@pytest.mark.parametrize("name", datasets.get_dataset_config_names("longcrawl"))
+def test_every_configuration_says_what_it_is(name, tmp_path):
+    (tmp_path / "crawl.jsonl").write_text('{"text": "One line."}')
+    settings = {"data_files": str(tmp_path / "crawl.jsonl")} if name == "text" else {}
+    settings = {"path": "me/pages"} if name == "hub" else settings
+    source = make_source(name, settings)
+    about = about_source(source)
+    assert about.keys() == {"description", "citation", "homepage", "license"}
+    assert all(about.values())
+    if name in ("text", "installed"):
+        info = datasets.load_dataset_builder("longcrawl", name, **settings).info
+        assert {each: getattr(info, each) for each in about} == about
+
+
+@pytest.mark.parametrize("named", ["data_files", "base_url"])
+def test_archives_of_common_crawl_are_known_by_their_names(named):
+    files = "https://e.org/CC-MAIN-2026-01/a.warc.gz"
+    settings = {"data_files": files} if named == "data_files" else {"base_url": files, "paths": "warc.paths"}
+    about = about_source(make_source("warc", settings))
+    assert about["license"].startswith("common-crawl-terms-of-use")
+    assert "Common Crawl" in about["citation"]
+
+
+def test_an_output_of_a_run_says_what_its_recipe_says(tmp_path):
+    rows = [{"id": str(number), "text": "word " * 40} for number in range(6)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    spec = {"longcrawl": 1, "name": "tiny", "about": "Six documents."}
+    spec |= {"source": {"builder": "text", "data_files": str(tmp_path / "a.jsonl"), "id_field": "id"}}
+    spec |= {"stages": [{"tokenize": {"tokenizer": "trained", "vocabulary_size": 260}}, {"truncate": {"n": 8}}]}
+    spec |= {
+        "outputs": {"rectangle": {"heldout": 0}},
+        "card": {"license": "odc-by", "citation": "@misc{tiny, year = 2026}"},
+    }
+    (tmp_path / "tiny.yaml").write_text(json.dumps(spec))
+    longcrawl.run(tmp_path / "tiny.yaml", tmp_path / "run")
+    for folder in (tmp_path / "run", tmp_path / "run/rectangle"):
+        about = about_source(make_source("rectangle", {"data_dir": str(folder)}))
+        assert (about["description"], about["license"]) == ("Six documents.", "odc-by")
+        assert about["citation"].startswith("@misc{tiny, year = 2026}")
 
 
 def test_no_or_an_unknown_configuration_lists_the_known_ones():

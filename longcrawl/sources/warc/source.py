@@ -46,7 +46,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import pyarrow as pa
 
@@ -115,6 +115,8 @@ class Warc(Source):
         storage_options: what fsspec takes to open the stores that ``base_url`` and other URLs name, such as
             ``{endpoint_url: …, anon: true}``. No credentials, which belong into the environment or a profile.
     """
+
+    homepage: ClassVar[str] = "https://iipc.github.io/warc-specifications/"
 
     data_dir: str | None = None
     data_files: DataFiles = None
