@@ -23,7 +23,8 @@ from longcrawl.core.stages import Needs, Stage, Survey, document_ids, reject_dup
 from longcrawl.core.surveys import SpanSurvey, WithSpans
 from longcrawl.dedup.decontaminate import Decontaminate
 from longcrawl.errors import LedgerError, LongCrawlError, StageError, warn_user
-from longcrawl.hub.client import Visibility, push_documents, visibility_of
+from longcrawl.hub.client import Visibility, visibility_of
+from longcrawl.hub.documents import push_documents
 from longcrawl.ledger.clusters import Clusters, find_clusters
 from longcrawl.ledger.contamination import Contamination, count_contamination
 from longcrawl.ledger.edits import NO_EDITS, Edits, find_edits, split_traced, trace_batch
@@ -254,6 +255,8 @@ class Crawl:
 
     def push_to_hub(self, repo: str, visibility: Visibility | None = None, *, private: bool | None = None) -> None:
         """Push the documents to ``user/name`` on the Hub with the ledgers; ``longcrawl push`` sends runs.
+
+        One commit replaces all that another push of a crawl has put there. A repository that holds a run is refused.
 
         Who may see it is "private" or "public", or as for `datasets` ``private=True`` or False; there is no default.
         The ids of a stream are not compared.

@@ -3,6 +3,7 @@
 import _thread
 import hashlib
 import importlib.util
+import itertools
 import json
 import logging
 import os
@@ -391,7 +392,7 @@ def test_what_somebody_else_wrote_is_not_overwritten(hub, repo, run):
     with pytest.raises(HubError, match=r"holds README\.md, which no run of longcrawl has put there"):
         lc.push(run, repo, "private")
     put(hub, repo, ".gitignore", b"*.parquet\n")
-    with pytest.raises(HubError, match=r"holds a \.gitignore, for which the Hub may leave out files"):
+    with pytest.raises(HubError, match=r"holds a \.gitignore, for which the Hub may leave out files without"):
         lc.push(run, repo, "private")
 
 
@@ -934,6 +935,100 @@ def test_a_crawl_pushes_its_documents_and_its_ledger(hub, repo):
     assert datasets.load_dataset(repo, "ledger", split="removed")["id"] == ["a"]
     with pytest.raises(LongCrawlError, match="private or public"):
         lc.Crawl(documents).push_to_hub(repo, "yes")
+
+
+def documents_of(count, **more):
+    return lc.Crawl([{"id": str(number), "text": f"tide {number}", **more} for number in range(count)])
+
+
+PUSHES = {
+    "the same": [(12, 7, {}), (12, 7, {}), (12, 7, {})],
+    "a ledger comes": [(12, 1, {}), (12, 7, {})],
+    "a ledger goes": [(12, 7, {}), (20, 1, {})],
+    "a column comes and goes": [(12, 1, {}), (12, 1, {"more": 1}), (12, 7, {})],
+    "a column of another type": [(12, 1, {"more": 1}), (12, 1, {"more": "one"}), (12, 1, {"more": [1.5]})],
+}
+
+
+@pytest.mark.parametrize("pushes", PUSHES.values(), ids=["same", "comes", "goes", "column", "type"])
+def test_what_a_crawl_pushed_last_is_what_loads(hub, repo, pushes):
+    for count, least, more in pushes:
+        crawl = documents_of(count, **more) | lc.text.MinChars(least)
+        crawl = crawl.map(lambda row: row["text"].upper(), name="upper") if least == 7 else crawl
+        crawl.push_to_hub(repo, "private")
+        kept = crawl.data.to_list()
+        loaded = datasets.load_dataset(repo)
+        assert loaded.keys() == {"train"}
+        assert loaded["train"].features == crawl.data.features
+        assert loaded["train"].to_list() == kept
+        found = {
+            "documents",
+            *(["ledger"] if crawl.ledger.num_rows else []),
+            *(["edits"] if crawl.edits.num_rows else []),
+        }
+        assert set(datasets.get_dataset_config_names(repo)) == found
+        if "ledger" in found:
+            assert datasets.load_dataset(repo, "ledger")["removed"]["id"][:] == crawl.ledger["id"].to_pylist()
+        if "edits" in found:
+            assert datasets.load_dataset(repo, "edits")["changed"]["id"][:] == crawl.edits["id"].to_pylist()
+    changes = 1 + sum(before != after for before, after in itertools.pairwise(pushes))
+    assert len(titles(hub, repo)) == changes
+
+
+def test_a_crawl_without_documents_is_not_pushed(hub, repo):
+    for crawl in (documents_of(3), lc.Crawl(documents_of(3).data.to_iterable_dataset())):
+        with pytest.raises(HubError, match="no document is left"):
+            (crawl | lc.text.MinChars(99)).push_to_hub(repo, "private")
+    assert repo not in hub.repositories
+
+
+def test_a_stream_is_pushed_in_files_of_one_schema(hub, repo, monkeypatch):
+    documents = importlib.import_module("longcrawl.hub.documents")
+    for name, value in {"BATCH": 20, "GROUP_BYTES": 300, "SHARD_BYTES": 900}.items():
+        monkeypatch.setattr(documents, name, value)
+    rows = [{"id": str(number), "text": "tide", "note": None if number < 100 else "late"} for number in range(130)]
+    stream = datasets.Dataset.from_list(rows).to_iterable_dataset()
+    (lc.Crawl(stream) | lc.text.MinChars(1)).push_to_hub(repo, "private")
+    loaded = datasets.load_dataset(repo, split="train")
+    assert loaded.to_list() == rows
+    assert len([name for name in on_hub(hub, repo) if name.startswith("documents/train-")]) > 2
+
+
+def test_documents_replace_nothing_of_others(hub, repo, tmp_path):
+    head = {"license": "mit", "configs": [{"config_name": "mine", "data_files": "a.parquet", "default": True}]}
+    commit(repo, **{"README.md": f"---\n{yaml.safe_dump(head)}---\n# Mine\n"})
+    datasets.Dataset.from_dict({"x": [1]}).to_parquet(tmp_path / "a.parquet")
+    put(hub, repo, "a.parquet", (tmp_path / "a.parquet").read_bytes())
+    documents_of(3).push_to_hub(repo, "private")
+    assert len(datasets.load_dataset(repo)["train"]) == 3
+    assert datasets.load_dataset(repo, "mine")["train"]["x"][:] == [1]
+    assert "license: mit" in (card := on_hub(hub, repo)["README.md"].decode())
+    assert card.endswith("# Mine\n")
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        ({"documents/notes.txt": "mine"}, "holds documents/notes.txt, which no crawl of longcrawl has put there"),
+        ({".gitignore": "*"}, r"holds a \.gitignore"),
+        ({".huggingface.yaml": "license: mit"}, r"holds \.huggingface\.yaml, which names configurations"),
+        (
+            {"README.md": "---\nconfigs:\n- config_name: default\n  data_files: a.csv\n---\n"},
+            "has a configuration 'default'",
+        ),
+        ({"README.md": "---\nconfigs: mine\n---\n"}, "are not a list"),
+        ({"README.md": "---\n{\n---\n"}, "cannot be read .*: fix it on the Hub"),
+    ],
+    ids=["file", "ignored", "other-card", "default", "configs", "YAML"],
+)
+def test_documents_that_would_mix_with_others_are_refused(hub, repo, there, said):
+    commit(repo, LICENSE="mine")
+    for name, content in there.items():
+        put(hub, repo, name, content.encode())
+    hub.reset()
+    with pytest.raises(HubError, match=said):
+        documents_of(3).push_to_hub(repo, "private")
+    assert not [asked for asked in hub.requests if not asked.startswith(("GET", "HEAD"))]
 
 
 def test_a_run_on_the_hub_answers_as_one_on_disk_and_is_only_read(hub, repo, run, tmp_path):

@@ -19,7 +19,7 @@ import zarr
 
 import longcrawl as lc
 from longcrawl.engines.hold import hold_alone
-from longcrawl.errors import LoaderError, RunError
+from longcrawl.errors import HubError, LoaderError, RunError
 from longcrawl.formats.shards.spec import FORMATS, shards_in
 from longcrawl.hub import prepare
 
@@ -278,6 +278,29 @@ def test_held_out_parquet_is_not_trained_on(tmp_path):
     ]
     assert [len(split) for split in splits] == [4, 2]
     assert splits[0] | splits[1] == set(range(6))
+
+
+@pytest.mark.parametrize(
+    "output", ["rectangle", *(pytest.param(each, marks=pytest.mark.slow) for each in STAGES if each != "rectangle")]
+)
+def test_runs_and_crawls_do_not_share_a_repository(hub, runs, output, tmp_path):
+    run, repo = Path(shutil.copytree(runs[output], tmp_path / "run")), f"me/shared-{output}"
+    crawl = lc.Crawl({"id": ["a", "bcd"], "text": ["short", "a longer text"]}) | lc.text.MinChars(6)
+    for first, second, said in (
+        (lambda name: crawl.push_to_hub(name, "private"), lambda name: lc.push(run, name, "private"), "no run of"),
+        (
+            lambda name: lc.push(run, name, "private"),
+            lambda name: crawl.push_to_hub(name, "private"),
+            "holds a run, or",
+        ),
+    ):
+        repo += "-x"
+        first(repo)
+        before, loaded = hub.repositories[repo].files(), datasets.load_dataset(repo)["train"][0]
+        with pytest.raises(HubError, match=said):
+            second(repo)
+        assert hub.repositories[repo].files() == before
+        assert datasets.load_dataset(repo)["train"][0] == loaded
 
 
 def test_two_pushes_do_not_prepare_a_run_at_once(hub, run):

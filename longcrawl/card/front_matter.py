@@ -241,7 +241,7 @@ def front_matter(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
         "pretty_name": facts["pretty_name"] or recipe["name"],
         "tags": list(dict.fromkeys(["longcrawl", *result.tags, *facts["tags"]])),
         "configs": configs,
-        "dataset_info": [info for config in configs if (info := _info(folder, config))],
+        "dataset_info": [info for config in configs if (info := config_info(folder, config))],
     }
     return {name: value for name, value in entries.items() if value}
 
@@ -301,7 +301,7 @@ def card_problems(card: str) -> list[str]:
         return [str(broken)]
 
 
-def _info(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
+def config_info(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return features and splits of a configuration, out of the footers of its files; None where there are none.
 
     ``num_bytes`` is that of the columns in the files before compression.

@@ -15,13 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-import pyarrow as pa
-
 from longcrawl.errors import HubError, LongCrawlError
 from longcrawl.urls import REPOSITORY
 
 if TYPE_CHECKING:
-    import datasets
     from huggingface_hub import HfApi
 
 Visibility = Literal["private", "public"]
@@ -260,25 +257,21 @@ def over_limits(files: Mapping[str, int]) -> list[str]:
     return found
 
 
-def push_documents(
-    repo: str,
-    visibility: Visibility,
-    documents: "datasets.Dataset | datasets.IterableDataset",
-    ledger: pa.Table,
-    edits: pa.Table,
-) -> None:
-    """Push documents as the configuration "documents", and ledgers that have rows as "ledger" and "edits"."""
-    import datasets
+def fetch_file(repo: str, there: Repository, name: str) -> bytes:
+    """Fetch a file of a repository as it was when it was looked up."""
+    from huggingface_hub import HfFileSystem
 
-    with hub_errors(repo):
-        there = read_repository(connect(), repo)
-        check_same_visibility(repo, visibility, there)
-        private = visibility == "private"
-        documents.push_to_hub(repo, "documents", split="train", private=private, set_default=True)
-        if ledger.num_rows:
-            datasets.Dataset(ledger).push_to_hub(repo, "ledger", split="removed", private=private)
-        if edits.num_rows:
-            datasets.Dataset(edits).push_to_hub(repo, "edits", split="changed", private=private)
+    content: bytes = HfFileSystem().cat_file(f"datasets/{repo}@{there.head}/{name}")
+    return content
+
+
+def check_ignores_nothing(repo: str, there: Repository) -> None:
+    """Raise HubError if a repository has a ``.gitignore``, which the Hub applies to what is sent."""
+    if ".gitignore" in there.files:
+        raise HubError(
+            f"{repo} holds a .gitignore, for which the Hub may leave out files without a word: choose "
+            "another repository, or delete it on the Hub"
+        )
 
 
 def check_same_visibility(repo: str, visibility: Visibility, there: Repository | None) -> None:

@@ -262,12 +262,9 @@ def _manifest_files(repo: str, there: client.Repository) -> set[str]:
 
 
 def _fetch(repo: str, there: client.Repository, name: str) -> bytes:
-    from huggingface_hub import HfFileSystem
-
     if there.files[name].size > remote.DESCRIPTION_BYTES:
         raise _not_ours(repo, name)
-    content: bytes = HfFileSystem().cat_file(f"datasets/{repo}@{there.head}/{name}")
-    return content
+    return client.fetch_file(repo, there, name)
 
 
 def _not_ours(repo: str, name: str) -> HubError:
@@ -310,11 +307,7 @@ def _check_ours(
     repo: str, digests: Mapping[str, str], same: set[str], there: client.Repository, earlier: _Earlier
 ) -> None:
     """Check that no file of others would be overwritten, or be loaded with the files of the run."""
-    if ".gitignore" in there.files:
-        raise HubError(
-            f"{repo} holds a .gitignore, for which the Hub may leave out files of the run without a word: choose "
-            "another repository, or delete it on the Hub"
-        )
+    client.check_ignores_nothing(repo, there)
     folders = {name.partition("/")[0] for name in digests if "/" in name}
     for name in there.files:
         changed = name in digests and name not in same
