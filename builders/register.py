@@ -10,6 +10,7 @@ Should a release of `datasets` move these names, ``longcrawl.load`` works withou
 
 import functools
 import hashlib
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,8 @@ from longcrawl.errors import LongCrawlError
 
 NAME = "longcrawl"
 MODULE = "longcrawl.builders.longcrawl"
+TOKENS = "tokens"
+"""The configuration that has the tokens of a run."""
 
 _IMPORT = re.compile(
     r"^[ \t]*(?:from (longcrawl(?:\.[\w.]+)?) import (\([^)]*\)|[^\n]*)|import (longcrawl(?:\.[\w.]+)?)\b)",
@@ -56,6 +59,34 @@ def register() -> None:
 
     get_module._of_longcrawl = True  # type: ignore[attr-defined]  # noqa: SLF001  # the mark that makes registration idempotent
     factory.get_module = get_module
+    _load_outputs()
+
+
+def _load_outputs() -> None:
+    """Let ``load_dataset(FOLDER)`` read the tokens of an output of ours that has no tables of them.
+
+    `datasets` reads neither Zarr nor token shards, and would load the tables that say where documents came from.
+    """
+    original = datasets.load.load_dataset_builder
+    parameters = inspect.signature(original)
+
+    @functools.wraps(original)
+    def load_dataset_builder(*given: Any, **named: Any) -> Any:
+        asked = parameters.bind(*given, **named).arguments
+        path, others = asked["path"], ("data_dir", "data_files", "revision")
+        known = path in packaged_modules._PACKAGED_DATASETS_MODULES  # noqa: SLF001  # there is no public registry
+        if asked.get("name") not in (None, TOKENS) or known or any(asked.get(each) is not None for each in others):
+            return original(*given, **named)
+        from longcrawl.builders.outputs import OutputTokens, find_tokens
+
+        found = find_tokens(path)
+        if found is None:
+            return original(*given, **named)
+        return OutputTokens(
+            found, cache_dir=asked.get("cache_dir"), dataset_name=NAME, **asked.get("config_kwargs", {})
+        )
+
+    datasets.load.load_dataset_builder = datasets.load_dataset_builder = load_dataset_builder
 
 
 def shard_key(shard: int, table: int) -> Any:

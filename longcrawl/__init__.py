@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from longcrawl.errors import LongCrawlError
     from longcrawl.formats.shards.convert import convert
     from longcrawl.hub.fetch import Fetched, fetch
+    from longcrawl.hub.prepare import write_tables
     from longcrawl.hub.push import Push, push
     from longcrawl.ledger.clusters import Cluster, Clusters
     from longcrawl.ledger.funnel import Funnel
@@ -65,6 +66,7 @@ _NAMES = {
     "errors": ("LongCrawlError",),
     "formats.shards.convert": ("convert",),
     "hub.fetch": ("Fetched", "fetch"),
+    "hub.prepare": ("write_tables",),
     "hub.push": ("Push", "push"),
     "ledger.clusters": ("Cluster", "Clusters"),
     "ledger.funnel": ("Funnel",),
@@ -171,4 +173,5 @@ __all__ = [
     "verify",
     "why",
     "write_report",
+    "write_tables",
 ]

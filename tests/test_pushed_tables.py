@@ -16,8 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 import zarr
+from typer.testing import CliRunner
 
 import longcrawl as lc
+from longcrawl.cli.commands import app
 from longcrawl.engines.hold import hold_alone
 from longcrawl.errors import HubError, LoaderError, RunError
 from longcrawl.formats.shards.spec import FORMATS, shards_in
@@ -176,7 +178,7 @@ def test_texts_are_pushed_where_they_are_asked_for(runs, tmp_path, output):
 def test_texts_without_a_tokenizer_are_one_sentence(runs, tmp_path):
     run = shutil.copytree(runs["nanogpt"], tmp_path / "run")
     (run / "nanogpt/tokenizer.json").unlink()
-    with pytest.raises(RunError, match=r"has no tokenizer\.json to decode its tokens with: push with --tables make"):
+    with pytest.raises(RunError, match=r"has no tokenizer\.json to decode its tokens with: ask for --tables tokens"):
         prepare.prepare(run, "text")
 
 
@@ -331,19 +333,70 @@ def test_a_push_that_waited_for_another_writes_nothing_again(run, tmp_path, monk
     assert {file: file.stat().st_ino for file in run.rglob("*") if file.is_file()} == written
 
 
-def test_a_dry_run_names_tables_and_keep_leaves_the_run_as_it_is(hub, run):
+def test_a_dry_run_names_tables_and_none_leaves_the_run_as_it_is(hub, run):
     before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
     shown = str(lc.push(run, "me/dry", "private", dry_run=True))
     assert "made first  tokens/train-00000-of-00001.parquet" in shown
     assert "tag known when its tables are made" in shown
     assert before == {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
-    with pytest.raises(RunError, match="--tables takes make, text, keep, got 'all'"):
+    with pytest.raises(RunError, match="--tables takes tokens, text, none, got 'all'"):
         lc.push(run, "me/dry", "private", tables="all")
-    lc.push(run, "me/dry", "private", tables="keep")
+    lc.push(run, "me/dry", "private", tables="none")
     assert before == {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
     made = lc.push(run, "me/dry", "private")
     assert "ledger/00-00000.parquet" in made.delete
     assert lc.verify("hf://datasets/me/dry").problems == ()
+    shown = lc.push(run, "me/dry", "private", tables="none", dry_run=True)
+    assert shown.dropped == shown.delete == tuple(name for name in made.send if name.startswith("tokens/"))
+    assert "removed first  tokens/train-00000-of-00001.parquet" in str(shown)
+    gone = lc.push(run, "me/dry", "private", tables="none")
+    assert gone.delete == shown.delete
+    assert not (run / "tokens").exists()
+    assert lc.verify(run).problems == lc.verify("hf://datasets/me/dry").problems == ()
+    assert "input_ids" not in datasets.load_dataset("me/dry")["train"].column_names
+
+
+@pytest.mark.parametrize(
+    "output", ["rectangle", *(pytest.param(each, marks=pytest.mark.slow) for each in STAGES if each != "rectangle")]
+)
+def test_a_folder_loads_what_its_tables_will_have(runs, output, tmp_path):
+    run, cache = Path(shutil.copytree(runs[output], tmp_path / "run")), str(tmp_path / "cache")
+    column = "text" if output == "parquet" else "input_ids"
+    loaded = [datasets.load_dataset(str(place), cache_dir=cache) for place in (run, run / output)]
+    stream = datasets.load_dataset(str(run), split="train", streaming=True)
+    assert list(stream) == loaded[0]["train"].to_list()
+    assert {split: rows[column][:] for split, rows in loaded[1].items()} == stored(run, output)
+    shown = CliRunner().invoke(app, ["tables", str(run)])
+    assert shown.exit_code == 0, shown.output
+    assert lc.verify(run).problems == ()
+    assert (run / "tokens").exists() == (output != "parquet")
+    loaded.append(datasets.load_dataset(str(run), cache_dir=cache))
+    for each in loaded if output != "parquet" else ():
+        assert {split: rows.to_list() for split, rows in each.items()} == {
+            split: rows.to_list() for split, rows in loaded[-1].items()
+        }
+        assert each["train"].features == loaded[-1]["train"].features
+    files = {name: [file for file in (run / name).rglob("*") if file.is_file()] for name in (output, "tokens")}
+    sizes = {name: sum(file.stat().st_size for file in found) for name, found in files.items()}
+    card = (run / "README.md").read_text()
+    assert output == "parquet" or all(f"`{name}/` has {size:,} bytes" in card for name, size in sizes.items())
+    assert datasets.load_dataset(str(run), "ledger", cache_dir=cache)["removed"].column_names[0] == "id"
+
+
+def test_another_default_of_a_person_loads(run, tmp_path):
+    card = run / "README.md"
+    card.write_text(
+        "---\nconfigs:\n- config_name: mine\n  data_files: ledger/*.parquet\n  default: true\n---\n# Mine\n"
+    )
+    assert "rule" in datasets.load_dataset(str(run), cache_dir=str(tmp_path / "c"))["train"].column_names
+
+
+def test_an_output_of_a_crawl_loads_by_its_folder(tmp_path):
+    tokens = lc.Crawl({"id": list("abc"), "text": ["river and sea " * 9] * 3}) | lc.tokens.Tokenize("trained", 270)
+    (tokens | lc.tokens.Truncate(16)).to_rectangle(tmp_path / "made", heldout=0)
+    loaded = datasets.load_dataset(str(tmp_path / "made"), split="train", cache_dir=str(tmp_path / "c"))
+    assert loaded["input_ids"][:] == zarr.open_array(str(tmp_path / "made/train"), mode="r")[:].tolist()
+    assert loaded["beginning"][0].startswith("river")
 
 
 def test_a_card_of_a_person_gets_no_tables(hub, run):

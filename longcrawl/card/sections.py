@@ -125,15 +125,25 @@ class Section:
         return paragraphs(f"## {self.title}", text) if text else ""
 
 
-def token_tables(folder: Path) -> str:
-    """Describe how the tables of tokens load that a push has made, and their columns; "" where there are none."""
-    tables = sorted((folder / TOKEN_TABLES).glob("*.parquet"))
+def token_tables(card: CardSource) -> str:
+    """Describe how the tables of tokens load, their columns and how large they are; "" if there are none."""
+    tables = sorted((card.folder / TOKEN_TABLES).glob("*.parquet"))
     if not tables:
         return ""
     text = resources.files("longcrawl.cards").joinpath("tokens.md").read_text("utf-8").rstrip()
     columns = read_footers(tables[:1])[0].schema.to_arrow_schema().names
     about = [f"- `{name}`: {TOKEN_COLUMNS[name]}" for name in columns if name in TOKEN_COLUMNS]
-    return paragraphs(text, "\n".join(about))
+    return paragraphs(text, "\n".join(about), _sizes(card.manifest, TOKEN_TABLES, card.result.name))
+
+
+def _sizes(manifest: Mapping[str, Any], *folders: str) -> str:
+    sizes = [(folder, [entry["bytes"] for entry in _below(manifest, folder)]) for folder in folders]
+    said = [f"`{folder}/` has {sum(found):,} bytes in {counted(len(found), 'file')}" for folder, found in sizes]
+    return f"{'; '.join(said)}."
+
+
+def _below(manifest: Mapping[str, Any], folder: str) -> list[Any]:
+    return [entry for name, entry in manifest.get("files", {}).items() if name.startswith(f"{folder}/")]
 
 
 def paragraphs(*texts: str) -> str:

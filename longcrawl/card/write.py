@@ -76,7 +76,7 @@ def _summary(card: sections.CardSource) -> str:
 def _load(card: sections.CardSource) -> str:
     left = any((card.folder / "ledger").glob("*.parquet"))
     text = card.result.fill_card(card.output, REMOVED if left else "")
-    return sections.paragraphs(PLACE, sections.token_tables(card.folder), re.sub("\n{3,}", "\n\n", text).rstrip())
+    return sections.paragraphs(PLACE, sections.token_tables(card), re.sub("\n{3,}", "\n\n", text).rstrip())
 
 
 def _made(card: sections.CardSource) -> str:

@@ -294,6 +294,21 @@ def report(
     show(lc.write_report(folder, out, per_rule, most, clusters))
 
 
+@app.command(epilog="Example: longcrawl tables quickstart")
+def tables(
+    folder: RunFolder,
+    kind: Annotated[
+        str, typer.Argument(help="`tokens`; `text`, with the text of each row; `none`, which removes them.")
+    ] = "tokens",
+    *,
+    num_proc: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
+) -> None:
+    """Write the tokens of a run as tables, which plain datasets loads without longcrawl."""
+    words: dict[str, Any] = {"tables": kind, "num_proc": num_proc}
+    with stoppable():
+        lc.write_tables(folder, **words)
+
+
 @app.command(epilog="Example: longcrawl push quickstart me/quickstart --private")
 def push(
     folder: Annotated[Path, typer.Argument(help="The folder of a finished run.", metavar="RUN")],
@@ -313,10 +328,10 @@ def push(
     tables: Annotated[
         str,
         typer.Option(
-            help="`make` first writes tables of tokens, which plain datasets loads, into RUN; `text` with the text of "
-            "each row; `keep` writes none."
+            help="`tokens` first writes tables of tokens, which plain datasets loads, into RUN; `text` with the text "
+            "of each row; `none` writes none, and removes those that are there."
         ),
-    ] = "make",
+    ] = "tokens",
     num_proc: Annotated[int, typer.Option(min=1, help="Number of processes that write tables.")] = 1,
 ) -> None:
     """Push a run to the Hugging Face Hub. The same command resumes a stopped push."""

@@ -8,11 +8,11 @@ written before the first, so that the same push finishes them. Whatever the numb
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -22,24 +22,24 @@ from longcrawl.engines.hold import LOCK, hold_alone
 from longcrawl.engines.local import Local
 from longcrawl.errors import RunError, warn_user
 from longcrawl.formats.shards.parquet import row_groups
-from longcrawl.formats.token_output import TOKENIZER, decode_beginning, decode_tokens
-from longcrawl.formats.token_rows import INPUT_IDS
+from longcrawl.formats.token_output import TOKENIZER
+from longcrawl.formats.token_texts import BEGINNING, TEXT, with_texts
 from longcrawl.ledger.edits import EDITS
 from longcrawl.ledger.reasons import LEDGER
-from longcrawl.manifest import MANIFEST, TOKEN_TABLES, read_sealed
+from longcrawl.manifest import MANIFEST, TOKEN_TABLES, open_run, read_sealed
 from longcrawl.run.segments import do_once
 from longcrawl.storage.files import checksum, file_entries, publish, remove, whole_file, write_text, writing
+from longcrawl.storage.place import check_writable
 from longcrawl.storage.sealed import Marker, seal
 from longcrawl.storage.stored_tables import GroupedTable, check_undamaged
 
-Tables = Literal["make", "text", "keep"]
+Tables = Literal["tokens", "text", "none"]
+"""Tables with the beginning of each text, with the whole text, or none."""
 PREPARING = ".push"
 MOVES = "moves.json"
 """The marker, in ``.push``, of what is moved from there."""
 FILE_TOKENS = 1 << 27
 """Tokens of a file, about: 200 to 300 MB, of which the Hub's viewer reads the first part."""
-BEGINNING, TEXT = "beginning", "text"
-BEGINNING_TOKENS = 64
 LEDGER_BYTES = 16 << 20
 """Bytes of small files that one replaces, at most; larger ones stay."""
 MERGED = "merged-"
@@ -71,35 +71,54 @@ def check_tables(tables: str) -> None:
         raise RunError(f"--tables takes {', '.join(get_args(Tables))}, got {tables!r}")
 
 
-def missing_tables(folder: Path, manifest: Mapping[str, Any], tables: Tables) -> list[str]:
-    """Name the tables of tokens that a push would write first."""
-    return [f"{TOKEN_TABLES}/{task.file.name}" for task in _tasks(folder, manifest, tables)]
+def changed_tables(folder: Path, manifest: Mapping[str, Any], tables: Tables) -> tuple[list[str], list[str]]:
+    """Name the tables of tokens that a push would write first, and those that it would remove."""
+    tasks = _tasks(folder, manifest, tables)
+    return [f"{TOKEN_TABLES}/{task.file.name}" for task in tasks], _replaced(manifest, tasks, tables)
 
 
-def prepare(folder: Path, tables: Tables = "make", num_proc: int = 1) -> None:
+def write_tables(run: str | Path, tables: Tables = "tokens", num_proc: int = 1) -> None:
+    """Write the tables of tokens of a finished run now, as a push would: plain `datasets` then loads them.
+
+    Args:
+        run: the folder of a finished run, or the URL of one in an object store.
+        tables: "tokens", "text" or "none", as for a push.
+        num_proc: processes that write them; the bytes do not depend on it.
+
+    Raises:
+        RunError: the run is not finished, or a file cannot be written.
+    """
+    check_tables(tables)
+    with open_run(run, "") as folder:
+        check_writable(folder / TOKEN_TABLES)
+        resume_moves(folder)
+        prepare(folder, tables, num_proc)
+
+
+def prepare(folder: Path, tables: Tables = "tokens", num_proc: int = 1) -> None:
     """Write the tables of tokens and merge small files of the ledgers, where that is still to do.
 
-    Card and manifest name them then. A card without longcrawl's comments is a person's: then nothing is written, with a
-    warning, as no configuration would name the tables.
+    Card and manifest name them then. With "none", tables that are there are removed, and nothing else is done. A card
+    without longcrawl's comments is a person's: then nothing is written, with a warning, as no configuration would name
+    the tables.
 
     Raises:
         RunError: a file cannot be written.
     """
     manifest = read_sealed(folder)
-    tasks, merges = _tasks(folder, manifest, tables), _merges(manifest)
-    if tables == "keep" or not (tasks or merges):
+    if not any(_to_do(folder, manifest, tables)):
         return
     if not _is_ours(folder, manifest):
         warn_user(
             f"{folder / CARD} has no comments of longcrawl, so it cannot name tables of tokens and none are written: "
-            "move it away and type `longcrawl card`, or push with --tables keep"
+            "move it away and type `longcrawl card`, or push with --tables none"
         )
         return
     with _alone(folder) as beside:
         # Another push may have made them meanwhile.
         manifest = read_sealed(folder)
-        tasks, merges = _tasks(folder, manifest, tables), _merges(manifest)
-        if not (tasks or merges):
+        tasks, merges, old = _to_do(folder, manifest, tables)
+        if not (tasks or merges or old):
             return
         (beside / TOKEN_TABLES).mkdir(parents=True, exist_ok=True)
         markers = [task.marker for task in tasks]
@@ -113,7 +132,6 @@ def prepare(folder: Path, tables: Tables = "make", num_proc: int = 1) -> None:
         for name, files in merges.items():
             _merge([folder / each for each in files], beside / name)
         entries |= file_entries(beside, list(merges))
-        old = [name for name in _table_files(manifest) if tasks]
         moves = {
             "output": _identity(manifest),
             "made": entries,
@@ -138,7 +156,7 @@ def _alone(folder: Path) -> Iterator[Path]:
         RunError: another push is preparing the run, or a file cannot be written.
     """
     beside = folder / PREPARING
-    with writing(beside, RunError, "make room for tables of its tokens, or push with --tables keep"):
+    with writing(beside, RunError, "make room for tables of its tokens, or push with --tables none"):
         beside.mkdir(exist_ok=True)
         with hold_alone(beside, "push"):
             yield beside
@@ -157,6 +175,8 @@ def _move(folder: Path, beside: Path) -> None:
     # The old tables go first: with both, each document would have left twice.
     for name in moves.content["replaced"]:
         remove(folder / name)
+    with suppress(OSError):
+        (folder / TOKEN_TABLES).rmdir()
     for name in moves.content["made"]:
         if (beside / name).exists():
             (folder / name).parent.mkdir(exist_ok=True)
@@ -185,17 +205,29 @@ def _table_files(manifest: Mapping[str, Any]) -> list[str]:
     return [name for name in manifest["files"] if name.startswith(f"{TOKEN_TABLES}/")]
 
 
+def _replaced(manifest: Mapping[str, Any], tasks: list[_TableTask], tables: Tables) -> list[str]:
+    return _table_files(manifest) if tasks or tables == "none" else []
+
+
+def _to_do(
+    folder: Path, manifest: Mapping[str, Any], tables: Tables
+) -> tuple[list[_TableTask], dict[str, list[str]], list[str]]:
+    """Return tables to write, files of ledgers to merge, and tables to remove."""
+    tasks = _tasks(folder, manifest, tables)
+    return tasks, {} if tables == "none" else _merges(manifest), _replaced(manifest, tasks, tables)
+
+
 def _tasks(folder: Path, manifest: Mapping[str, Any], tables: Tables) -> list[_TableTask]:
     made = _table_files(manifest)
     # Tables of another push are made again where they have texts and none are asked for, or the other way round.
-    if tables == "keep" or (made and (TEXT in pq.read_schema(folder / made[0]).names) == (tables == "text")):
+    if tables == "none" or (made and (TEXT in pq.read_schema(folder / made[0]).names) == (tables == "text")):
         return []
     described = manifest["output"]
     name, shown = described["format"], TEXT if tables == "text" else BEGINNING
     escaped, end_of_text = bool(described.get("json_escaped")), described.get("end_of_text")
     found, tasks = RESULTS[name].token_rows(folder / name), []
     if found and shown == TEXT and not (folder / name / TOKENIZER).exists():
-        raise RunError(f"{folder / name} has no {TOKENIZER} to decode its tokens with: push with --tables make")
+        raise RunError(f"{folder / name} has no {TOKENIZER} to decode its tokens with: ask for --tables tokens")
     for split, rows in found.items():
         count = min(max(-(-rows.tokens // FILE_TOKENS), 1), rows.rows)
         bounds = [rows.rows * number // count for number in range(count + 1)]
@@ -212,7 +244,9 @@ def _write_table(task: _TableTask) -> dict[str, Any]:
     """Write one file of tokens and its marker."""
     tables = task.rows.read(task.start, task.stop)
     if (task.output / TOKENIZER).exists():
-        tables = (_with_texts(table, task) for table in tables)
+        texts = partial(with_texts, output=task.output, shown=task.shown)
+        told = {"json_escaped": task.json_escaped, "end_of_text": task.end_of_text}
+        tables = (texts(table, **told) for table in tables)
     with whole_file(task.file) as beside, GroupedTable(beside) as written:
         first = next(tables)
         for group in row_groups(chain([first], tables), first.schema):
@@ -220,30 +254,6 @@ def _write_table(task: _TableTask) -> dict[str, Any]:
     content = {"rows": task.stop - task.start, "shown": task.shown}
     Marker(task.marker, content, Marker.entries(task.marker, [task.file])).write()
     return content
-
-
-def _with_texts(table: pa.Table, task: _TableTask) -> pa.Table:
-    """Add the text of each row, or its beginning, which people look at; of a rolled row that of its document."""
-    rolls = table["roll"].to_pylist() if "roll" in table.column_names else [0] * table.num_rows
-    found, begins = [], task.shown == BEGINNING
-    decode = decode_beginning if begins else decode_tokens
-    for tokens, roll in zip(_lists(table), rolls, strict=True):
-        start = (roll or 0) % max(len(tokens), 1)
-        most = BEGINNING_TOKENS if begins else len(tokens)
-        chosen = np.concatenate([tokens[start : start + most], tokens[:start]])[:most]
-        if not begins and len(chosen) and chosen[-1] == task.end_of_text:
-            chosen = chosen[:-1]
-        try:
-            found.append(decode(task.output, chosen.tolist(), json_escaped=task.json_escaped))
-        except ValueError:  # A window may begin within an escape.
-            found.append(decode(task.output, chosen.tolist(), json_escaped=False))
-    return table.add_column(table.column_names.index(INPUT_IDS), task.shown, pa.array(found, pa.string()))
-
-
-def _lists(table: pa.Table) -> "Iterator[np.ndarray[tuple[int], np.dtype[np.int32]]]":
-    for chunk in table[INPUT_IDS].chunks:
-        values, ends = chunk.values.to_numpy(), chunk.offsets.to_numpy()
-        yield from (values[first:last] for first, last in pairwise(ends.tolist()))
 
 
 def _merges(manifest: Mapping[str, Any]) -> dict[str, list[str]]:

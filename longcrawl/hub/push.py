@@ -50,7 +50,7 @@ class Push:
     tag: str
     """What names these bytes on the Hub: the first digits of the SHA-256 that manifest.json gives of itself.
 
-    Of a dry run with ``first`` it is that of the run without them.
+    Of a dry run with ``first`` or ``dropped`` it is that of the run as it is.
     """
     commits: int = 1
     """How many commits that takes; none where nothing is sent or deleted."""
@@ -64,6 +64,8 @@ class Push:
     """Of a dry run, what the Hub would reject in the front matter of the card, as far as known without asking it."""
     first: tuple[str, ...] = ()
     """Of a dry run, the tables of tokens that the push writes first, and sends."""
+    dropped: tuple[str, ...] = ()
+    """Of a dry run, the tables of tokens that the push removes from the run first."""
     unseen: bool = False
     """Whether a private repository of this name would not be seen, as nobody is signed in."""
     local: tuple[str, ...] = ()
@@ -83,11 +85,12 @@ class Push:
         lines = [f"  {bytes_:>{width},}  {path}" for path, bytes_ in self.send.items()]
         lines += [f"  {'delete':>{width}}  {path}" for path in self.delete]
         lines += [f"  {'made first':>{width}}  {path}" for path in self.first]
+        lines += [f"  {'removed first':>{width}}  {path}" for path in self.dropped if path not in self.first]
         lines += [f"{CARD} would be rejected: {problem}" for problem in self.problems]
         lines += [f"everybody who reads it sees this path of your machine: {path}" for path in self.local]
         if self.unseen:
             lines.append(f"you are not signed in: if {self.repo} exists and is private, less may be sent or deleted")
-        tag = "tag known when its tables are made" if self.first else f"tag {self.tag}"
+        tag = "tag known when its tables are made" if self.first or self.dropped else f"tag {self.tag}"
         return as_lines([f"{self.repo} ({self.visibility}), {tag}: {summary}", *lines])
 
 
@@ -99,7 +102,7 @@ def push(
     private: bool | None = None,
     dry_run: bool = False,
     instead_of: str | None = None,
-    tables: prepare.Tables = "make",
+    tables: prepare.Tables = "tokens",
     num_proc: int = 1,
 ) -> Push:
     """Send a finished run to a dataset repository of the Hub, and tag it.
@@ -116,10 +119,11 @@ def push(
         private: True or False in its place, as `huggingface_hub` and `datasets` spell it.
         dry_run: list what would be sent, and change nothing. It needs no token.
         instead_of: what may be replaced there: the tag of another run's unfinished push, or README.md, if edited there.
-        tables: "make" first writes the tokens of the output to ``tokens/`` in the run as parquet, where plain
+        tables: "tokens" first writes the tokens of the output to ``tokens/`` in the run as parquet, where plain
             `datasets` does not load the output itself, as the default configuration, and merges small files of its
-            ledgers. "text" does so with the whole text of each row, decoded, where "make" has the beginning: look
-            first whether the licence of the crawl lets you share it. "keep" leaves the run as it is.
+            ledgers. "text" does so with the whole text of each row, decoded, where "tokens" has the beginning: look
+            first whether the licence of the crawl lets you share it. "none" writes none, and
+            removes those of an earlier push.
         num_proc: processes that write them; the bytes do not depend on it.
 
     Raises:
@@ -147,17 +151,17 @@ def _push(
     _check_limits(folder, manifest)
     _check_whole(folder, manifest)
     remote.read_card(folder / CARD)
-    first = prepare.missing_tables(folder, manifest, tables)
+    first, dropped = prepare.changed_tables(folder, manifest, tables)
     with client.hub_errors(repo, client.NOTHING_SENT):
         api = client.connect(signed_in=not dry_run)
         there = client.read_repository(api, repo)
         client.check_same_visibility(repo, visibility, there)
     if not dry_run:
         prepare.prepare(folder, tables, num_proc)
-        manifest, first = read_sealed(folder), []
+        manifest, first, dropped = read_sealed(folder), [], []
         _check_limits(folder, manifest)
     card = remote.read_card(folder / CARD)
-    digests = {name: entry["sha256"] for name, entry in manifest["files"].items()}
+    digests = {name: entry["sha256"] for name, entry in manifest["files"].items() if name not in dropped}
     # A person may edit the card of a finished run.
     digests |= {name: checksum(folder / name) for name in (CARD, MANIFEST)}
     remote.warn_of_edits(folder / CARD, manifest["files"], digests[CARD])
@@ -171,7 +175,9 @@ def _push(
             remote.check_card_is_ours(api, repo, there.head)
         if dry_run:
             unseen = there is None and not client.is_signed_in()
-            return replace(planned, problems=tuple(card_problems(card)), first=tuple(first), unseen=unseen)
+            return replace(
+                planned, problems=tuple(card_problems(card)), first=tuple(first), dropped=tuple(dropped), unseen=unseen
+            )
         if CARD in planned.send:
             remote.check_front_matter(folder / CARD, card)
     with client.hub_errors(repo, client.SOME_SENT):

@@ -1,0 +1,145 @@
+"""The tokens of an output on disk by plain ``load_dataset(FOLDER)``, where no tables of them lie beside it.
+
+Rows and columns are those of the tables that ``longcrawl tables`` or a push writes, read from the arrays or shards.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow as pa
+
+from longcrawl.builders.register import code_hash, shard_key
+from longcrawl.card.about import about_run
+from longcrawl.card.front_matter import read_front_matter
+from longcrawl.card.write import CARD
+from longcrawl.core.results import RESULTS, Result, TokenRows
+from longcrawl.errors import FormatError, RunError
+from longcrawl.formats.token_output import TOKENIZER
+from longcrawl.formats.token_texts import BEGINNING, with_texts
+from longcrawl.manifest import MANIFEST, TOKEN_TABLES, read_manifest
+from longcrawl.storage.structured import load_json
+
+PART_TOKENS = 1 << 24
+"""Tokens of a part, about: parts are what processes and workers share."""
+
+
+@dataclass(frozen=True)
+class TokenFolder:
+    """An output of tokens on disk."""
+
+    folder: Path
+    result: Result
+    described: Mapping[str, Any]
+    """Its description, or that in the manifest of its run."""
+    about: Mapping[str, str]
+    """Description, citation and licence, if its run is known."""
+
+
+def find_tokens(path: str | Path) -> TokenFolder | None:
+    """Return the output that a folder is, or that of the run it is, if plain `datasets` would load no tokens of it.
+
+    None of any other folder, of a run with tables of tokens, and of one whose card names another default.
+    """
+    folder = Path(path)
+    if not (folder.is_dir() and any(folder.glob("*.json"))):
+        return None
+    if (folder / MANIFEST).is_file():
+        return _of_run(folder)
+    for name, output in RESULTS.described().items():
+        if (folder / name).is_file() and _has_tokens(RESULTS[output]):
+            described = load_json((folder / name).read_bytes())
+            run = _manifest(folder.absolute().parent)
+            about = about_run(run) if run is not None else {}
+            return TokenFolder(folder, RESULTS[output], described, about) if isinstance(described, dict) else None
+    return None
+
+
+def _of_run(folder: Path) -> TokenFolder | None:
+    manifest = _manifest(folder)
+    if manifest is None:
+        return None
+    output = manifest["output"]
+    result = RESULTS[output["format"]]
+    tables = any(name.startswith(f"{TOKEN_TABLES}/") for name in manifest["files"])
+    if tables or not _has_tokens(result) or not (folder / result.name).is_dir():
+        return None
+    if _names_another(folder, result, output):
+        return None
+    return TokenFolder(folder / result.name, result, output, about_run(manifest))
+
+
+def _manifest(folder: Path) -> dict[str, Any] | None:
+    try:
+        return read_manifest(folder)
+    except RunError:  # `datasets` loads the folder as it loads others
+        return None
+
+
+def _has_tokens(result: Result) -> bool:
+    return type(result).token_rows is not Result.token_rows
+
+
+def _names_another(folder: Path, result: Result, output: Mapping[str, Any]) -> bool:
+    """Return whether a person has given the card of a run another default configuration."""
+    try:
+        head = read_front_matter((folder / CARD).read_text("utf-8")) if (folder / CARD).is_file() else {}
+    except (FormatError, UnicodeDecodeError):
+        return True
+    return _default(head.get("configs")) not in (None, _default(result.configs(output)))
+
+
+def _default(configs: Any) -> Any:
+    named = [each for each in configs or [] if isinstance(each, dict) and each.get("default")]
+    return named[0].get("config_name") if named else None
+
+
+class OutputTokens(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets` is not typed
+    """Reads the rows of tokens of an output, each split in parts of some million tokens."""
+
+    BUILDER_CONFIGS = [datasets.BuilderConfig(name=TOKEN_TABLES)]  # noqa: RUF012  # `datasets` reads it from the class
+
+    def __init__(self, found: TokenFolder, **settings: Any) -> None:
+        self.found = found
+        content = (found.folder / found.result.description).read_bytes()
+        digest = hashlib.sha256(code_hash().encode() + str(found.folder.absolute()).encode() + content).hexdigest()
+        super().__init__(config_name=TOKEN_TABLES, hash=digest, **settings)
+
+    def _info(self) -> datasets.DatasetInfo:
+        rows = next(iter(self.found.result.token_rows(self.found.folder).values()))
+        features = datasets.Features.from_arrow_schema(next(self._tables(rows, 0, 1)).schema)
+        return datasets.DatasetInfo(features=features, **self.found.about)
+
+    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:  # noqa: ARG002  # nothing is fetched
+        return [
+            datasets.SplitGenerator(name=split, gen_kwargs={"rows": rows, "parts": _parts(rows)})
+            for split, rows in self.found.result.token_rows(self.found.folder).items()
+        ]
+
+    def _generate_shards(self, rows: TokenRows, parts: list[tuple[int, int]]) -> Iterator[str]:  # noqa: ARG002  # called with all gen_kwargs
+        yield from (f"{start}-{stop}" for start, stop in parts)
+
+    def _generate_tables(self, rows: TokenRows, parts: list[tuple[int, int]]) -> Iterator[tuple[Any, pa.Table]]:
+        for shard, (start, stop) in enumerate(parts):
+            for number, table in enumerate(self._tables(rows, start, stop)):
+                yield shard_key(shard, number), table
+
+    def _tables(self, rows: TokenRows, start: int, stop: int) -> Iterator[pa.Table]:
+        """Read rows, with the beginning of each text if there is a tokenizer."""
+        tables = rows.read(start, stop)
+        if not (self.found.folder / TOKENIZER).exists():
+            return tables
+        escaped, end = bool(self.found.described.get("json_escaped")), self.found.described.get("end_of_text")
+        add = partial(with_texts, output=self.found.folder, shown=BEGINNING, json_escaped=escaped, end_of_text=end)
+        return map(add, tables)
+
+
+def _parts(rows: TokenRows) -> list[tuple[int, int]]:
+    count = min(max(-(-rows.tokens // PART_TOKENS), 1), max(rows.rows, 1))
+    bounds = [rows.rows * number // count for number in range(count + 1)]
+    return list(pairwise(bounds))
