@@ -384,15 +384,15 @@ def test_a_folder_loads_what_its_tables_will_have(runs, output, tmp_path):
 
 
 def test_another_default_of_a_person_loads(run, tmp_path):
-    card = run / "README.md"
-    card.write_text(
-        "---\nconfigs:\n- config_name: mine\n  data_files: ledger/*.parquet\n  default: true\n---\n# Mine\n"
-    )
+    head = {"configs": [{"config_name": "mine", "data_files": "ledger/*.parquet", "default": True}]}
+    (run / "README.md").write_text(f"---\n{yaml.safe_dump(head)}---\n# Mine\n")
     assert "rule" in datasets.load_dataset(str(run), cache_dir=str(tmp_path / "c"))["train"].column_names
 
 
 def test_an_output_of_a_crawl_loads_by_its_folder(tmp_path):
-    tokens = lc.Crawl({"id": list("abc"), "text": ["river and sea " * 9] * 3}) | lc.tokens.Tokenize("trained", 270)
+    tokens = lc.Crawl({"id": list("abc"), "text": ["river and sea " * 9] * 3}) | lc.tokens.Tokenize(
+        "trained", vocabulary_size=270
+    )
     (tokens | lc.tokens.Truncate(16)).to_rectangle(tmp_path / "made", heldout=0)
     loaded = datasets.load_dataset(str(tmp_path / "made"), split="train", cache_dir=str(tmp_path / "c"))
     assert loaded["input_ids"][:] == zarr.open_array(str(tmp_path / "made/train"), mode="r")[:].tolist()

@@ -244,9 +244,14 @@ def _write_table(task: _TableTask) -> dict[str, Any]:
     """Write one file of tokens and its marker."""
     tables = task.rows.read(task.start, task.stop)
     if (task.output / TOKENIZER).exists():
-        texts = partial(with_texts, output=task.output, shown=task.shown)
-        told = {"json_escaped": task.json_escaped, "end_of_text": task.end_of_text}
-        tables = (texts(table, **told) for table in tables)
+        texts = partial(
+            with_texts,
+            output=task.output,
+            shown=task.shown,
+            json_escaped=task.json_escaped,
+            end_of_text=task.end_of_text,
+        )
+        tables = map(texts, tables)
     with whole_file(task.file) as beside, GroupedTable(beside) as written:
         first = next(tables)
         for group in row_groups(chain([first], tables), first.schema):
