@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import datasets
@@ -18,7 +19,7 @@ import pyarrow as pa
 from longcrawl import sources  # noqa: F401  # importing it registers the sources
 from longcrawl.builders.register import code_hash, shard_key, unresolved
 from longcrawl.card.about import about_source
-from longcrawl.core.sources import SOURCES, BadFiles, Part, Source, make_source
+from longcrawl.core.sources import SOURCES, BadFiles, Part, Source, check_fields_named, make_source
 from longcrawl.crawl import Crawl
 from longcrawl.errors import CorruptionError, LongCrawlError, SourceError, no_documents
 from longcrawl.printable import as_lines, known_names, one_line, quoted
@@ -98,6 +99,7 @@ class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets`
                 "~/.config/fsspec, or storage_options in a recipe"
             )
         super().__init__(config_name=kind.name, **given)
+        self._fields_seen = set[str]()
 
     def _info(self) -> datasets.DatasetInfo:
         source = self.config.source()
@@ -117,14 +119,21 @@ class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets`
     def _generate_tables(self, parts: list[Part], source: Source) -> Iterator[tuple[Any, pa.Table]]:
         bad_files = BadFiles(source.on_bad_files)
         for shard, part in enumerate(parts):
+            tables = check_fields_named(
+                source, source.read(part, bad_files), bad_files, partial(_every_part, source), self._fields_seen
+            )
             try:
-                for number, table in enumerate(source.read(part, bad_files)):
+                for number, table in enumerate(tables):
                     yield shard_key(shard, number), table
             except CorruptionError as changed:
                 raise ChangedDataError(str(changed)) from changed
         if bad_files.found:
             names = as_lines((f"{bad.file}: {bad.reason}" for bad in bad_files.found[:MOST_NAMED]), "; ")
             logger.warning("%s input files could not be read whole: %s", len(bad_files.found), names)
+
+
+def _every_part(source: Source) -> Iterator[Part]:
+    return (part for parts in source.splits().values() for part in parts)
 
 
 def open_crawl(name: "str | os.PathLike[str]", split: str = "train", **settings: Any) -> Crawl:

@@ -58,9 +58,9 @@ class Crawl:
                 columns; rows, as mappings or texts, in a list or from a generator. ``lc.open`` opens what has a name.
                 Documents of another crawl, or some of them, begin a ledger of their own, with a warning.
             source: what the documents are called in the funnel.
-            text: the column that has the texts; it becomes ``text``.
-            id: the column that has the ids; it becomes ``id``. None for ``id``, and where there is no such column
-                ``SOURCE:ROW``, with a warning.
+            text: the column that has the texts, or a field of a struct, such as ``doc.text``; it becomes ``text``.
+            id: the column that has the ids, or such a field; it becomes ``id``. None for ``id``, and where there is no
+                such column ``SOURCE:ROW``, with a warning.
 
         Raises:
             LongCrawlError: documents of no known kind, or without these columns.

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import lru_cache
 
 MOST_QUOTED = 200
 """Characters of a value in a sentence."""
@@ -81,6 +82,26 @@ def known_names(names: Iterable[str], wrong: object, listing: str = "") -> str:
     near = get_close_matches(str(wrong), there, 1, 0.7)
     more = f" and {len(there) - MOST_LISTED} more" if len(there) > MOST_LISTED else ""
     return f"known: {', '.join(there[:MOST_LISTED]) or 'none'}{more}{f'. Did you mean {near[0]!r}?' if near else ''}"
+
+
+@lru_cache(64)  # many records have the same names
+def _near_field(names: tuple[str, ...], wrong: str) -> str:
+    """Return the name of a field that a wrong one is like, with or without the objects around it; "" for none."""
+    last = {name.rpartition(".")[2]: name for name in reversed(names)}
+    if near := get_close_matches(wrong.rpartition(".")[2], last, 1):
+        return last[near[0]]
+    return next(iter(get_close_matches(wrong, names, 1, 0.75)), "")
+
+
+def listed_with_near(names: Iterable[str], wrong: str) -> str:
+    """Return names of fields as :func:`listed` does and, if a wrong one is like one of them, which.
+
+    >>> listed_with_near(["text", "metadata.url"], "ulr")
+    "text, metadata.url (did you mean 'metadata.url'?)"
+    """
+    there = tuple(names)
+    near = _near_field(there, wrong)
+    return f"{listed(there)}{f' (did you mean {near!r}?)' if near else ''}"
 
 
 def show(message: object, *, error: bool = False, end: str = "\n") -> None:

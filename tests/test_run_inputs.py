@@ -21,7 +21,7 @@ import yaml
 import longcrawl as lc
 from longcrawl.core.outputs import OUTPUTS
 from longcrawl.core.stages import Check, Judge
-from longcrawl.errors import NotYetError, RunError
+from longcrawl.errors import NotYetError, RunError, SourceError
 from longcrawl.manifest import check_manifest, input_names
 from longcrawl.recipe import load_recipe
 from longcrawl.run.inputs import needed_source
@@ -408,3 +408,19 @@ def test_a_run_computes_the_digests_of_pages_where_its_output_may_write_them():
     assert not needed_source(tokens).digests
     assert tokens.source.digests
     assert needed_source(replace(tokens, stages=(("any", SeesAnyColumn()), *tokens.stages))).digests
+
+
+@pytest.mark.parametrize("num_proc", [1, 2])
+def test_a_field_that_no_record_has_ends_the_run_and_a_rare_one_is_counted(tmp_path, raw, num_proc):
+    (raw / "d.jsonl").write_text('{"id": "d", "text": "another one", "meta": {"doi": "10.1"}}\n')
+    recipe = write_recipe(tmp_path, ("urls",), data_dir=str(raw), url_field="meta.dio")
+    with pytest.raises(SourceError, match=r"'meta.dio' that url_field names; .*\(did you mean 'meta.doi'\?\)"):
+        lc.run(recipe, tmp_path / "wrong", num_proc)
+    if num_proc == 1:
+        recipe = write_recipe(tmp_path, ("urls",), data_dir=str(raw), fields=["meta.doi"])
+        with pytest.warns(UserWarning, match="none of the first 20 records has the field 'meta.doi' that"):
+            summary = lc.run(recipe, tmp_path / "out")
+        said = "1 of 61 documents have a value in the field 'meta.doi'"
+        assert said in str(summary)
+        assert said in (tmp_path / "out" / "README.md").read_text()
+        assert json.loads((tmp_path / "out" / "manifest.json").read_text())["reports"]["text"] == [said]

@@ -222,7 +222,10 @@ def extract(_: Path) -> None:
 
 
 def read_lines(folder: Path) -> None:
-    """Read each line of a text file as a document."""
+    """Read each line of a text file as a document, and a field inside an object of JSON lines."""
+    nested = folder / "nested.jsonl"
+    nested.write_text('{"text": "one", "metadata": {"url": "http://www.example.org"}}\n')
+    _read_all("text", {"data_files": str(nested), "url_field": "metadata.url"})
     lines = folder / "lines.txt"
     lines.write_text("\n".join(documents()["text"].to_pylist()))
     _read_all("text", {"data_files": str(lines), "unit": "line"})

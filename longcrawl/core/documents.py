@@ -11,8 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.batches import with_column
+from longcrawl.core.dotted import column_at, names_in, names_of, path_of
+from longcrawl.core.spelled import as_text, is_respelled
 from longcrawl.errors import LongCrawlError, warn_user
-from longcrawl.printable import one_line
+from longcrawl.printable import listed_with_near, one_line
 
 BATCH = 1_000
 """Rows of a generator, and of a stream, that become one table."""
@@ -30,8 +32,9 @@ def as_documents(data: Any, text: str, id: str | None, source: str) -> Documents
         data: a ``Dataset`` or ``IterableDataset``; a table of pandas, polars, pyarrow or anything else that has
             Arrow's stream interface; a mapping of columns; a list or generator of rows, which are mappings or texts,
             or a function that makes one. All but the first two are held in memory.
-        text: the column that has the texts.
-        id: the column that has the ids; None for ``id``, or, where there is none, ``SOURCE:ROW``, with a warning.
+        text: the column that has the texts, or a field of a struct, such as ``doc.text``.
+        id: the column that has the ids, or such a field; None for ``id``, or, where there is none, ``SOURCE:ROW``, with
+            a warning.
         source: what made ids begin with.
 
     Raises:
@@ -45,6 +48,9 @@ def as_documents(data: Any, text: str, id: str | None, source: str) -> Documents
         ) from wrong
     for name, wanted in ((text, "text"), (id or "id", "id")):
         documents = _renamed(documents, name, wanted)
+    kinds = {} if documents.features is None else {each.name: each.type for each in documents.features.arrow_schema}
+    if is_respelled(kinds.get("id", pa.null())):
+        documents = _changed(documents, _with_text_ids)
     if isinstance(documents, datasets.IterableDataset):
         # A stream may not know its columns, and nothing is read before somebody asks for documents.
         return documents if "id" in (documents.column_names or ()) else _numbered_stream(documents, source)
@@ -130,15 +136,43 @@ def _renamed(documents: Documents, name: str, wanted: str) -> Documents:
     if name == wanted:
         return documents
     columns = _columns(documents)
-    if name not in columns:
-        raise LongCrawlError(
-            f"the documents have no column {name!r}; they have: {', '.join(columns)}. Set {wanted}= to one of them"
-        )
-    if wanted in columns:
+    is_nested = name not in columns
+    if is_nested and name not in _fields(documents):
+        known = listed_with_near(_fields(documents), name)
+        raise LongCrawlError(f"the documents have no column {name!r}; they have: {known}. Set {wanted}= to one of them")
+    if wanted in columns and not name.startswith(f"{wanted}."):
         raise LongCrawlError(
             f"the documents have a column {wanted!r} beside {name!r}: drop it, data.remove_columns({wanted!r})"
         )
-    return documents.rename_column(name, wanted)
+    return (
+        _changed(documents, partial(_with_field, name, wanted)) if is_nested else documents.rename_column(name, wanted)
+    )
+
+
+def _fields(documents: Documents) -> list[str]:
+    """Name the columns and the fields of structs; of a stream that does not know them, those of its first row."""
+    if documents.features is None:
+        return list(names_in(next(iter(documents.take(1)), {})))
+    return list(names_of(documents.features.arrow_schema))
+
+
+def _changed(documents: Documents, change: Callable[[pa.Table], pa.Table]) -> Documents:
+    if isinstance(documents, datasets.Dataset) and not len(documents):  # `datasets` would not call the function
+        return datasets.Dataset(change(documents.with_format("arrow")[:]))
+    return documents.with_format("arrow").map(change, batched=True, batch_size=BATCH).with_format(None)
+
+
+def _with_field(name: str, wanted: str, table: pa.Table) -> pa.Table:
+    """Return a table with a field of a struct as a column; null if this table of a stream lacks it."""
+    path = path_of(table.schema, name)
+    return with_column(table, wanted, pa.nulls(table.num_rows) if path is None else column_at(table, path))
+
+
+def _with_text_ids(table: pa.Table) -> pa.Table:
+    """Return a table whose ids are spelled as sources spell them: of 1.0, Arrow would make "1"."""
+    if "id" not in table.column_names or not is_respelled(table.schema.field("id").type):
+        return table
+    return with_column(table, "id", as_text(table["id"]))
 
 
 def _numbered(documents: datasets.Dataset, source: str) -> datasets.Dataset:
@@ -154,7 +188,7 @@ def _numbered_stream(documents: datasets.IterableDataset, source: str) -> datase
 
 def _with_ids(source: str, table: pa.Table, rows: Sequence[int]) -> pa.Table:
     if "id" in table.column_names:
-        return table
+        return _with_text_ids(table)
     _warn_of_ids(source)
     return with_column(table, "id", _ids(source, rows))
 

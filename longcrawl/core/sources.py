@@ -8,9 +8,10 @@ import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, dataclass_transform
 
@@ -19,7 +20,7 @@ import pyarrow as pa
 from longcrawl.core.fields import check_fields, plain_settings
 from longcrawl.core.registry import Registry
 from longcrawl.errors import SourceError, warn_user
-from longcrawl.printable import shortened
+from longcrawl.printable import listed_with_near, shortened
 from longcrawl.urls import hide_secrets, is_url, plain_urls, with_options, without_secrets
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ MOST_REASON = 2_000
 """Characters of a reason: names of fields in it, and what libraries say, have no limit."""
 MOST_NAMED = 3
 """How many damaged places of a file are named; all are counted."""
+LOOKED_AT = 10
+"""Parts whose fields an error names."""
 OTHER_FIELD = "= to one of them"
 """What a reason says, with its setting, where documents have other fields."""
 WITHOUT = "; to continue without it, set on_bad_files to 'warn' or 'skip' (--set source.on_bad_files=skip)"
@@ -121,10 +124,16 @@ class BadFiles:
     """How many records are left out by a rule of the source, such as redirects; this is not damage."""
     encodings: Counter[str] = field(default_factory=Counter)
     """How many files, or pages of web archives, were decoded how, of those that a source does not know to be UTF-8."""
+    fields: dict[str, int] = field(default_factory=dict)
+    """How many records have a value in each field that a setting names; no entry for a field that none has."""
     checksums: Checksums = "first"
     """When checksums may be compared."""
     has_unchecked: bool = False
     """Whether data of the file that is read now may have left its reader before its checksum was compared."""
+
+    def count_field(self, name: str, values: int) -> None:
+        """Count records that have a value in a field that a setting names; it may be null in all of them."""
+        self.fields[name] = self.fields.get(name, 0) + values
 
     def when_to_check(self, file: str) -> Checksums:
         """Return when a reader may compare the checksums of a file, and note it."""
@@ -285,6 +294,14 @@ class Source(ABC):
         """Return what says which documents the source has and is in no file of its parts; nothing for most sources."""
         return ""
 
+    def named_fields(self) -> Mapping[str, str]:
+        """Return the fields of records that settings name, with the setting of each; defaults are left out."""
+        return {}
+
+    def known_fields(self, part: Part) -> Sequence[str]:  # noqa: ARG002  # sources whose settings name fields need it
+        """Return the fields that the first records of a part have."""
+        return ()
+
     def lists(self) -> Mapping[str, Mapping[str, Any]]:
         """Return bytes, SHA-256 and number of paths of each list that names the files of the source, by path or URL.
 
@@ -324,6 +341,62 @@ class Source(ABC):
     @abstractmethod
     def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
         """Read one part in tables of some 32 MB of text at most, always cut at the same places."""
+
+
+def check_fields_named(
+    source: Source,
+    tables: Iterable[pa.Table],
+    bad_files: BadFiles,
+    every_part: Callable[[], Iterable[Part]],
+    seen: set[str],
+) -> Iterator[pa.Table]:
+    """Yield the tables of a part; before the first one, check that the input has the fields that settings name.
+
+    The other parts are read only if this table lacks a field, and no further than to the first record that has it. So
+    the answer depends neither on the part nor on how parts are shared among processes.
+
+    Args:
+        source: of the tables.
+        tables: as ``source`` reads them.
+        bad_files: what it counts fields in.
+        every_part: returns the parts of the whole input.
+        seen: fields that were found, in other parts too; added to.
+
+    Raises:
+        SourceError: no record of the input has one of the fields.
+    """
+    is_first = True
+    for table in tables:
+        if is_first and table.num_rows:
+            is_first = False
+            seen.update(bad_files.fields)
+            missing = set(source.named_fields()) - seen
+            for part in every_part() if missing else ():
+                noted = BadFiles("skip")
+                for _ in source.read(part, noted):
+                    if missing <= noted.fields.keys():
+                        break
+                seen.update(noted.fields)
+                missing -= noted.fields.keys()
+                if not missing:
+                    break
+            if missing:
+                raise lacks_field(source, missing, every_part())
+        yield table
+
+
+def lacks_field(source: Source, missing: Container[str], parts: Iterable[Part]) -> SourceError:
+    """Return the error of a source whose settings name a field that no record has."""
+    name, setting = next(each for each in source.named_fields().items() if each[0] in missing)
+    looked_at = list(islice(parts, LOOKED_AT))
+    if any(is_url(file) for part in looked_at for file in part.files):  # each would be fetched
+        del looked_at[1:]
+    known = dict.fromkeys(field for part in looked_at for field in source.known_fields(part))
+    fix = f"set {setting}{OTHER_FIELD}" if known and setting != "fields" else f"leave it out of {setting}"
+    return SourceError(
+        f"source {source.name!r}: no record has the field {name!r} that {setting} names; "
+        f"fields of records: {listed_with_near(known, name)}; {fix} (--set source.{setting}=…)"
+    )
 
 
 SOURCES: Registry[Source] = Registry("source", Source, SourceError, ("longcrawl.sources",))

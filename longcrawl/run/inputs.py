@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
@@ -13,8 +14,9 @@ from typing import Any
 
 from longcrawl.core.registry import Implementation, is_ours
 from longcrawl.core.results import RESULTS
-from longcrawl.core.sources import Part, Source
+from longcrawl.core.sources import Part, Source, lacks_field
 from longcrawl.core.stages import Stage
+from longcrawl.display.numbers import counted
 from longcrawl.engines.worker import installed_versions
 from longcrawl.errors import RunError
 from longcrawl.ledger.analysis import Lengths
@@ -302,6 +304,26 @@ def source_lengths(results: Sequence[dict[str, Any]]) -> Lengths | None:
     if any("lengths" not in each for each in results):
         return None
     return reduce(add, (Lengths.from_dict(each["lengths"]) for each in results))
+
+
+def rare_fields(source: Source, parts: Sequence[Part], results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Describe the fields that settings name and that only some documents have; parts done earlier may have no counts.
+
+    Raises:
+        SourceError: there are documents, and none has one of the fields.
+    """
+    documents, counts = sum(each["documents"] for each in results), Counter[str]()
+    if not documents or any("fields" not in each for each in results):
+        return []
+    for each in results:
+        counts.update(each["fields"])
+    if missing := source.named_fields().keys() - counts.keys():
+        raise lacks_field(source, missing, (piece for part in parts for piece in part.each()))
+    return [
+        f"{count:,} of {counted(documents, 'document')} have a value in the field {name!r}"
+        for name, count in sorted(counts.items())
+        if count < documents
+    ]
 
 
 def no_documents(

@@ -100,7 +100,8 @@ def run(
     rates = RemovalRates.from_manifest(manifest)
     found = rates, manifest["output"], batch, len(manifest["bad_files"]), time.monotonic() - started
     checked = plan.against(manifest, costs) if plan is not None else ()
-    return RunSummary(chosen.name, written, *found, checked, costs, manifest.get("warnings", {}))
+    of_source = manifest.get("reports", {}).get(chosen.source.name, [])
+    return RunSummary(chosen.name, written, *found, checked, costs, manifest.get("warnings", {}), of_source)
 
 
 def _check_arguments(num_proc: int, engine: Engine | None, unused: Sequence[str]) -> None:
@@ -394,6 +395,8 @@ class _Job:
             self.left_out = sum((Counter(each.get("left_out", {})) for each in results), Counter())
             self.encodings = sum((Counter(each.get("encodings", {})) for each in results), Counter())
             self.source_lengths = inputs.source_lengths(results)
+            if rare := inputs.rare_fields(self.source, self.parts, results):
+                self.reports[self.recipe.source.name] = rare
             if not self.funnel.documents:
                 raise inputs.no_documents(
                     self.recipe.source.name, self.folder / "recipe.yaml", self.bad_files, self.left_out

@@ -24,7 +24,8 @@ from longcrawl.core.places import edit_rows
 from longcrawl.core.sources import BadFiles, Part, Source
 from longcrawl.core.stages import Outcome, Spans, Stage
 from longcrawl.core.surveys import WithSpans
-from longcrawl.errors import NotYetError
+from longcrawl.display.numbers import counted
+from longcrawl.errors import NotYetError, warn_user
 from longcrawl.ledger.analysis import Lengths
 from longcrawl.ledger.edits import EDITS, count_edits, edit_writer
 from longcrawl.ledger.funnel import FunnelRow, count_values, total
@@ -236,6 +237,7 @@ def _run_part(task: PartTask, bad_files: BadFiles) -> dict[str, Any]:
         "bad_files": [{"part": name, **asdict(bad)} for name, bad in zip(owners, bad_files.found, strict=True)],
         "left_out": dict(bad_files.left_out),
         "encodings": dict(bad_files.encodings),
+        "fields": bad_files.fields,
         "seconds": _seconds(clock, tally),
     }
     if task.segment.number == 0:
@@ -309,12 +311,24 @@ def _input(task: PartTask, bad_files: BadFiles, owners: list[str]) -> Iterator[p
     if task.segment.number == 0:
         found = False
         for table in read_gathered(task.source, task.part, bad_files, owners):
+            if not found and task.number == 0:
+                _warn_of_fields(task.source, bad_files, table)
             found = True
             yield table
         if not found:
             yield task.source.schema().empty_table()
         return
     yield from left_of(task.folder / WORK, task.segment.number - 1, task.number)
+
+
+def _warn_of_fields(source: Source, bad_files: BadFiles, table: pa.Table) -> None:
+    """Warn early of a field that may be misspelled: whether no record has it is known once all are read."""
+    missing = [name for name in source.named_fields() if name not in bad_files.fields]
+    if missing and table.num_rows:
+        warn_user(
+            f"none of the first {counted(table.num_rows, 'record')} has the field {missing[0]!r} that "
+            f"{source.named_fields()[missing[0]]} names; if no other one has it either, the run fails once all are read"
+        )
 
 
 def _first_of_ids(task: PartTask, tables: Iterable[pa.Table], tally: Tally) -> Iterator[pa.Table]:

@@ -63,6 +63,8 @@ class RunSummary:
     """What each stage took, the source first, the output last; empty of a run that was done before."""
     warnings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """What a user of the documents must know first, by stage."""
+    of_source: Sequence[str] = ()
+    """Reports on reading, such as how many documents have a field."""
 
     @property
     def funnel(self) -> Funnel:
@@ -91,4 +93,5 @@ class RunSummary:
             lines.append(
                 f"{self.bad_files} input file(s) could not be read whole; manifest.json and README.md list them"
             )
+        lines += self.of_source
         return lines + [f"WARNING: {label}: {each}" for label, found in self.warnings.items() for each in found]

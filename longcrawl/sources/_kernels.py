@@ -6,7 +6,7 @@ with the same values; the tests hold them to it.
 """
 
 # A byte automaton is one long chain of cases, and numba takes arguments by position:
-# ruff: noqa: C901, PLR0911, PLR0912
+# ruff: noqa: C901, FBT001, PLR0911, PLR0912
 # Inside the kernels ints and numpy ints are one type, which mypy cannot know:
 # mypy: disable-error-code="assignment, no-any-return"
 
@@ -23,8 +23,8 @@ from longcrawl.kernels.memory import (
 )
 from longcrawl.sources._scalar_kernels import MINUS, QUOTE, end_of_word, is_utf8, read_number, read_string
 
-ABSENT, PLAIN, ESCAPED, NUMBER, LITERAL, NESTED = range(6)
-"""What a field holds: nothing or null, text without or with escapes, a number, true or false, a list or object."""
+ABSENT, NULL, PLAIN, ESCAPED, NUMBER, LITERAL, NESTED = range(7)
+"""What a field holds: nothing, null, text without or with escapes, a number, true or false, a list or object."""
 
 OTHER, BLANK, INEXACT = 1, 2, 3
 """The status of a line that was not understood, of one of white space, and of one whose number is left to Python."""
@@ -73,7 +73,7 @@ def _scalar(data: Any, at: int, end: int) -> tuple[int, int]:
     if data[at] == MINUS or 48 <= data[at] <= 57:
         return read_number(data, at, end)[1], NUMBER
     after = end_of_word(data, at, end)
-    return after, (ABSENT if data[at] == 110 else LITERAL)
+    return after, (NULL if data[at] == 110 else LITERAL)
 
 
 @compiled
@@ -227,7 +227,7 @@ def _read_value(data: Any, at: int, out: int) -> tuple[int, int, int]:
     after, kind = end_of_value(data, at, len(data))
     if after < 0 or kind == NESTED:
         return -1, kind, 0
-    if kind == ABSENT:
+    if kind == NULL:
         return after, kind, 0
     _copy(data, at, after, out)
     return after, kind, after - at
@@ -332,7 +332,7 @@ def find_fields(
         status[line] = BLANK if after == -2 else OTHER if after < 0 else 0
         starts[line], ends[line] = at, (after if after >= 0 else find_line_feed(data, at))
         for index in range(len(required)):
-            if required[index] and kinds[line, index] == ABSENT and status[line] == 0:
+            if required[index] and kinds[line, index] <= NULL and status[line] == 0:
                 status[line] = OTHER
         if status[line] == 0 and not is_utf8(data, at, ends[line]):
             status[line] = OTHER
@@ -351,5 +351,87 @@ def parse_numbers(data: Any, spans: Any, kinds: Any, values: Any, exact: Any) ->
         values[line], exact[line] = np.nan, True
         if kinds[line] == NUMBER:
             values[line], _, exact[line] = read_number(data, spans[line, 0], spans[line, 1])
-        elif kinds[line] != ABSENT:
+        elif kinds[line] > NULL:
             exact[line] = False
+
+
+@compiled
+def _find_in_object(data: Any, at: int, step: Any) -> tuple[int, int, int]:
+    """Return start, end and kind of the value of a field of an object that has been checked; the last one counts."""
+    end, start, stop, found = len(data), 0, 0, ABSENT
+    at = skip_space(data, at + 1, end)
+    while data[at] != CLOSE_OBJECT:
+        key_start, key_end, at = read_key(data, at, end)
+        same = key_end - key_start == len(step)
+        place = 0
+        while same and place < len(step):
+            same = data[key_start + place] == step[place]
+            place += 1
+        after, kind = end_of_value(data, at, end)
+        if same:
+            start, stop, found = at, after, kind
+        at = skip_space(data, after, end)
+        if data[at] == COMMA:
+            at = skip_space(data, at + 1, end)
+    return start, stop, found
+
+
+@compiled
+def find_nested(
+    data: Any, steps: Any, offsets: Any, status: Any, root_spans: Any, root_kinds: Any, spans: Any, kinds: Any
+) -> None:
+    """Find a field inside objects, in lines that have no field of its whole name.
+
+    Args:
+        data: uint8 [bytes], the text of all lines.
+        steps: uint8, the names behind the first step one after the other.
+        offsets: int64 [steps + 1], where each starts.
+        status: uint8 [lines], 0 for lines that were understood.
+        root_spans: int64 [lines, 2], where the value of the first step is.
+        root_kinds: uint8 [lines], what it is.
+        spans: int64 [lines, 2], where the value is; written for the lines in which it is found inside of an object.
+        kinds: uint8 [lines], what it is; written like ``spans``.
+    """
+    for line in range(len(status)):
+        if status[line] != 0 or kinds[line] != ABSENT:
+            continue
+        start, stop, kind = root_spans[line, 0], root_spans[line, 1], np.int64(root_kinds[line])
+        for step in range(len(offsets) - 1):
+            if kind != NESTED or data[start] != OPEN_OBJECT:
+                kind = ABSENT
+                break
+            start, stop, kind = _find_in_object(data, start, steps[offsets[step] : offsets[step + 1]])
+        if kind != ABSENT:
+            quote = kind in (PLAIN, ESCAPED)
+            spans[line, 0], spans[line, 1], kinds[line] = start + quote, stop - quote, kind
+
+
+@compiled
+def write_values(data: Any, required: bool, address: int, filled: int, status: Any, spans: Any, kinds: Any) -> int:
+    """Write the values of one field that are text, and return how many bytes there are then.
+
+    Args:
+        data: uint8 [bytes], the text of all lines.
+        required: whether a line without a value is left to Python.
+        address: where to write; there is room for the values and 64 bytes more.
+        filled: how many bytes are there already.
+        status: uint8 [lines]; ``INEXACT`` is written for lines that are left to Python.
+        spans: int64 [lines, 2], where the values are; the end of the text among those written is written as the second.
+        kinds: uint8 [lines], what they are; texts that are written become ``PLAIN``.
+    """
+    for line in range(len(status)):
+        kind, size = kinds[line], 0
+        if status[line] == 0:
+            start, stop = spans[line, 0], spans[line, 1]
+            if kind == NESTED or (required and kind <= NULL):
+                status[line] = INEXACT
+            elif kind in (PLAIN, ESCAPED):
+                size = read_string(data, start, len(data), address + filled)[1] - (address + filled)
+                kinds[line] = PLAIN
+            elif kind > NULL:
+                _copy(data, start, stop, address + filled)
+                size = stop - start
+                kinds[line] = PLAIN
+        filled += size
+        spans[line, 1] = filled
+    return filled

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from longcrawl.core.sources import Loss
 from longcrawl.display.numbers import counted
-from longcrawl.printable import listed
+from longcrawl.printable import listed_with_near
 from longcrawl.sources.blocks import BLOCK_BYTES, read_blocks, too_long
 from longcrawl.sources.encodings import Decoding
 from longcrawl.sources.files import DamagedFileError
@@ -66,6 +66,12 @@ def read_csv(
         yield batch.take()
         raise
     yield batch.take()
+
+
+def read_names(path: str, separator: str, most_bytes: int, decoding: Decoding | None = None) -> list[str]:
+    """Return the fields that the first row of a file names; see :func:`read_csv`."""
+    lines = _Text(path, separator, most_bytes, decoding).lines()
+    return _first_row(csv.reader(lines, delimiter=separator, strict=True))
 
 
 def _first_row(rows: Iterator[list[str]]) -> list[str]:
@@ -149,7 +155,7 @@ class _Batch:
     def __init__(self, names: Sequence[str], needed: Sequence[str], optional: Sequence[str]) -> None:
         for name in needed:
             if name not in names:
-                raise DamagedFileError(f"has no field {name!r}; its fields: {listed(names)}")
+                raise DamagedFileError(f"has no field {name!r}; its fields: {listed_with_near(names, name)}")
         self._fields, self._optional = len(names), frozenset(optional) - frozenset(needed)
         self._places = {name: names.index(name) for name in dict.fromkeys([*needed, *optional]) if name in names}
         self._start()

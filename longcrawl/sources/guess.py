@@ -82,10 +82,9 @@ def _of_folder(folder: str, *, any_ending: bool) -> tuple[str, dict[str, Any]]:
     for shards in FORMATS.loaded():
         if f"{shards}.json" in names and FORMATS[shards].suffix in endings:
             return shards, {"data_dir": folder}
-    if any(_RECTANGLE.fullmatch(name) for name in names):
-        return "rectangle", {"data_dir": folder}
-    if any(_RPV2.fullmatch(name) for name in names):
-        return "redpajama-v2", {"data_dir": folder}
+    for source, pattern in (("rectangle", _RECTANGLE), ("redpajama-v2", _RPV2)):
+        if any(map(pattern.fullmatch, names)):
+            return source, {"data_dir": folder}
     if (found := _of_files(names)) is None:
         raise SourceError(
             f"{quoted(folder)} has no documents, by the names of its files: {count_endings(names)}. Known endings: "

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.printable import listed
+from longcrawl.core.dotted import MISSING, find_value, names_in
+from longcrawl.printable import listed, listed_with_near
 from longcrawl.sources.blocks import BLOCK_BYTES, STEP_BYTES
 from longcrawl.sources.files import DamagedFileError
 from longcrawl.sources.gathered import LARGE_BYTES
@@ -69,6 +70,30 @@ class Spelled(str):
     __slots__ = ()
 
 
+@dataclass(frozen=True)
+class _Nested:
+    """A field with a dotted name: its place in the schema, and how to reach it inside of objects."""
+
+    place: int
+    root: str
+    root_place: int
+    """Place of the first step among the names that are looked for in lines."""
+    steps: tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
+    """The steps behind the first one, packed."""
+
+
+def _nested_fields(schema: pa.Schema) -> list[_Nested]:
+    """Return the fields with dotted names; none whose first step is a field itself, as that one is no object then."""
+    found, roots = list[_Nested](), list[str]()
+    for place, name in enumerate(schema.names):
+        root, *steps = name.split(".")
+        if steps and root not in schema.names:
+            if root not in roots:
+                roots.append(root)
+            found.append(_Nested(place, root, len(schema) + roots.index(root), pack(steps)))
+    return found
+
+
 def read_lines(block: bytes | memoryview, schema: pa.Schema) -> Lines:
     """Read the fields of a schema from every line of a block; see :class:`LineReader`."""
     reader = LineReader(schema)
@@ -87,22 +112,33 @@ class LineReader:
 
     ``string`` and ``large_string`` columns take texts, and numbers, true and false as they are spelled; ``int64`` and
     ``float64`` columns take numbers. A line is lost when it is not a JSON object, when a field holds something else, or
-    when a field that is not nullable is null or absent.
+    when a field that is not nullable is null or absent. A name with a dot reaches into objects, see
+    :mod:`longcrawl.core.dotted`.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._schema, self._names = schema, pack(schema.names)
-        self._required = np.array([not field.nullable for field in schema])
+        self._schema = schema
+        self._nested = _nested_fields(schema)
+        self._names = pack([*schema.names, *dict.fromkeys(field.root for field in self._nested)])
         self._texts = [None if _is_number(field.type) else Texts() for field in schema]
         self._of_numbers = [index for index, text in enumerate(self._texts) if text is None]
+        # What dotted names find is written behind the first pass.
+        late, roots = {field.place for field in self._nested}, len(self._names[1]) - 1 - len(schema)
+        self._first = [None if place in late else text for place, text in enumerate(self._texts)] + [None] * roots
+        is_first = [not field.nullable and place not in late for place, field in enumerate(schema)]
+        self._required = np.array(is_first + [False] * roots)
         self.lines = 0
         """How many lines have been added."""
+        self.present = set[str]()
+        """The fields that a line has, with a value or null, of all lines that have been taken."""
         self._begin()
 
     def add(self, piece: bytes | memoryview) -> None:
         """Read whole lines; only the last one of a file may lack the line end."""
         data = np.frombuffer(piece, dtype=np.uint8)
-        for found in find_fields(data, self._names, self._texts, self._required):
+        for found in find_fields(data, self._names, self._first, self._required):
+            if self._nested:
+                self._find_nested(found)
             values = [_numbers(found, index, self._schema[index].type) for index in self._of_numbers]
             numbers = np.arange(self.lines, self.lines + len(found.starts))
             every: list[npt.NDArray[Any]] = [
@@ -123,19 +159,35 @@ class LineReader:
                 self._add_the_rest(found)
         self._bytes += len(data)
 
+    def _find_nested(self, found: Found) -> None:
+        """Find the values of dotted names, and write those that are texts."""
+        kernels = _kernels()
+        for field in self._nested:
+            spans = np.ascontiguousarray(found.spans[:, field.place])
+            kinds = np.ascontiguousarray(found.kinds[:, field.place])
+            roots = (np.ascontiguousarray(each[:, field.root_place]) for each in (found.spans, found.kinds))
+            kernels.find_nested(found.data, *field.steps, found.status, *roots, spans, kinds)
+            required, understood = not self._schema[field.place].nullable, found.status == 0
+            if (text := self._texts[field.place]) is not None:
+                address = text.room(int((spans[:, 1] - spans[:, 0])[understood].sum()) + 64)
+                text.size = kernels.write_values(found.data, required, address, text.size, found.status, spans, kinds)
+            elif required:
+                found.status[understood & (kinds <= kernels.NULL)] = kernels.INEXACT
+            found.spans[:, field.place], found.kinds[:, field.place] = spans, kinds
+
     def take(self) -> Lines:
         """Return what was added since the last time."""
         if self._found or not self._closed:
             self._close()
         tables, numbers, starts = zip(*self._closed, strict=True)
         table = tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
-        count = self.lines - self._first
-        lines = Lines(table, np.concatenate(numbers) - self._first, self._lost, count, np.concatenate(starts))
+        count = self.lines - self._begun
+        lines = Lines(table, np.concatenate(numbers) - self._begun, self._lost, count, np.concatenate(starts))
         self._begin()
         return lines
 
     def _begin(self) -> None:
-        self._first, self._bytes = self.lines, 0
+        self._begun, self._bytes = self.lines, 0
         self._lost: list[tuple[int, str]] = []
         self._closed: list[tuple[pa.Table, npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
         """Tables, the line of each row, and its first byte."""
@@ -156,9 +208,11 @@ class LineReader:
         if len(rows) < len(every[2]):
             every = [each[rows] for each in every]
         numbers, starts, status, spans, kinds, *values = every
+        has = (kinds[:, : len(self._schema)] != kernels.ABSENT).any(axis=0)
+        self.present.update(name for name, here in zip(self._schema.names, has.tolist(), strict=True) if here)
         arrays, of_numbers = list[pa.Array](), iter(values)
         for index, (field, text) in enumerate(zip(self._schema, self._texts, strict=True)):
-            absent = kinds[:, index] == kernels.ABSENT
+            absent = kinds[:, index] <= kernels.NULL
             if text is None:
                 arrays.append(pa.array(next(of_numbers), mask=absent).cast(field.type))
             else:
@@ -178,10 +232,11 @@ class LineReader:
         for number in rest:
             try:
                 record = parse_object(found.line(number))
+                self.present.update(name for name in self._schema.names if find_value(record, name) is not MISSING)
                 late.append({field.name: _value(record, field) for field in self._schema})
                 places.append(number)
             except ValueError as error:
-                self._lost.append((number + first - self._first, str(error)))
+                self._lost.append((number + first - self._begun, str(error)))
         self._close()
         table, numbers, starts = self._closed.pop()
         before = int(np.searchsorted(numbers, first))
@@ -356,7 +411,7 @@ def _numbers(found: Found, index: int, kind: pa.DataType) -> npt.NDArray[np.floa
     exact = np.empty(len(found.starts), dtype=np.bool_)
     spans, kinds = np.ascontiguousarray(found.spans[:, index]), np.ascontiguousarray(found.kinds[:, index])
     kernels.parse_numbers(found.data, spans, kinds, values, exact)
-    present = kinds != kernels.ABSENT
+    present = kinds > kernels.NULL
     if pa.types.is_integer(kind):
         exact &= ~present | ((values == np.floor(values)) & (np.abs(values) < 2**63))
         values[~(present & exact)] = 0
@@ -365,11 +420,13 @@ def _numbers(found: Found, index: int, kind: pa.DataType) -> npt.NDArray[np.floa
 
 
 def _value(record: dict[str, Any], field: pa.Field) -> Any:
-    value = record.get(field.name)
-    if value is None:
+    value = find_value(record, field.name)
+    if value is None or value is MISSING:
         if not field.nullable:
-            lack = "has null in its field" if field.name in record else "has no field"
-            raise ValueError(f"{lack} {field.name!r}; its fields: {listed(record)}")
+            fields = names_in(record)
+            if value is MISSING:
+                raise ValueError(f"has no field {field.name!r}; its fields: {listed_with_near(fields, field.name)}")
+            raise ValueError(f"has null in its field {field.name!r}; its fields: {listed(fields)}")
         return None
     if _is_number(field.type):
         return _number(value, field)

@@ -119,8 +119,8 @@ def read_columns(path: str, schema: pa.Schema) -> pa.Table:
         return table
 
 
-def column_chunks(file: BinaryIO) -> Iterator[dict[str, Chunk]]:
-    """Yield the column chunks of each row group, by column; of a nested column the first.
+def column_chunks(file: BinaryIO) -> Iterator[dict[tuple[str, ...], Chunk]]:
+    """Yield the column chunks of each row group, by the steps to the column; more than one if it is nested.
 
     Raises:
         ValueError: the footer is none, or encrypted.
@@ -141,9 +141,9 @@ def column_chunks(file: BinaryIO) -> Iterator[dict[str, Chunk]]:
         raise ValueError("its footer is cut") from cut
 
 
-def _chunks(row_group: Any) -> dict[str, Chunk]:
+def _chunks(row_group: Any) -> dict[tuple[str, ...], Chunk]:
     """Return the chunks of a row group: ``columns`` is its field 1, ``meta_data`` field 3 of each."""
-    chunks: dict[str, Chunk] = {}
+    chunks: dict[tuple[str, ...], Chunk] = {}
     try:
         for column in row_group[1]:
             metadata = column[3]
@@ -153,7 +153,9 @@ def _chunks(row_group: Any) -> dict[str, Chunk]:
                 raise ValueError("a column chunk of its footer has no place")
             kind, values, data_page, dictionary_page = numbers
             codec = codec if isinstance(codec, int) else -1
-            chunks.setdefault(path[0].decode(), Chunk(kind, codec, values, data_page, dictionary_page))
+            chunks.setdefault(
+                tuple(step.decode() for step in path), Chunk(kind, codec, values, data_page, dictionary_page)
+            )
     except (LookupError, TypeError, AttributeError) as missing:
         raise ValueError("a column chunk of its footer is incomplete") from missing
     return chunks

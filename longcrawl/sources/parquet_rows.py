@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from longcrawl.core.dotted import column_at
 from longcrawl.errors import reason_of
 from longcrawl.sources.files import DamagedFileError
 from longcrawl.sources.json_lines import is_utf8
@@ -39,28 +40,29 @@ MOST_LENGTHS = 1 << 16
 _LENGTH = struct.Struct("<I")
 
 
-def read_rows(file: pq.ParquetFile, path: str, columns: list[str], most: int) -> Iterator[tuple[int, pa.Table]]:
+def read_rows(
+    file: pq.ParquetFile, path: str, columns: Mapping[str, Sequence[str]], most: int
+) -> Iterator[tuple[int, pa.Table]]:
     """Yield rows and the number of the first, as many at a time as the memory allows by the headers of the pages.
 
-    Values of more than ``most`` bytes may stay in a dictionary. Views and bytes of one length become bytes of any
-    length. File and path are those of :func:`open_parquet`.
+    ``columns`` has the steps to each column, more than one of a field in a struct. Values of more than ``most`` bytes
+    may be kept in a dictionary. Views and bytes of one length become bytes of any length. File and path are those of
+    :func:`open_parquet`.
 
     Raises:
         DamagedFileError: it is corrupt, or has pages that are too large.
     """
     first = 0
     try:
-        for table in map(_as_table, _batches(file, path, columns, most)):
+        paths = {name: tuple(steps) for name, steps in columns.items()}
+        for batch in _batches(file, path, list(paths.values()), most):
+            table = pa.table({name: _any_length(column_at(batch, steps)) for name, steps in paths.items()})
             yield first, table
             first += table.num_rows
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DamagedFileError(f"is corrupt after row {first}: {reason_of(error)}") from error
     if first != file.metadata.num_rows:
         raise DamagedFileError(f"is corrupt: it has {first} rows, its footer counts another number")
-
-
-def _as_table(batch: pa.RecordBatch) -> pa.Table:
-    return pa.Table.from_arrays([_any_length(column) for column in batch.columns], batch.schema.names)
 
 
 def _any_length(column: pa.Array) -> pa.Array:
@@ -73,7 +75,9 @@ def _any_length(column: pa.Array) -> pa.Array:
     return column
 
 
-def _batches(file: pq.ParquetFile, path: str, columns: list[str], most: int) -> Iterator[pa.RecordBatch]:
+def _batches(
+    file: pq.ParquetFile, path: str, columns: Sequence[tuple[str, ...]], most: int
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a parquet file, as many at a time as the memory allows by the headers of its pages.
 
     A dictionary page of some kB can hold one text of 64 MB, and the rows of a batch all of them: a dictionary whose
@@ -89,7 +93,7 @@ def _batches(file: pq.ParquetFile, path: str, columns: list[str], most: int) -> 
             return opened.enter_context(kept)
 
         for group, chunks in zip(range(file.num_row_groups), column_chunks(headers), strict=True):
-            read = [_column(headers, chunks, field) for field in columns]
+            read = [_column(headers, chunks, *steps) for steps in columns]
             if sum(each.largest for each in read) > (most_pages := max(PAGES_BYTES, 4 * most)):
                 raise DamagedFileError(
                     f"has pages of {sum(each.largest for each in read):,} bytes in its row group {group}, "
@@ -105,16 +109,28 @@ def _batches(file: pq.ParquetFile, path: str, columns: list[str], most: int) -> 
                 source = kept()
                 if not _keeps(source, long) or _repeats_values(source, group, read):
                     source, rows = file, _rows_at_once(read, [each.bound for each in read], PAGES_BYTES)
-            yield from source.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False)
+            names = [each.name for each in read]
+            yield from source.iter_batches(rows, row_groups=[group], columns=names, use_threads=False)
 
 
 @dataclass(frozen=True)
 class _Column:
     """One column of a row group: where its pages are, and what they take."""
 
-    name: str
+    path: tuple[str, ...]
+    """The steps to it, more than one of a field in a struct."""
     chunk: Chunk
     pages: Sequence[Page]
+
+    @property
+    def name(self) -> str:
+        """The name by which pyarrow reads it."""
+        return ".".join(self.path)
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether it is a field of a struct, which Arrow does not read as a dictionary."""
+        return len(self.path) > 1
 
     @cached_property
     def dictionary(self) -> Page | None:
@@ -137,14 +153,14 @@ class _Column:
     @property
     def may_be_kept(self) -> bool:
         """Whether Arrow can read it as a dictionary."""
-        return all(page.may_be_kept for page in self.pages)
+        return not self.is_nested and all(page.may_be_kept for page in self.pages)
 
     @cached_property
     def hides_long(self) -> bool:
         """Whether its dictionary might hold a value that fills a batch in some rows, and can be read to find out."""
         uses_it = [page.uses_dictionary for page in self.pages if page.values][:2] == [False, True]
         could = self.chunk.kind == STRINGS and BATCH_BYTES < self.bound * ROWS <= PAGES_BYTES * ROWS
-        return could and uses_it and self.pages[0] is self.dictionary
+        return could and uses_it and self.pages[0] is self.dictionary and not self.is_nested
 
     @property
     def rebuilt(self) -> int:
@@ -165,10 +181,10 @@ class _Column:
         return int((total[last] - total[:-1]).max(initial=0))
 
 
-def _column(headers: BinaryIO, chunks: Mapping[str, Chunk], field: str) -> _Column:
-    if (chunk := chunks.get(field)) is None:
-        raise DamagedFileError(f"is corrupt: a row group of its footer has no field {field!r}")
-    return _Column(field, chunk, list(column_pages(headers, chunk)))
+def _column(headers: BinaryIO, chunks: Mapping[tuple[str, ...], Chunk], *path: str) -> _Column:
+    if (chunk := chunks.get(path)) is None:
+        raise DamagedFileError(f"is corrupt: a row group of its footer has no field {'.'.join(path)!r}")
+    return _Column(path, chunk, list(column_pages(headers, chunk)))
 
 
 def _rows_at_once(read: Sequence[_Column], longest: Sequence[int], most: int) -> int:
@@ -210,7 +226,7 @@ def _at_once(
 
 def _keeps(kept: pq.ParquetFile, columns: Sequence[_Column]) -> bool:
     """Return whether a file's columns are read as dictionaries: others write out each value, however long it is."""
-    return all(pa.types.is_dictionary(kept.schema_arrow.field(each.name).type) for each in columns)
+    return all(not each.is_nested and _is_dictionary(kept.schema_arrow.field(each.name)) for each in columns)
 
 
 def _repeats_values(kept: pq.ParquetFile, group: int, read: Sequence[_Column]) -> bool:
@@ -221,11 +237,11 @@ def _repeats_values(kept: pq.ParquetFile, group: int, read: Sequence[_Column]) -
 
 def _repeats(batch: pa.RecordBatch, read: Sequence[_Column]) -> bool:
     """Return whether a dictionary repeats a value: Arrow drops it, and the places of those behind it are wrong."""
-    stored = ((batch.column(each.name), each.dictionary) for each in read if each.dictionary)
+    stored = ((column_at(batch, each.path), each.dictionary) for each in read if each.dictionary)
     return any(_is_dictionary(values) and len(values.dictionary) < page.values for values, page in stored)
 
 
-def _is_dictionary(column: pa.Array) -> bool:
+def _is_dictionary(column: pa.Array | pa.Field) -> bool:
     return bool(pa.types.is_dictionary(column.type))
 
 

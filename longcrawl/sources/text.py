@@ -18,11 +18,11 @@ is relative to ``data_dir``, or to the deepest folder that all ``data_files`` sh
 objects, on any number of lines, has a document in each, with the ids that lines would have; it is held in memory.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Literal
 
 import numpy as np
@@ -31,13 +31,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core import sources
+from longcrawl.core.dotted import names_in, names_of, path_of, type_at
+from longcrawl.core.spelled import as_text
 from longcrawl.errors import SourceError
-from longcrawl.printable import MOST_QUOTED, listed, shortened
+from longcrawl.printable import MOST_QUOTED, listed_with_near, shortened
 from longcrawl.sources.blocks import RECORD_BYTES, read_bytes, read_steps, seeming_encoding, too_long
-from longcrawl.sources.csv_rows import ENDINGS, read_csv
+from longcrawl.sources.csv_rows import ENDINGS, read_csv, read_names
 from longcrawl.sources.encodings import LOOKED_AT, Decoding, check_encoding, seems_binary
 from longcrawl.sources.files import DamagedFileError
-from longcrawl.sources.json_lines import LineReader, array_blocks, begins_array
+from longcrawl.sources.json_lines import LineReader, array_blocks, begins_array, parse_object
 from longcrawl.sources.named_files import DataFiles, has_ending, named_parts, spell_endings
 from longcrawl.sources.parquet import open_parquet
 from longcrawl.sources.parquet_rows import read_rows, up_to, utf8_rows, written_out
@@ -99,6 +101,24 @@ def kind_of(name: str) -> str:
     return ".txt" if ending in (*_PROSE, *_CODE) else ending if ending in RECORDS else ""
 
 
+FIELD_SETTINGS = ("text_field", "id_field", "url_field", "date_field", "language_field")
+"""Settings that name one field of records."""
+_LOOKED_AT = 100
+"""Lines of JSON whose fields an error names."""
+
+
+@dataclass(frozen=True)
+class _Records:
+    """Records of a file."""
+
+    table: pa.Table
+    """Those of the wanted fields that the file has, under the names that settings have for them."""
+    numbers: npt.NDArray[np.int64] | None
+    """The line or row of each; None if the file is one document."""
+    offsets: pa.Array | None = None
+    """The first byte of each in the file, where it is known and asked for."""
+
+
 @sources.source("text")
 class Text(sources.Source):
     """Documents of JSON lines, parquet, CSV or text files.
@@ -108,14 +128,15 @@ class Text(sources.Source):
     Args:
         data_dir: a folder, read with all folders in it, or its URL.
         data_files: a path, URL or glob, several, or a mapping from splits to them; relative to ``data_dir`` if set.
-        text_field: the field of the text, in JSON, parquet and CSV.
+        text_field: the field of the text, in JSON, parquet and CSV. A name with dots reaches into objects, such as
+            ``doc.text``; so do those of the other fields.
         id_field: the field of the id; None for file and line. Ids are taken as they are, repeated ones too.
         url_field: the field of the URL; null where there is none.
         date_field: the field of the date; null where there is none.
         language_field: the field of the language.
         language: the language of documents that name none.
-        fields: further fields of JSON, parquet and CSV, such as ``domain``, each a column of text of that name; null
-            where there is none. A list or an object is not text.
+        fields: further fields of JSON, parquet and CSV, such as ``domain`` or ``metadata.domain``, each a column of
+            text of that name; null where there is none. A list or an object is not text.
         origins: what leads back to a document: the "file" in ``source``, or its "line" too, in the columns ``file`` and
             ``offset``, the first byte of it in the decompressed file; null of parquet, CSV and whole text files, of
             files that are not UTF-8, and behind lines that are lost. Outputs record both; those of parquet and
@@ -199,10 +220,31 @@ class Text(sources.Source):
         """Whether no field has the ids."""
         return self.id_field is None
 
+    def named_fields(self) -> Mapping[str, str]:
+        """Return the fields of records that settings name, with the setting of each; defaults are left out."""
+        kind = type(self)
+        named = {setting: getattr(self, setting) for setting in FIELD_SETTINGS if getattr(self, setting)}
+        found = {name: setting for setting, name in named.items() if name != getattr(kind, setting)}
+        return dict.fromkeys(self.fields, "fields") | found
+
+    def known_fields(self, part: sources.Part) -> Sequence[str]:
+        """Return the fields that the first records of a file have; none of text or of a file that cannot be read."""
+        (path,) = part.files
+        kind, decoding = self._kind(part.name), Decoding(self.encoding, lambda _: None)
+        try:
+            if kind == ".parquet":
+                with open_parquet(path) as (file, _):
+                    return list(names_of(file.schema_arrow))
+            if kind in ENDINGS:
+                return read_names(path, ENDINGS[kind], self.max_record_bytes, decoding)
+            return [] if kind == ".txt" else _json_names(path, self.max_record_bytes, decoding)
+        except DamagedFileError:
+            return []
+
     def list_ids(self, part: sources.Part) -> Iterator[pa.ChunkedArray] | None:
-        """List the ids of records, reading no other field; None of a remote file, which would be fetched twice."""
+        """List the ids of records, reading no other field; None of text, and of remote files, to fetch them once."""
         field = self.id_field
-        if field is None or is_url(part.files[0]):
+        if field is None or self._kind(part.name) == ".txt" or is_url(part.files[0]):
             return None
         alone = replace(self, text_field=field, url_field=field, date_field=field, language_field=field, fields=())
         tables = alone._documents(part, sources.BadFiles("skip"))  # noqa: SLF001  # of this class
@@ -214,26 +256,30 @@ class Text(sources.Source):
 
     def _documents(self, part: sources.Part, bad_files: sources.BadFiles) -> Iterator[pa.Table]:
         (path,) = part.files
-        kind = _FORMATS.get(self.format) or kind_of(part.name)
+        kind = self._kind(part.name)
         explain = partial(self._explain, path) if kind != ".parquet" else str
         lost = sources.LostRecords(bad_files, path, explain=explain)
         decoding = self._decoding(bad_files)
-        if kind == ".parquet":
-            tables = self._parquet(part.name, path, lost)
-        elif kind in ENDINGS:
-            tables = self._csv(part.name, path, ENDINGS[kind], lost, decoding)
-        elif kind == ".txt" and self.unit == "file":
+        if kind == ".txt" and self.unit == "file":
             tables = self._file(part.name, path, decoding)
         elif kind == ".txt":
             tables = self._lines(part.name, path, lost, bad_files, decoding)
+        elif kind == ".parquet":
+            tables = self._tables(part.name, self._parquet(path, lost), bad_files)
+        elif kind in ENDINGS:
+            tables = self._tables(part.name, self._csv(path, ENDINGS[kind], lost, decoding), bad_files)
         else:
-            tables = self._json(part.name, path, lost, bad_files, decoding)
+            tables = self._tables(part.name, self._json(part.name, path, lost, bad_files, decoding), bad_files)
         try:
             yield from tables
             lost.report()
         except DamagedFileError as damage:
             lost.report(explain(self._hint(str(damage))), damage.records_lost)
         bad_files.has_unchecked = False
+
+    def _kind(self, name: str) -> str:
+        """Return the ending that a file is read as."""
+        return _FORMATS.get(self.format) or kind_of(name)
 
     def _decoding(self, bad_files: sources.BadFiles) -> Decoding:
         def note(encoding: str) -> None:
@@ -257,9 +303,19 @@ class Text(sources.Source):
             f"{reason}; its encoding seems to be {name}: set encoding to that, or to 'detect' ({_SET_ENCODING}{name})"
         )
 
+    def _tables(self, name: str, found: Iterator["_Records"], bad_files: sources.BadFiles) -> Iterator[pa.Table]:
+        """Return documents, and count which have the fields that settings name."""
+        named = self.named_fields()
+        for records in found:
+            for field in named:
+                if field in records.table.column_names:
+                    column = records.table[field]
+                    bad_files.count_field(field, len(column) - column.null_count)
+            yield self._table(name, records)
+
     def _json(
         self, name: str, path: str, lost: sources.LostRecords, bad_files: sources.BadFiles, decoding: Decoding
-    ) -> Iterator[pa.Table]:
+    ) -> Iterator["_Records"]:
         wanted = {self.text_field: pa.field(self.text_field, pa.large_string(), nullable=False)}
         if self.id_field:
             wanted.setdefault(self.id_field, pa.field(self.id_field, pa.string(), nullable=False))
@@ -282,45 +338,45 @@ class Text(sources.Source):
             for number, reason in lines.lost:
                 lost.add(f"{where} {first + number + 1}", self._hint(reason))
             if lines.table.num_rows:
-                yield self._table(name, lines.table, lines.numbers + first, self._moved(lines.starts, at))
+                table = lines.table.select([field for field in lines.table.column_names if field in reader.present])
+                yield _Records(table, lines.numbers + first, self._moved(lines.starts, at))
             first += lines.count
 
-    def _parquet(self, name: str, path: str, lost: sources.LostRecords) -> Iterator[pa.Table]:
+    def _parquet(self, path: str, lost: sources.LostRecords) -> Iterator["_Records"]:
         with open_parquet(path) as (file, copy):
             columns = self._columns(file.schema_arrow, file.metadata.num_rows)
             for first, table in read_rows(file, copy, columns, self.max_record_bytes):
-                yield self._rows(name, table, np.arange(first, first + table.num_rows), lost)
+                yield self._rows(table, np.arange(first, first + table.num_rows), lost)
 
-    def _columns(self, schema: pa.Schema, rows: int) -> list[str]:
-        """Name the columns that are read of a file of so many rows.
+    def _columns(self, schema: pa.Schema, rows: int) -> dict[str, tuple[str, ...]]:
+        """Return the fields that are read of a file of so many rows, with the steps to each.
 
         Raises:
             DamagedFileError: one is missing, has no texts, or is there more than once.
         """
-        names = schema.names
-        if missing := next((field for field in self._needed() if field not in names), None):
-            raise DamagedFileError(f"has no field {missing!r}; its fields: {listed(names)}", rows)
-        columns = list(dict.fromkeys([*self._needed(), *(field for field in self._optional() if field in names)]))
-        for field in columns:
+        wanted = dict.fromkeys([*self._needed(), *self._optional()])
+        columns = {field: path for field in wanted if (path := path_of(schema, field)) is not None}
+        if missing := next((field for field in self._needed() if field not in columns), None):
+            fields = listed_with_near(names_of(schema), missing)
+            raise DamagedFileError(f"has no field {missing!r}; its fields: {fields}", rows)
+        for field, path in columns.items():
             fix = "leave that out of fields" if field in self.fields else "name another one instead"
-            if (many := names.count(field)) > 1:
-                raise DamagedFileError(f"has {many} columns named {field!r}: rename one, or {fix}", rows)
-            kind = schema.field(field).type
+            if (many := schema.names.count(path[0])) > 1:
+                raise DamagedFileError(f"has {many} columns named {path[0]!r}: rename one, or {fix}", rows)
+            kind = type_at(schema, path)
             if pa.types.is_nested(kind):
                 shown = shortened(str(kind), MOST_QUOTED)
                 raise DamagedFileError(f"has no text in its field {field!r} but {shown}; {fix}", rows)
         return columns
 
-    def _csv(
-        self, name: str, path: str, separator: str, lost: sources.LostRecords, decoding: Decoding
-    ) -> Iterator[pa.Table]:
+    def _csv(self, path: str, separator: str, lost: sources.LostRecords, decoding: Decoding) -> Iterator["_Records"]:
         for rows in read_csv(path, self._needed(), self._optional(), separator, self.max_record_bytes, decoding):
             for number, reason in rows.lost:
                 lost.add(f"row {number}", reason)
             if rows.table.num_rows:
-                yield self._table(name, rows.table, rows.numbers)
+                yield _Records(rows.table, rows.numbers)
 
-    def _rows(self, name: str, table: pa.Table, numbers: npt.NDArray[np.int64], lost: sources.LostRecords) -> pa.Table:
+    def _rows(self, table: pa.Table, numbers: npt.NDArray[np.int64], lost: sources.LostRecords) -> "_Records":
         """Return the rows that are short enough and UTF-8, and have a text and, where it is asked for, an id."""
 
         def keep(kept: npt.NDArray[np.bool_] | None, reason: str) -> None:
@@ -341,7 +397,7 @@ class Text(sources.Source):
         for field in self._needed():
             if table[field].null_count:
                 keep(table[field].is_valid().to_numpy(zero_copy_only=False), f"has null in its field {field!r}")
-        return self._table(name, table, numbers)
+        return _Records(table, numbers)
 
     def _lines(
         self, name: str, path: str, lost: sources.LostRecords, bad_files: sources.BadFiles, decoding: Decoding
@@ -357,7 +413,8 @@ class Text(sources.Source):
                 lines.add(step)
                 continue
             texts, numbers, starts = lines.take()
-            yield self._table(name, pa.table({self.text_field: texts}), numbers, self._moved(starts, at))
+            records = _Records(pa.table({self.text_field: texts}), numbers, self._moved(starts, at))
+            yield self._table(name, records)
 
     def _file(self, name: str, path: str, decoding: Decoding) -> Iterator[pa.Table]:
         try:
@@ -366,16 +423,11 @@ class Text(sources.Source):
             raise DamagedFileError(f"is not UTF-8 ({error.reason} at byte {error.start})", 1) from error
         if seems_binary(text):
             raise DamagedFileError(_BINARY, 1)
-        yield self._table(name, pa.table({self.text_field: pa.array([text], pa.large_string())}), None)
+        yield self._table(name, _Records(pa.table({self.text_field: pa.array([text], pa.large_string())}), None))
 
-    def _table(
-        self,
-        name: str,
-        table: pa.Table,
-        numbers: npt.NDArray[np.int64] | None,
-        offsets: pa.Array | None = None,
-    ) -> pa.Table:
-        """Return documents in the source's own columns; ``numbers`` are their lines, None for the file itself."""
+    def _table(self, name: str, records: "_Records") -> pa.Table:
+        """Return documents in the source's own columns."""
+        table, numbers, offsets = records.table, records.numbers, records.offsets
         rows = table.num_rows
         ids: Any = pa.repeat(name, rows)
         if self.id_field and self.id_field in table.column_names:
@@ -387,7 +439,7 @@ class Text(sources.Source):
             for column, field in (("url", self.url_field), ("date", self.date_field), ("language", self.language_field))
         }
         if self.language:
-            found["language"] = pc.fill_null(found["language"].cast(pa.string()), self.language)
+            found["language"] = pc.fill_null(as_text(found["language"]), self.language)
         found |= {"id": ids, "text": table[self.text_field], "source": self._source(name, rows)}
         if self.origins == "line":
             found |= {"file": pa.repeat(name, rows), "offset": pa.nulls(rows) if offsets is None else offsets}
@@ -395,7 +447,7 @@ class Text(sources.Source):
             found[field] = table[field] if field in table.column_names else pa.nulls(rows, pa.string())
         schema = self.schema()
         columns = [(found[field.name], field.type) for field in schema]
-        return pa.table([each if each.type == kind else each.cast(kind) for each, kind in columns], schema=schema)
+        return pa.table([each if each.type == kind else as_text(each, kind) for each, kind in columns], schema=schema)
 
     def _moved(self, starts: npt.NDArray[np.int64] | None, by: int | None) -> pa.Array | None:
         """Return the first bytes of lines in the file, by those in the block, where they are asked for and known."""
@@ -435,6 +487,20 @@ def without_set() -> Iterator[None]:
         if sentence == str(wrong):
             raise
         raise SourceError(sentence) from wrong
+
+
+def _json_names(path: str, most_bytes: int, decoding: Decoding) -> list[str]:
+    """Return the fields of the first records of a file of JSON."""
+    step = bytes(
+        next((each for each in read_steps(path, most_bytes=most_bytes, decoding=decoding) if each is not None), b"")
+    )
+    if begins_array(step.removeprefix(_MARK)):
+        step = next(array_blocks(read_bytes(path, most_bytes, decoding=decoding)), b"")
+    names = dict[str, None]()
+    for line in islice(step.removeprefix(_MARK).split(b"\n"), _LOOKED_AT):
+        with suppress(ValueError):
+            names |= dict.fromkeys(names_in(parse_object(line)))
+    return list(names)
 
 
 def _read_array(path: str, most_bytes: int, checksums: sources.Checksums, decoding: Decoding) -> bytes:

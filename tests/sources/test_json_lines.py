@@ -284,3 +284,86 @@ def test_numbers_and_words_in_text_fields_are_taken_as_spelled():
 def test_an_empty_block_has_no_rows():
     read = read_lines(b"", SCHEMA)
     assert (read.table.num_rows, read.count, read.lost) == (0, 0, [])
+
+
+NESTED = pa.schema(
+    [
+        pa.field("meta.url", pa.string()),
+        pa.field("text", pa.large_string(), nullable=False),
+        pa.field("meta.deep.url", pa.string()),
+        pa.field("meta.deep.size", pa.int64()),
+        pa.field("doc.text", pa.large_string(), nullable=False),
+    ]
+)
+leaves = st.none() | st.booleans() | st.integers(-(10**20), 10**20) | texts | st.just([1, {"url": "in a list"}])
+steps = st.sampled_from(["url", "deep", "deep.url", "size", "text", 'u"rl', "other"])
+
+
+@st.composite
+def spelled_objects(draw, depth=2):
+    """Spell an object whose keys may come twice and be escaped."""
+    pairs = draw(st.lists(st.tuples(steps, st.booleans() if depth else st.just(False)), max_size=4))
+    inner = [draw(spelled_objects(depth - 1)) if nested else json.dumps(draw(leaves)) for _, nested in pairs]
+    return "{" + ", ".join(f"{json.dumps(key)}:{value}" for (key, _), value in zip(pairs, inner, strict=True)) + "}"
+
+
+def walk(record, name):
+    if name in record:
+        return record[name]
+    for step in name.split("."):
+        record = record.get(step) if isinstance(record, dict) else None
+    return record
+
+
+def spell(value):
+    return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
+def is_whole(value):
+    return value is None or (type(value) is int and abs(value) < 2**63)
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(
+                st.sampled_from(["meta", "meta", "doc", "meta.url", "doc.text", "text", "\\u006deta"]),
+                spelled_objects() | leaves.map(json.dumps),
+            ),
+            max_size=5,
+        ),
+        max_size=5,
+    )
+)
+@settings(deadline=None)
+def test_dotted_names_find_what_steps_through_objects_find(rows):
+    plain = '"text": "a", "doc": {"text": "b"}'
+    lines = ["{" + ", ".join([plain, *(f'"{key}": {value}' for key, value in row)]) + "}" for row in rows]
+    read, kept = read_lines("\n".join(lines).encode(), NESTED), []
+    for number, record in enumerate(map(json.loads, lines)):
+        found = {name: walk(record, name) for name in NESTED.names}
+        is_lost = any(isinstance(value, list | dict) for value in found.values()) or None in (
+            found["text"],
+            found["doc.text"],
+        )
+        if not is_lost and is_whole(found["meta.deep.size"]):
+            kept.append((number, {k: v if k == "meta.deep.size" else spell(v) for k, v in found.items()}))
+    assert read.numbers.tolist() == [number for number, _ in kept]
+    assert read.table.to_pylist() == [row for _, row in kept]
+
+
+def test_kernels_read_dotted_names_themselves(monkeypatch):
+    monkeypatch.setattr(json_lines, "parse_object", None)
+    lines = [
+        b'{"meta": {"deep": {"url": "\\u00e9", "size": 3}, "url": 1.50}, "text": "a", "doc": {"text": "b"}}',
+        b'{"text": "a", "meta": null, "doc.text": "dotted", "doc": {"text": "b"}}',
+    ]
+    rows = read_lines(b"\n".join(lines), NESTED).table.to_pylist()
+    assert rows[0] == {"meta.url": "1.50", "text": "a", "meta.deep.url": "é", "meta.deep.size": 3, "doc.text": "b"}
+    assert rows[1] == {
+        "meta.url": None,
+        "text": "a",
+        "meta.deep.url": None,
+        "meta.deep.size": None,
+        "doc.text": "dotted",
+    }

@@ -5,6 +5,9 @@ import gzip
 import json
 import lzma
 import warnings
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
 
 import fsspec
 import pyarrow as pa
@@ -14,7 +17,7 @@ import zstandard
 from datasets import load_dataset
 
 import longcrawl
-from longcrawl.core.sources import BadFiles
+from longcrawl.core.sources import BadFiles, check_fields_named
 from longcrawl.errors import SourceError
 from longcrawl.sources import blocks, json_lines
 from longcrawl.sources.parquet_rows import ROWS
@@ -140,6 +143,118 @@ def test_further_fields_are_columns_and_a_source_of_ones_own_is_one_of_them(tmp_
     assert {row["source"] for row in read(Text(data_dir=str(tmp_path)))[0]} == {f"deep/a.{kind}"}
     assert {row["source"] for row in read(Text(data_dir=str(tmp_path), source_from="folder"))[0]} == {"deep"}
     assert {row["source"] for row in read(Text(data_dir=str(tmp_path / "deep"), source_from="folder"))[0]} == {None}
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "array"])
+def test_dotted_names_reach_into_objects(tmp_path, kind):
+    records = [
+        {"doc": {"text": "one"}, "meta": {"id": 1, "web": {"url": "u", "seen": None}}},
+        {"doc": {"text": "two"}, "meta": {"id": 2, "web": None}, "meta.web.url": None},
+        {"doc": {"text": "three"}, "meta": {"id": 3, "web": {"url": "w"}}},
+    ]
+    if kind == "parquet":
+        del records[1]["meta.web.url"]
+        pq.write_table(pa.Table.from_pylist(records), tmp_path / "a.parquet", row_group_size=2)
+    else:
+        text = json.dumps(records) if kind == "array" else "".join(json.dumps(each) + "\n" for each in records)
+        (tmp_path / "a.jsonl").write_text(text)
+    names = {"text_field": "doc.text", "id_field": "meta.id", "url_field": "meta.web.url", "fields": ["meta.web.seen"]}
+    source = Text(data_dir=str(tmp_path), **names)
+    rows, bad = read(source)
+    assert not bad
+    assert [(row["id"], row["text"], row["url"], row["meta.web.seen"]) for row in rows] == [
+        ("1", "one", "u", None),
+        ("2", "two", None, None),
+        ("3", "three", "w", None),
+    ]
+    (part,) = source.splits()["train"]
+    assert pa.chunked_array([c for ids in source.list_ids(part) for c in ids.chunks]).to_pylist() == ["1", "2", "3"]
+    missing = replace(source, text_field="doc.txt")
+    with pytest.raises(SourceError, match=r"has no field 'doc.txt'; its fields: doc.text, .*\(did you mean 'doc.text'"):
+        read(missing)
+    with pytest.raises(SourceError, match=r"in its field 'meta.web'"):
+        read(replace(source, url_field="meta.web"))
+
+
+def test_a_field_whose_name_has_the_dots_comes_first(tmp_path):
+    table = pa.table({"text": ["x"], "m.url": ["dotted"], "m": [{"url": "nested"}]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    (tmp_path / "b.csv").write_text("text,m.url\nx,dotted\n")
+    (tmp_path / "c.jsonl").write_text(json.dumps(table.to_pylist()[0]))
+    rows, _ = read(Text(data_dir=str(tmp_path), url_field="m.url"))
+    assert [row["url"] for row in rows] == ["dotted"] * 3
+
+
+@pytest.mark.parametrize(
+    ("values", "spelled"),
+    [
+        ([1.0, 2.5, 1e20, 1e-7, -0.0, 1e16, 123456789012345.0], None),
+        ([float("nan"), float("inf"), float("-inf")], ["NaN", "Infinity", "-Infinity"]),
+        ([2**53 + 1, -(2**63), 7], None),
+        ([True, False, None], ["true", "false", None]),
+        (pa.array([0.1, 3.0], pa.float32()), ["0.1", "3.0"]),
+        ([Decimal("1.50"), Decimal("0.01")], ["1.50", "0.01"]),
+        (pa.array([Decimal("1E-12")], pa.decimal128(38, 12)), ["0.000000000001"]),
+        ([date(2024, 1, 2)], ["2024-01-02"]),
+        (
+            pa.array([0, 1_250_000, 100_000], pa.timestamp("us")),
+            [f"1970-01-01 00:00:0{s}" for s in ("0", "1.25", "0.1")],
+        ),
+        (pa.array([0, 1_000], pa.timestamp("ms", "UTC")), ["1970-01-01 00:00:00Z", "1970-01-01 00:00:01Z"]),
+    ],
+)
+def test_a_value_is_spelled_alike_in_all_formats(tmp_path, values, spelled):
+    pq.write_table(pa.table({"text": ["x"] * len(values), "value": values}), tmp_path / "a.parquet")
+    plain = values if isinstance(values, list) else spelled
+    words = spelled or [json.dumps(value) for value in values]
+    if all(isinstance(value, bool | int | float | None) for value in plain):
+        lines = [json.dumps({"text": "x", "value": value}) for value in plain]
+    else:
+        lines = [json.dumps({"text": "x", "value": word}) for word in words]
+    (tmp_path / "b.jsonl").write_text("\n".join(lines))
+    (tmp_path / "c.csv").write_text("".join(f"{row}\n" for row in ("text,value", *(f"x,{w or ''}" for w in words))))
+    for name in ("a.parquet", "b.jsonl", "c.csv"):
+        rows, _ = read(Text(data_files=str(tmp_path / name), fields=["value"]))
+        assert [row["value"] for row in rows] == words
+        if None not in words:
+            rows, _ = read(Text(data_files=str(tmp_path / name), id_field="value"))
+            assert [row["id"] for row in rows] == words
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"url_field": "meta.ulr"}, r"'meta.ulr' that url_field names; .*did you mean 'meta.url'\?\); set url_field="),
+        ({"date_field": "day"}, "'day' that date_field names; fields of records: text, id, meta.url, late; set date_"),
+        ({"fields": ["lat"]}, r"'lat' that fields names; .*did you mean 'late'\?\); leave it out of fields"),
+    ],
+)
+def test_a_setting_that_names_a_field_of_no_record_is_an_error(tmp_path, settings, said):
+    for number, more in enumerate(({}, {"meta": {"url": "u"}}, {"late": None})):
+        (tmp_path / f"{number}.jsonl").write_text(json.dumps({"text": "x", "id": str(number)} | more))
+    files = {"data_files": str(tmp_path / "*.jsonl")}
+    for part in (None, "0", "2"):
+        source = Text(**files, **settings)
+        parts = source.splits()["train"]
+        chosen = [each for each in parts if part is None or each.name.startswith(part)]
+        with pytest.raises(SourceError, match=said):
+            _first_checked(source, chosen[0], parts)
+    source = Text(**files, url_field="meta.url", fields=["late"])
+    for each in parts:
+        _first_checked(source, each, parts)
+
+
+def _first_checked(source, part, parts):
+    noted = BadFiles()
+    return next(check_fields_named(source, source.read(part, noted), noted, lambda: parts, set()))
+
+
+def test_text_files_have_no_fields(tmp_path):
+    (tmp_path / "a.txt").write_text("words")
+    source = Text(data_dir=str(tmp_path), text_field="content")
+    (part,) = source.splits()["train"]
+    with pytest.raises(SourceError, match="'content' that text_field names; fields of records: none; leave it out of"):
+        _first_checked(source, part, [part])
 
 
 def test_fields_that_cannot_be_columns_are_refused(tmp_path):
