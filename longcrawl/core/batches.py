@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.errors import StageError
+from longcrawl.printable import one_line
 
 VERDICT_SCHEMA = pa.schema([("rule", pa.string()), ("value", pa.float64()), ("threshold", pa.float64())])
 """One row per document judged: all null where it is kept."""
@@ -147,7 +148,7 @@ def column(table: pa.Table, name: str, needed_by: str) -> pa.Array:
         if name == "text" and "tokens" in table.column_names:
             hint = ". Put the stage before tokenize, which replaces texts"
         raise StageError(f"{needed_by} needs a column {name!r}; the documents have: {have}{hint}")
-    held = table[name]
+    held = plain_column(table[name])
     if held.num_chunks == 1 and held.chunk(0).offset == 0:
         return held.chunk(0)  # to combine a single chunk copies it, too
     chunks = held.combine_chunks()
@@ -210,12 +211,176 @@ class Caller:
     batched: bool = True
     takes_tables: bool = False
     """Whether a table may answer a plain mapping: in ``Dataset.map``, where it replaces all columns."""
-    removes: frozenset[str] | None = None
-    """Columns that an ``IterableDataset`` removes; None elsewhere. It keeps all others that the answer lacks."""
+    streams: bool = False
+    """Whether it is one of an ``IterableDataset``, which keeps columns that a mapping lacks."""
+    removes: frozenset[str] = frozenset()
+    """The columns in ``remove_columns``; ``Dataset.map`` itself ignores it if the answer is a table."""
+    table: pa.Table | None = None
+    """The Arrow table that was formatted as the batch; None in a stream of rows."""
 
 
-def check_call(stage: str, method: Method, others: tuple[Any, ...], named: Mapping[str, Any]) -> Caller | None:
-    """Return the function of `datasets` that calls the caller of this one; None where none does so directly.
+class Batch:
+    """A batch in any form that `datasets` calls a stage with, as a table, and the stage's answer in the same form.
+
+    Formats change what they show: "numpy" and "torch" make float32 of float64 and int64 of uint64, "pandas" makes
+    floats of integers with nulls. So the table is the one behind the format, wherever `datasets` has it, and columns
+    that a stage does not change are returned as they came.
+
+    Raises:
+        StageError: `datasets` calls the stage in another way: its answer would be taken for something else.
+    """
+
+    def __init__(
+        self, stage: str, method: Method, batch: Any, others: tuple[Any, ...], named: Mapping[str, Any]
+    ) -> None:
+        self._stage, self._batch = stage, batch
+        self._caller = _check_call(stage, method, others, named) or Caller(method)
+        self._came = as_table(batch, self._caller.table)
+        self.table = plain_strings(self._came)
+
+    def answer(self, made: pa.Table, kept: pa.Array | None = None) -> Any:
+        """Return the table that a stage made of :attr:`table`, or the rows of it for which ``kept`` is true.
+
+        Raises:
+            StageError: the batch is a mapping of an ``IterableDataset``, which would keep a column that the stage
+                removed, or ``remove_columns`` names all columns.
+        """
+        caller, batch = self._caller, self._batch
+        chosen = made.drop_columns([name for name in made.column_names if name in caller.removes])
+        if made.column_names and not chosen.column_names:
+            raise StageError(
+                f"remove_columns names all columns that documents have after {self._stage}: leave out the one that "
+                "you need"
+            )
+        if not isinstance(batch, Mapping) or caller.takes_tables or _is_lazy(batch):
+            return self._with_views(chosen if kept is None else chosen.filter(kept))
+        removed = [name for name in batch if name not in made.column_names and name not in caller.removes]
+        if caller.streams and removed:
+            raise StageError(
+                f"{self._stage} removes {', '.join(removed)}, which a stream would keep: write "
+                f'dataset.with_format("arrow").map(stage, batched=True), or add remove_columns={removed}'
+            )
+        rows = None if kept is None or pc.all(kept, min_count=0).as_py() else np.flatnonzero(kept)
+        same = {
+            name: _rows_of(batch[name], rows)
+            for name in chosen.column_names
+            if name in batch and chosen[name].equals(self.table[name])
+        }
+        others = chosen.drop_columns(list(same))
+        columns = {**same, **_plain_columns(others if rows is None else others.take(rows))}
+        return {name: columns[name] for name in chosen.column_names}
+
+    def _with_views(self, table: pa.Table) -> pa.Table:
+        """Return a table whose strings are views where those of the batch were."""
+        for place, field in enumerate(table.schema):
+            came = self._came.schema.field(field.name).type if field.name in self._came.column_names else field.type
+            if came != field.type and field.type == plain_type(came) and not _has_dictionary(came):
+                table = table.set_column(place, field.name, table[field.name].cast(came))
+        return table
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return a type without string views and dictionaries, for which Arrow lacks kernels such as ``filter``.
+
+    >>> plain_type(pa.list_(pa.string_view())), plain_type(pa.dictionary(pa.int8(), pa.string()))
+    (ListType(list<item: large_string>), DataType(string))
+    """
+    types = pa.types
+    if types.is_string_view(kind):
+        return pa.large_string()
+    if types.is_binary_view(kind):
+        return pa.large_binary()
+    if types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(plain_type(field.type)) for field in kind])
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        item = kind.value_field.with_type(plain_type(kind.value_type))
+        return pa.large_list(item) if types.is_large_list(kind) else pa.list_(item, getattr(kind, "list_size", -1))
+    return kind
+
+
+def plain_strings(table: pa.Table) -> pa.Table:
+    """Return a table with its string views and dictionaries as strings; the same table if it has none."""
+    for place, field in enumerate(table.schema):
+        if plain_type(field.type) != field.type:
+            table = table.set_column(place, field.name, plain_column(table[field.name]))
+    return table
+
+
+def plain_column(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return string views and dictionaries as strings."""
+    kind = plain_type(values.type)
+    if kind == values.type:
+        return values
+    if pa.types.is_dictionary(values.type):
+        # Arrow casts no dictionary of views.
+        chunks = [pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(kind)) for chunk in values.chunks]
+        values = pa.chunked_array(chunks, pa.dictionary(values.type.index_type, kind))
+    return values.cast(kind)
+
+
+def as_table(batch: Any, behind: pa.Table | None = None) -> pa.Table:
+    """Return a batch of `datasets` as an Arrow table: a table, a lazy batch (no copy), a data frame or a mapping.
+
+    Args:
+        batch: the documents.
+        behind: the table that was formatted as the batch, if known; it is returned if it has the same columns.
+
+    Raises:
+        StageError: for a single example or a column; stages work on batches of whole documents.
+    """
+    if isinstance(batch, pa.Table):
+        return batch
+    if hasattr(batch, "columns") and (hasattr(batch, "to_arrow") or hasattr(batch, "to_dict")):  # polars, pandas
+        names = list(batch.columns)
+    elif isinstance(batch, Mapping) and (_is_lazy(batch) or all(map(_is_column, batch.values()))):
+        names = list(batch)
+    else:
+        raise StageError(
+            f"a stage takes batches of whole documents: write {_FORMS['map']} or {_FORMS['filter']}, "
+            "without input_columns"
+        )
+    if behind is not None and set(names) == set(behind.column_names):
+        return behind
+    if not isinstance(batch, Mapping):
+        return batch.to_arrow() if hasattr(batch, "to_arrow") else pa.Table.from_pandas(batch, preserve_index=False)
+    if not _is_lazy(batch):
+        return pa.table({name: _as_array(name, values) for name, values in batch.items()})
+    lazy: Any = batch  # a user's function may have looked at its columns, set some or deleted some
+    columns = {
+        name: lazy.pa_table[name]
+        if name in lazy.keys_to_format
+        else _as_array(
+            name, lazy[name], lazy.pa_table.schema.field(name).type if name in lazy.pa_table.schema.names else None
+        )
+        for name in names
+    }
+    return pa.table(columns)
+
+
+def _is_lazy(batch: Any) -> bool:
+    return isinstance(getattr(batch, "pa_table", None), pa.Table)
+
+
+def _is_column(values: Any) -> bool:
+    return hasattr(values, "__len__") and not isinstance(values, str)
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return True
+    return any(_has_dictionary(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def _rows_of(values: Any, rows: "np.ndarray[Any, np.dtype[np.int64]] | None") -> Any:
+    if rows is None:
+        return values
+    return [values[row] for row in rows] if isinstance(values, list) else values[rows]
+
+
+def _check_call(stage: str, method: Method, others: tuple[Any, ...], named: Mapping[str, Any]) -> Caller | None:
+    """Return the function of `datasets` that calls the stage; None if none does so directly.
 
     Raises:
         StageError: it is called in another way: what came back would be taken for something else.
@@ -232,64 +397,30 @@ def check_call(stage: str, method: Method, others: tuple[Any, ...], named: Mappi
     return caller
 
 
-def as_table(batch: Any) -> pa.Table:
-    """Return a batch of `datasets` as an Arrow table: a table, a lazy batch (no copy), a data frame or a mapping.
-
-    Raises:
-        StageError: for a single example or a column; stages work on batches of whole documents.
-    """
-    if isinstance(batch, pa.Table):
-        return batch
-    if isinstance(lazy := getattr(batch, "pa_table", None), pa.Table):
-        return lazy
-    if hasattr(batch, "to_arrow") and hasattr(batch, "columns"):  # polars
-        return batch.to_arrow()
-    if hasattr(batch, "to_dict") and hasattr(batch, "columns"):  # pandas
-        return pa.Table.from_pandas(batch, preserve_index=False)
-    if isinstance(batch, Mapping) and all(
-        hasattr(values, "__len__") and not isinstance(values, str) for values in batch.values()
-    ):
-        return pa.table({name: _as_array(values) for name, values in batch.items()})
-    raise StageError(
-        f"a stage takes batches of whole documents: write {_FORMS['map']} or {_FORMS['filter']}, without input_columns"
-    )
-
-
-def like_batch(stage: str, batch: Any, table: pa.Table, caller: Caller | None) -> Any:
-    """Return a table in the form in which its batch came, so that `datasets` has these columns and no others.
-
-    Raises:
-        StageError: the batch is a mapping of an ``IterableDataset``, which would keep a column that the stage removed.
-    """
-    lazy = isinstance(getattr(batch, "pa_table", None), pa.Table)
-    if not isinstance(batch, Mapping) or lazy or (caller is not None and caller.takes_tables):
-        return table
-    if caller is not None and caller.removes is not None:
-        kept = [name for name in batch if name not in table.column_names and name not in caller.removes]
-        if kept:
-            raise StageError(
-                f'{stage} removes {", ".join(kept)}, which a stream would keep: write dataset.with_format("arrow")'
-                f".map(stage, batched=True), or add remove_columns={kept}"
-            )
-    return _plain_columns(table)
-
-
 def _find_caller() -> Caller | None:
     """Look at the frames of `datasets` from the one that called the stage outwards."""
     frames = list(_frames_of_datasets(inspect.currentframe()))
     if not frames:
         return None
     module, function = frames[0].f_globals["__name__"], frames[0].f_code.co_name
-    settings: Mapping[str, Any] = next(filter(None, map(_settings, frames)), {})
+    called = next((place for place, frame in enumerate(frames) if _settings(frame)), 0)
+    settings = _settings(frames[called])
     removed = settings.get("remove_columns") or ()
     return Caller(
         method="filter" if "mask" in function else "map",
         batched=settings.get("batched", True),
         takes_tables=module == "datasets.arrow_dataset",
-        removes=frozenset([removed] if isinstance(removed, str) else removed)
-        if module == "datasets.iterable_dataset"
-        else None,
+        streams=module == "datasets.iterable_dataset",
+        removes=frozenset([removed] if isinstance(removed, str) else removed),
+        # Not further out, where a frame may hold the batch before.
+        table=next((table for table in map(_formatted_table, frames[: called + 1]) if table is not None), None),
     )
+
+
+def _formatted_table(frame: FrameType) -> pa.Table | None:
+    """Return the table that a frame of `datasets` formats as the batch."""
+    found = (frame.f_locals.get(name) for name in ("pa_inputs", "pa_table"))
+    return next((table for table in found if isinstance(table, pa.Table)), None)
 
 
 def _frames_of_datasets(here: FrameType | None) -> Iterator[FrameType]:
@@ -310,14 +441,25 @@ def _settings(frame: FrameType) -> Mapping[str, Any]:
     return {}
 
 
-def _as_array(values: Any) -> Any:
+def _as_array(name: str, values: Any, kind: pa.DataType | None = None) -> Any:
+    """Return a column of a mapping, of the type ``kind`` if its values are of this type."""
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
     # Tensors of torch and others say what they are by __array__.
     plain = np.asarray(values) if hasattr(values, "__array__") else values
     if isinstance(plain, np.ndarray) and plain.ndim == 1 and plain.dtype.kind in "biuf":
         return pa.array(plain)
-    return pa.array([_plain(one) for one in plain])
+    rows = [_plain(one) for one in plain]
+    wrong: Exception | None = None
+    for each in (kind, None, pa.uint64()) if kind is not None else (None, pa.uint64()):  # int64 is inferred alone
+        try:
+            return pa.array(rows, each)
+        except (pa.ArrowException, OverflowError) as error:
+            wrong = wrong or error
+    raise StageError(
+        f"the column {name!r} makes no Arrow column ({one_line(wrong)}): "
+        'write dataset.with_format("arrow"), or remove it'
+    ) from wrong
 
 
 def _plain(one: Any) -> Any:

@@ -29,15 +29,13 @@ import pyarrow.compute as pc
 
 from longcrawl.core.batches import (
     VERDICT_SCHEMA,
+    Batch,
     Check,
     Edited,
     Outcome,
-    as_table,
-    check_call,
     column,
     document_ids,
     first_failure,
-    like_batch,
     reject_duplicate_ids,
     with_column,
 )
@@ -275,8 +273,9 @@ class Judge(Stage):
         Raises:
             StageError: `datasets` calls it in another way.
         """
-        check_call(self.name, "filter", others, named)
-        kept: list[bool] = pc.is_null(self.judge(as_table(batch))["rule"]).to_pylist()
+        kept: list[bool] = pc.is_null(
+            self.judge(Batch(self.name, "filter", batch, others, named).table)["rule"]
+        ).to_pylist()
         return kept
 
 
@@ -300,8 +299,8 @@ class Rewrite(Stage):
         Raises:
             StageError: `datasets` calls it in another way, or would keep a column that the stage removes.
         """
-        caller = check_call(self.name, "map", others, named)
-        return like_batch(self.name, batch, self.rewrite(as_table(batch)), caller)
+        documents = Batch(self.name, "map", batch, others, named)
+        return documents.answer(self.rewrite(documents.table))
 
 
 class Edit(Stage):
@@ -329,10 +328,9 @@ class Edit(Stage):
         Raises:
             StageError: `datasets` calls it in another way, or would keep a column that the stage removes.
         """
-        caller = check_call(self.name, "map", others, named)
-        edited, checks = self.edit(as_table(batch))
-        kept = edited.filter(pc.is_null(first_failure(edited.num_rows, checks)["rule"]))
-        return like_batch(self.name, batch, kept, caller)
+        documents = Batch(self.name, "map", batch, others, named)
+        edited, checks = self.edit(documents.table)
+        return documents.answer(edited, pc.is_null(first_failure(edited.num_rows, checks)["rule"]).combine_chunks())
 
 
 @dataclass(frozen=True)
