@@ -17,7 +17,7 @@ import pyarrow.dataset as pads
 from longcrawl.core.documents import as_documents, warn_of_crawl, with_crawl
 from longcrawl.core.functions import FilterFunction, MapFunction, columns_of_one_type
 from longcrawl.core.outputs import OUTPUTS, write_output
-from longcrawl.core.pipeline import label_stages, order_fault
+from longcrawl.core.pipeline import label_stages, stages_fault
 from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.stages import Needs, Stage, Survey, document_ids, reject_duplicate_ids
 from longcrawl.core.surveys import SpanSurvey, WithSpans
@@ -102,7 +102,7 @@ class Crawl:
     def __or__(self, stage: Stage) -> "Crawl":
         if not isinstance(stage, Stage):
             raise StageError(f"a crawl takes a stage such as lc.text.MinWords(16_000), got {stage!r}")
-        self._check_order(stage)
+        self._check_stages(stage)
         if isinstance(self.data, datasets.IterableDataset):
             return self._then(_stream(self.data, stage), stage, LEDGER_SCHEMA.empty_table())
         stage.prepare()
@@ -357,9 +357,10 @@ class Crawl:
             after._data = with_crawl(data, [after.funnel.source, *(row.stage for row in after.funnel)])  # noqa: SLF001  # as above
         return after
 
-    def _check_order(self, stage: Stage) -> None:
+    def _check_stages(self, stage: Stage) -> None:
         steps = [*self.steps, stage]
-        if (fault := order_fault(zip(label_stages([step.name for step in steps]), steps, strict=True))) is not None:
+        labels = label_stages([step.name for step in steps])
+        if (fault := stages_fault(list(zip(labels, steps, strict=True)))) is not None:
             raise StageError(fault)
 
     def _label(self, *stages: Stage) -> str:

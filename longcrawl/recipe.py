@@ -20,7 +20,7 @@ import yaml
 from longcrawl.card.front_matter import CardFacts
 from longcrawl.core.fields import build, plain_settings, preset_fields, presets_of, spell
 from longcrawl.core.outputs import OUTPUTS, Output
-from longcrawl.core.pipeline import label_stages, order_fault
+from longcrawl.core.pipeline import bytes_fault, label_stages, stages_fault
 from longcrawl.core.registry import Implementation
 from longcrawl.core.sources import SOURCES, OnDuplicateIds, Source, make_source
 from longcrawl.core.stages import STAGES, Stage
@@ -222,8 +222,10 @@ def _stages(specs: Any, where: str) -> tuple[tuple[str, Stage], ...]:
     for number, spec in enumerate(specs, start=1):
         name, settings = _named(spec, f"{where}: stage {number}")
         made.append(_stage(name, settings, f"{where}: stage {number}"))
-    _check_same_bytes(made, where)
-    return tuple(zip(label_stages([stage.name for stage in made]), made, strict=True))
+    labelled = tuple(zip(label_stages([stage.name for stage in made]), made, strict=True))
+    if (fault := bytes_fault(labelled)) is not None:
+        raise RecipeError(f"{where}: {fault}")
+    return labelled
 
 
 def _stage(name: str, settings: dict[str, Any], where: str) -> Stage:
@@ -235,28 +237,13 @@ def _stage(name: str, settings: dict[str, Any], where: str) -> Stage:
     return STAGES.make(name, settings, where, RecipeError)
 
 
-def _check_same_bytes(stages: list[Stage], where: str) -> None:
-    """Check that bytes are counted of the text that is tokenised: else documents that are long enough leave."""
-    settings = {stage.name: stage.settings() for stage in stages}
-    if "min_bytes" not in settings or "tokenize" not in settings:
-        return
-    names = ["json_escaped", "ensure_ascii"] if settings["tokenize"]["json_escaped"] else ["json_escaped"]
-    for name in names:
-        before, after = settings["min_bytes"][name], settings["tokenize"][name]
-        if before != after:
-            raise RecipeError(
-                f"{where}: min_bytes.{name} is {before} and tokenize.{name} is {after}: set both alike, "
-                f"such as --set stages.min_bytes.{name}={str(after).lower()}"
-            )
-
-
 def check_order(recipe: Recipe) -> None:
     """Reject a recipe in which a stage would undo what another did; the recipes of finished runs may be of this kind.
 
     Raises:
         RecipeError: naming the two stages.
     """
-    if (fault := order_fault(recipe.stages)) is not None:
+    if (fault := stages_fault(recipe.stages)) is not None:
         raise RecipeError(f"recipe {quoted(recipe.name)}: {fault}")
 
 

@@ -1,11 +1,13 @@
 """Every stage in every call that `datasets` offers: the rows of ``Crawl | stage``, or one sentence; never a mask."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from datasets import Dataset, DatasetDict
+from datasets import Dataset, DatasetDict, IterableDatasetDict
+from datasets.table import InMemoryTable
 
 import longcrawl as lc
 from longcrawl.core.stages import STAGES, Edit, Judge, Rewrite, Survey
@@ -148,6 +150,111 @@ def test_a_call_gives_the_rows_of_a_crawl_or_one_sentence(made, name, form):
                 AttributeError if theirs else StageError, match="'keys'" if theirs else r"lc\.Crawl\(dataset\) \| stage"
             ):
                 call(data, each, stage)
+
+
+ROWS = 1_100
+OTHERS = pa.table(
+    {
+        "url": pa.array([None] * (ROWS - 1) + ["http://pier.example/"], pa.string()),
+        "nothing": pa.nulls(ROWS, pa.string()),
+        "score": pa.array([0.1, 1e300] * (ROWS // 2), pa.float64()),
+        "offset": pa.array([2**24 + 1, None] * (ROWS // 2), pa.int64()),
+        "hash": pa.array([2**63 + 1, 7] * (ROWS // 2), pa.uint64()),
+        "view": pa.array(["one", None] * (ROWS // 2), pa.string_view()),
+    }
+)
+"""Columns that formats change, as stages do not use them."""
+SHORT = pa.array([[1, 2, 3], [4]] * (ROWS // 2), pa.list_(pa.uint16()))
+TEXTS_OF_ALL = pa.array(["The boats are out at sea.", "A gull."] * (ROWS // 2), pa.string())
+CHANGING = {
+    "truncate": (OTHERS.append_column("tokens", SHORT), "tokens", [[1, 2], [4]] * (ROWS // 2)),
+    "c4_quality": (OTHERS.append_column("text", TEXTS_OF_ALL), "text", ["The boats are out at sea."] * (ROWS // 2)),
+}
+"""A rewrite and an edit that drops every second document: documents, the column that changes, and its values."""
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("removes", [None, "url", ["url", "hash"]], ids=str)
+@pytest.mark.parametrize("name", CHANGING)
+def test_columns_that_a_stage_does_not_use_keep_type_and_values(name, removes, form):
+    if form == "polars":
+        pytest.importorskip(form)
+    documents, changes, wanted = CHANGING[name]
+    stage = replace(MADE[name], min_sentences=1, min_words_per_line=4) if name == "c4_quality" else MADE[name]
+    data = Dataset(InMemoryTable(documents)).with_format(form)
+    made = data.map(stage, batched=True, remove_columns=removes)
+    removed = [removes] if isinstance(removes, str) else removes or []
+    assert made.column_names == [each for each in documents.column_names if each not in removed]
+    assert {each: made.features[each] for each in made.column_names} == {
+        each: data.features[each] for each in made.column_names
+    }
+    table = made.with_format("arrow")[:]
+    assert table[changes].to_pylist() == wanted
+    kept = documents.slice(0, ROWS).to_pylist()[:: ROWS // len(wanted)]
+    for each in set(made.column_names) - {changes}:
+        assert table[each].type == documents[each].type
+        assert table[each].to_pylist() == [row[each] for row in kept]
+
+
+@pytest.mark.parametrize("form", [None, "arrow", "numpy", "torch"])
+def test_a_stream_has_the_other_columns_that_a_plain_function_gives(form):
+    documents = CHANGING["truncate"][0].append_column("ratio", pa.array([float("nan"), 0.5] * (ROWS // 2)))
+    stream = Dataset(InMemoryTable(documents.drop_columns("view"))).to_iterable_dataset().with_format(form)
+    made = stream.map(MADE["truncate"], batched=True, batch_size=ROWS, remove_columns="url")
+    plain = stream.map(lambda batch: batch, batched=True, batch_size=ROWS)
+    for row, other in zip(rows(made), rows(plain), strict=True):
+        assert list(row) == [each for each in other if each != "url"]
+        assert repr({**row, "tokens": 0}) == repr({each: other[each] for each in row} | {"tokens": 0})
+
+
+REMOVING = {
+    "a keyword": lambda data, stage: data.map(stage, batched=True, remove_columns=["url"]),
+    "a tuple": lambda data, stage: data.map(stage, batched=True, remove_columns=("url",)),
+    "a position": lambda data, stage: data.map(
+        stage, *([False] * isinstance(data, Dataset)), False, None, True, 1000, False, ["url"]
+    ),
+    "a partial": lambda data, stage: data.map(partial(stage), batched=True, remove_columns=["url"]),
+    "a method": lambda data, stage: data.map(stage.__call__, batched=True, remove_columns=["url"]),
+    "splits": lambda data, stage: (DatasetDict if isinstance(data, Dataset) else IterableDatasetDict)(train=data).map(
+        stage, batched=True, remove_columns=["url"]
+    )["train"],
+}
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("form", [None, "arrow"])
+@pytest.mark.parametrize("how", REMOVING)
+def test_every_spelling_of_remove_columns_is_honoured(how, form, streaming):
+    data = Dataset(TABLE).select_columns(["id", "url", "tokens"])
+    data = (data.to_iterable_dataset() if streaming else data).with_format(form)
+    made = rows(REMOVING[how](data, MADE["truncate"]))
+    assert made == [
+        {"id": document, "tokens": tokens[:2]}
+        for document, tokens in zip(TABLE["id"].to_pylist(), TABLE["tokens"].to_pylist(), strict=True)
+    ]
+    with pytest.raises(StageError, match="remove_columns names all columns that documents have after truncate"):
+        rows(data.map(MADE["truncate"], batched=True, remove_columns=["id", "url", "tokens"]))
+
+
+def test_a_stage_in_a_function_sees_the_columns_that_the_function_has_set():
+    data = Dataset(TABLE).select_columns(["id", "url", "text"])
+    stage = MADE["personal_data"]
+
+    def masked(batch):
+        batch["text"] = [f"{name}@quay.example" for name in batch["id"]]
+        del batch["url"]
+        return stage(batch)
+
+    made = data.map(masked, batched=True)
+    assert made.column_names == ["id", "text"]
+    assert "quay" not in "".join(made["text"])
+
+
+def test_a_column_that_makes_none_of_arrow_is_one_message():
+    stream = Dataset(TABLE).select_columns(["id", "tokens"]).to_iterable_dataset()
+    mixed = stream.map(lambda row: {"mixed": 1 if row["id"] == "a" else "b"})
+    with pytest.raises(StageError, match=r"the column 'mixed' makes no Arrow column .*with_format"):
+        rows(mixed.map(MADE["truncate"], batched=True))
 
 
 @pytest.mark.parametrize("form", ["arrow", "polars"])

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.places import memory_of
 from longcrawl.errors import StageError
 from longcrawl.printable import one_line
 
@@ -264,7 +265,7 @@ class Batch:
         same = {
             name: _rows_of(batch[name], rows)
             for name in chosen.column_names
-            if name in batch and chosen[name].equals(self.table[name])
+            if name in batch and _is_same(chosen[name], self.table[name])
         }
         others = chosen.drop_columns(list(same))
         columns = {**same, **_plain_columns(others if rows is None else others.take(rows))}
@@ -371,6 +372,11 @@ def _has_dictionary(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         return True
     return any(_has_dictionary(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def _is_same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
+    """Return whether columns are equal; one column with NaN is equal to itself."""
+    return one.type == other.type and (memory_of(one) == memory_of(other) or bool(one.equals(other)))
 
 
 def _rows_of(values: Any, rows: "np.ndarray[Any, np.dtype[np.int64]] | None") -> Any:

@@ -8,9 +8,8 @@ from typing import Any, TypeAlias
 
 import datasets
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from longcrawl.core.batches import with_column
+from longcrawl.core.batches import plain_strings, plain_type, with_column
 from longcrawl.core.dotted import column_at, names_in, names_of, path_of
 from longcrawl.core.spelled import as_text, is_respelled
 from longcrawl.errors import LongCrawlError, warn_user
@@ -83,7 +82,7 @@ def warn_of_crawl(data: Any) -> None:
 
 def _as_dataset(data: Any) -> Documents:
     if isinstance(data, datasets.Dataset | datasets.IterableDataset):
-        return data
+        return _without_views(data)
     if isinstance(data, datasets.DatasetDict | datasets.IterableDatasetDict):
         raise LongCrawlError(f"a crawl is one split; choose one: data[{next(iter(data), 'train')!r}]")
     if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
@@ -118,12 +117,21 @@ def _of_rows(rows: Iterator[Any]) -> pa.Table:
 
 
 def _of_table(table: pa.Table) -> datasets.Dataset:
-    """Return a table as `datasets` takes it, which knows no views of strings, and with categories as strings."""
-    for place, field in enumerate(table.schema):
-        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        if pa.types.is_string_view(kind) or (kind is not field.type and pa.types.is_large_string(kind)):
-            table = table.set_column(place, field.name, pc.cast(table[field.name], pa.large_string()))
-    return datasets.Dataset(table)
+    """Return a table as a dataset, with string views and dictionaries as strings."""
+    return datasets.Dataset(plain_strings(table))
+
+
+def _without_views(documents: Documents) -> Documents:
+    """Return a dataset with its string views as strings; one of unknown columns is returned as it is."""
+    features = documents.features
+    if features is None or not (schema := features.arrow_schema):
+        return documents
+    plain = pa.schema([field.with_type(plain_type(field.type)) for field in schema])
+    changed = [name for name in features if plain.field(name).type != schema.field(name).type]
+    if not changed:
+        return documents
+    made = datasets.Features.from_arrow_schema(plain.remove_metadata())
+    return documents.cast(datasets.Features({**features, **{name: made[name] for name in changed}}))
 
 
 def _columns(documents: Documents) -> list[str]:

@@ -5,7 +5,7 @@ another document, but not its text, the content is gone and no copy is kept.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -29,6 +29,30 @@ def label_stages(names: Sequence[str]) -> list[str]:
         seen[name] += 1
         labels.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
     return labels
+
+
+def stages_fault(stages: Sequence[tuple[str, Stage]]) -> str | None:
+    """Return what is wrong with the labelled stages of a recipe or a crawl, and what to do; None if nothing is."""
+    return bytes_fault(stages) or order_fault(stages)
+
+
+def bytes_fault(stages: Iterable[tuple[str, Stage]]) -> str | None:
+    """Return in which setting ``min_bytes`` counts bytes of another text than ``tokenize`` encodes; None if in none.
+
+    It would keep documents that are too short, or remove some that are long enough.
+    """
+    by_name: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    for label, stage in stages:
+        by_name.setdefault(stage.name, []).append((label, stage.settings()))
+    for counts, counted in by_name.get("min_bytes", []):
+        for encodes, encoded in by_name.get("tokenize", []):
+            for field in ["json_escaped", "ensure_ascii"] if encoded["json_escaped"] else ["json_escaped"]:
+                if counted[field] != encoded[field]:
+                    return (
+                        f"{counts}.{field} is {counted[field]} and {encodes}.{field} is {encoded[field]}: set both "
+                        f"alike (of a recipe: --set stages.{counts}.{field}={str(encoded[field]).lower()})"
+                    )
+    return None
 
 
 def order_fault(stages: Iterable[tuple[str, Stage]]) -> str | None:

@@ -190,7 +190,7 @@ def changed_places(before: pa.Table, after: pa.Table) -> pa.Table:
     """
     if "text" not in before.column_names or "text" not in after.column_names:
         return no_places()
-    if _buffers(before["text"]) == _buffers(after["text"]):
+    if memory_of(before["text"]) == memory_of(after["text"]):
         return no_places()
     old, new = (pc.cast(table["text"], pa.large_string()) for table in (before, after))
     changed = pc.fill_null(pc.not_equal(old, pc.fill_null(new, "")), False)
@@ -282,8 +282,8 @@ def _equal(one: npt.NDArray[np.uint32], other: npt.NDArray[np.uint32]) -> int:
     return int(differs.argmax()) if differs.any() else len(differs)
 
 
-def _buffers(column: pa.ChunkedArray) -> list[tuple[Any, ...]]:
-    """Return what tells whether two columns are the same memory."""
+def memory_of(column: pa.ChunkedArray) -> list[tuple[Any, ...]]:
+    """Return offsets and addresses of the chunks of a column, by which two columns share their memory or not."""
     return [
         (chunk.offset, len(chunk), *(None if buffer is None else buffer.address for buffer in chunk.buffers()))
         for chunk in column.chunks

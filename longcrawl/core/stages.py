@@ -36,6 +36,7 @@ from longcrawl.core.batches import (
     column,
     document_ids,
     first_failure,
+    plain_strings,
     reject_duplicate_ids,
     with_column,
 )
@@ -150,7 +151,7 @@ class Stage(ABC):
         Raises:
             StageError: the documents lack what it needs, or it needs more than a batch.
         """
-        documents, checks, places = self.trace(table)
+        documents, checks, places = self.trace(plain_strings(table))
         if not self.judges:
             return Outcome(documents, REMOVED_SCHEMA.empty_table(), places)
         verdicts = first_failure(documents.num_rows, checks)
