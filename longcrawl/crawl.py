@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from longcrawl.core.batches import in_one_chunk
 from longcrawl.core.documents import as_documents, warn_of_crawl, with_crawl
 from longcrawl.core.functions import FilterFunction, MapFunction, columns_of_one_type
 from longcrawl.core.outputs import OUTPUTS, write_output
@@ -397,8 +398,8 @@ def _verdicts(stage: Stage, table: pa.Table) -> pa.Table:
     return stage.judge(table).add_column(0, "id", document_ids(table, stage.name))
 
 
-def _kept(stage: Stage, table: pa.Table) -> pa.Table:
-    return stage.apply(table).documents
+def _streamed(stage: Any, table: pa.Table) -> pa.Table:
+    return in_one_chunk(stage(table) if stage.edits else stage.apply(table).documents)
 
 
 def _sketches(survey: Survey, data: "datasets.Dataset") -> "datasets.Dataset":
@@ -427,7 +428,7 @@ def _stream(data: "datasets.IterableDataset", stage: Stage) -> "datasets.Iterabl
         )
     stage.prepare()
     # IterableDataset.filter cannot follow another one under the arrow format: a judge is a map that gives fewer rows.
-    function: Any = stage if stage.edits else partial(_kept, stage)
+    function: Any = partial(_streamed, stage)
     return data.with_format("arrow").map(function, batched=True, batch_size=BATCH).with_format(None)
 
 

@@ -6,10 +6,13 @@ import warnings
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 import yaml
 from datasets import Dataset, IterableDataset, config, load_dataset
+from datasets.table import InMemoryTable
 
 import longcrawl as lc
 from longcrawl.errors import LongCrawlError, RunError, SourceError, StageError
@@ -53,6 +56,102 @@ def test_documents_of_every_kind_are_a_crawl(kind):
     assert [(row["id"], row["text"], row["n"]) for row in crawl.data] == [("a", "one two three", 1)]
     if kind != "stream":
         assert str(crawl.why("b")) == "b: removed at min_words, rule min_words: 1 against 2"
+
+
+def strings_as(kind, table):
+    """Return a table whose strings, and lists of them, are of another type of Arrow."""
+    for place, field in enumerate(table.schema):
+        if kind == "dictionary" and pa.types.is_string(field.type):
+            table = table.set_column(place, field.name, table[field.name].dictionary_encode())
+        elif kind != "dictionary":
+            string = {"large": pa.large_string(), "view": pa.string_view()}[kind]
+            wanted = string if pa.types.is_string(field.type) else pa.list_(string)
+            table = table.set_column(place, field.name, table[field.name].cast(wanted))
+    return table
+
+
+STRINGS = pa.table(
+    {
+        "name": ["a", "b", "c"],
+        "body": ["The tide was out at noon.", "Ebb.", "The tide was out at noon."],
+        "url": ["http://quay.example/", None, "http://pier.example/"],
+        "language": ["en", "de", "en"],
+        "tags": pa.array([["sea", None], None, []], pa.list_(pa.string())),
+    }
+)
+
+
+@pytest.mark.parametrize("kind", ["large", "view", "dictionary"])
+@pytest.mark.parametrize("form", ["table", "dataset", "stream"])
+def test_every_type_of_strings_is_text(kind, form, tmp_path):
+    def passed(table):
+        data = {"table": table}.get(form) or Dataset(InMemoryTable(table))
+        data = data.to_iterable_dataset() if form == "stream" else data
+        stages = [lc.text.MinChars(4), lc.text.Language(("en", "de")), lc.text.UrlFilter(), lc.text.PersonalData()]
+        crawl = lc.Crawl(data, id="name", text="body")
+        for stage in [*stages, *([lc.dedup.Urls(), lc.dedup.ExactDocuments()] if form != "stream" else [])]:
+            crawl = crawl | stage
+        return crawl
+
+    wanted, crawl = passed(STRINGS), passed(strings_as(kind, STRINGS))
+    assert list(crawl.data) == list(wanted.data)
+    if form != "stream":
+        assert len(crawl.data) == 2
+        assert str(crawl.why("c")) == str(wanted.why("c"))
+        crawl.to_parquet(tmp_path / "out", by="language")
+        files = pads.dataset(sorted((tmp_path / "out").glob("**/*.parquet")))
+        assert files.to_table(filter=pads.field("language") == "de")["text"].to_pylist() == ["Ebb."]
+
+
+@pytest.mark.parametrize("num_proc", [1, 2])
+@pytest.mark.parametrize("kind", ["large", "view", "dictionary"])
+def test_a_run_reads_every_type_of_strings_in_parquet_files(kind, num_proc, tmp_path):
+    texts = []
+    for name, table in (("plain", STRINGS), ("other", strings_as(kind, STRINGS.drop_columns("tags")))):
+        folder = tmp_path / name
+        folder.mkdir()
+        for number in range(2):
+            ids = pc.binary_join_element_wise(STRINGS["name"], str(number), "-")
+            pq.write_table(
+                table.set_column(0, "name", ids.cast(table["name"].type) if kind != "dictionary" else ids),
+                folder / f"{number}.parquet",
+            )
+        fields = {"id_field": "name", "text_field": "body", "url_field": "url", "language_field": "language"}
+        spec = {
+            "longcrawl": 1,
+            "name": "tides",
+            "source": {"builder": "text", "data_dir": str(folder), **fields},
+            "stages": ["exact_documents", {"language": {"keep": ["en", "de"]}}, "personal_data"],
+            "outputs": {"parquet": {}},
+        }
+        recipe = tmp_path / f"{name}.yaml"
+        recipe.write_text(yaml.safe_dump(spec))
+        out = tmp_path / f"out-{name}"
+        lc.run(recipe, out, num_proc=num_proc if name == "other" else 1)
+        texts.append(
+            sorted(map(str, pads.dataset(sorted((out / "parquet").glob("**/*.parquet"))).to_table().to_pylist()))
+        )
+    assert texts[0] == texts[1]
+    assert len(texts[0]) == 2
+
+
+def test_a_stream_with_nulls_first_keeps_types_through_every_stage():
+    rows = 450
+    late = pa.array([None] * (rows - 1) + ["http://quay.example/"], pa.string())
+    table = pa.table({"name": [f"{row}" for row in range(rows)], "body": ["The tide was out."] * rows, "url": late})
+    crawl = lc.Crawl(Dataset(table).to_iterable_dataset(), id="name", text="body")
+    for stage in (lc.text.MinChars(4), lc.text.PersonalData(), lc.text.UrlFilter(), lc.text.MinWords(2)):
+        crawl = crawl | stage
+    assert [row["url"] for row in crawl.data] == late.to_pylist()
+
+
+def test_a_stream_of_rows_passes_many_stages():
+    crawl = lc.Crawl(
+        IterableDataset.from_generator(lambda: ({"id": f"{row}", "text": "The tide was out."} for row in range(450)))
+    )
+    for least in range(1, 6):
+        crawl = crawl | lc.text.MinChars(least)
+    assert sum(1 for _ in crawl.data) == 450
 
 
 def test_tables_of_polars_are_a_crawl():

@@ -162,6 +162,43 @@ def test_a_crawl_refuses_an_order_that_loses_copies(advice):
         crawl | last
 
 
+PIPELINES = {
+    **ORDERS,
+    "min_bytes.json_escaped is False and tokenize.json_escaped is True": [
+        lc.text.MinBytes(1),
+        lc.tokens.Tokenize("trained", json_escaped=True, vocabulary_size=300),
+    ],
+    "min_bytes_2.ensure_ascii is True and tokenize.ensure_ascii is False": [
+        lc.text.MinBytes(1, json_escaped=True, ensure_ascii=False),
+        lc.text.MinBytes(2, json_escaped=True, ensure_ascii=True),
+        lc.tokens.Tokenize("trained", json_escaped=True, ensure_ascii=False, vocabulary_size=300),
+    ],
+    "lexical_dependency_2 would replace the column": [lc.long.LexicalDependency(), lc.long.LexicalDependency()],
+    "shuffle would undo the order": [lc.long.Related(), lc.tokens.Shuffle(seed=1)],
+}
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("fault", PIPELINES)
+def test_a_crawl_rejects_the_stages_that_a_recipe_rejects(tmp_path, fault, streaming):
+    stages = PIPELINES[fault]
+    spec = {
+        "longcrawl": 1,
+        "name": "tides",
+        "source": {"builder": "text", "data_dir": str(tmp_path)},
+        "stages": [{stage.name: stage.settings()} for stage in stages],
+        "outputs": {"parquet": {}},
+    }
+    with pytest.raises(RecipeError, match=fault) as of_recipe:
+        lc.run(write_recipe(tmp_path / "tides.yaml", spec), tmp_path / "out")
+    data = Dataset.from_dict({"id": ["a"], "text": ["The tide was out."]})
+    crawl = lc.Crawl(data.to_iterable_dataset() if streaming else data)
+    crawl.steps = tuple(stages[:-1])
+    with pytest.raises(StageError, match=fault) as of_crawl:
+        crawl | stages[-1]
+    assert str(of_recipe.value) in (f"recipe 'tides': {of_crawl.value}", f"recipe 'tides': stages: {of_crawl.value}")
+
+
 def test_whole_documents_may_be_compared_again_once_passages_are_cut():
     shared = "All rights reserved by the publisher, ask before you copy. "
     data = Dataset.from_dict(

@@ -250,8 +250,8 @@ class Batch:
         chosen = made.drop_columns([name for name in made.column_names if name in caller.removes])
         if made.column_names and not chosen.column_names:
             raise StageError(
-                f"remove_columns names all columns that documents have after {self._stage}: leave out the one that "
-                "you need"
+                f"remove_columns names all columns that documents have after {self._stage}: leave out those to keep, "
+                f"such as {made.column_names[-1]!r}"
             )
         if not isinstance(batch, Mapping) or caller.takes_tables or _is_lazy(batch):
             return self._with_views(chosen if kept is None else chosen.filter(kept))
@@ -319,6 +319,14 @@ def plain_column(values: pa.ChunkedArray) -> pa.ChunkedArray:
         chunks = [pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(kind)) for chunk in values.chunks]
         values = pa.chunked_array(chunks, pa.dictionary(values.type.index_type, kind))
     return values.cast(kind)
+
+
+def in_one_chunk(table: pa.Table) -> pa.Table:
+    """Return a table of a stream in one chunk: `datasets` makes a chunk of every row, and joins the keys of all chunks.
+
+    The keys of a stream of rows would fill the memory after three stages.
+    """
+    return table.combine_chunks() if any(column.num_chunks > 1 for column in table.columns) else table
 
 
 def as_table(batch: Any, behind: pa.Table | None = None) -> pa.Table:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import datasets
 import pyarrow as pa
 
-from longcrawl.core.batches import plain_strings, plain_type, with_column
+from longcrawl.core.batches import in_one_chunk, plain_strings, plain_type, with_column
 from longcrawl.core.dotted import column_at, names_in, names_of, path_of
 from longcrawl.core.spelled import as_text, is_respelled
 from longcrawl.errors import LongCrawlError, warn_user
@@ -137,7 +137,7 @@ def _without_views(documents: Documents) -> Documents:
 def _columns(documents: Documents) -> list[str]:
     """Name the columns; of a stream that does not know them, those of its first row."""
     named = documents.column_names
-    return list(next(iter(documents.take(1)), {})) if named is None else list(named)
+    return list(next(iter(documents.with_format(None).take(1)), {})) if named is None else list(named)
 
 
 def _renamed(documents: Documents, name: str, wanted: str) -> Documents:
@@ -152,9 +152,21 @@ def _renamed(documents: Documents, name: str, wanted: str) -> Documents:
         raise LongCrawlError(
             f"the documents have a column {wanted!r} beside {name!r}: drop it, data.remove_columns({wanted!r})"
         )
-    return (
-        _changed(documents, partial(_with_field, name, wanted)) if is_nested else documents.rename_column(name, wanted)
-    )
+    if is_nested:
+        return _changed(documents, partial(_with_field, name, wanted))
+    if isinstance(documents, datasets.Dataset):
+        return documents.rename_column(name, wanted)
+    # By rows, as ``rename_column`` has it, the type of a column that begins with nulls would be lost.
+    features = documents.features
+    renamed = features and datasets.Features({wanted if each == name else each: features[each] for each in features})
+    rename: Callable[..., Any] = partial(_with_name, name, wanted)
+    with_arrow = documents.with_format("arrow")
+    return with_arrow.map(rename, batched=True, batch_size=BATCH, features=renamed).with_format(None)
+
+
+def _with_name(name: str, wanted: str, table: pa.Table) -> pa.Table:
+    renamed = table.rename_columns([wanted if each == name else each for each in table.column_names])
+    return in_one_chunk(renamed)
 
 
 def _fields(documents: Documents) -> list[str]:
@@ -198,7 +210,7 @@ def _with_ids(source: str, table: pa.Table, rows: Sequence[int]) -> pa.Table:
     if "id" in table.column_names:
         return _with_text_ids(table)
     _warn_of_ids(source)
-    return with_column(table, "id", _ids(source, rows))
+    return in_one_chunk(with_column(table, "id", _ids(source, rows)))
 
 
 def _warn_of_ids(source: str) -> None:
