@@ -109,7 +109,7 @@ def test_every_duplicate_ends_at_a_document_that_stays(tmp_path, parts, keep):
 
 
 def test_runs_of_the_earlier_order_lost_copies_and_are_still_read(tmp_path, monkeypatch):
-    contents = write_crawl(tmp_path / "crawl", 1)
+    contents = write_crawl(tmp_path / "crawl", 2)
     spec = deduplication(tmp_path / "crawl", "first", is_reversed=True)
     del spec["stages"][0]  # exact_substring
     recipe, out = write_recipe(tmp_path / "earlier.yaml", spec | {"parts": 2}), tmp_path / "out"
