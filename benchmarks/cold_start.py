@@ -83,6 +83,7 @@ VERBS = {
     "stages": "gopher_quality",
     "sources": "text",
     "outputs": "rectangle",
+    "tables": "run",
 }
 """Every verb that needs no network, and what stands behind it in the folder of ``write_input``; ``{out}`` is new."""
 UNMEASURED = {

@@ -300,6 +300,7 @@ OWN: dict[str, str] = {
     "longcrawl/urls.py:REPOSITORY": "names of repositories that a user types",
     "longcrawl/hub/client.py:TOKEN": "a user's token",
     "longcrawl/hub/remote.py:SHA256": "checksums of a manifest",
+    "longcrawl/hub/documents.py:_card_there": "names of files of a repository",
     "longcrawl/ledger/reasons.py:leads_on": "names of rules",
     "longcrawl/storage/listing.py:match_files": "the pattern of files that a user types",
     "longcrawl/card/front_matter.py:FRONT_MATTER": "a run's README.md",

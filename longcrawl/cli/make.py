@@ -303,7 +303,7 @@ def tables(
     *,
     num_proc: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
 ) -> None:
-    """Write the tokens of a run as tables, which plain datasets loads without longcrawl."""
+    """Write the tokens of a run as parquet tables."""
     words: dict[str, Any] = {"tables": kind, "num_proc": num_proc}
     with stoppable():
         lc.write_tables(folder, **words)

@@ -281,7 +281,7 @@ class Batch:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return a type without string views and dictionaries, for which Arrow lacks kernels such as ``filter``.
+    """Return a type without string views and dictionaries of strings: Arrow lacks kernels for them, such as ``filter``.
 
     >>> plain_type(pa.list_(pa.string_view())), plain_type(pa.dictionary(pa.int8(), pa.string()))
     (ListType(list<item: large_string>), DataType(string))
@@ -292,13 +292,21 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     if types.is_binary_view(kind):
         return pa.large_binary()
     if types.is_dictionary(kind):
-        return plain_type(kind.value_type)
+        plain = plain_type(kind.value_type)
+        return plain if _is_bytes(plain) else kind
     if types.is_struct(kind):
         return pa.struct([field.with_type(plain_type(field.type)) for field in kind])
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         item = kind.value_field.with_type(plain_type(kind.value_type))
         return pa.large_list(item) if types.is_large_list(kind) else pa.list_(item, getattr(kind, "list_size", -1))
     return kind
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind)
+    )
 
 
 def plain_strings(table: pa.Table) -> pa.Table:

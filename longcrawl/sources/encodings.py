@@ -82,7 +82,7 @@ _ENDS = re.compile(rb'[\n<>"]')
 LOOKED_AT = 8_000
 """Characters at the beginning of a text that tell whether it is binary."""
 _CONTROLS = re.compile("[\x00-\x07\x0e-\x1a\x1c-\x1f]")
-_LOST = "longcrawl.lost"
+_LOST = "longcrawl-lost"
 
 
 def check_encoding(name: str) -> None:

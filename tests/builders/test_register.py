@@ -150,9 +150,7 @@ def test_an_output_of_a_run_says_what_its_recipe_says(tmp_path):
 
 
 def test_no_or_an_unknown_configuration_lists_the_known_ones():
-    with pytest.raises(
-        SourceError, match=r"no configuration None; known: composed, datatrove, .*installed, .*red"
-    ):
+    with pytest.raises(SourceError, match=r"no configuration None; known: composed, datatrove, .*installed, .*red"):
         load_dataset("longcrawl")
     with pytest.raises(SourceError, match=r"source 'rpv2' is unknown; known: composed, datatrove"):
         load_dataset("longcrawl", "rpv2")
