@@ -299,6 +299,7 @@ OWN: dict[str, str] = {
     "longcrawl/formats/shards/datatrove.py:_read_metadata": "the second line of a shard's metadata",
     "longcrawl/urls.py:REPOSITORY": "names of repositories that a user types",
     "longcrawl/hub/client.py:TOKEN": "a user's token",
+    "longcrawl/core/spelled.py:as_text": "times as Arrow spells them",
     "longcrawl/hub/remote.py:SHA256": "checksums of a manifest",
     "longcrawl/hub/documents.py:_card_there": "names of files of a repository",
     "longcrawl/ledger/reasons.py:leads_on": "names of rules",
