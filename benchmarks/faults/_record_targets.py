@@ -61,9 +61,11 @@ def _decode_page() -> Callable[[bytes], object]:
     from longcrawl.sources.warc.pages import decode_page
 
     def read(page: bytes) -> object:
-        text, name = decode_page(page, ("utf-8", None, "gb2312", "utf-16")[len(page) % 4], markup=True)
-        assert "\0" not in text.decode("utf-8"), "a NUL character is left"
-        return text, name
+        found = decode_page(page, ("utf-8", None, "gb2312", "utf-16")[len(page) % 4], markup=True)
+        text = bytes(found.utf8)
+        assert b"\0" not in text, "a NUL character is left"
+        text.decode("utf-8")
+        return text, found.charset
 
     return read
 
