@@ -239,15 +239,24 @@ class Batch:
         self._came = as_table(batch, self._caller.table)
         self.table = plain_strings(self._came)
 
-    def answer(self, made: pa.Table, kept: pa.Array | None = None) -> Any:
+    def answer(self, made: pa.Table, rewritten: str | None, kept: pa.Array | None = None) -> Any:
         """Return the table that a stage made of :attr:`table`, or the rows of it for which ``kept`` is true.
 
+        Columns in ``remove_columns`` are removed, but for the one that the stage rewrites: `datasets` keeps what a
+        function returns under such a name.
+
         Raises:
-            StageError: the batch is a mapping of an ``IterableDataset``, which would keep a column that the stage
-                removed, or ``remove_columns`` names all columns.
+            StageError: the batch is of an ``IterableDataset`` that would keep a column that the stage removed, or
+                remove the one that it rewrites; or ``remove_columns`` names all columns.
         """
         caller, batch = self._caller, self._batch
-        chosen = made.drop_columns([name for name in made.column_names if name in caller.removes])
+        if rewritten in caller.removes and caller.streams and isinstance(batch, pa.Table):
+            raise StageError(
+                f"remove_columns names {rewritten!r}, which {self._stage} rewrites and a stream in the format 'arrow' "
+                "would remove: leave it out"
+            )
+        removes = caller.removes - {rewritten}
+        chosen = made.drop_columns([name for name in made.column_names if name in removes])
         if made.column_names and not chosen.column_names:
             raise StageError(
                 f"remove_columns names all columns that documents have after {self._stage}: leave out those to keep, "

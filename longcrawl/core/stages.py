@@ -100,6 +100,8 @@ class Stage(ABC):
     code_version: ClassVar[str] = "1"
     looks_at: ClassVar[Literal["html", "text", "tokens"]] = "text"
     """What it works on, or turns documents into: a text alone is enough to explain a stage that looks at text."""
+    rewrites: ClassVar[str | None] = None
+    """The column that it replaces by another one of the same name, or makes: ``remove_columns`` does not remove it."""
     copies_share: ClassVar[Literal["list", "url", "text", "passages"] | None] = None
     """What documents have in common that it takes for copies; :mod:`longcrawl.core.pipeline` has the order."""
     judges: ClassVar[bool] = False
@@ -301,7 +303,7 @@ class Rewrite(Stage):
             StageError: `datasets` calls it in another way, or would keep a column that the stage removes.
         """
         documents = Batch(self.name, "map", batch, others, named)
-        return documents.answer(self.rewrite(documents.table))
+        return documents.answer(self.rewrite(documents.table), self.rewrites)
 
 
 class Edit(Stage):
@@ -331,7 +333,8 @@ class Edit(Stage):
         """
         documents = Batch(self.name, "map", batch, others, named)
         edited, checks = self.edit(documents.table)
-        return documents.answer(edited, pc.is_null(first_failure(edited.num_rows, checks)["rule"]).combine_chunks())
+        kept = pc.is_null(first_failure(edited.num_rows, checks)["rule"]).combine_chunks()
+        return documents.answer(edited, self.rewrites, kept)
 
 
 @dataclass(frozen=True)

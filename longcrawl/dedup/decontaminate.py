@@ -115,6 +115,7 @@ class Decontaminate(TokenizerStage, Edit):
     tokenizer: str = "gpt2"
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
+    rewrites = "text"
     code_version: ClassVar[str] = "2"
     only_with: ClassVar[Conditions] = MappingProxyType(
         {

@@ -47,6 +47,7 @@ class Truncate(stages.Rewrite):
     """
 
     n: int = 65_536
+    rewrites = "tokens"
     looks_at = "tokens"
     code_version: ClassVar[str] = "2"
 
@@ -105,6 +106,7 @@ class Roll(stages.Rewrite):
     """
 
     seed: int = 0
+    rewrites = "tokens"
     looks_at = "tokens"
 
     def rewrite(self, table: pa.Table) -> pa.Table:

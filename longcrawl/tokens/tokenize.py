@@ -67,6 +67,7 @@ class Tokenize(TokenizerStage, Rewrite):
     vocabulary_size: int = 8192
     end_of_text: str | None = None
     train_documents: int | None = None
+    rewrites = "tokens"
     looks_at = "tokens"
     code_version: ClassVar[str] = "2"
 

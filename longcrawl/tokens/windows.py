@@ -74,6 +74,7 @@ class Windows(Rewrite):
     overlap_size: int = 0
     end_of_text: int | None = None
     overlap_probability: float = 1.0
+    rewrites = "tokens"
     looks_at = "tokens"
 
     def __post_init__(self) -> None:

@@ -509,6 +509,8 @@ def test_map_a_crawl_a_stream_and_fused_stages_agree(name):
         assert mapped.to_list() == expected
     plain = data.map(stage, batched=True, batch_size=4, remove_columns=["html"])
     assert plain.to_list() == expected
+    alone = data.map(stage, batched=True, batch_size=4, remove_columns=data.column_names)
+    assert alone.to_list() == [{"text": row["text"]} for row in expected]
     stream = (lc.Crawl(data.to_iterable_dataset()) | stage).data
     assert [{name: row[name] for name in ("id", "text")} for row in stream] == expected
 

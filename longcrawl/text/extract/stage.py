@@ -76,6 +76,7 @@ class ExtractText(Edit):
     [{'id': 'a', 'text': 'The story.\n\nSee'}]
     """
 
+    rewrites = "text"
     code_version: ClassVar[str] = "4"
     only_with: ClassVar[Conditions] = MappingProxyType(
         {

@@ -107,6 +107,7 @@ class C4Quality(Edit):
     curly_bracket: Literal["drop", "keep"] = "drop"
     bad_words: str | None = None
     language: str | None = None
+    rewrites = "text"
     code_version: ClassVar[str] = "2"
 
     def __post_init__(self) -> None:

@@ -119,6 +119,7 @@ class PersonalData(Edit):
     phones: Literal["all", "american"] = "all"
     max_found: int | None = None
 
+    rewrites = "text"
     code_version: ClassVar[str] = "2"
     only_with: ClassVar[Conditions] = MappingProxyType(
         {

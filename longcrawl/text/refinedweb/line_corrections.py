@@ -169,6 +169,7 @@ class LineCorrections(Edit):
     patterns: str | None = "refinedweb"
     language: str | None = None
     on_unknown_language: Literal["error", "default", "keep"] = "error"
+    rewrites = "text"
     code_version: ClassVar[str] = "2"
 
     def files(self) -> tuple[str, ...]:
