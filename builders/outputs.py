@@ -1,4 +1,4 @@
-"""The tokens of an output on disk by plain ``load_dataset(FOLDER)``, where no tables of them lie beside it.
+"""Loads the tokens of an output folder that has no token tables, by plain ``load_dataset(FOLDER)``.
 
 Rows and columns are those of the tables that ``longcrawl tables`` or a push writes, read from the arrays or shards.
 """

@@ -73,7 +73,7 @@ def _load_outputs() -> None:
     @functools.wraps(original)
     def load_dataset_builder(*given: Any, **named: Any) -> Any:
         asked = parameters.bind(*given, **named).arguments
-        path, others = asked["path"], ("data_dir", "data_files", "revision")
+        path, others = asked["path"], ("data_dir", "data_files", "features", "revision")
         known = path in packaged_modules._PACKAGED_DATASETS_MODULES  # noqa: SLF001  # there is no public registry
         if asked.get("name") not in (None, TOKENS) or known or any(asked.get(each) is not None for each in others):
             return original(*given, **named)

@@ -17,7 +17,7 @@ COMMON_CRAWL_LICENSE = "common-crawl-terms-of-use, https://commoncrawl.org/terms
 
 
 def about_source(source: Source) -> dict[str, str]:
-    """Return the texts for a source: those of the run that wrote what it reads, if the run's manifest lies there."""
+    """Return the metadata of a source, from the manifest of the run that wrote it if there is one."""
     if (manifest := _manifest_of(source)) is not None:
         return about_run(manifest) | {"homepage": source.homepage}
     summary = inspect.cleandoc(type(source).__doc__ or source.name).partition("\n\nArgs:")[0]

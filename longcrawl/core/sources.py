@@ -229,9 +229,9 @@ class Source(ABC):
 
     name: ClassVar[str]
     homepage: ClassVar[str] = "https://huggingface.co/docs/datasets"
-    """Of the release that the source reads, or of the format."""
+    """Homepage of the release or format."""
     license: ClassVar[str] = "unknown"
-    """Of the documents, as ``dataset.info`` gives it."""
+    """Licence of the documents, shown in ``dataset.info``."""
     on_bad_files: OnBadFiles
     storage_options: StorageOptions
 

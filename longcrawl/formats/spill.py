@@ -100,7 +100,7 @@ def spill_documents(
                 if shuffled:
                     found["sort_key"] = rows[SORT_KEY].to_numpy()
                 if shuffled or "id" in rows.column_names:
-                    found["id_hash"] = _hash_ids(rows, shuffled=shuffled)
+                    found["id_hash"] = _hash_ids(rows, f"{part} {number}", shuffled=shuffled)
                 found["bytes"] = (sizes or row_sizes)(batch)
                 found["batch"] = number
                 index.append(found)
@@ -118,11 +118,16 @@ def spill_documents(
     write_text(spill / f"{part:05d}.json", json.dumps(recorded))
 
 
-def _hash_ids(documents: pa.Table, *, shuffled: bool) -> npt.NDArray[np.uint64]:
-    """Return a hash of each id; without an id, the number of the row in its place, which no other one is equal to."""
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+"""Spreads the rows of a batch over all hashes."""
+
+
+def _hash_ids(documents: pa.Table, batch: str, *, shuffled: bool) -> npt.NDArray[np.uint64]:
+    """Return a hash of each id; without an id, one of the row in its batch, which is that of no other document."""
     if shuffled or not documents["id"].null_count:
         return keyed_hash(document_ids(documents, "a shuffled output").to_pylist(), "output", 0)
-    hashes, there = np.arange(documents.num_rows, dtype=np.uint64), documents["id"].is_valid().to_numpy()
+    rows, there = np.arange(documents.num_rows, dtype=np.uint64), documents["id"].is_valid().to_numpy()
+    hashes: npt.NDArray[np.uint64] = (rows * _ODD + keyed_hash([batch], "no id", 0)).astype(np.uint64)
     hashes[there] = keyed_hash(document_ids(documents.filter(pa.array(there)), "an output").to_pylist(), "output", 0)
     return hashes
 

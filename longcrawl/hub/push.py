@@ -61,11 +61,11 @@ class Push:
     digests: Mapping[str, str] = field(repr=False, default_factory=dict)
     """SHA-256 by path of all files of the run."""
     problems: tuple[str, ...] = ()
-    """Of a dry run, what the Hub would reject in the front matter of the card, as far as known without asking it."""
+    """Entries of the card's front matter that the Hub would reject (dry run only), as far as known here."""
     first: tuple[str, ...] = ()
-    """Of a dry run, the tables of tokens that the push writes first, and sends."""
+    """Token tables that the push would write first, and send (dry run only)."""
     dropped: tuple[str, ...] = ()
-    """Of a dry run, the tables of tokens that the push removes from the run first."""
+    """Token tables that the push would remove from the run first (dry run only)."""
     unseen: bool = False
     """Whether a private repository of this name would not be seen, as nobody is signed in."""
     local: tuple[str, ...] = ()

@@ -206,7 +206,8 @@ def duplicates_error(source: Source, parts: Sequence[Part], found: pa.Table, *, 
     """
     first = found.sort_by([("part", "ascending"), ("row", "ascending")])["id"][0]
     numbers = pc.unique(found.filter(pc.equal(found["id"], first))["part"])
-    pieces = _having(source, [parts[number] for number in numbers.to_pylist()], first.as_py())
+    having = [parts[number] for number in numbers.to_pylist()]
+    pieces = _having(source, having, first.as_py()) or having  # a file may have changed since
     names = [piece.files[0] if piece.files else piece.name for piece in pieces]
     takes_names = hasattr(source, "data_files") and not source.lists()
     by_naming = " by naming all others, --set 'source.data_files=[FILE, FILE]'" if takes_names else ""
@@ -220,7 +221,7 @@ def duplicates_error(source: Source, parts: Sequence[Part], found: pa.Table, *, 
     )
 
 
-def _having(source: Source, parts: Sequence[Part], example: str) -> Iterable[Part]:
+def _having(source: Source, parts: Sequence[Part], example: str) -> Sequence[Part]:
     """Return two parts of the source that have an id, or the one; what was read as one part is listed again for it."""
     if not any(part.pieces for part in parts):
         return parts

@@ -18,7 +18,7 @@ from longcrawl.core.sources import Part, Source, lacks_field
 from longcrawl.core.stages import Stage
 from longcrawl.display.numbers import counted
 from longcrawl.engines.worker import installed_versions
-from longcrawl.errors import RunError
+from longcrawl.errors import RunError, SourceError
 from longcrawl.ledger.analysis import Lengths
 from longcrawl.ledger.funnel import Funnel
 from longcrawl.manifest import EMPTIED, INPUTS, MANIFEST, WORK
@@ -318,7 +318,8 @@ def rare_fields(source: Source, parts: Sequence[Part], results: Sequence[Mapping
     for each in results:
         counts.update(each["fields"])
     if missing := source.named_fields().keys() - counts.keys():
-        raise lacks_field(source, missing, (piece for part in parts for piece in part.each()))
+        lacks = lacks_field(source, missing, (piece for part in parts for piece in part.each()))
+        raise SourceError(f"{lacks}, and choose another folder")
     return [
         f"{count:,} of {counted(documents, 'document')} have a value in the field {name!r}"
         for name, count in sorted(counts.items())

@@ -92,7 +92,7 @@ class Asked(NamedTuple):
 
 
 def resolve(folder: Path, segment: int, label: str, survey: Survey, asked: Asked, engine: Engine) -> Removed:
-    """Let a survey decide; write the ledger of what it removes, and which rows leave each input.
+    """Let a survey decide; write the ledger of removed documents, and the rows removed from each input.
 
     Raises:
         StageError: the survey answers with an order or with spans.
@@ -249,9 +249,10 @@ def removed_ids(folder: Path, segment: int, last: int, number: int) -> pa.Chunke
     """Return the ids of an input's documents that the survey of a segment saw and segment ``last`` did not keep."""
     work = folder / WORK
     markers = [part_marker(work, each, number) for each in range(segment + 1, last + 1)]
-    markers += [input_marker(work, each, number) for each in range(segment, last)]
+    # A segment that ends with spans removes no document, and has no marker of removals.
+    markers += filter(is_there, (input_marker(work, each, number) for each in range(segment, last)))
     chunks = [pa.array([], pa.string())]
-    for marker in filter(is_there, markers):
+    for marker in markers:
         found = Marker.open(marker)
         ledgers = [folder / LEDGER / Path(name).name for name in found.files if Path(name).parent.name == LEDGER]
         found.check(*ledgers)

@@ -24,7 +24,7 @@ from longcrawl.kernels.memory import (
 from longcrawl.sources._scalar_kernels import MINUS, QUOTE, end_of_word, is_utf8, read_number, read_string
 
 ABSENT, NULL, PLAIN, ESCAPED, NUMBER, LITERAL, NESTED = range(7)
-"""What a field holds: nothing, null, text without or with escapes, a number, true or false, a list or object."""
+"""Kinds of field values: nothing, null, text without or with escapes, a number, true or false, a list or object."""
 
 OTHER, BLANK, INEXACT = 1, 2, 3
 """The status of a line that was not understood, of one of white space, and of one whose number is left to Python."""

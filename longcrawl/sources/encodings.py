@@ -50,7 +50,7 @@ _SEVERAL = 5
 """How many bytes beyond ASCII tell an encoding without the ASCII around them."""
 
 _MANY, _UNSURE = 64, 0.2
-"""Of so many bytes beyond ASCII, a guess with less confidence is made again of parts, and taken with twice as much.
+"""Least bytes beyond ASCII, and confidence below which a guess is repeated on parts, and taken with twice as much.
 
 One malformed byte excludes the encoding of a text, so that another one is named, with little confidence.
 """

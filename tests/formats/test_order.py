@@ -14,7 +14,7 @@ from longcrawl.engines import Local
 from longcrawl.errors import FormatError
 from longcrawl.formats import order
 from longcrawl.formats import spill as spilled
-from longcrawl.formats.spill import ORDER, PLACE, SpillReader, ahead, read_places, spill_documents
+from longcrawl.formats.spill import ORDER, PLACE, SpillReader, _hash_ids, ahead, read_places, spill_documents
 
 documents = st.tuples(st.sampled_from(["en", "fr", None]), st.integers(0, 3) | st.integers(0, 2**64 - 1), st.text("ab"))
 
@@ -189,3 +189,13 @@ def test_what_is_computed_ahead_keeps_its_order_and_its_errors():
     assert [next(found), next(found)] == [2, 3]
     with pytest.raises(ZeroDivisionError):
         next(found)
+
+
+def test_documents_without_ids_have_hashes_of_their_own():
+    batches = [
+        pa.table({"id": pa.array([None, "a", None], pa.string())}),
+        pa.table({"id": pa.array([None, None, "b"])}),
+    ]
+    hashes = [_hash_ids(batch, f"0 {number}", shuffled=False) for number, batch in enumerate(batches)]
+    assert len(set(np.concatenate(hashes).tolist())) == 6
+    assert (_hash_ids(batches[0], "9 9", shuffled=False)[1] == hashes[0][1]).all()

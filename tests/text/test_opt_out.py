@@ -100,8 +100,9 @@ def test_other_forms_of_lists_are_read(tmp_path, content, urls, pack):
     assert judged(lc.text.OptOut((str(tmp_path / "list"),)), urls) == ["opted_out_domain", "opted_out_domain", None]
 
 
-def test_paths_are_compared_without_dot_segments(tmp_path):
-    (tmp_path / "list").write_text("https://a.example/private/\n")
+@pytest.mark.parametrize("line", ["https://a.example/private/", "a.example/private/", "a.example/x/.././private/"])
+def test_paths_are_compared_without_dot_segments(tmp_path, line):
+    (tmp_path / "list").write_text(f"{line}\n")
     urls = ["http://a.example/x/../private/1", "http://a.example/%2e/private/", "http://a.example/private/../x"]
     assert judged(lc.text.OptOut((str(tmp_path / "list"),)), urls) == ["opted_out_path", "opted_out_path", None]
 

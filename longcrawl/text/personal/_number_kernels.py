@@ -16,7 +16,7 @@ from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 Bytes = npt.NDArray[np.uint8]
 
 EMAIL, PHONE, IP, CARD, IBAN, EVERY_IP, IPV6, AMERICAN = (1 << bit for bit in range(8))
-"""What is looked for: ``IP`` is addresses of IPv4, ``EVERY_IP`` those outside of public ranges as well, and with
+"""Kinds to search for: ``IP`` is addresses of IPv4, ``EVERY_IP`` those outside of public ranges as well, and with
 ``AMERICAN`` phones are numbers of three, three and four digits alone."""
 
 AT, COLON, DOT, DASH, SPACE, PLUS, OPEN, CLOSE, NEWLINE = (ord(each) for each in "@:.- +()\n")

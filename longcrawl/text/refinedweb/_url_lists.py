@@ -42,7 +42,7 @@ _PRESETS = Path(__file__).parents[1] / "presets" / "urls"
 
 _KINDS = ("domains", "urls")
 Kind = Literal["domains", "urls", "exceptions"]
-"""What a line names: domains, addresses, or domains that are taken off the list."""
+"""Kinds of names in a list: domains, addresses, or domains that are taken off the list."""
 _ENDINGS = ("", ".gz", ".bz2", ".xz", ".zst", ".txt", ".csv")
 
 FETCH = "fetch UT1's with `longcrawl lists fetch ut1 --out FOLDER`"

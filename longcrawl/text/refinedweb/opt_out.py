@@ -206,7 +206,8 @@ def _parse(line: str, columns: Columns | None, where: str, *, is_first: bool) ->
     domain, slash, path = text.partition("/")
     if len(words) == 1 and (host := read_host(domain, single=True)):
         end = "$" if path.endswith("$") else ""
-        pattern = "*".join(map(spell_path, f"{slash}{path.removesuffix('$')}".split("*")))
+        path, mark, query = f"{slash}{path.removesuffix('$')}".partition("?")
+        pattern = "*".join(map(spell_path, f"{without_dot_segments(path)}{mark}{query}".split("*")))
         return [(host.removeprefix("."), Entry(f"{pattern}{end}", date))]
     named = parse_line(text, loose=False)
     if named is None or any(each.is_exception for each in named):
