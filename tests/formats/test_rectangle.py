@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.core.results import RESULTS
-from longcrawl.errors import CorruptionError, FormatError, LongCrawlError, StageError
+from longcrawl.errors import CorruptionError, FormatError, LongCrawlError, StageError, TokenizerError
 from longcrawl.formats.rectangle import build as rectangle_build
 from longcrawl.formats.rectangle import write as rectangle
 from longcrawl.formats.rectangle.facts import RectangleResult
@@ -656,3 +656,12 @@ def test_escapes_are_undone_and_one_cut_at_the_end_is_dropped(text, cut, ensure_
     assert text.startswith(part)
     assert len(part) >= len(spelled[:cut]) // 12 - 1
     part.encode()
+
+
+def test_a_tokenizer_that_cannot_be_read_is_named_and_not_a_row(tmp_path):
+    rows = [{"id": str(n), "text": f"the tide of number {n} was out " * 9} for n in range(3)]
+    crawl = lc.Crawl(rows) | lc.tokens.Tokenize("trained", vocabulary_size=300)
+    (crawl | lc.tokens.MinTokens(16) | lc.tokens.Truncate(16)).to_rectangle(tmp_path / "out")
+    (tmp_path / "out" / "tokenizer.json").write_text("{}")
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json: is not a tokenizer"):
+        lc.inspect(tmp_path / "out", row=1)

@@ -21,7 +21,7 @@ from longcrawl.core.removal import Removal
 from longcrawl.core.results import Inspection, Result, TokenRows, Verification, result
 from longcrawl.display.markdown import table
 from longcrawl.display.table import Column, Table
-from longcrawl.errors import CorruptionError, FormatError, unreadable
+from longcrawl.errors import CorruptionError, FormatError, TokenizerError, unreadable
 from longcrawl.formats.rectangle import spec
 from longcrawl.formats.rectangle._layout import ArrayLayout
 from longcrawl.formats.rectangle._remove import without_documents
@@ -394,6 +394,8 @@ def _decode(folder: Path, tokens: Any) -> str | None:
     described = (folder / spec.DESCRIPTION).exists() and (folder / TOKENIZER).exists() and spec.read_description(folder)
     try:
         return decode_beginning(folder, tokens, json_escaped=bool(described and described["json_escaped"]))
+    except TokenizerError:
+        raise
     except ValueError as broken:
         raise CorruptionError(
             f"a row of {folder} is not JSON-escaped from its start, so its rows table is not its own: {broken}; "
