@@ -302,7 +302,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.large_binary()
     if types.is_dictionary(kind):
         plain = plain_type(kind.value_type)
-        return plain if _is_bytes(plain) else kind
+        return plain if is_bytes(plain) else kind
     if types.is_struct(kind):
         return pa.struct([field.with_type(plain_type(field.type)) for field in kind])
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
@@ -311,7 +311,8 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
+def is_bytes(kind: pa.DataType) -> bool:
+    """Return whether values of a type are strings or bytes with offsets, of 32 or 64 bits."""
     types = pa.types
     return bool(
         types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.batches import is_bytes
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.stages import SORT_KEY, document_ids
 from longcrawl.errors import FormatError, StageError
@@ -274,20 +275,11 @@ def _is_list(kind: pa.DataType) -> bool:
 def _item_bytes(kind: pa.DataType) -> int:
     """Return the bytes of a value, or of what an offset counts; 0 of types whose values are no stretches of bytes."""
     if _is_list(kind):
-        return 0 if _is_list(kind.value_type) or _is_text(kind.value_type) else _item_bytes(kind.value_type)
-    if _is_text(kind):
+        return 0 if _is_list(kind.value_type) or is_bytes(kind.value_type) else _item_bytes(kind.value_type)
+    if is_bytes(kind):
         return 1
     plain = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind)
     return int(kind.bit_width // 8) if plain else 0
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-    )
 
 
 def _gathered(kind: pa.DataType, buffers: Longs, batches: Longs, rows: Longs) -> pa.Array:
@@ -301,10 +293,10 @@ def _gathered(kind: pa.DataType, buffers: Longs, batches: Longs, rows: Longs) ->
     data = np.empty(int(ends[-1]), np.uint8)
     copy_values(sources, np.diff(ends), ends[:-1], data)
     flags = pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None
-    if not _is_list(kind) and not _is_text(kind):
+    if not _is_list(kind) and not is_bytes(kind):
         return pa.Array.from_buffers(kind, count, [flags, pa.py_buffer(data)], nulls)
     offsets = pa.py_buffer((ends // size).astype(np.int64 if wide else np.int32))
-    if _is_text(kind):
+    if is_bytes(kind):
         return pa.Array.from_buffers(kind, count, [flags, offsets, pa.py_buffer(data)], nulls)
     inside = pa.Array.from_buffers(kind.value_type, int(ends[-1]) // size, [None, pa.py_buffer(data)])
     return pa.Array.from_buffers(kind, count, [flags, offsets], nulls, children=[inside])
@@ -340,12 +332,7 @@ def row_bytes(values: pa.Array, of: str = "a column") -> Longs:
         before = np.concatenate([[0], np.cumsum(row_bytes(values.flatten(), of))])
         inside: Longs = np.diff(before[np.concatenate([[0], ends])])
         return inside
-    if (
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
-    ):
+    if is_bytes(kind):
         return _known(pc.binary_length(values))
     if pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind):
         return np.full(len(values), max(kind.bit_width // 8, 1), np.int64)
