@@ -56,7 +56,7 @@ class Kill:
     operation: int
     seconds: float
     worker: float
-    """Of 0 to 1, which one of the workers that are there."""
+    """Worker to kill, as a fraction from 0 to 1 of the list of workers."""
 
     @classmethod
     def draw(cls, chance: random.Random, whole: Whole) -> "Kill":

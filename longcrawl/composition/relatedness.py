@@ -66,7 +66,7 @@ class Relatedness(NamedTuple):
     related: float | None
     """Their mean cosine, 0 to 1; None without a pair."""
     related_by_chance: float | None
-    """That of as many of the same documents in random pairs; None without a pair."""
+    """Mean of as many random pairs of the same documents; None without a pair."""
 
 
 def neighbours(plan: Plan, first: int = 0) -> Longs:

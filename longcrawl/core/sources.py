@@ -123,9 +123,9 @@ class BadFiles:
     left_out: Counter[str] = field(default_factory=Counter)
     """How many records are left out by a rule of the source, such as redirects; this is not damage."""
     encodings: Counter[str] = field(default_factory=Counter)
-    """How many files, or pages of web archives, were decoded how, of those that a source does not know to be UTF-8."""
+    """Number of files, or pages of web archives, by encoding, unless the source knows that they are UTF-8."""
     fields: dict[str, int] = field(default_factory=dict)
-    """How many records have a value in each field that a setting names; no entry for a field that none has."""
+    """Number of records with a value in each field that a setting names; no entry for a field without any."""
     checksums: Checksums = "first"
     """When checksums may be compared."""
     has_unchecked: bool = False

@@ -44,7 +44,7 @@ TASKS = "tasks"
 FAILED = "failed.txt"
 """The error by which the process that leads has ended: the others end by it, too."""
 ATTEMPTS = 3
-"""How often a task is begun whose process ends or hangs each time."""
+"""Times that a task is begun whose process ends or hangs each time."""
 TELLS = 15.0
 """Seconds of waiting for other processes after which the user is told for which."""
 FIRST_PAUSE, LAST_PAUSE = 0.05, 3.0

@@ -174,7 +174,7 @@ class Feed(ABC):
 
     @property
     def batches_known(self) -> int | None:
-        """How many batches can be indexed; None if that is not known."""
+        """Number of batches that can be indexed; None if unknown."""
         return len(self)
 
     @property

@@ -20,7 +20,7 @@ GUESSED = ", guessed"
 """The end of what counts say of an encoding that nobody has named."""
 
 MARK_BYTES = 4
-"""How long a byte order mark is at most."""
+"""Bytes of the longest byte order mark."""
 
 _MARKS = (
     (b"\xef\xbb\xbf", "utf-8"),
@@ -32,22 +32,22 @@ _MARKS = (
 """Byte order marks; that of UTF-16 begins the one of UTF-32."""
 
 SAMPLE_BYTES = 1 << 16
-"""How much of a text is looked at, from its first byte beyond ASCII on."""
+"""Bytes of a text that a guess uses, from the first byte beyond ASCII on."""
 
 _MAGIC_BYTES = 512
-"""How much of a file tells what kind of file it is."""
+"""Bytes at the beginning of a file that tell its kind."""
 
 _BEFORE = 4_096
-"""How much of what is before that byte is looked at: it tells the language of a text with few such bytes."""
+"""Bytes before that one that a guess also uses: they tell the language of a text with few bytes beyond ASCII."""
 
 _SEARCHED_BYTES = 1 << 20
-"""How much is searched for the parts of a text that are not ASCII."""
+"""Bytes that are searched for the parts of a text that are not ASCII."""
 
 FEW = 3
-"""How many bytes beyond ASCII tell an encoding; fewer are in windows-1252, which most such texts are in."""
+"""Least bytes beyond ASCII for a guess; texts with fewer are read as windows-1252, the most common one."""
 
 _SEVERAL = 5
-"""How many bytes beyond ASCII tell an encoding without the ASCII around them."""
+"""Least bytes beyond ASCII for a guess without the ASCII around them."""
 
 _MANY, _UNSURE = 64, 0.2
 """Least bytes beyond ASCII, and confidence below which a guess is repeated on parts, and taken with twice as much.
@@ -266,7 +266,7 @@ def _is_mostly_utf8(sample: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Decoding:
-    """How the text of a file is decoded.
+    """The decoding of a file.
 
     Attributes:
         encoding: ``detect``, or the name of a codec; a byte order mark goes before either.

@@ -112,7 +112,7 @@ class _Records:
     """Records of a file."""
 
     table: pa.Table
-    """Those of the wanted fields that the file has, under the names that settings have for them."""
+    """The wanted fields that the file has, under the names in the settings."""
     numbers: npt.NDArray[np.int64] | None
     """The line or row of each; None if the file is one document."""
     offsets: pa.Array | None = None
