@@ -28,7 +28,8 @@ import numpy as np
 import zstandard
 
 import longcrawl as lc
-from longcrawl.tokens.byte_level import GPT2_PATTERN, byte_level_bpe
+from longcrawl.tokens._patterns import GPT2_PATTERN
+from longcrawl.tokens.byte_level import byte_level_bpe
 from longcrawl.tokens.encoders import Encoder, load_encoder
 
 LENGTH, ROWS, BATCH = 2048, 8, 1000

@@ -30,7 +30,8 @@ import pyarrow as pa
 
 from longcrawl.tokens import Tokenize
 from longcrawl.tokens._engines import BytePairs
-from longcrawl.tokens.byte_level import GPT2_PATTERN, ByteLevelBPE, byte_level_bpe
+from longcrawl.tokens._patterns import GPT2_PATTERN
+from longcrawl.tokens.byte_level import ByteLevelBPE, byte_level_bpe
 from longcrawl.tokens.encoders import load_encoder
 
 _TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"

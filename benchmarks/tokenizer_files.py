@@ -20,8 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from longcrawl.tokens import Tokenize
-from longcrawl.tokens._patterns import PATTERNS, QWEN2
-from longcrawl.tokens.byte_level import GPT2_PATTERN
+from longcrawl.tokens._patterns import GPT2_PATTERN, PATTERNS, QWEN2
 from longcrawl.tokens.encoders import Encoder
 
 ROOT = Path(__file__).parent.parent

@@ -10,6 +10,9 @@ import string
 from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 MOST_HOST = 255
 """Characters of a host at most, by the DNS; spelling a longer one takes time that grows with its square."""
 
@@ -21,6 +24,14 @@ _NUMBER = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _UNRESERVED = frozenset(string.ascii_letters + string.digits + "-._~")
 _DOT = re.compile(r"(?i:%2e)|\.")
+_BEFORE = "".join(map(chr, range(33))) + "<"
+_BEHIND = "".join(map(chr, range(33))) + ">"
+# Without // a name of a scheme and a host look alike: a host has a dot, and a port behind its colon if it has one.
+_AUTHORITY = (
+    r"(?s)^(?:(?:[A-Za-z][A-Za-z0-9+.\-]*:)?[/\\]{2}(?P<marked>[^/?#\\]*)"
+    r"|(?P<bare>[^/?#:@]+\.[^/?#:@]*(?:[/?#]|:[0-9][^/?#]*|$)))"
+)
+_HOST = r"(?s)^(?:[^\\]*@)?(?P<host>\[[^\]\\/?#]+\]?|[^\[:\\/?#][^:\\/?#]*)?"
 
 
 @lru_cache(1 << 16)
@@ -146,3 +157,22 @@ def _spell_ipv6(host: str) -> str:
     if address.ipv4_mapped is not None:  # in hexadecimal, unlike Python's
         return f"::ffff:{int.from_bytes(address.packed[12:14], 'big'):x}:{int.from_bytes(address.packed[14:], 'big'):x}"
     return address.compressed
+
+
+def url_hosts(urls: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the host of each URL in lower case, without user, port, ``www.`` or a dot at the end; null where none is.
+
+    What a host is, ``UrlFilter`` says; here it stays as it is spelled, without Punycode.
+
+    >>> urls = ["https://me@WWW.Example.org.:80/a?b", "example.org/a", "urn:uuid:1", "/a", None]
+    >>> url_hosts(pa.chunked_array([urls])).to_pylist()
+    ['example.org', 'example.org', None, None, None]
+    """
+    trimmed = pc.utf8_rtrim(pc.utf8_ltrim(pc.cast(urls, pa.large_string()), _BEFORE), _BEHIND)
+    found = pc.extract_regex(trimmed, _AUTHORITY)
+    authorities = pc.binary_join_element_wise(
+        pc.struct_field(found, "marked"), pc.struct_field(found, "bare"), pa.scalar("", pa.large_string())
+    )
+    hosts = pc.struct_field(pc.extract_regex(authorities, _HOST), "host")
+    bare = pc.replace_substring_regex(pc.utf8_rtrim(pc.utf8_lower(hosts), "."), r"^www\.", "")
+    return pc.if_else(pc.equal(bare, ""), pa.scalar(None, pa.large_string()), bare)

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
+from longcrawl.core.addresses import url_hosts
 from longcrawl.display.progress import progress_bar
 from longcrawl.display.table import ShareRow, Table, Tabular, share_table
 from longcrawl.engines.base import Engine
@@ -33,15 +34,6 @@ MOST_SHOWN = 20
 
 MOST_DOMAINS = 1_000_000
 LARGEST = 100
-
-_BEFORE = "".join(map(chr, range(33))) + "<"
-_BEHIND = "".join(map(chr, range(33))) + ">"
-# Without // a name of a scheme and a host look alike: a host has a dot, and a port behind its colon if it has one.
-_AUTHORITY = (
-    r"(?s)^(?:(?:[A-Za-z][A-Za-z0-9+.\-]*:)?[/\\]{2}(?P<marked>[^/?#\\]*)"
-    r"|(?P<bare>[^/?#:@]+\.[^/?#:@]*(?:[/?#]|:[0-9][^/?#]*|$)))"
-)
-_HOST = r"(?s)^(?:[^\\]*@)?(?P<host>\[[^\]\\/?#]+\]?|[^\[:\\/?#][^:\\/?#]*)?"
 
 
 @dataclass(frozen=True)
@@ -174,25 +166,6 @@ def bin_name(number: int) -> str:
     '16 to 31'
     """
     return f"{1 << number - 1:,} to {(1 << number) - 1:,}" if number > 1 else str(number)
-
-
-def url_hosts(urls: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the host of each URL in lower case, without user, port, ``www.`` or a dot at the end; null where none is.
-
-    What a host is, ``UrlFilter`` says; here it stays as it is spelled, without Punycode.
-
-    >>> urls = ["https://me@WWW.Example.org.:80/a?b", "example.org/a", "urn:uuid:1", "/a", None]
-    >>> url_hosts(pa.chunked_array([urls])).to_pylist()
-    ['example.org', 'example.org', None, None, None]
-    """
-    trimmed = pc.utf8_rtrim(pc.utf8_ltrim(pc.cast(urls, pa.large_string()), _BEFORE), _BEHIND)
-    found = pc.extract_regex(trimmed, _AUTHORITY)
-    authorities = pc.binary_join_element_wise(
-        pc.struct_field(found, "marked"), pc.struct_field(found, "bare"), pa.scalar("", pa.large_string())
-    )
-    hosts = pc.struct_field(pc.extract_regex(authorities, _HOST), "host")
-    bare = pc.replace_substring_regex(pc.utf8_rtrim(pc.utf8_lower(hosts), "."), r"^www\.", "")
-    return pc.if_else(pc.equal(bare, ""), pa.scalar(None, pa.large_string()), bare)
 
 
 class DomainCounts:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import filelock
 
 from longcrawl.errors import FormatError, LoaderError
-from longcrawl.formats.shards.datatrove import SUFFIX
+from longcrawl.formats.shards import datatrove
 from longcrawl.formats.shards.spec import beside_shards, named_split, shard_suffixes, shards_in, sort_into_splits
 from longcrawl.sources.files import absolute, list_tree, match_remote
 from longcrawl.storage.file_systems import information_of, sizes_of
@@ -111,7 +111,7 @@ def folder_of(paths: str) -> str:
 
 def _suffixes(paths: str, format: str | None) -> set[str]:  # noqa: A002  # as above
     if is_url(paths):
-        return {SUFFIX}
+        return {datatrove.SUFFIX}
     return shard_suffixes(format)
 
 

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import LoaderError
-from longcrawl.loading.feed import Batch
 
+Batch = dict[str, Any]
 Batches = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 Tensors = Literal["torch", "numpy"]
 Padding = Literal["drop", "keep"]

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from longcrawl.errors import LoaderError, warn_user
 from longcrawl.loading._data_identity import changed_values
+from longcrawl.loading.collators import for_transformers
 
 if TYPE_CHECKING:
     from longcrawl.loading.feed import Feed
@@ -21,8 +22,6 @@ def rows_of(batch: dict[str, Any]) -> list[dict[str, npt.NDArray[Any]]]:
 
     Any collator that stacks arrays makes a batch of them again, such as those of torch and of transformers.
     """
-    from longcrawl.loading.collators import for_transformers
-
     made = for_transformers(batch, tensors="numpy")
     del made["use_cache"]
     return [{name: values[row] for name, values in made.items()} for row in range(len(made["input_ids"]))]

@@ -23,10 +23,11 @@ import yaml
 from longcrawl.audit.finished import clusters
 from longcrawl.card.sections import Limit, known_limits, missing_sentence
 from longcrawl.card.write import CARD, PICTURE_FOLDER
+from longcrawl.core.addresses import url_hosts
 from longcrawl.core.results import RESULTS
 from longcrawl.display.numbers import percent
 from longcrawl.errors import RunError, unreadable
-from longcrawl.ledger.analysis import Analysis, Lengths, url_hosts
+from longcrawl.ledger.analysis import Analysis, Lengths
 from longcrawl.ledger.clusters import Clusters
 from longcrawl.ledger.edits import EDITS
 from longcrawl.ledger.funnel import Funnel, RemovalRates, value_tables

@@ -58,6 +58,40 @@ _EVERY_LANGUAGE = {
 }
 """What its pipeline sets or switches off for all languages, beside the files."""
 
+FIELDS = (
+    "max_bullet_lines",
+    "max_duplicate_10grams",
+    "max_duplicate_5grams",
+    "max_duplicate_6grams",
+    "max_duplicate_7grams",
+    "max_duplicate_8grams",
+    "max_duplicate_9grams",
+    "max_duplicate_line_characters",
+    "max_duplicate_lines",
+    "max_duplicate_paragraph_characters",
+    "max_duplicate_paragraphs",
+    "max_ellipsis_lines",
+    "max_ellipsis_ratio",
+    "max_hash_ratio",
+    "max_later_line_characters",
+    "max_mean_word_length",
+    "max_newline_ratio",
+    "max_short_lines",
+    "max_top_2gram",
+    "max_top_3gram",
+    "max_top_4gram",
+    "max_unspaced_letters",
+    "max_words",
+    "min_alphabetic_words",
+    "min_language_score",
+    "min_mean_word_length",
+    "min_stop_words",
+    "min_terminal_lines",
+    "min_words",
+    "stop_words",
+)
+"""Fields of a language: bounds of Gopher's and FineWeb's rules, its stop words, and the least score of a language."""
+
 
 def from_fineweb_2(content: Mapping[Any, Any], where: str) -> dict[str, Any]:
     """Return thresholds by the names of our fields; what a file leaves out is the stage's own.
@@ -241,7 +275,7 @@ def _language(name: Any, where: str) -> str:
 def _entry(fields: Any, where: str, language: str) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise StageError(f"{where}: {language} takes a mapping such as {{max_mean_word_length: 14}}, got {fields!r}")
-    known = _fields()
+    known = FIELDS
     for name, value in fields.items():
         if name not in known:
             raise StageError(f"{where}: {language} has an unknown field {name!r}; known: {', '.join(known)}")
@@ -251,16 +285,6 @@ def _entry(fields: Any, where: str, language: str) -> dict[str, Any]:
     if "stop_words" in found:
         found["stop_words"] = _stop_words(found["stop_words"], f"{where}: {language}.stop_words")
     return found
-
-
-@lru_cache(maxsize=1)
-def _fields() -> tuple[str, ...]:
-    # The rule sets read their languages here.
-    from longcrawl.text.gopher.stages import FineWebQuality, GopherQuality, GopherRepetition
-
-    names = {name for each in (GopherQuality, GopherRepetition, FineWebQuality) for name in each.__dataclass_fields__}
-    bounds = {name for name in names if name.startswith(("min_", "max_"))}
-    return tuple(sorted(bounds | {"min_language_score", "stop_words"}))
 
 
 def _is_bound(value: Any) -> bool:

@@ -8,6 +8,7 @@ by rank and joining by merge give the same tokens for every text.
 
 import base64
 import binascii
+import hashlib
 import itertools
 import json
 import unicodedata
@@ -20,9 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import TokenizerError
-
-GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
-"""GPT-2's pre-tokenisation, in the possessive spelling that does not backtrack over long words."""
+from longcrawl.tokens._patterns import CL100K_PATTERN, GPT2_PATTERN, O200K_PATTERN
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -33,6 +32,19 @@ _MOST_SQUARES = 1 << 28
 
 GPT-2's is 1 % of it. Runs of one character in the training text make tokens of many thousand bytes.
 """
+
+_FILL_IN_THE_MIDDLE = {"<|fim_prefix|>": 100_258, "<|fim_middle|>": 100_259, "<|fim_suffix|>": 100_260}
+_PUBLISHED: Mapping[str, tuple[str, Mapping[str, int]]] = {
+    "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7": (
+        CL100K_PATTERN,
+        {END_OF_TEXT: 100_257, **_FILL_IN_THE_MIDDLE, "<|endofprompt|>": 100_276},
+    ),
+    "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d": (
+        O200K_PATTERN,
+        {END_OF_TEXT: 199_999, "<|endofprompt|>": 200_018},
+    ),
+}
+"""Patterns and special tokens of `cl100k_base.tiktoken` and `o200k_base.tiktoken`, by the SHA-256 of the file."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +124,19 @@ class RankFile(NamedTuple):
     pattern: str
     special: Mapping[str, int]
     """Ids of special tokens by their spelling; the end of text is among them."""
+
+
+def rank_file(content: bytes, where: str) -> RankFile:
+    """Return the ranks of a `*.tiktoken` file with its pattern and special tokens, which the file does not say.
+
+    Those of cl100k and o200k are known by the digest of the file; any other one has GPT-2's.
+
+    Raises:
+        TokenizerError: see :func:`parse_ranks`.
+    """
+    ranks = parse_ranks(content, where)
+    of_gpt2 = GPT2_PATTERN, {END_OF_TEXT: len(ranks)}
+    return RankFile(ranks, *_PUBLISHED.get(hashlib.sha256(content).hexdigest(), of_gpt2))
 
 
 def has_long_tokens(tokens: Iterable[bytes | str]) -> bool:

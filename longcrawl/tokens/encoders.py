@@ -26,15 +26,9 @@ from longcrawl.storage.files import whole_file
 from longcrawl.storage.structured import load_json
 from longcrawl.tokens import _patterns, _prepared
 from longcrawl.tokens._engines import Tokenizers, require_equal
-from longcrawl.tokens._patterns import rank_file
+from longcrawl.tokens._patterns import GPT2_PATTERN
 from longcrawl.tokens._prepared import ByRanks, by_ranks
-from longcrawl.tokens.byte_level import (
-    END_OF_TEXT,
-    GPT2_PATTERN,
-    ByteLevelBPE,
-    byte_level_bpe,
-    tokenizer_document,
-)
+from longcrawl.tokens.byte_level import END_OF_TEXT, ByteLevelBPE, byte_level_bpe, rank_file, tokenizer_document
 from longcrawl.tokens.tokenizer_files import configured_end, tokenizer_file, tokenizer_name
 
 Engine = Literal["auto", "tiktoken", "tokenizers"]

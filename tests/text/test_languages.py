@@ -17,6 +17,7 @@ from longcrawl.recipe import parse_recipe
 from longcrawl.text import find_language, language_tables, read_languages
 from longcrawl.text.filters import RULE_SETS
 from longcrawl.text.language import codes
+from longcrawl.text.languages import FIELDS
 
 ENGLISH = ["the", "be", "to", "of", "and", "that", "have", "with"]
 FINEWEB_2 = """
@@ -406,3 +407,9 @@ def test_a_recipe_takes_a_table_by_name():
     assert recipe.stages[0][1] == lc.text.GopherQuality(languages="gopher", on_unknown_language="keep")
     assert again.digest == recipe.digest
     assert again.stages[0] == recipe.stages[0]
+
+
+def test_fields_are_those_of_the_rules():
+    rules = (lc.text.GopherQuality, lc.text.GopherRepetition, lc.text.FineWebQuality)
+    bounds = {name for rule in rules for name in rule.__dataclass_fields__ if name.startswith(("min_", "max_"))}
+    assert sorted(bounds | {"min_language_score", "stop_words"}) == list(FIELDS)

@@ -21,10 +21,10 @@ from longcrawl.tokens import _engines, _merge_kernels, _patterns
 from longcrawl.tokens._engines import BytePairs, Tiktoken
 from longcrawl.tokens._join_table import make_merges
 from longcrawl.tokens._merge_kernels import merge_long, merge_parts
-from longcrawl.tokens._patterns import PATTERNS, character_classes
+from longcrawl.tokens._patterns import GPT2_PATTERN, PATTERNS, character_classes
 from longcrawl.tokens._prepared import by_ranks
 from longcrawl.tokens._word_kernels import PART, make_tables
-from longcrawl.tokens.byte_level import GPT2_PATTERN, ByteLevelBPE, byte_level_bpe, parse_ranks
+from longcrawl.tokens.byte_level import ByteLevelBPE, byte_level_bpe, parse_ranks
 
 BYTES = {bytes([byte]): byte for byte in range(256)}
 

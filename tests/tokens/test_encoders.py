@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from longcrawl.errors import TokenizerError
 from longcrawl.tokens import _engines, encoders
-from longcrawl.tokens.byte_level import GPT2_PATTERN, byte_level_bpe, parse_ranks, recover_merges
+from longcrawl.tokens._patterns import GPT2_PATTERN
+from longcrawl.tokens.byte_level import byte_level_bpe, parse_ranks, recover_merges
 from longcrawl.tokens.encoders import Encoder, load_encoder
 
 SENTENCE = (

@@ -15,9 +15,8 @@ from longcrawl.errors import TokenizerError
 from longcrawl.kernels.kept_arrays import ship_arrays
 from longcrawl.tokens import _prepared
 from longcrawl.tokens._engines import BytePairs
-from longcrawl.tokens._patterns import CL100K_PATTERN, LLAMA3, O200K_PATTERN, PATTERNS, QWEN2
+from longcrawl.tokens._patterns import CL100K_PATTERN, GPT2_PATTERN, LLAMA3, O200K_PATTERN, PATTERNS, QWEN2
 from longcrawl.tokens._prepared import Prepared, combining_classes, may_change
-from longcrawl.tokens.byte_level import GPT2_PATTERN
 from longcrawl.tokens.encoders import Encoder
 
 NFC = normalizers.NFC()

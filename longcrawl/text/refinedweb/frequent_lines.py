@@ -14,11 +14,11 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from longcrawl.core.addresses import url_hosts
 from longcrawl.core.batches import column
 from longcrawl.display.table import Column, Table, Tabular
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import valid_texts
-from longcrawl.ledger.analysis import url_hosts
 from longcrawl.storage.files import check_target, make_folder, write_text
 from longcrawl.text.refinedweb.line_corrections import LineCorrections
 from longcrawl.text.values import tables
