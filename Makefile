@@ -12,12 +12,8 @@ lint:
 	ruff format --check .
 	$(MAKE) --no-print-directory types
 
-# mypy finds longcrawl.builders and longcrawl.cards where they are installed: inside the package.
 types:
-	rm -rf build/types
-	mkdir -p build/types/longcrawl
-	ln -s $(CURDIR)/longcrawl/* $(CURDIR)/builders $(CURDIR)/cards build/types/longcrawl/
-	cd build/types && mypy --config-file ../../pyproject.toml -p longcrawl
+	mypy -p longcrawl
 
 notebooks:
 	pytest -m "slow or not slow" tests/test_notebooks.py

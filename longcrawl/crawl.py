@@ -1,5 +1,6 @@
 """A crawl: documents in a `datasets` object, and the story of how they came to be these."""
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
@@ -14,16 +15,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from longcrawl.builders.longcrawl import first_cause, load
 from longcrawl.core.batches import in_one_chunk
 from longcrawl.core.documents import as_documents, warn_of_crawl, with_crawl
 from longcrawl.core.functions import FilterFunction, MapFunction, columns_of_one_type
 from longcrawl.core.outputs import OUTPUTS, write_output
 from longcrawl.core.pipeline import label_stages, stages_fault
 from longcrawl.core.places import EDIT_SCHEMA
+from longcrawl.core.sources import SOURCES
 from longcrawl.core.stages import Needs, Stage, Survey, document_ids, reject_duplicate_ids
 from longcrawl.core.surveys import SpanSurvey, WithSpans
 from longcrawl.dedup.decontaminate import Decontaminate
-from longcrawl.errors import LedgerError, LongCrawlError, StageError, warn_user
+from longcrawl.errors import LedgerError, LongCrawlError, SourceError, StageError, no_documents, warn_user
 from longcrawl.hub.client import Visibility, visibility_of
 from longcrawl.hub.documents import push_documents
 from longcrawl.ledger.clusters import Clusters, find_clusters
@@ -31,6 +34,10 @@ from longcrawl.ledger.contamination import Contamination, count_contamination
 from longcrawl.ledger.edits import NO_EDITS, Edits, find_edits, split_traced, trace_batch
 from longcrawl.ledger.funnel import Funnel, FunnelRow, count_values
 from longcrawl.ledger.reasons import LEDGER_SCHEMA, Reason, count_rules, entries, find_reason
+from longcrawl.printable import quoted
+from longcrawl.sources.guess import guess_source
+from longcrawl.storage.file_systems import file_system_of
+from longcrawl.urls import is_url
 
 BATCH = 200
 """Documents per batch: long documents have some 500 KB of text, so a batch stays near 100 MB."""
@@ -374,6 +381,38 @@ class Crawl:
             if crawl._parent is not None:
                 crawl = crawl._parent
         return crawl
+
+
+def open_crawl(name: "str | os.PathLike[str]", split: str = "train", **settings: Any) -> Crawl:
+    """Open a source, or what a source can be guessed for, as a crawl.
+
+    Args:
+        name: a source, such as "redpajama-v2"; or a dataset of the Hub as "org/name", a file, a folder, a URL or a
+            glob, whose source is found by the names of its files.
+        split: of the source.
+        settings: the fields of the source, such as ``text_field="content"``; ``streaming``, ``num_proc`` and
+            ``cache_dir`` as ``load_dataset`` takes them.
+
+    >>> open_crawl("crawl/*.jsonl.gz", text_field="content")  # doctest: +SKIP
+    <2,104 documents of 'crawl/*.jsonl.gz'>
+
+    Raises:
+        SourceError: there is nothing of this name, a setting is wrong, or the documents cannot be read.
+    """
+    if isinstance(name, os.PathLike):
+        name = os.fspath(name)
+    if not isinstance(name, str):
+        raise SourceError(
+            f"lc.open takes a name, got {quoted(name)}: name a file, folder, URL or glob, or several files as "
+            "lc.open('text', data_files=[…]), or make a crawl of rows with lc.Crawl(rows)"
+        )
+    if name in SOURCES or ":" in name.partition("://")[0]:
+        with first_cause(), no_documents(name):
+            return Crawl(datasets.load_dataset("longcrawl", name, split=split, **settings), source=name)
+    if is_url(name):
+        file_system_of(name)  # `datasets` would say that a package is missing, and not which extra has it
+    source, found = guess_source(name, any_ending=settings.get("format", "auto") != "auto")
+    return Crawl(load(source, split, **found | settings), source=name)
 
 
 def _entries(ids: pa.ChunkedArray, verdicts: pa.Table, label: str) -> pa.Table:

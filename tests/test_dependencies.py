@@ -21,7 +21,7 @@ from packaging.version import Version
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 CONSTRAINTS = ROOT / "constraints.txt"
-FOLDERS = {"longcrawl": "longcrawl", "builders": "longcrawl.builders", "cards": "longcrawl.cards"}
+FOLDERS = {"longcrawl": "longcrawl", "cards": "longcrawl/cards"}
 NOT_HERE = {"py3langid": "py3langid", "gcsfs": "gcsfs"}
 """The import and the distribution of what CI does not install."""
 NOT_DECLARED = {"longcrawl", *sys.stdlib_module_names}
@@ -153,7 +153,7 @@ def test_a_wheel_built_from_a_source_distribution_holds_every_file(tmp_path):
     shutil.unpack_archive(build("sdist", tmp_path), tmp_path / "unpacked")
     wheel = build("wheel", next((tmp_path / "unpacked").iterdir()))
     expected = {
-        f"{installed.replace('.', '/')}/{path.relative_to(tmp_path / folder).as_posix()}"
+        f"{installed}/{path.relative_to(tmp_path / folder).as_posix()}"
         for folder, installed in FOLDERS.items()
         for path in (tmp_path / folder).rglob("*")
         if path.is_file()

@@ -56,12 +56,9 @@ stages: [{min_chars: {n: 99}}, {tokenize: {tokenizer: trained, vocabulary_size: 
 outputs: {rectangle: {}}
 """
 MODULES = sorted(
-    {
-        module.name
-        for module in pkgutil.walk_packages(longcrawl.__path__, "longcrawl.")
-        if not module.name.endswith("__main__")
-    }
-    | {f"longcrawl.builders.{file.stem}" for file in (ROOT / "builders").glob("*.py") if file.stem != "__init__"}
+    module.name
+    for module in pkgutil.walk_packages(longcrawl.__path__, "longcrawl.")
+    if not module.name.endswith("__main__")
 )
 
 

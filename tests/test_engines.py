@@ -12,10 +12,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from longcrawl._installed import installed_versions
 from longcrawl.engines import Exchange, Local, Spark
 from longcrawl.engines.base import pack_table, unpack_table
 from longcrawl.engines.local import map_tasks
-from longcrawl.engines.worker import answer, installed_versions, pack, run_packed
+from longcrawl.engines.worker import answer, pack, run_packed
 from longcrawl.errors import CorruptionError, RunError
 from longcrawl.storage.sealed import DamagedWorkError
 

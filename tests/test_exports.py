@@ -5,6 +5,7 @@ import importlib
 import json
 import pickle
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,6 @@ import pytest
 from datasets.fingerprint import Hasher
 
 import longcrawl as lc
-from longcrawl._moved import MOVED
 
 ROOT = Path(__file__).parent.parent
 HEAVY = ("numba", "zarr", "transformers", "torch", "tokenizers", "tiktoken", "scipy", "matplotlib", "datasketch")
@@ -123,7 +123,7 @@ def test_the_public_surface():
 def checkout(tmp_path_factory) -> tuple[Path, list[str], list[str]]:
     """Return a copy of our code, what importing it there imports that is heavy, and the files that were imported."""
     folder = tmp_path_factory.mktemp("checkout")
-    for name in ("longcrawl", "builders", "cards"):
+    for name in ("longcrawl", "cards"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("*.nb?"))  # compiled kernels
     code = f"""
 import json, sys, datasets
@@ -132,7 +132,7 @@ import longcrawl
 for public in longcrawl.__all__:
     getattr(longcrawl, public)
 heavy = [name for name in {HEAVY!r} if name in sys.modules and name not in before]
-import longcrawl.sources.warc.source, longcrawl.cards
+import longcrawl.sources.warc.source
 files = [module.__file__ for name, module in sys.modules.items() if name.startswith("longcrawl")]
 print(json.dumps([heavy, files]))
 """
@@ -161,6 +161,38 @@ print(known["longcrawl"][0], datasets.__spec__.loader is datasets.__loader__, ty
     assert printed_by(code).split() == ["longcrawl.builders.longcrawl", "True", "SourceFileLoader"]
 
 
+@pytest.mark.parametrize(
+    ("code", "heavy"),
+    [
+        ("import longcrawl.loading", ("numpy", "pyarrow", "yaml")),
+        ("import longcrawl.loading as loading; loading.Rectangle, loading.Packed, loading.Windows", ()),
+        (
+            "from longcrawl.core.stages import STAGES; list(STAGES), STAGES.loaded()",
+            ("longcrawl.text", "longcrawl.dedup"),
+        ),
+        ("from longcrawl.core.sources import SOURCES; list(SOURCES), SOURCES.loaded()", ("longcrawl.sources",)),
+    ],
+)
+def test_names_import_nothing_heavy(code, heavy):
+    code = f"{code}\nimport sys\nprint(*sys.modules)"
+    assert {*HEAVY, "pandas", "datasets", *heavy}.intersection(printed_by(code).split()) == set()
+
+
+def test_the_builder_imports_few_modules_of_ours(tmp_path):
+    (tmp_path / "a.warc").write_text("WARC/1.0\r\n")
+    code = f"""
+import datasets, longcrawl, sys
+datasets.load_dataset_builder("longcrawl", "warc", data_files={str(tmp_path / "a.warc")!r})
+print(*(name for name in sys.modules if name.partition(".")[0] == "longcrawl"))
+"""
+    assert len(printed_by(code).split()) <= 50
+
+
+def test_the_script_of_the_builder_is_that_of_the_package():
+    script = runpy.run_path(str(ROOT / "builders" / "longcrawl.py"))
+    assert script["LongCrawl"].BUILDER_CONFIG_CLASS is script["LongCrawlConfig"]
+
+
 def test_help_imports_neither_datasets_nor_numpy():
     code = """
 import sys
@@ -175,15 +207,44 @@ def test_a_function_keeps_its_name_when_its_package_is_imported():
     code = """
 import longcrawl.run.job, longcrawl.plan.cluster, longcrawl.card.write
 import longcrawl as lc
-print(lc.run.__name__, lc.plan.__name__, lc.card.__name__, lc.open.__name__, "compose" in dir(lc))
-print(getattr(lc, "nothing", "none"), longcrawl.run is lc.run)
+print(lc.run.__name__, lc.plan.__name__, lc.card.__name__, lc.open.__name__, longcrawl.run is lc.run)
 """
-    assert printed_by(code).split() == ["run", "plan", "card", "open_crawl", "True", "none", "True"]
+    assert printed_by(code).split() == ["run", "plan", "card", "open_crawl", "True"]
 
 
-def test_public_names_have_a_home():
-    package = vars(importlib.import_module("longcrawl"))
-    assert sorted([*package["_PACKAGES"], *package["_HOMES"]]) == sorted(lc.__all__)
+PACKAGES = sorted(
+    ".".join(file.relative_to(ROOT).parent.parts)
+    for file in (ROOT / "longcrawl").rglob("__init__.py")
+    if "lazy(__name__)" in file.read_text("utf-8")
+)
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_a_package_shows_its_public_names_and_no_others(name):
+    package = importlib.import_module(name)
+    assert sorted(vars(package)["_homes"]) == sorted(package.__all__) == dir(package)
+
+
+TYPOS = {
+    "lc.dedupp": "did you mean 'dedup'? `dir(longcrawl)` lists all",
+    "lc.text.GopherQualty": "did you mean 'GopherQuality'",
+    "lc.engines.Sparc": "known: Engine, Exchange, Local, Shared, Spark. Did you mean 'Spark'?",
+    "from longcrawl import lode": "did you mean 'load'",
+    "from longcrawl.text import GopherQualty": "did you mean 'GopherQuality'",
+}
+
+
+@pytest.mark.parametrize("typo", TYPOS)
+def test_a_typo_in_a_name_suggests_the_nearest(typo):
+    with pytest.raises((AttributeError, ImportError), match=re.escape(TYPOS[typo])):
+        exec(typo, {"lc": lc})  # noqa: S102  # its own
+
+
+def test_modules_are_imported_from_a_package_of_public_names():
+    from longcrawl.text import explain, filters
+
+    assert (explain, filters) == (lc.text.explain, sys.modules["longcrawl.text.filters"])
+    assert not hasattr(lc, "nothing")
 
 
 def test_builders_is_not_a_top_level_name(tmp_path):
@@ -196,16 +257,3 @@ def test_a_checkout_imports_nothing_from_the_one_that_is_installed(checkout):
     folder, _, files = checkout
     assert len(files) > 50
     assert [file for file in files if not file.startswith(f"{folder}/")] == []
-
-
-@pytest.mark.parametrize("earlier", sorted(MOVED))
-def test_documented_modules_that_moved_are_imported_with_a_warning(earlier, python):
-    code = """
-import importlib, sys, warnings
-warnings.simplefilter("always")
-print(sorted(vars(importlib.import_module(sys.argv[1]))))
-"""
-    result = python(code, earlier)
-    assert f"DeprecationWarning: {earlier} has moved: import {MOVED[earlier]}" in result.stderr
-    names = [name for name in vars(importlib.import_module(MOVED[earlier])) if not name.startswith("_")]
-    assert all(repr(name) in result.stdout for name in names)

@@ -288,8 +288,6 @@ OWN: dict[str, str] = {
     "longcrawl/sources/installed.py:_LICENCE": "names of files of installed packages",
     "longcrawl/sources/installed.py:_METADATA_FOLDER": "names of files of installed packages",
     "longcrawl/sources/installed.py:_normalized": "names of installed packages",
-    "builders/register.py:_COMMENT": "the package's own modules",
-    "builders/register.py:_IMPORT": "the package's own modules",
     "longcrawl/kernels/compiling.py:_IMPORT": "the package's own modules",
     "longcrawl/kernels/compiling.py:_read_source": "the package's own modules",
     "longcrawl/ledger/clusters.py:direct": "names of rules, by RE2",
@@ -383,7 +381,7 @@ def test_time_grows_with_the_length(key):
 def patterns() -> set[str]:
     """List every regular expression as ``file:name``, the name of the variable or of the function that it is in."""
     found = set()
-    for file in [*ROOT.glob("longcrawl/**/*.py"), *ROOT.glob("builders/*.py")]:
+    for file in ROOT.glob("longcrawl/**/*.py"):
         source = file.read_text("utf-8")
         if "import re\n" in source or "_regex(" in source:
             for owner, node in named_nodes(ast.parse(source), ""):

@@ -4,11 +4,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
-from longcrawl.core.outputs import OUTPUTS
-from longcrawl.core.results import RESULTS
+from longcrawl.core.templates import read_template
 
 _ENTRY = re.compile(r"@\w+\s*\{\s*(?P<key>[^\s{},]+)\s*,")
 _EXAMPLE = "@misc{smith2026, title = {Our Pages}, author = {Smith, Ann}, year = {2026}}"
@@ -79,6 +77,11 @@ def _works(recipe: Mapping[str, Any], inputs: Mapping[str, Sequence[str]]) -> It
         yield source, entries["commoncrawl"]
     stages = [name for stage in recipe["stages"] for name in stage]
     yield from ((name, entries[_OF_STAGES[name]]) for name in stages if name in _OF_STAGES)
+    if not recipe["outputs"]:
+        return
+    from longcrawl.core.outputs import OUTPUTS  # a source that is read by itself has none
+    from longcrawl.core.results import RESULTS
+
     outputs = [OUTPUTS.find(name).name for name in recipe["outputs"]]
     yield from ((name, RESULTS[name].citation) for name in outputs if RESULTS[name].citation)
 
@@ -90,7 +93,7 @@ def names_common_crawl(files: Sequence[str]) -> bool:
 
 @cache
 def _entries() -> dict[str, str]:
-    text = resources.files("longcrawl.cards").joinpath("citations.bib").read_text("utf-8")
+    text = read_template("citations.bib")
     return {Cited(entry, ()).key: entry for entry in text.rstrip().split("\n\n")}
 
 

@@ -5,13 +5,13 @@ cards/datasheet.md; this module fills in what a manifest knows.
 """
 
 from collections.abc import Mapping
-from importlib import resources
 from string import Template
 from typing import Any
 
 from longcrawl.card.front_matter import documents_of, instances_of
 from longcrawl.core.pipeline import label_stages
 from longcrawl.core.stages import STAGES, Survey
+from longcrawl.core.templates import read_template
 from longcrawl.display.markdown import code, plain
 from longcrawl.display.numbers import counted, percent
 from longcrawl.ledger.funnel import Funnel
@@ -48,7 +48,7 @@ def datasheet(
         cut: how much of documents its output does not hold, a sentence; "" where that is not known or nothing.
     """
     recipe, stages = manifest["recipe"], ", ".join(code(row.stage) for row in funnel)
-    template = resources.files("longcrawl.cards").joinpath("datasheet.md").read_text("utf-8")
+    template = read_template("datasheet.md")
     return Template(template.rstrip("\n")).substitute(
         purpose=recipe.get("about") or NOT_RECORDED,
         instance=instance,

@@ -6,7 +6,6 @@ They are written from the folder of a run and its manifest, which may be of an e
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +14,7 @@ from longcrawl.card.front_matter import facts_of, language_codes, spoken
 from longcrawl.core.fields import build
 from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.results import RESULTS, Result
+from longcrawl.core.templates import read_template
 from longcrawl.display.markdown import code, plain
 from longcrawl.display.numbers import counted
 from longcrawl.display.table import Cell, Code, Column, Table
@@ -130,7 +130,7 @@ def token_tables(card: CardSource) -> str:
     tables = sorted((card.folder / TOKEN_TABLES).glob("*.parquet"))
     if not tables:
         return ""
-    text = resources.files("longcrawl.cards").joinpath("tokens.md").read_text("utf-8").rstrip()
+    text = read_template("tokens.md").rstrip()
     columns = read_footers(tables[:1])[0].schema.to_arrow_schema().names
     about = [f"- `{name}`: {TOKEN_COLUMNS[name]}" for name in columns if name in TOKEN_COLUMNS]
     return paragraphs(text, "\n".join(about), _sizes(card.manifest, TOKEN_TABLES, card.result.name))

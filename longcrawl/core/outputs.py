@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self, dataclass_transform
 
 import pyarrow as pa
 
+from longcrawl.core import kinds
 from longcrawl.core.fields import check_fields, plain_settings
 from longcrawl.core.registry import Registry
 from longcrawl.core.stages import Stage
@@ -128,7 +129,7 @@ class Output(ABC):
         """
 
 
-OUTPUTS: Registry[Output] = Registry("output", Output, StageError, ("longcrawl.formats",))
+OUTPUTS: Registry[Output] = Registry("output", Output, StageError, kinds.OUTPUTS)
 """Every output by the name that recipes use and that ``Crawl.to_NAME`` ends with."""
 
 

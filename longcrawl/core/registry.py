@@ -16,8 +16,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from longcrawl._installed import announced_kinds
 from longcrawl.core.fields import build
-from longcrawl.engines.worker import announced_kinds
 from longcrawl.errors import LongCrawlError
 from longcrawl.printable import known_names, shortened
 
@@ -48,10 +48,10 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         what: the idea in one word, for messages.
         base: the class that every kind is derived from.
         error: what is raised for a kind that is unknown or cannot be loaded.
-        ours: the packages of longcrawl's own kinds, which are imported before any is asked for.
+        ours: the paths of longcrawl's own kinds by their names.
     """
 
-    def __init__(self, what: str, base: type, error: type[LongCrawlError], ours: Sequence[str] = ()) -> None:
+    def __init__(self, what: str, base: type, error: type[LongCrawlError], ours: Mapping[str, str]) -> None:
         self.what = what
         self.group = f"longcrawl.{what}s"
         """The group of entry points in which packages announce their kinds."""
@@ -72,9 +72,12 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
             LongCrawlError: there is none, or its package cannot be loaded.
         """
         subject, error = f"{where or self.what} {shortened(repr(name), MOST_CHARACTERS)}", error or self._error
-        for known, kind in self._known().items():
+        for known, kind in self._kinds.items():
             if name in (known, _path(kind)):
                 return kind
+        if name in self._ours:
+            importlib.import_module(self._ours[name].partition(":")[0])
+            return self._kinds[name]
         if ":" in name:
             fix = "check its name, install its package, or name its folder in PYTHONPATH"
             return self._load(metadata.EntryPoint("", name, self.group), subject, fix, error)
@@ -114,17 +117,16 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         return found
 
     def loaded(self) -> list[str]:
-        """Return the names of the kinds for which nothing is to be imported."""
+        """Return the names of longcrawl's own kinds, and of all others that are imported."""
         return sorted(self._known())
 
     def unused(self) -> list[str]:
         """Return a sentence for each announcement of a name that another kind has."""
-        taken = {name: _path(kind) for name, kind in self._known().items() if _is_ours(kind)}
         return [
-            f"{self.what} {name!r} of {_package(entry)} is not used, as {taken[name]} has this name: rename it"
+            f"{self.what} {name!r} of {_package(entry)} is not used, as {self._ours[name]} has this name: rename it"
             for name, entries in self._announced().items()
             for entry in entries
-            if name in taken
+            if name in self._ours
         ]
 
     def spelling(self, kind: type[T]) -> str:
@@ -157,9 +159,10 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         Raises:
             LongCrawlError: another class has this name.
         """
-        other = self._kinds.get(name, kind)
-        if _path(other) != _path(kind):
-            raise self._error(f"two {self.what}s are called {name!r}, {_path(other)} and {_path(kind)}: rename one")
+        path = _path(kind)
+        other = _path(self._kinds[name]) if name in self._kinds else self._ours.get(name, path)
+        if other != path:
+            raise self._error(f"two {self.what}s are called {name!r}, {other} and {path}: rename one")
         self._kinds[name] = kind
 
     def __delitem__(self, name: str) -> None:
@@ -174,11 +177,8 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
     def __len__(self) -> int:
         return len({*self._known(), *self._announced()})
 
-    def _known(self) -> Mapping[str, type[T]]:
-        """Return the kinds that are imported, longcrawl's own among them."""
-        for package in self._ours:
-            importlib.import_module(package)
-        return self._kinds
+    def _known(self) -> set[str]:
+        return {*self._ours, *self._kinds}
 
     def _announced(self) -> Mapping[str, Sequence[metadata.EntryPoint]]:
         found: dict[str, list[metadata.EntryPoint]] = {}

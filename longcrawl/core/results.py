@@ -4,6 +4,7 @@ An output says how documents are written, its result what has become of them. Ev
 outside of writing is here, so that a run, a card and the questions to a finished run know no format by name.
 """
 
+import importlib
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,8 +19,10 @@ from typing import Any, ClassVar, TypeVar
 import pyarrow as pa
 import pyarrow.dataset as pads
 
+from longcrawl.core import kinds
 from longcrawl.core.outputs import OUTPUTS, Output
 from longcrawl.core.removal import Removal
+from longcrawl.core.templates import read_template
 from longcrawl.errors import FormatError, LongCrawlError, StageError, warn_user
 from longcrawl.printable import as_lines, known_names, one_line
 from longcrawl.storage.sealed import verify_described
@@ -149,7 +152,7 @@ class Result(ABC):
         """
         module = type(self).__module__
         if module.partition(".")[0] == "longcrawl":
-            return resources.files("longcrawl.cards").joinpath(f"{self.name}.md").read_text("utf-8")
+            return read_template(f"{self.name}.md")
         package = module if hasattr(sys.modules[module], "__path__") else module.rpartition(".")[0]
         folder = resources.files(package) if package else Path(getattr(sys.modules[module], "__file__", "")).parent
         try:
@@ -291,6 +294,8 @@ class Results(Mapping[str, Result]):
         return None
 
     def __getitem__(self, name: str) -> Result:
+        if name not in self._results and name in kinds.RESULTS:
+            importlib.import_module(kinds.RESULTS[name].partition(":")[0])
         if name not in self._results:
             kind = OUTPUTS[name]
             if name not in self._results:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, dataclass_transf
 
 import pyarrow as pa
 
+from longcrawl.core import kinds
 from longcrawl.core.fields import check_fields, plain_settings
 from longcrawl.core.registry import Registry
 from longcrawl.errors import SourceError, warn_user
@@ -399,7 +400,7 @@ def lacks_field(source: Source, missing: Container[str], parts: Iterable[Part]) 
     )
 
 
-SOURCES: Registry[Source] = Registry("source", Source, SourceError, ("longcrawl.sources",))
+SOURCES: Registry[Source] = Registry("source", Source, SourceError, kinds.SOURCES)
 """Every source by the name that ``load_dataset("longcrawl", NAME)`` and recipes use."""
 
 

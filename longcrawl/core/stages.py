@@ -27,6 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core import kinds
 from longcrawl.core.batches import (
     VERDICT_SCHEMA,
     Batch,
@@ -252,8 +253,7 @@ class Stage(ABC):
         return _restore, (type(self), self.code_version, settings, *([contents] if contents else []))
 
 
-OURS = ("longcrawl.text", "longcrawl.dedup", "longcrawl.long", "longcrawl.tokens")
-STAGES: Registry[Stage] = Registry("stage", Stage, StageError, OURS)
+STAGES: Registry[Stage] = Registry("stage", Stage, StageError, kinds.STAGES)
 """Every stage by the name that recipes use: its class name in snake case."""
 
 

@@ -1,8 +1,15 @@
 """Where the tasks of a run execute, and rows meet between them: this machine, a shared folder, or Apache Spark."""
 
-from longcrawl.engines.base import Engine, Exchange
-from longcrawl.engines.local import Local
-from longcrawl.engines.shared import Shared
-from longcrawl.engines.spark import Spark
+from typing import TYPE_CHECKING
+
+from longcrawl._lazy import lazy
+
+if TYPE_CHECKING:
+    from longcrawl.engines.base import Engine, Exchange
+    from longcrawl.engines.local import Local
+    from longcrawl.engines.shared import Shared
+    from longcrawl.engines.spark import Spark
 
 __all__ = ["Engine", "Exchange", "Local", "Shared", "Spark"]
+
+lazy(__name__)

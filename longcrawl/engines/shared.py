@@ -27,9 +27,10 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 from uuid import uuid4
 
+from longcrawl._installed import installed_versions
 from longcrawl.engines.base import Exchange, exchange_files, with_checksum, without_checksum
 from longcrawl.engines.hold import LOCK, Hold
-from longcrawl.engines.worker import answer, installed_versions, pack, unpack
+from longcrawl.engines.worker import answer, pack, unpack
 from longcrawl.errors import RunError
 from longcrawl.printable import show
 from longcrawl.storage.files import PARTIAL, partial_path, publish, whole_file, write_text

@@ -22,9 +22,10 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from longcrawl._installed import installed_versions
 from longcrawl.engines.base import Exchange, pack_table, unpack_table
 from longcrawl.engines.hold import HeldAlone
-from longcrawl.engines.worker import answer, installed_versions, pack, restorable, unpack
+from longcrawl.engines.worker import answer, pack, restorable, unpack
 from longcrawl.errors import LongCrawlError, RunError
 
 T = TypeVar("T")

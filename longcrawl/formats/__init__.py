@@ -1,19 +1,24 @@
 """Formats on disk: specification, writing, opening and verification of each."""
 
-from longcrawl.formats.buckets.facts import ComposedResult
-from longcrawl.formats.buckets.spec import Composed, ComposedBucket, ComposedSamples, open_composed
-from longcrawl.formats.buckets.write import ComposedOutput
-from longcrawl.formats.documents.facts import ParquetResult
-from longcrawl.formats.documents.write import ParquetOutput
-from longcrawl.formats.rectangle.facts import RectangleResult
-from longcrawl.formats.rectangle.write import RectangleOutput
-from longcrawl.formats.shards import datatrove, gpt_simple, megatron, nanogpt
-from longcrawl.formats.shards import parquet as token_parquet
-from longcrawl.formats.shards.convert import Conversion
-from longcrawl.formats.shards.facts import DatatroveResult, GptSimpleResult, MegatronResult, NanoGptResult
-from longcrawl.formats.shards.shard import Documents, TokenShard
-from longcrawl.formats.shards.spec import open_shard, verify_shard
-from longcrawl.formats.shards.write import DatatroveOutput, GptSimpleOutput, MegatronOutput, NanoGptOutput
+from typing import TYPE_CHECKING
+
+from longcrawl._lazy import lazy
+
+if TYPE_CHECKING:
+    from longcrawl.formats.buckets.facts import ComposedResult
+    from longcrawl.formats.buckets.spec import Composed, ComposedBucket, ComposedSamples, open_composed
+    from longcrawl.formats.buckets.write import ComposedOutput
+    from longcrawl.formats.documents.facts import ParquetResult
+    from longcrawl.formats.documents.write import ParquetOutput
+    from longcrawl.formats.rectangle.facts import RectangleResult
+    from longcrawl.formats.rectangle.write import RectangleOutput
+    from longcrawl.formats.shards import datatrove, gpt_simple, megatron, nanogpt
+    from longcrawl.formats.shards import parquet as token_parquet
+    from longcrawl.formats.shards.convert import Conversion
+    from longcrawl.formats.shards.facts import DatatroveResult, GptSimpleResult, MegatronResult, NanoGptResult
+    from longcrawl.formats.shards.shard import Documents, TokenShard
+    from longcrawl.formats.shards.spec import open_shard, verify_shard
+    from longcrawl.formats.shards.write import DatatroveOutput, GptSimpleOutput, MegatronOutput, NanoGptOutput
 
 __all__ = [
     "Composed",
@@ -45,3 +50,5 @@ __all__ = [
     "token_parquet",
     "verify_shard",
 ]
+
+lazy(__name__)

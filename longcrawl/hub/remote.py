@@ -9,7 +9,6 @@ does the opposite.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from string import Template
 from textwrap import shorten
@@ -19,6 +18,7 @@ import yaml
 
 from longcrawl.card.write import CARD
 from longcrawl.core.results import RESULTS
+from longcrawl.core.templates import read_template
 from longcrawl.errors import FormatError, HubError, RunError, warn_user
 from longcrawl.manifest import MANIFEST
 from longcrawl.storage.sealed import seal
@@ -140,7 +140,7 @@ class UnfinishedPush:
 
     def as_card(self) -> bytes:
         """Return a card of which `datasets` loads nothing, and says why."""
-        card = resources.files("longcrawl.cards").joinpath("unfinished.md").read_text("utf-8")
+        card = read_template("unfinished.md")
         return Template(card).substitute(tag=self.tag).encode()
 
 

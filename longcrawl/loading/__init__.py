@@ -1,18 +1,23 @@
 """Batches for a trainer, with exact resume."""
 
-from longcrawl.loading import collators
-from longcrawl.loading.buckets import ComposedBatches
-from longcrawl.loading.composed_phases import ComposedPhase
-from longcrawl.loading.curriculum import CurriculumPlan, Phase, plan_curriculum
-from longcrawl.loading.datatrove import DatatroveFileDataset, DatatroveFolderDataset
-from longcrawl.loading.jsonl import Jsonl
-from longcrawl.loading.origins import Origin
-from longcrawl.loading.packed import Packed
-from longcrawl.loading.rectangle import Rectangle
-from longcrawl.loading.validation import read_curriculum, validate
-from longcrawl.loading.window_batches import WindowBatches
-from longcrawl.loading.window_mixture import WindowMixture
-from longcrawl.loading.windows import Windows
+from typing import TYPE_CHECKING
+
+from longcrawl._lazy import lazy
+
+if TYPE_CHECKING:
+    from longcrawl.loading import collators
+    from longcrawl.loading.buckets import ComposedBatches
+    from longcrawl.loading.composed_phases import ComposedPhase
+    from longcrawl.loading.curriculum import CurriculumPlan, Phase, plan_curriculum
+    from longcrawl.loading.datatrove import DatatroveFileDataset, DatatroveFolderDataset
+    from longcrawl.loading.jsonl import Jsonl
+    from longcrawl.loading.origins import Origin
+    from longcrawl.loading.packed import Packed
+    from longcrawl.loading.rectangle import Rectangle
+    from longcrawl.loading.validation import read_curriculum, validate
+    from longcrawl.loading.window_batches import WindowBatches
+    from longcrawl.loading.window_mixture import WindowMixture
+    from longcrawl.loading.windows import Windows
 
 __all__ = [
     "ComposedBatches",
@@ -33,3 +38,5 @@ __all__ = [
     "read_curriculum",
     "validate",
 ]
+
+lazy(__name__)

@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -25,6 +24,7 @@ from longcrawl.card.sections import Limit, known_limits, missing_sentence
 from longcrawl.card.write import CARD, PICTURE_FOLDER
 from longcrawl.core.addresses import url_hosts
 from longcrawl.core.results import RESULTS
+from longcrawl.core.templates import read_template
 from longcrawl.display.numbers import percent
 from longcrawl.errors import RunError, unreadable
 from longcrawl.ledger.analysis import Analysis, Lengths
@@ -259,7 +259,7 @@ def _source(text: str) -> str:
 
 
 def _asset(name: str) -> str:
-    return resources.files("longcrawl.cards").joinpath(name).read_text("utf-8")
+    return read_template(name)
 
 
 REPORT = "report.html"

@@ -12,12 +12,12 @@ from operator import add
 from pathlib import Path
 from typing import Any
 
+from longcrawl._installed import installed_versions
 from longcrawl.core.registry import Implementation, is_ours
 from longcrawl.core.results import RESULTS
 from longcrawl.core.sources import Part, Source, lacks_field
 from longcrawl.core.stages import Stage
 from longcrawl.display.numbers import counted
-from longcrawl.engines.worker import installed_versions
 from longcrawl.errors import RunError, SourceError
 from longcrawl.ledger.analysis import Lengths
 from longcrawl.ledger.funnel import Funnel

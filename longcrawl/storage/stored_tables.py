@@ -23,6 +23,8 @@ from longcrawl.storage.sealed import verify_files
 
 DAMAGED = "longcrawl verify says what is wrong with it; copy it back, or build it again"
 DESCRIPTIONS = {"manifest.json"}
+DESCRIPTIONS |= {f"{name}.json" for name in ("composed", "datatrove", "gpt-simple", "megatron", "nanogpt")}
+DESCRIPTIONS |= {"parquet.json", "rectangle.json"}
 """Which files record the SHA-256 of tables below them; every output adds its own."""
 FOLDERS_ABOVE = 4
 MOST_COMPARED = 256_000_000

@@ -1,21 +1,26 @@
 """Stages that make and shape tokens, and plans that compose documents into training samples."""
 
-from longcrawl.composition.comparison import Comparison, compare_strategies, default_strategies, named_strategy
-from longcrawl.composition.measures import Composition, measure
-from longcrawl.composition.packing import Packing, TokenEntries
-from longcrawl.composition.plan import Plan
-from longcrawl.composition.strategies import (
-    BestFit,
-    BinnedGreedy,
-    Buckets,
-    DatasetDecomposition,
-    FirstFit,
-    FixedLength,
-    MultiBucket,
-)
-from longcrawl.tokens.longcrawl64 import MinTokens, Roll, Shuffle, Truncate
-from longcrawl.tokens.tokenize import Tokenize
-from longcrawl.tokens.windows import DocumentWindows, Windows, document_windows
+from typing import TYPE_CHECKING
+
+from longcrawl._lazy import lazy
+
+if TYPE_CHECKING:
+    from longcrawl.composition.comparison import Comparison, compare_strategies, default_strategies, named_strategy
+    from longcrawl.composition.measures import Composition, measure
+    from longcrawl.composition.packing import Packing, TokenEntries
+    from longcrawl.composition.plan import Plan
+    from longcrawl.composition.strategies import (
+        BestFit,
+        BinnedGreedy,
+        Buckets,
+        DatasetDecomposition,
+        FirstFit,
+        FixedLength,
+        MultiBucket,
+    )
+    from longcrawl.tokens.longcrawl64 import MinTokens, Roll, Shuffle, Truncate
+    from longcrawl.tokens.tokenize import Tokenize
+    from longcrawl.tokens.windows import DocumentWindows, Windows, document_windows
 
 __all__ = [
     "BestFit",
@@ -43,3 +48,5 @@ __all__ = [
     "measure",
     "named_strategy",
 ]
+
+lazy(__name__)

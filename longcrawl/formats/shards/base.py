@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, dataclass_transform
 import numpy as np
 import numpy.typing as npt
 
+from longcrawl.core import kinds
 from longcrawl.core.registry import Registry
 from longcrawl.core.results import Verification
 from longcrawl.errors import CorruptionError, FormatError
@@ -292,7 +293,7 @@ class ShardFormat(ABC):
         return shard, _problems(shard, parsed, check)
 
 
-FORMATS: Registry[ShardFormat] = Registry("shard_format", ShardFormat, FormatError, ("longcrawl.formats",))
+FORMATS: Registry[ShardFormat] = Registry("shard_format", ShardFormat, FormatError, kinds.SHARD_FORMATS)
 """Every format of token shards by its name."""
 
 

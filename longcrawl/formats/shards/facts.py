@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,6 +13,7 @@ import pyarrow.compute as pc
 from longcrawl.core.outputs import Output
 from longcrawl.core.removal import Removal
 from longcrawl.core.results import Inspection, Result, TokenRows, Verification, result
+from longcrawl.core.templates import read_template
 from longcrawl.display.numbers import counted
 from longcrawl.display.table import Code, Column, Table
 from longcrawl.errors import CorruptionError
@@ -190,7 +190,7 @@ class ShardResult(Result):
 
     def card_template(self) -> str:
         """Return the section on loading of a card, with what cards of all token shards have in common."""
-        shards = resources.files("longcrawl.cards").joinpath("shards.md").read_text("utf-8")
+        shards = read_template("shards.md")
         return super().card_template().replace("$shards", shards.rstrip())
 
     def limits(self, described: Mapping[str, Any]) -> list[str]:

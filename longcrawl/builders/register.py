@@ -11,8 +11,6 @@ Should a release of `datasets` move these names, ``longcrawl.load`` works withou
 import functools
 import hashlib
 import inspect
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +19,14 @@ import datasets.load
 from datasets import packaged_modules
 from datasets.data_files import DataFilesDict, DataFilesList, sanitize_patterns
 
+import longcrawl
+from longcrawl._version import __version__
 from longcrawl.errors import LongCrawlError
 
 NAME = "longcrawl"
 MODULE = "longcrawl.builders.longcrawl"
 TOKENS = "tokens"
 """The configuration that has the tokens of a run."""
-
-_IMPORT = re.compile(
-    r"^[ \t]*(?:from (longcrawl(?:\.[\w.]+)?) import (\([^)]*\)|[^\n]*)|import (longcrawl(?:\.[\w.]+)?)\b)",
-    re.MULTILINE,
-)
-_COMMENT = re.compile(r"#.*")
 
 
 def register() -> None:
@@ -97,14 +91,12 @@ def shard_key(shard: int, table: int) -> Any:
 
 @functools.cache
 def code_hash() -> str:
-    """Return a hash of the version and the source code of the builders and of all that they import from longcrawl.
+    """Return a hash of the version and the source code of longcrawl.
 
     It names the cache folder, so that edited code does not find the rows of the old one.
     """
-    from longcrawl._version import __version__
-
     digest = hashlib.sha256(__version__.encode())
-    for path in sorted(_code_files()):
+    for path in sorted(Path(longcrawl.__file__).parent.rglob("*.py")):
         digest.update(path.name.encode() + b"\n" + path.read_bytes())
     return digest.hexdigest()
 
@@ -127,38 +119,3 @@ def _our_module(factory: Any) -> Any:
     if factory.data_dir:
         settings["data_dir"] = absolute(factory.data_dir)
     return datasets.load.DatasetModule(module_path, digest, settings)
-
-
-def _code_files() -> set[Path]:
-    import longcrawl
-
-    package = Path(longcrawl.__file__).resolve().parent
-    builders = Path(__file__).resolve().parent
-    files: set[Path] = set()
-    new = set(builders.glob("*.py"))
-    while new:
-        files |= new
-        names = {name for path in new for name in _imports(path)}
-        paths = {_path_of(name, package, builders) for name in names}
-        new = {path for path in paths if path is not None} - files
-    return files
-
-
-def _imports(path: Path) -> Iterator[str]:
-    """Return what a file of ours imports from longcrawl, by its lines: every import does this; parsing is slow."""
-    for module, names, whole in _IMPORT.findall(path.read_text("utf-8")):
-        yield module or whole
-        yield from (
-            f"{module}.{name.split()[0]}" for name in _COMMENT.sub("", names).strip("()\n ").split(",") if name.strip()
-        )
-
-
-def _path_of(name: str, package: Path, builders: Path) -> Path | None:
-    """Return the file of a module of longcrawl, None for any other name and for the package itself."""
-    first, *steps = name.split(".")
-    if first != NAME or not steps:
-        return None
-    if steps[0] == "builders":
-        package, steps = builders, steps[1:]
-    stem = package.joinpath(*steps)
-    return next((path for path in (stem.with_suffix(".py"), stem / "__init__.py") if path.is_file()), None)

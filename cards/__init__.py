@@ -1,1 +1,0 @@
-"""Templates of dataset cards and of the report; installed as ``longcrawl.cards``."""

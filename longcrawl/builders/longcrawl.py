@@ -1,0 +1,178 @@
+"""The `datasets` builder: ``load_dataset("longcrawl", NAME, …)`` with one configuration per source.
+
+A new source is a file in ``longcrawl/sources`` and a line in ``longcrawl/core/kinds.py``.
+"""
+
+import dataclasses
+import inspect
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import datasets
+import pyarrow as pa
+
+from longcrawl.builders.about import about_source
+from longcrawl.builders.register import code_hash, shard_key, unresolved
+from longcrawl.core.sources import SOURCES, BadFiles, Part, Source, check_fields_named, make_source
+from longcrawl.errors import CorruptionError, LongCrawlError, SourceError, no_documents
+from longcrawl.printable import as_lines, known_names, one_line
+
+logger = logging.getLogger("longcrawl")
+
+VERSION = datasets.Version("1.0.0")
+MOST_NAMED = 10
+"""How many broken files a warning names; it counts them all."""
+
+
+class ChangedDataError(CorruptionError, datasets.exceptions.DatasetGenerationError):  # type: ignore[misc]  # not typed
+    """A CorruptionError that `datasets` lets pass: it puts an error of its own in the place of all others."""
+
+
+_OF_DATASETS = frozenset(inspect.signature(datasets.ArrowBasedBuilder.__init__).parameters) - {"data_dir", "data_files"}
+"""Settings that `datasets` itself takes and that are no source's."""
+
+
+@dataclass
+class LongCrawlConfig(datasets.BuilderConfig):  # type: ignore[misc]  # `datasets` is not typed
+    """The settings of one source, under the names of its fields, once a builder is made for it."""
+
+    def set_defaults(self, kind: type[Source]) -> "LongCrawlConfig":
+        """Set all settings of the source to their defaults; return the configuration."""
+        for field in dataclasses.fields(kind):  # type: ignore[arg-type]  # sources are dataclasses
+            setattr(self, field.name, field.default)
+        return self
+
+    def source(self) -> Source:
+        """Make the source; this is where values are checked, since `datasets` sets them after construction.
+
+        Raises:
+            SourceError: naming the setting and what it takes.
+        """
+        names = [field.name for field in dataclasses.fields(SOURCES[self.name])]  # type: ignore[arg-type]  # sources are dataclasses
+        settings = {name: getattr(self, name) for name in names}
+        if isinstance(files := settings.get("data_files"), dict):
+            settings["data_files"] = {str(split): list(paths) for split, paths in files.items()}
+        return make_source(self.name, settings)
+
+    def create_config_id(self, config_kwargs: dict[str, Any], custom_features: datasets.Features | None = None) -> str:  # noqa: ARG002  # the settings are read from self
+        """Name the cache folder after the source and a fingerprint of its settings and input."""
+        said = [self.source().fingerprint(), *SOURCES.implementation(SOURCES[self.name]).values()]
+        said += [] if custom_features is None else [repr(custom_features)]
+        return f"{self.name}-{datasets.fingerprint.Hasher.hash(said)}"
+
+
+class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets` is not typed
+    """Reads every source of longcrawl, in shards of one part each.
+
+    Raises:
+        SourceError: no source or an unknown one is named, or a setting that it does not have.
+    """
+
+    BUILDER_CONFIG_CLASS = LongCrawlConfig
+    BUILDER_CONFIGS = [LongCrawlConfig(name=name, version=VERSION) for name in SOURCES.loaded()]  # noqa: RUF012  # `datasets` reads it from the class
+
+    def __init__(self, *, config_name: str | None = None, **settings: Any) -> None:
+        if config_name is None:
+            raise SourceError(
+                f"'longcrawl' has no configuration None; known: {', '.join(SOURCES)}; "
+                "e.g. load_dataset('longcrawl', 'installed')"
+            )
+        kind = SOURCES.find(config_name)
+        self.builder_configs[kind.name] = LongCrawlConfig(name=kind.name, version=VERSION).set_defaults(kind)
+        given = {name: value for name, value in settings.items() if name not in ("data_dir", "data_files") or value}
+        known = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]  # sources are dataclasses
+        for name in given:
+            if name not in _OF_DATASETS and name not in known:
+                raise SourceError(f"source {config_name!r} has no setting {name!r}; {known_names(known, name)}")
+        if given.get("storage_options"):
+            raise SourceError(
+                "storage_options of load_dataset reach no source: set endpoint and credentials in the environment or "
+                "~/.config/fsspec, or storage_options in a recipe"
+            )
+        super().__init__(config_name=kind.name, **given)
+        self._fields_seen = set[str]()
+
+    def _info(self) -> datasets.DatasetInfo:
+        source = self.config.source()
+        features = datasets.Features.from_arrow_schema(source.schema())
+        return datasets.DatasetInfo(features=features, **about_source(source))
+
+    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:  # noqa: ARG002  # sources fetch by themselves
+        source = self.config.source()
+        return [
+            datasets.SplitGenerator(name=split, gen_kwargs={"parts": parts, "source": source})
+            for split, parts in source.splits().items()
+        ]
+
+    def _generate_shards(self, parts: list[Part], source: Source) -> Iterator[str]:  # noqa: ARG002  # called with all gen_kwargs
+        yield from (part.name for part in parts)
+
+    def _generate_tables(self, parts: list[Part], source: Source) -> Iterator[tuple[Any, pa.Table]]:
+        bad_files = BadFiles(source.on_bad_files)
+        for shard, part in enumerate(parts):
+            tables = check_fields_named(
+                source, source.read(part, bad_files), bad_files, partial(_every_part, source), self._fields_seen
+            )
+            try:
+                for number, table in enumerate(tables):
+                    yield shard_key(shard, number), table
+            except CorruptionError as changed:
+                raise ChangedDataError(str(changed)) from changed
+        if bad_files.found:
+            names = as_lines((f"{bad.file}: {bad.reason}" for bad in bad_files.found[:MOST_NAMED]), "; ")
+            logger.warning("%s input files could not be read whole: %s", len(bad_files.found), names)
+
+
+def _every_part(source: Source) -> Iterator[Part]:
+    return (part for parts in source.splits().values() for part in parts)
+
+
+@contextmanager
+def first_cause() -> Iterator[None]:
+    """Raise the sentence that says what went wrong; `datasets` says that an error occurred, and has it as the cause."""
+    try:
+        yield
+    except datasets.exceptions.DatasetGenerationError as failed:
+        if isinstance(failed.__cause__, LongCrawlError):
+            raise failed.__cause__ from failed
+        raise
+    except ValueError as failed:
+        if str(failed).startswith("Unknown split"):
+            raise SourceError(f"{one_line(failed)} Set split to one of them") from failed
+        raise
+
+
+def load(
+    name: str,
+    split: str | None = "train",
+    *,
+    streaming: bool = False,
+    num_proc: int | None = None,
+    cache_dir: str | None = None,
+    **settings: Any,
+) -> Any:
+    """Load a source without the registry of `datasets`: the same rows as ``load_dataset("longcrawl", name, …)``.
+
+    Args:
+        name: of the source, such as "redpajama-v2".
+        split: of the source; None for all splits in a dictionary.
+        streaming: whether to give an ``IterableDataset``, which reads as it is iterated.
+        num_proc: how many processes prepare the cache.
+        cache_dir: where the cache lies; None for the usual place of `datasets`.
+        settings: the fields of the source.
+
+    Raises:
+        SourceError: the source or a setting is unknown, a value is wrong, or there is nothing to read.
+    """
+    if settings.get("data_files"):
+        settings["data_files"] = unresolved(settings["data_files"])
+    builder = LongCrawl(config_name=name, hash=code_hash(), cache_dir=cache_dir, **settings)
+    if streaming:
+        return builder.as_streaming_dataset(split=split)
+    with first_cause(), no_documents(name):
+        builder.download_and_prepare(num_proc=num_proc)
+        return builder.as_dataset(split=split)

@@ -1,0 +1,82 @@
+"""Where longcrawl's own kinds are, by their names: ``module:Class``, imported when one is asked for.
+
+A new kind is one line here, beside its class with ``@stage``, ``@source``, ``@output``, ``@result`` or
+``@shard_format``; ``tests/test_kinds.py`` names a line that is missing or wrong.
+"""
+
+SOURCES = {
+    "composed": "longcrawl.sources.composed:ComposedSamples",
+    "datatrove": "longcrawl.sources.token_shards:Datatrove",
+    "gpt-simple": "longcrawl.sources.token_shards:GptSimple",
+    "hub": "longcrawl.sources.hub:Hub",
+    "installed": "longcrawl.sources.installed:Installed",
+    "megatron": "longcrawl.sources.token_shards:Megatron",
+    "nanogpt": "longcrawl.sources.token_shards:NanoGpt",
+    "rectangle": "longcrawl.sources.rectangle:Rectangle",
+    "redpajama-v2": "longcrawl.sources.redpajama_v2:RedPajamaV2",
+    "text": "longcrawl.sources.text:Text",
+    "warc": "longcrawl.sources.warc.source:Warc",
+}
+STAGES = {
+    "attention_dependency": "longcrawl.long.dependency:AttentionDependency",
+    "c4_quality": "longcrawl.text.lines.c4:C4Quality",
+    "decontaminate": "longcrawl.dedup.decontaminate:Decontaminate",
+    "dependency_score": "longcrawl.long.dependency:DependencyScore",
+    "exact_documents": "longcrawl.dedup.exact:ExactDocuments",
+    "exact_substring": "longcrawl.dedup.substring:ExactSubstring",
+    "extract_text": "longcrawl.text.extract.stage:ExtractText",
+    "fast_text_classifier": "longcrawl.text.classifiers:FastTextClassifier",
+    "fine_web_quality": "longcrawl.text.gopher.stages:FineWebQuality",
+    "gopher_quality": "longcrawl.text.gopher.stages:GopherQuality",
+    "gopher_repetition": "longcrawl.text.gopher.stages:GopherRepetition",
+    "identify_language": "longcrawl.text.language.identify:IdentifyLanguage",
+    "information_gain": "longcrawl.long.gain:InformationGain",
+    "language": "longcrawl.text.filters:Language",
+    "lexical_dependency": "longcrawl.long.lexical:LexicalDependency",
+    "line_corrections": "longcrawl.text.refinedweb.line_corrections:LineCorrections",
+    "listed_duplicates": "longcrawl.dedup.exact:ListedDuplicates",
+    "min_bytes": "longcrawl.text.filters:MinBytes",
+    "min_chars": "longcrawl.text.filters:MinChars",
+    "min_hash": "longcrawl.dedup.minhash:MinHash",
+    "min_hash_signatures": "longcrawl.dedup.signatures:MinHashSignatures",
+    "min_tokens": "longcrawl.tokens.longcrawl64:MinTokens",
+    "min_words": "longcrawl.text.filters:MinWords",
+    "opt_out": "longcrawl.text.refinedweb.opt_out:OptOut",
+    "personal_data": "longcrawl.text.personal.stage:PersonalData",
+    "related": "longcrawl.long.related:Related",
+    "roll": "longcrawl.tokens.longcrawl64:Roll",
+    "sequence_classifier": "longcrawl.text.sequence:SequenceClassifier",
+    "shuffle": "longcrawl.tokens.longcrawl64:Shuffle",
+    "signal_rules": "longcrawl.text.filters:SignalRules",
+    "signals": "longcrawl.text.rpv2.signals:Signals",
+    "tokenize": "longcrawl.tokens.tokenize:Tokenize",
+    "truncate": "longcrawl.tokens.longcrawl64:Truncate",
+    "url_filter": "longcrawl.text.refinedweb.url_filter:UrlFilter",
+    "urls": "longcrawl.dedup.exact:Urls",
+    "windows": "longcrawl.tokens.windows:Windows",
+}
+OUTPUTS = {
+    "composed": "longcrawl.formats.buckets.write:ComposedOutput",
+    "datatrove": "longcrawl.formats.shards.write:DatatroveOutput",
+    "gpt-simple": "longcrawl.formats.shards.write:GptSimpleOutput",
+    "megatron": "longcrawl.formats.shards.write:MegatronOutput",
+    "nanogpt": "longcrawl.formats.shards.write:NanoGptOutput",
+    "parquet": "longcrawl.formats.documents.write:ParquetOutput",
+    "rectangle": "longcrawl.formats.rectangle.write:RectangleOutput",
+}
+RESULTS = {
+    "composed": "longcrawl.formats.buckets.facts:ComposedResult",
+    "datatrove": "longcrawl.formats.shards.facts:DatatroveResult",
+    "gpt-simple": "longcrawl.formats.shards.facts:GptSimpleResult",
+    "megatron": "longcrawl.formats.shards.facts:MegatronResult",
+    "nanogpt": "longcrawl.formats.shards.facts:NanoGptResult",
+    "parquet": "longcrawl.formats.documents.facts:ParquetResult",
+    "rectangle": "longcrawl.formats.rectangle.facts:RectangleResult",
+}
+SHARD_FORMATS = {
+    "datatrove": "longcrawl.formats.shards.datatrove:Datatrove",
+    "gpt-simple": "longcrawl.formats.shards.gpt_simple:GptSimple",
+    "megatron": "longcrawl.formats.shards.megatron:Megatron",
+    "nanogpt": "longcrawl.formats.shards.nanogpt:NanoGpt",
+    "token-parquet": "longcrawl.formats.shards.parquet:TokenParquet",
+}

@@ -1,0 +1,37 @@
+"""Tables of longcrawl's own kinds against the classes that are decorated."""
+
+import importlib
+import pkgutil
+
+import pytest
+
+import longcrawl
+from longcrawl.core import kinds
+from longcrawl.core.outputs import OUTPUTS
+from longcrawl.core.results import RESULTS
+from longcrawl.core.sources import SOURCES
+from longcrawl.core.stages import STAGES
+from longcrawl.formats.shards.base import FORMATS
+
+REGISTRIES = {
+    "SOURCES": lambda: vars(SOURCES)["_kinds"],
+    "STAGES": lambda: vars(STAGES)["_kinds"],
+    "OUTPUTS": lambda: vars(OUTPUTS)["_kinds"],
+    "RESULTS": lambda: {name: type(result) for name, result in vars(RESULTS)["_results"].items()},
+    "SHARD_FORMATS": lambda: vars(FORMATS)["_kinds"],
+}
+
+
+@pytest.mark.parametrize("table", REGISTRIES)
+def test_a_table_lists_every_decorated_class(table):
+    for module in pkgutil.walk_packages(longcrawl.__path__, "longcrawl."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    made = {name: f"{kind.__module__}:{kind.__qualname__}" for name, kind in REGISTRIES[table]().items()}
+    ours = {name: path for name, path in made.items() if path.startswith("longcrawl.")}
+    listed = getattr(kinds, table)
+    said = [f'add "{name}": "{ours[name]}"' for name in sorted(ours.keys() - listed.keys())]
+    said += [f"remove {name!r}" for name in sorted(listed.keys() - ours.keys())]
+    said += [f"{name!r} is {ours[name]}" for name in sorted(ours.keys() & listed.keys()) if ours[name] != listed[name]]
+    assert said == [], f"in {table} of longcrawl/core/kinds.py"
+    assert list(listed) == sorted(listed), f"sort {table} of longcrawl/core/kinds.py"
