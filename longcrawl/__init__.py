@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from longcrawl._lazy import lazy
 from longcrawl._version import __version__ as __version__
-from longcrawl.builders.on_import import register_with_datasets
+from longcrawl.builders import register_with_datasets
 
 if TYPE_CHECKING:
     from longcrawl import dedup, engines, evaluate, formats, integrations, loading, long, report, samples, text, tokens

@@ -204,7 +204,7 @@ import charset_normalizer, tiktoken, tokenizers, typer._adapters, zarr, longcraw
 for name in longcrawl.__all__:
     getattr(longcrawl, name)
 for kinds in (longcrawl.core.sources.SOURCES, longcrawl.core.outputs.OUTPUTS):
-    kinds.loaded()
+    list(kinds.values())
 
 numba.njit(lambda number: number)(1)  # numba imports a third of itself when it first compiles or loads a kernel
 gc.freeze()

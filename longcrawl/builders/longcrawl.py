@@ -6,24 +6,29 @@ A new source is a file in ``longcrawl/sources`` and a line in ``longcrawl/core/k
 import dataclasses
 import inspect
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import datasets
 import pyarrow as pa
 
-from longcrawl.builders.about import about_source
-from longcrawl.builders.register import code_hash, shard_key, unresolved
+from longcrawl._version import __version__
+from longcrawl.builders.cached import code_hash, shard_key
+from longcrawl.builders.register import unresolved
+from longcrawl.card.citations import citations, names_common_crawl, software
 from longcrawl.core.sources import SOURCES, BadFiles, Part, Source, check_fields_named, make_source
 from longcrawl.errors import CorruptionError, LongCrawlError, SourceError, no_documents
 from longcrawl.printable import as_lines, known_names, one_line
+from longcrawl.urls import is_url
 
 logger = logging.getLogger("longcrawl")
 
 VERSION = datasets.Version("1.0.0")
+COMMON_CRAWL_LICENSE = "common-crawl-terms-of-use, https://commoncrawl.org/terms-of-use"
 MOST_NAMED = 10
 """How many broken files a warning names; it counts them all."""
 
@@ -129,6 +134,47 @@ class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets`
 
 def _every_part(source: Source) -> Iterator[Part]:
     return (part for parts in source.splits().values() for part in parts)
+
+
+def about_source(source: Source) -> dict[str, str]:
+    """Return description, citation, homepage and licence of a source: of the run that wrote it, if it is known."""
+    folder = getattr(source, "data_dir", None)
+    if isinstance(folder, str) and not is_url(folder):
+        from longcrawl.card.about import about_output  # only outputs of runs need manifest and card
+
+        if (about := about_output(Path(folder))) is not None:
+            return about | {"homepage": source.homepage}
+    summary = inspect.cleandoc(type(source).__doc__ or source.name).partition("\n\nArgs:")[0]
+    named = _files_of(source)
+    works = citations({"source": {"builder": source.name}, "stages": [], "outputs": {}}, {"": named})
+    common_crawl = names_common_crawl(named)
+    return {
+        "description": summary,
+        "citation": "\n\n".join(each.bibtex for each in (*works, software(__version__))),
+        "homepage": _homepage(source, common_crawl=common_crawl),
+        "license": COMMON_CRAWL_LICENSE if common_crawl else source.license,
+    }
+
+
+def _homepage(source: Source, *, common_crawl: bool) -> str:
+    if source.name == "hub":
+        return f"https://huggingface.co/datasets/{getattr(source, 'path', '')}"
+    return "https://commoncrawl.org" if common_crawl else source.homepage
+
+
+def _files_of(source: Source) -> list[str]:
+    """Return the paths, URLs and globs that a source names."""
+    named = [getattr(source, "data_dir", None), getattr(source, "data_files", None), getattr(source, "base_url", None)]
+    found = []
+    while named:
+        each = named.pop()
+        if isinstance(each, str):
+            found.append(each)
+        elif isinstance(each, Mapping):
+            named += each.values()
+        elif isinstance(each, list | tuple):
+            named += each
+    return sorted(found)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import Any
 import datasets
 import pyarrow as pa
 
-from longcrawl.builders.register import code_hash, shard_key
+from longcrawl.builders.cached import code_hash, shard_key
 from longcrawl.card.about import about_run
 from longcrawl.card.front_matter import read_front_matter
 from longcrawl.card.write import CARD

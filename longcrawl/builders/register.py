@@ -9,18 +9,14 @@ Should a release of `datasets` move these names, ``longcrawl.load`` works withou
 """
 
 import functools
-import hashlib
 import inspect
-from pathlib import Path
 from typing import Any
 
-import datasets.builder
 import datasets.load
 from datasets import packaged_modules
 from datasets.data_files import DataFilesDict, DataFilesList, sanitize_patterns
 
-import longcrawl
-from longcrawl._version import __version__
+from longcrawl.builders.cached import code_hash
 from longcrawl.errors import LongCrawlError
 
 NAME = "longcrawl"
@@ -81,24 +77,6 @@ def _load_outputs() -> None:
         )
 
     datasets.load.load_dataset_builder = datasets.load_dataset_builder = load_dataset_builder
-
-
-def shard_key(shard: int, table: int) -> Any:
-    """Return the key of a table within a split in the form that this release of `datasets` expects."""
-    key = getattr(datasets.builder, "Key", None)
-    return key(shard, table) if key else f"{shard}_{table}"
-
-
-@functools.cache
-def code_hash() -> str:
-    """Return a hash of the version and the source code of longcrawl.
-
-    It names the cache folder, so that edited code does not find the rows of the old one.
-    """
-    digest = hashlib.sha256(__version__.encode())
-    for path in sorted(Path(longcrawl.__file__).parent.rglob("*.py")):
-        digest.update(path.name.encode() + b"\n" + path.read_bytes())
-    return digest.hexdigest()
 
 
 def unresolved(data_files: Any) -> DataFilesDict:

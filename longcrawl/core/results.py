@@ -14,10 +14,9 @@ from importlib import resources
 from itertools import product
 from pathlib import Path
 from string import Template
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import pyarrow as pa
-import pyarrow.dataset as pads
 
 from longcrawl.core import kinds
 from longcrawl.core.outputs import OUTPUTS, Output
@@ -28,6 +27,9 @@ from longcrawl.printable import as_lines, known_names, one_line
 from longcrawl.storage.sealed import verify_described
 from longcrawl.storage.stored_tables import DESCRIPTIONS, scan_tables
 from longcrawl.storage.structured import load_json
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as pads
 
 Kind = TypeVar("Kind", bound="Result")
 
@@ -226,7 +228,7 @@ class Result(ABC):
             FormatError: no such split or row.
         """
 
-    def ids(self, folder: Path) -> pads.FileSystemDataset:
+    def ids(self, folder: Path) -> "pads.FileSystemDataset":
         """Return a row per document: ``id``, and what there is of url, language, text, n_tokens.
 
         Whether a document was kept, how long documents are and where they come from is read here; the dataset has no

@@ -9,10 +9,9 @@ import json
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
-import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from longcrawl.errors import CorruptionError, unreadable
@@ -20,6 +19,9 @@ from longcrawl.printable import quoted
 from longcrawl.storage.files import content_digest, reread_when_changed, whole_file
 from longcrawl.storage.place import bring
 from longcrawl.storage.sealed import verify_files
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as pads
 
 DAMAGED = "longcrawl verify says what is wrong with it; copy it back, or build it again"
 DESCRIPTIONS = {"manifest.json"}
@@ -206,12 +208,14 @@ def _read_row(file: Path, row: int) -> dict[str, Any]:
         return dict(table.slice(row, 1).to_pylist()[0])
 
 
-def scan_tables(files: Sequence[Path], schema: pa.Schema | None = None) -> pads.FileSystemDataset:
+def scan_tables(files: Sequence[Path], schema: pa.Schema | None = None) -> "pads.FileSystemDataset":
     """Return files as one dataset, whose pages are compared with their checksums; reading it may raise anything.
 
     Raises:
         CorruptionError: one of them cannot be read, or is not as it was written.
     """
+    import pyarrow.dataset as pads  # it imports pandas
+
     check_undamaged(files)
     options = pads.ParquetFragmentScanOptions(page_checksum_verification=True)
     form = pads.ParquetFileFormat(default_fragment_scan_options=options)

@@ -1,6 +1,6 @@
 """Registration: every private name of `datasets` that we lean on, and what it must do for us.
 
-Where one of the first tests fails after an upgrade of `datasets`, ``builders/register.py`` is the only file to change.
+Where one of the first tests fails after an upgrade of `datasets`, ``register.py`` and ``cached.py`` are all to change.
 """
 
 import inspect
@@ -17,16 +17,15 @@ import pytest
 from datasets import load_dataset, packaged_modules
 
 import longcrawl
-from longcrawl.builders import register
-from longcrawl.builders.about import about_source
-from longcrawl.builders.longcrawl import LongCrawl
+from longcrawl.builders import cached, register
+from longcrawl.builders.longcrawl import LongCrawl, about_source
 from longcrawl.core.sources import make_source
 from longcrawl.errors import LongCrawlError, SourceError
 
 
 def test_private_name_packaged_datasets_modules():
     registry = packaged_modules._PACKAGED_DATASETS_MODULES
-    assert registry["longcrawl"] == (register.MODULE, register.code_hash())
+    assert registry["longcrawl"] == (register.MODULE, cached.code_hash())
     assert datasets.load._PACKAGED_DATASETS_MODULES is registry
     module, digest = registry["json"]
     assert module.startswith("datasets.packaged_modules")
@@ -63,7 +62,7 @@ def test_private_name_sanitize_patterns():
 
 
 def test_private_name_key():
-    key = register.shard_key(3, 4)
+    key = cached.shard_key(3, 4)
     if hasattr(datasets.builder, "Key"):
         assert key == datasets.builder.Key(3, 4)
         assert str(key) == "(3, 4)"
@@ -198,12 +197,12 @@ def test_load_needs_no_registry(tmp_path, monkeypatch):
 def test_the_cache_is_used_until_the_input_changes(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "one"}\n')
-    first = LongCrawl(config_name="text", hash=register.code_hash(), data_dir=str(tmp_path))
-    again = LongCrawl(config_name="text", hash=register.code_hash(), data_dir=str(tmp_path), text_field="text")
+    first = LongCrawl(config_name="text", hash=cached.code_hash(), data_dir=str(tmp_path))
+    again = LongCrawl(config_name="text", hash=cached.code_hash(), data_dir=str(tmp_path), text_field="text")
     assert first.cache_dir == again.cache_dir
-    assert register.code_hash() in first.cache_dir
+    assert cached.code_hash() in first.cache_dir
     path.write_text('{"text": "another"}\n')
-    assert LongCrawl(config_name="text", hash=register.code_hash(), data_dir=str(tmp_path)).cache_dir != first.cache_dir
+    assert LongCrawl(config_name="text", hash=cached.code_hash(), data_dir=str(tmp_path)).cache_dir != first.cache_dir
     assert longcrawl.load("text", data_dir=str(tmp_path))["text"] == ["another"]
 
 
@@ -211,9 +210,9 @@ def test_the_code_hash_covers_every_module(tmp_path, monkeypatch):
     (tmp_path / "sources").mkdir()
     (tmp_path / "sources/warc.py").write_text("VERSION = 1")
     monkeypatch.setattr(longcrawl, "__file__", str(tmp_path / "__init__.py"))
-    before = register.code_hash.__wrapped__()
+    before = cached.code_hash.__wrapped__()
     (tmp_path / "sources/warc.py").write_text("VERSION = 2")
-    assert register.code_hash.__wrapped__() != before != register.code_hash()
+    assert cached.code_hash.__wrapped__() != before != cached.code_hash()
 
 
 def run_python(code: str, folder: Path) -> str:
