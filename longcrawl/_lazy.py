@@ -18,7 +18,7 @@ def lazy(package: str) -> None:
     These imports are written once, for type checkers and for this; ``__all__`` lists the same names.
     """
     module = sys.modules[package]
-    homes = {}
+    homes: dict[str, tuple[str, str]] = {}
     for block in ast.parse(inspect.getsource(module)).body:
         if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING":
             for line in (each for each in block.body if isinstance(each, ast.ImportFrom)):

@@ -200,10 +200,13 @@ COMMANDS = """
 import atexit, gc, json, os, pathlib, sys, traceback
 import datasets, numba, longcrawl.cli
 # What commands import when they need it: most of the time of a command that each child would take again.
-import charset_normalizer, tiktoken, tokenizers, typer._adapters, zarr, longcrawl.core.outputs, longcrawl.core.sources
+import charset_normalizer, tiktoken, tokenizers, typer._adapters, zarr
+from longcrawl.core.results import OUTPUTS, RESULTS
+from longcrawl.core.sources import SOURCES
+from longcrawl.core.stages import STAGES
 for name in longcrawl.__all__:
     getattr(longcrawl, name)
-for kinds in (longcrawl.core.sources.SOURCES, longcrawl.core.outputs.OUTPUTS):
+for kinds in (SOURCES, STAGES, OUTPUTS, RESULTS):
     list(kinds.values())
 
 numba.njit(lambda number: number)(1)  # numba imports a third of itself when it first compiles or loads a kernel
