@@ -8,9 +8,11 @@ import pytest
 import longcrawl
 from longcrawl.core import kinds
 from longcrawl.core.outputs import OUTPUTS
+from longcrawl.core.registry import Registry
 from longcrawl.core.results import RESULTS
 from longcrawl.core.sources import SOURCES
-from longcrawl.core.stages import STAGES
+from longcrawl.core.stages import STAGES, Stage
+from longcrawl.errors import StageError
 from longcrawl.formats.shards.base import FORMATS
 
 REGISTRIES = {
@@ -35,3 +37,9 @@ def test_a_table_lists_every_decorated_class(table):
     said += [f"{name!r} is {ours[name]}" for name in sorted(ours.keys() & listed.keys()) if ours[name] != listed[name]]
     assert said == [], f"in {table} of longcrawl/core/kinds.py"
     assert list(listed) == sorted(listed), f"sort {table} of longcrawl/core/kinds.py"
+
+
+def test_a_name_of_ours_is_taken_before_its_module_is_imported():
+    registry = Registry("stage", Stage, StageError, {"one_line": "longcrawl.text.nowhere:OneLine"})
+    with pytest.raises(StageError, match=r"two stages are called 'one_line', longcrawl.text.nowhere:OneLine and test"):
+        registry.add("one_line", type("OneLine", (), {"__module__": "test_kinds"}))
