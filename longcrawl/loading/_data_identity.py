@@ -43,9 +43,6 @@ SAMPLES = 64
 
 SAMPLE_TOKENS = 64
 
-FINGERPRINT_TOKENS = 1024
-"""Of the first row, all that states of version 3 describe of a rectangle."""
-
 
 @dataclass(frozen=True)
 class _Part:
@@ -166,12 +163,6 @@ def sample_changes(was: Any, now: Sequence[str | None], shape: tuple[int, int]) 
         if one != other and one is not None and other is not None:
             return [f"tokens or loss mask changed in row {row:,}, from token {column:,} on"]
     return []
-
-
-def row_fingerprint(array: SplitArray) -> str:
-    """Digest the first tokens of the first row, as states of version 3 did."""
-    tokens = _stretch(array, 0, 0, min(FINGERPRINT_TOKENS, array.shape[1]))
-    return blake2b(tokens.astype("<u4").tobytes(), digest_size=8).hexdigest()
 
 
 def _sample_places(shape: tuple[int, int]) -> list[tuple[int, int]]:

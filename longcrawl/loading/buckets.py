@@ -101,7 +101,6 @@ class ComposedBatches(PlannedFeed):
 
     kind: ClassVar[str] = "buckets"
     unit: ClassVar[str] = "steps"
-    earlier_position: ClassVar[str] = "next_step"
     or_its_own: ClassVar[str] = ""
     no_step: ClassVar[str] = "the plan has no step: lower tokens_per_step, or say last_step='fill'"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args, overload
 
-from longcrawl.errors import LoaderError, warn_user
+from longcrawl.errors import LoaderError
 from longcrawl.loading._data_identity import changed_values
 from longcrawl.loading._indexing import Index, items, whole_number
 from longcrawl.loading.origins import Origin
@@ -19,8 +19,8 @@ from longcrawl.loading.torch_loaders import FeedLoader, Items, check_asked, iter
 Batch = dict[str, Any]
 """Arrays by name; see the feeds."""
 
-STATE_VERSION = 4
-"""Of states; those of version 3 are read, too, which named the position and no kind."""
+STATE_VERSION = 1
+"""Schema version of states."""
 
 ORDER_OPTIONS = ("batch_sampler", "batch_size", "dataset", "drop_last", "in_order", "sampler", "shuffle")
 """Options of torch's DataLoader that would change the order."""
@@ -44,8 +44,6 @@ class Feed(ABC):
     """The word for this kind of feed in a state."""
     unit: ClassVar[str]
     """What a position counts, of all ranks together."""
-    earlier_position: ClassVar[str]
-    """What states of version 3 call the position."""
     fixed_options: ClassVar[tuple[str, ...]] = ORDER_OPTIONS
     """Options of torch's DataLoader that are the feed's own."""
     fixed_because: ClassVar[str] = "order and batches are the loader's"
@@ -58,11 +56,6 @@ class Feed(ABC):
     @abstractmethod
     def read(self, step: int) -> Batch:
         """Return this rank's part of the step that begins at position ``step``."""
-
-    def global_batch(self, step: int) -> Batch:
-        """Return :meth:`read`, by its name in earlier releases."""
-        warn_user("global_batch(step) is now read(step)", DeprecationWarning)
-        return self.read(step)
 
     @abstractmethod
     def origins_at(self, position: int) -> list[Origin]:
@@ -245,7 +238,7 @@ class Feed(ABC):
         self.resume(self.compare(state))
 
     def compare(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a state in the words of this version, if it is one of this feed; nothing is moved.
+        """Return a state as a dict, in batches of this feed's size, if it is one of this feed; nothing is moved.
 
         Raises:
             LoaderError: as of :meth:`load_state_dict`.
@@ -266,27 +259,18 @@ class Feed(ABC):
         """Take the position of a state that was found to match."""
         self.move_to(state["position"])
 
-    def upgrade(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a state of an earlier version in the words of this one."""
-        # The first states of windows named no version.
-        version = state.get("version", 1 if "files" in state else 3)
-        renamed = {
-            "position" if name == self.earlier_position else name: value
-            for name, value in state.items()
-            if name != "version"
-        }
-        return {"longcrawl_feed": STATE_VERSION if version == 3 else version, "kind": self.kind, **renamed}
-
     def _checked(self, state: Any) -> dict[str, Any]:
-        """Return a state in the words of this version, with all names that this feed has."""
+        """Return a copy of a state of this schema version and kind, which has all names of this feed's states."""
         what, hint = f"a state of a {self.kind} feed", "pass what state_dict() returned"
         if not isinstance(state, Mapping):
             raise LoaderError(f"this is not {what}: it is {state!r}; {hint}")
-        known = dict(state) if "longcrawl_feed" in state else self.upgrade(state)
+        known = dict(state)
+        if "longcrawl_feed" not in known:
+            raise LoaderError(f"this is not {what}: it lacks longcrawl_feed; {hint}")
         if known["longcrawl_feed"] != STATE_VERSION:
             raise LoaderError(
-                f"this is {what} of version {known['longcrawl_feed']!r}, and this release reads versions 3 and "
-                f"{STATE_VERSION}: resume with the release that wrote it, or start again"
+                f"this is {what} of version {known['longcrawl_feed']!r}, this longcrawl reads {STATE_VERSION}: resume "
+                "with the longcrawl that wrote it, or start again"
             )
         if known.get("kind") != self.kind:
             raise LoaderError(f"this is not {what}: its kind is {known.get('kind')!r}; {hint}")

@@ -111,7 +111,6 @@ class Jsonl(Feed):
 
     kind: ClassVar[str] = "jsonl"
     unit: ClassVar[str] = "samples"
-    earlier_position: ClassVar[str] = "next_sample"
     fixed_options: ClassVar[tuple[str, ...]] = (
         *Feed.fixed_options,
         "collate_fn",
@@ -377,10 +376,6 @@ class Jsonl(Feed):
                 f"{wrong[0]} {place[wrong[0]]!r} of the state is not a number: pass what state_dict() gave"
             )
         self._move(state["position"], _Place(**place))
-
-    def upgrade(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a state of version 3 in the words of this one; the first ones did not name ``max_record_bytes``."""
-        return {"max_record_bytes": RECORD_BYTES, **super().upgrade(state)}
 
     @cached_property
     def _order(self) -> dict[str, Any]:

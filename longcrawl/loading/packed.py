@@ -115,7 +115,6 @@ class Packed(PlannedFeed):
 
     kind: ClassVar[str] = "packed"
     unit: ClassVar[str] = "samples"
-    earlier_position: ClassVar[str] = "next_sample"
     no_step: ClassVar[str] = (
         "the plan has {positions:,} samples, not one for each row of {feed.world_size} batches of {feed.batch_size}; "
         "lower batch_size or max_length, or say last_batch='fill'"
@@ -397,13 +396,6 @@ class Packed(PlannedFeed):
         for name in sorted(drawn):
             changed += buckets[name].changes(data[name], packing.get(name))
         return changed
-
-    def upgrade(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a state of version 3 in the words of this one; it padded with 0 what an output has recorded."""
-        known = super().upgrade(state)
-        if self.pad_token is None and self.recorded.end_of_text is not None and known.get("pad_token") == 0:
-            known["pad_token"] = self._padding
-        return known
 
     @cached_property
     def _order(self) -> dict[str, Any]:

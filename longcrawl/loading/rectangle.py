@@ -23,7 +23,7 @@ from longcrawl.formats.rectangle import spec
 from longcrawl.formats.rectangle.spec import Band
 from longcrawl.formats.shards.spec import named_split
 from longcrawl.formats.token_rows import FOUND
-from longcrawl.loading._data_identity import changed_values, row_fingerprint, sample_changes, sample_digests
+from longcrawl.loading._data_identity import changed_values, sample_changes, sample_digests
 from longcrawl.loading._rectangle_chunks import REQUESTS, Chunk, ChunkCache, ChunkFiles, ChunkKey, Walk, stays_ahead
 from longcrawl.loading._token_facts import TokenFacts
 from longcrawl.loading.feed import Batch, Feed
@@ -82,7 +82,6 @@ class Rectangle(Feed):
 
     kind: ClassVar[str] = "rectangle"
     unit: ClassVar[str] = "batches"
-    earlier_position: ClassVar[str] = "next_batch"
 
     path: str | os.PathLike[str]
     split: str = "train"
@@ -329,10 +328,6 @@ class Rectangle(Feed):
         changed = changed_values(state, now, apart=("data",))
         return changed + sample_changes(state["data"], now["data"], self.array.shape)
 
-    def _checked(self, state: Any) -> dict[str, Any]:
-        """Return a state in the words of this version; earlier ones kept seams, and had all bands."""
-        return super()._checked({"seam": "keep", "bands": "all", **state} if isinstance(state, Mapping) else state)
-
     def recounted(self, state: dict[str, Any]) -> dict[str, Any]:
         """Return a state with its position in batches of this feed's size.
 
@@ -356,16 +351,6 @@ class Rectangle(Feed):
             )
         position = window * self.walk.row_batches + row // self.batch_size
         return {**state, "position": position, "batch_size": self.batch_size}
-
-    def upgrade(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a state of version 3 in the words of this one; it knew the first row alone."""
-        known = super().upgrade(state)
-        if "fingerprint" in known:
-            now = self.identity(0)
-            known |= {name: now[name] for name in ("pad_token", "loss_mask", "data")}
-            if known.pop("fingerprint") != row_fingerprint(self.array):
-                known["data"] = ["", *now["data"][1:]]
-        return known
 
     @cached_property
     def _bands(self) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.core.fields import check_fields
-from longcrawl.errors import LoaderError, warn_user
+from longcrawl.errors import LoaderError
 from longcrawl.loading._data_identity import changed_values, data_changes, data_identity
 from longcrawl.loading._window_files import content_names
 from longcrawl.loading.feed import Batch, Feed
@@ -50,7 +50,6 @@ class WindowBatches(Feed):
 
     kind: ClassVar[str] = "windows"
     unit: ClassVar[str] = "windows"
-    earlier_position: ClassVar[str] = "next_window"
 
     windows: Windows
     batch_size: int = 1
@@ -71,12 +70,6 @@ class WindowBatches(Feed):
     def step_size(self) -> int:
         """Windows of one step, of all ranks."""
         return self.batch_size * self.world_size
-
-    @property
-    def step_windows(self) -> int:
-        """Return :attr:`step_size`, by its name in earlier releases."""
-        warn_user("step_windows is now step_size", DeprecationWarning)
-        return self.step_size
 
     def stop(self, position: int) -> int:
         """Return where a pass ends, without the windows that are dropped."""

@@ -64,7 +64,6 @@ class WindowMixture(PlannedFeed):
 
     kind: ClassVar[str] = "mixture"
     unit: ClassVar[str] = "windows"
-    earlier_position: ClassVar[str] = "position"
     no_step: ClassVar[str] = (
         "the plan has {positions:,} windows, not one for each row of {feed.world_size} batches of {feed.batch_size}; "
         "lower batch_size, or raise duration_tokens"

@@ -154,16 +154,6 @@ def plain(batch: Any) -> Any:
     return {name: [np.asarray(row).tolist() for row in values] for name, values in batch.items()}
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "mixture"])  # which came with version 4
-def test_a_state_of_version_3_is_read(kind, folder_of, batches_of):
-    state = json.loads((Path(__file__).parent / "states_of_version_3.json").read_text())[kind]
-    feed = open_feed(kind, folder_of(kind))
-    feed.load_state_dict(state)
-    assert [plain(batch) for batch in feed] == batches_of(kind)[3:]
-    with pytest.raises(LoaderError, match="as opened here: .* was .* and is|as opened here: .*changed (of|in)"):
-        open_feed(kind, folder_of(kind, seed=2)).load_state_dict(state)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_state_of_other_data_of_equal_shape_is_refused(kind, folder_of, tmp_path):
     state = open_feed(kind, folder_of(kind)).state_dict()
@@ -180,7 +170,7 @@ def test_a_state_names_its_version_kind_and_position(kind, folder_of):
     next(iter(feed))
     state = feed.state_dict()
     assert list(state)[:3] == ["longcrawl_feed", "kind", "position"]
-    assert (state["longcrawl_feed"], state["kind"], state["position"]) == (4, kind, feed.position)
+    assert (state["longcrawl_feed"], state["kind"], state["position"]) == (1, kind, feed.position)
     assert 0 < feed.position == feed.step_size
     assert len(json.dumps(state)) < 3_000
 
@@ -241,14 +231,6 @@ def test_batches_by_number_are_those_of_the_loop_and_move_nothing(kind, fields, 
     assert feed.position == position
 
 
-def test_names_of_earlier_releases_warn(folder_of):
-    feed = open_feed("windows", folder_of("windows"))
-    with pytest.warns(DeprecationWarning, match="step_windows is now step_size"):
-        assert feed.step_windows == 2
-    with pytest.warns(DeprecationWarning, match=re.escape("global_batch(step) is now read(step)")):
-        assert plain(feed.global_batch(4)) == plain(feed[2])
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_ranks_share_every_step(kind, folder_of, batches_of):
     """Four ranks have what two have at half the number of steps, none of it twice, in all feeds but those of steps."""
@@ -301,13 +283,12 @@ def test_what_is_not_a_state_is_refused(kind, folder_of):
     other = open_feed("windows" if kind == "packed" else "packed", folder_of("packed"))
     wrong = [
         (None, f"this is not a state of a {kind} feed: it is None; pass what state_dict"),
-        ({}, f"this is not a state of a {kind} feed: it lacks position, "),
-        ({"longcrawl_feed": 4, "kind": kind}, "it lacks position, "),
+        ({}, f"this is not a state of a {kind} feed: it lacks longcrawl_feed; pass"),
+        ({"longcrawl_feed": 1, "kind": kind}, "it lacks position, "),
         (
-            {"version": 2, feed.earlier_position: 0},
-            "of version 2, and this release reads versions 3 and 4: resume with",
+            state | {"longcrawl_feed": 2},
+            "of version 2, this longcrawl reads 1: resume with the longc",
         ),
-        (state | {"longcrawl_feed": 5}, "of version 5, and this release reads versions 3 and 4: resume with"),
         (other.state_dict(), f"this is not a state of a {kind} feed: its kind is '{other.kind}'"),
         (state | {"data": None}, "as opened here: "),
         *(
@@ -627,13 +608,3 @@ def test_outputs_that_contradict_each_other_and_lost_masks_are_refused(outputs, 
     edited.write_text(edited.read_text().replace('"end_of_text": 3', '"end_of_text": 7'))
     with pytest.raises(CorruptionError, match="has been changed: the SHA-256 that it gives of itself differs"):
         Windows(tmp_path / "two", 1)
-
-
-def test_a_state_of_version_3_that_padded_an_output_with_zeros_is_read(outputs):
-    feed = opened("packed", outputs)
-    state = feed.state_dict()
-    renamed = {"next_sample" if name == "position" else name: value for name, value in state.items()}
-    renamed = {name: value for name, value in renamed.items() if name not in ("longcrawl_feed", "kind")}
-    feed.load_state_dict(renamed | {"version": 3, "pad_token": 0, "next_sample": 0})
-    with pytest.raises(LoaderError, match="pad_token was 0 and is 7"):
-        feed.load_state_dict(state | {"pad_token": 0})

@@ -175,7 +175,7 @@ def test_packed_mixes_evenly_too(folder):
     counts = [np.bincount(plan_curriculum(phases, stock, seed=seed, mixing="even").picks) for seed in range(20)]
     assert {len(each) for each in counts} == {2}
     assert all(58 <= code <= 59 for code, _ in counts)
-    assert Packed.__dataclass_fields__["mixing"].default == "random"  # plans of earlier releases stay
+    assert Packed.__dataclass_fields__["mixing"].default == "random"
 
 
 def test_the_sequence_is_one_under_any_topology(folder):
