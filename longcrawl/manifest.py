@@ -1,7 +1,7 @@
 """The folder of a run and its manifest: files by name, what ``manifest.json`` must hold, and what it lacks in words.
 
-Runs outlive versions: a manifest may be of an earlier longcrawl, which recorded fewer entries. What every version
-has written is asked for when a manifest is read; reading any other entry that is missing raises :class:`MissingEntry`.
+Entries that every run writes are checked when a manifest is read; reading any other entry that is missing is an error
+that names it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,13 +36,22 @@ PLAN = "plan.json"
 VERSION = 1
 """Of manifests, not of longcrawl."""
 NEEDED: Mapping[str, tuple[str, ...]] = {
-    "recipe": ("name", "source", "stages", "outputs"),
-    "versions": (),
-    "funnel": ("source", "documents", "stages"),
+    "recipe": ("name", "about", "source", "stages", "outputs", "card", "reference"),
+    "digest": (),
+    "versions": ("longcrawl",),
+    "inputs": (),
+    "bad_files": (),
+    "left_out": (),
+    "funnel": ("source", "documents", "characters", "stages"),
     "output": ("format",),
+    "analysis": (),
     "files": (),
 }
-"""What every version of longcrawl has written, and what of it."""
+"""Blocks that every run writes, and entries of each."""
+
+
+ROW = ("stage", "in", "out", "rules", "characters", "edits")
+"""Entries of each stage of a funnel."""
 
 
 def _is_settings(value: Any) -> bool:
@@ -54,7 +63,7 @@ def _is_source(value: Any) -> bool:
 
 
 def _is_row(value: Any) -> bool:
-    return isinstance(value, dict) and {"stage", "in", "out", "rules"} <= set(value)
+    return isinstance(value, dict) and set(ROW) <= set(value)
 
 
 def _is_histogram(value: Any) -> bool:
@@ -62,20 +71,18 @@ def _is_histogram(value: Any) -> bool:
 
 
 def _is_input(value: Any) -> bool:
-    """Return whether a value names an input file; earlier versions recorded its name alone."""
-    if isinstance(value, dict):
-        return (
-            isinstance(value.get("file"), str)
-            and may_be_count(value.get("bytes"))
-            and isinstance(value.get("sha256"), str | None)
-        )
-    return isinstance(value, str)
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("file"), str)
+        and may_be_count(value.get("bytes"))
+        and isinstance(value.get("sha256"), str | None)
+    )
 
 
 _ROW, _EDITS = "funnel.stages.*", "funnel.stages.*.edits"
 KINDS: Kinds = (
     (str, "a text", "recipe.name", "files.*.sha256", "funnel.source", f"{_ROW}.stage", f"{_EDITS}.unit"),
-    (str, "a text", "lists.*.sha256"),
+    (str, "a text", "digest", "lists.*.sha256", "versions.longcrawl"),
     (
         list,
         "a list",
@@ -91,7 +98,7 @@ KINDS: Kinds = (
     (dict, "an object", f"{_ROW}.values.*", f"{_EDITS}.rules", f"{_EDITS}.rules.*", "analysis", "bad_files.*"),
     (dict, "an object", "analysis.lengths.*", "analysis.domains", "analysis.languages"),
     (dict, "an object", "inputs", "lists", "lists.*", "left_out", "reports", "warnings", "materials", "materials.*"),
-    (dict, "an object", "encodings"),
+    (dict, "an object", "encodings", "files", "output", "versions"),
     (is_count, "a whole number", "files.*.bytes", "funnel.documents", f"{_ROW}.in", f"{_ROW}.out", f"{_ROW}.rules.*"),
     (is_count, "a whole number", "lists.*.bytes", "lists.*.paths"),
     (is_count, "a whole number", f"{_ROW}.values.*.*", f"{_EDITS}.documents", "left_out.*", "encodings.*"),
@@ -105,46 +112,38 @@ KINDS: Kinds = (
     (_is_histogram, "an object of bins", "source_lengths.documents", "source_lengths.total"),
     (_is_settings, "an object of settings by name", "recipe.stages.*", "recipe.outputs"),
     (_is_source, "an object with a builder", "recipe.source"),
-    (_is_row, "an object with stage, in, out and rules", _ROW),
-    (_is_input, "a file, or an object with a file", "inputs.*.*"),
+    (_is_row, f"an object with {', '.join(ROW)}", _ROW),
+    (_is_input, "an object with a file", "inputs.*.*"),
 )
 """What is read of a manifest, where it is there."""
 
 
-class MissingEntry(RunError):  # noqa: N818  # named after what it is, as LookupError
-    """A manifest does not hold an entry that something needs."""
-
-    def __init__(self, entry: str, version: str) -> None:
-        self.entry = entry
-        """Its path, such as "output.shapes"."""
-        self.version = version
-        super().__init__(
-            f"the manifest of this run, of longcrawl {version}, has no {entry!r}: run its recipe again to have it"
-        )
-
-
 class Recorded(dict[str, Any]):
-    """An object of a manifest; looking up what it does not hold raises :class:`MissingEntry` and no KeyError.
+    """An object of a manifest; looking up what it does not hold raises RunError and no KeyError.
 
-    >>> Recorded({"funnel": {}}, "0.1.0")["funnel"]["stages"]
+    >>> Recorded({"funnel": {}}, Path("run/manifest.json"))["funnel"]["stages"]
     Traceback (most recent call last):
-    longcrawl.manifest.MissingEntry: the manifest of this run, of longcrawl 0.1.0, has no 'funnel.stages': run \
-its recipe again to have it
+    longcrawl.errors.RunError: run/manifest.json has no 'funnel.stages': run the recipe again, into another folder \
+than run
     """
 
-    def __init__(self, values: Mapping[str, Any], version: str, path: str = "", plain: Sequence[str] = ()) -> None:
-        self._version, self._path = version, path
+    def __init__(self, values: Mapping[str, Any], file: Path, path: str = "", plain: Sequence[str] = ()) -> None:
+        self._file, self._path = file, path
         super().__init__((name, value if name in plain else self._wrap(name, value)) for name, value in values.items())
 
     def _wrap(self, name: str, value: Any) -> Any:
         if isinstance(value, Mapping):
-            return Recorded(value, self._version, f"{self._path}{name}.")
+            return Recorded(value, self._file, f"{self._path}{name}.")
         if isinstance(value, list):
             return [self._wrap(name, each) for each in value]
         return value
 
     def __missing__(self, name: str) -> Any:
-        raise MissingEntry(f"{self._path}{name}", self._version)
+        raise RunError(f"{self._file} has no {self._path + name!r}: {_again(self._file)}")
+
+
+def _again(file: Path) -> str:
+    return f"run the recipe again, into another folder than {file.parent}"
 
 
 def check_manifest(manifest: Any, file: Path) -> Recorded:
@@ -156,7 +155,7 @@ def check_manifest(manifest: Any, file: Path) -> Recorded:
     Raises:
         RunError: it is not the manifest of a run, or of a version or a format that this longcrawl does not know.
     """
-    again = f"run the recipe again, into another folder than {file.parent}"
+    again = _again(file)
     if not isinstance(manifest, dict) or "longcrawl_run" not in manifest:
         raise RunError(f"{file} is not the manifest of a run: {again}")
     if manifest["longcrawl_run"] != VERSION:
@@ -176,14 +175,14 @@ def check_manifest(manifest: Any, file: Path) -> Recorded:
     for path, value, kind in misfits(manifest, KINDS):
         shown = shorten(repr(value), 60, placeholder="…")
         raise RunError(f"{file} is not as runs write it: {path} is {shown} and should be {kind}: {again}")
-    return Recorded(manifest, writer_of(manifest), plain=("recipe",))
+    return Recorded(manifest, file, plain=("recipe",))
 
 
 def _lacking(manifest: Mapping[str, Any]) -> list[str]:
     lacking = []
     for block, entries in NEEDED.items():
         found = manifest.get(block)
-        if not isinstance(found, dict):
+        if block not in manifest or (entries and not isinstance(found, dict)):
             lacking.append(block)
         else:
             lacking += [f"{block}.{entry}" for entry in entries if entry not in found]
@@ -191,18 +190,12 @@ def _lacking(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def input_names(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the files that a run read for each part; earlier versions recorded no more than these.
+    """Return the files that a run read for each part.
 
-    >>> input_names({"inputs": {"a.jsonl": [{"file": "raw/a.jsonl", "bytes": 7}], "b.jsonl": ["raw/b.jsonl"]}})
-    {'a.jsonl': ['raw/a.jsonl'], 'b.jsonl': ['raw/b.jsonl']}
+    >>> input_names({"inputs": {"a.jsonl": [{"file": "raw/a.jsonl", "bytes": 7}]}})
+    {'a.jsonl': ['raw/a.jsonl']}
     """
-    named = manifest.get("inputs", {}).items()
-    return {part: [file if isinstance(file, str) else file["file"] for file in files] for part, files in named}
-
-
-def writer_of(manifest: Mapping[str, Any]) -> str:
-    """Return the version of longcrawl that wrote a manifest."""
-    return str(manifest["versions"].get("longcrawl", "that gives no version"))
+    return {part: [file["file"] for file in files] for part, files in manifest["inputs"].items()}
 
 
 def holds_run(folder: Path) -> bool:
@@ -234,7 +227,7 @@ def open_run(run: str | Path, *folders: str) -> Iterator[Path]:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Read the manifest of a finished run; looking up what it does not hold raises :class:`MissingEntry`.
+    """Read the manifest of a finished run; looking up what it does not hold raises RunError.
 
     Raises:
         RunError: there is none, the run is not finished, or it is not one that this longcrawl reads.

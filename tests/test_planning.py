@@ -17,6 +17,7 @@ from longcrawl.errors import RunError
 from longcrawl.plan.estimates import Drawn, Thinning, draw_sample, estimate_parts, estimate_total
 from longcrawl.run.costs import RunCosts
 from longcrawl.sources.text import Text
+from longcrawl.storage.sealed import seal
 
 DRAWS = 30
 LEAST_INSIDE = 0.8
@@ -242,17 +243,17 @@ def test_a_sample_of_which_nothing_is_left_says_what_is_known(recipe):
     assert "no document of the sample remains after 'min_chars'" in str(made)
 
 
-def test_a_changed_plan_is_rejected_and_an_earlier_version_without_seal_is_read(recipe, tmp_path):
+def test_a_changed_plan_and_one_without_a_seal_are_rejected(recipe, tmp_path):
     made = lc.plan(recipe, documents=40)
     made.save("plan.json")
     assert lc.Plan.load("plan.json") == made
     written = json.loads(Path("plan.json").read_text())
     del written["sha256"]
-    Path("earlier.json").write_text(json.dumps(written, indent=1))
-    assert lc.Plan.load("earlier.json") == made
+    Path("bare.json").write_text(json.dumps(written, indent=1))
     Path("plan.json").write_text(Path("plan.json").read_text().replace(made.digest, made.digest[::-1]))
-    with pytest.raises(RunError, match=r"plan\.json has been changed: .*write it again with longcrawl plan RECIPE"):
-        lc.Plan.load("plan.json")
+    for name in ("plan.json", "bare.json"):
+        with pytest.raises(RunError, match=rf"{name} has been changed: .*write it again with longcrawl plan RECIPE"):
+            lc.Plan.load(name)
 
 
 def test_bad_input_is_one_sentence(recipe, tmp_path):
@@ -260,7 +261,7 @@ def test_bad_input_is_one_sentence(recipe, tmp_path):
         lc.plan(recipe, parts=1)
     with pytest.raises(RunError, match="is not a plan"):
         lc.Plan.load("planned.yaml")
-    Path("cut.json").write_text('{"longcrawl_plan": 1}')
+    Path("cut.json").write_text(seal({"longcrawl_plan": 1}))
     with pytest.raises(RunError, match="is not a complete plan"):
         lc.Plan.load("cut.json")
     with pytest.raises(RunError, match="plan again"):
@@ -269,7 +270,7 @@ def test_bad_input_is_one_sentence(recipe, tmp_path):
     figures = told["stages"][0]
     broken = ({"stages": []}, {"tokens": ["a", 1, 2]}, {"tokens": [1, 2, 1]}, {"stages": [figures | {"disk": None}]})
     for change in broken:
-        Path("odd.json").write_text(json.dumps(told | change))
+        Path("odd.json").write_text(seal(told | change))
         with pytest.raises(RunError, match=r"odd\.json is not a complete plan"):
             lc.Plan.load("odd.json")
     with pytest.raises(RunError, match="texts is a folder: name a file, such as texts/plan.json"):

@@ -99,7 +99,7 @@ def _why(folder: Path, document: str) -> Reason:
         return Reason(document, edits=edits)
     named = ids.head(1, columns=["id"])["id"].to_pylist()
     like = f"ids look like {named[0]!r}, as in {ids.files[-1]}" if named else "it has no documents"
-    if rules := manifest.get("left_out"):
+    if rules := manifest["left_out"]:
         like += "; its source left out, by rule: " + ", ".join(f"{rule} {count:,}" for rule, count in rules.items())
     raise LedgerError(f"{folder} never had a document {document!r}; {like}")
 
@@ -183,8 +183,7 @@ def analysis(path: str | Path) -> Analysis:
             return Analysis.from_dict(read_manifest(folder)["analysis"])
     folder = Path(path)
     result, output = whole_result(folder)
-    counted = None if output == folder else read_manifest(folder).get("analysis")
-    return analyse(result.ids(output)) if counted is None else Analysis.from_dict(counted)
+    return analyse(result.ids(output)) if output == folder else Analysis.from_dict(read_manifest(folder)["analysis"])
 
 
 def counted(path: str | Path) -> list[Table]:
@@ -367,7 +366,7 @@ def _extract_texts(manifest: Mapping[str, Any], documents: Mapping[str, dict[str
 
 def _parts(source: Source, manifest: Mapping[str, Any], wanted: set[str], bad_files: BadFiles) -> list[Part]:
     """Return the parts that are still there, those that name a document first."""
-    inputs = input_names({"inputs": manifest["inputs"]})
+    inputs = input_names(manifest)
     named = set(inputs) if all(inputs.values()) else {part.name for part in source.splits()["train"]}
     there = []
     for name, files in inputs.items():

@@ -7,13 +7,13 @@ from typing import Any
 from longcrawl.card.citations import citations, software
 from longcrawl.card.front_matter import facts_of
 from longcrawl.errors import RunError
-from longcrawl.manifest import MANIFEST, input_names, read_manifest, writer_of
+from longcrawl.manifest import MANIFEST, input_names, read_manifest
 
 
 def about_run(manifest: Mapping[str, Any]) -> dict[str, str]:
     """Return description, citation and licence as the recipe of a run has them."""
     recipe, facts = manifest["recipe"], facts_of(manifest)
-    works = [*citations(recipe, input_names(manifest)), software(writer_of(manifest))]
+    works = [*citations(recipe, input_names(manifest)), software(manifest["versions"]["longcrawl"])]
     name = facts["pretty_name"] or recipe["name"]
     license_of = (facts["license_name"] or facts["license"], facts["license_link"])
     return {

@@ -15,7 +15,6 @@ from longcrawl.core.templates import read_template
 from longcrawl.display.markdown import code, plain
 from longcrawl.display.numbers import counted, percent
 from longcrawl.ledger.funnel import Funnel
-from longcrawl.manifest import writer_of
 
 NOT_RECORDED = "Not recorded."
 NOT_LOOKED_FOR = "Duplicates were not looked for: the recipe has no stage that does."
@@ -65,7 +64,7 @@ def datasheet(
         source=_source(manifest),
         stages=f"{stages}, in this order, with the settings of the recipe above." if stages else "Nothing.",
         ledger=" The reason for each removed document is in `ledger/`." if funnel.kept < funnel.documents else "",
-        version=writer_of(manifest),
+        version=manifest["versions"]["longcrawl"],
         licence=_licence(facts),
         contact=facts["contact"] or NOT_RECORDED,
         opt_out=facts["opt_out"] or NOT_RECORDED,
@@ -94,19 +93,17 @@ def _instances(manifest: Mapping[str, Any]) -> str:
 
 
 def _columns(manifest: Mapping[str, Any]) -> str:
-    if "analysis" not in manifest:
-        return NOT_RECORDED
     columns = {"its URL": "domains", "its language": "languages"}
-    known = [name for name, each in columns.items() if any(manifest["analysis"].get(each, {}))]
+    known = [name for name, each in columns.items() if any(manifest["analysis"][each])]
     said = ", ".join(["its id", *known])
     return f"I{said[1:]}." if instances_of(manifest)[0] == "documents" else f"Of each document {said}."
 
 
 def _missing(manifest: Mapping[str, Any], funnel: Funnel, cut: str) -> str:
-    analysis = manifest.get("analysis", {})
-    languages = analysis.get("languages", {})
+    analysis = manifest["analysis"]
+    languages = analysis["languages"]
     counts = {
-        "a URL": analysis.get("without_url", 0),
+        "a URL": analysis["without_url"],
         # Where no document names one, languages are not recorded at all.
         "a language": languages.get("", 0) if any(languages) else 0,
     }
@@ -133,10 +130,9 @@ def _confidential(recipe: Mapping[str, Any], funnel: Funnel) -> str:
 
 
 def _taken_out(manifest: Mapping[str, Any], funnel: Funnel, cut: str) -> list[str]:
-    """List what stages took out of documents, and how much; earlier versions did not count it."""
+    """List what stages took out of documents, and how much."""
     names = [name for stage in manifest["recipe"]["stages"] for name in stage]
     settings = [each for stage in manifest["recipe"]["stages"] for each in stage.values()]
-    known = {row["stage"] for row in manifest["funnel"]["stages"] if "edits" in row}
     edits = {row.stage: row.edits for row in funnel}
     said: dict[str, list[str]] = {"": [], "; how much is not counted": []}
     for label, name, each in zip(label_stages(names), names, settings, strict=True):
@@ -144,7 +140,7 @@ def _taken_out(manifest: Mapping[str, Any], funnel: Funnel, cut: str) -> list[st
         if name not in TAKES_OUT or each.get("policy", takes) != takes or (cut and name == "truncate"):
             continue
         taken = f"by {code(label)} {TAKES_OUT[name]}"
-        if name == "extract_text" or label not in known:
+        if name == "extract_text":
             said["; how much is not counted"].append(taken)
         elif (found := edits.get(label)) is not None:
             said[""].append(f"{taken} ({found.removed:,} {found.unit} of {counted(found.documents, 'document')})")
@@ -181,12 +177,12 @@ def _redundancy(recipe: Mapping[str, Any]) -> str:
 
 
 def _damage(manifest: Mapping[str, Any]) -> str:
-    found = manifest.get("bad_files", [])
+    found = manifest["bad_files"]
     return f"{counted(len(found), 'input file')} could not be read whole." if found else "All input was read whole."
 
 
 def _source(manifest: Mapping[str, Any]) -> str:
-    inputs = manifest.get("inputs", {})
+    inputs = manifest["inputs"]
     files = sum(map(len, inputs.values()))
     counts = [counted(files, "file")] * bool(files) + [counted(len(inputs), "part")] * bool(inputs)
     read = f", out of {' in '.join(counts)}, which `manifest.json` names" if inputs else ""

@@ -13,12 +13,11 @@ import yaml
 
 from longcrawl.card.citations import bibtex_problem
 from longcrawl.core.features import plain_dtypes
-from longcrawl.core.fields import check_fields, plain_settings
-from longcrawl.core.results import RESULTS, Result
+from longcrawl.core.fields import check_fields
+from longcrawl.core.results import RESULTS
 from longcrawl.errors import FormatError, RecipeError
 from longcrawl.ledger.edits import EDITS
-from longcrawl.ledger.funnel import Funnel
-from longcrawl.manifest import TOKEN_TABLES, MissingEntry
+from longcrawl.manifest import TOKEN_TABLES
 from longcrawl.storage.stored_tables import read_footers
 from longcrawl.storage.structured import load_yaml
 from longcrawl.text import find_language
@@ -186,17 +185,15 @@ class CardFacts:
 
 
 def facts_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a run's recipe under ``card``; those unknown to an earlier longcrawl are empty."""
-    return {**plain_settings(CardFacts()), **manifest["recipe"].get("card", {})}
+    """Return the fields of a run's recipe under ``card``."""
+    facts: dict[str, Any] = manifest["recipe"]["card"]
+    return facts
 
 
 def documents_of(manifest: Mapping[str, Any]) -> int:
-    """Count the documents of a run's output; by its funnel where an earlier longcrawl described outputs otherwise."""
+    """Count the documents of a run's output."""
     output = manifest["output"]
-    try:
-        return RESULTS[output["format"]].documents(output)
-    except MissingEntry:
-        return Funnel.from_dict(manifest["funnel"]).kept
+    return RESULTS[output["format"]].documents(output)
 
 
 def instances_of(manifest: Mapping[str, Any]) -> tuple[str, int]:
@@ -216,7 +213,7 @@ def front_matter(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries for a run's card; its ``configs`` name only files that plain `datasets` loads."""
     recipe, facts = manifest["recipe"], facts_of(manifest)
     result = RESULTS[manifest["output"]["format"]]
-    configs = _configs(result, manifest["output"])
+    configs = result.configs(manifest["output"])
     if splits := _token_splits(manifest):
         files = [{"split": split, "path": f"{TOKEN_TABLES}/{split}-*.parquet"} for split in splits]
         others = [{name: value for name, value in config.items() if name != "default"} for config in configs]
@@ -253,14 +250,6 @@ def _token_splits(manifest: Mapping[str, Any]) -> list[str]:
     files = [PurePosixPath(name) for name in manifest.get("files", {})]
     tables = {file.name.partition("-")[0] for file in files if file.parent.as_posix() == TOKEN_TABLES}
     return sorted(tables, key=lambda split: (split != "train", split))
-
-
-def _configs(result: Result, output: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the configurations of an output; none where a manifest of an earlier version does not name its tables."""
-    try:
-        return result.configs(output)
-    except MissingEntry:
-        return []
 
 
 def yaml_block(entries: Mapping[str, Any]) -> str:
@@ -354,7 +343,7 @@ def spoken(manifest: Mapping[str, Any]) -> list[str]:
     kept = [stage["language"]["keep"] for stage in recipe["stages"] if "language" in stage]
     source = recipe["source"]
     asked = source.get("languages") or [one for one in [source.get("language")] if one]
-    known = [name for name in manifest.get("analysis", {}).get("languages", {}) if name]
+    known = [name for name in manifest["analysis"]["languages"] if name]
     wanted = list(kept[-1] if kept else asked)
     if not wanted:
         return sorted(known)

@@ -45,7 +45,7 @@ def draw_pictures(manifest: Mapping[str, Any]) -> dict[str, str]:
     except ImportError as missing:
         raise StageError("pictures need matplotlib: pip install 'longcrawl[plots]'") from missing
     funnel = Funnel.from_dict(manifest["funnel"])
-    analysis = Analysis.from_dict(manifest["analysis"]) if "analysis" in manifest else Analysis(0)
+    analysis = Analysis.from_dict(manifest["analysis"])
     source = manifest.get("source_lengths")
     lengths = [("kept", each) for each in analysis.lengths]
     if source is not None:

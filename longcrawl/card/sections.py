@@ -1,6 +1,6 @@
 """The sections of a dataset card that say what is in the data: counts, places, duplicates, limits.
 
-They are written from the folder of a run and its manifest, which may be of an earlier longcrawl.
+They are written from the folder of a run and its manifest.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ from longcrawl.ledger.contamination import contaminated_tables
 from longcrawl.ledger.edits import EDITS, repeated_spans
 from longcrawl.ledger.funnel import Funnel, RemovalRates, value_tables
 from longcrawl.ledger.reasons import LEDGER, open_ledger
-from longcrawl.manifest import TOKEN_TABLES, MissingEntry
+from longcrawl.manifest import TOKEN_TABLES
 from longcrawl.printable import shortened
 from longcrawl.storage.stored_tables import read_footers
 from longcrawl.text import SignalRules
@@ -114,14 +114,8 @@ class Section:
     body: Callable[[CardSource], str]
 
     def __call__(self, card: CardSource) -> str:
-        """Return it in Markdown; "" where there is nothing to tell.
-
-        What a manifest of an earlier version does not hold is said in its place.
-        """
-        try:
-            text = self.body(card)
-        except MissingEntry as missing:
-            text = missing_sentence(missing)
+        """Return it in Markdown; "" where there is nothing to tell."""
+        text = self.body(card)
         return paragraphs(f"## {self.title}", text) if text else ""
 
 
@@ -149,11 +143,6 @@ def _below(manifest: Mapping[str, Any], folder: str) -> list[Any]:
 def paragraphs(*texts: str) -> str:
     """Put an empty line between paragraphs; "" is none."""
     return "\n\n".join(text for text in texts if text)
-
-
-def missing_sentence(missing: MissingEntry) -> str:
-    """Report that a manifest does not hold what belongs in this place."""
-    return f"Not recorded: {missing}."
 
 
 _count, _share = partial(Column, kind="count"), partial(Column, kind="share")
@@ -259,11 +248,7 @@ def lengths(card: CardSource) -> str:
     """Return how long texts were at the source, and how long what was kept is."""
     said: list[str] = []
     before = card.source_lengths
-    try:
-        after = list(card.analysis.lengths)
-    except MissingEntry as missing:
-        after = []
-        said.append(missing_sentence(missing))
+    after = list(card.analysis.lengths)
     same = next((each for each in after if before is not None and each.unit == before.unit), None)
     if before is None:
         said.append("How long texts were at the source was not counted: it gave none, or pages to be extracted.")
@@ -391,11 +376,7 @@ def known_limits(manifest: Mapping[str, Any]) -> list[Limit]:
     """
     output = manifest["output"]
     reports = [Limit(f"`{label}`: ", each) for label, found in manifest.get("reports", {}).items() for each in found]
-    try:
-        limits = RESULTS[output["format"]].limits(output)
-    except MissingEntry as missing:
-        limits = [missing_sentence(missing)]
-    found = [*limits, *_caps(manifest["recipe"])]
+    found = [*RESULTS[output["format"]].limits(output), *_caps(manifest["recipe"])]
     return [*map(Limit, found), *reports, Limit(SOURCES_LIMIT)]
 
 

@@ -32,7 +32,7 @@ from longcrawl.card.plots import draw_pictures
 from longcrawl.display.markdown import code, fenced, plain
 from longcrawl.display.numbers import counted
 from longcrawl.errors import RunError, unreadable
-from longcrawl.manifest import MANIFEST, MissingEntry, input_names, lost_ledger, open_run, read_sealed, writer_of
+from longcrawl.manifest import MANIFEST, input_names, lost_ledger, open_run, read_sealed
 from longcrawl.printable import as_lines
 from longcrawl.storage.files import checksum, file_entries, write_text, writing
 from longcrawl.storage.place import check_writable, name_of
@@ -42,8 +42,6 @@ from longcrawl.storage.structured import load_json
 CARD = "README.md"
 PICTURE_FOLDER = "card"
 """Where pictures lie in a run."""
-SHOWN = ("analysis", "bad_files", "digest", "inputs")
-"""Blocks of a manifest that a card shows, and that are not needed for one."""
 MOST_BAD_FILES = 50
 
 PLACE = (
@@ -66,11 +64,8 @@ _LAST = re.compile(r"^<!-- longcrawl (?P<recorded>\{.*\}) -->$", re.MULTILINE)
 
 def _summary(card: sections.CardSource) -> str:
     title = " ".join(str(card.facts["pretty_name"] or card.recipe["name"]).split())
-    try:
-        contents = card.result.contents(card.output)
-    except MissingEntry as missing:
-        contents = sections.missing_sentence(missing)
-    return sections.paragraphs(f"# {title}", card.recipe.get("about", ""), *sections.warnings(card), contents)
+    contents = card.result.contents(card.output)
+    return sections.paragraphs(f"# {title}", card.recipe["about"], *sections.warnings(card), contents)
 
 
 def _load(card: sections.CardSource) -> str:
@@ -81,12 +76,11 @@ def _load(card: sections.CardSource) -> str:
 
 def _made(card: sections.CardSource) -> str:
     manifest, recipe = card.manifest, card.recipe
-    digest = f", digest `{manifest['digest']}`" if "digest" in manifest else ""
     versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
     paths = elsewhere(recipe)
     moved = ["It names paths of the machine that ran it. On another one, append:", fenced(paths, "sh")] if paths else []
     return sections.paragraphs(
-        f"Recipe {code(recipe['name'])}, `recipe.yaml` beside this card{digest}. "
+        f"Recipe {code(recipe['name'])}, `recipe.yaml` beside this card, digest `{manifest['digest']}`. "
         "With the same versions and input, this makes the dataset again, byte for byte:",
         fenced("longcrawl run recipe.yaml --out NEW", "sh"),
         *moved,
@@ -131,7 +125,7 @@ def _broken(card: sections.CardSource) -> str:
     for bad in found[:MOST_BAD_FILES]:
         lost = "an unknown number of records" if bad["records_lost"] is None else f"{bad['records_lost']:,} record(s)"
         lines.append(f"- {code(bad['file'])}: {plain(bad['reason'])} (lost: {lost})")
-    rules = card.manifest.get("left_out", {})
+    rules = card.manifest["left_out"]
     described = ", ".join(f"{plain(rule)} {count:,}" for rule, count in rules.items())
     left_out = [f"Records that the source left out, by its rules: {described}."] if rules else []
     encodings = ", ".join(f"{plain(name)} {count:,}" for name, count in card.manifest.get("encodings", {}).items())
@@ -148,7 +142,7 @@ def _contact(card: sections.CardSource) -> str:
 
 def _citation(card: sections.CardSource) -> str:
     works = citations(card.recipe, input_names(card.manifest))
-    made_by = software(writer_of(card.manifest))
+    made_by = software(card.manifest["versions"]["longcrawl"])
     own = str(card.facts["citation"] or "").strip()
     said = [f"{code(each.key)} ({', '.join(map(code, each.used))})" for each in works]
     builds = f"It builds on {', '.join(said)}; `{made_by.key}` made it:" if said else f"`{made_by.key}` made it:"
@@ -159,14 +153,8 @@ def _citation(card: sections.CardSource) -> str:
 
 
 def _datasheet(card: sections.CardSource) -> str:
-    try:
-        instance = card.result.contents(card.output).splitlines()[-1].partition(". ")[0].rstrip(".") + "."
-    except MissingEntry as missing:
-        instance = sections.missing_sentence(missing)
-    try:
-        cut = card.result.cut(card.folder / card.result.name, card.output)
-    except MissingEntry:  # What an instance is was not recorded either.
-        cut = ""
+    instance = card.result.contents(card.output).splitlines()[-1].partition(". ")[0].rstrip(".") + "."
+    cut = card.result.cut(card.folder / card.result.name, card.output)
     return datasheet(card.manifest, card.facts, card.funnel, instance, cut)
 
 
@@ -222,26 +210,22 @@ class Card:
     """What a person has changed in it and is still there."""
     pictures: tuple[str, ...]
     """Paths in the run."""
-    missing: tuple[str, ...] = ()
-    """Blocks of the manifest that an earlier longcrawl has not written, and whose part of the card says so."""
     problems: tuple[str, ...] = ()
     """What the Hub would reject in its front matter, a sentence each; the card is written all the same."""
 
     def __str__(self) -> str:
         pictures = f" with {len(self.pictures)} pictures" if self.pictures else ""
         kept = f"; kept your edits in: {', '.join(self.kept)}" if self.kept else ""
-        missing = f"; its manifest has no {', '.join(self.missing)}, as the card says" if self.missing else ""
         lines = [f"the Hub will reject its front matter: {each}" for each in self.problems]
-        return as_lines([f"{self.path} is written{pictures}{kept}{missing}", *lines])
+        return as_lines([f"{self.path} is written{pictures}{kept}", *lines])
 
 
 def card(run: str | Path, *, plots: bool = False) -> Card:
     """Write the card of a finished run again, from its manifest and ledger, and keep what a person has changed in it.
 
     The manifest then names the card as it is now, and the run is whole to ``verify``. Pictures that were drawn before
-    stay. Without edits and pictures, the card is the one that the run wrote. Of a run of an earlier longcrawl, whose
-    manifest tells less, the card says what is missing. Edited front matter that the Hub would reject is kept like every
-    edit, and ``problems`` says what is wrong with it.
+    stay. Without edits and pictures, the card is the one that the run wrote. Edited front matter that the Hub would
+    reject is kept like every edit, and ``problems`` says what is wrong with it.
 
     Args:
         run: the folder of a finished run, or the URL of one in an object store.
@@ -277,8 +261,7 @@ def _card(folder: Path, plots: bool) -> Card:  # noqa: FBT001  # as the caller w
             write_text(folder / PICTURE_FOLDER / f"{name}.svg", picture)
         write_text(folder / CARD, written.text)
         _name_in_manifest(folder, manifest, pictures)
-    missing = tuple(name for name in SHOWN if name not in manifest)
-    return Card(name_of(folder / CARD), written.kept, pictures, missing, tuple(head_problems(written.head)))
+    return Card(name_of(folder / CARD), written.kept, pictures, tuple(head_problems(written.head)))
 
 
 def _merged(folder: Path, manifest: dict[str, Any], pictures: list[str]) -> Merged:

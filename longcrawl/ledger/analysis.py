@@ -120,10 +120,9 @@ class Analysis(Tabular):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Analysis":
-        """Read what :meth:`as_dict` gave, of another version too."""
-        lengths = tuple(Lengths.from_dict(each) for each in values["lengths"])
-        known = {each.name: values[each.name] for each in fields(cls) if each.name in values}
-        return cls(**{**known, "documents": values["documents"], "lengths": lengths})
+        """Read what :meth:`as_dict` gave."""
+        known = {each.name: values[each.name] for each in fields(cls)}
+        return cls(**{**known, "lengths": tuple(map(Lengths.from_dict, values["lengths"]))})
 
     def tables(self) -> list[Table]:
         """Return a table of each kind of length, of domains and of languages, whichever there are."""

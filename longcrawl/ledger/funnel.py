@@ -37,7 +37,7 @@ class FunnelRow:
     ``counts`` of a stage names the column; "" stands for a null.
     """
     edits: EditCounts | None = None
-    """What the stage changed in documents; None where it changed nothing, or an earlier longcrawl did not count."""
+    """What the stage changed in documents; None where it changed nothing."""
 
     @property
     def removed(self) -> int:
@@ -71,15 +71,15 @@ class FunnelRow:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "FunnelRow":
-        """Read what :meth:`as_dict` gave, of an earlier longcrawl too."""
+        """Read what :meth:`as_dict` gave."""
         return cls(
             values["stage"],
             values["in"],
             values["out"],
             dict(values["rules"]),
-            values.get("characters"),
+            values["characters"],
             values.get("values", {}),
-            EditCounts.from_dict(values["edits"]) if values.get("edits") else None,
+            EditCounts.from_dict(values["edits"]) if values["edits"] else None,
         )
 
 
@@ -124,7 +124,7 @@ class Funnel(Tabular):
     def from_dict(cls, values: Mapping[str, Any]) -> "Funnel":
         """Read what :meth:`as_dict` gave."""
         rows = map(FunnelRow.from_dict, values["stages"])
-        return cls(values["source"], values["documents"], tuple(rows), values.get("characters"))
+        return cls(values["source"], values["documents"], tuple(rows), values["characters"])
 
     def tables(self) -> list[Table]:
         """Return the one table."""
@@ -175,7 +175,7 @@ class RemovalRates(Tabular):
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any]) -> "RemovalRates":
         """Take both from the manifest of a run."""
-        return cls(Funnel.from_dict(manifest["funnel"]), Reference(**manifest["recipe"].get("reference", {})))
+        return cls(Funnel.from_dict(manifest["funnel"]), Reference(**manifest["recipe"]["reference"]))
 
     @property
     def columns(self) -> list[Column]:

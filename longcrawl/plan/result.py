@@ -15,7 +15,7 @@ from longcrawl.plan.estimates import Estimate
 from longcrawl.printable import one_line
 from longcrawl.run.costs import StageCost
 from longcrawl.storage.files import check_target, write_text, writing
-from longcrawl.storage.sealed import SEAL, is_sealed, seal
+from longcrawl.storage.sealed import is_sealed, seal
 from longcrawl.storage.structured import load_json
 
 VERSION = 1
@@ -167,7 +167,7 @@ class Plan(Tabular):
             raise RunError(f"{path} is not a plan ({wrong}): {WRITE}") from wrong
         if not isinstance(values, dict) or values.get("longcrawl_plan") != VERSION:
             raise RunError(f"{path} is not a plan of version {VERSION}: {WRITE}")
-        if SEAL in values and not is_sealed(Path(path), values):  # earlier versions did not seal it
+        if not is_sealed(Path(path), values):
             raise RunError(f"{path} has been changed: its own SHA-256 differs; {WRITE}")
         try:
             return cls.from_dict(values)
@@ -213,8 +213,7 @@ def _truths(manifest: Mapping[str, Any]) -> dict[str, float | None]:
 
 def _written(manifest: Mapping[str, Any]) -> float:
     within = manifest["output"]["format"] + "/"
-    files = manifest.get("files", {})
-    return float(sum(entry["bytes"] for name, entry in files.items() if name.startswith(within)))
+    return float(sum(entry["bytes"] for name, entry in manifest["files"].items() if name.startswith(within)))
 
 
 def _costs(costs: Mapping[str, StageCost], written: float) -> dict[str, float]:

@@ -9,7 +9,7 @@ import base64
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ import pyarrow as pa
 import yaml
 
 from longcrawl.audit.finished import clusters
-from longcrawl.card.sections import Limit, known_limits, missing_sentence
+from longcrawl.card.sections import Limit, known_limits
 from longcrawl.card.write import CARD, PICTURE_FOLDER
 from longcrawl.core.addresses import url_hosts
 from longcrawl.core.results import RESULTS
@@ -32,7 +32,7 @@ from longcrawl.ledger.clusters import Clusters
 from longcrawl.ledger.edits import EDITS
 from longcrawl.ledger.funnel import Funnel, RemovalRates, value_tables
 from longcrawl.ledger.reasons import LEDGER
-from longcrawl.manifest import MANIFEST, PLAN, TOKEN_TABLES, WORK, MissingEntry, open_run, read_manifest
+from longcrawl.manifest import MANIFEST, PLAN, TOKEN_TABLES, WORK, open_run, read_manifest
 from longcrawl.printable import shortened
 from longcrawl.report import sections, texts
 from longcrawl.report.removed_documents import removed_documents
@@ -41,7 +41,7 @@ from longcrawl.storage.place import bring, check_writable, url_of
 
 LONGEST_RECIPE = 20_000
 TITLE = b": longcrawl report</title>"
-"""What every version of the page has in its head."""
+"""Part of the head of every page."""
 LONGEST_HEAD = 1 << 20
 SCRIPT_ESCAPES = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&"}
 
@@ -57,8 +57,7 @@ class ReportPage:
     def html(self) -> str:
         """Return the whole file; the same run gives the same bytes."""
         style, script = _asset("report.css"), _asset("report.js")
-        written = [(name, title, _or_missing_note(body)) for name, title, body in self._sections()]
-        filled = [(name, title, body) for name, title, body in written if body]
+        filled = [(name, title, body) for name, title, body in self._sections() if body]
         links = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, title, _ in filled)
         parts = "".join(f'<section id="{name}"><h2>{title}</h2>{body}</section>' for name, title, body in filled)
         return Template(_asset("report.html")).substitute(
@@ -72,28 +71,24 @@ class ReportPage:
             script=script,
         )
 
-    def _sections(self) -> Iterator[tuple[str, str, Callable[[], str]]]:
-        yield "funnel", "Funnel", lambda: sections.funnel_table(RemovalRates.from_manifest(self.manifest))
-        yield "reasons", "Why documents were removed", self._reasons
-        yield "removed", "Removed documents", self._removed
-        yield "edits", "What was changed in documents", lambda: sections.edit_table(self._funnel)
-        yield "clusters", "Duplicates", lambda: texts.cluster_list(self.clusters) if self.clusters.count else ""
-        yield "lengths", "Lengths", self._lengths
-        yield "places", "Domains and languages", self._places
-        yield "notes", "What to know", self._notes
-        yield "recipe", "How it was made", self._recipe
+    def _sections(self) -> Iterator[tuple[str, str, str]]:
+        yield "funnel", "Funnel", sections.funnel_table(RemovalRates.from_manifest(self.manifest))
+        yield "reasons", "Why documents were removed", self._reasons()
+        yield "removed", "Removed documents", self._removed()
+        yield "edits", "What was changed in documents", sections.edit_table(self._funnel)
+        yield "clusters", "Duplicates", texts.cluster_list(self.clusters) if self.clusters.count else ""
+        yield "lengths", "Lengths", self._lengths()
+        yield "places", "Domains and languages", self._places()
+        yield "notes", "What to know", self._notes()
+        yield "recipe", "How it was made", self._recipe()
 
     @property
     def _funnel(self) -> Funnel:
         return Funnel.from_dict(self.manifest["funnel"])
 
-    def _analysis(self) -> tuple[Analysis, MissingEntry | None]:
-        """Return what is in the output as far as the manifest tells it, and what it does not tell."""
-        found = self.manifest.get("analysis")
-        try:
-            return Analysis(0) if found is None else Analysis.from_dict(found), None
-        except MissingEntry as missing:
-            return Analysis(0), missing
+    @property
+    def _analysis(self) -> Analysis:
+        return Analysis.from_dict(self.manifest["analysis"])
 
     def _header(self) -> str:
         recipe, funnel = self.manifest["recipe"], self._funnel
@@ -107,11 +102,11 @@ class ReportPage:
         ]
         facts = [
             ("recipe", recipe["name"]),
-            ("digest", self.manifest.get("digest", "unknown")),
-            (output["format"], _summary(output)),
+            ("digest", self.manifest["digest"]),
+            (output["format"], RESULTS[output["format"]].summary(output)),
         ]
-        about = f'<p class="about">{texts.escape(recipe["about"])}</p>' if recipe.get("about") else ""
-        name = recipe.get("card", {}).get("pretty_name") or recipe["name"]
+        about = f'<p class="about">{texts.escape(recipe["about"])}</p>' if recipe["about"] else ""
+        name = recipe["card"]["pretty_name"] or recipe["name"]
         tiles_shown, facts_shown = texts.facts_list(figures, "tiles"), texts.facts_list(facts, "facts")
         return f"<h1><bdi>{texts.escape(name)}</bdi></h1>{about}{tiles_shown}{facts_shown}"
 
@@ -136,19 +131,10 @@ class ReportPage:
 
     def _lengths(self) -> str:
         found = self.manifest.get("source_lengths")
-        shown = sections.length_tables(None if found is None else Lengths.from_dict(found), self._analysis()[0])
-        return shown + self._not_analysed("How long the documents are that were kept")
-
-    def _not_analysed(self, what: str) -> str:
-        """Describe what a manifest of an earlier longcrawl does not have."""
-        if self.manifest.get("analysis") is not None:
-            missing = self._analysis()[1]
-            return "" if missing is None else _missing_note(missing)
-        said = f"{what} is not in the manifest of this run: an earlier longcrawl wrote it. Counted now, it is shown by"
-        return f'<p class="note">{said} <code>longcrawl inspect RUN</code>.</p>'
+        return sections.length_tables(None if found is None else Lengths.from_dict(found), self._analysis)
 
     def _places(self) -> str:
-        analysis = self._analysis()[0]
+        analysis = self._analysis
         hosts = [host for host in _hosts(self.removed) if host]
         domains = sections.domain_table(analysis, hosts, whole=len(self.removed) == self.removed.removed)
         others = [each for each in analysis.place_tables() if each.columns[0].title != "domain"]
@@ -160,8 +146,6 @@ class ReportPage:
             ]
         )
         parts = [domains, f'<div class="columns">{tables}</div>' if tables else ""]
-        if missing := self._not_analysed("From which sites the documents are that were kept, and in which languages,"):
-            return "".join([missing, *parts])
         return "".join(parts) or '<p class="empty">The documents have neither URLs nor languages.</p>'
 
     def _notes(self) -> str:
@@ -171,8 +155,7 @@ class ReportPage:
 
     def _recipe(self) -> str:
         recipe = yaml.safe_dump(self.manifest["recipe"], sort_keys=False, allow_unicode=True, width=100)
-        found = self.manifest.get("versions")
-        versions = texts.facts_list(found.items()) if found else "<p>They were not written down.</p>"
+        versions = texts.facts_list(self.manifest["versions"].items())
         shown = texts.escape(shortened(recipe, LONGEST_RECIPE))
         return (
             "<p>The same recipe over the same input gives the same bytes:</p>"
@@ -217,32 +200,12 @@ def _hosts(removed: texts.RemovedDocuments) -> list[str | None]:
     return hosts
 
 
-def _or_missing_note(body: Callable[[], str]) -> str:
-    try:
-        return body()
-    except MissingEntry as missing:
-        return _missing_note(missing)
-
-
-def _missing_note(missing: MissingEntry) -> str:
-    return f'<p class="note">{texts.escape(missing_sentence(missing))}</p>'
-
-
-def _summary(output: Mapping[str, Any]) -> str:
-    try:
-        return RESULTS[output["format"]].summary(output)
-    except MissingEntry as missing:
-        return missing_sentence(missing)
-
-
 def _input_notes(manifest: Mapping[str, Any]) -> list[Limit]:
     """Describe what of the input is in no document."""
-    rules = ", ".join(f"{rule} {count:,}" for rule, count in manifest.get("left_out", {}).items())
+    rules = ", ".join(f"{rule} {count:,}" for rule, count in manifest["left_out"].items())
     left_out = [Limit("Records that the source left out, by its rules: ", rules)] * bool(rules)
     encodings = ", ".join(f"{name} {count:,}" for name, count in manifest.get("encodings", {}).items())
     left_out += [Limit("Files or pages that were decoded, by encoding: ", encodings)] * bool(encodings)
-    if "bad_files" not in manifest:
-        return [*left_out, Limit("Whether input files were broken was not written down.")]
     broken = [Limit("Not read whole: ", f"{bad['file']}: {bad['reason']}") for bad in manifest["bad_files"]]
     return [*left_out, *(broken or [Limit("Every input file was read whole.")])]
 
@@ -277,8 +240,7 @@ def write_report(
 
     It holds the funnel, reasons, lengths, domains, languages, some of the removed documents with the offending
     passages marked, and the largest clusters of duplicates with differences. Texts are read again from the run's
-    source; where that is gone, the page says so, and also what an earlier longcrawl has not written down. The same run
-    and source give the same bytes.
+    source; where that is gone, the page says so. The same run and source give the same bytes.
 
     An earlier report is replaced, and an empty file. Any other file is somebody's and stays as it is, and nothing is
     written in the place of a file of the run, there or not, nor into the folders that the run has made. Whether the
@@ -342,7 +304,7 @@ def _check_not_of_run(target: Path, place: Path, run: Path, manifest: Mapping[st
 
 
 def _is_report_or_empty(file: Path) -> bool:
-    """Return whether a file is empty, or a report of this or an earlier longcrawl."""
+    """Return whether a file is empty, or a report."""
     if not file.is_file():
         return False
     with file.open("rb") as opened:

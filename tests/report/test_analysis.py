@@ -328,17 +328,6 @@ def test_a_run_counts_all_that_it_has_written(run_folder):
     assert all(table.markdown() in card for table in counted.place_tables())
 
 
-def test_the_run_of_an_earlier_longcrawl_is_counted_when_it_is_asked(run_folder, tmp_path):
-    for path in run_folder.rglob("*"):
-        if path.is_file():
-            (tmp_path / path.relative_to(run_folder)).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / path.relative_to(run_folder)).write_bytes(path.read_bytes())
-    manifest = json.loads((run_folder / "manifest.json").read_text())
-    del manifest["analysis"]
-    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    assert lc.analysis(tmp_path) == lc.analysis(run_folder)
-
-
 def test_a_rectangle_is_counted_by_its_rows(tmp_path):
     texts = [f"{number} " + "some words to tell " * number for number in range(1, 30)]
     rows = Dataset.from_dict({"id": [str(row) for row in range(29)], "text": texts, "url": ["http://a.org"] * 29})

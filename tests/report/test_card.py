@@ -250,13 +250,16 @@ def test_the_card_says_what_the_run_was(run_folder):
     assert "$" not in text.replace("$5", "")
 
 
+UNCOUNTED = {"characters": None, "edits": None}
+
+
 def test_duplicates_are_told_as_far_as_they_are_known(bare_folder):
     manifest = manifest_of(bare_folder)
     assert "Duplicates were not looked for" in SECTIONS["duplicates"](CardSource(bare_folder, manifest))
     manifest["recipe"]["stages"].append({"exact_documents": {}})
     said = SECTIONS["duplicates"](CardSource(bare_folder, manifest))
     assert said.endswith("No document was removed as the duplicate of another one.")
-    row = {"stage": "listed_duplicates_2", "in": 20, "out": 17, "rules": {"listed_duplicate": 3}}
+    row = {"stage": "listed_duplicates_2", "in": 20, "out": 17, "rules": {"listed_duplicate": 3}} | UNCOUNTED
     manifest["funnel"]["stages"].append(row)
     said = SECTIONS["duplicates"](CardSource(bare_folder, manifest))
     assert said.endswith(
@@ -278,8 +281,6 @@ def test_the_datasheet_tells_what_is_cut_off(run_folder, bare_folder):
     said = f"15 of 15 documents are longer than a row: {share:.1f} % of all tokens are cut off."
     assert answer(run_folder, manifest, asked) == said
     manifest["recipe"]["stages"] += [{"line_corrections": {}}, {"exact_substring": {"policy": "mask"}}]
-    taken = "Stages took out of documents: by `line_corrections` lines; how much is not counted."
-    assert answer(run_folder, manifest, asked) == f"{said} {taken}"
     edits = {"documents": 2, "unit": "characters", "rules": {"counter": {"places": 3, "touched": 30, "removed": 30}}}
     row = {"stage": "line_corrections", "in": 15, "out": 15, "rules": {}, "characters": None, "edits": edits}
     manifest["funnel"]["stages"].append(row)
@@ -315,13 +316,13 @@ def test_the_datasheet_claims_no_relations_that_the_ledger_does_not_name(bare_fo
     manifest, asked = manifest_of(bare_folder), "Are relations between instances recorded?"
     stages, rows = manifest["recipe"]["stages"], manifest["funnel"]["stages"]
     stages += [{"exact_documents": {}}, {"listed_duplicates": {}}]
-    rows.append({"stage": "exact_documents", "in": 20, "out": 20, "rules": {}})
+    rows.append({"stage": "exact_documents", "in": 20, "out": 20, "rules": {}} | UNCOUNTED)
     assert answer(bare_folder, manifest, asked) == "No."
-    rows.append({"stage": "listed_duplicates", "in": 20, "out": 18, "rules": {"listed_duplicate": 2}})
+    rows.append({"stage": "listed_duplicates", "in": 20, "out": 18, "rules": {"listed_duplicate": 2}} | UNCOUNTED)
     no = "No: `listed_duplicates` does not say of which document one is a duplicate."
     assert answer(bare_folder, manifest, asked) == no
     stages.append({"exact_documents": {}})
-    rows.append({"stage": "exact_documents_2", "in": 18, "out": 17, "rules": {"same_text": 1}})
+    rows.append({"stage": "exact_documents_2", "in": 18, "out": 17, "rules": {"same_text": 1}} | UNCOUNTED)
     assert answer(bare_folder, manifest, asked).startswith("Only which documents were removed as duplicates of which")
 
 

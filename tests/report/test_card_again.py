@@ -28,6 +28,7 @@ from longcrawl.cli.commands import app
 from longcrawl.display.markdown import code, plain, table
 from longcrawl.errors import FormatError, RunError
 from longcrawl.ledger.funnel import Funnel, FunnelRow
+from longcrawl.manifest import NEEDED
 from longcrawl.storage.files import checksum
 from longcrawl.storage.sealed import seal
 
@@ -262,7 +263,7 @@ def test_funnels_with_strange_rules_stay_tables():
     assert table(["a"], [["b"]], 1) == "| a |\n| ---: |\n| b |"
 
 
-# -------------------- cards of runs of earlier versions
+# -------------------- manifests that lack entries
 
 
 def write_manifest(folder: Path, manifest: dict) -> None:
@@ -286,28 +287,6 @@ def without(manifest: dict, path: tuple[str, ...]) -> dict:
     return changed
 
 
-def test_a_manifest_of_an_earlier_longcrawl_makes_a_card_that_says_what_is_missing(run_folder):
-    manifest = manifest_of(run_folder)
-    for name in ("analysis", "source_lengths", "left_out"):
-        del manifest[name]
-    del manifest["recipe"]["card"], manifest["recipe"]["about"], manifest["recipe"]["reference"]
-    manifest["versions"]["longcrawl"] = "0.0.3"
-    write_manifest(run_folder, manifest)
-    (run_folder / "README.md").unlink()
-    told = lc.card(run_folder, plots=True)
-    assert told.missing == ("analysis",)
-    assert str(told).endswith("README.md is written with 2 pictures; its manifest has no analysis, as the card says")
-    card = read(run_folder)
-    missing = "the manifest of this run, of longcrawl 0.0.3, has no 'analysis': run its recipe again to have it"
-    for title in ("Lengths", "Domains and languages"):
-        assert missing in card.partition(f"## {title}\n")[2].partition("<!-- /longcrawl")[0]
-    assert "\n# tiny\n" in card
-    assert "| exact_documents |" in card
-    assert head_problems(DatasetCard(card).data.to_dict()) == []
-    assert lc.card(run_folder).kept == ()
-    assert lc.verify(run_folder).problems == ()
-
-
 @pytest.mark.parametrize(
     "name",
     ["parquet", *(pytest.param(name, marks=pytest.mark.slow) for name in ("rectangle", "composed", "gpt-simple"))],
@@ -323,41 +302,29 @@ def test_whatever_a_manifest_lacks_is_said_in_a_sentence(runs, name, tmp_path):
             except RunError as wrong:
                 assert str(wrong).count("\n") == 0  # noqa: PT017  # not every path is refused
                 refused.add(".".join(path))
-    told = {
-        "funnel",
-        "output",
-        "versions",
-        "output.format",
-        *(f"funnel.{each}" for each in ("source", "documents", "stages")),
-    }
-    assert refused == {"longcrawl_run", *told}
+    assert refused >= {"longcrawl_run", *NEEDED} - {"recipe", "files"}
+    assert refused >= {f"{block}.{each}" for block in ("funnel", "output") for each in NEEDED[block]}
+
+
+def complete(form: object) -> dict:
+    """Return a manifest that has every entry, of an output of this format."""
+    blocks = {block: dict.fromkeys(entries, 0) for block, entries in NEEDED.items()}
+    return {"longcrawl_run": 1, **blocks, "output": {"format": form}}
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ({"longcrawl_run": 1}, r"manifest.json lacks recipe, versions, funnel, output, files: run the recipe again"),
+        ({"longcrawl_run": 1}, rf"manifest.json lacks {', '.join(NEEDED)}: run the recipe again"),
         ({"longcrawl_run": 2}, r"manifest.json is of version 2, this longcrawl reads 1: upgrade"),
         ({"rows": 3}, r"manifest.json is not the manifest of a run: run the recipe again, into another folder than"),
         ([1], r"manifest.json is not the manifest of a run"),
         (
-            {"longcrawl_run": 1, "recipe": {"name": "a"}, "versions": {}, "funnel": [], "output": {}, "files": {}},
-            r"lacks recipe.source, recipe.stages, recipe.outputs, funnel, output.format: run",
+            {"longcrawl_run": 1, "recipe": {"name": "a", "about": ""}, "versions": {}, "funnel": [], "output": {}},
+            r"lacks recipe.source, recipe.stages, .*, versions.longcrawl, .*, funnel, output.format, analysis, files:",
         ),
-        (
-            {
-                "longcrawl_run": 1, "recipe": dict.fromkeys(("name", "source", "stages", "outputs")), "versions": {},
-                "funnel": dict.fromkeys(("source", "documents", "stages")), "output": {"format": "tape"}, "files": {},
-            },
-            r"is of an output 'tape', this longcrawl knows composed, .*: upgrade",
-        ),
-        (
-            {
-                "longcrawl_run": 1, "recipe": dict.fromkeys(("name", "source", "stages", "outputs")), "versions": {},
-                "funnel": dict.fromkeys(("source", "documents", "stages")), "output": {"format": ["x"]}, "files": {},
-            },
-            r"is of an output \['x'\], this longcrawl knows composed, .*: upgrade",
-        ),
+        (complete("tape"), r"is of an output 'tape', this longcrawl knows composed, .*: upgrade"),
+        (complete(["x"]), r"is of an output \['x'\], this longcrawl knows composed, .*: upgrade"),
     ],
 )  # fmt: skip
 def test_a_manifest_that_is_none_is_refused_in_a_sentence(tmp_path, content, said):
@@ -445,8 +412,9 @@ def test_a_card_that_cannot_be_told_from_a_persons_stays(run_folder):
     with pytest.raises(RunError, match=r"README.md has none of the comments .* move it away"):
         lc.card(run_folder)
     manifest = manifest_of(run_folder)
-    manifest["files"]["README.md"]["sha256"] = checksum(run_folder / "README.md")  # as an earlier longcrawl wrote it
-    del manifest["source_lengths"], manifest["recipe"]["card"]["contact"]
+    manifest["files"]["README.md"]["sha256"] = checksum(run_folder / "README.md")
+    del manifest["source_lengths"]
+    manifest["recipe"]["card"]["contact"] = None
     (run_folder / "manifest.json").write_text(seal(manifest))
     assert lc.card(run_folder).kept == ()
     assert "No contact is recorded" in read(run_folder)

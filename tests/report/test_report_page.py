@@ -308,7 +308,7 @@ def test_a_run_that_has_lost_its_source_and_its_ledger_has_a_report(run_folder, 
     bare = Path(shutil.copytree(run_folder, tmp_path / "bare"))
     manifest = json.loads((bare / "manifest.json").read_text())
     manifest["recipe"]["source"]["data_files"] = ["gone.jsonl"]
-    manifest["inputs"] = {name: ["gone.jsonl"] for name in manifest["inputs"]}
+    manifest["inputs"] = {name: [{"file": "gone.jsonl"}] for name in manifest["inputs"]}
     manifest["recipe"]["about"] = "half \ud800 of a pair"
     (bare / "manifest.json").write_text(json.dumps(manifest))
     text = lc.write_report(bare).read_text("utf-8")
@@ -324,37 +324,13 @@ def test_a_run_that_has_lost_its_source_and_its_ledger_has_a_report(run_folder, 
     assert 'id="clusters"' not in text
 
 
-def test_a_run_of_an_earlier_longcrawl_has_a_report_that_says_what_is_missing(run_folder, tmp_path):
-    old = Path(shutil.copytree(run_folder, tmp_path / "old"))
-    manifest = json.loads((old / "manifest.json").read_text())
-    for name in ("analysis", "source_lengths", "left_out", "bad_files", "digest"):
-        del manifest[name]
-    manifest["versions"] = {}
-    for name in ("card", "about", "reference"):
-        del manifest["recipe"][name]
-    (old / "manifest.json").write_text(json.dumps(manifest))
-    page = Reader(lc.write_report(old).read_text("utf-8"))
-    assert page.open == []
-    assert page.text.count("is not in the manifest of this run: an earlier longcrawl wrote it") == 2
-    assert "Whether input files were broken was not written down." in page.text
-    assert "They were not written down." in page.text
-
-
-def test_what_a_manifest_lacks_is_said_in_its_place(run_folder):
+def test_what_a_manifest_lacks_is_named(run_folder):
     manifest = json.loads((run_folder / "manifest.json").read_text())
-    manifest["output"] = {"format": "rectangle"}
-    manifest["bad_files"] = [{"file": "a.gz"}]
     sample, clusters = lc.removed_documents(run_folder), lc.clusters(run_folder)
-    for analysis in ({}, {"documents": 3}):
-        told = check_manifest({**manifest, "analysis": analysis}, run_folder / "manifest.json")
-        page = Reader(ReportPage(told, sample, clusters).html())
-        assert page.open == []
-        lacking = Counter(re.findall(r"Not recorded: the manifest of this run, .* has no '(.*?)'", page.text))
-        # Of lengths and of places, each beside what the rest of the manifest and the ledger tell.
-        assert lacking.pop("analysis.lengths") == 2
-        assert lacking == {"output.shapes": 1, "bad_files.reason": 1}
-        assert "At the source, in characters" in page.text
-        assert "Removed documents\n" in page.text
+    for name, block in (("analysis.lengths", {"documents": 3}), ("output.dtype", {"format": "rectangle"})):
+        told = check_manifest({**manifest, name.partition(".")[0]: block}, run_folder / "manifest.json")
+        with pytest.raises(RunError, match=rf"manifest.json has no '{name}': run the recipe again, into another fold"):
+            ReportPage(told, sample, clusters).html()
 
 
 def test_a_ledger_that_is_not_that_of_the_funnel(run_folder, tmp_path):
@@ -397,13 +373,15 @@ def test_a_ledger_that_is_not_that_of_the_funnel(run_folder, tmp_path):
             {"recipe": None, "inputs": [], "funnel": 0, "output": ""},
             "lacks recipe, funnel, output: run the recipe again",
         ),
-        ({"funnel": {"documents": 3}}, "lacks funnel.source, funnel.stages: run the recipe again"),
+        ({"funnel": {"documents": 3}}, "lacks funnel.source, funnel.characters, funnel.stages: run the recipe again"),
         ({"output": {"format": "scroll"}}, "is of an output 'scroll', this longcrawl knows composed, "),
         ({"analysis": {"lengths": 3}}, "is not as runs write it.*: run the recipe again"),
         (
             {
                 "recipe": {
                     "name": "x",
+                    "about": "",
+                    "card": {"pretty_name": None},
                     "source": {"builder": "text"},
                     "stages": [],
                     "outputs": {},
