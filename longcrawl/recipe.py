@@ -54,7 +54,6 @@ class Recipe:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the recipe as its YAML file holds it, with every field spelled out, and URLs without their secrets."""
-        # Left out where it is the default: recipes of before have no such field, and keep their digests.
         policy = {ON_DUPLICATE_IDS: self.on_duplicate_ids} if self.on_duplicate_ids != "error" else {}
         return {
             "longcrawl": SCHEMA_VERSION,

@@ -162,7 +162,7 @@ def test_an_attempt_that_ends_early_takes_nothing_that_another_has_published(rec
 
 
 def test_what_a_stopped_attempt_left_goes(tmp_path):
-    """Of a part that removes and changes nothing, and of unfinished files, also those named by an earlier version."""
+    """Of a part that removes and changes nothing, and of unfinished files, however their names end."""
     (tmp_path / "0.jsonl").write_text('{"text": "kept"}\n')
     source = {"builder": "text", "data_files": str(tmp_path / "0.jsonl")}
     spec = {"longcrawl": 1, "name": "once", "source": source, "stages": [{"min_chars": {"n": 1}}]}

@@ -246,10 +246,7 @@ class Source(ABC):
                 )
 
     def settings(self) -> dict[str, Any]:
-        """Return the fields as YAML-ready values, URLs without their secrets; no ``storage_options`` if there are none.
-
-        Earlier recipes have no such field, and keep their digests.
-        """
+        """Return the fields as YAML-ready values, URLs without secrets; ``storage_options`` only if there are some."""
         settings: dict[str, Any] = plain_urls(plain_settings(self))
         return settings if self._options() else {k: value for k, value in settings.items() if k != "storage_options"}
 

@@ -33,7 +33,7 @@ from longcrawl.core.stages import REMOVAL_SCHEMA, Survey
 from longcrawl.engines.base import Engine
 from longcrawl.errors import CorruptionError, FormatError, unreadable
 from longcrawl.storage.files import checksum, content_digest, file_entries, remove, whole_file, write_text
-from longcrawl.storage.sealed import SEAL, is_sealed, seal, verify_files
+from longcrawl.storage.sealed import is_sealed, seal, verify_files
 from longcrawl.storage.structured import load_json
 
 INDEX = "index"
@@ -247,7 +247,7 @@ def open_index(path: str, stage: str, settings: Mapping[str, Any]) -> Index:
         raise FormatError(f"there is no index of {stage} at {path}; {advice}")
     with unreadable(folder / DESCRIPTION, CorruptionError, AGAIN):
         about = load_json((folder / DESCRIPTION).read_bytes())
-        changed = SEAL in about and not is_sealed(folder / DESCRIPTION, about)  # earlier versions did not seal it
+        changed = not is_sealed(folder / DESCRIPTION, about)
         made, version = (about["stage"], dict(about["settings"])), about["longcrawl_index"]
         files = {name: {"bytes": each["bytes"], "sha256": each["sha256"]} for name, each in about["files"].items()}
         found = Index(folder, int(about["documents"]), int(about["bands"]), files)

@@ -267,17 +267,12 @@ def _places(rows: pa.Table) -> npt.NDArray[Any]:
 
 def _one_schema(found: Sequence[Mapping[str, Any]]) -> pa.Schema:
     """Return the columns of the parts that have documents, as each of them recorded its own."""
-    schemas = [_read_schema(columns) for columns in dict.fromkeys(each.get(COLUMNS, "") for each in found)]
+    columns = dict.fromkeys(each[COLUMNS] for each in found)
+    schemas = [pa.ipc.read_schema(pa.py_buffer(b64decode(each))) for each in columns]
     for other in schemas[1:]:
         if other != schemas[0]:
             raise FormatError(f"parts hold documents of different columns: {difference(schemas[0], other)}")
     return schemas[0]
-
-
-def _read_schema(columns: str) -> pa.Schema:
-    if not columns:
-        raise FormatError("documents were kept by an earlier longcrawl: remove the run's folder 'work' and run again")
-    return pa.ipc.read_schema(pa.py_buffer(b64decode(columns)))
 
 
 def _check_unique(spill: Path, ids: npt.NDArray[np.uint64], places: npt.NDArray[Any]) -> None:

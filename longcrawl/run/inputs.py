@@ -161,11 +161,10 @@ def pin_inputs(
     """
     content = hashlib.sha256(recipe.source.content().encode()).hexdigest()
     listing = {piece.name: [without_secrets(file) for file in piece.files] for part in parts for piece in part.each()}
-    found: dict[str, Any] = {"content": content, "parts": listing, "indexes": indexes, "stages": stages}
+    lists = recipe.source.lists()
+    found: dict[str, Any] = {"content": content, "parts": listing, "lists": lists, "indexes": indexes, "stages": stages}
     if any(part.pieces for part in parts):
         found[GATHERED] = [len(part.each()) for part in parts]
-    if lists := recipe.source.lists():  # runs that began earlier recorded none
-        found["lists"] = lists
     pinned = folder / WORK / INPUTS
     if _any_done(folder) and (is_there(pinned) or _any_part_done(folder)):
         before = _pinned(folder)
@@ -250,7 +249,7 @@ def _check_listing(folder: Path, before: Mapping[str, Sequence[str]], now: Mappi
 
 def files_read(results: Sequence[Mapping[str, Any]]) -> list[list[InputFile]]:
     """Return the files that were read for each part, of what the markers of the first segment hold."""
-    return [[InputFile.from_mark(values) for values in each.get("inputs", [])] for each in results]
+    return [[InputFile.from_mark(values) for values in each["inputs"]] for each in results]
 
 
 def check_files(folder: Path, parts: Sequence[Part], read: Sequence[Sequence[InputFile]]) -> None:
@@ -307,13 +306,13 @@ def source_lengths(results: Sequence[dict[str, Any]]) -> Lengths | None:
 
 
 def rare_fields(source: Source, parts: Sequence[Part], results: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Describe the fields that settings name and that only some documents have; parts done earlier may have no counts.
+    """Describe the fields that settings name and that only some documents have.
 
     Raises:
         SourceError: there are documents, and none has one of the fields.
     """
     documents, counts = sum(each["documents"] for each in results), Counter[str]()
-    if not documents or any("fields" not in each for each in results):
+    if not documents:
         return []
     for each in results:
         counts.update(each["fields"])

@@ -392,8 +392,8 @@ class _Job:
             self.funnel = Funnel(self.recipe.source.name, documents, characters=characters)
             self.bad_files = [bad for each in results for bad in each["bad_files"]]
             self.files_read = inputs.files_read(results)
-            self.left_out = sum((Counter(each.get("left_out", {})) for each in results), Counter())
-            self.encodings = sum((Counter(each.get("encodings", {})) for each in results), Counter())
+            self.left_out = sum((Counter(each["left_out"]) for each in results), Counter())
+            self.encodings = sum((Counter(each["encodings"]) for each in results), Counter())
             self.source_lengths = inputs.source_lengths(results)
             if rare := inputs.rare_fields(self.source, self.parts, results):
                 self.reports[self.recipe.source.name] = rare

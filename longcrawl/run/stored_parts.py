@@ -14,7 +14,7 @@ import pyarrow as pa
 from longcrawl.run.removed_rows import input_marker, mark_rows, removed_file, removed_marker, removed_rows
 from longcrawl.storage.files import whole_file
 from longcrawl.storage.place import is_there
-from longcrawl.storage.sealed import DamagedWorkError, Marker
+from longcrawl.storage.sealed import Marker
 from longcrawl.storage.stored_tables import write_table
 
 SPANS_MARKER = "spans.json"
@@ -86,11 +86,7 @@ def sketch_bytes(work: Path, segment: int, number: int) -> int:
 
 def stored_rows(work: Path, segment: int, number: int) -> int:
     """Return how many documents a segment kept of one input, as its marker has it."""
-    marker = part_marker(work, segment, number)
-    rows: int | None = Marker.open(marker).content.get("kept")
-    if rows is None:
-        raise DamagedWorkError(f"{marker} was written by an earlier version of longcrawl", marker)
-    return rows
+    return int(Marker.open(part_marker(work, segment, number)).content["kept"])
 
 
 @contextmanager

@@ -130,7 +130,7 @@ class RedPajamaV2(sources.Source):
             )
 
     def settings(self) -> dict[str, Any]:
-        """Return the fields as YAML-ready values; ``fetch_documents``, which earlier recipes lack, only where set."""
+        """Return the fields as YAML-ready values; ``fetch_documents`` only if it is not the default."""
         settings = super().settings()
         if self.fetch_documents == "always":
             del settings["fetch_documents"]

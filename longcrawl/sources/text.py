@@ -188,7 +188,7 @@ class Text(sources.Source):
             raise SourceError("text.fields names 'source', and source_from is 'folder': leave one of them out")
 
     def settings(self) -> dict[str, Any]:
-        """Return the fields as YAML-ready values; those that earlier recipes did not have only where they are set."""
+        """Return the fields as YAML-ready values; some only if they are not the default."""
         unset = [
             name for name, default in (("format", "auto"), ("encoding", "utf-8")) if getattr(self, name) == default
         ]

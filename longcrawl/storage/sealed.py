@@ -120,7 +120,7 @@ class Marker:
             if is_sealed(path, found):
                 return cls(path, found["content"], found["files"])
         except (FileNotFoundError, NotADirectoryError, ValueError, AttributeError, KeyError, RecursionError):
-            # Flipped bits make anything of JSON, and an earlier version wrote other entries.
+            # Flipped bits make anything of JSON.
             return None
         return None
 

@@ -86,7 +86,7 @@ class Windows(Rewrite):
             raise StageError(f"windows.overlap_probability is from 0 to 1, got {self.overlap_probability}")
 
     def settings(self) -> dict[str, Any]:
-        """Return the fields as YAML-ready values; earlier recipes have no ``overlap_probability``, and keep digests."""
+        """Return the fields as YAML-ready values; ``overlap_probability`` only if it is not 1."""
         left_out = {"overlap_probability"} if self.overlap_probability == 1 else set()
         return {name: value for name, value in super().settings().items() if name not in left_out}
 

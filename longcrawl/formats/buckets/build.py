@@ -109,8 +109,7 @@ class PlannedSplit:
 def composition_of(numbers: Mapping[str, Any]) -> Composition:
     """Read a composition from the numbers that :func:`composition_numbers` gives, or ``dataclasses.asdict``."""
     names = Composition.__dataclass_fields__
-    # What earlier versions did not measure keeps its default.
-    known = {name: numbers[name] for name in names if name != "buckets" and name in numbers}
+    known = {name: numbers[name] for name in names if name != "buckets"}
     return Composition(**known, buckets=tuple(Bucket(**each) for each in numbers["buckets"]))
 
 

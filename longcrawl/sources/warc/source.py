@@ -149,7 +149,7 @@ class Warc(Source):
         check_record_bytes(self.max_record_bytes)
 
     def settings(self) -> dict[str, Any]:
-        """Return the fields as YAML-ready values; those that earlier recipes did not have only where they are set."""
+        """Return the fields as YAML-ready values; some only if they are not the default."""
         unset = ("digests",) * self.digests + _OF_LISTS * (not self.paths)
         return {name: value for name, value in super().settings().items() if name not in unset}
 
