@@ -182,10 +182,10 @@ def _lacking(manifest: Mapping[str, Any]) -> list[str]:
     lacking = []
     for block, entries in NEEDED.items():
         found = manifest.get(block)
-        if block not in manifest or (entries and not isinstance(found, dict)):
-            lacking.append(block)
-        else:
+        if entries and isinstance(found, dict):
             lacking += [f"{block}.{entry}" for entry in entries if entry not in found]
+        elif entries or block not in manifest:
+            lacking.append(block)
     return lacking
 
 
