@@ -5,17 +5,19 @@
     python benchmarks/same_bytes.py --write base.json            # keep the digests
     python benchmarks/same_bytes.py --digests base.json          # compare with digests that were kept
 
-Inputs are made from seeds (``faults/_recipes.py``). Each recipe runs by ``python -m longcrawl run`` in a process of its
-own, with the checkout first on PYTHONPATH and its ``.venv/bin/python`` if there is one. Three more recipes have the
-rule sets, surveys and formats that no shipped recipe names. Files are compared by SHA-256; in JSON, MASKED and the path
-of the temporary folder are left out. ``quickstart`` reads installed packages, so both interpreters need the same numpy,
-pyarrow and datasets. The last line is the share of files that are the same.
+Inputs are made from seeds (``faults/_recipes.py``, ``longcrawl.samples``). Each recipe runs by ``python -m longcrawl
+run`` in a process of its own, with the checkout first on PYTHONPATH and its ``.venv/bin/python`` if there is one. Four
+more recipes have the rule sets, surveys and formats that no shipped recipe names. Files are compared by SHA-256; in
+JSON, MASKED and the path of the temporary folder are left out. ``quickstart`` reads installed packages, so both
+interpreters need the same numpy, pyarrow and datasets. The last line is the share of files that are the same.
 """
 
 import argparse
 import hashlib
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -28,6 +30,8 @@ ROOT = Path(__file__).parent.parent
 sys.path.append(str(ROOT / "benchmarks" / "faults"))
 
 import _recipes  # noqa: E402  # found by the path above
+
+from longcrawl import samples  # noqa: E402
 
 MASKED = ("versions",)
 """Keys of JSON objects left out at any depth: versions of longcrawl, Python and the packages that a run used."""
@@ -50,31 +54,44 @@ RULES: list[Any] = [
     "c4_quality",
     {"personal_data": {}},
     {"signals": {}},
-    {"line_corrections": {}},
+    {"line_corrections": {"on_unknown_language": "default"}},
     {"gopher_quality": {"min_words": 10}},
     {"fine_web_quality": {}},
     {"min_chars": {"n": 50}},
 ]
-TOKENS: list[Any] = [
+TOKENIZE = {"tokenize": {"tokenizer": "inputs/datatrove/tokenizer.json"}}
+ORDERED: list[Any] = [
     {"min_words": {"n": 5}},
     {"lexical_dependency": {"min_score": 0}},
     {"min_hash": {"bands": 10, "rows": 4, "ngram": 3, "unit": "word"}},
     {"related": {}},
-    {"tokenize": {"tokenizer": "inputs/datatrove/tokenizer.json"}},
+    TOKENIZE,
     {"windows": {"max_length": 64, "overlap_size": 0}},
 ]
 TEXTS = {"builder": "text", "data_dir": "inputs/datatrove/texts"}
+RELEASE = {"builder": "redpajama-v2", "data_dir": "inputs/release", "languages": ["en", "de"], "minhash": True}
+SIGNED: list[Any] = [
+    {"signal_rules": {"preset": "rpv2-card"}},
+    "listed_duplicates",
+    {"min_hash_signatures": {"column": "signature_sim0.9"}},
+    TOKENIZE,
+]
 OWN: dict[str, dict[str, Any]] = {
     "rules": {"source": TEXTS, "stages": RULES, "outputs": {"parquet": {}}},
-    "megatron": {"source": TEXTS, "stages": TOKENS, "outputs": {"megatron": {}}},
-    "nanogpt": {"source": TEXTS, "stages": TOKENS[:3] + TOKENS[4:5], "outputs": {"nanogpt": {}}},
+    "megatron": {"source": TEXTS, "stages": ORDERED, "outputs": {"megatron": {}}},
+    "nanogpt": {"source": TEXTS, "stages": ["exact_documents", TOKENIZE], "outputs": {"nanogpt": {}}},
+    "release": {"source": RELEASE, "stages": SIGNED, "outputs": {"composed": {"capacities": [256, 1024]}}},
 }
 
 
 def make_inputs(folder: Path) -> None:
     """Write what all recipes read, and the recipes of OWN."""
+    inputs = folder / "inputs"
     for recipe in {*SHIPPED.values(), "datatrove"}:
-        _recipes.make_inputs(recipe, folder / "inputs" / recipe)
+        _recipes.make_inputs(recipe, inputs / recipe)
+    samples.write_archive(inputs / "refinedweb" / "archives")
+    samples.write_texts(inputs / "datatrove" / "texts" / "samples.jsonl")
+    samples.write_release(inputs / "release")
     for name, parts in OWN.items():
         (folder / f"{name}.yaml").write_text(yaml.safe_dump({"longcrawl": 1, "name": name} | parts), "utf-8")
 
@@ -111,32 +128,21 @@ def digest(file: Path, folder: Path) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def digests(checkout: Path, python: str, recipes: list[str], num_proc: int) -> dict[str, str]:
-    """Run recipes by the code of a checkout; return the digest of each file, or one error for a run that fails."""
+def digests(folder: Path, checkout: Path, python: str, recipes: list[str], num_proc: int = 1) -> dict[str, str]:
+    """Run recipes by the code of a checkout; return the digest of each file, and the error of each run that fails."""
     found = {}
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name).resolve()
-        make_inputs(folder)
-        environment = os.environ | {"PYTHONPATH": str(checkout), "HF_HUB_OFFLINE": "1"}
-        for recipe in recipes:
-            out = Path("runs", recipe)
-            command = [
-                python,
-                "-m",
-                "longcrawl",
-                "run",
-                f"{recipe}.yaml" if recipe in OWN else recipe,
-                "--out",
-                str(out),
-            ]
-            command += ["--num-proc", str(num_proc)]
-            command += [word for each in settings_of(recipe, checkout) for word in ("--set", each)]
-            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-            if done.returncode:
-                found[f"{recipe}: failed"] = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
-            files = sorted(file for file in (folder / out).rglob("*") if file.is_file())
-            found |= {f"{recipe}/{file.relative_to(folder / out).as_posix()}": digest(file, folder) for file in files}
-            print(f"{checkout.name or checkout}: {recipe}, {len(files)} files", file=sys.stderr, flush=True)
+    environment = os.environ | {"PYTHONPATH": str(checkout), "HF_HUB_OFFLINE": "1"}
+    for recipe in recipes:
+        out = folder / "run"
+        command = [python, "-m", "longcrawl", "run", f"{recipe}.yaml" if recipe in OWN else recipe, "--out", "run"]
+        command += [f"--num-proc={num_proc}", *(f"--set={each}" for each in settings_of(recipe, checkout))]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            found[f"{recipe}: failed"] = (done.stderr.strip().splitlines() or [f"exit {done.returncode}"])[-1]
+        files = sorted(file for file in out.rglob("*") if file.is_file())
+        found |= {f"{recipe}/{file.relative_to(out).as_posix()}": digest(file, folder) for file in files}
+        print(f"{checkout.name}: {recipe}, {len(files)} files", file=sys.stderr, flush=True)
+        shutil.rmtree(out, ignore_errors=True)
     return found
 
 
@@ -158,7 +164,18 @@ def main() -> None:
     checkout = options.checkout.resolve()
     if missing := {file.stem for file in (checkout / "longcrawl" / "recipes").glob("*.yaml")} ^ set(SHIPPED):
         raise SystemExit(f"shipped recipes and SHIPPED differ: {', '.join(sorted(missing))}")
-    here = digests(checkout, options.python or python_of(checkout), options.recipes, 1)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        make_inputs(folder)
+        here = digests(folder, checkout, options.python or python_of(checkout), options.recipes)
+        if options.digests:
+            kept = json.loads(options.digests.read_text("utf-8"))
+            there = {name: kept[name] for name in kept if re.split("[/:]", name)[0] in options.recipes}
+        elif options.against:
+            other = options.against.resolve()
+            there = digests(folder, other, options.against_python or python_of(other), options.recipes)
+        else:
+            there = {} if options.write else digests(folder, checkout, sys.executable, options.recipes, 2)
     failed = {name: error for name, error in here.items() if name.endswith(": failed")}
     for name, error in failed.items():
         print(f"{name}: {error}")
@@ -166,12 +183,6 @@ def main() -> None:
         options.write.write_text(json.dumps(here, indent=1), "utf-8")
         print(f"{len(here)} digests in {options.write}")
         return
-    if options.digests:
-        kept = json.loads(options.digests.read_text("utf-8"))
-        there = {name: kept[name] for name in kept if name.split("/")[0].partition(":")[0] in options.recipes}
-    else:
-        other = (options.against or checkout).resolve()
-        there = digests(other, options.against_python or python_of(other), options.recipes, 1 if options.against else 2)
     names = sorted({*here, *there})
     different = [name for name in names if here.get(name) != there.get(name)]
     for name in different:
