@@ -38,6 +38,8 @@ datasets.disable_progress_bars()
 
 # Plain implementations that benchmarks measure against are what some tests compare with. What is installed comes first.
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
+# house.py is what test_layers.py shares with `python -m tests.house`.
+sys.path.append(str(Path(__file__).parent))
 
 # A first call compiles or reads a file of tables, and other work may be on the machine: no test is about time.
 settings.register_profile("longcrawl", deadline=None, max_examples=12)
