@@ -1,8 +1,8 @@
 """Figures of the house: modules, circles, imports in functions, walks; ``python -m tests.house`` prints them.
 
-``test_layers.py`` holds them to bounds. Modules are those of ``longcrawl/`` and ``builders/``. Every import counts: at
-the top, in a function, or under TYPE_CHECKING. A package's ``__init__`` that only passes names on has no arrows: an
-import from it is an arrow to the module that defines the name.
+``test_layers.py`` holds them to bounds. Every import counts: at the top, in a function, or under TYPE_CHECKING. A
+package's ``__init__`` that only passes names on has no arrows: an import from it is an arrow to the module that defines
+the name.
 """
 
 import ast
@@ -18,9 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 FILES = {
-    ".".join(("longcrawl", *file.relative_to(folder).with_suffix("").parts)).removesuffix(".__init__"): file
-    for folder, found in ((ROOT / "longcrawl", "**/*.py"), (ROOT, "builders/*.py"))
-    for file in folder.glob(found)
+    ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file
+    for file in (ROOT / "longcrawl").glob("**/*.py")
 }
 MODULES = {module for module, file in FILES.items() if file.name not in ("__init__.py", "__main__.py")}
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
@@ -71,22 +70,12 @@ def _inside(node: ast.AST) -> Iterator[ast.AST]:
 
 
 @cache
-def imported(module: str) -> frozenset[str]:
-    """Return the modules of ours that a module imports, wherever it does so."""
-    found = {name for node in statements(module) for name in named_modules(node)}
-    return frozenset(found.intersection(FILES) - {module})
-
-
-@cache
-def passed_on(package: str) -> dict[str, str] | None:
-    """Return where a package's ``__init__`` has its names from, None for a module and an ``__init__`` with code."""
-    if FILES[package].name != "__init__.py":
-        return None
-    for node in tree(package).body:
-        if isinstance(node, ast.ClassDef) or (isinstance(node, ast.FunctionDef) and not node.name.startswith("__")):
-            return None
+def passed_on(package: str) -> dict[str, str]:
+    """Return the module of each name that a package's ``__init__`` imports when it is asked for it."""
+    if "lazy(__name__)" not in FILES[package].read_text("utf-8"):
+        return {}
     return {
-        alias.asname or alias.name: f"{node.module}"
+        alias.asname or alias.name: str(node.module)
         for node in statements(package)
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
@@ -97,8 +86,8 @@ def source_of(module: str, name: str) -> str:
     """Return the module that a name comes from, through packages that pass it on."""
     if f"{module}.{name}" in FILES:
         return f"{module}.{name}"
-    names = passed_on(module) if module in FILES else None
-    return source_of(names[name], name) if names and name in names and names[name] != module else module
+    names = passed_on(module) if module in FILES else {}
+    return source_of(names[name], name) if names.get(name, module) != module else module
 
 
 @cache
@@ -107,7 +96,7 @@ def arrows() -> dict[str, dict[str, list[int]]]:
     found: dict[str, dict[str, list[int]]] = {}
     for module in FILES:
         lines = found[module] = defaultdict(list)
-        for node in statements(module) if passed_on(module) is None else ():
+        for node in () if passed_on(module) else statements(module):
             if isinstance(node, ast.ImportFrom):
                 needed = [source_of(str(node.module), alias.name) for alias in node.names]
             else:
@@ -116,6 +105,11 @@ def arrows() -> dict[str, dict[str, list[int]]]:
                 if each in FILES and each != module and node.lineno not in lines[each]:  # type: ignore[attr-defined]
                     lines[each].append(node.lineno)  # type: ignore[attr-defined]
     return found
+
+
+def imported(module: str) -> frozenset[str]:
+    """Return the modules of ours that a module imports, wherever it does so."""
+    return frozenset(arrows()[module])
 
 
 @cache
@@ -215,9 +209,7 @@ def patches() -> list[str]:
 
 def top_names() -> list[str]:
     """Return public modules and packages at the top of longcrawl/; a folder without Python is data."""
-    found = {
-        name.split(".")[1] for name in FILES if name.count(".") and not FILES[name].is_relative_to(ROOT / "builders")
-    }
+    found = {name.split(".")[1] for name in FILES if name.count(".")}
     return sorted(name for name in found if not name.startswith("_"))
 
 
