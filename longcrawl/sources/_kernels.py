@@ -34,27 +34,6 @@ OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT = 91, 93, 123, 125
 
 
 @compiled
-def find_line_ends(data: Any, ends: Any) -> int:
-    """Write where line feeds are into ``ends``, int64, as many as it takes; return how many there are."""
-    first, count, at = np.int64(data.ctypes.data), 0, 0
-    while at + 64 <= len(data):
-        found = find_line_feeds(first + at)
-        while found != np.uint64(0):
-            if count < len(ends):
-                ends[count] = at + lowest_bit(found)
-            count += 1
-            found &= found - np.uint64(1)
-        at += 64
-    while at < len(data):
-        if data[at] == 10:
-            if count < len(ends):
-                ends[count] = at
-            count += 1
-        at += 1
-    return count
-
-
-@compiled
 def skip_space(data: Any, at: int, end: int) -> int:
     """Return where the next token of a line begins: no line feed is passed over."""
     while at < end and (data[at] == 32 or data[at] == 9 or data[at] == 13):
