@@ -278,7 +278,7 @@ class _Lines:
         self._on_loss(Loss("damage", first, (lines or None) if damage.is_counted else None, reason))
         self._counted += damage.line_feeds
         for start in range(0, damage.line_feeds, self._block_bytes):
-            yield memoryview(b"\n" * min(damage.line_feeds - start, self._block_bytes))
+            yield from _cut(b"\n" * min(damage.line_feeds - start, self._block_bytes), STEP_BYTES)
             yield None
         self._lost = "may lack its beginning, which is damaged" if self._after_damage == "drop" else ""
 

@@ -1,7 +1,4 @@
-"""Lines of text files as columns, and the ids of numbered records.
-
-Lines are written to memory of Arrow's pool, whose pages the system has cleared for others before.
-"""
+"""Lines of text files as columns, and the ids of numbered records."""
 
 import numpy as np
 import numpy.typing as npt
@@ -9,8 +6,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.sources import LostRecords
-from longcrawl.kernels.texts import read_only
-from longcrawl.sources.gathered import LARGE_BYTES
+from longcrawl.sources.json_lines import is_utf8
+
+LAST_SPACE = 0x3000
+"""The greatest code point that ``str.isspace`` takes for white space."""
+_SPACES = "".join(filter(str.isspace, map(chr, range(LAST_SPACE + 1))))
 
 
 class TextLines:
@@ -22,44 +22,30 @@ class TextLines:
         self._begin()
 
     def _begin(self) -> None:
-        self._texts, self._size, self._bytes = np.empty(0, np.uint8), 0, 0
-        self._places, self._rows = np.zeros((3, 1), np.int64), 0
-        """Of each line that was copied: where the copy ends, its number, and its first byte in the block."""
+        self._texts, self._bytes = [pa.array([], pa.large_string())], 0
+        self._places = [np.empty((2, 0), np.int64)]
+        """Of each line that was copied: its number, and its first byte in the block."""
 
     def add(self, step: memoryview) -> None:
         """Copy the lines of a step; only the last one of a file may lack the line end."""
-        from longcrawl.sources._scalar_kernels import is_utf8
-        from longcrawl.sources._text_kernels import copy_lines
-
-        data = np.frombuffer(step, np.uint8)
-        if not is_utf8(data, 0, len(data)):
-            data = np.frombuffer(_without_damage(step, self.count, self._lost), np.uint8)
-        self._make_room(len(step))
-        ends, numbers, starts = self._places
-        left = ends[self._rows + 1 :], numbers[self._rows :], starts[self._rows :]
-        rows, self._size, self.count = copy_lines(
-            read_only(data), self.count, self._bytes, self._texts, self._size, *left
-        )
-        self._rows, self._bytes = self._rows + rows, self._bytes + len(step)
-
-    def _make_room(self, count: int) -> None:
-        """Make room for the texts of so many bytes, and for the places of as many lines as these may be."""
-        if len(self._texts) < (size := self._size + count):
-            longer = pa.allocate_buffer(max(LARGE_BYTES if self._size else 0, size * 5 // 4))
-            self._texts, before = np.frombuffer(longer, np.uint8), self._texts[: self._size]
-            self._texts[: self._size] = before
-        if self._places.shape[1] < (lines := self._rows + count // 2 + 2):
-            more = np.frombuffer(pa.allocate_buffer(48 * lines), np.int64).reshape(3, -1)
-            more[:, : self._rows + 1] = self._places[:, : self._rows + 1]
-            self._places = more
+        text = step if is_utf8(step) else _without_damage(step, self.count, self._lost)
+        ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n")) + 1
+        last = [len(text)] if len(text) > (ends[-1] if len(ends) else 0) else []
+        offsets = np.concatenate([[0], ends, last]).astype(np.int64)
+        lines = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(text))
+        lines = pc.utf8_rtrim(lines, "\r\n")
+        has_text = pc.not_equal(pc.binary_length(pc.utf8_ltrim(lines, _SPACES)), 0)
+        kept = np.flatnonzero(has_text.to_numpy(zero_copy_only=False))
+        self._texts.append(lines.filter(has_text))
+        self._places.append(np.array([kept + self.count, offsets[kept] + self._bytes]))
+        self.count, self._bytes = self.count + len(lines), self._bytes + len(step)
 
     def take(self) -> tuple[pa.LargeStringArray, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Return the lines since the last time, their numbers in the file, and their first bytes in what was added."""
-        ends, numbers, starts = self._places
-        buffers = pa.py_buffer(ends[: self._rows + 1]), pa.py_buffer(self._texts[: self._size])
-        taken = pa.LargeStringArray.from_buffers(self._rows, *buffers), numbers[: self._rows], starts[: self._rows]
+        numbers, starts = np.concatenate(self._places, axis=1)
+        texts = pa.concat_arrays(self._texts)
         self._begin()
-        return taken
+        return texts, numbers, starts
 
 
 def _without_damage(lines: memoryview, first: int, lost: LostRecords) -> bytes:

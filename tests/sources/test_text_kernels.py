@@ -3,8 +3,6 @@
 import sys
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -12,7 +10,6 @@ from hypothesis import strategies as st
 from longcrawl.core.sources import BadFiles, LostRecords, Part
 from longcrawl.sources import blocks, text_lines
 from longcrawl.sources import text as text_source
-from longcrawl.sources._text_kernels import LAST_SPACE
 from longcrawl.sources.encodings import Decoding
 from longcrawl.sources.text import Text
 
@@ -48,17 +45,16 @@ class Noted(LostRecords):
         self.every.append((where, reason))
 
 
-@given(FILES, WORDS | BROKEN, st.sampled_from([1, 8, 1 << 18]), st.sampled_from([1, 1 << 10]))
-@example(b"a\n" * 300, b"", 64, 1 << 10)
-@example(b"\n" * 200 + b"x" * 200, b"", 64, 1)
-@example(b"", b"", 64, 1)
-def test_lines_are_those_of_split_decode_and_strip(tmp_path_factory, content, last, step, large):
+@given(FILES, WORDS | BROKEN, st.sampled_from([1, 8, 1 << 18]))
+@example(b"a\n" * 300, b"", 64)
+@example(b"\n" * 200 + b"x" * 200, b"", 64)
+@example(b"", b"", 64)
+def test_lines_are_those_of_split_decode_and_strip(tmp_path_factory, content, last, step):
     path = tmp_path_factory.getbasetemp() / "é.txt"
     path.write_bytes(content := content + last)
     text, lost = Text(data_files=str(path), unit="line", origins="line"), Noted()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(blocks, "STEP_BYTES", step)
-        patched.setattr(text_lines, "LARGE_BYTES", large)
         patched.setattr(text_source, "seems_binary", lambda _: False)
         tables = list(text._lines("é.txt", str(path), lost, BadFiles(), Decoding("utf-8", lambda _: None)))
     for table in tables:
@@ -70,8 +66,8 @@ def test_lines_are_those_of_split_decode_and_strip(tmp_path_factory, content, la
     assert lost.every == expected
 
 
-def test_no_white_space_is_beyond_those_that_the_kernel_knows():
-    assert max(map(ord, SPACES)) <= LAST_SPACE
+def test_no_white_space_is_beyond_those_that_are_stripped():
+    assert max(map(ord, SPACES)) <= text_lines.LAST_SPACE
 
 
 @given(
@@ -82,13 +78,6 @@ def test_no_white_space_is_beyond_those_that_the_kernel_knows():
 def test_ids_are_names_and_numbers(name, numbers):
     found = text_lines.numbered_ids(name, np.array(numbers, np.int64))
     assert found.to_pylist() == [f"{name}:{number}" for number in numbers]
-
-
-def test_small_tables_are_read_without_kernels(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "longcrawl.sources._text_kernels", None)
-    pq.write_table(pa.table({"text": ["one"]}), path := tmp_path / "a.parquet")
-    (table,) = Text(data_files=str(path)).read(Part("a.parquet", (str(path),)), BadFiles())
-    assert table["id"].to_pylist() == ["a.parquet:0"]
 
 
 def test_a_file_of_a_byte_order_mark_alone_has_no_lines(tmp_path):
