@@ -4,6 +4,7 @@ Documents are numbers: those of a group are consecutive, in the order of inputs 
 rows meet; ids come along only where they decide, and in the ledger.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,8 +27,10 @@ DOCUMENT = "document"
 class Sketched:
     """The sketches of documents in groups that are each small enough for a task."""
 
-    folder: Path
-    """For the files of the decision, which may be left there: they are found again, and not made again."""
+    folder: Path | None
+    """For the files of the decision, which may be left there: they are found again, and not made again.
+
+    If None, the decision is in memory, see :class:`longcrawl.engines.base.InMemory`."""
     rows: tuple[int, ...]
     """How many documents each group has."""
     read: Callable[..., Iterator[pa.Table]]
@@ -36,6 +39,15 @@ class Sketched:
     def table(self, group: int, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the sketches of a group, or some columns of them."""
         return pa.concat_tables(self.read(group, columns))
+
+    @classmethod
+    def held(cls, sketches: pa.Table) -> "Sketched":
+        """Return sketches that this process holds as one group, to decide in memory."""
+        return cls(None, (sketches.num_rows,), partial(_read_held, sketches))
+
+    def place(self, name: str) -> Path | None:
+        """Return the folder of a step of the decision."""
+        return None if self.folder is None else self.folder / name
 
     @property
     def groups(self) -> int:
@@ -85,6 +97,10 @@ def _read_merged(
         yield from read(each, columns)
 
 
+def _read_held(sketches: pa.Table, _: int, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    yield sketches if columns is None else sketches.select(columns)
+
+
 def no_rows(_: object) -> Iterator[tuple[int, pa.Table]]:
     """Make no rows, for a step whose partitions are made by tasks alone."""
     return iter(())
@@ -106,4 +122,19 @@ class Decided:
     Rows are those of one group, sorted by document. It is pickled.
     """
     report: tuple[str, ...] = ()
-    """What the survey has to say about what it did, see :func:`longcrawl.core.surveys.with_report`."""
+    """What the survey has to say about what it did, see :func:`with_report`."""
+
+
+_KEY = b"longcrawl report"
+"""The key of the answer's schema metadata that holds the sentences."""
+
+
+def with_report(removals: pa.Table, sentences: Sequence[str]) -> pa.Table:
+    """Return the answer of a survey with sentences beside it, in the place of those it had."""
+    return removals.replace_schema_metadata({_KEY: json.dumps(list(sentences))} if sentences else None)
+
+
+def report_of(removals: pa.Table) -> list[str]:
+    """Return what :func:`with_report` put beside an answer."""
+    sentences: list[str] = json.loads((removals.schema.metadata or {}).get(_KEY, b"[]"))
+    return sentences

@@ -44,8 +44,8 @@ from longcrawl.core.batches import (
 from longcrawl.core.fields import Conditions, check_effects, check_fields, plain_settings
 from longcrawl.core.places import PLACE_SCHEMA, SPAN_SCHEMA, LineChange, Spans, changed_places
 from longcrawl.core.registry import Registry, is_ours, stage_name
-from longcrawl.core.sketched import Decided, Sketched
-from longcrawl.engines.base import Engine
+from longcrawl.core.sketched import Decided, Sketched, with_report
+from longcrawl.engines.base import Engine, InMemory
 from longcrawl.errors import LongCrawlError, StageError
 from longcrawl.storage.files import content_digest
 
@@ -376,12 +376,22 @@ class Survey(Stage):
     def sketch(self, table: pa.Table) -> pa.Table:
         """Return what ``resolve`` needs to know of each document, ``id`` first; pure, one row per document."""
 
-    @abstractmethod
     def resolve(self, sketches: pa.Table) -> "pa.Table | Order | Spans":
-        """Turn the sketches of all documents into removals (``REMOVAL_SCHEMA``), an order or spans."""
+        """Turn the sketches of all documents into removals (``REMOVAL_SCHEMA``), an order or spans.
+
+        Define this method or :meth:`exchange`. The default runs ``exchange`` in memory with all sketches as one group.
+
+        Raises:
+            StageError: two documents have the same id, or the survey defines neither method.
+        """
+        reject_duplicate_ids(sketches["id"], self.name)
+        if (decided := self.exchange(Sketched.held(sketches), InMemory())) is None:
+            raise StageError(f"{type(self).__name__} decides nothing: define resolve or exchange")
+        removals = decided.read(0).select(REMOVAL_SCHEMA.names)
+        return with_report(removals, decided.report)
 
     def exchange(self, sketched: Sketched, engine: Engine) -> Decided | None:  # noqa: ARG002  # those that can use them
-        """Decide as :meth:`resolve` does, with sketches in many tasks; None where it needs all of them in one."""
+        """Decide with sketches in many tasks; None if it needs all of them in one, see :meth:`resolve`."""
         return None
 
     def removals(self, sketches: pa.Table) -> pa.Table:

@@ -6,7 +6,6 @@ memory, so ``find`` takes them table by table and has a folder for its files. On
 all of them answers with the place of each, ``sort_key``, where others have ``start`` and ``end``.
 """
 
-import json
 import tempfile
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
@@ -17,20 +16,6 @@ import pyarrow as pa
 
 from longcrawl.core.places import changed_places
 from longcrawl.core.stages import Check, Edit, Edited, Needs, Spans, Survey
-
-_KEY = b"longcrawl report"
-"""The key of the answer's schema metadata that holds the sentences."""
-
-
-def with_report(removals: pa.Table, sentences: Sequence[str]) -> pa.Table:
-    """Return the answer of a survey with sentences beside it, in the place of those it had."""
-    return removals.replace_schema_metadata({_KEY: json.dumps(list(sentences))} if sentences else None)
-
-
-def report_of(removals: pa.Table) -> list[str]:
-    """Return what :func:`with_report` put beside an answer."""
-    sentences: list[str] = json.loads((removals.schema.metadata or {}).get(_KEY, b"[]"))
-    return sentences
 
 
 class SpanSurvey(Survey):

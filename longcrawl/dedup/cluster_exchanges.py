@@ -37,7 +37,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.sketched import DOCUMENT, Decided, Sketched, cut, key_ranges, no_rows
+from longcrawl.core.sketched import DOCUMENT, Decided, Sketched, cut, key_ranges, no_rows, take_each
 from longcrawl.dedup._cluster_kernels import Conditions, find_roots, link_edges
 from longcrawl.dedup.clusters import (
     PREFERENCE,
@@ -50,7 +50,7 @@ from longcrawl.dedup.clusters import (
     with_rank,
 )
 from longcrawl.dedup.earlier import staying
-from longcrawl.dedup.index import REMOVALS, removal_table
+from longcrawl.dedup.index import REMOVALS, removal_table, take_ids
 from longcrawl.dedup.signatures import Clustering
 from longcrawl.engines.base import Engine, Exchange
 from longcrawl.kernels.texts import fixed_binary, fixed_rows
@@ -93,17 +93,34 @@ def remove_near_duplicates(settings: Clustering, earlier: Exchange, sketched: Sk
     Raises:
         StageError: a cluster is too large under ``on_large_cluster`` "error".
     """
+    compares = settings.verify is not None or settings.min_size_ratio is not None
+    if compares and sketched.groups == 1:
+        alone = Exchange(no_rows, partial(_compare_alone, settings, sketched, earlier), 1, sketched.place("compared"))
+        take_each(alone, engine)
+        return _decided(settings, sketched, sketched, earlier, (alone, alone), engine)
     sections = sketched.merged(SECTION)
     every = range(sections.groups)
-    clusters = Exchange(no_rows, _join, len(every), sketched.folder / "clusters")
+    clusters = Exchange(no_rows, _join, len(every), sketched.place("clusters"))
     if clusters.waiting():
         links = _link(settings, earlier, sketched, engine)
         for _ in engine.tasks(partial(_find_clusters, links, clusters), [sections]):
             for each in links:
                 each.remove()
-    compares = settings.verify is not None or settings.min_size_ratio is not None
     decide = _compare_members if compares else _choose
-    decided, near = decide(settings, sketched, sections, clusters, engine)
+    decided = decide(settings, sketched, sections, clusters, engine)
+    return _decided(settings, sketched, sections, earlier, decided, engine)
+
+
+def _decided(
+    settings: Clustering,
+    sketched: Sketched,
+    sections: Sketched,
+    earlier: Exchange,
+    steps: tuple[Exchange, Exchange],
+    engine: Engine,
+) -> Decided:
+    """Report large clusters, and return removals by group; ``steps`` have them by cluster and by section."""
+    decided, near = steps
     report = _report_large(settings, decided, near, engine)
     most = settings.max_cluster if report and settings.on_large_cluster == "keep" else None
     return Decided(partial(_read_removals, sketched, sections.starts, earlier, near, most), report)
@@ -115,10 +132,10 @@ def _choose(
     """Keep one of each cluster; return which, cluster by cluster, and the removals by document."""
     every, count = range(sections.groups), sections.groups
     make, take = partial(_make_choices, settings, sections, clusters), partial(_take_choices, settings)
-    choose = Exchange(make, take, count, sketched.folder / "choose")
+    choose = Exchange(make, take, count, sketched.place("choose"))
     engine.exchange(choose, every)
     make, take = partial(_split_choices, choose), partial(_take_near, sections, clusters)
-    near = Exchange(make, take, count, sketched.folder / "near")
+    near = Exchange(make, take, count, sketched.place("near"))
     engine.exchange(near, every)
     return choose, near
 
@@ -133,10 +150,10 @@ def _compare_members(
     """
     partitions = sketched.groups
     make, take = partial(_make_members, sections, clusters, partitions), partial(_take_members, settings)
-    compared = Exchange(make, take, partitions, sketched.folder / "compared")
+    compared = Exchange(make, take, partitions, sketched.place("compared"))
     engine.exchange(compared, range(sections.groups))
     by_document = partial(sections.split, compared, DOCUMENT)
-    near = Exchange(by_document, _take_compared, sections.groups, sketched.folder / "near")
+    near = Exchange(by_document, _take_compared, sections.groups, sketched.place("near"))
     engine.exchange(near, range(partitions))
     return compared, near
 
@@ -151,7 +168,7 @@ def _link(settings: Clustering, earlier: Exchange, sketched: Sketched, engine: E
     links = []
     for some in passes:
         make = partial(_make_links, settings, sketched, earlier, pieces, some)
-        links.append(Exchange(make, _take_links, len(some) * pieces, sketched.folder / f"link-{some.start}"))
+        links.append(Exchange(make, _take_links, len(some) * pieces, sketched.place(f"link-{some.start}")))
         engine.exchange(links[-1], tasks)
     return links
 
@@ -172,6 +189,8 @@ def _make_links(
     for block in band_blocks(pa.chunked_array(chunks, pa.binary(8 * len(bands))), places, len(bands)):
         for keys in block:
             order = link_keys(keys, Conditions(), parents)
+            if len(groups) == sketched.groups:
+                continue  # no other task has keys that these could meet
             ordered = keys[order]
             first = _first_of_equal(ordered)
             once, having = ordered[first], documents[order[first]]
@@ -183,7 +202,7 @@ def _make_links(
     find_roots(parents)
     gone = np.flatnonzero(parents != np.arange(len(parents)))
     if len(gone):
-        yield groups.start % first_partition, pa.table([documents[gone], documents[parents[gone]]], schema=EDGES)
+        yield groups.start % (len(bands) * pieces), pa.table([documents[gone], documents[parents[gone]]], schema=EDGES)
 
 
 def _keys_of(tables: Tables, count: int, bands: range) -> pa.ChunkedArray:
@@ -308,19 +327,29 @@ def _cut_members(found: Sequence[pa.Table], partitions: int) -> Rows:
     return cut(rows.drop_columns(["cluster"]), rows["cluster"].to_numpy() % partitions)
 
 
+def _compare_alone(settings: Clustering, sketched: Sketched, earlier: Exchange, group: int, _: Tables) -> pa.Table:
+    """Decide about the only group, whose sketches are in memory together anyway (``NEAR``)."""
+    sketches = sketched.table(group)
+    left_out = np.ones(len(sketches), np.bool_)
+    left_out[staying(sketches["bands"], group, sketched, earlier)] = False
+    return _compare(sketches.append_column(DOCUMENT, pa.array(np.arange(len(sketches)))), settings, left_out)
+
+
 def _take_members(settings: Clustering, _: int, tables: Tables) -> pa.Table:
     """Decide about the documents of some clusters as with all of them in one process (``COMPARED``)."""
     # Each table has documents of one section, in reading order.
     found = sorted(tables, key=lambda table: table[DOCUMENT][0].as_py())
     if not found:
         return NEAR.empty_table()
-    sketches = pa.concat_tables(found)
-    removals = near_duplicates(sketches, settings._replace(max_cluster=None)).replace_schema_metadata(None)
-    ids = pc.cast(sketches["id"], pa.string()).combine_chunks()
-    gone, kept = (sketches[DOCUMENT].take(pc.index_in(removals[name], value_set=ids)) for name in ("id", "kept_id"))
-    clusters, counts = np.unique(kept.to_numpy(), return_counts=True)
-    members = counts[np.searchsorted(clusters, kept.to_numpy())] + 1
-    columns = [gone, *removals.columns, kept, pa.array(members)]
+    return _compare(pa.concat_tables(found), settings)
+
+
+def _compare(sketches: pa.Table, settings: Clustering, left_out: npt.NDArray[np.bool_] | None = None) -> pa.Table:
+    removed, kept, values = near_duplicates(sketches, settings, left_out)
+    _, clusters, counts = np.unique(kept, return_inverse=True, return_counts=True)
+    ids, documents = sketches["id"], sketches[DOCUMENT]
+    removals = removal_table(take_ids(ids, removed), "near_duplicate", take_ids(ids, kept), values, settings.verify)
+    columns = [documents.take(removed), *removals.columns, documents.take(kept), pa.array(counts[clusters] + 1)]
     return pa.table(columns, schema=NEAR).sort_by(DOCUMENT).combine_chunks()
 
 

@@ -26,8 +26,7 @@ import pyarrow.compute as pc
 
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.sketched import DOCUMENT
-from longcrawl.core.stages import REMOVAL_SCHEMA, reject_duplicate_ids
-from longcrawl.core.surveys import with_report
+from longcrawl.core.stages import REMOVAL_SCHEMA
 from longcrawl.dedup import _cluster_kernels as kernels
 from longcrawl.dedup._cluster_kernels import Conditions, Ngrams
 from longcrawl.dedup.index import Arrays, Index, removal_table, take_ids
@@ -56,41 +55,30 @@ MOST_MATCHES = 64
 
 def near_duplicates(
     sketches: pa.Table, settings: Clustering, left_out: npt.NDArray[np.bool_] | None = None
-) -> pa.Table:
-    """Return a row of ``REMOVAL_SCHEMA`` per document that has a kept near-duplicate.
+) -> tuple[Longs, Longs, Similarities]:
+    """Compare pairs of documents; return the places of those to remove, the kept one of each, and their similarity.
 
-    ``value`` is the similarity to the kept document: of their n-grams where ``verify`` is set, else estimated from
-    ``sample``. ``threshold`` is ``verify``. Clusters that are too large are reported, see
-    :func:`longcrawl.core.surveys.report_of`.
+    The similarity is that of their n-grams if ``verify`` is set, else estimated from ``sample``.
 
     Args:
         sketches: in reading order, ``id``; ``bands``, 8 bytes per band, null for a document that is not compared;
             ``sample``, one byte per hash value; ``length`` to keep the longest; ``n_ngrams`` for a size ratio;
             ``ngrams`` to verify.
         settings: what decides.
-        left_out: bool [documents], which of them take no part, since they left already.
-
-    Raises:
-        StageError: two documents have the same id, or a cluster is too large under ``on_large_cluster`` "error".
+        left_out: bool [documents], which of them take no part, since they are removed already.
     """
-    reject_duplicate_ids(sketches["id"], settings.stage)
     order = _preference(sketches, settings)
     order = order[pc.is_valid(sketches["bands"]).to_numpy()[order]]
     if left_out is not None:
         order = order[~left_out[order]]
     roots = link_documents(sketches["bands"], order, settings, _conditions(sketches, order, settings))
-    if settings.verify is None:
-        gone = np.flatnonzero(roots != np.arange(len(roots)))
-        removed, kept = order[gone], order[roots[gone]]
-        samples = sketches["sample"]
-        values = estimate_pairs(samples, removed, lambda some: sample_bytes(samples.take(kept[some])))
-    else:
+    if settings.verify is not None:
         in_clusters = np.bincount(roots, minlength=len(roots))[roots] > 1
-        removed, kept, values = _verified(sketches, order[in_clusters], settings, settings.verify)
-    removed_ids, kept_ids = take_ids(sketches["id"], removed), take_ids(sketches["id"], kept)
-    stays, warnings = _check_sizes(kept, kept_ids, values, settings)
-    removals = removal_table(removed_ids, "near_duplicate", kept_ids, values, settings.verify)
-    return with_report(removals.filter(~stays), warnings)
+        return _verified(sketches, order[in_clusters], settings, settings.verify)
+    gone = np.flatnonzero(roots != np.arange(len(roots)))
+    removed, kept = order[gone], order[roots[gone]]
+    samples = sketches["sample"]
+    return removed, kept, estimate_pairs(samples, removed, lambda some: sample_bytes(samples.take(kept[some])))
 
 
 def _preference(sketches: pa.Table, settings: Clustering) -> Longs:
@@ -238,27 +226,6 @@ def sample_bytes(samples: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
     if not len(samples):
         return np.zeros((0, 1), np.uint8)
     return np.concatenate([fixed_rows(chunk) for chunk in samples.chunks])
-
-
-def _check_sizes(
-    kept: Longs, ids: pa.ChunkedArray, values: Similarities, settings: Clustering
-) -> tuple[npt.NDArray[np.bool_], list[str]]:
-    """Warn of clusters that are too large: which removals are undone for it, bool [removals], and the warning.
-
-    Raises:
-        StageError: there is one, under the policy "error".
-    """
-    stays = np.zeros(len(kept), np.bool_)
-    if settings.max_cluster is None or not len(kept):
-        return stays, []
-    _, clusters, counts = np.unique(kept, return_inverse=True, return_counts=True)
-    large = counts + 1 > settings.max_cluster
-    if not large.any():
-        return stays, []
-    largest = clusters == counts.argmax()
-    name, similarity = ids[int(largest.argmax())].as_py(), float(np.median(values[largest]))
-    sentence = report_large(int(large.sum()), int(counts.max()) + 1, name, similarity, settings)
-    return large[clusters] if settings.on_large_cluster == "keep" else stays, [sentence]
 
 
 def report_large(clusters: int, members: int, name: str, similarity: float, settings: Clustering) -> str:

@@ -1,7 +1,7 @@
 """Which documents of many tasks earlier datasets have: each group of documents looks them up by itself.
 
-Indexes may be of hundreds of GB. A task for each of their files compares it with its SHA-256, and the groups take its
-word for it: each worker would otherwise read all files whole before it looked anything up.
+Indexes may be of hundreds of GB. If groups are tasks, a task for each of their files compares it with its SHA-256, and
+the groups take its word for it: each worker would otherwise read all files whole before it looked anything up.
 """
 
 from collections.abc import Iterator
@@ -21,9 +21,9 @@ from longcrawl.storage.sealed import Marker
 
 def search_earlier(survey: IndexedSurvey, sketched: Sketched, engine: Engine) -> Exchange:
     """Find the documents of each group that earlier datasets have (``REMOVALS``), each group by itself."""
-    folder, compared = sketched.folder / "earlier", sketched.folder / "indexes.json"
+    folder, compared = sketched.place("earlier"), sketched.place("indexes.json")
     step = Exchange(no_rows, partial(_take_earlier, survey, sketched, compared), sketched.groups, folder)
-    if survey.against and step.waiting() and Marker.read(compared) is None:
+    if survey.against and compared and step.waiting() and Marker.read(compared) is None:
         files = [str(index.folder / name) for index in survey.open_indexes() for name in index.files]
         Marker(compared, {"files": sorted(engine.tasks(described_content, files))}, {}).write()
     take_each(step, engine)
@@ -31,11 +31,12 @@ def search_earlier(survey: IndexedSurvey, sketched: Sketched, engine: Engine) ->
 
 
 def _take_earlier(
-    survey: IndexedSurvey, sketched: Sketched, compared: Path, group: int, _: Iterator[pa.Table]
+    survey: IndexedSurvey, sketched: Sketched, compared: Path | None, group: int, _: Iterator[pa.Table]
 ) -> pa.Table:
     if not survey.against:
         return REMOVALS.empty_table()
-    remember_content(map(tuple, Marker.open(compared).content["files"]))
+    if compared:
+        remember_content(map(tuple, Marker.open(compared).content["files"]))
     table = sketched.table(group)
     removals = survey.find_earlier(table)
     places = pc.index_in(removals["id"], value_set=pc.cast(table["id"], pa.string()).combine_chunks())

@@ -1,8 +1,7 @@
-"""Documents that have equal hashes, of which one is kept: in one process, or among many tasks.
+"""Documents that have equal hashes, of which one is kept.
 
-Both give the same answer. ``resolve`` holds the sketches of all documents. ``exchange`` takes a group of them at a
-time: the first document of each hash in each group meets those of the other groups, so that a million equal documents
-are as many rows as there are groups; then each group learns which of its first documents leave.
+If documents are in several groups, the first of each hash in each group meets those of the other groups: a million
+equal documents are as many rows as there are groups. Each group then learns which of its first documents are removed.
 """
 
 from abc import abstractmethod
@@ -17,7 +16,7 @@ import pyarrow.compute as pc
 
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.sketched import DOCUMENT, Decided, Sketched, cut, key_ranges
-from longcrawl.core.stages import PART, REMOVAL_SCHEMA, document_ids, reject_duplicate_ids
+from longcrawl.core.stages import PART, REMOVAL_SCHEMA, document_ids
 from longcrawl.dedup.earlier import search_earlier, staying
 from longcrawl.dedup.index import REMOVALS, IndexedSurvey, Keys, Places, SaveIndex, removal_table
 from longcrawl.engines.base import Engine, Exchange
@@ -60,32 +59,16 @@ class EqualHashes(IndexedSurvey):
         """Return ``id`` and ``hash`` (16 bytes)."""
         return pa.table({"id": document_ids(table, self.name), "hash": self.hashes(table)})
 
-    def resolve(self, sketches: pa.Table) -> pa.Table:
-        """Return one removal per document that duplicates a kept one; ``kept_id`` names that one.
-
-        Raises:
-            StageError: two documents have the same id.
-        """
-        reject_duplicate_ids(sketches["id"], self.name)
-        earlier = self.find_earlier(sketches)
-        left = sketches.filter(pc.invert(pc.is_in(sketches["id"], value_set=earlier["id"])))
-        left = left.filter(pc.is_valid(left["hash"]))
-        known, leaders = _ordered(self._with_rank(left.append_column(DOCUMENT, pa.array(np.arange(left.num_rows)))))
-        gone = np.flatnonzero(leaders != np.arange(len(leaders)))
-        ids = known["id"]
-        return pa.concat_tables([earlier, removal_table(ids.take(gone), self.same, ids.take(leaders[gone]))])
-
     def exchange(self, sketched: Sketched, engine: Engine) -> Decided:
-        """Decide as :meth:`resolve` does. What meets is the first document of each hash in each group.
+        """Keep one document of each hash; the first of each hash in each group meets those of other groups.
 
         Its row has 16 bytes of hash, number, rank and id; a group and the rows of as many documents are in memory.
         """
         earlier, groups = search_earlier(self, sketched, engine), sketched.groups
-        make, folder = partial(self._make_first, sketched, earlier), sketched.folder
-        first = Exchange(make, _take_first, groups, folder / "first")
+        first = Exchange(partial(self._make_first, sketched, earlier), _take_first, groups, sketched.place("first"))
         engine.exchange(first, range(groups))
         make, take = partial(sketched.split, first, DOCUMENT), partial(self._take_removals, sketched, earlier)
-        removals = Exchange(make, take, groups, folder / "removals")
+        removals = Exchange(make, take, groups, sketched.place("removals"))
         engine.exchange(removals, range(groups))
         return Decided(removals.read)
 
@@ -126,6 +109,8 @@ class EqualHashes(IndexedSurvey):
 
     def _make_first(self, sketched: Sketched, earlier: Exchange, group: int) -> Iterator[tuple[int, pa.Table]]:
         """Send the first document of each hash of a group to those of other groups, by ranges of hashes."""
+        if sketched.groups == 1:
+            return
         known, leaders = self._group(sketched, earlier, group)
         first = known.take(np.flatnonzero(leaders == np.arange(len(leaders))))
         yield from cut(first, key_ranges(_words(first["hash"])[:, 0].byteswap(), sketched.groups))

@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from longcrawl.core.fields import Conditions
 from longcrawl.core.sketched import Decided, Sketched
 from longcrawl.core.stages import column, document_ids, stage
-from longcrawl.core.surveys import report_of, with_report
 from longcrawl.dedup.curve import SimilarityCurve
 from longcrawl.dedup.earlier import search_earlier
 from longcrawl.dedup.index import Arrays, IndexedSurvey, Keys, SaveIndex
@@ -78,21 +77,6 @@ class NearDuplicates(IndexedSurvey):
         if self.max_cluster is not None and self.max_cluster < 1:
             raise StageError(f"{self.name}.max_cluster is {self.max_cluster}: take 1 or more, or null for no bound")
 
-    def resolve(self, sketches: pa.Table) -> pa.Table:
-        """Return one removal per document that has a kept near-duplicate, those of earlier datasets first.
-
-        Raises:
-            StageError: two documents have the same id, or a cluster is too large under ``on_large_cluster`` "error".
-            FormatError: an index of ``against`` cannot be opened, or was made with other settings.
-        """
-        from longcrawl.dedup.clusters import near_duplicates, near_duplicates_of_earlier
-
-        if not (indexes := self.open_indexes()):
-            return near_duplicates(sketches, self.clustering)
-        earlier, gone = near_duplicates_of_earlier(sketches, indexes, self.clustering)
-        removals = near_duplicates(sketches, self.clustering, gone)
-        return with_report(pa.concat_tables([earlier.replace_schema_metadata(None), removals]), report_of(removals))
-
     def find_earlier(self, sketches: pa.Table) -> pa.Table:
         """Return the removals of documents that share a band with one of an earlier dataset."""
         from longcrawl.dedup.clusters import near_duplicates_of_earlier
@@ -100,7 +84,14 @@ class NearDuplicates(IndexedSurvey):
         return near_duplicates_of_earlier(sketches, self.open_indexes(), self.clustering)[0]
 
     def exchange(self, sketched: Sketched, engine: Engine) -> Decided:
-        """Decide as :meth:`resolve` does; where pairs are compared, all that bands link to one are in one task."""
+        """Keep one of all documents that bands link, after removing those of earlier datasets.
+
+        Where pairs are compared, all that bands link to one are in one task.
+
+        Raises:
+            StageError: a cluster is too large under ``on_large_cluster`` "error".
+            FormatError: an index of ``against`` cannot be opened, or was made with other settings.
+        """
         from longcrawl.dedup.cluster_exchanges import remove_near_duplicates
 
         return remove_near_duplicates(self.clustering, search_earlier(self, sketched, engine), sketched, engine)

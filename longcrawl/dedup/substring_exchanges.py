@@ -85,21 +85,21 @@ def exchange_spans(min_tokens: int, sketched: Sketched, engine: Engine) -> Decid
         sketched: see :meth:`longcrawl.dedup.ExactSubstring.sketch`.
         engine: what carries it out.
     """
-    search, groups, folder = _Search(min_tokens, sketched), sketched.groups, sketched.folder
-    anchors = Exchange(search.make_anchors, _take_anchors, groups, folder / "anchors")
+    search, groups, place = _Search(min_tokens, sketched), sketched.groups, sketched.place
+    anchors = Exchange(search.make_anchors, _take_anchors, groups, place("anchors"))
     engine.exchange(anchors, range(groups))
-    repeated = Exchange(partial(_to_groups, anchors, REPEATED.names), _take_repeated, groups, folder / "repeated")
+    repeated = Exchange(partial(_to_groups, anchors, REPEATED.names), _take_repeated, groups, place("repeated"))
     engine.exchange(repeated, range(groups))
     pieces = -(-sum(engine.tasks(partial(search.count_sent, anchors), range(groups))) // PIECE) or 1
     make = partial(search.make_windows, repeated, pieces)
-    windows = Exchange(make, partial(_take_windows, min_tokens), pieces, folder / "windows")
+    windows = Exchange(make, partial(_take_windows, min_tokens), pieces, place("windows"))
     engine.exchange(windows, range(groups))
     take = partial(search.take_spans, repeated)
-    spans = Exchange(partial(_to_groups, windows, RANGES.names), take, groups, folder / "spans")
+    spans = Exchange(partial(_to_groups, windows, RANGES.names), take, groups, place("spans"))
     engine.exchange(spans, range(pieces))
-    places = Exchange(partial(_make_places, spans, groups), _take_places, groups, folder / "places")
+    places = Exchange(partial(_make_places, spans, groups), _take_places, groups, place("places"))
     engine.exchange(places, range(groups))
-    linked = Exchange(partial(_to_groups, places, LINKS.names), partial(_take_linked, spans), groups, folder / "linked")
+    linked = Exchange(partial(_to_groups, places, LINKS.names), partial(_take_linked, spans), groups, place("linked"))
     engine.exchange(linked, range(groups))
     return Decided(linked.read)
 

@@ -10,9 +10,10 @@ its name, the number of its processes, or a host in it: a run that was begun by 
 """
 
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
@@ -46,16 +47,19 @@ class Exchange:
             in memory together.
         partitions: how many; from the sizes of data, never from a number of workers.
         folder: for ``NNNNN.arrow`` of each partition, and its marker. A step whose partitions are all there is not
-            done again.
+            done again. If None, this process holds the partitions in memory: see :class:`InMemory`.
     """
 
     make: Callable[[Any], Iterator[tuple[int, pa.Table]]]
     take: Callable[[int, Iterator[pa.Table]], pa.Table]
     partitions: int
-    folder: Path
+    folder: Path | None
+    held: dict[int, pa.Table] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def waiting(self) -> list[int]:
         """Return the partitions that are not finished."""
+        if self.folder is None:
+            return [number for number in range(self.partitions) if number not in self.held]
         made = enumerate(Marker.read_all(map(self._marker, range(self.partitions))))
         return [number for number, marker in made if not marker or marker.content["partitions"] != self.partitions]
 
@@ -65,6 +69,8 @@ class Exchange:
         Raises:
             DamagedWorkError: it is not as it was written.
         """
+        if self.folder is None:
+            return self.held[partition]
         Marker.open(self._marker(partition), self._file(partition))
         with pa.memory_map(str(self._file(partition))) as mapped:
             return pa.ipc.open_file(mapped).read_all()
@@ -72,6 +78,9 @@ class Exchange:
     def write(self, partition: int, tables: Iterable[pa.Table]) -> int:
         """Let ``take`` finish a partition; return the number of rows that it made."""
         table = self.take(partition, iter(tables))
+        if self.folder is None:
+            self.held[partition] = table
+            return int(table.num_rows)
         file, marker = self._file(partition), self._marker(partition)
         with whole_file(file) as beside, pa.ipc.new_file(str(beside), table.schema) as writer:
             writer.write_table(table)
@@ -81,17 +90,27 @@ class Exchange:
 
     def rows(self, partition: int) -> int:
         """Return how many rows ``take`` made of a partition."""
+        if self.folder is None:
+            return int(self.held[partition].num_rows)
         return int(Marker.open(self._marker(partition)).content["rows"])
 
     def remove(self) -> None:
         """Remove its files, once nothing needs them any more."""
-        remove(self.folder)
+        self.held.clear()
+        if self.folder is not None:
+            remove(self.folder)
+
+    @property
+    def place(self) -> Path:
+        """The folder of one that is not in memory."""
+        assert self.folder is not None
+        return self.folder
 
     def _file(self, partition: int) -> Path:
-        return self.folder / f"{partition:05d}.arrow"
+        return self.place / f"{partition:05d}.arrow"
 
     def _marker(self, partition: int) -> Path:
-        return self.folder / f"{partition:05d}.json"
+        return self.place / f"{partition:05d}.json"
 
 
 class Engine(Protocol):
@@ -123,6 +142,30 @@ class Engine(Protocol):
 
     def exchange(self, step: Exchange, tasks: Sequence[Any]) -> None:
         """Carry out an exchange between tasks, of which ``step.make`` makes rows."""
+
+
+class InMemory:
+    """Carries out exchanges in this process, for sketches that it holds; nothing is written."""
+
+    def hold(self, work: Path, is_finished: Callable[[], bool]) -> AbstractContextManager[Self | None]:  # noqa: ARG002
+        """Hold nothing: no other process sees what this one does."""
+        return nullcontext(self)
+
+    def check(self) -> None:
+        """Check nothing."""
+
+    def tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
+        """Call a function on every task."""
+        return map(function, tasks)
+
+    def exchange(self, step: Exchange, tasks: Sequence[Any]) -> None:
+        """Hand the rows of all tasks to their partitions."""
+        rows = defaultdict[int, list[pa.Table]](list)
+        for task in tasks:
+            for partition, table in step.make(task):
+                rows[partition].append(table)
+        for partition in step.waiting():
+            step.write(partition, rows.pop(partition, ()))
 
 
 def pack_table(table: pa.Table) -> bytes:
@@ -162,7 +205,7 @@ def without_checksum(packed: bytes | memoryview, origin: str) -> memoryview:
 
 def exchange_files(engine: Engine, step: Exchange, tasks: Sequence[Any]) -> None:
     """Carry out an exchange through files: a file of each task with the rows of its partitions, one after the other."""
-    spill = scratch(step.folder.with_name(f"{step.folder.name}-rows"))
+    spill = scratch(step.place.with_name(f"{step.place.name}-rows"))
     if not (waiting := step.waiting()):
         remove(spill)  # of a run that was stopped just before it did so
         return

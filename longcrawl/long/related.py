@@ -222,10 +222,10 @@ class Related(SpanSurvey):
     def exchange(self, sketched: Sketched, engine: Engine) -> Decided:
         """Order as :meth:`find` does, each pool in a task of its own."""
         pools = self._partitions(int(sketched.starts[-1]))
-        ordered = Exchange(partial(_make_rows, sketched, pools), self.take, pools, sketched.folder / "related")
+        ordered = Exchange(partial(_make_rows, sketched, pools), self.take, pools, sketched.place("related"))
         engine.exchange(ordered, range(sketched.groups))
         back = partial(sketched.split, ordered, DOCUMENT)
-        placed = Exchange(back, _take_places, sketched.groups, sketched.folder / "placed")
+        placed = Exchange(back, _take_places, sketched.groups, sketched.place("placed"))
         engine.exchange(placed, range(pools))
         return Decided(placed.read)
 

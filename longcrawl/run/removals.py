@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.sketched import DOCUMENT, Decided, Sketched
+from longcrawl.core.sketched import DOCUMENT, Decided, Sketched, report_of
 from longcrawl.core.stages import PART, Survey
-from longcrawl.core.surveys import SpanSurvey, report_of
+from longcrawl.core.surveys import SpanSurvey
 from longcrawl.engines.base import Engine, pack_table, unpack_table
 from longcrawl.ledger.reasons import LEDGER, entries
 from longcrawl.manifest import WORK
@@ -46,7 +46,7 @@ class Removed(NamedTuple):
     rules: dict[str, int]
     """How many documents, by rule."""
     report: list[str]
-    """What it has to say about that, see :func:`longcrawl.core.surveys.report_of`."""
+    """What it has to say about that, see :func:`longcrawl.core.sketched.report_of`."""
 
 
 class Batch(NamedTuple):

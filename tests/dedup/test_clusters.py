@@ -12,10 +12,13 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from longcrawl.core.surveys import report_of
-from longcrawl.dedup import clusters
-from longcrawl.dedup.clusters import near_duplicates
+from longcrawl.core.sketched import Sketched, no_rows, report_of, take_each, with_report
+from longcrawl.core.stages import REMOVAL_SCHEMA
+from longcrawl.dedup import MinHash, clusters
+from longcrawl.dedup.cluster_exchanges import remove_near_duplicates
+from longcrawl.dedup.index import REMOVALS
 from longcrawl.dedup.signatures import Clustering
+from longcrawl.engines.base import Exchange, InMemory
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import fixed_binary
 
@@ -63,6 +66,14 @@ def edges_of(keys, valid):
         for other, another in at
         if one < other and any(a == b for a, b in zip(row, another, strict=True))
     ]
+
+
+def near_duplicates(sketches, settings):
+    """Return the removals of documents that are held as one group, and of which earlier datasets have none."""
+    earlier = Exchange(no_rows, lambda *_: REMOVALS.empty_table(), 1, None)
+    take_each(earlier, InMemory())
+    decided = remove_near_duplicates(settings, earlier, Sketched.held(sketches), InMemory())
+    return with_report(decided.read(0).select(REMOVAL_SCHEMA.names), decided.report)
 
 
 rows_of_keys = st.integers(1, 4).flatmap(
@@ -348,9 +359,9 @@ def test_nothing_and_one():
 
 def test_ids_that_occur_twice_are_refused():
     with pytest.raises(StageError, match="min_hash needs unique ids, 'a' occurs twice"):
-        near_duplicates(sketches_of([[1]] * 3, ids=["a", "b", "a"]), settings_for(1))
+        MinHash(bands=1, unit="word").resolve(sketches_of([[1]] * 3, ids=["a", "b", "a"]))
     with pytest.raises(StageError, match="2 occur twice or more, such as 'a' and 'b': keep one of each"):
-        near_duplicates(sketches_of([[1]] * 5, ids=["a", "b", "a", "b", "c"]), settings_for(1))
+        MinHash(bands=1, unit="word").resolve(sketches_of([[1]] * 5, ids=["a", "b", "a", "b", "c"]))
 
 
 def test_large_clusters_are_reported_beside_the_answer():

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from longcrawl.core.sketched import DOCUMENT, Sketched
+from longcrawl.core.sketched import DOCUMENT, Sketched, report_of
 from longcrawl.core.stages import PART, REMOVAL_SCHEMA
-from longcrawl.core.surveys import report_of
 from longcrawl.dedup import ExactDocuments, MinHash, MinHashSignatures, Urls, cluster_exchanges
 from longcrawl.engines import Local
 from longcrawl.errors import CorruptionError, StageError
