@@ -1,4 +1,4 @@
-"""Surveys whose documents are in many tasks: what they remove is what ``resolve`` removes with all of them in one."""
+"""Surveys whose documents are in many tasks: they remove what ``resolve`` removes with all of them in one group."""
 
 import tempfile
 from contextlib import contextmanager
