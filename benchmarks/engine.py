@@ -33,7 +33,7 @@ from minhash import documents as read_documents
 
 from longcrawl.core.sketched import Sketched
 from longcrawl.core.stages import REMOVAL_SCHEMA
-from longcrawl.dedup import ExactDocuments, MinHash, cluster_exchanges
+from longcrawl.dedup import ExactDocuments, MinHash, clusters
 from longcrawl.dedup.equal import EqualHashes
 from longcrawl.dedup.index import IndexedSurvey
 from longcrawl.engines import Engine, Exchange, Local, Spark
@@ -57,7 +57,7 @@ SURVEYS: dict[str, IndexedSurvey] = {
     "450x20": MinHash(bands=450, rows=20, unit="word", max_cluster=None),
 }
 KEYS, GROUPS = 1 << 22, 256
-"""Of the partition that shows what many keys take; see ``PIECE`` in :mod:`longcrawl.dedup.cluster_exchanges`."""
+"""Of the partition that shows what many keys take; see ``PIECE`` in :mod:`longcrawl.dedup.clusters`."""
 FEW = 100
 """Documents of a case that is to show what takes time however few there are."""
 GOALS = {"14x8": 10.0, "450x20": 1200.0}
@@ -183,11 +183,11 @@ class Case:
         """Return name, tasks and partitions of each exchange for so many documents."""
         if not self.bands:
             return [(name, groups, groups) for name in ("first", "removals")]
-        pieces = math.ceil(documents / cluster_exchanges.PIECE)
-        sections = min(math.ceil(documents / cluster_exchanges.SECTION), groups)
+        pieces = math.ceil(documents / clusters.PIECE)
+        sections = min(math.ceil(documents / clusters.SECTION), groups)
         after = [(name, sections, sections) for name in ("choose", "near")]
-        many = groups * self.bands * pieces > cluster_exchanges.TABLES
-        firsts = range(0, self.bands, cluster_exchanges.BANDS if many else self.bands)
+        many = groups * self.bands * pieces > clusters.TABLES
+        firsts = range(0, self.bands, clusters.BANDS if many else self.bands)
         counts = [min(firsts.step, self.bands - first) for first in firsts]
         tasks = math.ceil(groups / len(counts))
         passes = [(f"link-{first}", tasks, count * pieces) for first, count in zip(firsts, counts, strict=True)]
@@ -239,7 +239,7 @@ def sort_keys() -> float:
     for group in range(GROUPS):
         keys = np.unique(rng.integers(0, 2 * KEYS, KEYS // GROUPS, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))
         tables.append(pa.table({"key": keys, "document": group * KEYS + np.arange(len(keys))}))
-    seconds = best(lambda: cluster_exchanges._take_links(0, iter(tables)), 2) / KEYS  # noqa: SLF001  # it is measured
+    seconds = best(lambda: clusters._take_links(0, iter(tables)), 2) / KEYS  # noqa: SLF001  # it is measured
     print(f"  a key of MinHash in a partition of {KEYS:,}, from {GROUPS} tasks: {1e9 * seconds:.0f} ns")
     return seconds
 

@@ -303,7 +303,7 @@ LIMITS = {
     "run.removals": {"HELD": 0, "TASK": 1, "WRITTEN": 1},
     "run.ids": {"HELD": 0, "PIECE": 16},
     "formats.order": {"HELD": 0, "PIECE": 8},
-    "dedup.cluster_exchanges": {"SECTION": 5, "PIECE": 8, "BANDS": 7, "TABLES": 10, "SENT": 1},
+    "dedup.clusters": {"SECTION": 5, "PIECE": 8, "BANDS": 7, "TABLES": 10, "SENT": 1},
     "dedup.substring_exchanges": {"PIECE": 1500, "SENT": 1, "FREQUENT": 2},
     "dedup.index_exchange": {"PIECE": 4},
     "engines.spark": {"BATCH": 1000},

@@ -13,11 +13,12 @@ import pyarrow.compute as pc
 
 from longcrawl.core.fields import Conditions, preset_fields
 from longcrawl.core.stages import column, document_ids, stage
+from longcrawl.dedup.clustering import Clustering, Keep, Linkage, OnLargeCluster
 from longcrawl.dedup.curve import SimilarityCurve, bands_for_threshold
 from longcrawl.dedup.index import Index, SaveIndex
 from longcrawl.dedup.ngrams import hash_units, ngram_hash, split_words, unique_ngrams
 from longcrawl.dedup.normalize import normalize
-from longcrawl.dedup.signatures import Clustering, Keep, Linkage, MinHashSignatures, NearDuplicates, OnLargeCluster
+from longcrawl.dedup.signatures import MinHashSignatures, NearDuplicates
 from longcrawl.errors import FormatError, StageError, TokenizerError
 from longcrawl.kernels.texts import fixed_binary, valid_texts
 from longcrawl.tokens.encoders import Encoder, load_encoder

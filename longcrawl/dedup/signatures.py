@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -13,16 +13,13 @@ import pyarrow.compute as pc
 from longcrawl.core.fields import Conditions
 from longcrawl.core.sketched import Decided, Sketched
 from longcrawl.core.stages import column, document_ids, stage
+from longcrawl.dedup.clustering import Clustering, OnLargeCluster
 from longcrawl.dedup.curve import SimilarityCurve
 from longcrawl.dedup.earlier import search_earlier
 from longcrawl.dedup.index import Arrays, IndexedSurvey, Keys, SaveIndex
 from longcrawl.engines.base import Engine
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import fixed_binary, fixed_rows
-
-Keep = Literal["random", "longest", "first"]
-Linkage = Literal["single", "star"]
-OnLargeCluster = Literal["warn", "error", "keep"]
 
 RPV2_BANDS = {
     "signature_sim1.0": (1, 128),
@@ -34,20 +31,6 @@ RPV2_BANDS = {
 
 VALUE = 4
 """Bytes of a hash value, the most significant first."""
-
-
-class Clustering(NamedTuple):
-    """What decides about documents that share a band key; see :class:`longcrawl.dedup.MinHash`."""
-
-    stage: str
-    bands: int
-    keep: Keep
-    seed: int
-    verify: float | None
-    linkage: Linkage
-    min_size_ratio: float | None
-    max_cluster: int | None
-    on_large_cluster: OnLargeCluster
 
 
 class NearDuplicates(IndexedSurvey):
@@ -92,7 +75,7 @@ class NearDuplicates(IndexedSurvey):
             StageError: a cluster is too large under ``on_large_cluster`` "error".
             FormatError: an index of ``against`` cannot be opened, or was made with other settings.
         """
-        from longcrawl.dedup.cluster_exchanges import remove_near_duplicates
+        from longcrawl.dedup.clusters import remove_near_duplicates
 
         return remove_near_duplicates(self.clustering, search_earlier(self, sketched, engine), sketched, engine)
 

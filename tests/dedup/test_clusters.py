@@ -15,9 +15,9 @@ from scipy.sparse.csgraph import connected_components
 from longcrawl.core.sketched import Sketched, no_rows, report_of, take_each, with_report
 from longcrawl.core.stages import REMOVAL_SCHEMA
 from longcrawl.dedup import MinHash, clusters
-from longcrawl.dedup.cluster_exchanges import remove_near_duplicates
+from longcrawl.dedup.clustering import Clustering
+from longcrawl.dedup.clusters import remove_near_duplicates
 from longcrawl.dedup.index import REMOVALS
-from longcrawl.dedup.signatures import Clustering
 from longcrawl.engines.base import Exchange, InMemory
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import fixed_binary

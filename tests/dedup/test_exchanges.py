@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from longcrawl.core.sketched import DOCUMENT, Sketched, report_of
 from longcrawl.core.stages import PART, REMOVAL_SCHEMA
-from longcrawl.dedup import ExactDocuments, MinHash, MinHashSignatures, Urls, cluster_exchanges
+from longcrawl.dedup import ExactDocuments, MinHash, MinHashSignatures, Urls, clusters
 from longcrawl.engines import Local
 from longcrawl.errors import CorruptionError, StageError
 from longcrawl.kernels.texts import fixed_binary
@@ -124,10 +124,10 @@ def test_keys_that_are_nearly_equal_do_not_meet(groups, most):
 def in_pieces(most):
     """Let near-duplicates be decided about in sections and pieces of so many documents, and few in several passes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cluster_exchanges, "SECTION", most)
-        patch.setattr(cluster_exchanges, "PIECE", most)
-        patch.setattr(cluster_exchanges, "BANDS", 2)
-        patch.setattr(cluster_exchanges, "TABLES", 5 * most)
+        patch.setattr(clusters, "SECTION", most)
+        patch.setattr(clusters, "PIECE", most)
+        patch.setattr(clusters, "BANDS", 2)
+        patch.setattr(clusters, "TABLES", 5 * most)
         yield
 
 
