@@ -305,7 +305,7 @@ LIMITS = {
     "formats.order": {"HELD": 0, "PIECE": 8},
     "dedup.clusters": {"SECTION": 5, "PIECE": 8, "BANDS": 7, "TABLES": 10, "SENT": 1},
     "dedup.substring_exchanges": {"PIECE": 1500, "SENT": 1, "FREQUENT": 2},
-    "dedup.index_exchange": {"PIECE": 4},
+    "dedup.index": {"PIECE": 4},
     "engines.spark": {"BATCH": 1000},
 }
 """What one process or task holds, so little that few documents of a test are too many: all that can spill does."""

@@ -132,10 +132,10 @@ def test_the_bytes_do_not_depend_on_the_number_of_processes(parts, tmp_path):
 
 
 IN_TASKS = """
-from longcrawl.dedup import index_exchange
+from longcrawl.dedup import index
 from longcrawl.run import removals
 
-removals.HELD, removals.TASK, index_exchange.PIECE = 0, 1, 2
+removals.HELD, removals.TASK, index.PIECE = 0, 1, 2
 """
 """Makes each input a group of an exchange, and each band several ranges of keys."""
 

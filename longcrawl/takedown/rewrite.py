@@ -24,8 +24,7 @@ from longcrawl.core.removal import Removal, rows_of_ids
 from longcrawl.core.results import RESULTS
 from longcrawl.dedup.exact import normalise_url
 from longcrawl.dedup.index import DESCRIPTION as INDEX_DESCRIPTION
-from longcrawl.dedup.index import INDEX
-from longcrawl.dedup.index_exchange import remove_from_index
+from longcrawl.dedup.index import INDEX, remove_from_index
 from longcrawl.display.numbers import counted
 from longcrawl.errors import CorruptionError, RunError, unreadable
 from longcrawl.ledger.analysis import analyse

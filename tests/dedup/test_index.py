@@ -104,7 +104,7 @@ def test_ids_are_taken_from_their_chunks(chunks, data):
     column = pa.chunked_array([pa.array(chunk, pa.string()) for chunk in chunks], pa.string())
     places = data.draw(st.lists(st.integers(-1, len(ids) - 1), max_size=12))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(indexes, "PIECE", 3)
+        patch.setattr(indexes, "CHUNK_IDS", 3)
         taken = take_ids(column, np.array(places, np.int64))
     assert taken.num_chunks == -(-len(places) // 3)
     assert taken.type == pa.string()

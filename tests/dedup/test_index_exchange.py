@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from longcrawl.core.sketched import Sketched
-from longcrawl.dedup import ExactDocuments, MinHash, MinHashSignatures, Urls, index_exchange
+from longcrawl.dedup import ExactDocuments, MinHash, MinHashSignatures, Urls, index
 from longcrawl.dedup.index import Arrays
 from longcrawl.engines import Local
 from longcrawl.errors import RunError
@@ -67,7 +67,7 @@ def test_tasks_make_the_files_of_one_process(make, groups, piece):
     survey = make()
     found = sketches(survey, groups)
     with tempfile.TemporaryDirectory() as root, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index_exchange, "PIECE", piece)
+        patch.setattr(index, "PIECE", piece)
         whole, made = Path(root, "whole"), Path(root, "made")
         survey.save_index(all_batches(found), whole)
         survey.exchange_index(kept_in(found, Path(root, "work")), made, Local())
@@ -75,7 +75,7 @@ def test_tasks_make_the_files_of_one_process(make, groups, piece):
 
 
 def test_keys_of_which_all_but_the_last_bits_are_equal_are_sorted_as_numbers(tmp_path, monkeypatch):
-    monkeypatch.setattr(index_exchange, "PIECE", 4)
+    monkeypatch.setattr(index, "PIECE", 4)
     survey = MinHashSignatures()
     bands = [[bytes([number % 3] * 52)] + [bytes([band, number % 5] * 26) for band in range(8)] for number in range(60)]
     ids = pa.array([f"{number:02d}" for number in range(60)])
@@ -105,12 +105,12 @@ class Killed(Local):
 
 
 def test_a_killed_exchange_goes_on_where_it_was(tmp_path, monkeypatch):
-    monkeypatch.setattr(index_exchange, "PIECE", 4)
+    monkeypatch.setattr(index, "PIECE", 4)
     survey = MinHash(**MINHASH, verify=0.4)
     found = sketches(survey, [["to be or not", "to be", "be not to"], ["not to be or", ""], ["or not to be"] * 4])
     survey.save_index(all_batches(found), tmp_path / "whole")
     kept, began = kept_in(found, tmp_path / "work"), []
-    monkeypatch.setattr(index_exchange, "_take_known", noted(index_exchange._take_known, began))
+    monkeypatch.setattr(index, "_take_known", noted(index._take_known, began))
     for tasks in range(0, 60, 3):
         try:
             survey.exchange_index(kept, tmp_path / "made", Killed(tasks))
