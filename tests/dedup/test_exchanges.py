@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from longcrawl.core.sketched import DOCUMENT, Sketched, report_of
-from longcrawl.core.stages import PART, REMOVAL_SCHEMA
+from longcrawl.core.stages import PART, REMOVAL_SCHEMA, Survey
 from longcrawl.dedup import ExactDocuments, MinHash, MinHashSignatures, Urls, clusters
 from longcrawl.engines import Local
 from longcrawl.errors import CorruptionError, StageError
@@ -236,3 +236,14 @@ class Counted(Local):
     def exchange(self, step, tasks):
         self.sent.append(sum(table.num_rows for task in tasks for _, table in step.make(task)))
         super().exchange(step, tasks)
+
+
+def test_a_survey_that_defines_no_way_to_decide_is_rejected():
+    class Undecided(Survey):
+        name = "undecided"
+
+        def sketch(self, table):
+            return table.select(["id"])
+
+    with pytest.raises(StageError, match="Undecided decides nothing: define resolve or exchange"):
+        Undecided().resolve(pa.table({"id": ["a", "b"]}))
