@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from longcrawl.dedup import ngrams
 from longcrawl.dedup._normalize_kernels import BLANK
-from longcrawl.kernels.compiling import compiled, compiled_natively, inlined
+from longcrawl.kernels.compiling import allocating, compiled, inlined
 from longcrawl.kernels.memory import eight_at, find_blanks, find_leads_of_three, lowest_bit
 from longcrawl.kernels.utf8 import decode
 
@@ -287,7 +287,7 @@ def _sign(hashes: Words, count: int, permutations: Permutations, signature: Word
             signature[each] = min(signature[each], left, right)
 
 
-@compiled_natively
+@allocating
 def sign_all(units: Wide, bounds: Any, n: int, permutations: Permutations, scratch: Scratch, signatures: Words) -> None:
     """Write the signature of every document: uint32 [documents, permutations]; see :func:`sketch`."""
     for document in range(len(bounds) - 1):
@@ -306,7 +306,7 @@ def _write_band_keys(signature: Any, rows: int, keys: Wide) -> None:
         keys[band] = mix(key)
 
 
-@compiled_natively
+@allocating
 def sketch(
     units: Wide,
     bounds: Any,

@@ -7,11 +7,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir  # type: ignore[import-untyped]  # it has no types
-from numba import types
-from numba.extending import intrinsic
 
-from longcrawl.kernels.compiling import forced_inline
+from longcrawl.kernels.compiling import forced_inline, intrinsic
 
 _U = np.uint64
 
@@ -21,42 +18,50 @@ WRITTEN = 8
 """How many places :func:`write_places` writes at once: there is room for 7 behind the last."""
 
 
-def _loader(bits: int, loaded: Any) -> Any:
+def _loader(bits: int, loaded: str) -> Any:
     """Return what loads a little-endian number of so many bits from any address."""
 
-    @intrinsic  # type: ignore[untyped-decorator]  # numba has no types
+    @intrinsic
     def load(_typing: Any, address: Any) -> Any:
+        from llvmlite import ir
+        from numba import types
+
         def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             pointer = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
             return builder.zext(builder.load(pointer, align=1), ir.IntType(64))
 
-        return loaded(address), generate
+        return getattr(types, loaded)(address), generate
 
     return load
 
 
-def _storer(bits: int, stored: Any) -> Any:
+def _storer(bits: int, stored: str) -> Any:
     """Return what stores the low bits of a number, so many, at any address."""
 
-    @intrinsic  # type: ignore[untyped-decorator]  # as above
+    @intrinsic
     def store(_typing: Any, address: Any, _number: Any) -> Any:
+        from llvmlite import ir
+        from numba import types
+
         def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             pointer = builder.inttoptr(arguments[0], ir.IntType(bits).as_pointer())
             builder.store(builder.trunc(arguments[1], ir.IntType(bits)), pointer, align=1)
             return context.get_dummy_value()
 
-        return types.void(address, stored), generate
+        return types.void(address, getattr(types, stored)), generate
 
     return store
 
 
-byte_at, four_at, eight_at = _loader(8, types.int64), _loader(32, types.int64), _loader(64, types.uint64)
-put_byte, put_four, put_eight = _storer(8, types.int64), _storer(32, types.int64), _storer(64, types.uint64)
+byte_at, four_at, eight_at = _loader(8, "int64"), _loader(32, "int64"), _loader(64, "uint64")
+put_byte, put_four, put_eight = _storer(8, "int64"), _storer(32, "int64"), _storer(64, "uint64")
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # as above
+@intrinsic
 def prefetch(_typing: Any, address: Any) -> Any:
     """Begin to load the cache line of an address."""
+    from llvmlite import ir
+    from numba import types
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         byte, number = ir.IntType(8).as_pointer(), ir.IntType(32)
@@ -70,9 +75,11 @@ def prefetch(_typing: Any, address: Any) -> Any:
     return types.void(address), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # as above
+@intrinsic
 def lowest_bit(_typing: Any, number: Any) -> Any:
     """Return the place of the lowest bit, 64 where there is none."""
+    from llvmlite import ir
+    from numba import types
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.IntType(1)(0))
@@ -80,9 +87,11 @@ def lowest_bit(_typing: Any, number: Any) -> Any:
     return types.int64(number), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # as above
+@intrinsic
 def highest_bit(_typing: Any, number: Any) -> Any:
     """Return the place of the highest bit of a number that is not 0."""
+    from llvmlite import ir
+    from numba import types
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.sub(ir.IntType(64)(63), builder.ctlz(arguments[0], ir.IntType(1)(1)))
@@ -90,9 +99,10 @@ def highest_bit(_typing: Any, number: Any) -> Any:
     return types.int64(number), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # as above
+@intrinsic
 def count_bits(_typing: Any, number: Any) -> Any:
     """Return how many bits of a number are set."""
+    from numba import types
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])
@@ -114,9 +124,11 @@ def write_places(bits: np.uint64, first: int, places: npt.NDArray[np.int64], cou
     return count + found
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # as above
+@intrinsic
 def least_of_many(_typing: Any, address: Any) -> Any:
     """Return the least of 32 numbers of 32 bits."""
+    from llvmlite import ir
+    from numba import types
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         block, number = ir.VectorType(ir.IntType(32), 32), ir.IntType(32)
@@ -131,8 +143,11 @@ def least_of_many(_typing: Any, address: Any) -> Any:
 def _tester(test: Any) -> Any:
     """Return what tests the 64 bytes at an address, and gives a bit for each that passes."""
 
-    @intrinsic  # type: ignore[untyped-decorator]  # as above
+    @intrinsic
     def find(_typing: Any, address: Any) -> Any:
+        from llvmlite import ir
+        from numba import types
+
         def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
             block = ir.VectorType(ir.IntType(8), 64)
             pointer = builder.inttoptr(arguments[0], block.as_pointer())
@@ -144,9 +159,11 @@ def _tester(test: Any) -> Any:
     return find
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # as above
+@intrinsic
 def find_byte(_typing: Any, address: Any, _byte: Any) -> Any:
     """Return a bit for each of the 64 bytes at an address that is this one."""
+    from llvmlite import ir
+    from numba import types
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         block, lane = ir.VectorType(ir.IntType(8), 64), ir.VectorType(ir.IntType(32), 64)
@@ -261,9 +278,11 @@ find_string_stops = _tester(
 """Which bytes are quotes, backslashes or control characters: a string of JSON goes on over all others."""
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # as above
+@intrinsic
 def copy_block(_typing: Any, target: Any, source: Any) -> Any:
     """Copy 64 bytes from one address to another."""
+    from llvmlite import ir
+    from numba import types
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         block = ir.VectorType(ir.IntType(8), 64).as_pointer()

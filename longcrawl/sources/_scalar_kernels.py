@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from longcrawl.kernels.compiling import compiled, outlined
+from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.memory import (
     copy_block,
     find_continuations,
@@ -57,7 +57,7 @@ def _hex4(data: Any, at: int, end: int) -> int:
     return value
 
 
-@outlined
+@compiled
 def _read_code(data: Any, at: int, end: int, out: int) -> tuple[int, int]:
     r"""Read ``\uXXXX``, or two that are one character: where it ends (-1: it is none), and where its UTF-8 does.
 
@@ -89,7 +89,7 @@ def _read_code(data: Any, at: int, end: int, out: int) -> tuple[int, int]:
     return at, out + size
 
 
-@outlined
+@compiled
 def _character_bytes(data: Any, at: int, end: int) -> int:
     """Return how many bytes the character beyond ASCII has that begins here; 0: it is not UTF-8 (RFC 3629, 4)."""
     lead = data[at]

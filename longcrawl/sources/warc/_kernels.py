@@ -17,11 +17,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir  # type: ignore[import-untyped]  # it has no types
-from numba import types
-from numba.extending import intrinsic
 
-from longcrawl.kernels.compiling import compiled, outlined
+from longcrawl.kernels.compiling import compiled, intrinsic
 from longcrawl.kernels.memory import TESTED, find_byte
 from longcrawl.kernels.utf8 import begins_with
 from longcrawl.sources._scalar_kernels import is_utf8
@@ -64,15 +61,22 @@ _HTTP = np.frombuffer(b"HTTP/", np.uint8)
 _BLOCK, _PAGE, _STOP, _OWN, _OTHERS, _STATUS, _IS_UTF8, _HAS_ZERO = range(8)
 """What is found of a record, see ``read_record``."""
 
-_WORDS = ir.VectorType(ir.IntType(32), LANES)
+def _words() -> Any:
+    from llvmlite import ir
+
+    return ir.VectorType(ir.IntType(32), LANES)
 
 
 def _every(number: int) -> Any:
-    return ir.Constant(_WORDS, [number] * LANES)
+    from llvmlite import ir
+
+    return ir.Constant(_words(), [number] * LANES)
 
 
 def _call(builder: Any, name: str, *arguments: Any) -> Any:
-    kind = ir.FunctionType(_WORDS, [_WORDS] * len(arguments))
+    from llvmlite import ir
+
+    kind = ir.FunctionType(_words(), [_words()] * len(arguments))
     return builder.call(builder.module.declare_intrinsic(f"llvm.{name}.v{LANES}i32", (), kind), arguments)
 
 
@@ -82,6 +86,8 @@ def _rotated(builder: Any, words: Any, count: int) -> Any:
 
 def _transposed(builder: Any, rows: list[Any]) -> list[Any]:
     """Return the columns of a square of words; each step swaps the off-diagonal squares of a size."""
+    from llvmlite import ir
+
     size = 1
     while size < LANES:
         for row in (row for row in range(LANES) if not row & size):
@@ -114,15 +120,17 @@ def _rounds(builder: Any, words: list[Any], state: list[Any]) -> list[Any]:
     return [builder.add(before, after) for before, after in zip(state, (a, b, c, d, e), strict=True)]
 
 
-@intrinsic  # type: ignore[untyped-decorator]  # numba has no types
+@intrinsic
 def _hash_blocks(_typing: Any, state: Any, places: Any, count: Any) -> Any:
     """Take so many blocks of each lane: from its address in ``places`` on, into its column of ``state``."""
+    from llvmlite import ir
+    from numba import types
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         number = ir.IntType(64)
         state, places = (
             builder.inttoptr(address, kind.as_pointer())
-            for address, kind in zip(arguments, (_WORDS, number), strict=False)
+            for address, kind in zip(arguments, (_words(), number), strict=False)
         )
         begins = [builder.load(builder.gep(places, [number(lane)])) for lane in range(LANES)]
         stored = [builder.gep(state, [number(row)]) for row in range(len(_FIRST))]
@@ -130,13 +138,13 @@ def _hash_blocks(_typing: Any, state: Any, places: Any, count: Any) -> Any:
         before, loop = builder.block, builder.append_basic_block("blocks")
         builder.branch(loop)
         builder.position_at_end(loop)
-        turn, hashes = builder.phi(number), [builder.phi(_WORDS) for _ in values]
+        turn, hashes = builder.phi(number), [builder.phi(_words()) for _ in values]
         turn.add_incoming(number(0), before)
         at = builder.mul(turn, number(BLOCK))
         words = list[Any]()
         for first in range(0, BLOCK, 4 * LANES):
             places_of_rows = [builder.add(builder.add(begin, at), number(first)) for begin in begins]
-            rows = [builder.load(builder.inttoptr(place, _WORDS.as_pointer()), align=1) for place in places_of_rows]
+            rows = [builder.load(builder.inttoptr(place, _words().as_pointer()), align=1) for place in places_of_rows]
             words += [_call(builder, "bswap", column) for column in _transposed(builder, rows)]
         after = _rounds(builder, words, hashes)
         following = builder.add(turn, number(1))
@@ -298,7 +306,7 @@ def scan_bytes(data: Any, start: int, stop: int) -> tuple[bool, bool]:
     return is_utf8(data, start, stop), has_zero
 
 
-@outlined
+@compiled
 def find_fields(data: Any, start: int, stop: int, places: Any) -> tuple[int, int]:
     """Find the values of the fields that ``NAMES`` has, in a header whose first line is passed over.
 

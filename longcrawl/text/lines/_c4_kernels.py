@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.code_points import SENTENCE_END, SPACE, WORD
-from longcrawl.kernels.compiling import allocating, compiled, inlined, outlined
+from longcrawl.kernels.compiling import allocating, compiled, inlined
 from longcrawl.kernels.phrase_trees import OTHERS, step
 from longcrawl.kernels.phrases import PhraseTree
 from longcrawl.kernels.utf8 import begins_with, copy, decode, drop_space, last_start, skip_space
@@ -149,7 +149,7 @@ def _write_line(data: Bytes, at: int, end: int, rules: Rules, out: Bytes, place:
     return place
 
 
-@outlined
+@compiled
 def _find_phrases(data: Bytes, at: int, end: int, tree: PhraseTree, line: Facts) -> None:
     """Note the phrases whose first characters, as many as all phrases have, end at a byte."""
     for _ in range(tree.sure):
