@@ -27,10 +27,7 @@ from typing import Any
 import datasets
 import pyarrow as pa
 import pytest
-from filelock import FileLock
 from hypothesis import settings
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.dispatcher import Dispatcher
 
 from longcrawl.samples.release import SIGNATURES, list_part, write_part
 
@@ -150,28 +147,6 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         pa.default_memory_pool().release_unused()
         if sys.platform == "linux":
             ctypes.CDLL(None).malloc_trim(0)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def kernels_compiled_once() -> Iterator[None]:
-    """Compile each kernel in one process; another that needs it waits and loads it.
-
-    Two at once would also overwrite each other's list of compiled kernels, and entries would name the wrong file.
-    """
-    compile_kernel = Dispatcher.compile
-
-    def compile_alone(kernel: Any, signature: Any) -> Any:
-        if not kernel._cache.cache_path:
-            return compile_kernel(kernel, signature)
-        folder = Path(kernel._cache.cache_path)
-        folder.mkdir(parents=True, exist_ok=True)
-        # Numba's own lock comes first: two threads that wait for kernels of each other would wait for ever.
-        with global_compiler_lock, FileLock(folder / f"{kernel._cache._impl.filename_base}.lock"):
-            return compile_kernel(kernel, signature)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Dispatcher, "compile", compile_alone)
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,37 +1,29 @@
-"""What kernels keep on disk."""
+"""How kernels are compiled, what is kept of them on disk, and kernels that several packages share."""
 
 import ast
-import functools
 import json
 import os
-import pickle
-import shutil
+import pkgutil
 import subprocess
 import sys
-import warnings
+import typing
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
+from types import FunctionType
 
 import numba
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from llvmlite.binding import ffi
-from numba.core import base
-from numba.core.cpu import CPUContext
-from numba.core.postproc import PostProcessor
-from numba.core.registry import cpu_target
-from numba.core.types.functions import Function
-from numba.core.typing.context import Context
-from numba.core.typing.templates import _OverloadFunctionTemplate
-from numba.cpython import cmathimpl
 
+import longcrawl
 from longcrawl.kernels import compiling, lookup, phrases
-from longcrawl.kernels.compiling import _CachedKernels
-from longcrawl.kernels.found_once import found_once
 from longcrawl.kernels.kept_arrays import kept_arrays
-from longcrawl.kernels.texts import read_only
-from longcrawl.text.rpv2 import _kernels as kernels
+from longcrawl.text.rpv2 import _kernels as signals
+
+NAMES = [each.name for each in pkgutil.walk_packages(longcrawl.__path__, "longcrawl.") if "__main__" not in each.name]
 
 
 @given(st.lists(st.integers(-9, 9), max_size=40), st.integers(-11, 11))
@@ -40,25 +32,71 @@ def test_a_search_by_halves_counts_as_numpy_does(values, most):
     assert lookup.count_up_to(values, most) == np.searchsorted(values, most, "right")
 
 
-def test_a_kernel_whose_types_have_moved_is_compiled_again(tmp_path):
-    # An upgrade leaves what the last version compiled beside the new sources.
-    moved = b"clongcrawl.of_an_earlier_version\nLists\n."
-    (tmp_path / "kernel.nbi").write_bytes(pickle.dumps(numba.__version__) + moved)
-    kept = _CachedKernels(str(tmp_path), "kernel", (1.0, 2))
-    assert kept.load(("signature",)) is None
-    kept.save(("signature",), "machine code")
-    assert kept.load(("signature",)) == "machine code"
+def test_numba_still_has_the_names_that_kernels_are_compiled_by():
+    for option in ("_nrt", "forceinline", "no_cfunc_wrapper", "no_cpython_wrapper"):
+        try:
+            numba.njit(**{option: True})(abs_of)
+        except Exception as error:  # noqa: BLE001  # whatever numba raises
+            pytest.fail(f"numba {numba.__version__} no longer has the option {option} ({error}): see compiling.Kernel")
+    try:
+        from numba.core import event
+
+        listeners = event.Listener, event.register
+    except (ImportError, AttributeError) as error:
+        pytest.fail(f"numba {numba.__version__} tells no listeners what it compiles ({error}): see compiling._Watcher")
+    assert all(map(callable, listeners))
 
 
-def test_two_processes_that_compile_at_the_same_time_keep_their_own_code(tmp_path):
-    one, other = (_CachedKernels(str(tmp_path), "kernel", "stamp") for _ in range(2))
-    before = one._load_index()
-    other.save(("int64",), "code of int64")
-    one._load_index = lambda: before  # it has looked before the other one has written
-    one.save(("float64",), "code of float64")
-    del one._load_index
-    assert one.load(("float64",)) == "code of float64"
-    assert one.load(("int64",)) in (None, "code of int64")
+def abs_of(number):
+    return abs(number)
+
+
+IMPORT_ALL = """
+import importlib, sys
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+print([name for name in ("numba", "llvmlite") if name in sys.modules])
+"""
+
+
+def test_no_module_imports_numba():
+    command = [sys.executable, "-c", IMPORT_ALL, *NAMES]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def kernels():
+    """Return all kernels of the package that are named by a module, and by their names."""
+    modules = [import_module(name) for name in NAMES]
+    found = [(module, name, each) for module in modules for name, each in vars(module).items()]
+    return {
+        f"{module.__name__}.{name}": each
+        for module, name, each in found
+        if isinstance(each, compiling.Kernel) and each.py_func.__module__ == module.__name__
+    }
+
+
+def test_kernels_that_return_arrays_count_references():
+    """Else an array would be freed twice, or never; what is compiled is checked again by the types that numba finds."""
+    found = kernels()
+    assert len(found) > 400
+    wrong = [
+        name
+        for name, each in found.items()
+        if not each.counts_references and "ndarray" in str(typing.get_type_hints(each.py_func).get("return"))
+    ]
+    assert wrong == []
+
+
+def test_kernels_that_count_no_references_call_none_that_returns_an_array():
+    wrong = [
+        (name, called)
+        for name, each in kernels().items()
+        for called, value in compiling._named(each.py_func)
+        if isinstance(value, compiling.Kernel) and value.counts_references and not each.counts_references
+        if "inline" not in value._options  # it counts as its caller does
+        if "ndarray" in str(typing.get_type_hints(value.py_func).get("return"))
+    ]
+    assert wrong == []
 
 
 def kept_addresses(kernel: ast.FunctionDef) -> set[str]:
@@ -97,181 +135,14 @@ def _hand_on(values):
     return values
 
 
+@compiling.compiled
+def _count_handed_on(values):
+    return len(_hand_on(values))
+
+
 @compiling.allocating
 def _doubled(values):
     return values * 2
-
-
-@compiling.compiled
-def _count_doubled(values):
-    return len(_doubled(values))
-
-
-@compiling.compiled
-def _add(number, more):
-    return number + more
-
-
-def test_numbers_written_in_calls_are_of_one_type():
-    called = _add._called_by_kernels
-    for number in (1, 2):
-        called.get_call_template((numba.types.int64, numba.types.literal(number)), {})
-    assert called.nopython_signatures == [numba.int64(numba.int64, numba.int64)]
-
-
-@compiling.compiled
-def _first(values):
-    return values[0]
-
-
-def test_what_reads_an_array_is_compiled_once_for_those_that_may_be_written_to():
-    called, written = _first._called_by_kernels, numba.int64[::1]
-    for kind in (written.copy(readonly=True), written):
-        _, _, given, _ = called.get_call_template((kind,), {})
-        assert given == (written.copy(readonly=True),)
-    assert len(called.nopython_signatures) == 1
-
-
-@compiling.compiled
-def _read_and_write(read, values):
-    values[0] = _first(read) + _first(values)
-
-
-def test_an_array_is_written_to_where_it_is_also_read():
-    values = np.array([2, 3])
-    _read_and_write(read_only(values[1:]), values)
-    assert values.tolist() == [5, 3]
-
-
-@compiling.outlined
-def _last(values):
-    return values[-1]
-
-
-def _subtract_ends(values):
-    return _last(values) - _first(values)
-
-
-def test_what_a_kernel_calls_is_made_into_machine_code_within_it_alone():
-    kernel = compiling._Kernel(_subtract_ends, targetoptions={"nopython": True, "_nrt": False})  # not kept on disk
-    assert kernel(np.array([2, 9])) == 7
-    (compiled,) = kernel.overloads.values()
-    within = {function.name for function in compiled.library.get_defined_functions()}
-    first, last = (
-        next(iter(each.overloads.values())).fndesc.llvm_func_name for each in (_first._called_by_kernels, _last)
-    )
-    assert first not in within  # LLVM has put it into its caller
-    assert last in within
-    engine = compiled.target_context.codegen()._engine
-    assert [engine.is_symbol_defined(name) for name in (first, last)] == [False, True]
-
-
-@compiling.compiled
-def _sum_last_even(values):
-    total, found = 0, False
-    for value in values:
-        if value % 2 == 0:
-            even = value  # numba has one variable of it, which a later turn reads
-            found = True
-        if found:
-            total += even
-    return total
-
-
-def test_what_is_assigned_in_one_turn_is_read_in_a_later_one():
-    assert _sum_last_even(np.array([1, 4, 3, 5, 8, 7])) == 4 + 4 + 4 + 8 + 8
-
-
-@compiling.compiled
-def _add_text(number):
-    return number + "1"
-
-
-@compiling.allocating
-def _largest_twice(values):
-    found = np.empty(2, np.int64)
-    found[:] = max(hash(values[0]), values[-1])
-    return found
-
-
-def test_numba_compiles_as_before_where_a_kernel_was_compiled():
-    changed = Function, Context, CPUContext, PostProcessor, _OverloadFunctionTemplate, base, ffi.lib._lock
-    before = [dict(vars(each)) for each in changed]
-    with pytest.raises(numba.TypingError):
-        _add_text(1)
-    assert [dict(vars(each)) for each in changed] == before
-
-
-def test_numba_calls_of_its_own_what_was_compiled_for_kernels():
-    values = np.arange(5)
-    assert list(_largest_twice(values)) == [4, 4]
-    assert list(numba.njit(_largest_twice.py_func)(values)) == [4, 4]
-    assert numba.njit(lambda values: max(values[0], values[-1]))(values) == 4
-
-
-@compiling.compiled
-def _fill(numbers, flags, rows, number):
-    """Set and read elements by numbers of every kind, some from behind; return what was read."""
-    numbers[-1] = number
-    numbers[np.uint8(1)] = 2.9
-    flags[np.int16(-2)] = number
-    rows[1, -1] = flags[-2] + numbers[-1]
-    return numbers[-1], numbers[np.uint8(1)], flags[np.int16(-2)], flags[0], rows[1][-1], rows[::2, 1][0]
-
-
-@compiling.compiled
-def _raise_first(numbers, where):
-    """Add one to the first number, of an array that numba takes for one or none."""
-    found = None
-    if where:
-        found = numbers
-    if found is None:
-        return 0
-    found[0] = found[0] + 1
-    return found[0]
-
-
-def test_elements_are_those_of_an_array_that_may_be_none():
-    assert [_raise_first(np.arange(2), True), _raise_first(np.arange(2), False)] == [1, 0]
-
-
-@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int64, np.float32, np.complex128])
-@pytest.mark.parametrize("step", [1, 2])
-def test_elements_are_those_that_python_reads_and_sets(dtype, step):
-    def arrays():
-        return np.arange(6).astype(dtype)[::step], np.zeros(3, np.bool_), np.ones((2, 3), dtype)
-
-    expected, given = arrays(), arrays()
-    with warnings.catch_warnings(action="ignore"):
-        assert _fill(*given, 5) == _fill.py_func(*expected, 5)
-    assert [each.tolist() for each in given] == [each.tolist() for each in expected]
-
-
-def _sum_from(values, first):
-    total = 0
-    while first < len(values):
-        value = values[first]
-        if value > 0:
-            total += value
-        first += 1
-    return total
-
-
-def test_what_is_registered_while_a_kernel_is_compiled_is_found():
-    def implementation(_context, _builder, _signature, arguments):
-        return arguments[0]
-
-    signature = numba.types.int64(numba.types.int64)
-    with found_once():
-        context = cpu_target.target_context.subtarget()
-        context.refresh()
-        cmathimpl.registry.lower(implementation, *signature.args)(implementation)  # where intrinsics are registered
-        assert context.get_function(implementation, signature)
-
-
-def test_numbas_debugging_changes_no_result(monkeypatch):
-    monkeypatch.setattr(numba.config, "DEBUGINFO_DEFAULT", 1)
-    assert compiling.compiled(_sum_from)(np.array([1, -2, 3, 4]), 1) == 7
 
 
 @compiling.allocating
@@ -282,12 +153,11 @@ def _sum_doubled(values):
     return found
 
 
-def test_a_kernel_that_counts_no_references_returns_no_array_and_takes_none():
-    # Else the array would be freed twice, or never.
+def test_a_kernel_that_counts_no_references_returns_no_array():
     values = np.arange(4)
     before = sys.getrefcount(values)
-    for wrong, name in ((_hand_on, "_hand_on"), (_count_doubled, "_doubled")):
-        with pytest.raises(TypeError, match=f"{name} returns an array: make it"):
+    for wrong in (_hand_on, _count_handed_on):
+        with pytest.raises(Exception, match="_hand_on returns an array: make it @allocating"):
             wrong(values)
     assert _sum_doubled(values) == 12
     doubled = _doubled(values)
@@ -295,51 +165,74 @@ def test_a_kernel_that_counts_no_references_returns_no_array_and_takes_none():
     assert sys.getrefcount(values) == before
 
 
+@compiling.compiled
+def _sum_up(values):
+    total = 0
+    for value in values:
+        total += value
+    return total
+
+
+def test_threads_that_call_a_kernel_first_have_its_result():
+    with ThreadPoolExecutor(4) as pool:
+        found = pool.map(_sum_up, [np.arange(5, dtype=dtype) for dtype in (np.int8, np.int16, np.int8, np.int32)])
+        assert list(found) == [10] * 4
+
+
+def test_what_is_no_kernel_of_ours_compiles_as_ever():
+    assert numba.njit(lambda values: values[0])(np.array([3])) == 3
+
+
 CALLED = """
 import json, sys
 import numpy as np
-from numba.core.event import install_recorder
 from longcrawl.kernels import compiling
+from longcrawl.kernels.lookup import round_all
 
-compiling.PORTABLE = compiling.Path(sys.argv[1])
-with install_recorder("numba:compile") as recorded:
-    from longcrawl.kernels.lookup import round_all
-    values = np.array([0.1234567851, 2.5])
-    round_all(values)
-print(json.dumps([len(recorded.buffer) > 0, values.tolist()]))
+values = np.array([0.1234567851, 2.5], sys.argv[1])
+round_all(values)
+print(json.dumps([compiling.count_compiled() > 0, values.tolist()]))
 """
-
-
 ROUNDED = [0.12345679, 2.5]
-portable = pytest.mark.skipif(not compiling.runs_portable(), reason="this CPU has not all of x86-64-v3")
 
 
-@pytest.fixture
-def called(tmp_path):
-    """Return what calls a kernel in a process of its own: whether it compiled, the result, whether it said so."""
-
-    def call(**environment):
-        command = [sys.executable, "-c", CALLED, str(tmp_path / "portable")]
-        done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=True)
-        return *json.loads(done.stdout), "compiling kernels that are new to this machine" in done.stderr
-
-    assert call(**compiling.portable_environment(tmp_path / "portable")) == (True, ROUNDED, True)
-    return functools.partial(call, NUMBA_CACHE_DIR=str(tmp_path / "own"), **{compiling.WRITE_PORTABLE: ""})
+def call(dtype="f8", **environment):
+    """Call a kernel in a process of its own; return whether it compiled, the result, and what it said."""
+    command = [sys.executable, "-c", CALLED, dtype]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=True)
+    return *json.loads(done.stdout), done.stderr
 
 
-@portable
-def test_code_that_comes_with_a_wheel_is_loaded_and_not_compiled(called):
-    assert called() == (False, ROUNDED, False)
+def test_a_kernel_is_compiled_once_and_again_where_its_file_was_cut(tmp_path):
+    kept = {"NUMBA_CACHE_DIR": str(tmp_path)}
+    compiled, found, said = call(**kept)
+    assert (compiled, found) == (True, ROUNDED)
+    assert said.count("compiling kernels that are new to this machine") == 1
+    assert call(**kept) == (False, ROUNDED, "")
+    for ending in ("nbi", "nbc"):
+        for file in tmp_path.rglob(f"*.{ending}"):
+            file.write_bytes(file.read_bytes()[:-7])
+        assert call(**kept)[:2] == (True, ROUNDED)
+        assert call(**kept)[0] is False
 
 
-@portable
-@pytest.mark.slow
-def test_code_that_comes_with_a_wheel_is_left_where_it_is_asked_for_or_of_another_numba(called, tmp_path):
-    assert called(**{compiling.COMPILE_HERE: "1"}) == (True, ROUNDED, True)
-    assert called() == (False, ROUNDED, False)
-    for index in (tmp_path / "portable").rglob("*.nbi"):  # as with another version of numba
-        index.write_bytes(pickle.dumps("0.1") + b"anything")
-    assert called(NUMBA_CACHE_DIR=str(tmp_path / "another")) == (True, ROUNDED, True)
+def test_processes_that_compile_at_once_keep_their_own_code(tmp_path):
+    """numba numbers the files of a kernel: of two processes, one could replace the code that the other has listed."""
+    kept = {"NUMBA_CACHE_DIR": str(tmp_path)}
+    with ThreadPoolExecutor(3) as pool:
+        found = [each[:2] for each in pool.map(lambda dtype: call(dtype, **kept), ("f8", "f4", "f8"))]
+    assert [values for _, values in found] == [ROUNDED, pytest.approx(ROUNDED), ROUNDED]
+    assert sum(compiled for compiled, _ in found) == 2
+    assert [call(dtype, **kept)[0] for dtype in ("f8", "f4")] == [False, False]
+
+
+def test_where_no_folder_can_be_written_kernels_are_compiled_all_the_same(tmp_path):
+    (tmp_path / "file").touch()
+    nowhere = {"NUMBA_CACHE_DIR": str(tmp_path / "file"), "NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"}
+    for _ in range(2):
+        compiled, found, said = call(**nowhere)
+        assert (compiled, found) == (True, ROUNDED)
+        assert "set NUMBA_CACHE_DIR to a folder" in said
 
 
 @pytest.mark.slow
@@ -353,6 +246,58 @@ def test_nothing_is_compiled_twice(tmp_path):
     assert second.startswith("0 kernels compiled in ")
 
 
+WEIGHTS = np.array([1, 2])
+PAIR = (np.zeros(1), "one")
+
+
+@compiling.forced_inline
+def _inner(number):
+    return number * WEIGHTS[0]
+
+
+@compiling.compiled
+def _outer(number):
+    return _inner(number) + len(PAIR)
+
+
+def changed(function, **named):
+    """Return a copy of a function that names other things."""
+    return FunctionType(function.__code__, {**function.__globals__, **named}, function.__name__)
+
+
+def _other_inner(number):
+    return number * WEIGHTS[1]
+
+
+@pytest.mark.parametrize(
+    ("named", "is_same"),
+    [
+        ({}, True),
+        ({"_sum_up": None}, True),
+        ({"_inner": compiling.forced_inline(_other_inner)}, False),
+        ({"_inner": compiling.forced_inline(changed(_inner.py_func, WEIGHTS=np.array([1, 3])))}, False),
+        ({"_inner": compiling.forced_inline(changed(_inner.py_func, WEIGHTS=np.array([1, 2], np.int8)))}, False),
+        ({"PAIR": (np.ones(1), "one")}, False),
+        ({"PAIR": (np.zeros(1), "one")}, True),
+    ],
+    ids=["nothing", "not named", "callee", "constant of callee", "type of constant", "inside a tuple", "equal"],
+)
+def test_a_kernel_is_compiled_again_when_what_its_code_holds_has_changed(named, is_same):
+    assert (compiling._digest(changed(_outer.py_func, **named)) == compiling._digest(_outer.py_func)) is is_same
+
+
+def test_digests_are_those_of_another_process():
+    program = "from longcrawl.kernels import compiling; from longcrawl.text.rpv2 import _kernels; "
+    program += "print(compiling._digest(_kernels.measure.py_func))"
+    command, environment = [sys.executable, "-c", program], os.environ | {"PYTHONHASHSEED": "7"}
+    printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == compiling._digest(signals.measure.py_func)
+
+
+def test_the_key_of_javascript_is_that_of_its_letters():
+    assert signals._key(np.frombuffer(b"javascript", np.uint8).astype(np.uint32), 0, 10) == signals.JAVASCRIPT_KEY
+
+
 def test_arrays_that_are_kept_have_the_type_that_they_had_when_they_were_made(tmp_path, monkeypatch):
     """Else kernels that a first process compiled would not be those of the next."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -362,24 +307,6 @@ def test_arrays_that_are_kept_have_the_type_that_they_had_when_they_were_made(tm
         name: numba.typeof(each) for name, each in kept.items()
     }
     assert made["constant"].flags.writeable
-
-
-def test_a_kernel_is_compiled_again_when_what_it_calls_has_changed(tmp_path, monkeypatch):
-    # Machine code holds what it calls of other modules; numba compares its own file alone.
-    own = Path(kernels.__file__)
-    assert kernels.measure._cache._cache_file._source_stamp == compiling.digest_sources(own)
-    package = Path(compiling.__file__).parents[1]
-    shutil.copytree(package, tmp_path / "longcrawl", ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(compiling, "_ROOT", tmp_path)
-    copied = tmp_path / "longcrawl" / own.relative_to(package)
-    before = compiling.digest_sources.__wrapped__(copied)
-    for name, same in (("cli/commands.py", True), ("kernels/lookup.py", False), ("kernels/code_points.py", False)):
-        with (tmp_path / "longcrawl" / name).open("a") as file:
-            file.write("# changed\n")
-        compiling._read_source.cache_clear()  # a new process would read the file again
-        after = compiling.digest_sources.__wrapped__(copied)
-        assert (after == before) is same, name
-        before = after
 
 
 @given(st.lists(st.integers(-4, 4) | st.integers(-(1 << 63), (1 << 63) - 1), max_size=100))

@@ -288,8 +288,6 @@ OWN: dict[str, str] = {
     "longcrawl/sources/installed.py:_LICENCE": "names of files of installed packages",
     "longcrawl/sources/installed.py:_METADATA_FOLDER": "names of files of installed packages",
     "longcrawl/sources/installed.py:_normalized": "names of installed packages",
-    "longcrawl/kernels/compiling.py:_IMPORT": "the package's own modules",
-    "longcrawl/kernels/compiling.py:_read_source": "the package's own modules",
     "longcrawl/ledger/clusters.py:direct": "names of rules, by RE2",
     "longcrawl/ledger/clusters.py:_follow": "names of rules, by RE2",
     "longcrawl/text/refinedweb/fetch_lists.py:_CATEGORY": "names of folders in a list that a user fetches",

@@ -106,10 +106,6 @@ def test_what_is_wrong_in_a_recipe(recipe, sentence, folder):
             r"no field 'text'; its fields: content; .* \(--text-field NAME\)$",
             marks=pytest.mark.slow,
         ),
-        (
-            "warm --portable ok.jsonl",
-            r"ok.jsonl cannot be written \(File exists\): name .* behind --portable$",
-        ),
     ],
 )
 def test_what_is_wrong_in_a_command(command, sentence, folder):

@@ -259,15 +259,11 @@ def warm(
     num_proc: Annotated[
         int | None, typer.Option(min=1, help="Number of processes; one for each core if left out.")
     ] = None,
-    portable: Annotated[
-        Path | None,
-        typer.Option(help="Compile for any x86-64-v3 machine, into this folder, as wheels do.", metavar="DIR"),
-    ] = None,
 ) -> None:
     """Compile kernels ahead, once for a machine. Otherwise each is compiled when it is first needed."""
     from longcrawl.cli.warm import compile_kernels
 
-    show(compile_kernels(num_proc, portable))
+    show(compile_kernels(num_proc))
 
 
 @app.command(epilog="Example: longcrawl card quickstart --plots")

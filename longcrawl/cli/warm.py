@@ -3,8 +3,6 @@
 import gzip
 import io
 import json
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,10 +21,8 @@ from longcrawl.core.sources import BadFiles, LostRecords, make_source
 from longcrawl.core.stages import STAGES
 from longcrawl.dedup.substring import UNITS
 from longcrawl.engines.local import map_tasks, usable_cpus
-from longcrawl.errors import RunError
-from longcrawl.kernels import compiling
+from longcrawl.kernels.compiling import count_compiled
 from longcrawl.recipe import parse_recipe
-from longcrawl.storage.files import make_folder
 
 DOCUMENTS = 40
 SENTENCES = (
@@ -43,35 +39,18 @@ SHAPES: dict[str, Sequence[Any]] = {
 """What follows on tokens, the output last."""
 
 
-def compile_kernels(num_proc: int | None = None, portable: Path | None = None) -> str:
+def compile_kernels(num_proc: int | None = None) -> str:
     """Compile the kernels of all stages, outputs and feeds; return what was done in a line.
 
     Args:
         num_proc: processes that compile; one for each core if left out.
-        portable: compile for any CPU of the level x86-64-v3 in place of this one, into this folder.
-
-    Raises:
-        RunError: this CPU does not run what is portable, the folder cannot be written, or compiling has failed.
     """
     workers = num_proc or usable_cpus()
-    if portable is not None:
-        return _compile_portable(portable, workers)
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         prepare(Path(folder))
         compiled = sum(map_tasks(partial(_compile, Path(folder)), range(len(tasks())), workers))
     return f"{compiled:,} kernels compiled in {time.monotonic() - started:.0f} s, by {workers} processes"
-
-
-def _compile_portable(folder: Path, workers: int) -> str:
-    make_folder(folder, RunError, "name another folder behind --portable")
-    if not compiling.runs_portable():
-        raise RunError(f"--portable compiles for {compiling.LEVEL} and tries the code, which this machine does not run")
-    command = [sys.executable, "-m", "longcrawl.cli", "warm", "--num-proc", str(workers)]
-    made = subprocess.run(command, env=compiling.portable_environment(folder.absolute()), check=False)  # noqa: S603
-    if made.returncode:
-        raise RunError(f"kernels were not compiled into {folder}: see the message above")
-    return f"{sum(1 for _ in folder.rglob('*.nbc')):,} kernels for any CPU of {compiling.LEVEL} in {folder}"
 
 
 def tasks() -> list[Callable[[Path], object]]:
@@ -294,8 +273,7 @@ def _read(shape: str, written: Path) -> Iterator[Any]:
 
 def _compile(folder: Path, number: int) -> int:
     """Do one of the tasks; return how many kernels it compiled."""
-    from numba.core.event import install_recorder
-
-    with install_recorder("numba:compile") as recorded, redirect_stderr(io.StringIO()):
+    before = count_compiled()
+    with redirect_stderr(io.StringIO()):
         tasks()[number](folder)
-    return sum(1 for _, event in recorded.buffer if event.is_start)
+    return count_compiled() - before

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import allocating, compiled, inlined
+from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 from longcrawl.kernels.lookup import count_up_to
 
 Longs = npt.NDArray[np.int64]
@@ -94,12 +94,12 @@ def _highest_bit(word: np.uint64) -> int:
     return at
 
 
-@inlined
+@forced_inline
 def _lowest_bit(word: np.uint64) -> int:
     return _highest_bit(word & (~word + _ONE))
 
 
-@inlined
+@forced_inline
 def insert(lengths: NumberSet, value: int) -> None:
     """Put a number into the set."""
     lengths.low[value >> 6] |= _ONE << _U(value & 63)
@@ -107,7 +107,7 @@ def insert(lengths: NumberSet, value: int) -> None:
     lengths.high[value >> 18] |= _ONE << _U((value >> 12) & 63)
 
 
-@inlined
+@forced_inline
 def remove(lengths: NumberSet, value: int) -> None:
     """Take a number out of the set."""
     lengths.low[value >> 6] &= ~(_ONE << _U(value & 63))
@@ -153,12 +153,12 @@ def least(lengths: NumberSet) -> int:
     return -1
 
 
-@inlined
+@forced_inline
 def _has(lengths: NumberSet, value: int) -> bool:
     return (lengths.low[value >> 6] >> _U(value & 63)) & _ONE != 0
 
 
-@inlined
+@forced_inline
 def _add(stock: Stock, document: int, length: int) -> None:
     """Put what is left of a document in front of those of its length."""
     stock.following[document] = stock.first[length]
@@ -166,7 +166,7 @@ def _add(stock: Stock, document: int, length: int) -> None:
     insert(stock.lengths, length)
 
 
-@inlined
+@forced_inline
 def _take(stock: Stock, length: int) -> int:
     document = stock.first[length]
     stock.first[length] = stock.following[document]
@@ -175,7 +175,7 @@ def _take(stock: Stock, length: int) -> int:
     return document
 
 
-@inlined
+@forced_inline
 def put(placed: Placed, taken: Longs, document: int, size: int) -> None:
     """Put the next tokens of a document into the sample."""
     at = placed.counts[0]
@@ -184,7 +184,7 @@ def put(placed: Placed, taken: Longs, document: int, size: int) -> None:
     placed.counts[0] = at + 1
 
 
-@inlined
+@forced_inline
 def close(placed: Placed, capacity: int) -> None:
     """End the sample."""
     at = placed.counts[1]
@@ -217,7 +217,7 @@ def _lay_in(lengths: Longs, stock: Stock, placed: Placed, largest: int) -> None:
             _add(stock, document, rest)
 
 
-@inlined
+@forced_inline
 def _fill_or_pad(space: int, capacity: int, threshold: float, stock: Stock, placed: Placed) -> None:
     """Fill what is left of a sample with a chunk of the shortest document where it is more than the threshold."""
     if space > 0 and space / capacity > threshold:

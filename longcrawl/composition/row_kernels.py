@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import allocating, compiled, inlined
+from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 from longcrawl.kernels.lookup import count_up_to
 from longcrawl.kernels.texts import read_only
 
@@ -70,7 +70,7 @@ def lay_out(
     return numbers, pieces
 
 
-@inlined
+@forced_inline
 def mask_labels(flags: npt.NDArray[np.bool_], labels: npt.NDArray[np.int64]) -> None:
     """Ignore what has no flag."""
     for at in range(len(labels)):
@@ -78,7 +78,7 @@ def mask_labels(flags: npt.NDArray[np.bool_], labels: npt.NDArray[np.int64]) -> 
             labels[at] = IGNORED
 
 
-@inlined
+@forced_inline
 def mask_after(end: int, ids: npt.NDArray[np.int64], after: bool, labels: npt.NDArray[np.int64]) -> None:  # noqa: FBT001  # kernels take arguments by position
     """Ignore each token after an ``end``; ``after`` says whether the first is one."""
     for at in range(len(labels)):
@@ -219,7 +219,7 @@ def locate(numbers: Ints, firsts: Ints, length: int, slots: Ints, starts: Ints, 
     return found + 1
 
 
-@inlined
+@forced_inline
 def count_up(out: Ints) -> None:
     """Write 0, 1, 2, … ."""
     for position in range(len(out)):

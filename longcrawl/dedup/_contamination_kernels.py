@@ -14,7 +14,7 @@ import numpy.typing as npt
 from longcrawl.dedup import ngrams
 from longcrawl.dedup._minhash_kernels import find_ends, mix
 from longcrawl.dedup._normalize_kernels import BLANK
-from longcrawl.kernels.compiling import compiled, inlined
+from longcrawl.kernels.compiling import compiled, forced_inline
 
 Wide = npt.NDArray[np.uint64]
 
@@ -22,7 +22,7 @@ _U = np.uint64
 _NGRAM_FACTOR = _U(ngrams.NGRAM_FACTOR)
 
 
-@inlined
+@forced_inline
 def _bits(key: np.uint64) -> np.uint64:
     """Return the two bits that a key sets in its word of the filter."""
     return _U(1) << (key & _U(63)) | _U(1) << (key >> _U(6) & _U(63))

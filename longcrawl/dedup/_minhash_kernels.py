@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from longcrawl.dedup import ngrams
 from longcrawl.dedup._normalize_kernels import BLANK
-from longcrawl.kernels.compiling import allocating, compiled, inlined
+from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 from longcrawl.kernels.memory import eight_at, find_blanks, find_leads_of_three, lowest_bit
 from longcrawl.kernels.utf8 import decode
 
@@ -67,7 +67,7 @@ def make_scratch(longest: int, permutations: int) -> Scratch:
     )
 
 
-@inlined
+@forced_inline
 def mix(number: np.uint64) -> np.uint64:
     """Return MurmurHash3's finaliser of a number."""
     number = (number ^ (number >> _U(33))) * _MIX_1
@@ -75,7 +75,7 @@ def mix(number: np.uint64) -> np.uint64:
     return number ^ (number >> _U(33))
 
 
-@inlined
+@forced_inline
 def _mix_32(number: np.uint32) -> np.uint32:
     # A product of two uint32 is an uint64 to numba.
     number = _W((number ^ (number >> _W(16))) * _W(0x85EBCA6B))
@@ -93,7 +93,7 @@ def _stands_alone(data: Bytes, at: int) -> bool:
     return False
 
 
-@inlined
+@forced_inline
 def _hash_word(address: int, size: int) -> np.uint64:
     """Hash the word of so many bytes at an address, with eight bytes that may be read after it."""
     hashed, rest = _WORD_SEED, size

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import allocating, compiled, inlined
+from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 
 Tokens = npt.NDArray[Any]
 Wide = npt.NDArray[np.uint64]
@@ -239,7 +239,7 @@ def find_runs(changes: Longs, share: tuple[int, int, int], counts: Wide, opened:
     return opened, written
 
 
-@inlined
+@forced_inline
 def _common(tokens: Tokens, separator: Any, earlier: int, later: int, longest: int) -> int:
     """Count the tokens that two places have in common, up to the end of either's document."""
     same = 0
@@ -248,7 +248,7 @@ def _common(tokens: Tokens, separator: Any, earlier: int, later: int, longest: i
     return same
 
 
-@inlined
+@forced_inline
 def _meet(
     windows: HashedWindows, place: int, mixed: np.uint64, table: Wide, room: tuple[int, int, int], state: Longs
 ) -> tuple[int, int]:

@@ -1,9 +1,10 @@
 """Kernels: functions that plain numba compiles at their first call and keeps on disk.
 
-Importing a module that defines kernels imports neither numba nor llvmlite. The files of a kernel are named after a digest
-of everything that its machine code holds: its code, the kernels and intrinsics that it calls, and the constants that any
-of them names. They are kept where numba keeps such files: in ``NUMBA_CACHE_DIR``, else beside the source, else in the
-user's cache folder. Two names are not documented for users of numba; ``tests/test_kernels.py`` checks both.
+Importing a module that defines kernels imports neither numba nor llvmlite. The files of a kernel are named after a
+digest of everything that its machine code holds: its code, the kernels and intrinsics that it calls, and the constants
+that any of them names. They are kept where numba keeps such files: in ``NUMBA_CACHE_DIR``, else beside the source, else
+in the user's cache folder. Private names of numba are the option ``_nrt`` and ``numba.core.event``, which numba's
+developer documentation describes; ``tests/test_kernels.py`` checks both.
 """
 
 import gc
@@ -55,11 +56,13 @@ class Kernel:
 
     Attributes:
         py_func: the function itself.
+        counts_references: whether it may make and return arrays.
     """
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
         update_wrapper(self, function)
         self.py_func: Any = function
+        self.counts_references = options.get("_nrt", True)
         self._options = {"nogil": True, "no_cfunc_wrapper": True, **options}
 
     def __call__(self, *arguments: Any) -> Any:
@@ -144,11 +147,11 @@ class _Watcher:
             if "no_cpython_wrapper" not in kernel.targetoptions and not getattr(_thread, "may_compile", False):
                 raise _NotCompiledError
             _announce()
+            _counts["compiled"] += 1
             return
-        _counts["compiled"] += 1
         returned = [str(each.return_type).lower() for each in kernel.nopython_signatures]
-        if not kernel.targetoptions["_nrt"] and any("array(" in each for each in returned):
-            raise TypeError(f"{kernel.py_func.__name__} returns an array: make it @allocating")
+        if not kernel.targetoptions.get("_nrt", True) and any("array(" in each for each in returned):
+            raise TypeError(f"{kernel.py_func.__name__.split('-')[0]} returns an array: make it @allocating")
 
 
 _ours = WeakSet[Any]()
@@ -248,4 +251,9 @@ def forced_inline(function: F) -> F:
     return cast(F, Kernel(function, _nrt=False, forceinline=True))
 
 
-inlined = forced_inline
+def inlined(function: F) -> F:
+    """As ``allocating``, but numba itself puts it into its callers: for what returns arrays to any of them.
+
+    Each caller compiles it anew.
+    """
+    return cast(F, Kernel(function, inline="always"))

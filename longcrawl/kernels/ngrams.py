@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import compiled, forced_inline, inlined
+from longcrawl.kernels.compiling import compiled, forced_inline
 from longcrawl.kernels.lookup import mixed
 from longcrawl.kernels.memory import eight_at
 
@@ -134,7 +134,7 @@ def _number(keys: Any, size: int, ids: Any, firsts: Any, counts: Any, repeats: R
     return unique, left
 
 
-@inlined
+@forced_inline
 def _same_words(letters: Any, begins: Any, ends: Any, first: int, second: int) -> bool:
     length = ends[second] - begins[second]
     return ends[first] - begins[first] == length and same_letters(letters, begins[first], begins[second], length)

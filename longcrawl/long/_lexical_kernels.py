@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.dedup import ngrams
-from longcrawl.kernels.compiling import allocating, compiled, inlined
+from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 
 Wide = npt.NDArray[np.uint64]
 
@@ -29,7 +29,7 @@ FEWEST = 100
 _FACTOR = _U(ngrams.NGRAM_FACTOR)
 
 
-@inlined
+@forced_inline
 def _slot(keys: Wide, key: np.uint64) -> int:
     """Return where a key is, or belongs, in a table of a power of two of slots; 0 is no key."""
     last = _U(len(keys) - 1)

@@ -23,6 +23,7 @@ from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.stages import PART, Stage, Survey, document_ids
 from longcrawl.core.surveys import WithSpans
 from longcrawl.errors import RunError
+from longcrawl.kernels.compiling import count_compiled
 from longcrawl.plan.estimates import TYPICAL, Doubles, Drawn, Sample, Thinning, Values, estimate_total
 from longcrawl.recipe import Recipe
 from longcrawl.run.part import Tally, characters, run_fused
@@ -291,13 +292,11 @@ class _Walk:
         Returns:
             What it took the last time, and what is left.
         """
-        from numba.core.event import install_recorder
-
         for _ in range(1 + REPEATS):
             cost = self._costs()
-            with install_recorder("numba:compile") as compiled:
-                left = through(cost)
-            if not compiled.buffer and cost.total_seconds() >= QUICK:
+            before = count_compiled()
+            left = through(cost)
+            if count_compiled() == before and cost.total_seconds() >= QUICK:
                 break
         return cost, left
 

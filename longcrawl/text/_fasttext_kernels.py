@@ -11,7 +11,7 @@ Rows are added in fastText's order and precision, and without the interpreter lo
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import compiled, inlined
+from longcrawl.kernels.compiling import compiled, forced_inline
 from longcrawl.kernels.memory import eight_at, lowest_bit, put_eight
 from longcrawl.text._fasttext_memory import (
     LANES,
@@ -43,7 +43,7 @@ _FEW = 1 << 16
 _OFFSET_32, _PRIME_32 = np.int32(2166136261 - (1 << 32)), np.uint32(16777619)
 
 
-@inlined
+@forced_inline
 def _hashed(value: np.uint64, byte: np.uint8) -> np.uint64:
     """Take one more byte into fastText's hash: FNV-1a of 32 bits, of bytes with a sign."""
     taken = _U(byte) | (_SIGN if byte >= 128 else _U(0))
@@ -143,7 +143,7 @@ def _spend(rows: Floats, listed: Numbers, count: int, vector: Floats, trains: bo
             vector[place] += rows[listed[at], place]
 
 
-@inlined
+@forced_inline
 def _remainder(value: np.uint64, count: int, inverse: float) -> int:
     """Return ``value % count`` by way of a product, since a division costs more than all the rest."""
     number = np.int64(value)
@@ -155,7 +155,7 @@ def _remainder(value: np.uint64, count: int, inverse: float) -> int:
     return left
 
 
-@inlined
+@forced_inline
 def _wide_remainder(value: np.uint64, count: int, inverse: float) -> int:
     """Return as much for a value of 64 bits; products of few buckets may round by more than they are."""
     if count < _FEW:
@@ -168,7 +168,7 @@ def _wide_remainder(value: np.uint64, count: int, inverse: float) -> int:
     return left
 
 
-@inlined
+@forced_inline
 def _count_bits(bits: np.uint64) -> np.int64:
     bits -= bits >> _U(1) & _U(0x5555555555555555)
     bits = (bits & _U(0x3333333333333333)) + (bits >> _U(2) & _U(0x3333333333333333))
@@ -176,7 +176,7 @@ def _count_bits(bits: np.uint64) -> np.int64:
     return np.int64(bits * _U(0x0101010101010101) >> _U(56))
 
 
-@inlined
+@forced_inline
 def _row_of(words: Words, bucket: int) -> int:
     """Return the row of a bucket, -1 where it was pruned."""
     if len(words.kept):
@@ -187,7 +187,7 @@ def _row_of(words: Words, bucket: int) -> int:
     return len(words.bounds) - 1 + bucket
 
 
-@inlined
+@forced_inline
 def _list_ngrams(words: Words, bracketed: Bytes, size: int, start: int, listed: Numbers, found: int) -> int:
     """List the rows of the n-grams that begin at a byte behind those found; return how many there are then."""
     inverse = 1.0 / words.buckets
@@ -209,7 +209,7 @@ def _list_ngrams(words: Words, bracketed: Bytes, size: int, start: int, listed: 
     return found
 
 
-@inlined
+@forced_inline
 def _is_ascii(data: Bytes, size: int) -> bool:
     every = np.uint8(0)
     for at in range(size):

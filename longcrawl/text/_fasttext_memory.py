@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import allocating, compiled, inlined
+from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 from longcrawl.kernels.lookup import mixed
 from longcrawl.kernels.memory import TESTED, WRITTEN, eight_at, find_byte, find_white, prefetch, put_eight, write_places
 from longcrawl.text._fasttext_model import Words
@@ -128,7 +128,7 @@ def cut_words(text: Bytes, at: int, edges: Integers, begun: np.uint64) -> tuple[
     return begun, ended
 
 
-@inlined
+@forced_inline
 def _ends_word(byte: np.uint8) -> bool:
     return byte == 32 or 9 <= byte <= 13 or byte == 0
 

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from longcrawl.kernels.compiling import allocating, compiled, inlined
+from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 from longcrawl.kernels.lookup import mixed
 from longcrawl.text._fasttext_kernels import Bytes, Floats, Integers, Numbers, read_text, visit
 from longcrawl.text._fasttext_memory import Memory, make_scratch
@@ -21,7 +21,7 @@ _LARGEST, _STEPS = np.float32(8), np.float32(512)
 """Of fastText's table of sigmoids."""
 
 
-@inlined
+@forced_inline
 def _product(vectors: Vectors, row: int, hidden: Floats) -> np.float32:
     total = np.float32(0)
     for at in range(len(hidden)):
@@ -29,12 +29,12 @@ def _product(vectors: Vectors, row: int, hidden: Floats) -> np.float32:
     return total * vectors.scales[row]
 
 
-@inlined
+@forced_inline
 def _log(value: np.float32) -> np.float32:
     return np.float32(math.log(value + 1e-5))
 
 
-@inlined
+@forced_inline
 def _right(vectors: Vectors, node: int, labels: int, hidden: Floats) -> np.float32:
     """Return the probability of the second node below a node of the tree."""
     product = _product(vectors, node - labels, hidden)
@@ -82,7 +82,7 @@ def _one_of_tree(vectors: Vectors, hidden: Floats, label: int, nodes: Numbers) -
     return np.float32(0) if score < _LOWEST else np.float32(math.exp(score))
 
 
-@inlined
+@forced_inline
 def _sigmoid(value: np.float32) -> np.float32:
     """Return the entry of fastText's table of 513 sigmoids from -8 to 8."""
     if value < -_LARGEST:
@@ -113,7 +113,7 @@ def set_outputs(vectors: Vectors, hidden: Floats, scores: Floats) -> None:
         scores[label] /= total
 
 
-@inlined
+@forced_inline
 def _shown(score: np.float32) -> np.float32:
     """Return a probability as fastText's predict returns it, which takes a logarithm of 0.00001 more."""
     return np.float32(math.exp(_log(score)))

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn, get_args
 
@@ -20,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl import kernels
 from longcrawl.errors import TokenizerError, reason_of, warn_user
 from longcrawl.kernels.kept_arrays import Arrays, kept_arrays
 from longcrawl.storage.files import whole_file
@@ -364,11 +366,10 @@ def _find_cut(tokens: Iterable[bytes], by_gpt2: ByRanks) -> Arrays:
 @cache
 def _stamp() -> str:
     """Return what kept arrays depend on besides the file: the sources here and the libraries compared with."""
-    from longcrawl.kernels.compiling import digest_sources
-
-    sources = [digest_sources(Path(__file__).with_name(name)) for name in ("encoders.py", "_word_kernels.py")]
-    tables = [hashlib.sha256(file.read_bytes()).hexdigest() for file in (_patterns.SHIPPED, _prepared.SHIPPED)]
-    return " ".join([*sources, *tables, version("tokenizers"), version("tiktoken")])
+    folders = Path(__file__).parent, Path(kernels.__file__).parent
+    files = [*chain(*(sorted(folder.glob("*.py")) for folder in folders)), _patterns.SHIPPED, _prepared.SHIPPED]
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    return " ".join([digest, version("tokenizers"), version("tiktoken")])
 
 
 def _pack(text: str) -> npt.NDArray[np.uint8]:

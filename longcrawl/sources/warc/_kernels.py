@@ -61,6 +61,7 @@ _HTTP = np.frombuffer(b"HTTP/", np.uint8)
 _BLOCK, _PAGE, _STOP, _OWN, _OTHERS, _STATUS, _IS_UTF8, _HAS_ZERO = range(8)
 """What is found of a record, see ``read_record``."""
 
+
 def _words() -> Any:
     from llvmlite import ir
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels.code_points import SENTENCE_END, SPACE, WORD
-from longcrawl.kernels.compiling import allocating, compiled, inlined
+from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 from longcrawl.kernels.phrase_trees import OTHERS, step
 from longcrawl.kernels.phrases import PhraseTree
 from longcrawl.kernels.utf8 import begins_with, copy, decode, drop_space, last_start, skip_space
@@ -245,7 +245,7 @@ def _read_line(data: Bytes, at: int, end: int, flag_of: Flags, rules: Rules, tre
     return at
 
 
-@inlined
+@forced_inline
 def _ends_in_mark(data: Bytes, start: int, stop: int, rules: Rules) -> bool:
     if stop == start:
         return False
@@ -258,7 +258,7 @@ def _ends_in_mark(data: Bytes, start: int, stop: int, rules: Rules) -> bool:
     return not (rules.datatrove and dots)
 
 
-@inlined
+@forced_inline
 def _check_form(out: Bytes, first: int, last: int, words: int, longest: int, rules: Rules) -> int:
     """Return the first rule by which a line goes for its end or for its words; ``STAYS`` for none."""
     if rules.terminal and not _ends_in_mark(out, first, last, rules):
@@ -268,7 +268,7 @@ def _check_form(out: Bytes, first: int, last: int, words: int, longest: int, rul
     return OVERLONG if longest > rules.max_word_length else STAYS
 
 
-@inlined
+@forced_inline
 def _judge(line: Facts, rule: int, rules: Rules, page: Any) -> int:
     """Return the first rule by which a line goes; adds what it has that speaks against the page, and its sentences.
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.kernels.compiling import allocating, compiled, inlined
+from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 from longcrawl.text.refinedweb._url_lists import HashSet, Lists
 
 Bytes = npt.NDArray[np.uint8]
@@ -36,25 +36,25 @@ _OPEN, _CLOSE, _LESS, _GREATER, _STAR = ord("["), ord("]"), ord("<"), ord(">"), 
 _NOUGHT, _NINE, _UPPER_A, _UPPER_Z, _LOWER_A, _LOWER_Z = ord("0"), ord("9"), ord("A"), ord("Z"), ord("a"), ord("z")
 
 
-@inlined
+@forced_inline
 def _stepped(state: np.uint64, byte: int) -> np.uint64:
     # One-to-one for every byte, so that equally long names differ until the very end.
     state = (state ^ _U(byte)) * _STEP
     return state ^ (state >> _U(29))
 
 
-@inlined
+@forced_inline
 def _finished(state: np.uint64) -> np.uint64:
     state = (state ^ (state >> _U(32))) * _FINISH
     return state ^ (state >> _U(31))
 
 
-@inlined
+@forced_inline
 def _lowered(byte: int) -> int:
     return byte + 32 if _UPPER_A <= byte <= _UPPER_Z else byte
 
 
-@inlined
+@forced_inline
 def _hex_digit(byte: int) -> int:
     """Return what a hexadecimal digit stands for, -1 for another byte."""
     if _NOUGHT <= byte <= _NINE:
@@ -63,7 +63,7 @@ def _hex_digit(byte: int) -> int:
     return byte - _LOWER_A + 10 if _LOWER_A <= byte <= _LOWER_A + 5 else -1
 
 
-@inlined
+@forced_inline
 def next_byte(data: Bytes, at: int, stop: int) -> Any:
     """Read one byte, or one escape such as %41: the byte, and where the next one begins."""
     byte = np.int64(data[at])
@@ -99,12 +99,12 @@ def _after_scheme(data: Bytes, start: int, stop: int) -> int:
     return -1
 
 
-@inlined
+@forced_inline
 def _is_of_scheme(byte: int) -> bool:
     return _LOWER_A <= byte | 32 <= _LOWER_Z or _NOUGHT <= byte <= _NINE or byte in (_PLUS, _MINUS, _DOT)
 
 
-@inlined
+@forced_inline
 def _is_slash(byte: int) -> bool:
     # Browsers take a backslash for a slash.
     return byte in (_SLASH, _BACKSLASH)
@@ -217,7 +217,7 @@ def _is_numeric(host: Bytes, start: int, stop: int) -> bool:
     return parts != 4
 
 
-@inlined
+@forced_inline
 def _is_punycode(host: Bytes, at: int, length: int) -> bool:
     """Return whether a label begins here that begins with xn--."""
     if host[at] != 120 or at + 4 >= length or (at > 0 and host[at - 1] != _DOT):
@@ -286,14 +286,14 @@ def _look_up(names: Hashes, rows: Any, lengths: Any, places: Any, lists: Lists, 
             found[rows[each], CURATED] = lengths[each]
 
 
-@inlined
+@forced_inline
 def _is_unreserved(byte: int) -> bool:
     if _LOWER_A <= byte | 32 <= _LOWER_Z or _NOUGHT <= byte <= _NINE:
         return True
     return byte in (_MINUS, _DOT, _UNDERSCORE, _TILDE)
 
 
-@inlined
+@forced_inline
 def _next_of_path(data: Bytes, at: int, stop: int) -> Any:
     """Read one byte in lower case, or one escape such as %7E that means the same without (RFC 3986, section 2.3)."""
     byte, after = next_byte(data, at, stop)
@@ -314,13 +314,13 @@ def _has_dots(data: Bytes, start: int, stop: int) -> bool:
     return False
 
 
-@inlined
+@forced_inline
 def _ends_step(byte: int) -> bool:
     """Return whether what is before this byte may be listed as an address, with everything below it."""
     return byte in (_SLASH, _QUESTION, _NUMBER_SIGN, _AMPERSAND, _SEMICOLON)
 
 
-@inlined
+@forced_inline
 def _starts_with_www(data: Bytes, start: int, stop: int) -> bool:
     if start + 4 >= stop or data[start + 3] != _DOT:
         return False
@@ -420,7 +420,7 @@ def hash_names(data: Bytes, offsets: Any, addresses: bool, hashes: Hashes) -> No
         hashes[row] = _hash_line(data, offsets[row], offsets[row + 1], addresses)
 
 
-@inlined
+@forced_inline
 def _is_of_host(byte: int) -> bool:
     if _LOWER_A <= byte | 32 <= _LOWER_Z or _NOUGHT <= byte <= _NINE:
         return True

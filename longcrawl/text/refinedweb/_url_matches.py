@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.addresses import plain_escapes, spell_host, without_dot_segments
-from longcrawl.kernels.compiling import compiled, inlined
+from longcrawl.kernels.compiling import compiled, forced_inline
 from longcrawl.kernels.lookup import find_word
 from longcrawl.kernels.texts import text_buffers
 from longcrawl.kernels.word_lists import Vocabulary
@@ -80,7 +80,7 @@ def _read_points(data: Bytes, start: int, stop: int, folded: Any, points: Any) -
     return count
 
 
-@inlined
+@forced_inline
 def _symbol(point: int) -> int:
     """Return the place of a digit or a letter in the automaton's alphabet, -1 for another character."""
     if point >= _BEYOND or point <= BREAK:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.kernels import code_points as kind
-from longcrawl.kernels.compiling import allocating, compiled, inlined
+from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 from longcrawl.kernels.lookup import find_word, order_by, round_to_8_digits
 from longcrawl.kernels.ngrams import HASHED, Repeats, make_repeats, number_words, repetitions
 from longcrawl.kernels.utf8 import decode
@@ -88,7 +88,8 @@ def _key(normal: Points, start: int, stop: int) -> np.uint64:
     return found | HASHED
 
 
-JAVASCRIPT_KEY = _key(np.frombuffer(b"javascript", np.uint8).astype(np.uint32), 0, 10)
+JAVASCRIPT_KEY = 13026705096557300458
+"""The key of the word "javascript"."""
 
 
 @compiled
@@ -139,7 +140,7 @@ def _count_symbols(points: Points, flags: Flags, start: int, stop: int, row: Row
             _start_sentence(row)
 
 
-@inlined
+@forced_inline
 def _start_sentence(row: Row) -> None:
     row[SENTENCES] += 1 - row[IN_SENTENCE]
     row[IN_SENTENCE] = 1
