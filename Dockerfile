@@ -26,18 +26,11 @@ RUN sed "s/^pyspark==.*/pyspark==${SPARK}/" /tmp/longcrawl/constraints.txt > /tm
     printf 'from longcrawl.cli import main\n\nmain()\n' > /opt/bin/submit.py && \
     ln -s "$(dirname "$(dirname "$(readlink -f "$(command -v java)")")")" /opt/java
 
-# Kernels are compiled here, into the package, for any processor of x86-64-v3: pods load them whatever machine built the
-# image. `longcrawl warm` then compiles what a wheel's code leaves out, the signatures of MinHash, which want the widest
-# vectors of the very processor: 4 s, which each other kind of processor takes again. Where the build does not run
-# x86-64-v3, as on ARM, it compiles all for its own processor. Both caches are for every user, also one without a home.
+# Kernels are compiled here, for the processor of the build; pods on another kind of processor compile what they need
+# again. Both caches are for every user, also one without a home.
 ENV JAVA_HOME=/opt/java SPARK_HOME=/opt/spark PYSPARK_PYTHON=/usr/local/bin/python3 HF_HOME=/tmp/huggingface \
     NUMBA_CACHE_DIR=/opt/kernels XDG_CACHE_HOME=/opt/cache
-RUN kernels=$(python3 -c "import sysconfig; print(sysconfig.get_path('purelib'))")/longcrawl/kernels && \
-    if python3 -c "from longcrawl.kernels.compiling import runs_portable; raise SystemExit(not runs_portable())"; then \
-        longcrawl warm --portable "$kernels/portable"; \
-    fi && \
-    longcrawl warm && \
-    mkdir -p /opt/kernels /opt/cache && chmod -R a+rX "$kernels" && chmod -R a+rwX /opt/kernels /opt/cache && \
+RUN mkdir -p /opt/kernels /opt/cache && longcrawl warm && chmod -R a+rwX /opt/kernels /opt/cache && \
     rm -rf /tmp/huggingface
 
 # The folder from which relative paths count: mount there what all pods share.

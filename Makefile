@@ -28,12 +28,8 @@ tables:
 	LONGCRAWL_TABLES=write $(firstword $(PYTHONS)) -m pytest tests/tokens/test_byte_pairs.py -k classes_are_those_of_tiktoken
 	for python in $(PYTHONS); do LONGCRAWL_TABLES=write $$python -m pytest tests/tokens/test_prepared.py -k classes_are_those_of_unicode || exit 1; done
 
-# With machine code for any CPU of x86-64-v3, for the version of each of these Pythons and of its numba; all others compile.
-# longcrawl is installed in each: make wheel PYTHONS="py311/bin/python py312/bin/python".
 PYTHONS = python
 wheel:
-	rm -rf longcrawl/kernels/portable
-	for python in $(PYTHONS); do $$python -m longcrawl warm --portable longcrawl/kernels/portable || exit 1; done
 	python -m build
 
 # Each script prints one ratio as its last line, where there is what it needs. CONTRIBUTING.md says how to run them on real input.

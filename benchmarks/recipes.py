@@ -40,7 +40,6 @@ sys.path.append(str(Path(__file__).parent / "faults"))
 import _recipes
 from _inputs import train_tokenizer, write_archives, write_release, write_texts
 
-from longcrawl.kernels import compiling
 
 SHOWN = 0.05
 FILES = 2
@@ -211,7 +210,7 @@ def run(recipe: str, settings: list[str], num_proc: int, machine_code: Path) -> 
     with tempfile.TemporaryDirectory() as folder:
         script = Path(__file__).parent / "_recipe_run.py"
         command = [sys.executable, str(script), recipe, f"{folder}/run", str(num_proc), *settings]
-        there = {"NUMBA_CACHE_DIR": str(machine_code), compiling.COMPILE_HERE: "1", "HF_HUB_OFFLINE": "1"}
+        there = {"NUMBA_CACHE_DIR": str(machine_code), "HF_HUB_OFFLINE": "1"}
         done = subprocess.run(command, capture_output=True, text=True, env=os.environ | there, check=False)
         if done.returncode:
             raise SystemExit(f"{recipe}: {done.stderr[-2000:]}")
