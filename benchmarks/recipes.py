@@ -40,7 +40,6 @@ sys.path.append(str(Path(__file__).parent / "faults"))
 import _recipes
 from _inputs import train_tokenizer, write_archives, write_release, write_texts
 
-
 SHOWN = 0.05
 FILES = 2
 """Files of text for each time the input."""

@@ -14,7 +14,6 @@ import pytest
 import typer
 import yaml
 
-import longcrawl
 from longcrawl.cli.commands import app
 
 ROOT = Path(__file__).parent.parent

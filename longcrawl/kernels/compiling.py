@@ -39,9 +39,8 @@ def count_compiled() -> int:
 class Intrinsic:
     """An instruction for kernels, as by ``numba.extending.intrinsic``, made when a kernel that names it is compiled."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        update_wrapper(self, function)
-        self.py_func: Any = function
+    def __init__(self, function: Any) -> None:
+        self.py_func, self.__doc__ = function, function.__doc__
 
     @cached_property
     def in_kernels(self) -> Any:
@@ -228,9 +227,9 @@ def _digest(function: Any) -> str:
     return digest.hexdigest()
 
 
-def intrinsic(function: F) -> F:
-    """Make an instruction of what tells numba its types and writes it for LLVM."""
-    return cast(F, Intrinsic(function))
+def intrinsic(function: Callable[..., Any]) -> Any:
+    """Make an instruction of a function that returns its types and a function that writes it for LLVM."""
+    return Intrinsic(function)
 
 
 def compiled(function: F) -> F:
