@@ -154,11 +154,11 @@ def _sum_doubled(values):
 
 
 def test_a_kernel_that_counts_no_references_returns_no_array():
-    values = np.arange(4)
-    before = sys.getrefcount(values)
     for wrong in (_hand_on, _count_handed_on):
         with pytest.raises(Exception, match="_hand_on returns an array: make it @allocating"):
-            wrong(values)
+            wrong(np.arange(4))
+    values = np.arange(4)
+    before = sys.getrefcount(values)
     assert _sum_doubled(values) == 12
     doubled = _doubled(values)
     assert sys.getrefcount(doubled) == 2
