@@ -1,6 +1,7 @@
 """Tables of pages: rows as they come, made Arrow's columns."""
 
 import hashlib
+from base64 import b32encode
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,8 +30,7 @@ SCHEMA = pa.schema(
     ]
 )
 
-_ALGORITHM, _BASE32, _NO_DIGEST = "sha1:", b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", bytes(20)
-_DIGEST_CHARACTERS = len(_ALGORITHM) + len(_NO_DIGEST) * 8 // 5
+_DIGEST_CHARACTERS = len("sha1:") + 20 * 8 // 5
 
 
 class Page(NamedTuple):
@@ -38,7 +38,6 @@ class Page(NamedTuple):
 
     utf8: bytes | memoryview
     as_it_came: bytes | memoryview
-    """The same object where it came in UTF-8."""
     is_markup: bool
 
 
@@ -65,8 +64,7 @@ class Block:
     def __init__(self, schema: pa.Schema) -> None:
         self._schema, self._has_digests = schema, DIGEST in schema.names
         self._rows = list[Row]()
-        self._digests = list[bytes | None]()
-        """Of pages in other characters than UTF-8; the others are hashed where they lie in their column."""
+        self._digests = list[str]()
         self._texts = {name: _Texts() for name in ("text", "html")}
         self._bytes = 0
 
@@ -85,7 +83,7 @@ class Block:
             return False
         self._texts["html" if page.is_markup else "text"].add(len(self._rows), page.utf8)
         if self._has_digests:
-            self._digests.append(None if page.utf8 is page.as_it_came else _sha1(page.as_it_came))
+            self._digests.append(_digest(page.as_it_came))
         self._rows.append(row)
         self._bytes += size
         return True
@@ -95,35 +93,10 @@ class Block:
         rows = len(self._rows)
         columns: dict[str, Any] = dict(zip(Row._fields, zip(*self._rows, strict=True), strict=True))
         columns["language"] = pa.nulls(rows, pa.string())
-        taken = {name: texts.take(rows) for name, texts in self._texts.items()}
-        columns |= {name: texts.column for name, texts in taken.items()}
-        if self._digests:
-            columns[DIGEST] = self._spell_digests(list(taken.values()))
+        columns |= {name: texts.take(rows) for name, texts in self._texts.items()}
+        if self._has_digests:
+            columns[DIGEST] = self._digests
         return pa.table(columns, schema=self._schema)
-
-    def _spell_digests(self, columns: "list[_Taken]") -> pa.Array:
-        """Spell the digest of every page as archives do: in base32 (RFC 4648)."""
-        from longcrawl.sources.warc._kernels import hash_texts
-
-        digests = np.frombuffer(b"".join([each or _NO_DIGEST for each in self._digests]), np.uint8)
-        digests = digests.reshape(-1, len(_NO_DIGEST)).copy()
-        missing = np.array([each is None for each in self._digests])
-        for _, data, starts, lengths in columns:
-            hashed = np.flatnonzero(missing & (lengths > 0))
-            digests[hashed] = hash_texts(np.frombuffer(data, np.uint8), starts[hashed], lengths[hashed])
-        fives = np.unpackbits(digests, axis=1).reshape(len(digests), -1, 5) @ np.array([16, 8, 4, 2, 1], np.uint8)
-        letters = np.frombuffer(_BASE32, np.uint8)[fives].tobytes().decode()
-        width = len(letters) // len(digests)
-        return pa.array([_ALGORITHM + letters[at : at + width] for at in range(0, len(letters), width)], pa.string())
-
-
-class _Taken(NamedTuple):
-    """A column with its bytes, and where in them each text starts and how long it is."""
-
-    column: pa.Array
-    data: bytes | memoryview
-    starts: npt.NDArray[np.int64]
-    lengths: npt.NDArray[np.int64]
 
 
 class _Texts:
@@ -150,16 +123,16 @@ class _Texts:
         self._lengths.append(len(text))
         self._bytes = end
 
-    def take(self, rows: int) -> _Taken:
+    def take(self, rows: int) -> pa.Array:
         """Return the column of so many rows, null where no text was set."""
         data = b"".join(self._few) if self._many is None else self._many.data[: self._bytes].toreadonly()
         lengths, given = np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
         lengths[self._rows], given[self._rows] = self._lengths, True
         offsets = np.append(0, np.cumsum(lengths))
         buffers = map(pa.py_buffer, (np.packbits(given, bitorder="little").tobytes(), offsets, data))
-        column = pa.Array.from_buffers(pa.large_string(), rows, list(buffers))
-        return _Taken(column, data, offsets[:-1], lengths)
+        return pa.Array.from_buffers(pa.large_string(), rows, list(buffers))
 
 
-def _sha1(page: bytes | memoryview) -> bytes:
-    return hashlib.sha1(page).digest()  # noqa: S324  # the digest of the standard
+def _digest(page: bytes | memoryview) -> str:
+    """Return the digest of a page as archives spell it: in base32 (RFC 4648)."""
+    return "sha1:" + b32encode(hashlib.sha1(page).digest()).decode()  # noqa: S324  # the digest of the standard
