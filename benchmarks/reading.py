@@ -9,9 +9,9 @@ and "long" archives have no digests of pages. The signals "of rules" are those t
 at. Files are read as runs do, with their checksums behind the data; "checked first" is as ``load_dataset`` reads.
 "long" files hold documents or archives four times in one member, more than is held in memory until its checksum has
 been compared. "alone" is what the reader decompresses with: zstandard, isal for gzip, pyarrow's columns of parquet, a
-plain read, each on one thread; archives of short members are read by libdeflate, in 0.9 of the seconds of isal. CPU
-time of one process, the best of --repeats by turns, after one warm-up. The last line has the greatest ratio of a
-reader's seconds to those of decompressing, of files that are compressed and read as runs do.
+plain read, each on one thread. CPU time of one process, the best of --repeats by turns, after one warm-up. The last
+line has the greatest ratio of a reader's seconds to those of decompressing, of files that are compressed and read as
+runs do.
 """
 
 import argparse

@@ -3,10 +3,11 @@
 A gzip member ends with the CRC and the length of its data, a zstd frame with a checksum if its header says so. Nothing
 is known to be right before they are compared, so data is yielded only then: a member of up to ``HELD_BYTES`` waits in
 memory, a longer one is decompressed twice, the first time to nothing. Who can throw away all that was made of a file
-asks for its checksums "last", and gets data at once, of short members only if it is not lent. A member without an end
-is broken as a whole. Of a zstd frame without a checksum (the command ``zstd`` writes one, python-zstandard does not),
-only damage is noticed that decompressing stumbles over, that gives another length than the frame's header says, or that
-leaves bytes behind it that are not a frame: the checksum of one whose header has lost its flag.
+asks for its checksums "last", and gets data at once, of short members only if it does not ask for them whole. A member
+without an end is broken as a whole. Of a zstd frame without a checksum (the command ``zstd`` writes one,
+python-zstandard does not), only damage is noticed that decompressing stumbles over, that gives another length than the
+frame's header says, or that leaves bytes behind it that are not a frame: the checksum of one whose header has lost its
+flag.
 
 A WARC file that is compressed as the standard asks for has one member or frame per record, so that a record can be read
 alone, and the records around a damaged one are unharmed. Whole files in one member are read as well.
@@ -15,9 +16,8 @@ alone, and the records around a damaged one are unharmed. Whole files in one mem
 import os
 import re
 import zlib
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from io import BufferedIOBase
 from typing import Any, BinaryIO, Literal, NamedTuple, cast
 
 import zstandard
@@ -38,7 +38,6 @@ from longcrawl.sources.framing import (
     zstd_pieces,
 )
 from longcrawl.sources.gathered import Gathered
-from longcrawl.sources.libdeflate import LEAST_BYTES, ShortMembers, find_library
 
 Compression = Literal["none", "gzip", "zstd"]
 
@@ -136,23 +135,21 @@ class Members:
         compression: Compression,
         checksums: Checksums = "first",
         room: Room | None = None,
-        short: Literal["kept", "lent"] = "kept",
+        *,
+        short_whole: bool = False,
     ) -> None:
         """Set how members are read.
 
-        Data of short gzip members that is "lent" is there until the next event. Short members wait for their checksums
-        then, whenever others are compared; ``room`` is for files of which nothing is lent.
+        With ``short_whole`` short members are one event, after their checksum, also where others are compared last.
         """
         self.file, self.compression, self.checksums = file, compression, checksums
         self._room = room if checksums == "last" else None
-        self._lends, self._short = short == "lent", None
-        if self._lends and compression == "gzip" and find_library() is not None:
-            self._short = ShortMembers(cast("BufferedIOBase", file), WHOLE_BYTES)
+        self._short_whole = short_whole
 
     def events(self, offset: int = 0) -> Iterator[Event]:
         """Decompress the file from a member's beginning on; of each member, all or nothing.
 
-        A member of up to ``WHOLE_BYTES`` is one event where checksums are compared first or short members are lent, and
+        A member of up to ``WHOLE_BYTES`` is one event where checksums are compared first or ``short_whole`` is set, and
         a gzip member in one piece always. Where checksums are compared last, all other data is yielded as it comes.
 
         Raises:
@@ -191,7 +188,7 @@ class Members:
     def _at_once(self, offset: int) -> Iterator[Event]:
         kind = ""
         try:
-            for event in self._unchecked(offset, WHOLE_BYTES if self._lends else 0):
+            for event in self._unchecked(offset, WHOLE_BYTES if self._short_whole else 0):
                 kind = event.kind
                 yield event
         except BrokenMemberError as broken:
@@ -305,25 +302,19 @@ class Members:
     ) -> Iterator[Event]:
         """Decompress member after member; one of up to ``whole_bytes``, or in one piece, is one event."""
         # ISA-L inflates 2.1 times as fast as zlib, which bounds the reading of documents.
-        short = self._short if whole_bytes else None
-        file = short or self.file
-        file.seek(offset)
-        member, stream, pending, follows_short = _Member(offset, 0), None, False, False
-        while rest := file.read(read_bytes):
+        self.file.seek(offset)
+        member, stream, pending = _Member(offset, 0), None, False
+        while rest := self.file.read(read_bytes):
             offset += len(rest)
             while rest or (stream is not None and pending):
                 if stream is None:
-                    if short and follows_short and short.go_back(rest):
-                        offset = yield from self._short_gzip(short, offset - len(rest))
-                        rest, follows_short = short.read(read_bytes), False
-                        offset += len(rest)
                     if not (rest := rest.lstrip(b"\0")):  # tapes and block devices pad the end of a file
                         break
                     member = _Member(offset - len(rest), whole_bytes)
                     if not rest.startswith(GZIP[:2]) and rest != GZIP[:1]:
                         raise BrokenMemberError(member.begin, "no gzip data", is_member=False)
                     stream = isal_zlib.decompressobj(31)
-                    more = rest_of_header(file.read, member.begin, rest, read_bytes)
+                    more = rest_of_header(self.file.read, member.begin, rest, read_bytes)
                     rest, offset = rest + more, offset + len(more)
                 try:
                     data = stream.decompress(rest, piece_bytes)
@@ -332,18 +323,9 @@ class Members:
                 rest, pending = stream.unconsumed_tail, len(data) == piece_bytes
                 if stream.eof:
                     rest, stream = stream.unused_data, None
-                    follows_short = member.is_short and offset - len(rest) - member.begin <= LEAST_BYTES
                 yield from member.events(data, offset - len(rest) if stream is None else None)
         if stream is not None:
             raise BrokenMemberError(member.begin, "the file ends within a compressed member", is_cut=True)
-
-    def _short_gzip(self, short: ShortMembers, offset: int) -> Generator[Event, None, int]:
-        """Decompress short members from a place in the file on; return where they end."""
-        while (found := short.read_member()) is not None:
-            data, size = found
-            yield Event("member", offset, data, offset + size)
-            offset += size
-        return offset
 
     def _zstd(self, offset: int, piece_bytes: int = ZSTD_PIECE_BYTES, *, whole_bytes: int = 0) -> Iterator[Event]:
         """Decompress frame after frame, so many bytes at a time; one of up to ``whole_bytes`` is one event."""
@@ -401,11 +383,6 @@ class _Member:
     def __init__(self, begin: int, whole_bytes: int) -> None:
         self.begin, self._whole_bytes = begin, whole_bytes
         self._held, self._size, self._begun = list[bytes | memoryview](), 0, False
-
-    @property
-    def is_short(self) -> bool:
-        """Whether it is one event, as far as it is known."""
-        return not self._begun
 
     def events(self, data: bytes | memoryview, end: int | None) -> Iterable[Event]:
         """Return what is known of it with its next data, and where it ends, if it does."""

@@ -7,6 +7,8 @@ import zlib
 from unittest import mock
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from longcrawl.core.sources import BadFiles
 from longcrawl.sources import members
@@ -140,3 +142,21 @@ def test_a_member_is_one_event_up_to_its_limit_or_in_one_piece(whole_bytes):
         assert b"".join(event.data for event in found) == b"".join(data)
         parts = [part for event in found for part in event.parts()]
         assert [part.kind for part in parts] == ["begin", *["data"] * (len(parts) - 2), "end"]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.integers(0, 2_000), max_size=6), st.sampled_from(["", "flipped", "cut"]), st.floats(0, 1))
+@pytest.mark.parametrize("checksums", ["first", "last"])
+def test_short_members_that_are_whole_have_the_same_events(list_members, checksums, sizes, damage, where):
+    content = bytearray(b"".join(gzip.compress((DATA * 13)[:size], size % 10, mtime=0) for size in sizes))
+    place = int(where * (len(content) - 1)) if content else 0
+    if damage == "flipped" and content:
+        content[place] ^= 4
+    elif damage == "cut":
+        del content[place:]
+    with mock.patch.object(members, "WHOLE_BYTES", 900):
+        whole = members.Members(io.BytesIO(content), "gzip", checksums, short_whole=True)
+        found, broken = list_members(whole)
+        expected, expected_broken = list_members(members.Members(io.BytesIO(content), "gzip"))
+    assert found == expected
+    assert str(broken) == str(expected_broken)

@@ -33,7 +33,7 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.core.sources import BadFiles, UncheckedDataError
 from longcrawl.errors import NotYetError, SourceError
-from longcrawl.sources import files, libdeflate, members
+from longcrawl.sources import files, members
 from longcrawl.sources.gathered import Window
 from longcrawl.sources.warc import stream, tables
 from longcrawl.sources.warc.lost import Lost
@@ -829,25 +829,6 @@ def test_a_window_does_not_keep_the_memory_of_one_long_record():
         window.add(bytes(1 << 20))
         window.take(1 << 20)
     assert len(window._memory) < 10 << 20
-
-
-def test_short_members_go_to_libdeflate_and_long_ones_do_not(tmp_path, monkeypatch):
-    """ISA-L reads the first one, a long one that is not whole in memory, and the one behind that."""
-    if libdeflate.find_library() is None:
-        pytest.skip("deflate does not show the functions of libdeflate here")
-    taken, noise, read_member = [], random.Random(0).randbytes(200_000), libdeflate.ShortMembers.read_member
-
-    def noted(short):
-        found = read_member(short)
-        taken.append(found is not None)
-        return found
-
-    pages = [PAGE, PAGE, noise, noise, PAGE, PAGE, PAGE]
-    path = write(tmp_path / "a.warc.gz", map(response, pages))
-    monkeypatch.setattr(libdeflate.ShortMembers, "read_member", noted)
-    assert len(read(path)[0]) == len(pages)
-    # The first one is ISA-L's; of the two long ones, the second is cut off by what is read at a time.
-    assert taken == [True, True, False, True, True, False]
 
 
 def test_hostile_headers_take_no_time(tmp_path):

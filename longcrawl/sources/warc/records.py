@@ -54,7 +54,7 @@ class Record(NamedTuple):
 
 def read_records(file: BinaryIO, most_bytes: int, lost: Lost) -> Iterator[Record]:
     """Read the records of an archive file, each until the next; blocks of more than ``most_bytes`` are passed over."""
-    members = Members(file, compression_of(file), lost.bad_files.when_to_check(lost.file), short="lent")
+    members = Members(file, compression_of(file), lost.bad_files.when_to_check(lost.file), short_whole=True)
     offset: int | None = 0
     number = 0
     while offset is not None:
