@@ -28,10 +28,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from longcrawl.sources.encodings import guess_encoding
+from longcrawl.sources.json_lines import is_utf8
 from longcrawl.sources.warc import codings
 from longcrawl.sources.warc.codings import BINARY
 from longcrawl.sources.warc.fields import HEADER_BYTES, Message, length_of, parse_fields
-from longcrawl.sources.warc.plain import Scanned, scan
 
 CODINGS = 3
 """How many content codings may lie over each other."""
@@ -237,13 +237,10 @@ def begins_like_html(payload: bytes | memoryview) -> bool:
     return _HTML.match(payload) is not None
 
 
-def decode_page(
-    page: bytes | memoryview, declared: str | None, *, markup: bool, scanned: Scanned | None = None
-) -> Decoded:
+def decode_page(page: bytes | memoryview, declared: str | None, *, markup: bool) -> Decoded:
     r"""Return a page in UTF-8, and the charset that it was in.
 
-    ``declared`` is the charset of the HTTP header; ``markup`` says whether the page may name one itself; ``scanned`` is
-    what is known of a page, perhaps of another one.
+    ``declared`` is the charset of the HTTP header; ``markup`` says whether the page may name one itself.
 
     >>> decode_page("naïve".encode("latin-1"), "latin-1", markup=True)
     Decoded(utf8=b'na\xc3\xafve', charset='windows-1252', is_guessed=False)
@@ -252,13 +249,11 @@ def decode_page(
     for mark, name in _MARKS:
         if first.startswith(mark):
             return Decoded(_utf8(str(page[len(mark) :], name, "replace")), name)
-    if scanned is None or scanned.page is not page:
-        scanned = scan(page)
-    return _decode_unmarked(scanned, declared, markup=markup)
+    return _decode_unmarked(page, declared, markup=markup)
 
 
-def _decode_unmarked(scanned: Scanned, declared: str | None, *, markup: bool) -> Decoded:
-    page, valid, has_zero = scanned
+def _decode_unmarked(page: bytes | memoryview, declared: str | None, *, markup: bool) -> Decoded:
+    valid, has_zero = is_utf8(page), b"\0" in bytes(page)
     http = _standard_name(declared)
     if valid and http == "utf-8":
         return Decoded(_without_zeros(page) if has_zero else page, http)

@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator
 from typing import BinaryIO, NamedTuple
 
 from longcrawl.sources.framing import GZIP
-from longcrawl.sources.members import Event, Members, compression_of, decompress_beginning, occurrences
-from longcrawl.sources.warc.fields import HEADER_BYTES, Fields, Message, length_of, parse_fields
+from longcrawl.sources.json_lines import is_utf8
+from longcrawl.sources.members import Members, compression_of, decompress_beginning, occurrences
+from longcrawl.sources.warc.fields import HEADER_BYTES, Fields, length_of, parse_fields
 from longcrawl.sources.warc.lost import ARC_FILE, Lost
-from longcrawl.sources.warc.plain import Found, PlainReader, Scanned, encoding_of
 from longcrawl.sources.warc.stream import MAGIC, Stream, begins_with
 
 STEP_BYTES = 1 << 16
@@ -34,7 +34,6 @@ _NEXT_LINE = re.compile(rb"\nWARC/\d")
 _LINE_BEGINS = b"\nWARC/1"
 _HEADER_END = re.compile(rb"\n(?:\r*(?P<empty>\n)|WARC/\d)")
 _RECORD_END = b"\r\n\r\n"
-_FOLLOWS = _RECORD_END + MAGIC
 _NEWLINES = re.compile(rb"[\r\n]*")
 
 
@@ -46,10 +45,7 @@ class Record(NamedTuple):
     length: int | None
     fields: Fields
     block: memoryview | None
-    """None where it is longer than was asked for; like all that is made of it, it is there until the next record."""
-    message: Message | None = None
-    """The HTTP message that the block is, where it has been read; its body is what was scanned."""
-    scanned: Scanned | None = None
+    """None where it is longer than was asked for; it is there until the next record."""
 
 
 def read_records(file: BinaryIO, most_bytes: int, lost: Lost) -> Iterator[Record]:
@@ -130,8 +126,8 @@ def _read_first(first: bytes) -> tuple[Fields, int]:
 
 
 def _parse_head(header: bytes) -> tuple[Fields, int | None]:
-    """Parse the header of a record; returns the length that it names, None if none can be read."""
-    fields = parse_fields(header, encoding_of(header))
+    """Parse the header of a record, as UTF-8 where it is; return the length that it names, None without one, too."""
+    fields = parse_fields(header, "utf-8" if not header.isascii() and is_utf8(header) else "latin-1")
     return fields, length_of(fields)
 
 
@@ -140,7 +136,6 @@ class _Reader:
 
     def __init__(self, stream: Stream, most_bytes: int, lost: Lost, number: int) -> None:
         self._stream, self._most_bytes, self._lost = stream, most_bytes, lost
-        self._plain = PlainReader()
         self.number = number
         self.noted_damage = False
         """Whether the record that the stream's damage took has been counted."""
@@ -149,13 +144,6 @@ class _Reader:
         """Return the whole records of the stream."""
         stream = self._stream
         while True:
-            while (record := stream.take_whole(self._whole)) is not None:
-                self._lost.close(record.offset)
-                self.number += 1
-                yield record
-            while (record := self._next_plain()) is not None:
-                self.number += 1
-                yield record
             if not self._at_bytes():
                 return
             if not (stream.fill(len(MAGIC)) and begins_with(stream.buffer, MAGIC)):
@@ -174,36 +162,10 @@ class _Reader:
         if record.offset is not None:
             self._lost.close(record.offset)
             return record
-        kept = record._replace(block=record.block and memoryview(bytes(record.block)), message=None, scanned=None)
+        kept = record._replace(block=record.block and memoryview(bytes(record.block)))
         self._at_bytes()
         self._lost.close(self._stream.place(self._stream.position))
         return kept
-
-    def _whole(self, member: Event) -> Record | None:
-        """Return the record of a member that holds a plain one and line ends: what follows it changes nothing of it.
-
-        Of all others None, and the buffer takes them.
-        """
-        data = memoryview(member.data)
-        plain = self._plain.read(data, self._most_bytes) if _VERSION.match(data) else None
-        return plain and Record(self.number, member.offset, member.end - member.offset, *plain)
-
-    def _next_plain(self) -> Record | None:
-        """Take a plain record that another one follows, as nearly all are in a long member.
-
-        Of all others None, and nothing is lost: :meth:`_record` would do the same with this one in more steps.
-        """
-        stream = self._stream
-        if self._lost.is_open or not _VERSION.match(stream.buffer):
-            return None
-        end = self._plain.end_of(stream.buffer[:HEADER_BYTES])
-        if end is None or end > self._most_bytes or not stream.fill_within_member(end + len(_FOLLOWS)):
-            return None
-        begin = stream.position
-        if not begins_with(stream.buffer, _FOLLOWS, end) or stream.record_within(begin, begin + end) is not None:
-            return None
-        plain = self._plain.read(stream.buffer[:end], self._most_bytes)
-        return plain and self._finish(plain, begin, end, end + len(_RECORD_END))
 
     def _at_bytes(self) -> bool:
         """Pass over line ends; say whether anything follows."""
@@ -223,18 +185,16 @@ class _Reader:
             self._note("a record's header has no end, or begins with no version")
             self._scan(1)
             return None
-        header = bytes(stream.buffer[:head])
-        end = self._plain.end_of(header)
-        if end is not None and end - head <= self._most_bytes:
-            return self._take(head, end)
-        fields, length = _parse_head(header)
+        fields, length = _parse_head(bytes(stream.buffer[:head]))
         if length is None:
             self._note("a record's header has no Content-Length")
             self._scan(1)
             return None
-        return self._pass_over(fields, head, length) if length > self._most_bytes else self._take(head, head + length)
+        if length > self._most_bytes:
+            return self._pass_over(fields, head, length)
+        return self._take(fields, head, head + length)
 
-    def _take(self, head: int, end: int) -> Record | None:
+    def _take(self, fields: Fields, head: int, end: int) -> Record | None:
         """Take the record whose block ends there, or note why it cannot be taken."""
         stream = self._stream
         whole = stream.fill(end)
@@ -250,10 +210,7 @@ class _Reader:
             self._note(reason)
             self._scan(1)
             return None
-        found = self._plain.read(stream.buffer[:end], self._most_bytes)
-        if found is None:
-            found = _parse_head(bytes(stream.buffer[:head]))[0], stream.buffer[head:end], None, None
-        return self._finish(found, begin, end, after)
+        return self._finish(fields, stream.buffer[head:end], begin, end, after)
 
     def _pass_over(self, fields: Fields, head: int, length: int) -> Record | None:
         """Pass over a record that is too long, without ever holding it."""
@@ -274,7 +231,7 @@ class _Reader:
             if stream.compression == "none":
                 stream.open(begin + head)
             return None
-        return self._finish((fields, None, None, None), begin, 0, after, offset)
+        return self._finish(fields, None, begin, 0, after, offset)
 
     def _drop_until(self, begin: int, end: int) -> int:
         """Drop the bytes up to a position, or up to a member before it that begins with a record.
@@ -295,14 +252,16 @@ class _Reader:
         dropped.add(bytes(stream.buffer[: len(MAGIC)]))  # the rest of a beginning that was dropped in part
         return dropped.count
 
-    def _finish(self, found: Found, begin: int, end: int, after: int, offset: int | None = None) -> Record:
+    def _finish(
+        self, fields: Fields, block: memoryview | None, begin: int, end: int, after: int, offset: int | None = None
+    ) -> Record:
         """Make the record, whose block ends at ``end`` of the buffer, and continue after the line ends that follow."""
         stream = self._stream
         stop = stream.position + after
         offset = stream.begin_at(begin) if offset is None else offset
         last = stop if stream.compression == "none" else stream.end_within(stream.position + end, stop)
         length = None if offset is None or last is None else last - offset
-        record = Record(self.number, None if length is None else offset, length, *found)
+        record = Record(self.number, None if length is None else offset, length, fields, block)
         stream.drop(after)
         return record
 

@@ -277,7 +277,7 @@ class Warc(Source):
             raise LeftOutError("empty_body")
         mime = mime or self._found_out(fields, payload)
         is_markup = kind != "conversion" and ("html" in mime or "xml" in mime)
-        page = pages.decode_page(payload, declared.charset, markup=is_markup, scanned=record.scanned)
+        page = pages.decode_page(payload, declared.charset, markup=is_markup)
         if page.is_guessed:
             guessed[page.charset] += 1
         row = Row(
@@ -302,7 +302,7 @@ class Warc(Source):
         is_http = declared.startswith("application/http") or bytes(block[:5]) == b"HTTP/"
         if kind != "response" or not (is_http or (not declared and pages.begins_like_response(block))):
             return None
-        message = record.message or pages.parse_message(block)
+        message = pages.parse_message(block)
         if message.status is None:
             raise LeftOutError("no_status")
         if self.statuses and message.status not in self.statuses:

@@ -2,14 +2,10 @@
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable
-from typing import TypeVar
 
 from longcrawl.sources.framing import BrokenMemberError
 from longcrawl.sources.gathered import Window
 from longcrawl.sources.members import Event, Members
-
-T = TypeVar("T")
 
 MAGIC = b"WARC/"
 """What a record begins with."""
@@ -70,7 +66,6 @@ class Stream:
         self._members, self.compression = members, members.compression
         self._window = Window()
         self._begins, self._ends, self._records = _Edges(), _Edges(), _Edges()
-        self._has_edges = False
         self._unread: deque[tuple[int, int]] = deque()
         """Where members begin of which it is not known whether they begin with a record."""
         self.damage: BrokenMemberError | None = None
@@ -81,7 +76,9 @@ class Stream:
         self._events = self._members.events(offset)
         self.position = offset if self.compression == "none" else 0
         self._window.clear()
-        self._forget_edges()
+        for edges in (self._begins, self._ends, self._records):
+            edges.clear()
+        self._unread.clear()
         self._member = offset
         self.ended = False
 
@@ -89,22 +86,6 @@ class Stream:
     def buffer(self) -> memoryview:
         """The bytes that follow, as far as they have been decompressed; they are there until there are more."""
         return self._window.view()
-
-    def take_whole(self, wanted: Callable[[Event], T | None]) -> T | None:
-        """Go on after the next member and return what ``wanted`` makes of it, unless that is None.
-
-        There is no such member where the buffer holds anything, and where the next one is long: it goes to the buffer.
-        """
-        while self.compression != "none" and not self._window:
-            if (event := self._next()) is None:
-                break
-            if event.kind == "member" and event.data and (made := wanted(event)) is not None:
-                self.position += len(event.data)
-                self._forget_edges()
-                self._member = event.offset
-                return made
-            self._add(event)
-        return None
 
     def fill(self, size: int) -> bool:
         """Fill the buffer with so many bytes, or report that there are no more."""
@@ -167,14 +148,6 @@ class Stream:
         if (event := self._next()) is not None:
             self._add(event)
 
-    def _forget_edges(self) -> None:
-        if not self._has_edges:
-            return
-        self._has_edges = False
-        for edges in (self._begins, self._ends, self._records):
-            edges.clear()
-        self._unread.clear()
-
     def _next(self) -> Event | None:
         """Return what comes next; None at the end and at damage."""
         try:
@@ -185,7 +158,6 @@ class Stream:
         return event
 
     def _add(self, event: Event) -> None:
-        self._has_edges = True
         for part in event.parts():
             here = self.position + len(self._window)
             if part.kind == "data":
