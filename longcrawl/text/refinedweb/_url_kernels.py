@@ -20,8 +20,6 @@ COLUMNS = 6
 blocked, allowed and curated, and the longest beginning of host and path that is listed as an address; and 1 if it is to
 be spelled: letters beyond ASCII, escaped or not, a label in Punycode, numbers or IPv6 in the host, dots in the path."""
 
-_WAITING = 1024
-"""Names that are looked up at once."""
 _MOST_PARENTS = 128
 
 _U = np.uint64
@@ -249,41 +247,28 @@ def _is_number(host: Bytes, length: int) -> bool:
 
 
 @compiled
-def _name_parents(host: Bytes, length: int, names: Hashes, lengths: Any, count: int) -> int:
-    """Write hashes and lengths of a host and its parent domains, the shortest first; return the new count."""
-    first, state = count, _SEED
+def _match_parents(host: Bytes, length: int, lists: Lists, found: Any) -> None:
+    """Look a host and its parent domains up, the shortest first, so that the longest that is listed stays."""
+    count, state = 0, _SEED
     parents = not _is_number(host, length)
     for at in range(length - 1, -1, -1):
         # A host that DNS allows has no more labels than this.
-        if host[at] == _DOT and parents and count - first < _MOST_PARENTS:
+        if host[at] == _DOT and parents and count < _MOST_PARENTS:
             # A lone label is looked up as .xxx is listed: everything below xxx.
-            names[count] = _finished(state if count > first else _stepped(state, _DOT))
-            lengths[count] = length - at - 1
+            _look_up(_finished(state if count else _stepped(state, _DOT)), length - at - 1, lists, found)
             count += 1
         state = _stepped(state, np.int64(host[at]))
-    names[count], lengths[count] = _finished(state), length
-    return count + 1
+    _look_up(_finished(state), length, lists, found)
 
 
 @compiled
-def _look_up(names: Hashes, rows: Any, lengths: Any, places: Any, lists: Lists, found: Any) -> None:
-    """Look names up in the order in which they were written, so that the longest that is listed stays.
-
-    Millions of hashes are in no cache: all names are asked for in a first pass, whose reads the processor overlaps.
-    """
-    blocked, allowed, curated = lists.blocked, lists.allowed, lists.curated
-    for each in range(len(names)):
-        places[each] = blocked.starts[np.int64(names[each] >> _U(blocked.shift))]
-    if len(blocked.hashes):
-        for each in range(len(names)):
-            places[each] += np.int64(blocked.hashes[min(places[each], len(blocked.hashes) - 1)] == 0)
-    for each in range(len(names)):
-        if contains(blocked, names[each]):
-            found[rows[each], BLOCKED] = lengths[each]
-        if contains(allowed, names[each]):
-            found[rows[each], ALLOWED] = lengths[each]
-        if contains(curated, names[each]):
-            found[rows[each], CURATED] = lengths[each]
+def _look_up(name: np.uint64, length: int, lists: Lists, found: Any) -> None:
+    if contains(lists.blocked, name):
+        found[BLOCKED] = length
+    if contains(lists.allowed, name):
+        found[ALLOWED] = length
+    if contains(lists.curated, name):
+        found[CURATED] = length
 
 
 @forced_inline
@@ -346,9 +331,7 @@ def _match_address(data: Bytes, after: int, stop: int, host: Bytes, length: int,
 @allocating
 def match_lists(data: Bytes, offsets: Any, lists: Lists, host: Bytes, found: Any) -> None:
     """Look every URL up in all lists; ``found``, of zeros, has shape (URLs, COLUMNS), ``host`` room for the longest."""
-    names, rows = np.empty(_WAITING, np.uint64), np.empty(_WAITING, np.int64)
-    lengths, places = np.empty(_WAITING, np.int64), np.empty(_WAITING, np.int64)
-    count, addresses = 0, lists.addresses
+    addresses = lists.addresses
     for row in range(len(offsets) - 1):
         first, last, after, _, stop = find_authority(data, offsets[row], offsets[row + 1])
         length = _read_host(data, first, last, host)
@@ -357,16 +340,9 @@ def match_lists(data: Bytes, offsets: Any, lists: Lists, host: Bytes, found: Any
             found[row, SPELLED] = _is_spelled(host, length) or (
                 len(addresses.hashes) > 0 and _has_dots(data, after, stop)
             )
-            if count + _MOST_PARENTS >= _WAITING:
-                _look_up(names[:count], rows, lengths, places, lists, found)
-                count = 0
-            before = count
-            count = _name_parents(host, length, names, lengths, count)
-            for each in range(before, count):
-                rows[each] = row
+            _match_parents(host, length, lists, found[row])
             if len(addresses.hashes):
                 found[row, URL] = _match_address(data, after, stop, host, length, addresses)
-    _look_up(names[:count], rows, lengths, places, lists, found)
 
 
 HASHED, SPELL, OTHER, LABEL = range(4)
