@@ -2,7 +2,7 @@
 
 from setuptools import find_packages, setup
 
-DATA = ("cards", "recipes")
+DATA = ("cards", "recipes", *(f"text.presets.{name}" for name in ("languages", "lines", "urls")))
 """Folders of files that are no packages of Python: ``longcrawl.recipes`` is a function."""
 
 setup(

@@ -190,11 +190,11 @@ def main() -> None:
 
     run = lc.run
     from longcrawl.core import clock
-    from longcrawl.engines import local
+    from longcrawl.io import files, sealed
     from longcrawl.kernels import compiling
-    from longcrawl.recipe import load_recipe
     from longcrawl.run import job, part, segments
-    from longcrawl.storage import files, sealed
+    from longcrawl.run.engines import local
+    from longcrawl.run.recipe import load_recipe
 
     start_up = time.process_time()
     now = clock._seconds  # noqa: SLF001  # a benchmark of it

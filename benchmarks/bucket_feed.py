@@ -27,8 +27,8 @@ from datasets import Dataset
 
 import longcrawl as lc
 from longcrawl.loading import ComposedBatches, ComposedPhase
-from longcrawl.loading.composed_phases import BucketStock
-from longcrawl.loading.step_plan import StepPlan, plan_phases, plan_schedule
+from longcrawl.loading.buckets import StepPlan, plan_phases, plan_schedule
+from longcrawl.loading.curriculum import BucketStock
 
 CAPACITIES = (2048, 4096, 8192, 16384)
 TOKENS_PER_STEP = 1 << 18

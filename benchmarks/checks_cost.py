@@ -36,11 +36,11 @@ from line_corrections import documents, synthetic
 from rectangle_loader import make_tokens
 
 import longcrawl as lc
+from longcrawl.core.ledger.edits import count_edits, edit_writer
 from longcrawl.core.places import edit_rows
 from longcrawl.core.sources import BadFiles
-from longcrawl.formats.rectangle.build import Layout
-from longcrawl.ledger.edits import count_edits, edit_writer
-from longcrawl.sources.identity import reading
+from longcrawl.formats.rectangle.write import Layout
+from longcrawl.sources.files import reading
 from longcrawl.sources.text import Text
 
 BATCH = 500

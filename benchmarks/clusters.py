@@ -39,7 +39,7 @@ def one_band(count: int, repeats: int) -> float:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    from longcrawl.dedup._cluster_kernels import Conditions, find_roots, link_band, pack_keys
+    from longcrawl.dedup.clusters import Conditions, find_roots, link_band, pack_keys
 
     keys, conditions = keys_with_copies(count), Conditions()
     bits = (count - 1).bit_length()

@@ -31,17 +31,16 @@ from _measures import Tree, best
 from _needed import runs_spark
 from minhash import documents as read_documents
 
-from longcrawl.core.sketched import Sketched
+from longcrawl.core.exchange import Sketched, pack_table
 from longcrawl.core.stages import REMOVAL_SCHEMA
 from longcrawl.dedup import ExactDocuments, MinHash, clusters
-from longcrawl.dedup.equal import EqualHashes
+from longcrawl.dedup.exact import EqualHashes
 from longcrawl.dedup.index import IndexedSurvey
-from longcrawl.engines import Engine, Exchange, Local, Spark
-from longcrawl.engines.base import pack_table
+from longcrawl.io.sealed import Marker
 from longcrawl.kernels.texts import fixed_binary
 from longcrawl.run import removals
+from longcrawl.run.engines import Engine, Exchange, Local, Spark
 from longcrawl.run.stored_parts import part_marker, sketches, stored_rows
-from longcrawl.storage.sealed import Marker
 
 IN_TABLE = 1000
 PAGES, DEDUPLICATED, FILES = 3e9, 2e9, 100_000

@@ -38,7 +38,7 @@ import numpy as np
 import pyarrow as pa
 
 import longcrawl as lc
-from longcrawl.composition.packing import plan_packing
+from longcrawl.tokens.packing import plan_packing
 
 END = 50_256
 MEAN = 500

@@ -259,7 +259,7 @@ def main() -> None:
         return
     import pyarrow as pa
 
-    from longcrawl.text.gopher._page_characters import TEXTUAL, load_reading_characters
+    from longcrawl.text.gopher.words import TEXTUAL, load_reading_characters
 
     documents = read_documents(chosen.documents)[: chosen.limit]
     texts = [document["text"] for document in documents]

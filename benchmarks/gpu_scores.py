@@ -52,7 +52,7 @@ def main() -> None:
         return
     import torch
 
-    from longcrawl.models import scores
+    from longcrawl.text import models as scores
 
     if not torch.cuda.is_available():
         print("no GPU here: nothing is measured")

@@ -29,8 +29,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import longcrawl as lc
-from longcrawl.text.language.codes import language_code, parse_tag
-from longcrawl.text.language.identify import model_file
+from longcrawl.text.identify import model_file
+from longcrawl.text.languages import language_code, parse_tag
 
 MODELS = {
     "lid.176": lc.text.IdentifyLanguage(),

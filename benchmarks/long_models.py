@@ -97,7 +97,7 @@ def compare_threads(model: Any) -> None:
     """Print how much faster two rows are by one thread each."""
     import torch
 
-    from longcrawl.models import token_losses
+    from longcrawl.text.models import token_losses
 
     two = [np.random.default_rng(0).integers(0, 50_000, CONTEXT) for _ in range(2)]
     torch.set_num_threads(2)

@@ -70,8 +70,8 @@ def recipe(folder: Path, tokenizer: str) -> dict[str, object]:
 def run(folder: Path, num_proc: int, *, exchange: bool) -> None:
     """Carry out the recipe in this process and its workers."""
     import longcrawl as lc
-    from longcrawl.recipe import parse_recipe
     from longcrawl.run import removals
+    from longcrawl.run.recipe import parse_recipe
 
     if exchange:
         removals.HELD, removals.TASK = 0, 16 << 20

@@ -127,8 +127,8 @@ def our_seconds(stage, table, repeats: int) -> tuple[float, float]:
     """Return the seconds from text to band keys, and from hashed words to signatures."""
     import numpy as np
 
-    from longcrawl.dedup._minhash_kernels import hash_words, make_scratch, sign_all
     from longcrawl.dedup.minhash import make_permutations
+    from longcrawl.dedup.ngrams import hash_words, make_scratch, sign_all
     from longcrawl.dedup.normalize import normal_bytes
 
     data, offsets = normal_bytes(table["text"].chunk(0))

@@ -52,7 +52,7 @@ def write(kind: str, documents: int, folder: Path) -> dict[str, float]:
     import pyarrow.parquet as pq
 
     import longcrawl as lc
-    from longcrawl.formats.documents.write import ParquetOutput
+    from longcrawl.formats.documents import ParquetOutput
 
     making = time.perf_counter()
     for _ in tables(documents):

@@ -27,11 +27,11 @@ import substring
 from _measures import Peak
 from engine import Measured, spent
 
-from longcrawl.core.sketched import Sketched
+from longcrawl.core.exchange import Sketched
 from longcrawl.dedup import ExactSubstring
-from longcrawl.engines import Engine, Exchange, Local, Spark
+from longcrawl.io.sealed import Marker
+from longcrawl.run.engines import Engine, Exchange, Local, Spark
 from longcrawl.run.stored_parts import part_marker, sketches
-from longcrawl.storage.sealed import Marker
 
 IN_TABLE = 1000
 

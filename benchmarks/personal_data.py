@@ -29,7 +29,7 @@ from decontamination import read, tables_of
 from signals import synthetic
 
 import longcrawl as lc
-from longcrawl.text.personal.stage import KINDS
+from longcrawl.text.personal import KINDS
 
 PLAIN_EMAIL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._%+'-]{0,63}@(?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z]{2,24}")
 PLAIN_IP = re.compile(r"\b(?:\d{1,3}\.){3}\d{1,3}\b")

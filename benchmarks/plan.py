@@ -19,7 +19,7 @@ from pathlib import Path
 from _needed import lacks, shared
 
 import longcrawl as lc
-from longcrawl.recipe import Recipe, load_recipe, parse_recipe
+from longcrawl.run.recipe import Recipe, load_recipe, parse_recipe
 
 KINDS = ("documents and text", "seconds", "disk")
 SAMPLES = {"longcrawl64-clean": ((4, 400), (6, 400), (6, 800)), "texts": ((2, 500), (2, 1500))}

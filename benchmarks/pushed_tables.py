@@ -18,9 +18,9 @@ from _measures import Peak
 from _needed import lacks, shared
 
 import longcrawl as lc
-from longcrawl.core.results import RESULTS
-from longcrawl.hub.prepare import prepare
-from longcrawl.manifest import read_manifest
+from longcrawl.core.outputs import RESULTS
+from longcrawl.publish.hub.push import prepare
+from longcrawl.run.manifest import read_manifest
 
 
 def write_run(documents: Path, tokenizer: str, output: str, length: int, folder: Path) -> Path:

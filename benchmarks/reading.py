@@ -36,8 +36,8 @@ from tokenization import made_up
 
 from longcrawl.builders.longcrawl import SOURCES
 from longcrawl.core.sources import BadFiles, Checksums, Source
-from longcrawl.recipe import load_recipe
 from longcrawl.run.inputs import needed_source
+from longcrawl.run.recipe import load_recipe
 from longcrawl.sources.warc.source import Warc
 
 PIECE = 1 << 20

@@ -31,10 +31,9 @@ from _needed import lacks, shared
 from long_range import first_of_families, rows
 
 import longcrawl as lc
-from longcrawl.composition.comparison import compare_strategies
-from longcrawl.composition.relatedness import DOCUMENTS, relate, weigh
 from longcrawl.tokens import Buckets, FixedLength
 from longcrawl.tokens.encoders import load_encoder
+from longcrawl.tokens.measures import DOCUMENTS, compare_strategies, relate, weigh
 
 METHODS = ("path", "tree", "keywords")
 MADE_UP = (25_000, 50_000, 100_000)

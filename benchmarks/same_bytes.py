@@ -5,11 +5,11 @@
     python benchmarks/same_bytes.py --write base.json            # keep the digests
     python benchmarks/same_bytes.py --digests base.json          # compare with digests that were kept
 
-Inputs are made from seeds (``faults/_recipes.py``, ``longcrawl.samples``). Each recipe runs by ``python -m longcrawl
-run`` in a process of its own, with the checkout first on PYTHONPATH and its ``.venv/bin/python`` if there is one. Four
-more recipes have the rule sets, surveys and formats that no shipped recipe names. Files are compared by SHA-256; in
-JSON, MASKED and the path of the temporary folder are left out. ``quickstart`` reads installed packages, so both
-interpreters need the same numpy, pyarrow and datasets. The last line is the share of files that are the same.
+Inputs are made from seeds (``faults/_recipes.py``, ``longcrawl.run.samples``). Each recipe runs by ``python -m
+longcrawl run`` in a process of its own, with the checkout first on PYTHONPATH and its ``.venv/bin/python`` if there
+is one. Four more recipes have the rule sets, surveys and formats that no shipped recipe names. Files are compared by
+SHA-256; in JSON, MASKED and the path of the temporary folder are left out. ``quickstart`` reads installed packages,
+so both interpreters need the same numpy, pyarrow and datasets. The last line is the share of files that are the same.
 """
 
 import argparse
@@ -31,7 +31,7 @@ sys.path.append(str(ROOT / "benchmarks" / "faults"))
 
 import _recipes  # noqa: E402  # found by the path above
 
-from longcrawl import samples  # noqa: E402
+from longcrawl.run import samples  # noqa: E402
 
 MASKED = ("versions",)
 """Keys of JSON objects left out at any depth: versions of longcrawl, Python and the packages that a run used."""

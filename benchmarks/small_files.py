@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from longcrawl.manifest import read_manifest
-from longcrawl.recipe import load_recipe
 from longcrawl.run import gathered_parts
 from longcrawl.run.job import run
+from longcrawl.run.manifest import read_manifest
+from longcrawl.run.recipe import load_recipe
 
 RECIPE = """
 longcrawl: 1

@@ -169,7 +169,7 @@ def list_spans(marks: np.ndarray, offsets: np.ndarray, length: int) -> np.ndarra
 
 def our_spans(store, folder: Path, memory: int) -> np.ndarray:
     """Return the same, by longcrawl."""
-    from longcrawl.dedup._repeats import find_repeats
+    from longcrawl.dedup.repeats import find_repeats
 
     found = [np.zeros((0, 2), np.int64)]
     for ranges in find_repeats(store, LENGTH, memory, folder):
@@ -180,7 +180,7 @@ def our_spans(store, folder: Path, memory: int) -> np.ndarray:
 
 def put_down(folder: Path, tokens: np.ndarray, offsets: np.ndarray) -> None:
     """Write tokens for both sides."""
-    from longcrawl.dedup._token_store import store_tokens
+    from longcrawl.dedup.repeats import store_tokens
 
     lists = pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(tokens))
     ids = [str(number) for number in range(len(lists))]
@@ -217,7 +217,7 @@ def measure(side: str, folder: Path, memory: int) -> dict[str, object]:
 
 
 def run(side: str, folder: Path, memory: int) -> np.ndarray:
-    from longcrawl.dedup._token_store import store_tokens
+    from longcrawl.dedup.repeats import store_tokens
 
     if side == "ours":
         with tempfile.TemporaryDirectory(dir=folder) as passes:

@@ -155,7 +155,7 @@ def flatten(root: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 def extract_with(trees: list[dict[str, Any]], pages: Sequence[Page], favor: str) -> list[str]:
     from longcrawl.text.extract import blocks
-    from longcrawl.text.extract._trees import make_trees
+    from longcrawl.text.extract.blocks import make_trees
 
     model = make_trees(trees, blocks.FEATURES)
     blocks.load_model = lambda: model
@@ -203,7 +203,7 @@ def main() -> None:
             texts[favor] += extract_with(trees, chosen, favor)
     print_scores(held, texts, truth)
     if options.out and not options.folds:
-        from longcrawl.text.extract._markup import TAGS
+        from longcrawl.text.extract.html import TAGS
 
         lines = ",\n".join(json.dumps(tree, separators=(",", ":")) for tree in trees)
         options.out.write_text(f'{{"tags":{json.dumps(TAGS)},\n"trees":[\n{lines}\n]}}\n')

@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     import longcrawl as lc
-    from longcrawl.text.refinedweb._url_lists import read_block_lists
+    from longcrawl.text.refinedweb.url_lists import read_block_lists
 
     chance = random.Random(0)
     domains = make_domains(options.domains, chance)

@@ -147,7 +147,7 @@ def main() -> None:
     if options.here:
         print(json.dumps(traced(WALKS[options.here[0]], Path(options.here[1]))))
         return
-    from longcrawl.samples import write_archive
+    from longcrawl.run.samples import write_archive
 
     counts = {}
     with tempfile.TemporaryDirectory() as name:

@@ -11,33 +11,35 @@ from longcrawl._version import __version__ as __version__
 from longcrawl.builders import register_with_datasets
 
 if TYPE_CHECKING:
-    from longcrawl import dedup, engines, evaluate, formats, integrations, loading, long, report, samples, text, tokens
-    from longcrawl.audit.compose import compose
-    from longcrawl.audit.finished import analysis, clusters, contamination, funnel, inspect, removal_rates, why
-    from longcrawl.audit.trace import Trace, trace
-    from longcrawl.audit.verify import verify
+    from longcrawl import dedup, formats, loading, long, text, tokens
     from longcrawl.builders.longcrawl import load
-    from longcrawl.card.write import Card, card
+    from longcrawl.core.ledger.clusters import Cluster, Clusters
+    from longcrawl.core.ledger.funnel import Funnel
+    from longcrawl.core.ledger.reasons import Reason
     from longcrawl.crawl import Crawl
     from longcrawl.crawl import open_crawl as open  # noqa: A004  # lc.open reads as it should
     from longcrawl.errors import LongCrawlError
     from longcrawl.formats.shards.convert import convert
-    from longcrawl.hub.fetch import Fetched, fetch
-    from longcrawl.hub.prepare import write_tables
-    from longcrawl.hub.push import Push, push
-    from longcrawl.ledger.clusters import Cluster, Clusters
-    from longcrawl.ledger.funnel import Funnel
-    from longcrawl.ledger.reasons import Reason
-    from longcrawl.plan import ClusterPlan, Plan, plan, plan_cluster
-    from longcrawl.recipe import Recipe, load_recipe, recipes
-    from longcrawl.report.page import write_report
-    from longcrawl.report.removed_documents import removed_documents
+    from longcrawl.loading import evaluate, integrations
+    from longcrawl.publish import report
+    from longcrawl.publish.compose import compose
+    from longcrawl.publish.hub.fetch import Fetched, fetch
+    from longcrawl.publish.hub.push import Push, push, write_tables
+    from longcrawl.publish.questions import analysis, clusters, contamination, funnel, inspect, removal_rates, why
+    from longcrawl.publish.report.page import write_report
+    from longcrawl.publish.report.removed_documents import removed_documents
+    from longcrawl.publish.trace import Trace, trace
+    from longcrawl.publish.verify import verify
+    from longcrawl.run import engines, samples
+    from longcrawl.run.card.write import Card, card
     from longcrawl.run.first_recipe import first_recipe
     from longcrawl.run.job import run
+    from longcrawl.run.plan import ClusterPlan, Plan, plan, plan_cluster
     from longcrawl.run.preview import preview_run
+    from longcrawl.run.recipe import Recipe, load_recipe, recipes
     from longcrawl.run.summary import RunSummary
+    from longcrawl.run.takedown import Takedown, takedown
     from longcrawl.run.tokenize_files import tokenize
-    from longcrawl.takedown.rewrite import Takedown, takedown
 
 __all__ = [
     "Card",

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from longcrawl.printable import known_names
+from longcrawl.errors import known_names
 
 
 def lazy(package: str) -> None:

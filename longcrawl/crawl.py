@@ -1,8 +1,9 @@
-"""A crawl: documents in a `datasets` object, and the story of how they came to be these."""
+"""A crawl in memory: documents in a `datasets` object, and the record of how they were made."""
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -16,28 +17,129 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from longcrawl.builders.longcrawl import first_cause, load
-from longcrawl.core.batches import in_one_chunk
+from longcrawl.core.batches import Check, in_one_chunk, with_column
 from longcrawl.core.documents import as_documents, warn_of_crawl, with_crawl
-from longcrawl.core.functions import FilterFunction, MapFunction, columns_of_one_type
+from longcrawl.core.ledger.clusters import Clusters, find_clusters
+from longcrawl.core.ledger.edits import (
+    NO_EDITS,
+    Contamination,
+    Edits,
+    count_contamination,
+    find_edits,
+    split_traced,
+    trace_batch,
+)
+from longcrawl.core.ledger.funnel import Funnel, FunnelRow, count_values
+from longcrawl.core.ledger.reasons import LEDGER_SCHEMA, Reason, count_rules, entries, find_reason
 from longcrawl.core.outputs import OUTPUTS, write_output
 from longcrawl.core.pipeline import label_stages, stages_fault
 from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.sources import SOURCES
-from longcrawl.core.stages import Needs, Stage, Survey, document_ids, reject_duplicate_ids
-from longcrawl.core.surveys import SpanSurvey, WithSpans
+from longcrawl.core.stages import (
+    Judge,
+    Needs,
+    Rewrite,
+    SpanSurvey,
+    Stage,
+    Survey,
+    WithSpans,
+    document_ids,
+    reject_duplicate_ids,
+)
 from longcrawl.dedup.decontaminate import Decontaminate
-from longcrawl.errors import LedgerError, LongCrawlError, SourceError, StageError, no_documents, warn_user
-from longcrawl.hub.client import Visibility, visibility_of
-from longcrawl.hub.documents import push_documents
-from longcrawl.ledger.clusters import Clusters, find_clusters
-from longcrawl.ledger.contamination import Contamination, count_contamination
-from longcrawl.ledger.edits import NO_EDITS, Edits, find_edits, split_traced, trace_batch
-from longcrawl.ledger.funnel import Funnel, FunnelRow, count_values
-from longcrawl.ledger.reasons import LEDGER_SCHEMA, Reason, count_rules, entries, find_reason
-from longcrawl.printable import quoted
-from longcrawl.sources.guess import guess_source
-from longcrawl.storage.file_systems import file_system_of
+from longcrawl.errors import (
+    LedgerError,
+    LongCrawlError,
+    SourceError,
+    StageError,
+    no_documents,
+    one_line,
+    quoted,
+    warn_user,
+)
+from longcrawl.formats.guess import guess_source
+from longcrawl.io.file_systems import file_system_of
+from longcrawl.publish.hub.client import Visibility, visibility_of
+from longcrawl.publish.hub.documents import push_documents
 from longcrawl.urls import is_url
+
+Row = Mapping[str, Any]
+
+
+class _OfFunction:
+    """What both kinds share: a name of their own, and a function in place of settings."""
+
+    name: str
+    function: Callable[[Row], Any]
+
+    def __init__(self, function: Callable[[Row], Any], name: str | None = None) -> None:
+        self.function, self.name = function, name or str(getattr(function, "__name__", ""))
+        if not self.name.isidentifier():
+            raise StageError(f"the ledger needs a name for {function!r}: add one, name='only_poems'")
+
+    def settings(self) -> dict[str, Any]:
+        """Return the function's own name: what a function does cannot be written as settings."""
+        return {"function": getattr(self.function, "__qualname__", repr(self.function))}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as function and name; `datasets` caches by the function's code."""
+        return type(self), (self.function, self.name)
+
+
+class FilterFunction(_OfFunction, Judge):
+    """Keeps the documents for which a function of a row returns a true value."""
+
+    def checks(self, table: pa.Table) -> Sequence[Check]:
+        """Ask the function about every row."""
+        passes = pa.array([bool(self.function(row)) for row in table.to_pylist()], pa.bool_())
+        return [Check(self.name, pa.nulls(table.num_rows, pa.float64()), passes)]
+
+
+class MapFunction(_OfFunction, Rewrite):
+    """Sets the columns that a function of a row returns."""
+
+    def rewrite(self, table: pa.Table) -> pa.Table:
+        """Ask the function about every row; columns keep their types."""
+        made = [self._columns_of(row) for row in table.to_pylist()]
+        names = dict.fromkeys(name for columns in made for name in columns)
+        for name in names:
+            known = table.schema.field(name).type if name in table.column_names else None
+            old = table[name].to_pylist() if known is not None else [None] * len(made)
+            values = [columns.get(name, before) for columns, before in zip(made, old, strict=True)]
+            table = with_column(table, name, pa.array(values, known))
+        return table
+
+    def _columns_of(self, row: Row) -> Mapping[str, Any]:
+        made = self.function(row)
+        if isinstance(made, str):
+            made = {"text": made}
+        if not isinstance(made, Mapping):
+            raise StageError(f"{self.name} returns {type(made).__name__}: return a text, or columns, {{'text': …}}")
+        if made.get("id", row.get("id")) != row.get("id"):
+            raise StageError(
+                f"{self.name} changes the id {row.get('id')!r}, by which ledgers know a document: leave it"
+            )
+        return made
+
+
+@contextmanager
+def columns_of_one_type(name: str, rows: int) -> Iterator[None]:
+    """Raise a sentence where a function makes a column of several types; the first rows decide which it has.
+
+    Raises:
+        StageError: a column has values of several types, or None in the first ``rows`` rows, and others later.
+    """
+    try:
+        yield
+    except (TypeError, pa.ArrowInvalid) as wrong:  # of `datasets`, and of pyarrow
+        if not str(wrong).startswith(("Couldn't write column", "Could not convert")):
+            raise
+        reason = one_line(wrong).partition(". ")[0]
+        raise StageError(
+            f"{name} makes a column of several types ({reason}): return one type, and in the first {rows} rows a "
+            "value that is not None"
+        ) from wrong
+
 
 BATCH = 200
 """Documents per batch: long documents have some 500 KB of text, so a batch stays near 100 MB."""

@@ -1,19 +1,130 @@
-"""Everything longcrawl raises on purpose, under :class:`LongCrawlError`, and warnings.
+"""Errors and warnings that longcrawl raises on purpose, and the escaping of untrusted text in messages.
 
 A message says what is wrong, where, and what to type next, mostly in one sentence. Passwords and signatures of URLs are
 removed from it here, whoever raises it.
+
+Ids, URLs, texts, file names and JSON keys of a crawl may hold escape sequences, which move a cursor, set a title or
+colour what follows, and line breaks, which forge lines of a table. :func:`one_line` is for names in sentences and
+tables, :func:`printable` for texts that are shown on purpose, and :func:`show` is the only place that prints.
 """
 
 import errno
+import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from longcrawl.printable import MOST_QUOTED, one_line, shortened
 from longcrawl.urls import hide_secrets
+
+MOST_QUOTED = 200
+"""Characters of a value in a sentence."""
+MOST_LISTED = 20
+"""Known names in a message about an unknown one."""
+_COMMANDS = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters but line breaks and tabs, overrides of the direction of writing, and lone surrogates."""
+
+
+def printable(text: object) -> str:
+    r"""Return a text without characters that command a terminal, each escaped as Python does; its lines stay.
+
+    >>> print(printable("one\n\x1b[31mtwo"))
+    one
+    \x1b[31mtwo
+    """
+    return _COMMANDS.sub(lambda found: _escaped(found[0]), str(text))
+
+
+def one_line(text: object) -> str:
+    r"""Return a text as one line: what Python does not count as printable is escaped, line breaks and tabs too.
+
+    >>> print(one_line("id\n\x1b[31m: kept"))
+    id\n\x1b[31m: kept
+    """
+    name = str(text)
+    if name.isprintable():
+        return name
+    return "".join(letter if letter.isprintable() else _escaped(letter) for letter in name)
+
+
+def as_lines(lines: Iterable[object], separator: str = "\n") -> str:
+    """Join lines, none of which can become two."""
+    return separator.join(map(one_line, lines))
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most so many characters; what is cut off becomes an ellipsis."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def quoted(value: object) -> str:
+    """Return a value as Python spells it, for a sentence: at most ``MOST_QUOTED`` characters."""
+    return shortened(repr(value), MOST_QUOTED)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names with commas between them, for a sentence: at most ``MOST_QUOTED`` characters."""
+    return shortened(", ".join(names) or "none", MOST_QUOTED)
+
+
+def known_names(names: Iterable[str], wrong: object, listing: str = "") -> str:
+    """Return the end of a message about a wrong name: the names that exist, or of many the nearest.
+
+    Args:
+        names: those that exist; the first ``MOST_LISTED`` are listed.
+        wrong: the name that does not exist.
+        listing: the command that lists all names; of more than ``MOST_LISTED``, only the nearest are given then.
+
+    >>> known_names(["min_chars", "min_words"], "min_char")
+    "known: min_chars, min_words. Did you mean 'min_chars'?"
+    >>> known_names(map(str, range(100, 200)), "1a5", "longcrawl numbers")
+    "did you mean '195', '185' or '175'? `longcrawl numbers` lists all 100"
+    """
+    there = list(names)
+    if listing and len(there) > MOST_LISTED:
+        *others, last = [repr(name) for name in get_close_matches(str(wrong), there, 3, 0.5)] or [""]
+        guess = f"did you mean {', '.join(others)}{' or ' if others else ''}{last}? " if last else ""
+        return f"{guess}`{listing}` lists all {len(there)}"
+    near = get_close_matches(str(wrong), there, 1, 0.7)
+    more = f" and {len(there) - MOST_LISTED} more" if len(there) > MOST_LISTED else ""
+    return f"known: {', '.join(there[:MOST_LISTED]) or 'none'}{more}{f'. Did you mean {near[0]!r}?' if near else ''}"
+
+
+@lru_cache(64)  # many records have the same names
+def _near_field(names: tuple[str, ...], wrong: str) -> str:
+    """Return the name of a field that a wrong one is like, with or without the objects around it; "" for none."""
+    last = {name.rpartition(".")[2]: name for name in reversed(names)}
+    if near := get_close_matches(wrong.rpartition(".")[2], last, 1):
+        return last[near[0]]
+    return next(iter(get_close_matches(wrong, names, 1, 0.75)), "")
+
+
+def listed_with_near(names: Iterable[str], wrong: str) -> str:
+    """Return names of fields as :func:`listed` does and, if a wrong one is like one of them, which.
+
+    >>> listed_with_near(["text", "metadata.url"], "ulr")
+    "text, metadata.url (did you mean 'metadata.url'?)"
+    """
+    there = tuple(names)
+    near = _near_field(there, wrong)
+    return f"{listed(there)}{f' (did you mean {near!r}?)' if near else ''}"
+
+
+def show(message: object, *, error: bool = False, end: str = "\n") -> None:
+    """Print to standard output or error; what its encoding cannot hold is escaped, too."""
+    stream = sys.stderr if error else sys.stdout
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    stream.write(f"{printable(message)}{end}".encode(encoding, "backslashreplace").decode(encoding))
+    stream.flush()
+
+
+def _escaped(letter: str) -> str:
+    return letter.encode("unicode_escape").decode("ascii")
+
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What the system says where a disk is full."""

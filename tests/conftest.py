@@ -29,7 +29,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import settings
 
-from longcrawl.samples.release import SIGNATURES, list_part, write_part
+from longcrawl.run.samples import SIGNATURES, list_part, write_part
 
 datasets.disable_progress_bars()
 
@@ -178,7 +178,7 @@ import atexit, gc, json, os, pathlib, sys, traceback
 import datasets, numba, longcrawl.cli
 # What commands import when they need it: most of the time of a command that each child would take again.
 import charset_normalizer, tiktoken, tokenizers, typer._adapters, zarr
-from longcrawl.core.results import OUTPUTS, RESULTS
+from longcrawl.core.outputs import OUTPUTS, RESULTS
 from longcrawl.core.sources import SOURCES
 from longcrawl.core.stages import STAGES
 for name in longcrawl.__all__:
@@ -486,8 +486,7 @@ def make_release() -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def list_members() -> Callable[..., tuple[list[tuple[int, bytes, int]], Exception | None]]:
     """Return a function that lists the members of a file, each from where to where, and what ends it."""
-    from longcrawl.sources.framing import BrokenMemberError
-    from longcrawl.sources.members import Members
+    from longcrawl.sources.compressed import BrokenMemberError, Members
 
     def listed(members: Members, offset: int = 0) -> tuple[list[tuple[int, bytes, int]], Exception | None]:
         found, begin, data = [], 0, b""
@@ -539,10 +538,10 @@ def s3_server() -> Iterator[Any]:
 @pytest.fixture
 def store(s3_server: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Return a bucket of an S3 server that runs here."""
-    from longcrawl.storage import network
+    from longcrawl.io import file_systems
 
-    monkeypatch.setattr(network, "PAUSE", 0.001)
-    monkeypatch.setattr(network, "_silent", set())
+    monkeypatch.setattr(file_systems, "PAUSE", 0.001)
+    monkeypatch.setattr(file_systems, "_silent", set())
     with s3_server.begin(monkeypatch) as found:
         yield found
 
@@ -668,9 +667,9 @@ def xet(hub: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 @pytest.fixture
 def bucket(hub: Any, xet: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a new bucket of the Hub; like ``store``, and its files come and go by Xet."""
-    from longcrawl.storage import network
+    from longcrawl.io import file_systems
 
-    monkeypatch.setattr(network, "PAUSE", 0.001)
+    monkeypatch.setattr(file_systems, "PAUSE", 0.001)
     return hub.new_bucket()
 
 

@@ -237,7 +237,7 @@ print(sum(name.partition(".")[0] == "longcrawl" for name in sys.modules))
 
 def loaded_by_the_builder() -> int:
     """Return how many of our modules a process has loaded that opens a web archive by `datasets`."""
-    from longcrawl.samples import write_archive
+    from longcrawl.run.samples import write_archive
 
     with tempfile.TemporaryDirectory() as folder:
         archive = write_archive(Path(folder, "archive")) / "00000.warc.gz"

@@ -18,14 +18,14 @@ import pytest
 
 import longcrawl as lc
 from longcrawl.core.pipeline import next_segment
-from longcrawl.engines import local
 from longcrawl.errors import RunError
-from longcrawl.manifest import WORK
-from longcrawl.recipe import Recipe, parse_recipe
+from longcrawl.io.files import remove_partial, whole_files, write_text
+from longcrawl.io.sealed import Marker
 from longcrawl.run import segments
+from longcrawl.run.engines import local
+from longcrawl.run.manifest import WORK
 from longcrawl.run.part import SPILL, PartTask, run_part
-from longcrawl.storage.files import remove_partial, whole_files, write_text
-from longcrawl.storage.sealed import Marker
+from longcrawl.run.recipe import Recipe, parse_recipe
 
 NEW_PROCESS_IDS = 0x20000000
 """CLONE_NEWPID of Linux."""

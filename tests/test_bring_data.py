@@ -16,8 +16,8 @@ from datasets.table import InMemoryTable
 
 import longcrawl as lc
 from longcrawl.errors import LongCrawlError, RunError, SourceError, StageError
-from longcrawl.recipe import parse_recipe
-from longcrawl.sources.guess import guess_source
+from longcrawl.formats.guess import guess_source
+from longcrawl.run.recipe import parse_recipe
 
 ROWS = [{"id": "a", "text": "one two three", "n": 1}, {"id": "b", "text": "one", "n": None}]
 

@@ -10,9 +10,9 @@ import pytest
 from datasets import Dataset
 
 import longcrawl as lc
+from longcrawl.core.ledger.reasons import LEDGER_SCHEMA
 from longcrawl.core.stages import Check
 from longcrawl.errors import FormatError, LedgerError, LongCrawlError, StageError
-from longcrawl.ledger.reasons import LEDGER_SCHEMA
 from longcrawl.run.part import Tally, run_fused
 
 WORDS = 12

@@ -138,7 +138,7 @@ def test_readme_and_ci_install_with_the_constraints():
 
 @pytest.mark.slow
 def test_a_wheel_built_from_a_source_distribution_holds_every_file(tmp_path):
-    """longcrawl.plan was once missing from a list of packages, so that no installed longcrawl could be imported."""
+    """longcrawl.run.plan was once missing from a list of packages, so that no installed longcrawl could be imported."""
     for folder in FOLDERS:
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("LICENSE", "README.md", "pyproject.toml", "setup.py"):

@@ -16,12 +16,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.audit.finished import run_url_hits
-from longcrawl.engines import Local
 from longcrawl.errors import RecipeError, RunError
-from longcrawl.recipe import parse_recipe
-from longcrawl.report.removed_documents import removed_documents
+from longcrawl.publish.questions import run_url_hits
+from longcrawl.publish.report.removed_documents import removed_documents
 from longcrawl.run import ids
+from longcrawl.run.engines import Local
+from longcrawl.run.recipe import parse_recipe
 from longcrawl.sources.text import Text
 from longcrawl.sources.warc.source import Warc
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.display.word_diff import COMPARED, diff_words
-from longcrawl.ledger.clusters import find_clusters
-from longcrawl.ledger.reasons import LEDGER_SCHEMA, find_reason
+from longcrawl.core.ledger.clusters import find_clusters
+from longcrawl.core.ledger.reasons import LEDGER_SCHEMA, find_reason
+from longcrawl.core.word_diff import COMPARED, diff_words
 
 
 def ledger(*rows):

@@ -18,6 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
+from longcrawl.core.ledger.edits import EDITS, EditCounts, RuleEdits, TextEdit, add_edits, count_edits, edit_writer
+from longcrawl.core.ledger.funnel import Funnel, FunnelRow
+from longcrawl.core.ledger.reasons import open_ledger
 from longcrawl.core.places import (
     EDIT_SCHEMA,
     PLACE_SCHEMA,
@@ -29,9 +32,6 @@ from longcrawl.core.places import (
 )
 from longcrawl.core.stages import STAGES, Check, Edit, Rewrite, stage
 from longcrawl.errors import CorruptionError, LedgerError, RunError
-from longcrawl.ledger.edits import EDITS, EditCounts, RuleEdits, TextEdit, add_edits, count_edits, edit_writer
-from longcrawl.ledger.funnel import Funnel, FunnelRow
-from longcrawl.ledger.reasons import open_ledger
 from longcrawl.run.part import run_part
 
 COPY = "See also: the list of all articles that somebody has written about it."
@@ -324,7 +324,7 @@ def test_a_line_with_several_phrases_counts_what_stands_there_now():
 
 
 def test_rules_that_leave_white_space_out_of_the_ledger_are_known():
-    from longcrawl.text.lines._c4_kernels import RULES
+    from longcrawl.text.c4 import RULES
 
     assert set(UNLISTED_SPACE) == set(RULES.values())
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from longcrawl._installed import installed_versions
-from longcrawl.engines import Exchange, Local, Spark
-from longcrawl.engines.base import pack_table, unpack_table
-from longcrawl.engines.local import map_tasks
-from longcrawl.engines.worker import answer, pack, run_packed
+from longcrawl.core.exchange import pack_table, unpack_table
+from longcrawl.core.installed import installed_versions
 from longcrawl.errors import CorruptionError, RunError
-from longcrawl.storage.sealed import DamagedWorkError
+from longcrawl.io.sealed import DamagedWorkError
+from longcrawl.run.engines import Exchange, Local, Spark
+from longcrawl.run.engines.local import map_tasks
+from longcrawl.run.engines.worker import answer, pack, run_packed
 
 
 def end_worker(_: int) -> None:

@@ -8,8 +8,8 @@ from datasets import Dataset
 
 import longcrawl as lc
 from longcrawl.errors import LoaderError
-from longcrawl.evaluate import per_position_loss
 from longcrawl.loading import Rectangle
+from longcrawl.loading.evaluate import per_position_loss
 
 torch = pytest.importorskip("torch")
 IDS = 20

@@ -205,7 +205,7 @@ print("typer" in sys.modules)
 
 def test_a_function_keeps_its_name_when_its_package_is_imported():
     code = """
-import longcrawl.run.job, longcrawl.plan.cluster, longcrawl.card.write
+import longcrawl.run.job, longcrawl.run.plan.cluster, longcrawl.run.card.write
 import longcrawl as lc
 print(lc.run.__name__, lc.plan.__name__, lc.card.__name__, lc.open.__name__, longcrawl.run is lc.run)
 """

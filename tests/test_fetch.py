@@ -62,7 +62,7 @@ def test_complete_rows_are_fetched(copy, tmp_path, zarr_format, rows, context, e
 
 
 def test_a_stopped_fetch_resumes(copy, tmp_path, monkeypatch):
-    from longcrawl.hub import fetch as module
+    from longcrawl.publish.hub import fetch as module
 
     fetched: list[str] = []
     fetch_bytes = module.fetch_bytes
@@ -90,7 +90,7 @@ def test_a_stopped_fetch_resumes(copy, tmp_path, monkeypatch):
 
 
 def test_what_is_damaged_on_the_way_is_not_kept(copy, tmp_path, monkeypatch):
-    from longcrawl.hub import fetch as module
+    from longcrawl.publish.hub import fetch as module
 
     fetch_bytes = module.fetch_bytes
     monkeypatch.setattr(module, "fetch_bytes", lambda url: fetch_bytes(url)[:-1] + b"?")

@@ -20,7 +20,7 @@ from filelock import FileLock
 
 import longcrawl as lc
 from longcrawl.errors import SourceError
-from longcrawl.recipe import parse_recipe
+from longcrawl.run.recipe import parse_recipe
 from longcrawl.text.refinedweb.fetch_lists import LISTS, PACKAGES, fetch_lists
 
 ADULT = "".join(f"name{number}.example\n" for number in range(3000))

@@ -17,11 +17,11 @@ import longcrawl as lc
 from longcrawl.cli.commands import app
 from longcrawl.core.fields import build
 from longcrawl.errors import LongCrawlError, RecipeError, RunError, SourceError, StageError
-from longcrawl.recipe import load_recipe, parse_recipe
+from longcrawl.io.structured import load_yaml
 from longcrawl.run.first_recipe import first_recipe
 from longcrawl.run.preview import preview_run
+from longcrawl.run.recipe import load_recipe, parse_recipe
 from longcrawl.sources import files
-from longcrawl.storage.structured import load_yaml
 
 TRAINED = ["stages.tokenize.tokenizer=trained", "stages.tokenize.vocabulary_size=300", "stages.min_tokens.n=1"]
 

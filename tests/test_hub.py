@@ -33,11 +33,11 @@ import longcrawl as lc
 from longcrawl.cli.commands import app
 from longcrawl.core.sources import SOURCES
 from longcrawl.errors import FormatError, HubError, LongCrawlError, NotYetError, RunError, SourceError
-from longcrawl.hub.client import hub_errors, over_limits
-from longcrawl.storage import network
-from longcrawl.storage.sealed import seal
+from longcrawl.io import file_systems
+from longcrawl.io.sealed import seal
+from longcrawl.publish.hub.client import hub_errors, over_limits
 
-push_module = importlib.import_module("longcrawl.hub.push")
+push_module = importlib.import_module("longcrawl.publish.hub.push")
 DOCUMENTS, LENGTH = 240, 64
 RECTANGLE = "rectangle/train/c/0/0"
 
@@ -473,7 +473,7 @@ def test_who_may_see_it_is_asked_and_never_changed(hub, repo, run):
 
 
 def test_a_run_that_is_not_whole_or_does_not_fit_is_not_pushed(hub, repo, run, finished, monkeypatch):
-    hub_module = importlib.import_module("longcrawl.hub.client")
+    hub_module = importlib.import_module("longcrawl.publish.hub.client")
     monkeypatch.setattr(hub_module, "FOLDER_ENTRIES", 2)
     with pytest.raises(RunError, match=r"takes 2 in a folder.*run its recipe again with rectangle\.zarr_format=3"):
         lc.push(run, repo, "private")
@@ -729,7 +729,7 @@ def test_windows_stream_from_the_hub_and_only_their_chunks_are_fetched(hub, repo
     assert len(remote) == len(local)
     np.testing.assert_array_equal(remote[-1]["targets"], local[-1]["targets"])
     hub.fail(f"GET .*/{RECTANGLE}", status=500, times=999)
-    monkeypatch.setattr(network, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(file_systems, "RETRY_SECONDS", 0.01)
     with pytest.raises(NotYetError, match=f"{RECTANGLE}: cannot be fetched now"):
         lc.loading.Rectangle(url, batch_size=8)[0]
 
@@ -788,7 +788,7 @@ def test_a_rectangle_on_the_hub_is_verified_by_the_digests_that_the_hub_lists(hu
 
 
 def test_an_output_behind_any_url_is_verified_by_fetching_it(run, monkeypatch):
-    monkeypatch.setattr(network, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(file_systems, "RETRY_SECONDS", 0.05)
     files = fsspec.filesystem("memory")
     files.put(str(run / "rectangle"), "/verified", recursive=True)
     try:
@@ -815,12 +815,12 @@ def test_an_output_behind_any_url_is_verified_by_fetching_it(run, monkeypatch):
 
 def test_verify_asks_a_server_again_that_does_not_answer_now(run, web_server, monkeypatch):
     # Each folder of the output is a question that fails once.
-    monkeypatch.setattr(network, "PAUSE", 0.001)
-    monkeypatch.setattr(network, "LONGEST_PAUSE", 0.001)
-    monkeypatch.setattr(network, "_silent", set())
+    monkeypatch.setattr(file_systems, "PAUSE", 0.001)
+    monkeypatch.setattr(file_systems, "LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr(file_systems, "_silent", set())
     (stranger,) = lc.verify(web_server(run / "rectangle", before=[503])).problems
     assert stranger == "train/c/0/0.partial-12 is not part of this output"
-    monkeypatch.setattr(network, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(file_systems, "RETRY_SECONDS", 0.05)
     with pytest.raises(NotYetError, match=r"manifest.json: cannot be fetched now \(ClientResponseError: 503"):
         lc.verify(web_server(run / "rectangle", before=[503] * 999))
 
@@ -983,7 +983,7 @@ def test_a_crawl_without_documents_is_not_pushed(hub, repo):
 
 
 def test_a_stream_is_pushed_in_files_of_one_schema(hub, repo, monkeypatch):
-    documents = importlib.import_module("longcrawl.hub.documents")
+    documents = importlib.import_module("longcrawl.publish.hub.documents")
     for name, value in {"BATCH": 20, "GROUP_BYTES": 300, "SHARD_BYTES": 900}.items():
         monkeypatch.setattr(documents, name, value)
     rows = [{"id": str(number), "text": "tide", "note": None if number < 100 else "late"} for number in range(130)]

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import longcrawl
 from longcrawl.kernels import compiling, lookup, phrases
 from longcrawl.kernels.kept_arrays import kept_arrays
-from longcrawl.text.rpv2 import _kernels as signals
+from longcrawl.text import rpv2 as signals
 
 NAMES = [each.name for each in pkgutil.walk_packages(longcrawl.__path__, "longcrawl.") if "__main__" not in each.name]
 

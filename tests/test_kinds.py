@@ -7,9 +7,8 @@ import pytest
 
 import longcrawl
 from longcrawl.core import kinds
-from longcrawl.core.outputs import OUTPUTS
+from longcrawl.core.outputs import OUTPUTS, RESULTS
 from longcrawl.core.registry import Registry
-from longcrawl.core.results import RESULTS
 from longcrawl.core.sources import SOURCES
 from longcrawl.core.stages import STAGES, Stage
 from longcrawl.errors import StageError

@@ -13,28 +13,26 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from longcrawl import printable
+from longcrawl import errors
 from longcrawl import urls as secrets
-from longcrawl.core import addresses
+from longcrawl.core import addresses, display
+from longcrawl.core.word_diff import diff_words
 from longcrawl.dedup import exact, ngrams
-from longcrawl.display import markdown
-from longcrawl.display.word_diff import diff_words
 from longcrawl.errors import FormatError
-from longcrawl.formats.documents import spec as parquet
+from longcrawl.formats import documents as parquet
 from longcrawl.formats.token_output import unescape
-from longcrawl.ledger import analysis
-from longcrawl.report import sections
-from longcrawl.sources import encodings, json_lines, members, redpajama_v2
-from longcrawl.sources.warc import codings
-from longcrawl.sources.warc import fields as warc_fields
+from longcrawl.io import listing
+from longcrawl.publish.report import page as sections
+from longcrawl.run import analysis
+from longcrawl.sources import compressed, encodings, json_lines, redpajama_v2
+from longcrawl.sources.warc import pages as codings
 from longcrawl.sources.warc import pages as warc_pages
+from longcrawl.sources.warc import records as warc_fields
 from longcrawl.sources.warc import records as warc_records
-from longcrawl.storage import listing
+from longcrawl.text import identify, rpv2
+from longcrawl.text import languages as _language_codes
 from longcrawl.text.gopher import pages
-from longcrawl.text.language import codes as _language_codes
-from longcrawl.text.language import identify
-from longcrawl.text.refinedweb import _url_matches, formatting
-from longcrawl.text.rpv2 import signals as rpv2
+from longcrawl.text.refinedweb import formatting, url_filter
 
 ROOT = Path(__file__).parent.parent
 FUNCTIONS = {"compile", "search", "sub", "match", "fullmatch", "split", "findall", "finditer"}
@@ -143,9 +141,9 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
     "longcrawl/sources/encodings.py:_BEYOND_ASCII": (search(encodings._BEYOND_ASCII), repeated("|é|", "|a|")),
     "longcrawl/sources/encodings.py:_ALONE": (search(encodings._ALONE), repeated("|é|", "|aé|")),
     "longcrawl/sources/encodings.py:_CONTROLS": (search(encodings._CONTROLS), repeated("|\1|", "|a|")),
-    "longcrawl/sources/members.py:_NOT_IN_TEXT": (search(members._NOT_IN_TEXT), repeated("|\1|", "|a|")),
-    "longcrawl/sources/members.py:_OTHERS": (match(members._OTHERS), repeated("|BZh|", "|P|")),
-    "longcrawl/storage/listing.py:_OF_JOBS": (
+    "longcrawl/sources/compressed.py:_NOT_IN_TEXT": (search(compressed._NOT_IN_TEXT), repeated("|\1|", "|a|")),
+    "longcrawl/sources/compressed.py:_OTHERS": (match(compressed._OTHERS), repeated("|BZh|", "|P|")),
+    "longcrawl/io/listing.py:_OF_JOBS": (
         listing._OF_JOBS.fullmatch,
         repeated("_temporary|a|", "_temporary|a|-", "_committed_|1|."),
     ),
@@ -165,13 +163,13 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         repeated("HTTP/|1|", "HTTP/1.|1|", "HTTP/1.1| |x"),
     ),
     "longcrawl/sources/warc/pages.py:_HEADER_END": (search(warc_pages._HEADER_END), repeated(*HEADERS)),
-    "longcrawl/sources/warc/codings.py:_CHUNK": (match(codings._CHUNK), repeated(*HEADERS)),
-    "longcrawl/sources/warc/codings.py:_LINE_END": (match(codings._LINE_END), repeated(*HEADERS)),
-    "longcrawl/sources/warc/codings.py:_TRAILERS": (
+    "longcrawl/sources/warc/pages.py:_CHUNK": (match(codings._CHUNK), repeated(*HEADERS)),
+    "longcrawl/sources/warc/pages.py:_LINE_END": (match(codings._LINE_END), repeated(*HEADERS)),
+    "longcrawl/sources/warc/pages.py:_TRAILERS": (
         match(codings._TRAILERS),
         repeated(*HEADERS, "|a:|", "|a: b\n|", "|a: b\n|x", "|a:\n| "),
     ),
-    "longcrawl/sources/warc/codings.py:BINARY": (search(codings.BINARY), repeated("|a|", "|\0|")),
+    "longcrawl/sources/warc/pages.py:BINARY": (search(codings.BINARY), repeated("|a|", "|\0|")),
     "longcrawl/sources/warc/records.py:_VERSION": (
         match(warc_records._VERSION),
         repeated("WARC/|1|", "WARC/1.|1|", "WARC/1.0| |x", "WARC/1.0|\r|x"),
@@ -185,7 +183,7 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         repeated(*HEADERS, "|\nWARC/|"),
     ),
     "longcrawl/sources/warc/records.py:_NEWLINES": (match(warc_records._NEWLINES), repeated(*HEADERS)),
-    "longcrawl/sources/warc/fields.py:_LENGTH": (match(warc_fields._LENGTH), repeated("|1|")),
+    "longcrawl/sources/warc/records.py:_LENGTH": (match(warc_fields._LENGTH), repeated("|1|")),
     "longcrawl/dedup/ngrams.py:_WORD": (ngrams.split_words, repeated("|a|", "|a |", "| |", "|双|", "|双a|")),
     "longcrawl/dedup/exact.py:TRACKING_PARAMETERS": (
         match(exact.TRACKING_PARAMETERS),
@@ -199,12 +197,12 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
     "longcrawl/dedup/exact.py:_SCHEME": (match(exact._SCHEME), repeated("|a|", "|a:|", "a+|.|")),
     "longcrawl/dedup/exact.py:_AUTHORITY_END": (exact.normalise_url, repeated(*URLS)),
     "longcrawl/dedup/exact.py:_query": (exact.normalise_url, repeated(*URLS)),
-    "longcrawl/ledger/analysis.py:url_hosts": (arrow(analysis.url_hosts), repeated(*URLS)),
-    "longcrawl/text/language/codes.py:_TAG": (
+    "longcrawl/run/analysis.py:url_hosts": (arrow(analysis.url_hosts), repeated(*URLS)),
+    "longcrawl/text/languages.py:_TAG": (
         _language_codes.parse_tag,
         repeated("en|-a|", "en|-latn|", "en-|a|", "|a|"),
     ),
-    "longcrawl/text/language/codes.py:_SCRIPT": (_language_codes.parse_tag, repeated("en|-lat|", "en|-latn0|")),
+    "longcrawl/text/languages.py:_SCRIPT": (_language_codes.parse_tag, repeated("en|-lat|", "en|-latn0|")),
     "longcrawl/text/gopher/pages.py:_matches": (
         lambda text: [pages.find_marks(text, rule) for rule in ("max_hash_ratio", "max_ellipsis_ratio")],
         repeated(*BLANK, "|#|", "|.|"),
@@ -213,8 +211,8 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         lambda text: pages.find_marks(text, "max_unspaced_letters"),
         repeated(*BLANK, "|双|"),
     ),
-    "longcrawl/text/refinedweb/_url_matches.py:_BEYOND_ASCII": (
-        search(_url_matches._BEYOND_ASCII),
+    "longcrawl/text/refinedweb/url_filter.py:_BEYOND_ASCII": (
+        search(url_filter._BEYOND_ASCII),
         repeated("|%|", "|%e4|", "|%e4%|"),
     ),
     "longcrawl/core/addresses.py:_PLAIN": (addresses.spell_host, HOSTS),
@@ -225,7 +223,7 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         addresses.without_dot_segments,
         repeated("|/.|", "|/..|", "|/a/..|", "|/%2e|", "/|%2e|", "|/a|/.."),
     ),
-    "longcrawl/text/refinedweb/_url_matches.py:_PATH": (_url_matches._without_dots, repeated(*URLS, "|/.|", ":|/|")),
+    "longcrawl/text/refinedweb/url_filter.py:_PATH": (url_filter._without_dots, repeated(*URLS, "|/.|", ":|/|")),
     "longcrawl/text/refinedweb/formatting.py:_URL": (
         formatting.format_text,
         repeated("|http://|", "|http://a |", "|www.|", "http://a|)|", "http://a|](|", "|w|"),
@@ -242,27 +240,27 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         formatting.format_text,
         repeated(*BLANK, "http://a|\n |", "http://a| \n|x"),
     ),
-    "longcrawl/text/language/identify.py:_stream_safe": (
+    "longcrawl/text/identify.py:_stream_safe": (
         arrow(identify._stream_safe),
         repeated("a|\u0315\u0300|", "|\u0300a|"),
     ),
-    "longcrawl/text/rpv2/signals.py:_domains": (
+    "longcrawl/text/rpv2.py:_domains": (
         arrow(lambda url: pa.compute.extract_regex(url, rpv2._HOST)),
         repeated(*URLS),
     ),
-    "longcrawl/formats/documents/spec.py:folder_name": (folder_name, repeated("|a|", "|~|")),
+    "longcrawl/formats/documents.py:folder_name": (folder_name, repeated("|a|", "|~|")),
     "longcrawl/formats/token_output.py:unescape": (
         unescape,
         repeated("|\\\\|", "|\\\\|a", "|\\n|", "|\\ud800|", "|a|\\u00"),
     ),
-    "longcrawl/hub/client.py:_sentence": (
+    "longcrawl/publish/hub/client.py:_sentence": (
         search(HUB_STATUS),
         repeated("HTTP status |a|", "|HTTP status |", "|HTTP status a |"),
     ),
-    "longcrawl/display/markdown.py:_MEANS_SOMETHING": (markdown.plain, repeated("|`|", "|*a|", "|a|")),
-    "longcrawl/display/markdown.py:_longest_run": (markdown.fenced, repeated("|`|", "|`a|", "|a|")),
-    "longcrawl/printable.py:_COMMANDS": (printable.printable, repeated("|\x1b|", "|\r|", "|\r\n|", "|a|")),
-    "longcrawl/report/sections.py:_BREAKS": (search(sections._BREAKS), repeated("|_|", "|a|")),
+    "longcrawl/core/display.py:_MEANS_SOMETHING": (display.plain, repeated("|`|", "|*a|", "|a|")),
+    "longcrawl/core/display.py:_longest_run": (display.fenced, repeated("|`|", "|`a|", "|a|")),
+    "longcrawl/printable.py:_COMMANDS": (errors.printable, repeated("|\x1b|", "|\r|", "|\r\n|", "|a|")),
+    "longcrawl/publish/report/page.py:_BREAKS": (search(sections._BREAKS), repeated("|_|", "|a|")),
     "longcrawl/urls.py:_OPTIONS": (
         search(secrets._OPTIONS),
         repeated("|://options:|", "://options:|a|", "|://options:a|", "|options:|"),
@@ -278,8 +276,8 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         secrets.hide_secrets,
         repeated("https://a?|a|=1", "https://a?b=|)|", "https://a?|&b=|"),
     ),
-    "longcrawl/display/word_diff.py:_WORD": (lambda text: diff_words(text, "b"), repeated(*BLANK)),
-    "longcrawl/display/word_diff.py:_BREAKS": (lambda text: str(diff_words(text, "b")), repeated(*BLANK)),
+    "longcrawl/core/word_diff.py:_WORD": (lambda text: diff_words(text, "b"), repeated(*BLANK)),
+    "longcrawl/core/word_diff.py:_BREAKS": (lambda text: str(diff_words(text, "b")), repeated(*BLANK)),
 }
 
 # What sees nothing that a crawl holds, and why.
@@ -288,49 +286,49 @@ OWN: dict[str, str] = {
     "longcrawl/sources/installed.py:_LICENCE": "names of files of installed packages",
     "longcrawl/sources/installed.py:_METADATA_FOLDER": "names of files of installed packages",
     "longcrawl/sources/installed.py:_normalized": "names of installed packages",
-    "longcrawl/ledger/clusters.py:direct": "names of rules, by RE2",
-    "longcrawl/ledger/clusters.py:_follow": "names of rules, by RE2",
+    "longcrawl/core/ledger/clusters.py:direct": "names of rules, by RE2",
+    "longcrawl/core/ledger/clusters.py:_follow": "names of rules, by RE2",
     "longcrawl/text/refinedweb/fetch_lists.py:_CATEGORY": "names of folders in a list that a user fetches",
-    "longcrawl/formats/rectangle/_layout.py:chunk_of_file": "names of files of an output",
+    "longcrawl/formats/rectangle/chunks.py:chunk_of_file": "names of files of an output",
     "longcrawl/formats/shards/datatrove.py:_read_metadata": "the second line of a shard's metadata",
     "longcrawl/urls.py:REPOSITORY": "names of repositories that a user types",
-    "longcrawl/hub/client.py:TOKEN": "a user's token",
-    "longcrawl/core/spelled.py:as_text": "times as Arrow spells them",
-    "longcrawl/hub/remote.py:SHA256": "checksums of a manifest",
-    "longcrawl/hub/documents.py:_card_there": "names of files of a repository",
-    "longcrawl/ledger/reasons.py:leads_on": "names of rules",
-    "longcrawl/storage/listing.py:match_files": "the pattern of files that a user types",
-    "longcrawl/card/front_matter.py:FRONT_MATTER": "a run's README.md",
-    "longcrawl/card/write.py:_LAST": "a run's README.md",
-    "longcrawl/card/write.py:_SECTION": "a run's README.md",
-    "longcrawl/card/front_matter.py:_bcp47": "names of languages of a card",
-    "longcrawl/card/front_matter.py:front_matter": "names of languages of a card",
-    "longcrawl/card/paths.py:PATH": "values of a recipe",
-    "longcrawl/card/front_matter.py:LANGUAGE": "values that a user types",
-    "longcrawl/card/front_matter.py:NAME": "values that a user types",
-    "longcrawl/card/front_matter.py:SPLIT": "names of splits",
-    "longcrawl/card/write.py:_load": "a template of the package",
-    "longcrawl/card/citations.py:_COMMON_CRAWL_FILE": "paths of a recipe",
-    "longcrawl/card/citations.py:_ENTRY": "a user's citation",
-    "longcrawl/card/citations.py:_end_of": "a user's citation",
-    "longcrawl/report/sections.py:(_CODE, _CODE_SPAN)": "sentences of the package",
+    "longcrawl/publish/hub/client.py:TOKEN": "a user's token",
+    "longcrawl/core/documents.py:as_text": "times as Arrow spells them",
+    "longcrawl/publish/hub/client.py:SHA256": "checksums of a manifest",
+    "longcrawl/publish/hub/documents.py:_card_there": "names of files of a repository",
+    "longcrawl/core/ledger/reasons.py:leads_on": "names of rules",
+    "longcrawl/io/listing.py:match_files": "the pattern of files that a user types",
+    "longcrawl/run/card/front_matter.py:FRONT_MATTER": "a run's README.md",
+    "longcrawl/run/card/write.py:_LAST": "a run's README.md",
+    "longcrawl/run/card/write.py:_SECTION": "a run's README.md",
+    "longcrawl/run/card/front_matter.py:_bcp47": "names of languages of a card",
+    "longcrawl/run/card/front_matter.py:front_matter": "names of languages of a card",
+    "longcrawl/run/card/write.py:PATH": "values of a recipe",
+    "longcrawl/run/card/front_matter.py:LANGUAGE": "values that a user types",
+    "longcrawl/run/card/front_matter.py:NAME": "values that a user types",
+    "longcrawl/run/card/front_matter.py:SPLIT": "names of splits",
+    "longcrawl/run/card/write.py:_load": "a template of the package",
+    "longcrawl/run/card/front_matter.py:_COMMON_CRAWL_FILE": "paths of a recipe",
+    "longcrawl/run/card/front_matter.py:_ENTRY": "a user's citation",
+    "longcrawl/run/card/front_matter.py:_end_of": "a user's citation",
+    "longcrawl/publish/report/page.py:(_CODE, _CODE_SPAN)": "sentences of the package",
     "longcrawl/core/registry.py:stage_name": "names of classes",
-    "longcrawl/text/refinedweb/_url_words.py:_part": "words of a list",
-    "longcrawl/text/refinedweb/_list_forms.py:_USUAL": "lines of a list, of 4,096 characters at most",
-    "longcrawl/text/refinedweb/_list_forms.py:_HOST": "lines of a list, of 4,096 characters at most",
-    "longcrawl/text/refinedweb/_list_forms.py:_URL": "lines of a list, of 4,096 characters at most",
-    "longcrawl/text/refinedweb/_list_forms.py:_COSMETIC": "lines of a list, of 4,096 characters at most",
-    "longcrawl/text/refinedweb/_list_forms.py:_OPTIONS": "lines of a list, of 4,096 characters at most",
-    "longcrawl/text/refinedweb/_list_forms.py:_DNSMASQ": "lines of a list, of 4,096 characters at most",
-    "longcrawl/text/refinedweb/_list_forms.py:_UNBOUND": "lines of a list, of 4,096 characters at most",
-    "longcrawl/text/refinedweb/_list_forms.py:_BIND": "lines of a list, of 4,096 characters at most",
-    "longcrawl/text/refinedweb/_list_forms.py:_DECIMAL": "lines of a list, of 4,096 characters at most",
-    "longcrawl/text/refinedweb/_list_forms.py:_RECORD": "lines of a list, of 4,096 characters at most",
-    "longcrawl/text/refinedweb/_list_forms.py:_COLUMN": "lines of a list, of 4,096 characters at most",
-    "longcrawl/text/refinedweb/_list_forms.py:parse_line": "lines of a list, of 4,096 characters at most",
-    "longcrawl/text/refinedweb/_list_forms.py:_address": "lines of a list, of 4,096 characters at most",
-    "longcrawl/text/refinedweb/_list_forms.py:read_host": "lines of a list, of 4,096 characters at most",
-    "longcrawl/kernels/word_lists.py:_LANGUAGE_FILE": "names of files of word lists",
+    "longcrawl/text/refinedweb/url_filter.py:_part": "words of a list",
+    "longcrawl/text/refinedweb/url_lists.py:_USUAL": "lines of a list, of 4,096 characters at most",
+    "longcrawl/text/refinedweb/url_lists.py:_HOST": "lines of a list, of 4,096 characters at most",
+    "longcrawl/text/refinedweb/url_lists.py:_URL": "lines of a list, of 4,096 characters at most",
+    "longcrawl/text/refinedweb/url_lists.py:_COSMETIC": "lines of a list, of 4,096 characters at most",
+    "longcrawl/text/refinedweb/url_lists.py:_OPTIONS": "lines of a list, of 4,096 characters at most",
+    "longcrawl/text/refinedweb/url_lists.py:_DNSMASQ": "lines of a list, of 4,096 characters at most",
+    "longcrawl/text/refinedweb/url_lists.py:_UNBOUND": "lines of a list, of 4,096 characters at most",
+    "longcrawl/text/refinedweb/url_lists.py:_BIND": "lines of a list, of 4,096 characters at most",
+    "longcrawl/text/refinedweb/url_lists.py:_DECIMAL": "lines of a list, of 4,096 characters at most",
+    "longcrawl/text/refinedweb/url_lists.py:_RECORD": "lines of a list, of 4,096 characters at most",
+    "longcrawl/text/refinedweb/url_lists.py:_COLUMN": "lines of a list, of 4,096 characters at most",
+    "longcrawl/text/refinedweb/url_lists.py:parse_line": "lines of a list, of 4,096 characters at most",
+    "longcrawl/text/refinedweb/url_lists.py:_address": "lines of a list, of 4,096 characters at most",
+    "longcrawl/text/refinedweb/url_lists.py:read_host": "lines of a list, of 4,096 characters at most",
+    "longcrawl/kernels/lookup.py:_LANGUAGE_FILE": "names of files of word lists",
     "longcrawl/text/extract/_trafilatura_engine.py:_BY_ATTRIBUTES": "expressions of trafilatura",
     "longcrawl/text/extract/_trafilatura_engine.py:_CONDITION": "expressions of trafilatura",
     "longcrawl/text/extract/_trafilatura_engine.py:_LITERAL": "expressions of trafilatura",
@@ -338,23 +336,23 @@ OWN: dict[str, str] = {
     "longcrawl/text/extract/_trafilatura_engine.py:__init__": "expressions of trafilatura",
     "longcrawl/text/extract/_trafilatura_engine.py:guarded": "expressions of trafilatura",
     "longcrawl/text/extract/_trafilatura_engine.py:hastened": "expressions of trafilatura",
-    "longcrawl/tokens/_engines.py:_NO_OPERATOR": "the pattern of a tokenizer",
-    "longcrawl/tokens/_engines.py:_READ_IN_TWO_WAYS": "the pattern of a tokenizer",
-    "longcrawl/tokens/_prepared.py:_cuts": "added tokens of a tokenizer, each spelled out",
-    "longcrawl/tokens/_prepared.py:_has": "added tokens of a tokenizer, by RE2",
+    "longcrawl/tokens/encoders.py:_NO_OPERATOR": "the pattern of a tokenizer",
+    "longcrawl/tokens/encoders.py:_READ_IN_TWO_WAYS": "the pattern of a tokenizer",
+    "longcrawl/tokens/encoders.py:_cuts": "added tokens of a tokenizer, each spelled out",
+    "longcrawl/tokens/encoders.py:_has": "added tokens of a tokenizer, by RE2",
     "longcrawl/tokens/tokenizer_files.py:local_file": "the name of a tokenizer",
-    "longcrawl/hub/remote.py:TAG": "tags of a repository",
-    "longcrawl/storage/place.py:given_url": "the folder that a user types",
+    "longcrawl/publish/hub/client.py:TAG": "tags of a repository",
+    "longcrawl/io/place.py:given_url": "the folder that a user types",
     "longcrawl/core/sources.py:_CREDENTIAL": "names of options that a user types",
-    "longcrawl/engines/spark.py:ERROR": "errors of workers of a run",
-    "longcrawl/engines/spark.py:_open_session": "the Spark master that a user types",
+    "longcrawl/run/engines/spark.py:ERROR": "errors of workers of a run",
+    "longcrawl/run/engines/spark.py:_open_session": "the Spark master that a user types",
     "longcrawl/sources/named_files.py:_SLICE": "the slice of a list that a user types",
-    "longcrawl/sources/guess.py:_DATASET": "names of datasets",
-    "longcrawl/sources/guess.py:_PAGE": "addresses of pages of datasets",
-    "longcrawl/sources/guess.py:_RECTANGLE": "names of files",
-    "longcrawl/sources/guess.py:_RPV2": "names of files",
+    "longcrawl/formats/guess.py:_DATASET": "names of datasets",
+    "longcrawl/formats/guess.py:_PAGE": "addresses of pages of datasets",
+    "longcrawl/formats/guess.py:_RECTANGLE": "names of files",
+    "longcrawl/formats/guess.py:_RPV2": "names of files",
     "longcrawl/run/first_recipe.py:_identifier": "the name that a user types",
-    "longcrawl/storage/structured.py:_EXPONENT": "scalars of YAML, of which it reads 805 characters at most",
+    "longcrawl/io/structured.py:_EXPONENT": "scalars of YAML, of which it reads 805 characters at most",
 }
 
 SMALL, FLOOR = 8_000, 0.1

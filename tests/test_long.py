@@ -18,7 +18,7 @@ import longcrawl as lc
 from longcrawl.dedup.ngrams import hash_units
 from longcrawl.errors import StageError
 from longcrawl.long import lexical
-from longcrawl.long._lexical_kernels import FEWEST, GRAM
+from longcrawl.long.lexical import FEWEST, GRAM
 
 STAGE = lc.long.LexicalDependency
 EDGES = [round(16 * 2 ** (number / 4)) for number in range(41)]

@@ -13,8 +13,8 @@ from datasets import Dataset
 
 import longcrawl as lc
 from longcrawl.errors import RunError, StageError
-from longcrawl.models import pretrained, scores
 from longcrawl.run import job
+from longcrawl.text import models
 
 torch = pytest.importorskip("torch")
 
@@ -99,8 +99,8 @@ def test_a_window_is_no_longer_than_the_model_takes(folder):
 def test_parts_of_a_long_row_predict_as_the_whole(folder, monkeypatch):
     documents = texts(64, 33)
     whole = gain(folder / "llama", long_context=64).gains(documents)
-    monkeypatch.setattr(scores, "CHUNK", 5)
-    monkeypatch.setattr(scores, "CUDA_CHUNK", 5)
+    monkeypatch.setattr(models, "CHUNK", 5)
+    monkeypatch.setattr(models, "CUDA_CHUNK", 5)
     for one, other in zip(whole, gain(folder / "llama", long_context=64).gains(documents), strict=True):
         np.testing.assert_allclose(one.long, other.long, atol=1e-4)
 
@@ -285,8 +285,8 @@ def test_no_process_that_forks_workers_takes_a_gpu_into_use(folder, tmp_path, mo
             (tmp_path / f"gpu/{os.getpid()}").touch()
         return torch.device("cpu")
 
-    monkeypatch.setattr(pretrained.Pretrained, "_move", take)
-    monkeypatch.setattr(scores, "has_gpu", lambda: True)
+    monkeypatch.setattr(models.Pretrained, "_move", take)
+    monkeypatch.setattr(models, "has_gpu", lambda: True)
     pair = {"segment": 8, "window": 64, "pairs": 12}
     near = {"span": 3, "first": 5, "near": 2, "stride": 2}
     stages = {"information_gain": WIDE, "dependency_score": pair, "attention_dependency": near}

@@ -13,9 +13,8 @@ import pytest
 
 import longcrawl as lc
 from longcrawl.errors import StageError
-from longcrawl.models import load_model, model_files, model_folder, model_materials, name_model
-from longcrawl.models.pretrained import has_gpu
-from longcrawl.storage.files import content_digest
+from longcrawl.io.files import content_digest
+from longcrawl.text.models import has_gpu, load_model, model_files, model_folder, model_materials, name_model
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -129,7 +128,7 @@ def test_threads_that_compute_first_in_a_process_round_as_later_ones(folder):
 import os, sys
 import numpy, torch
 from transformers import AutoModelForCausalLM
-from longcrawl.models.pretrained import Pretrained
+from longcrawl.text.models import Pretrained
 
 torch.set_num_threads(2)
 module, others = AutoModelForCausalLM.from_pretrained(sys.argv[1]).eval(), 0
@@ -335,13 +334,13 @@ def test_a_row_that_is_too_long_is_one_sentence(folder):
 
 
 def test_without_torch_it_says_what_to_install(folder):
-    code = "import sys; sys.modules['torch'] = None; from longcrawl.models import load_model; load_model('m', 'causal')"
+    code = "import sys; sys.modules['torch'] = None; import longcrawl.text.models as m; m.load_model('m', 'causal')"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=os.environ)
     assert """StageError: the model 'm' needs torch: pip install "longcrawl[torch]\"""" in ended.stderr
 
 
 def test_importing_longcrawl_imports_neither_torch_nor_transformers():
-    code = "import sys, longcrawl.models; sys.exit({'torch', 'transformers'} & sys.modules.keys() and 1 or 0)"
+    code = "import sys, longcrawl.text.models; sys.exit({'torch', 'transformers'} & sys.modules.keys() and 1 or 0)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

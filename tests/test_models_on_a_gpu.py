@@ -10,8 +10,7 @@ import yaml
 
 import longcrawl as lc
 from longcrawl.errors import StageError
-from longcrawl.models import load_model
-from longcrawl.models.pretrained import has_gpu
+from longcrawl.text.models import has_gpu, load_model
 
 torch = pytest.importorskip("torch")
 if not has_gpu():

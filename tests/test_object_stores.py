@@ -14,10 +14,10 @@ import yaml
 import longcrawl as lc
 from longcrawl.core.sources import BadFiles, make_source
 from longcrawl.errors import NotYetError, RecipeError, RunError, SourceError
+from longcrawl.io import file_systems
+from longcrawl.io.file_systems import fetch
 from longcrawl.run.job import _Job
 from longcrawl.sources import files
-from longcrawl.storage import network
-from longcrawl.storage.file_systems import fetch
 
 NAMES = ("a.jsonl.gz", "50% of ü #1.jsonl.gz", "deep/%41 +&=b.jsonl.gz")
 """Keys with a space, signs that URLs escape, what looks escaped, and letters beyond ASCII."""
@@ -146,7 +146,7 @@ def test_an_outage_leaves_parts_open_and_the_same_command_reads_them(store, raw,
     store.put_folder(raw)
     recipe = write_recipe(tmp_path, data_dir=store.url())
     lc.run(recipe, tmp_path / "whole")
-    monkeypatch.setattr(network, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(file_systems, "RETRY_SECONDS", 0.05)
     store.answers = itertools.chain([None] * 2, itertools.repeat("503 SlowDown"))
     with pytest.raises(RunError, match="still open.*cannot be fetched now"):
         lc.run(recipe, tmp_path / "out")
@@ -256,7 +256,7 @@ def test_missing_credentials_are_one_sentence(store, monkeypatch, tmp_path):
 
 
 def test_a_refused_connection_is_not_yet(store, monkeypatch):
-    monkeypatch.setattr(network, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(file_systems, "RETRY_SECONDS", 0.05)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -271,7 +271,7 @@ def test_an_endpoint_of_the_recipe_reaches_every_process(store, raw, tmp_path, m
     store.put_folder(raw)
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("LONGCRAWL_RETRY_SECONDS", "1")
-    monkeypatch.setattr(network, "RETRY_SECONDS", 1)
+    monkeypatch.setattr(file_systems, "RETRY_SECONDS", 1)
     options = {"endpoint_url": store.endpoint, "use_ssl": False}
     with store.read_environment_again():
         lc.run(write_recipe(tmp_path, data_dir=store.url(), storage_options=options), tmp_path / "out", 2)

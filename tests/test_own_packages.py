@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from longcrawl.cli.commands import main
-from longcrawl.core.results import RESULTS, Result
+from longcrawl.core.outputs import RESULTS, Result
 from longcrawl.errors import StageError
 
 LINES = [
@@ -59,7 +59,7 @@ SOURCE, OUTPUT, CARD = block_with("@source"), block_with("@output"), block_with(
 ROWS = """
 import pyarrow as pa
 
-from longcrawl.core.results import TokenRows
+from longcrawl.core.outputs import TokenRows
 
 
 class Lists(TokenRows):

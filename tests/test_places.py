@@ -22,17 +22,17 @@ import yaml
 from typer.testing import CliRunner
 
 import longcrawl as lc
-from longcrawl.audit import finished
 from longcrawl.cli.commands import app
-from longcrawl.engines import Local, Shared, hold
-from longcrawl.engines.base import Exchange
+from longcrawl.core.exchange import Exchange
 from longcrawl.errors import NotYetError, RunError, SourceError
 from longcrawl.formats import order, spill
+from longcrawl.io import file_systems, lease, place
+from longcrawl.io.files import write_text
+from longcrawl.io.lease import Heartbeat, Watched, read_owner
+from longcrawl.io.sealed import DamagedWorkError, Marker
+from longcrawl.publish import questions
 from longcrawl.run import ids, removals
-from longcrawl.storage import lease, network, place
-from longcrawl.storage.files import write_text
-from longcrawl.storage.lease import Heartbeat, Watched, read_owner
-from longcrawl.storage.sealed import DamagedWorkError, Marker
+from longcrawl.run.engines import Local, Shared, hold
 
 FILES, ROWS = 3, 12
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -58,8 +58,8 @@ import json, os, signal, sys
 from pathlib import Path
 import datasets, fsspec
 import longcrawl as lc
-from longcrawl.engines import hold
-from longcrawl.storage import files
+from longcrawl.run.engines import hold
+from longcrawl.io import files
 
 datasets.disable_progress_bars()
 hold.SETTLES = 0.05
@@ -213,7 +213,7 @@ def test_a_run_in_a_store_is_inspected_composed_and_pushed_as_one_in_a_folder(st
     assert pushed.digests == lc.push(tmp_path / "local", "me/near", "private").digests
     assert store.files("run") == files_of(tmp_path / "local")
     assert (lc.push(far, "me/far", "private").send, lc.verify(far).problems) == ({}, ())
-    monkeypatch.setattr(finished, "FETCHED", 1)
+    monkeypatch.setattr(questions, "FETCHED", 1)
     with pytest.raises(RunError, match=rf"^{far}: [\d,]+ bytes would be fetched for this: copy the run to a folder"):
         lc.inspect(far)
 
@@ -231,7 +231,7 @@ def test_a_run_in_a_bucket_of_the_hub_has_the_files_of_one_in_a_folder(bucket, h
     with pytest.raises(NotYetError, match=r"^hf://buckets/me/.*: the server does not allow it .*hf auth login"):
         lc.funnel(far)
     hub.failures.clear()
-    monkeypatch.setattr(network, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(file_systems, "RETRY_SECONDS", 0.01)
     hub.fail("GET /api/buckets/", status=503, times=9)
     with pytest.raises(NotYetError, match=r"^hf://buckets/me/.*: cannot be fetched now .*503"):
         lc.run(recipe, far)
@@ -409,7 +409,7 @@ def test_of_two_that_see_a_stale_lock_one_notices_that_it_has_lost_it(lock, monk
 
 @pytest.mark.slow
 def test_what_a_store_does_not_take_is_one_sentence(store, tmp_path, monkeypatch):
-    monkeypatch.setattr(network, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(file_systems, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(place, "PATIENCE", 0.05)
     recipe, url = write_recipe(tmp_path, **BRIEF), store.url("run")
     with pytest.raises(SourceError, match=r"^s3://no-such-bucket/run/\S+: the server has no bucket 'no-such-bucket'"):

@@ -11,14 +11,13 @@ from typer.testing import CliRunner
 
 import longcrawl as lc
 from longcrawl.cli.commands import app
+from longcrawl.core.display import Column, Table
 from longcrawl.core.stages import Survey
-from longcrawl.display.table import Column, Table
 from longcrawl.errors import RunError
-from longcrawl.plan.cluster import CONSTANTS, Constant, extrapolate
-from longcrawl.plan.estimates import Estimate, exact
-from longcrawl.plan.result import Plan, PlanRow
-from longcrawl.plan.run_plan import ScaledUp
-from longcrawl.recipe import Recipe, parse_recipe
+from longcrawl.run.plan.cluster import CONSTANTS, Constant, extrapolate
+from longcrawl.run.plan.estimates import Estimate, Plan, PlanRow, exact
+from longcrawl.run.plan.run_plan import ScaledUp
+from longcrawl.run.recipe import Recipe, parse_recipe
 
 ROOT = Path(__file__).parent.parent
 MILLION = 1_000_000

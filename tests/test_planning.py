@@ -14,10 +14,10 @@ import longcrawl as lc
 from longcrawl.cli.commands import app
 from longcrawl.core.sources import Part
 from longcrawl.errors import RunError
-from longcrawl.plan.estimates import Drawn, Thinning, draw_sample, estimate_parts, estimate_total
-from longcrawl.run.costs import RunCosts
+from longcrawl.io.sealed import seal
+from longcrawl.run.plan.estimates import Drawn, Thinning, draw_sample, estimate_parts, estimate_total
+from longcrawl.run.summary import RunCosts
 from longcrawl.sources.text import Text
-from longcrawl.storage.sealed import seal
 
 DRAWS = 30
 LEAST_INSIDE = 0.8

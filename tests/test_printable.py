@@ -17,9 +17,9 @@ import yaml
 
 import longcrawl as lc
 from longcrawl.cli import commands as cli
-from longcrawl.ledger.funnel import Funnel
-from longcrawl.ledger.reasons import Reason
-from longcrawl.printable import as_lines, one_line, printable, show
+from longcrawl.core.ledger.funnel import Funnel
+from longcrawl.core.ledger.reasons import Reason
+from longcrawl.errors import as_lines, one_line, printable, show
 
 ROOT = Path(__file__).parent.parent
 HOSTILE = "\x1b]0;title\x07\x1b[31mred\x1b[2J\x9b31m\u202eevil\u2066"

@@ -20,10 +20,10 @@ from typer.testing import CliRunner
 
 import longcrawl as lc
 from longcrawl.cli.commands import app
-from longcrawl.engines.hold import hold_alone
 from longcrawl.errors import HubError, LoaderError, RunError
 from longcrawl.formats.shards.spec import FORMATS, shards_in
-from longcrawl.hub import prepare
+from longcrawl.publish.hub import push
+from longcrawl.run.engines.hold import hold_alone
 
 LENGTH, DOCUMENTS = 32, 60
 TOKENIZE = {"tokenize": {"tokenizer": "trained", "vocabulary_size": 300}}
@@ -154,9 +154,9 @@ def test_a_pushed_dataset_has_its_content_without_longcrawl(hub, runs, tmp_path)
 @pytest.mark.parametrize("output", ["rectangle", pytest.param("nanogpt", marks=pytest.mark.slow)])
 def test_texts_are_pushed_where_they_are_asked_for(runs, tmp_path, output):
     run = shutil.copytree(runs[output], tmp_path / "run")
-    prepare.prepare(run)
+    push.prepare(run)
     begun = {file.name: pq.read_table(file) for file in (run / "tokens").iterdir()}
-    prepare.prepare(run, "text")
+    push.prepare(run, "text")
     assert lc.verify(run).problems == ()
     lines = [json.loads(line) for file in runs[output].parent.glob("*.jsonl") for line in file.open()]
     texts = {line["id"]: line["text"] for line in lines}
@@ -168,9 +168,9 @@ def test_texts_are_pushed_where_they_are_asked_for(runs, tmp_path, output):
             assert text == whole if output == "nanogpt" else whole.startswith(text.rstrip("\ufffd"))
             assert (text + "<|endoftext|>").startswith(beginning.rstrip("\ufffd"))
     before = (run / "manifest.json").read_bytes()
-    prepare.prepare(run, "text")
+    push.prepare(run, "text")
     assert (run / "manifest.json").read_bytes() == before
-    prepare.prepare(run)  # a later push without texts has none of this one
+    push.prepare(run)  # a later push without texts has none of this one
     assert {file.name: pq.read_table(file) for file in (run / "tokens").iterdir()} == begun
     assert lc.verify(run).problems == ()
 
@@ -179,7 +179,7 @@ def test_texts_without_a_tokenizer_are_one_sentence(runs, tmp_path):
     run = shutil.copytree(runs["nanogpt"], tmp_path / "run")
     (run / "nanogpt/tokenizer.json").unlink()
     with pytest.raises(RunError, match=r"has no tokenizer\.json to decode its tokens with: ask for --tables tokens"):
-        prepare.prepare(run, "text")
+        push.prepare(run, "text")
 
 
 def count_windows(run: Path, output: str) -> int:
@@ -191,11 +191,11 @@ def count_windows(run: Path, output: str) -> int:
     "output", ["rectangle", *(pytest.param(each, marks=pytest.mark.slow) for each in ("datatrove", "composed"))]
 )
 def test_tables_are_the_same_in_many_files_by_any_number_of_processes(runs, tmp_path, monkeypatch, output):
-    monkeypatch.setattr(prepare, "FILE_TOKENS", 300)
+    monkeypatch.setattr(push, "FILE_TOKENS", 300)
     copies = [shutil.copytree(runs[output], tmp_path / str(number)) for number in (1, 2)]
     made, windows = [], count_windows(runs[output], output)
     for number, run in enumerate(copies, 1):
-        prepare.prepare(run, num_proc=number)
+        push.prepare(run, num_proc=number)
         made.append({file.name: file.read_bytes() for file in (run / "tokens").iterdir()})
         assert (run / "manifest.json").read_bytes() == (copies[0] / "manifest.json").read_bytes()
     assert made[0] == made[1]
@@ -206,10 +206,10 @@ def test_tables_are_the_same_in_many_files_by_any_number_of_processes(runs, tmp_
 
 
 def test_a_stopped_push_keeps_the_tables_that_it_has_written(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(prepare, "FILE_TOKENS", 300)
+    monkeypatch.setattr(push, "FILE_TOKENS", 300)
     whole = Path(shutil.copytree(run, tmp_path / "whole"))
-    prepare.prepare(whole)
-    write, written = prepare._write_table, []
+    push.prepare(whole)
+    write, written = push._write_table, []
 
     def write_two(task):
         if len(written) == 2:
@@ -218,13 +218,13 @@ def test_a_stopped_push_keeps_the_tables_that_it_has_written(run, tmp_path, monk
         return write(task)
 
     before = (run / "manifest.json").read_bytes()
-    monkeypatch.setattr(prepare, "_write_table", write_two)
+    monkeypatch.setattr(push, "_write_table", write_two)
     with pytest.raises(KeyboardInterrupt):
-        prepare.prepare(run)
+        push.prepare(run)
     assert (run / "manifest.json").read_bytes() == before
     assert lc.verify(run).problems == ()
-    monkeypatch.setattr(prepare, "_write_table", lambda task: written.append(task.file.name) or write(task))
-    prepare.prepare(run)
+    monkeypatch.setattr(push, "_write_table", lambda task: written.append(task.file.name) or write(task))
+    push.prepare(run)
     assert len(written) == len(set(written)) == len(list((run / "tokens").iterdir()))
     for file in (whole / "tokens").iterdir():
         assert (run / "tokens" / file.name).read_bytes() == file.read_bytes()
@@ -235,7 +235,7 @@ def test_a_ledger_is_one_file_with_the_rows_of_all(run):
     before = pa.concat_tables([pq.read_table(file) for file in parts])
     gone = before["id"][0].as_py()
     told = str(lc.why(run, gone))
-    prepare.prepare(run)
+    push.prepare(run)
     (merged,) = (run / "ledger").glob("*.parquet")
     assert len(parts) > 1
     assert pq.read_table(merged).equals(before)
@@ -250,7 +250,7 @@ def test_a_push_that_stops_between_moves_is_finished_by_the_next(hub, run, monke
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(prepare, stops_at, stop)
+        patch.setattr(push, stops_at, stop)
         with pytest.raises(KeyboardInterrupt):
             lc.push(run, "me/stops", "private")
     sent = lc.push(run, f"me/stops-{stops_at}", "private")
@@ -316,20 +316,20 @@ def test_two_pushes_do_not_prepare_a_run_at_once(hub, run):
 
 
 def test_a_push_that_waited_for_another_writes_nothing_again(run, tmp_path, monkeypatch):
-    alone = prepare._alone
+    alone = push._alone
 
     @contextmanager
     def behind_another(folder):
         with monkeypatch.context() as patch:
-            patch.setattr(prepare, "_alone", alone)
-            prepare.prepare(folder)
+            patch.setattr(push, "_alone", alone)
+            push.prepare(folder)
         written.update({file: file.stat().st_ino for file in run.rglob("*") if file.is_file()})
         with alone(folder) as beside:
             yield beside
 
     written = {}
-    monkeypatch.setattr(prepare, "_alone", behind_another)
-    prepare.prepare(run)
+    monkeypatch.setattr(push, "_alone", behind_another)
+    push.prepare(run)
     assert {file: file.stat().st_ino for file in run.rglob("*") if file.is_file()} == written
 
 

@@ -9,7 +9,7 @@ import yaml
 
 import longcrawl as lc
 from longcrawl.errors import LongCrawlError, RecipeError
-from longcrawl.recipe import load_recipe, parse_recipe, recipes
+from longcrawl.run.recipe import load_recipe, parse_recipe, recipes
 
 SPEC = {
     "longcrawl": 1,

@@ -17,10 +17,10 @@ import yaml
 from typer.testing import CliRunner
 
 import longcrawl as lc
-from longcrawl.audit.finished import counted
 from longcrawl.cli.commands import app
-from longcrawl.display.markdown import plain
+from longcrawl.core.display import plain
 from longcrawl.errors import RunError
+from longcrawl.publish.questions import counted
 
 WORDS = {
     "en": "the of to and that have with be the of to and in is was were for not all had been which their people town "

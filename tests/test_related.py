@@ -17,12 +17,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.composition.relatedness import neighbours, relate, weigh
 from longcrawl.dedup.ngrams import hash_units
 from longcrawl.errors import RecipeError, StageError
 from longcrawl.kernels import term_vectors
 from longcrawl.long.lexical import read_statistics
 from longcrawl.run.removals import Batch, grouped_sketches
+from longcrawl.tokens.measures import neighbours, relate, weigh
 
 STAGE = lc.long.Related
 
@@ -388,8 +388,8 @@ def test_a_comparison_says_how_related_neighbours_are_where_it_reads_tokens():
 def test_tokens_beside_their_numbers_are_compared_too(kind, tmp_path, monkeypatch):
     tokens = [[topic, topic + 1, topic + 2] * 5 for topic in range(0, 60, 3) for _ in range(4)]
     alone, both = pa.table({"tokens": tokens}), pa.table({"n_tokens": [15] * 80, "tokens": tokens})
-    monkeypatch.setattr("longcrawl.audit.compose._FEW_ROWS", 7)
-    monkeypatch.setattr("longcrawl.composition.relatedness.DOCUMENTS", 50)
+    monkeypatch.setattr("longcrawl.publish.compose._FEW_ROWS", 7)
+    monkeypatch.setattr("longcrawl.tokens.measures.DOCUMENTS", 50)
 
     def given(table, name):
         rows = table.to_pylist()

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from longcrawl.core.ledger.funnel import Funnel, FunnelRow, Reference, RemovalRates, total
 from longcrawl.errors import RecipeError
-from longcrawl.ledger.funnel import Funnel, FunnelRow, Reference, RemovalRates, total
 
 FUNNEL = Funnel(
     "warc",

@@ -33,7 +33,6 @@ import zarr
 
 import longcrawl as lc
 from longcrawl.cli import commands as cli
-from longcrawl.engines import Local
 from longcrawl.errors import (
     FormatError,
     LedgerError,
@@ -44,11 +43,12 @@ from longcrawl.errors import (
     StageError,
     TokenizerError,
 )
-from longcrawl.recipe import load_recipe
 from longcrawl.run import part as parts_of_runs
+from longcrawl.run.engines import Local
 from longcrawl.run.inputs import stage_fingerprints
+from longcrawl.run.recipe import load_recipe
 from longcrawl.sources import blocks
-from longcrawl.sources.members import Members
+from longcrawl.sources.compressed import Members
 
 PARTS, DOCUMENTS, LENGTH = 3, 40, 128
 STAGES = [

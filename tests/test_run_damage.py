@@ -13,10 +13,10 @@ import yaml
 
 import longcrawl as lc
 from longcrawl.core.pipeline import Segment
-from longcrawl.engines import Local, hold
 from longcrawl.errors import LongCrawlError, RunError
+from longcrawl.io.sealed import DamagedWorkError, Marker, seal
+from longcrawl.run.engines import Local, hold
 from longcrawl.run.segments import check_results
-from longcrawl.storage.sealed import DamagedWorkError, Marker, seal
 
 RUN, SEGMENTS, SURVEYS = (importlib.import_module(f"longcrawl.run.{name}") for name in ("job", "segments", "removals"))
 STOPS = {

@@ -22,12 +22,12 @@ import longcrawl as lc
 from longcrawl.core.outputs import OUTPUTS
 from longcrawl.core.stages import Check, Judge
 from longcrawl.errors import NotYetError, RunError, SourceError
-from longcrawl.manifest import check_manifest, input_names
-from longcrawl.recipe import load_recipe
+from longcrawl.io import file_systems
 from longcrawl.run.inputs import needed_source
 from longcrawl.run.job import _Job
+from longcrawl.run.manifest import check_manifest, input_names
+from longcrawl.run.recipe import load_recipe
 from longcrawl.sources.text import Text
-from longcrawl.storage import network
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 
@@ -215,9 +215,9 @@ def hash_of(path: Path) -> str:
 @pytest.fixture
 def server(raw, monkeypatch):
     """Return a server of the folder, with what it has been asked for."""
-    monkeypatch.setattr(network, "PAUSE", 0.001)
-    monkeypatch.setattr(network, "RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(network, "_silent", set())
+    monkeypatch.setattr(file_systems, "PAUSE", 0.001)
+    monkeypatch.setattr(file_systems, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(file_systems, "_silent", set())
     with http.server.ThreadingHTTPServer(
         ("127.0.0.1", 0), lambda *asked: Outage(*asked, directory=str(raw))
     ) as started:
@@ -268,7 +268,7 @@ def test_an_outage_leaves_parts_open_and_the_same_command_asks_for_these_alone(
 
 @pytest.mark.parametrize("query", ["", "?sig=x"])
 def test_an_outage_ends_a_stream_of_datasets(server, monkeypatch, query):
-    monkeypatch.setattr(network, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(file_systems, "RETRY_SECONDS", 0.01)
     server.down = {"/b.jsonl.gz"}
     files = [f"http://{server.host}/{name}{query}" for name in ("a.jsonl", "b.jsonl.gz")]
     stream = datasets.load_dataset(
@@ -340,7 +340,7 @@ def test_secrets_of_urls_are_read_with_and_never_written(raw, server, tmp_path, 
             return f"http://me:{secret}@{server.host}/{name}"
         return f"http://{server.host}/{name}?X-Amz-Expires=9&X-Amz-Signature={secret}"
 
-    monkeypatch.setattr(network, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(file_systems, "RETRY_SECONDS", 0.01)
     server.needs = "Basic" if how == "password" else "X-Amz-Signature"
     names, out = ("a.jsonl", "b.jsonl.gz", "c.parquet"), tmp_path / "out"
     server.down = {"/b.jsonl.gz"}

@@ -13,12 +13,12 @@ import pytest
 import yaml
 
 import longcrawl as lc
-from longcrawl.engines import Local
+from longcrawl.core.ledger.funnel import Funnel
 from longcrawl.errors import RecipeError, RunError
-from longcrawl.ledger.funnel import Funnel
+from longcrawl.io.sealed import Marker
 from longcrawl.run import removals
+from longcrawl.run.engines import Local
 from longcrawl.run.segments import do_once, group_inputs
-from longcrawl.storage.sealed import Marker
 
 WORDS = [f"word{number}" for number in range(500)]
 FILES, PARTS = 5, 2
@@ -173,8 +173,8 @@ def test_a_search_of_spans_that_has_no_exchange_takes_all_documents(
 KILLED = """
 import os, signal, sys
 import longcrawl as lc
-from longcrawl.engines import Local
-from longcrawl.engines.base import Exchange
+from longcrawl.run.engines import Local
+from longcrawl.core.exchange import Exchange
 from longcrawl.run import removals
 
 recipe, out, step = sys.argv[1:]

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import longcrawl as lc
 from longcrawl.cli.commands import app
 from longcrawl.errors import RunError
-from longcrawl.storage import place
+from longcrawl.io import place
 
 
 @pytest.fixture

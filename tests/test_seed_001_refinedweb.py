@@ -310,8 +310,8 @@ def test_the_fasttext_classifier_of_ccnet_at_the_document_level():
 
 def test_it_uses_characters_n_grams_and_supports_176_languages():
     """It uses characters n-gram and was trained on Wikipedia, supporting 176 languages."""
-    from longcrawl.text._fasttext_model import read_model
-    from longcrawl.text.language.identify import model_file
+    from longcrawl.text.fasttext import read_model
+    from longcrawl.text.identify import model_file
 
     model = read_model(model_file("lid.176"))
     assert len(set(model.labels)) == 176

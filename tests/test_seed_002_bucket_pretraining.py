@@ -12,9 +12,9 @@ import pytest
 from datasets import Dataset
 
 import longcrawl as lc
-from longcrawl.audit.compose import read_lengths
-from longcrawl.loading.composed_phases import BucketStock
-from longcrawl.loading.step_plan import plan_schedule
+from longcrawl.loading.buckets import plan_schedule
+from longcrawl.loading.curriculum import BucketStock
+from longcrawl.publish.compose import read_lengths
 from longcrawl.tokens import Buckets, FixedLength, MultiBucket, Plan, measure
 
 SIZES = (2048, 4096, 8192, 16384)

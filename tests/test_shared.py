@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from longcrawl.engines import Local, Shared, hold
-from longcrawl.engines.shared import _Step
 from longcrawl.errors import RunError
-from longcrawl.storage import lease
-from longcrawl.storage.lease import Heartbeat, Watched
+from longcrawl.io import lease
+from longcrawl.io.lease import Heartbeat, Watched
+from longcrawl.run.engines import Local, Shared, hold
+from longcrawl.run.engines.shared import _Step
 
 FILES, ROWS = 6, 20
 MARKED = '''

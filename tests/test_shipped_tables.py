@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from longcrawl.dedup.normalize import load_normal_forms
 from longcrawl.kernels import code_points
 from longcrawl.kernels.kept_arrays import ship_arrays, shipped_arrays
-from longcrawl.text.gopher._page_characters import load_page_characters
-from longcrawl.text.refinedweb._url_words import load_folded
+from longcrawl.text.gopher.words import load_page_characters
+from longcrawl.text.refinedweb.url_filter import load_folded
 
 VERSIONS = ("14.0.0", "15.0.0", "15.1.0")
 RUNNING = unicodedata.unidata_version

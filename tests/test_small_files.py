@@ -10,9 +10,9 @@ import pytest
 import longcrawl as lc
 from longcrawl.core.sources import BadFiles, Part
 from longcrawl.errors import RunError, SourceError
-from longcrawl.recipe import Recipe, load_recipe
 from longcrawl.run import gathered_parts
 from longcrawl.run.gathered_parts import SMALL, gather_small
+from longcrawl.run.recipe import Recipe, load_recipe
 
 RECIPE = """
 longcrawl: 1

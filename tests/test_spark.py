@@ -22,11 +22,11 @@ import pytest
 import yaml
 
 import longcrawl as lc
-from longcrawl.engines import Exchange, Spark
-from longcrawl.engines import spark as spark_engine
 from longcrawl.errors import RunError
+from longcrawl.io.files import PARTIAL
 from longcrawl.run import segments
-from longcrawl.storage.files import PARTIAL
+from longcrawl.run.engines import Exchange, Spark
+from longcrawl.run.engines import spark as spark_engine
 
 cloudpickle = pytest.importorskip("pyspark", reason="PySpark is missing: pip install -e '.[spark]'").cloudpickle
 pytestmark = [

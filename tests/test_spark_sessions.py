@@ -15,8 +15,8 @@ import pytest
 import yaml
 
 import longcrawl as lc
-from longcrawl.core.sketched import cut, key_ranges
-from longcrawl.engines import Exchange, Local, Spark
+from longcrawl.core.exchange import cut, key_ranges
+from longcrawl.run.engines import Exchange, Local, Spark
 
 cloudpickle = pytest.importorskip("pyspark", reason="PySpark is missing: pip install -e '.[spark]'").cloudpickle
 pytestmark = [

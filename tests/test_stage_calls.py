@@ -13,8 +13,8 @@ from datasets.table import InMemoryTable
 import longcrawl as lc
 from longcrawl.core.stages import STAGES, Edit, Judge, Rewrite, Survey
 from longcrawl.errors import StageError
-from longcrawl.models import ModelScore
-from longcrawl.text.language.identify import model_file
+from longcrawl.text.identify import model_file
+from longcrawl.text.models import ModelScore
 
 TIDE = "The tide was out, and the boats lay in the mud of the harbour until the evening came. " * 3
 TEXTS = [TIDE, "short", TIDE, "Bread needs flour, water, salt and mostly time, which nobody has."]

@@ -13,7 +13,7 @@ from longcrawl.core import fields
 from longcrawl.core.batches import as_table
 from longcrawl.core.stages import STAGES, Check, first_failure
 from longcrawl.errors import StageError
-from longcrawl.models.scores import ModelScore
+from longcrawl.text.models import ModelScore
 
 DOCUMENTS = {"id": ["a", "b", "c"], "text": ["one two three", "one", "one two"], "language": ["en", "de", "en"]}
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longcrawl.display.table import Code, Column, ShareRow, Table, display_width, share_table
-from longcrawl.printable import one_line
+from longcrawl.core.display import Code, Column, ShareRow, Table, display_width, share_table
+from longcrawl.errors import one_line
 
 HOSTILE = st.text(st.sampled_from([*"ab |`*<&>'\\[]~", "\n", "\x1b", "\u202e", "語", "é", "\u0301"]), max_size=12)
 COLUMNS = [Column("site"), Column("documents", "count", 12), Column("share", "share"), Column("", "bar"), Column("why")]

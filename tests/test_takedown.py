@@ -17,7 +17,7 @@ import longcrawl as lc
 from longcrawl.errors import CorruptionError, RunError
 from longcrawl.formats.rectangle.spec import open_loss_mask, open_split
 from longcrawl.formats.shards.spec import FORMATS
-from longcrawl.takedown.rewrite import Asked
+from longcrawl.run.takedown import Asked
 
 WORDS, END = 30_000, 30_001
 LENGTH, DOCUMENTS = 24, 4_500
@@ -312,7 +312,7 @@ def test_columns_of_lists_are_those_of_a_run_without_the_document(
     run_with_ids, tmp_path, source, monkeypatch, stages, output
 ):
     monkeypatch.setattr("longcrawl.formats.spill.ROW_GROUP", 200)
-    monkeypatch.setattr("longcrawl.formats.documents.facts.ROW_GROUP", 200)
+    monkeypatch.setattr("longcrawl.formats.documents.ROW_GROUP", 200)
     stages = json.loads(json.dumps(stages).replace("TOKENIZER", str(source / "tokenizer.json")))
     whole, fresh = run_with_ids("abcdefgh", *stages, output=output), run_with_ids("abdefgh", *stages, output=output)
     lc.takedown(whole, tmp_path / "new", ids=["c"])

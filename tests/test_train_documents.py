@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.core.choice import choose
-from longcrawl.core.keyed_hash import keyed_hash
+from longcrawl.core.keyed_hash import choose, keyed_hash
 from longcrawl.errors import StageError
-from longcrawl.recipe import load_recipe, recipes
 from longcrawl.run import segments
+from longcrawl.run.recipe import load_recipe, recipes
 from longcrawl.tokens import Tokenize
 
 FILES, COUNT, VOCABULARY = 3, 25, 300

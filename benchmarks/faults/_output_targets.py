@@ -212,7 +212,7 @@ def _read_recipe(folder: Path) -> object:
     """Read the one that is damaged, and read it back from how it is written."""
     import yaml
 
-    from longcrawl.recipe import load_recipe, parse_recipe
+    from longcrawl.run.recipe import load_recipe, parse_recipe
 
     texts = []
     for path in sorted(folder.iterdir()):
@@ -239,20 +239,20 @@ def _read_plan(folder: Path) -> object:
 
 
 def _unfinished(folder: Path) -> None:
-    from longcrawl.hub.remote import UnfinishedPush
+    from longcrawl.publish.hub.client import UnfinishedPush
 
     push = UnfinishedPush("run-0123456789ab", frozenset({"a/b.parquet", "README.md"}))
     write_files(folder / DATA, {"unfinished-push.json": push.as_json()})
 
 
 def _read_unfinished(folder: Path) -> object:
-    from longcrawl.hub.remote import UnfinishedPush
+    from longcrawl.publish.hub.client import UnfinishedPush
 
     return sorted(UnfinishedPush.read((folder / "unfinished-push.json").read_bytes()).files)
 
 
 def _read_remote(folder: Path) -> object:
-    from longcrawl.hub.remote import read_remote
+    from longcrawl.publish.hub.client import read_remote
 
     return read_remote((folder / "manifest.json").read_bytes(), "manifest.json")
 
@@ -265,9 +265,9 @@ def _just_manifest(folder: Path) -> None:
 
 
 def _read_card(folder: Path) -> object:
-    from longcrawl.card.front_matter import read_front_matter
-    from longcrawl.card.write import merge
-    from longcrawl.hub.remote import read_card
+    from longcrawl.publish.hub.client import read_card
+    from longcrawl.run.card.front_matter import read_front_matter
+    from longcrawl.run.card.write import merge
 
     card = (folder / "README.md").read_bytes().decode("utf-8", "replace")
     head = read_front_matter(card)

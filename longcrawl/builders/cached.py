@@ -5,14 +5,14 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-import datasets.builder
-
 import longcrawl
 from longcrawl._version import __version__
 
 
 def shard_key(shard: int, table: int) -> Any:
     """Return the key of a table within a split in the form that this release of `datasets` expects."""
+    import datasets.builder  # importing it registers our builder, which imports this module
+
     key = getattr(datasets.builder, "Key", None)
     return key(shard, table) if key else f"{shard}_{table}"
 

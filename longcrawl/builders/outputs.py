@@ -15,15 +15,14 @@ import datasets
 import pyarrow as pa
 
 from longcrawl.builders.cached import code_hash, shard_key
-from longcrawl.card.about import about_run
-from longcrawl.card.front_matter import read_front_matter
-from longcrawl.card.write import CARD
-from longcrawl.core.results import RESULTS, Result, TokenRows
+from longcrawl.core.outputs import RESULTS, Result, TokenRows
 from longcrawl.errors import FormatError, RunError
-from longcrawl.formats.token_output import TOKENIZER
-from longcrawl.formats.token_texts import BEGINNING, with_texts
-from longcrawl.manifest import MANIFEST, TOKEN_TABLES, read_manifest
-from longcrawl.storage.structured import load_json
+from longcrawl.formats.token_output import BEGINNING, TOKENIZER, with_texts
+from longcrawl.io.structured import load_json
+from longcrawl.run.card.about import about_run
+from longcrawl.run.card.front_matter import read_front_matter
+from longcrawl.run.card.write import CARD
+from longcrawl.run.manifest import MANIFEST, TOKEN_TABLES, read_manifest
 
 PART_TOKENS = 1 << 24
 """Tokens of a part, about: parts are what processes and workers share."""

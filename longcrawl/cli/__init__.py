@@ -1,6 +1,6 @@
 """The command line."""
 
-from longcrawl.cli import learn, make, questions  # noqa: F401  # importing them adds their commands
+from longcrawl.cli import make, questions  # noqa: F401  # importing them adds their commands
 from longcrawl.cli.commands import main
 
 __all__ = ["main"]

@@ -15,8 +15,7 @@ import typer
 from typer.exceptions import TyperException
 
 from longcrawl._version import __version__
-from longcrawl.errors import LongCrawlError
-from longcrawl.printable import one_line, printable, show
+from longcrawl.errors import LongCrawlError, one_line, printable, show
 
 
 def new_app(about: str, *, add_completion: bool = False) -> typer.Typer:

@@ -9,12 +9,11 @@ import typer
 
 import longcrawl as lc
 from longcrawl.cli.commands import EndOfText, RunFolder, ShardsFrom, VocabularySize, app, new_app, set_option, stoppable
-from longcrawl.errors import LongCrawlError, SourceError, StageError
-from longcrawl.printable import as_lines, printable, show
+from longcrawl.errors import LongCrawlError, SourceError, StageError, as_lines, printable, show
 
 if TYPE_CHECKING:
+    from longcrawl.core.display import Table
     from longcrawl.core.registry import Registry
-    from longcrawl.display.table import Table
 
 USUAL = ("gopher_quality", "gopher_repetition", "fine_web_quality", "line_corrections", "c4_quality")
 """The stages that explain a text where none is named; edits last, so that the others see it as it is."""
@@ -94,7 +93,7 @@ def _description(registry: "Registry[Any]", name: str) -> str:
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> "Table":
-    from longcrawl.display.table import Column, Table
+    from longcrawl.core.display import Column, Table
 
     return Table([Column(title) for title in titles], rows)
 
@@ -197,9 +196,9 @@ def inspect(
     elif path is not None and text is None and not (stage or recipe or language):
         show(lc.inspect(path, split or "train", row or 0))
         if split is None and row is None:
-            from longcrawl.audit import finished
+            from longcrawl.publish import questions
 
-            tables = [str(lc.analysis(path)), *map(str, finished.counted(path))]
+            tables = [str(lc.analysis(path)), *map(str, questions.counted(path))]
             show("".join(f"\n{table}\n" for table in tables if table), end="")
     else:
         raise LongCrawlError(
@@ -260,7 +259,7 @@ def trace(
 
     Of each row: ids, URLs, dates, source files, places in the documents, and the text.
     """
-    from longcrawl.audit.trace import feed_settings
+    from longcrawl.publish.trace import feed_settings
     from longcrawl.sources.text import without_set
 
     settings = feed_settings(overrides or ())
@@ -403,6 +402,6 @@ def hits(
     ] = 1,
 ) -> None:
     """Show what the URL filter of a run removed. Domains and words are listed by documents, to find false positives."""
-    from longcrawl.audit import finished
+    from longcrawl.publish import questions
 
-    show(finished.run_url_hits(folder, min_documents))
+    show(questions.run_url_hits(folder, min_documents))

@@ -20,9 +20,9 @@ from longcrawl.cli.questions import USUAL
 from longcrawl.core.sources import BadFiles, LostRecords, make_source
 from longcrawl.core.stages import STAGES
 from longcrawl.dedup.substring import UNITS
-from longcrawl.engines.local import map_tasks, usable_cpus
 from longcrawl.kernels.compiling import count_compiled
-from longcrawl.recipe import parse_recipe
+from longcrawl.run.engines.local import map_tasks, usable_cpus
+from longcrawl.run.recipe import parse_recipe
 
 DOCUMENTS = 40
 SENTENCES = (
@@ -212,7 +212,7 @@ def read_lines(folder: Path) -> None:
 
 def read_release(folder: Path) -> None:
     """Read signals of RedPajama-V2."""
-    from longcrawl.sources.rpv2_signals import read_signals
+    from longcrawl.sources.redpajama_v2 import read_signals
 
     lines = [{"id": "a", "quality_signals": {"rps_doc_word_count": [[0, 1, 2.0]]}}]
     with gzip.open(folder / "a.signals.json.gz", "wt") as file:

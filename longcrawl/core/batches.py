@@ -1,4 +1,4 @@
-"""Batches of documents: their columns, what rules measure on them, and the forms in which `datasets` brings them.
+"""Batches of documents: columns, the checks of rules, and the calls that `datasets` makes.
 
 A stage sees its arguments only, and `datasets` takes whatever ``.filter`` gets back as a mask: a table of three columns
 keeps three documents. So a stage looks at its calling frame, once per batch.
@@ -15,8 +15,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.places import memory_of
-from longcrawl.errors import StageError
-from longcrawl.printable import one_line
+from longcrawl.errors import StageError, one_line
+
+_NAMES = {pa.float32(): "float32", pa.float64(): "float64"}
+_PLAIN = (
+    *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+    *(pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.large_string(), pa.binary(), pa.large_binary()),
+)
+
+
+def plain_dtypes(schema: pa.Schema) -> dict[str, str] | None:
+    """Return the ``dtype`` that `datasets` gives each column; None where it makes something else of one.
+
+    >>> plain_dtypes(pa.schema([("id", pa.string()), ("value", pa.float64())]))
+    {'id': 'string', 'value': 'float64'}
+    """
+    described = b"huggingface" in (schema.metadata or {})
+    if described or any(field.type not in _PLAIN for field in schema):
+        return None
+    return {field.name: _NAMES.get(field.type, str(field.type)) for field in schema}
+
 
 VERDICT_SCHEMA = pa.schema([("rule", pa.string()), ("value", pa.float64()), ("threshold", pa.float64())])
 """One row per document judged: all null where it is kept."""

@@ -9,8 +9,7 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, Union
 
-from longcrawl.errors import LongCrawlError, StageError
-from longcrawl.printable import known_names, quoted
+from longcrawl.errors import LongCrawlError, StageError, known_names, quoted
 
 T = TypeVar("T")
 

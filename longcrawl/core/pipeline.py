@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from longcrawl.core.registry import stage_name
-from longcrawl.core.stages import Stage, Survey
-from longcrawl.core.surveys import SpanSurvey
+from longcrawl.core.stages import SpanSurvey, Stage, Survey
 
 _ORDER = ("list", "url", "text", "passages")
 """What copies share, see :attr:`Stage.copies_share`, in the order in which stages may come."""

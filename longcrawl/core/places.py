@@ -75,7 +75,7 @@ class LineChange(NamedTuple):
 
 @dataclass(frozen=True)
 class Spans:
-    """The answer of a survey that finds places in documents, see :mod:`longcrawl.core.surveys`."""
+    """The answer of a survey that finds places in documents, see :mod:`longcrawl.core.stages`."""
 
     table: pa.Table
     """``SPAN_SCHEMA``, sorted by document and start; spans of one document do not overlap."""

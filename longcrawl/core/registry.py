@@ -16,10 +16,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from longcrawl._installed import announced_kinds
 from longcrawl.core.fields import build
-from longcrawl.errors import LongCrawlError
-from longcrawl.printable import known_names, shortened
+from longcrawl.core.installed import announced_kinds
+from longcrawl.errors import LongCrawlError, known_names, shortened
 
 T = TypeVar("T")
 K = TypeVar("K")

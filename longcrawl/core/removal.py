@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.storage import sealed
-from longcrawl.storage.files import file_entries, remove, write_text
+from longcrawl.io import sealed
+from longcrawl.io.files import file_entries, remove, write_text
 
 Longs = npt.NDArray[np.int64]
 

@@ -20,8 +20,7 @@ import pyarrow as pa
 from longcrawl.core import kinds
 from longcrawl.core.fields import check_fields, plain_settings
 from longcrawl.core.registry import Registry
-from longcrawl.errors import SourceError, warn_user
-from longcrawl.printable import listed_with_near, shortened
+from longcrawl.errors import SourceError, listed_with_near, shortened, warn_user
 from longcrawl.urls import hide_secrets, is_url, plain_urls, with_options, without_secrets
 
 if TYPE_CHECKING:
@@ -311,7 +310,7 @@ class Source(ABC):
         """Return a text that changes with the settings, the content, the parts, and size or time of a local file.
 
         `datasets` names its cache by it. Remote files count by their names only: `datasets` does not notice when one is
-        replaced. A run records instead what it has read, see :mod:`longcrawl.sources.identity`.
+        replaced. A run records instead what it has read, see :mod:`longcrawl.sources.files`.
         """
         digest = hashlib.sha256(f"{self.settings()!r} {self.content()}".encode())
         for split, parts in self.splits().items():

@@ -1,4 +1,4 @@
-"""What a stage is.
+"""Stages: the four kinds, the registry, and the answers of surveys.
 
 A stage is a frozen dataclass that is its own configuration. :meth:`Stage.apply` is what it does to a batch of
 documents, :attr:`Stage.needs` what it must have seen before. There are four kinds:
@@ -7,14 +7,20 @@ documents, :attr:`Stage.needs` what it must have seen before. There are four kin
 * :class:`Rewrite` turns one table of documents into another: tokenisation, truncation.
 * :class:`Edit` does both: it corrects documents, and measures which of them are not worth keeping.
 * :class:`Survey` needs all documents: ``sketch`` is per batch and pure, ``resolve`` turns all sketches into
-  removals (deduplication), an order (shuffling) or spans (see :mod:`longcrawl.core.surveys`).
+  removals (deduplication), an order (shuffling) or spans (see :mod:`longcrawl.core.stages`).
 
 Each works in ``crawl | stage`` and in a recipe, and all but surveys alone too, with equal rows: a judge in
 ``dataset.filter(stage, batched=True)``, a rewrite or an edit in ``dataset.map(stage, batched=True)``. Any other call by
 `datasets` is rejected, see :mod:`longcrawl.core.batches`.
+
+A :class:`SpanSurvey` answers with :class:`longcrawl.core.stages.Spans`, and ``edit_spans`` is what it does to a batch
+of documents once all spans are known: :class:`WithSpans` is that as an ordinary edit. Sketches may be larger than
+memory, so ``find`` takes them table by table and has a folder for its files. One that orders documents by what is in
+all of them answers with the place of each, ``sort_key``, where others have ``start`` and ``end``.
 """
 
 import dataclasses
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -41,13 +47,12 @@ from longcrawl.core.batches import (
     reject_duplicate_ids,
     with_column,
 )
+from longcrawl.core.exchange import Decided, Engine, InMemory, Sketched, with_report
 from longcrawl.core.fields import Conditions, check_effects, check_fields, plain_settings
 from longcrawl.core.places import PLACE_SCHEMA, SPAN_SCHEMA, LineChange, Spans, changed_places
 from longcrawl.core.registry import Registry, is_ours, stage_name
-from longcrawl.core.sketched import Decided, Sketched, with_report
-from longcrawl.engines.base import Engine, InMemory
 from longcrawl.errors import LongCrawlError, StageError
-from longcrawl.storage.files import content_digest
+from longcrawl.io.files import content_digest
 
 __all__ = [
     "PART",
@@ -75,6 +80,7 @@ __all__ = [
     "stage_name",
     "with_column",
 ]
+
 
 REMOVED_SCHEMA = pa.schema([("id", pa.string()), *VERDICT_SCHEMA])
 """One row per document that leaves."""
@@ -440,3 +446,56 @@ def _restore(cls: type[S], code_version: str, settings: tuple[tuple[str, Any], .
             f"stage {cls.name} was saved by code version {code_version}, this is {cls.code_version}: make it again"
         )
     return cls(**dict(settings))
+
+
+class SpanSurvey(Survey):
+    """Finds places in documents with all of them in view."""
+
+    within_parts: ClassVar[bool] = True
+
+    @abstractmethod
+    def find(self, sketches: Iterable[pa.Table], directory: str) -> Spans:
+        """Turn the sketches of all documents into spans.
+
+        Files go to ``directory``. Called again with the same sketches and the same ``directory``, it resumes where it
+        was stopped; sketches that are not needed again are then not read.
+        """
+
+    @property
+    def needs(self) -> Needs:
+        """All documents, to find spans."""
+        return "spans"
+
+    @abstractmethod
+    def edit_spans(self, table: pa.Table, spans: Spans) -> tuple[pa.Table, Sequence[Check]]:
+        """Edit a batch of documents, as :meth:`longcrawl.core.stages.Edit.edit` does; ``spans`` are found by id."""
+
+    def trace_spans(self, table: pa.Table, spans: Spans) -> Edited:
+        """Edit, and list what changed, as :meth:`longcrawl.core.stages.Edit.trace` does."""
+        edited, checks = self.edit_spans(table, spans)
+        return Edited(edited, checks, changed_places(table, edited))
+
+    def resolve(self, sketches: pa.Table) -> Spans:
+        """Turn the sketches of all documents into spans, with files in a temporary folder."""
+        with tempfile.TemporaryDirectory() as directory:
+            return self.find([sketches], directory)
+
+
+@dataclass(frozen=True)
+class WithSpans(Edit):
+    """The edit that a survey makes of the spans it found."""
+
+    survey: SpanSurvey
+    spans: Spans
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "name", self.survey.name)
+
+    def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
+        """Apply the spans to a batch."""
+        return self.survey.edit_spans(table, self.spans)
+
+    def trace(self, table: pa.Table) -> Edited:
+        """Apply the spans to a batch, and list what changed."""
+        return self.survey.trace_spans(table, self.spans)

@@ -20,12 +20,13 @@ import pyarrow.compute as pc
 from longcrawl.core.fields import Conditions, preset_fields
 from longcrawl.core.places import MASK, TAG, list_by_document, make_places, no_places
 from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
-from longcrawl.dedup import evaluation, evaluation_sets
+from longcrawl.dedup import evaluation_sets
+from longcrawl.dedup import evaluation_sets as evaluation
 from longcrawl.dedup.index import DESCRIPTION
 from longcrawl.dedup.substring import cut_spans, masked_column
 from longcrawl.errors import StageError, TokenizerError
+from longcrawl.io.files import checksum, content_digest
 from longcrawl.kernels.texts import check_not_masked, valid_texts
-from longcrawl.storage.files import checksum, content_digest
 from longcrawl.tokens.encoders import load_encoder
 from longcrawl.tokens.tokenizer_files import TokenizerStage
 
@@ -86,7 +87,8 @@ class Decontaminate(TokenizerStage, Edit):
             and structs in their order. All columns with text but ``id`` if left out.
         tokenizer: a file, a Hub id or an object, see :func:`longcrawl.tokens.encoders.load_encoder`.
 
-    Of items that share an n-gram, 64 are looked at; :mod:`longcrawl.dedup.evaluation` has the chance of equal hashes.
+    Of items that share an n-gram, 64 are looked at. :mod:`longcrawl.dedup.evaluation_sets` gives the chance of equal
+    hashes.
 
     >>> from datasets import Dataset
     >>> import longcrawl as lc

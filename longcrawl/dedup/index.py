@@ -1,4 +1,4 @@
-"""What a deduplicated dataset is known by, on disk, and surveys that remove what earlier datasets have kept.
+"""On-disk index of a deduplicated dataset, and surveys that remove what earlier datasets hold.
 
 An index is a folder::
 
@@ -32,6 +32,9 @@ A task of "known" or "keys" holds the sketches of a group, one of "files" those 
 of one range. A range has about ``PIECE`` documents, in 200 to 270 MB. Those that share a key are in one: 1e8 kept
 documents with one key of MinHash, which ``verify`` finds unlike, would take 5 GB. A table is sent from each group to
 each range of each band: with 450 bands, beyond some 1e8 documents, these are very many small ones.
+
+Indexes may be of hundreds of GB. If groups are tasks, a task for each of their files compares it with its SHA-256, and
+the groups take its word for it: each worker would otherwise read all files whole before it looked anything up.
 """
 
 import json
@@ -49,13 +52,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.lib.format import header_data_from_array_1_0, write_array_header_1_0
 
-from longcrawl.core.sketched import DOCUMENT, Sketched, cut, key_ranges, no_rows, take_each
+from longcrawl.core.exchange import DOCUMENT, Engine, Exchange, Sketched, cut, key_ranges, no_rows, take_each
 from longcrawl.core.stages import REMOVAL_SCHEMA, Survey
-from longcrawl.engines.base import Engine, Exchange
 from longcrawl.errors import CorruptionError, FormatError, unreadable
-from longcrawl.storage.files import checksum, content_digest, file_entries, remove, whole_file, write_text
-from longcrawl.storage.sealed import Marker, is_sealed, seal, verify_files
-from longcrawl.storage.structured import load_json
+from longcrawl.io.files import (
+    checksum,
+    content_digest,
+    described_content,
+    file_entries,
+    remember_content,
+    remove,
+    whole_file,
+    write_text,
+)
+from longcrawl.io.sealed import Marker, is_sealed, seal, verify_files
+from longcrawl.io.structured import load_json
 
 INDEX = "index"
 """The folder of a run that holds the indexes that it saved, by stage."""
@@ -563,3 +574,35 @@ def _others(folder: Path, names: list[str], stays: "npt.NDArray[np.bool_]") -> I
 
 def _array(folder: Path, name: str) -> npt.NDArray[Any]:
     return np.asarray(np.load(folder / f"{name}.npy", allow_pickle=False))
+
+
+def search_earlier(survey: IndexedSurvey, sketched: Sketched, engine: Engine) -> Exchange:
+    """Find the documents of each group that earlier datasets have (``REMOVALS``), each group by itself."""
+    folder, compared = sketched.place("earlier"), sketched.place("indexes.json")
+    step = Exchange(no_rows, partial(_take_earlier, survey, sketched, compared), sketched.groups, folder)
+    if survey.against and compared and step.waiting() and Marker.read(compared) is None:
+        files = [str(index.folder / name) for index in survey.open_indexes() for name in index.files]
+        Marker(compared, {"files": sorted(engine.tasks(described_content, files))}, {}).write()
+    take_each(step, engine)
+    return step
+
+
+def _take_earlier(
+    survey: IndexedSurvey, sketched: Sketched, compared: Path | None, group: int, _: Iterator[pa.Table]
+) -> pa.Table:
+    if not survey.against:
+        return REMOVALS.empty_table()
+    if compared:
+        remember_content(map(tuple, Marker.open(compared).content["files"]))
+    table = sketched.table(group)
+    removals = survey.find_earlier(table)
+    places = pc.index_in(removals["id"], value_set=pc.cast(table["id"], pa.string()).combine_chunks())
+    numbers = places.to_numpy().astype(np.int64) + sketched.starts[group]
+    return pa.table([numbers, *removals.columns], schema=REMOVALS).sort_by(DOCUMENT).combine_chunks()
+
+
+def staying(keys: pa.ChunkedArray, group: int, sketched: Sketched, earlier: Exchange) -> Places:
+    """Return the places in a group of the documents that have a key, and that no earlier dataset has."""
+    stays = pc.is_valid(keys).to_numpy().copy()
+    stays[earlier.read(group)[DOCUMENT].to_numpy() - sketched.starts[group]] = False
+    return np.flatnonzero(stays)

@@ -14,18 +14,17 @@ import pyarrow.compute as pc
 from longcrawl.core.fields import Conditions, preset_fields
 from longcrawl.core.stages import column, document_ids, stage
 from longcrawl.dedup.clustering import Clustering, Keep, Linkage, OnLargeCluster
-from longcrawl.dedup.curve import SimilarityCurve, bands_for_threshold
 from longcrawl.dedup.index import Index, SaveIndex
 from longcrawl.dedup.ngrams import hash_units, ngram_hash, split_words, unique_ngrams
 from longcrawl.dedup.normalize import normalize
-from longcrawl.dedup.signatures import MinHashSignatures, NearDuplicates
+from longcrawl.dedup.signatures import MinHashSignatures, NearDuplicates, SimilarityCurve, bands_for_threshold
 from longcrawl.errors import FormatError, StageError, TokenizerError
 from longcrawl.kernels.texts import fixed_binary, valid_texts
 from longcrawl.tokens.encoders import Encoder, load_encoder
 from longcrawl.tokens.tokenizer_files import TokenizerStage, tokenizer_digest
 
 if TYPE_CHECKING:
-    from longcrawl.dedup._minhash_kernels import Permutations
+    from longcrawl.dedup.ngrams import Permutations
 
 Wide = npt.NDArray[np.uint64]
 Longs = npt.NDArray[np.int64]
@@ -194,7 +193,7 @@ class MinHash(TokenizerStage, NearDuplicates):
         128 hash values); ``n_ngrams`` (int32, unique ones); ``length`` (int64, bytes of the text) to keep the longest;
         ``ngrams`` (lists of uint32, sorted) to verify.
         """
-        from longcrawl.dedup._minhash_kernels import make_scratch, sketch
+        from longcrawl.dedup.ngrams import make_scratch, sketch
 
         ids, texts = document_ids(table, self.name), valid_texts(column(table, "text", self.name), self.name)
         units, bounds = self._hash_units(texts)
@@ -257,7 +256,7 @@ class MinHash(TokenizerStage, NearDuplicates):
 
     def signatures(self, texts: Texts) -> npt.NDArray[np.uint32]:
         """Return the hash values of texts: uint32 [texts, bands * rows]; of one without n-grams, all 0xFFFFFFFF."""
-        from longcrawl.dedup._minhash_kernels import make_scratch, sign_all
+        from longcrawl.dedup.ngrams import make_scratch, sign_all
 
         units, bounds = self._hash_units(valid_texts(column(pa.table({"text": texts}), "text", self.name), self.name))
         scratch = make_scratch(int(np.diff(bounds).max(initial=0)), self.permutations)
@@ -299,7 +298,7 @@ class MinHash(TokenizerStage, NearDuplicates):
 @lru_cache(maxsize=4)
 def make_permutations(count: int, seed: int) -> "Permutations":
     """Return datasketch's permutations: its generator, its order of draws."""
-    from longcrawl.dedup._minhash_kernels import Permutations
+    from longcrawl.dedup.ngrams import Permutations
 
     generator = np.random.RandomState(seed)
     factors = generator.randint(0, 1 << 31, count, dtype=np.uint32) * np.uint32(2) + np.uint32(1)

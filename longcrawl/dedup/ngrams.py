@@ -1,4 +1,4 @@
-"""What a document is compared by: the set of its n-grams, each a 32-bit number.
+"""N-grams of a document and their MinHash signatures, as kernels.
 
 A unit is a word of the normal form or a token of it. Words stand between spaces; in scripts that are written without
 spaces each character is a word. In numbers of 64 bits that wrap around, ``mix`` being MurmurHash3's finaliser:
@@ -10,17 +10,24 @@ spaces each character is a word. In numbers of 64 bits that wrap around, ``mix``
   ``h = h * 0x9FB21C651E98DF25 + unit``.
 
 A document of fewer units than an n-gram has one n-gram, all of it; one without a unit has none.
+
+``ngrams.py`` says how n-grams are hashed; signatures are those of datasketch's scheme "affine32": the hash of an n-gram
+is mixed once, then permuted by ``a * hash + b`` in 32 bits that wrap around, and the least value is kept.
 """
 
 import re
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.dedup.normalize import normal_bytes, normalize
+from longcrawl.dedup.normalize import BLANK, normal_bytes, normalize
+from longcrawl.kernels.compiling import allocating, compiled, forced_inline
+from longcrawl.kernels.memory import eight_at, find_blanks, find_leads_of_three, lowest_bit
+from longcrawl.kernels.texts import decode
 from longcrawl.tokens.encoders import Encoder
 
 MASK = (1 << 64) - 1
@@ -80,8 +87,6 @@ def hash_units(texts: pa.Array, encoder: Encoder | None) -> tuple[npt.NDArray[np
     Returns:
         uint64 [units], of all texts end to end, and int64 [texts + 1], where each text starts among them.
     """
-    from longcrawl.dedup._minhash_kernels import hash_tokens, hash_words
-
     if encoder is not None:
         tokens, bounds = encoder.encode(normalize(texts))
         units = np.empty(len(tokens), np.uint64)
@@ -124,3 +129,354 @@ def _mix(number: int) -> int:
     number = (number ^ number >> 33) * MIX_1 & MASK
     number = (number ^ number >> 33) * MIX_2 & MASK
     return number ^ number >> 33
+
+
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
+
+Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint32]
+Wide = npt.NDArray[np.uint64]
+
+_U = np.uint64
+_ALL = _U(0xFFFFFFFFFFFFFFFF)
+_W = np.uint32
+_MIX_1, _MIX_2, _GOLDEN = _U(MIX_1), _U(MIX_2), _U(GOLDEN)
+_WORD_SEED, _WORD_FACTOR, _NGRAM_FACTOR = _U(WORD_SEED), _U(WORD_FACTOR), _U(NGRAM_FACTOR)
+_WITHOUT_SPACES = np.array(WITHOUT_SPACES, np.uint32)
+_FIRST_WITHOUT_SPACES = FIRST_WITHOUT_SPACES
+
+NOTHING = _W(0xFFFFFFFF)
+"""The hash value of an empty set."""
+
+_LEAST_TABLE = 64
+_PLACES_PER_NGRAM = 4
+"""Few n-grams then find their place taken, which a processor cannot guess."""
+
+AT_ONCE = 4
+"""N-grams that a pass over all permutations takes in: fewer passes, and few enough for the registers."""
+
+
+class Permutations(NamedTuple):
+    """What hashes are multiplied by, and what is added then."""
+
+    factors: Words
+    """uint32 [permutations], odd."""
+    addends: Words
+
+
+class Scratch(NamedTuple):
+    """Memory for one document at a time, made for the longest of a batch."""
+
+    table: Words
+    hashes: Words
+    """The hashes of the unique n-grams, filled up to a multiple of ``AT_ONCE``."""
+    signature: Words
+
+
+def make_scratch(longest: int, permutations: int) -> Scratch:
+    """Allocate memory for documents of up to ``longest`` units."""
+    return Scratch(
+        np.empty(max(1 << (_PLACES_PER_NGRAM * longest).bit_length(), _LEAST_TABLE), np.uint32),
+        np.empty(longest + 1 + AT_ONCE, np.uint32),
+        np.empty(permutations, np.uint32),
+    )
+
+
+@forced_inline
+def mix(number: np.uint64) -> np.uint64:
+    """Return MurmurHash3's finaliser of a number."""
+    number = (number ^ (number >> _U(33))) * _MIX_1
+    number = (number ^ (number >> _U(33))) * _MIX_2
+    return number ^ (number >> _U(33))
+
+
+@forced_inline
+def _mix_32(number: np.uint32) -> np.uint32:
+    # A product of two uint32 is an uint64 to numba.
+    number = _W((number ^ (number >> _W(16))) * _W(0x85EBCA6B))
+    number = _W((number ^ (number >> _W(13))) * _W(0xC2B2AE35))
+    return number ^ (number >> _W(16))
+
+
+@compiled
+def _stands_alone(data: Bytes, at: int) -> bool:
+    """Whether the character at ``at`` is of a script that is written without spaces."""
+    point, _ = decode(data, at)
+    for row in range(len(_WITHOUT_SPACES)):
+        if point <= _WITHOUT_SPACES[row, 1]:
+            return point >= _WITHOUT_SPACES[row, 0]
+    return False
+
+
+@forced_inline
+def _hash_word(address: int, size: int) -> np.uint64:
+    """Hash the word of so many bytes at an address, with eight bytes that may be read after it."""
+    hashed, rest = _WORD_SEED, size
+    while rest > 8:
+        hashed = (hashed ^ eight_at(address)) * _WORD_FACTOR
+        hashed ^= hashed >> _U(32)
+        address += 8
+        rest -= 8
+    hashed = (hashed ^ (eight_at(address) & (_ALL >> _U(64 - 8 * rest)))) * _WORD_FACTOR
+    hashed ^= hashed >> _U(32)
+    return mix(hashed ^ _U(size))
+
+
+@compiled
+def _has_words_alone(data: Bytes, at: int, end: int) -> bool:
+    """Whether some bytes may be of a character that is a word by itself."""
+    place, last, found = np.int64(data.ctypes.data) + at, np.int64(data.ctypes.data) + end, _U(0)
+    while last - place >= 64:
+        found |= find_leads_of_three(place)
+        place += 64
+    for byte in data[end - (last - place) : end]:
+        found |= _U(byte >= _FIRST_WITHOUT_SPACES)
+    return found != _U(0)
+
+
+@compiled
+def find_ends(data: Bytes, at: int, end: int, ends: Wide, count: int) -> int:
+    """Write where each word of a normal form ends, from ``ends[count]`` on; return how many there are then.
+
+    Without a branch, since where words end is what a processor guesses worst.
+    """
+    if _has_words_alone(data, at, end):
+        return _find_ends_alone(data, at, end, ends, count)
+    place, number = _U(at), _U(count)
+    while place < _U(end):
+        ends[number] = place
+        number += _U(data[place] == BLANK)
+        place += _U(1)
+    ends[number] = end
+    return np.int64(number) + (end > at)
+
+
+@compiled
+def _find_ends_alone(data: Bytes, at: int, end: int, ends: Wide, count: int) -> int:
+    """As ``find_ends``, where characters may be words by themselves."""
+    start = at
+    while at < end:
+        first = data[at]
+        alone = first >= _FIRST_WITHOUT_SPACES and _stands_alone(data, at)
+        if at > start and (alone or first == BLANK):
+            ends[count] = at
+            count += 1
+            start = at
+        if alone:
+            at += 3 + (first >= 0xF0)
+            ends[count] = at
+            count += 1
+            start = at
+        else:
+            at += 1
+        if first == BLANK:
+            start = at
+    ends[count] = end
+    return count + (end > start)
+
+
+@compiled
+def hash_words(data: Bytes, offsets: Any, units: Wide, bounds: Any) -> None:
+    """Hash the words of normal forms, ``data``, uint8 [bytes], with 64 bytes after the last one.
+
+    ``units``, uint64 [bytes], gets the hash of every word, document after document, and ``bounds``, int64
+    [documents + 1], where each document starts in them and the last ends.
+    """
+    count, address = np.int64(0), np.int64(data.ctypes.data)
+    bounds[0] = 0
+    for document in range(len(offsets) - 1):
+        first, at, end = count, offsets[document], offsets[document + 1]
+        if _has_words_alone(data, at, end):
+            count = _find_ends_alone(data, at, end, units, count)
+            for word in range(first, count):
+                stop = np.int64(units[word])
+                units[word] = _hash_word(address + at, stop - at)
+                at = stop + (data[stop] == BLANK)
+        else:
+            count = _hash_words_between_blanks(address + at, address + end, units, count)
+        bounds[document + 1] = count
+
+
+@compiled
+def _hash_words_between_blanks(at: int, end: int, units: Wide, count: int) -> int:
+    """Hash the words from an address to another one; return how many there are then."""
+    number, start = _U(count), at
+    while at < end:
+        blanks = find_blanks(at)
+        if end - at < 64:
+            blanks &= (_U(1) << _U(end - at)) - _U(1)
+        while blanks != _U(0):
+            stop = at + lowest_bit(blanks)
+            units[number] = _hash_word(start, stop - start)
+            number += _U(1)
+            start = stop + 1
+            blanks &= blanks - _U(1)
+        at += 64
+    if end > start:
+        units[number] = _hash_word(start, end - start)
+        number += _U(1)
+    return np.int64(number)
+
+
+@compiled
+def hash_tokens(tokens: Any, units: Wide) -> None:
+    """Hash token ids: uint16 or uint32 [tokens] to uint64 [tokens]."""
+    for at in range(len(tokens)):
+        units[at] = mix((_U(tokens[at]) + _U(1)) * _GOLDEN)
+
+
+@compiled
+def _unique_ngrams(units: Wide, start: int, stop: int, n: int, scratch: Scratch) -> tuple[int, np.uint64]:
+    """Write the hashes of a document's unique n-grams: how many there are, and all 64 bits of the first."""
+    n = min(n, stop - start)
+    if n == 0:
+        return 0, _U(0)
+    places = _LEAST_TABLE
+    while places < _PLACES_PER_NGRAM * (stop - start - n + 1):
+        places *= 2
+    scratch.table[:places] = 0
+    mask, one = _U(places - 1), _U(1)
+    hashed, leaving = _U(0), one
+    for at in range(start, start + n):
+        hashed = hashed * _NGRAM_FACTOR + units[at]
+        leaving *= _NGRAM_FACTOR
+    first, found, had_zero, table, hashes = mix(hashed), 0, False, scratch.table, scratch.hashes
+    for at in range(start + n, stop + 1):
+        short = _W(mix(hashed) >> _U(32))
+        place = _U(short) & mask
+        while table[place] != 0 and table[place] != short:
+            place = (place + one) & mask
+        hashes[found] = short
+        found += table[place] == 0
+        table[place] = short
+        if short == 0:  # which marks an empty place, and so leaves it empty
+            found -= had_zero
+            had_zero = True
+        if at < stop:
+            hashed = hashed * _NGRAM_FACTOR + units[at] - leaving * units[at - n]
+    return found, first
+
+
+@compiled
+def _sort(numbers: Words, count: int, spare: Words, places: Any) -> None:
+    """Sort ``numbers[:count]``, byte after byte from the last; ``spare`` has as much room, ``places`` 256 places.
+
+    numba's own sort takes 0.9 s to compile.
+    """
+    for shift in range(0, 32, 8):
+        places[:] = 0
+        for at in range(count):
+            places[numbers[at] >> shift & 0xFF] += 1
+        place = np.int64(0)
+        for byte in range(256):
+            same = places[byte]
+            places[byte] = place
+            place += same
+        for at in range(count):
+            byte = numbers[at] >> shift & 0xFF
+            spare[places[byte]] = numbers[at]
+            places[byte] += 1
+        numbers, spare = spare, numbers
+
+
+@compiled
+def _sign(hashes: Words, count: int, permutations: Permutations, signature: Words) -> None:
+    """Write the signature of ``hashes[:count]``, as datasketch's scheme "affine32" does; of none, all 0xFFFFFFFF.
+
+    ``hashes``, uint32 [count + AT_ONCE or more], is overwritten.
+    """
+    factors, addends = permutations.factors, permutations.addends
+    signature[:] = NOTHING
+    if count == 0:
+        return
+    for at in range(count):
+        hashes[at] = _mix_32(hashes[at])
+    for at in range(count, count + AT_ONCE):
+        hashes[at] = hashes[count - 1]  # the least of numbers stays when one of them comes again
+    for at in range(0, count, AT_ONCE):
+        one, two, three, four = hashes[at], hashes[at + 1], hashes[at + 2], hashes[at + 3]
+        for each in range(len(factors)):
+            factor, addend = factors[each], addends[each]
+            left = min(_W(factor * one + addend), _W(factor * two + addend))
+            right = min(_W(factor * three + addend), _W(factor * four + addend))
+            signature[each] = min(signature[each], left, right)
+
+
+@allocating
+def sign_all(units: Wide, bounds: Any, n: int, permutations: Permutations, scratch: Scratch, signatures: Words) -> None:
+    """Write the signature of every document: uint32 [documents, permutations]; see :func:`sketch`."""
+    for document in range(len(bounds) - 1):
+        count, _ = _unique_ngrams(units, bounds[document], bounds[document + 1], n, scratch)
+        _sign(scratch.hashes, count, permutations, signatures[document])
+
+
+@compiled
+def _write_band_keys(signature: Any, rows: int, keys: Wide) -> None:
+    """Write one 64-bit hash of each band's values."""
+    for band in range(len(keys)):
+        key = _U(band + 1) * _GOLDEN
+        for at in range(band * rows, (band + 1) * rows):
+            key = (key ^ _U(signature[at])) * _MIX_1
+            key ^= key >> _U(32)
+        keys[band] = mix(key)
+
+
+@allocating
+def sketch(
+    units: Wide,
+    bounds: Any,
+    n: int,
+    rows: int,
+    permutations: Permutations,
+    scratch: Scratch,
+    counts: Any,
+    keys: Wide,
+    samples: Bytes,
+    kept: Words,
+    kept_bounds: Any,
+) -> None:
+    """Sketch every document.
+
+    Args:
+        units: uint64 [units], hashes of words or tokens.
+        bounds: int64 [documents + 1], where each document starts.
+        n: units in an n-gram.
+        rows: hash values in a band.
+        permutations: ``bands * rows`` of them.
+        scratch: memory for the longest document.
+        counts: int32 [documents], written: how many unique n-grams there are.
+        keys: uint64 [documents, bands], written: band keys; 0 for a document without n-grams.
+        samples: uint8 [documents, values], written: the low bytes of the first hash values.
+        kept: uint32 [n-grams or 0], written where it has room: the sorted hashes of the unique n-grams.
+        kept_bounds: int64 [documents + 1], written: where each document starts in ``kept``.
+    """
+    kept_bounds[0] = 0
+    places = np.empty(256, np.int64)
+    for document in range(len(bounds) - 1):
+        count, first = _unique_ngrams(units, bounds[document], bounds[document + 1], n, scratch)
+        counts[document] = count
+        end = kept_bounds[document]
+        if len(kept) > 0:
+            _sort(scratch.hashes, count, scratch.table, places)
+            for at in range(count):
+                kept[end + at] = scratch.hashes[at]
+            end += count
+        kept_bounds[document + 1] = end
+        _sign(scratch.hashes, count, permutations, scratch.signature)
+        for at in range(samples.shape[1]):
+            samples[document, at] = scratch.signature[at] & 0xFF
+        if count > 1:
+            _write_band_keys(scratch.signature, rows, keys[document])
+        else:
+            # Two of 65,536 documents with one n-gram each share its 32 bits by chance: all 64 are compared instead.
+            for band in range(keys.shape[1]):
+                keys[document, band] = mix(first + _U(band) * _GOLDEN) if count == 1 else _U(0)
+
+
+@compiled
+def hash_bands(values: Bytes, width: int, keys: Wide) -> None:
+    """Write the band keys of published signatures, uint8 [documents, bands * width]."""
+    for document in range(len(values)):
+        _write_band_keys(values[document], width, keys[document])

@@ -8,8 +8,7 @@ if TYPE_CHECKING:
     from longcrawl.formats.buckets.facts import ComposedResult
     from longcrawl.formats.buckets.spec import Composed, ComposedBucket, ComposedSamples, open_composed
     from longcrawl.formats.buckets.write import ComposedOutput
-    from longcrawl.formats.documents.facts import ParquetResult
-    from longcrawl.formats.documents.write import ParquetOutput
+    from longcrawl.formats.documents import ParquetOutput, ParquetResult
     from longcrawl.formats.rectangle.facts import RectangleResult
     from longcrawl.formats.rectangle.write import RectangleOutput
     from longcrawl.formats.shards import datatrove, gpt_simple, megatron, nanogpt

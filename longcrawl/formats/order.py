@@ -1,4 +1,4 @@
-"""The order in which an output has its documents: in one process, or by an exchange where they are too many for it.
+"""Splits and order of an output's documents.
 
 The order is a file, ``PLACE`` of each document: where pass one has kept it. By group if so asked (a language, bucket or
 domain), then by sort key and hash of the id if shuffled, then by part and row. One process takes some 60 bytes a
@@ -10,6 +10,7 @@ Ids must be unique: documents whose hashes are equal are read, and their ids com
 """
 
 import json
+import math
 from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,10 +23,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.core.sketched import cut as cut_rows
-from longcrawl.core.sketched import key_ranges
-from longcrawl.engines.base import Engine, Exchange
-from longcrawl.errors import FormatError
+from longcrawl.core.exchange import Engine, Exchange, key_ranges
+from longcrawl.core.exchange import cut as cut_rows
+from longcrawl.errors import FormatError, StageError
 from longcrawl.formats.spill import (
     COLUMNS,
     INDEX,
@@ -38,8 +38,70 @@ from longcrawl.formats.spill import (
     read_places,
     sealed,
 )
-from longcrawl.storage.files import whole_file, write_text, write_values
-from longcrawl.storage.place import bring
+from longcrawl.io.files import whole_file, write_text, write_values
+from longcrawl.io.place import bring
+
+SPLITS = ("train", "heldout", "val")
+
+
+def check_heldout(heldout: float, output: str) -> None:
+    """Raise StageError for what is neither a fraction below 1 nor a whole number; ``output`` is named."""
+    if not 0 <= heldout < math.inf or (heldout >= 1 and heldout != int(heldout)):
+        raise StageError(f"{output}.heldout takes a fraction below 1 or a whole number of rows, got {heldout!r}")
+
+
+def heldout_rows(heldout: float, rows: int, of: str = "") -> int:
+    """Return how many of so many rows are held out: a fraction is rounded, but to no less than one row of two.
+
+    >>> heldout_rows(0.008, 1000), heldout_rows(0.008, 2), heldout_rows(0.008, 1), heldout_rows(5, 1000)
+    (8, 1, 0, 5)
+
+    Raises:
+        FormatError: nothing would be left to train on; ``of`` follows the number of rows.
+    """
+    at_least = int(heldout > 0 and rows > 1)
+    count = int(heldout) if heldout >= 1 else max(round(rows * heldout), at_least)
+    if count >= rows:
+        raise FormatError(
+            f"heldout {heldout:g} takes {count:,} of {rows:,} rows{of} and leaves none to train on: set it lower"
+        )
+    return count
+
+
+def split_rows(heldout: float, rows: int, name: str = "heldout", of: str = "") -> dict[str, tuple[int, int]]:
+    """Return the bounds of each split: of ``name``, the first rows, if any are held out, and of ``train``."""
+    held = heldout_rows(heldout, rows, of)
+    return {name: (0, held), "train": (held, rows)} if held else {"train": (0, rows)}
+
+
+def split_totals(
+    written: Sequence[Mapping[str, Any]], sums: Mapping[str, str], files: str
+) -> dict[str, dict[str, int]]:
+    """Add up what was written of each split.
+
+    Args:
+        written: a description of each file, with its split.
+        sums: what is added up, by its name in the totals.
+        files: what the totals call the number of files.
+    """
+    totals = {}
+    for split in SPLITS:
+        here = [each for each in written if each["split"] == split]
+        if here:
+            totals[split] = {name: sum(each[entry] for each in here) for name, entry in sums.items()}
+            totals[split][files] = len(here)
+    return totals
+
+
+def counts_of_split(folder: Path, described: Mapping[str, Any], split: str, row: int) -> Mapping[str, int]:
+    """Return what a description records of a split; raise FormatError if it has no such split, or no such document."""
+    if split not in described["splits"]:
+        raise FormatError(f"{folder} has no split {split!r}; there is: {', '.join(described['splits'])}")
+    counts: Mapping[str, int] = described["splits"][split]
+    if not 0 <= row < counts["documents"]:
+        raise FormatError(f"{folder} split {split!r} has documents 0 to {counts['documents'] - 1:,}, not {row}")
+    return counts
+
 
 Counts = npt.NDArray[np.int64]
 

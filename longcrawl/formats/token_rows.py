@@ -23,7 +23,7 @@ def token_table(
     loss_mask: npt.NDArray[np.bool_] | None = None,
     **others: Any,
 ) -> pa.Table:
-    """Return a table for :meth:`longcrawl.core.results.TokenRows.read`.
+    """Return a table for :meth:`longcrawl.core.outputs.TokenRows.read`.
 
     Args:
         origins: a row for each row of tokens.

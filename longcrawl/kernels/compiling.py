@@ -23,7 +23,7 @@ from weakref import WeakSet
 import numpy as np
 from filelock import FileLock
 
-from longcrawl.printable import show
+from longcrawl.errors import show
 
 F = TypeVar("F", bound=Callable[..., Any])
 

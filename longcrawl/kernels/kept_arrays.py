@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.storage.files import whole_file
+from longcrawl.io.files import whole_file
 
 Arrays = dict[str, npt.NDArray[Any]]
 

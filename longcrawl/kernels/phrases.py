@@ -1,11 +1,14 @@
-"""Phrases as a tree that kernels walk along a text, code point by code point, in any case."""
+"""Phrase trees, matched along a text in any case."""
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.lookup import mixed
 
 
 class PhraseTree(NamedTuple):
@@ -27,8 +30,6 @@ class PhraseTree(NamedTuple):
 
 def make_tree(roots: int, phrases: Iterable[tuple[int, str, int]]) -> PhraseTree:
     """Make a tree of the root, the text and the kind of each phrase; nodes 0 to ``roots`` - 1 are the roots."""
-    from longcrawl.kernels.phrase_trees import enter
-
     given = list(phrases)
     edges: dict[tuple[int, str], int] = {}
     kinds = [0] * roots
@@ -83,3 +84,42 @@ def _capitals() -> dict[str, list[int]]:
     for at in np.flatnonzero(points != lower).tolist():
         found.setdefault(chr(lower[at]), []).append(int(points[at]))
     return found
+
+
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
+
+_U = np.uint64
+OTHERS = np.uint32(128)
+"""In place of a character that is not ASCII, in what tells whether a phrase begins with one."""
+
+
+@compiled
+def _key(node: int, point: np.uint32) -> np.uint64:
+    return (_U(node) << _U(21) | _U(point)) + _U(1)
+
+
+@compiled
+def step(tree: PhraseTree, node: int, point: np.uint32) -> int:
+    """Return the node that a character leads to, -1 where there is none."""
+    key, mask = _key(node, point), len(tree.keys) - 1
+    at = mixed(key) & mask
+    while tree.keys[at] != 0:
+        if tree.keys[at] == key:
+            return tree.children[at]
+        at = (at + 1) & mask
+    return -1
+
+
+@compiled
+def enter(tree: PhraseTree, nodes: Any, points: Any, children: Any) -> None:
+    """Enter all edges of a tree into its table of zeros."""
+    mask = len(tree.keys) - 1
+    for edge in range(len(nodes)):
+        key = _key(nodes[edge], points[edge])
+        at = mixed(key) & mask
+        while tree.keys[at] != 0:
+            at = (at + 1) & mask
+        tree.keys[at] = key
+        tree.children[at] = children[edge]

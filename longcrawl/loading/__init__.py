@@ -7,17 +7,15 @@ from longcrawl._lazy import lazy
 if TYPE_CHECKING:
     from longcrawl.loading import collators
     from longcrawl.loading.buckets import ComposedBatches
-    from longcrawl.loading.composed_phases import ComposedPhase
-    from longcrawl.loading.curriculum import CurriculumPlan, Phase, plan_curriculum
+    from longcrawl.loading.curriculum import ComposedPhase, CurriculumPlan, Phase, plan_curriculum
     from longcrawl.loading.datatrove import DatatroveFileDataset, DatatroveFolderDataset
     from longcrawl.loading.jsonl import Jsonl
     from longcrawl.loading.origins import Origin
     from longcrawl.loading.packed import Packed
     from longcrawl.loading.rectangle import Rectangle
     from longcrawl.loading.validation import read_curriculum, validate
-    from longcrawl.loading.window_batches import WindowBatches
     from longcrawl.loading.window_mixture import WindowMixture
-    from longcrawl.loading.windows import Windows
+    from longcrawl.loading.windows import WindowBatches, Windows
 
 __all__ = [
     "ComposedBatches",

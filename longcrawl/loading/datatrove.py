@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from longcrawl.errors import LoaderError
-from longcrawl.loading._indexing import Index, items
-from longcrawl.loading._window_files import OnStalePaths, folder_of
+from longcrawl.loading.feed import Index, items
+from longcrawl.loading.window_files import OnStalePaths, folder_of
 from longcrawl.loading.windows import Windows
 from longcrawl.urls import has_pattern, is_url, with_options
 

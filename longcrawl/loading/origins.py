@@ -17,15 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from longcrawl.errors import CorruptionError, LoaderError, unreadable
+from longcrawl.errors import CorruptionError, LoaderError, as_lines, unreadable
 from longcrawl.formats.buckets.spec import FILE_DOCUMENTS, ComposedBucket
 from longcrawl.formats.shards.spec import STARTS
 from longcrawl.formats.token_rows import FOUND, ORIGINS
-from longcrawl.loading._token_facts import output_of
-from longcrawl.printable import as_lines
-from longcrawl.storage.file_systems import fetch
-from longcrawl.storage.files import reread_when_changed
-from longcrawl.storage.stored_tables import DAMAGED, read_row, read_table
+from longcrawl.io.file_systems import fetch
+from longcrawl.io.files import reread_when_changed
+from longcrawl.io.stored_tables import DAMAGED, read_row, read_table
+from longcrawl.loading.identity import output_of
 from longcrawl.urls import is_url
 
 Longs = npt.NDArray[np.int64]

@@ -13,14 +13,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from longcrawl.composition.packing import AnyPacking, check_packing, plan_packing
 from longcrawl.core.fields import check_fields
-from longcrawl.errors import FormatError, LoaderError
+from longcrawl.errors import FormatError, LoaderError, listed
 from longcrawl.formats.shards.spec import SPLITS, find_format, named_split, shards_in
-from longcrawl.loading._data_identity import changed_values
-from longcrawl.loading._planned_feed import CurriculumReport, PlannedFeed, Stock, sufficient_epochs
-from longcrawl.loading._samples import LastBatch, Positions, Rows, ShardBucket, assemble, origins_of
-from longcrawl.loading._token_facts import TokenFacts, check_ids, recorded_facts, warn_of_absent
 from longcrawl.loading.curriculum import (
     ConfiguredPhases,
     CurriculumPlan,
@@ -33,8 +28,11 @@ from longcrawl.loading.curriculum import (
     plan_curriculum,
 )
 from longcrawl.loading.feed import Batch, Status
+from longcrawl.loading.identity import TokenFacts, changed_values, check_ids, recorded_facts, warn_of_absent
 from longcrawl.loading.origins import Origin
-from longcrawl.printable import listed
+from longcrawl.loading.planned_feed import CurriculumReport, PlannedFeed, Stock, sufficient_epochs
+from longcrawl.loading.samples import LastBatch, Positions, Rows, ShardBucket, assemble, origins_of
+from longcrawl.tokens.packing import AnyPacking, check_packing, plan_packing
 from longcrawl.urls import is_url
 
 __all__ = ["Packed", "Status"]
@@ -85,7 +83,7 @@ class Packed(PlannedFeed):
         shuffle: "keyed", for each bucket and epoch an order of its own, or "none" for that of the packing.
         packing: "length-binned", which None stands for, "best-fit" or "first-fit", which pad little; "in-order", which
             keeps the order of the shards; "separate", a sample for each piece; or an object or function of one's own.
-            See :func:`longcrawl.composition.packing.plan_packing`.
+            See :func:`longcrawl.tokens.packing.plan_packing`.
         positions: "reset" counts ``position_ids`` from 0 in every piece, padding, too; "continuous" counts through the
             row, and has 0 in padding.
         mix_by: whether weights are shares of "tokens" or of "samples"; None for tokens, and for samples if a

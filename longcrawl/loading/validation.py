@@ -8,15 +8,13 @@ from typing import Any
 
 import yaml
 
-from longcrawl.errors import LoaderError, warn_user
-from longcrawl.loading._planned_feed import CurriculumReport
-from longcrawl.loading._samples import ComposedDataset
+from longcrawl.errors import LoaderError, known_names, quoted, warn_user
+from longcrawl.io.structured import load_yaml
 from longcrawl.loading.buckets import ComposedBatches
-from longcrawl.loading.composed_phases import ComposedPhase
-from longcrawl.loading.curriculum import ConfiguredPhases, Phase, phases_of
+from longcrawl.loading.curriculum import ComposedPhase, ConfiguredPhases, Phase, phases_of
 from longcrawl.loading.packed import Packed
-from longcrawl.printable import known_names, quoted
-from longcrawl.storage.structured import load_yaml
+from longcrawl.loading.planned_feed import CurriculumReport
+from longcrawl.loading.samples import ComposedDataset
 
 _WRITE = "write '- {duration_tokens: 1_000_000, mix: {web: 0.6, code: 0.4}}'"
 

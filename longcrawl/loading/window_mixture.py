@@ -16,13 +16,12 @@ import numpy as np
 
 from longcrawl.core.fields import check_fields
 from longcrawl.errors import LoaderError
-from longcrawl.loading._data_identity import changed_values, data_changes, data_identity
-from longcrawl.loading._planned_feed import CurriculumReport, PlannedFeed, Stock, sufficient_epochs
 from longcrawl.loading.curriculum import CurriculumPlan, Mixing, OnExhausted, Phase, phases_of, plan_curriculum
 from longcrawl.loading.feed import Batch
+from longcrawl.loading.identity import changed_values, data_changes, data_identity
 from longcrawl.loading.origins import Longs, Origin
-from longcrawl.loading.window_batches import order_identity
-from longcrawl.loading.windows import Windows
+from longcrawl.loading.planned_feed import CurriculumReport, PlannedFeed, Stock, sufficient_epochs
+from longcrawl.loading.windows import Windows, order_identity
 
 BY_BUCKET = ("order", "data")
 """What a state has of each bucket."""

@@ -14,7 +14,7 @@ import pyarrow as pa
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.stages import stage
 from longcrawl.errors import StageError
-from longcrawl.models import ModelScore, Pretrained, load_model
+from longcrawl.text.models import ModelScore, Pretrained, load_model
 
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from longcrawl.core.display import BINS, bin_positions, plot_positions
 from longcrawl.core.stages import stage
-from longcrawl.display.positions import BINS, bin_positions, plot_positions
 from longcrawl.errors import StageError
-from longcrawl.models import ModelScore, token_losses
+from longcrawl.text.models import ModelScore, token_losses
 
 Floats = npt.NDArray[np.float64]
 DECIMALS = 6
@@ -54,7 +54,7 @@ class PositionGain:
         return bin_positions(self.gain, self.tokens, bins)
 
     def plot(self, axes: Any = None, bins: int = BINS, **line: Any) -> Any:
-        """Draw it as :meth:`longcrawl.evaluate.PositionLoss.plot` draws a loss.
+        """Draw it as :meth:`longcrawl.loading.evaluate.PositionLoss.plot` draws a loss.
 
         Raises:
             StageError: matplotlib is not installed.

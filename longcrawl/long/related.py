@@ -25,25 +25,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.exchange import DOCUMENT, Decided, Engine, Exchange, Sketched, cut, key_ranges
 from longcrawl.core.fields import Conditions
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.places import Spans, no_places
-from longcrawl.core.sketched import DOCUMENT, Decided, Sketched, cut, key_ranges
 from longcrawl.core.stages import (
     SORT_KEY,
     Check,
     Edited,
     Needs,
+    SpanSurvey,
     column,
     document_ids,
     reject_duplicate_ids,
     stage,
     with_column,
 )
-from longcrawl.core.surveys import SpanSurvey
 from longcrawl.dedup.minhash import MinHash
 from longcrawl.dedup.ngrams import hash_units
-from longcrawl.engines.base import Engine, Exchange
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import fixed_rows, read_only, valid_texts
 from longcrawl.long.lexical import CRAWL, learn_statistics, look_up
@@ -310,7 +309,7 @@ class Related(SpanSurvey):
     def _words(self, table: pa.Table) -> dict[str, Any]:
         """Return terms and weights of texts, and the keyword of each."""
         from longcrawl.kernels.term_vectors import NORM
-        from longcrawl.long._lexical_kernels import select_terms
+        from longcrawl.long.lexical import select_terms
 
         known = look_up(self.statistics)
         units, bounds = hash_units(self._texts(table), None)

@@ -14,17 +14,16 @@ from longcrawl.core.fields import describe_kind
 from longcrawl.core.outputs import OUTPUTS
 from longcrawl.core.sources import SOURCES, BadFiles, Part, make_source
 from longcrawl.core.stages import STAGES
-from longcrawl.errors import LongCrawlError, RecipeError, SourceError
+from longcrawl.errors import LongCrawlError, RecipeError, SourceError, one_line
+from longcrawl.formats.guess import guess_source
 from longcrawl.formats.shards.spec import FORMATS
-from longcrawl.printable import one_line
-from longcrawl.recipe import parse_recipe, read_recipe
+from longcrawl.io.files import write_text, writing
+from longcrawl.io.structured import load_yaml
 from longcrawl.run.inputs import train_parts
+from longcrawl.run.recipe import parse_recipe, read_recipe
 from longcrawl.sources.files import opened
-from longcrawl.sources.guess import guess_source
 from longcrawl.sources.named_files import has_ending
 from longcrawl.sources.text import RECORDS, without_set
-from longcrawl.storage.files import write_text, writing
-from longcrawl.storage.structured import load_yaml
 
 TEXT_FIELDS = ("text", "content", "raw_content", "body", "document", "markdown")
 """Fields that are tried, in this order."""

@@ -14,9 +14,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from longcrawl.core.sources import BadFiles, Part, Source
-from longcrawl.manifest import INPUTS, WORK
-from longcrawl.recipe import Recipe
-from longcrawl.storage.sealed import Marker
+from longcrawl.io.sealed import Marker
+from longcrawl.run.manifest import INPUTS, WORK
+from longcrawl.run.recipe import Recipe
 
 ALONE = 32
 """So many parts of an input are worked on one by one; of n times as many, up to n are one."""

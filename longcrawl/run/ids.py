@@ -26,20 +26,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.exchange import Engine, Exchange, cut, key_ranges
 from longcrawl.core.keyed_hash import keyed_hash
-from longcrawl.core.sketched import cut, key_ranges
+from longcrawl.core.ledger.reasons import DUPLICATE_IDS, LEDGER_SCHEMA
 from longcrawl.core.sources import BadFiles, OnDuplicateIds, Part, Source
-from longcrawl.engines.base import Engine, Exchange
 from longcrawl.errors import NotYetError, RunError
-from longcrawl.ledger.reasons import DUPLICATE_IDS, LEDGER_SCHEMA
+from longcrawl.io.files import write_values
+from longcrawl.io.place import bring
+from longcrawl.io.sealed import Marker
+from longcrawl.io.stored_tables import write_table
 from longcrawl.run.gathered_parts import read_gathered
-from longcrawl.run.removed_rows import mark_rows, removed_rows
-from longcrawl.run.stored_parts import part_marker
-from longcrawl.sources.identity import InputFile, reading
-from longcrawl.storage.files import write_values
-from longcrawl.storage.place import bring
-from longcrawl.storage.sealed import Marker
-from longcrawl.storage.stored_tables import write_table
+from longcrawl.run.stored_parts import mark_rows, part_marker, removed_rows
+from longcrawl.sources.files import InputFile, reading
 
 Hashes = npt.NDArray[np.uint64]
 

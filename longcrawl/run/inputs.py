@@ -12,25 +12,25 @@ from operator import add
 from pathlib import Path
 from typing import Any
 
-from longcrawl._installed import installed_versions
+from longcrawl.core.display import counted
+from longcrawl.core.installed import installed_versions
+from longcrawl.core.ledger.funnel import Funnel
+from longcrawl.core.outputs import RESULTS
 from longcrawl.core.registry import Implementation, is_ours
-from longcrawl.core.results import RESULTS
 from longcrawl.core.sources import Part, Source, lacks_field
 from longcrawl.core.stages import Stage
-from longcrawl.display.numbers import counted
 from longcrawl.errors import RunError, SourceError
-from longcrawl.ledger.analysis import Lengths
-from longcrawl.ledger.funnel import Funnel
-from longcrawl.manifest import EMPTIED, INPUTS, MANIFEST, WORK
-from longcrawl.recipe import Recipe
+from longcrawl.io.files import PARTIAL, content_digest, remove, whole_files
+from longcrawl.io.place import given_url, is_there, names_in, open_place, takes_runs
+from longcrawl.io.sealed import Marker
+from longcrawl.run.analysis import Lengths
 from longcrawl.run.gathered_parts import GATHERED
 from longcrawl.run.ids import IDS
+from longcrawl.run.manifest import EMPTIED, INPUTS, MANIFEST, WORK
+from longcrawl.run.recipe import Recipe
 from longcrawl.run.stored_parts import part_marker
 from longcrawl.run.summary import ComparedPlan
-from longcrawl.sources.identity import InputFile, changed_files
-from longcrawl.storage.files import PARTIAL, content_digest, remove, whole_files
-from longcrawl.storage.place import given_url, is_there, names_in, open_place, takes_runs
-from longcrawl.storage.sealed import Marker
+from longcrawl.sources.files import InputFile, changed_files
 from longcrawl.urls import without_secrets
 
 MOST_RULES = 5

@@ -24,31 +24,28 @@ from operator import add
 from pathlib import Path
 from typing import Any, cast
 
-from longcrawl.card.write import CARD, write_card
-from longcrawl.core.outputs import Writer, mark_related
+from longcrawl.core.exchange import Engine
+from longcrawl.core.ledger.funnel import Funnel, FunnelRow, RemovalRates, total
+from longcrawl.core.outputs import RESULTS, Writer, mark_related
 from longcrawl.core.pipeline import Segment, next_segments
-from longcrawl.core.results import RESULTS
-from longcrawl.core.stages import Stage, Survey
-from longcrawl.core.surveys import SpanSurvey
-from longcrawl.engines.base import Engine
-from longcrawl.engines.local import Local
+from longcrawl.core.stages import SpanSurvey, Stage, Survey
 from longcrawl.errors import DISK_FULL, RunError, warn_user
-from longcrawl.ledger.analysis import Lengths, analyse
-from longcrawl.ledger.funnel import Funnel, FunnelRow, RemovalRates, total
-from longcrawl.manifest import MANIFEST, PLAN, VERSION, WORK, read_manifest
-from longcrawl.recipe import Recipe, check_order, load_recipe
-from longcrawl.run import ids, indexes, inputs, removals, segments
-from longcrawl.run.costs import RunCosts, StageCost
+from longcrawl.io.files import file_entries, remove, remove_partial, write_text
+from longcrawl.io.place import bring_folder, drop, is_there, names_in, url_of
+from longcrawl.io.sealed import DamagedWorkError, Marker, seal
+from longcrawl.run import ids, inputs, removals, segments
+from longcrawl.run import removals as indexes
+from longcrawl.run.analysis import Lengths, analyse
+from longcrawl.run.card.write import CARD, write_card
+from longcrawl.run.engines.local import Local
 from longcrawl.run.gathered_parts import gather_small, local_bytes
+from longcrawl.run.manifest import MANIFEST, PLAN, VERSION, WORK, read_manifest
 from longcrawl.run.part import SPILL, PartTask, amount_left, mark_fitted, run_part
+from longcrawl.run.recipe import Recipe, check_order, load_recipe
 from longcrawl.run.removals import Removed
-from longcrawl.run.removed_rows import input_marker
-from longcrawl.run.stored_parts import part_marker
-from longcrawl.run.summary import ComparedPlan, RunSummary
-from longcrawl.sources.identity import InputFile
-from longcrawl.storage.files import file_entries, remove, remove_partial, write_text
-from longcrawl.storage.place import bring_folder, drop, is_there, names_in, url_of
-from longcrawl.storage.sealed import DamagedWorkError, Marker, seal
+from longcrawl.run.stored_parts import input_marker, part_marker
+from longcrawl.run.summary import ComparedPlan, RunCosts, RunSummary, StageCost
+from longcrawl.sources.files import InputFile
 
 _Function = Callable[[Any], dict[str, Any]]
 

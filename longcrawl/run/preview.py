@@ -7,21 +7,19 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
+from longcrawl.core.display import Column, Table, counted
 from longcrawl.core.registry import is_ours
 from longcrawl.core.sources import BadFiles, Part
 from longcrawl.core.stages import Needs
-from longcrawl.display.numbers import counted
-from longcrawl.display.table import Column, Table
-from longcrawl.errors import RunError
-from longcrawl.manifest import MANIFEST
-from longcrawl.printable import one_line
-from longcrawl.recipe import Recipe, check_order, load_recipe
+from longcrawl.errors import RunError, one_line
+from longcrawl.io.files import writing
+from longcrawl.io.listing import why_no_file
+from longcrawl.io.place import is_there, url_of
 from longcrawl.run.inputs import check_output, check_plan, needed_source, reject_other_contents, run_folder, train_parts
+from longcrawl.run.manifest import MANIFEST
 from longcrawl.run.part import Tally, run_fused
+from longcrawl.run.recipe import Recipe, check_order, load_recipe
 from longcrawl.run.summary import ComparedPlan
-from longcrawl.storage.files import writing
-from longcrawl.storage.listing import why_no_file
-from longcrawl.storage.place import is_there, url_of
 from longcrawl.urls import is_url, without_secrets
 
 FEW = 3

@@ -25,22 +25,21 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from longcrawl.core.choice import HASH, LAST, filter_hashes, last_chosen, likely_last, up_to_hash
 from longcrawl.core.clock import CoreClock
+from longcrawl.core.display import progress_bar
+from longcrawl.core.exchange import Engine, Exchange, no_rows, take_each
+from longcrawl.core.keyed_hash import HASH, LAST, filter_hashes, last_chosen, likely_last, up_to_hash
 from longcrawl.core.outputs import Writer, WriteTask
-from longcrawl.core.sketched import no_rows, take_each
 from longcrawl.core.stages import Stage
-from longcrawl.display.progress import progress_bar
-from longcrawl.engines.base import Engine, Exchange
 from longcrawl.errors import warn_user
 from longcrawl.formats.spill import PLANNED, sealed
-from longcrawl.manifest import MANIFEST, PLAN, WORK
+from longcrawl.io.files import file_entries, file_sizes, whole_files
+from longcrawl.io.place import bring, name_of, url_of
+from longcrawl.io.sealed import DamagedWorkError, Marker, verify_files
 from longcrawl.run.inputs import still_open
+from longcrawl.run.manifest import MANIFEST, PLAN, WORK
 from longcrawl.run.part import SPILL, spilled
 from longcrawl.run.stored_parts import part_marker, survivors
-from longcrawl.storage.files import file_entries, file_sizes, whole_files
-from longcrawl.storage.place import bring, name_of, url_of
-from longcrawl.storage.sealed import DamagedWorkError, Marker, verify_files
 
 HASHED = 1 << 30
 """Bytes of files whose SHA-256 one task computes: about a second for each of two GB."""

@@ -4,12 +4,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from longcrawl.errors import RecipeError
-from longcrawl.printable import known_names
-from longcrawl.recipe import Recipe, parse_recipe
+from longcrawl.errors import RecipeError, known_names
+from longcrawl.formats.guess import guess_source
 from longcrawl.run.job import run
+from longcrawl.run.recipe import Recipe, parse_recipe
 from longcrawl.run.summary import RunSummary
-from longcrawl.sources.guess import guess_source
 from longcrawl.tokens.tokenizer_files import tokenizer_name
 from longcrawl.urls import is_url
 

@@ -1,6 +1,6 @@
 """Lines of a file, decompressed and decoded, in blocks that always have the same ends.
 
-Compressed data is yielded once its checksum has been compared, see :mod:`longcrawl.sources.members`. A line that is
+Compressed data is yielded once its checksum has been compared, see :mod:`longcrawl.sources.compressed`. A line that is
 lost stands as an empty line in its block, so that the numbers of all others stay.
 """
 
@@ -13,6 +13,18 @@ from typing import BinaryIO, Literal
 
 from longcrawl.core.sources import Checksums, Loss, LostRecords
 from longcrawl.errors import SourceError
+from longcrawl.sources.compressed import (
+    BrokenMemberError,
+    Compression,
+    Gathered,
+    Members,
+    Room,
+    Window,
+    count_line_feeds,
+    last_line_end,
+    line_end,
+    stored_compression,
+)
 from longcrawl.sources.encodings import (
     DETECT,
     GUESSED,
@@ -25,9 +37,6 @@ from longcrawl.sources.encodings import (
     marked_encoding,
 )
 from longcrawl.sources.files import DamagedFileError, local_copy
-from longcrawl.sources.framing import BrokenMemberError
-from longcrawl.sources.gathered import Gathered, Window, count_line_feeds, last_line_end, line_end
-from longcrawl.sources.members import Compression, Members, Room, stored_compression
 from longcrawl.urls import path_of
 
 BLOCK_BYTES = 32_000_000

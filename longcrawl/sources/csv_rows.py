@@ -12,14 +12,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from longcrawl.core.display import counted
 from longcrawl.core.sources import Loss
-from longcrawl.display.numbers import counted
-from longcrawl.printable import listed_with_near
+from longcrawl.errors import listed_with_near
 from longcrawl.sources.blocks import BLOCK_BYTES, read_blocks, too_long
 from longcrawl.sources.encodings import Decoding
 from longcrawl.sources.files import DamagedFileError
 from longcrawl.sources.json_lines import Lines
-from longcrawl.sources.parquet_rows import ROWS
+from longcrawl.sources.parquet import ROWS
 
 ENDINGS = {".csv": ",", ".tsv": "\t"}
 """What parts fields, by the ending of a file."""

@@ -1,8 +1,12 @@
-r"""Lines of one JSON object each as Arrow columns.
+"""Reads JSON lines into Arrow columns.
 
 The lines go through the kernels beside this file; what those do not take goes through Python's ``json``, which decides.
 Both give the same values: a lone surrogate escape (``\ud800``), which no UTF-8 can hold, becomes U+FFFD, and of a
 key that comes twice the last one counts.
+
+The kernels take the common shape exactly and leave everything else to Python's ``json``: a line whose status is
+not 0 was not understood here, which does not mean that it is wrong. A line that they accept, ``json.loads`` accepts,
+with the same values; the tests hold them to it.
 """
 
 import json
@@ -17,10 +21,690 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from longcrawl.core.dotted import MISSING, find_value, names_in
-from longcrawl.printable import listed, listed_with_near
+from longcrawl.errors import listed, listed_with_near
+from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.memory import (
+    copy_block,
+    find_continuations,
+    find_high,
+    find_leads_of_three,
+    find_least_leads,
+    find_line_feeds,
+    find_low_continuations,
+    find_rare_leads,
+    find_string_stops,
+    find_surrogate_leads,
+    lowest_bit,
+    put_byte,
+    put_four,
+)
 from longcrawl.sources.blocks import BLOCK_BYTES, STEP_BYTES
+from longcrawl.sources.compressed import LARGE_BYTES
 from longcrawl.sources.files import DamagedFileError
-from longcrawl.sources.gathered import LARGE_BYTES
+
+# A test of bytes is one long chain of cases:
+# ruff: noqa: C901, PLR0912
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return"
+
+
+QUOTE, BACKSLASH, MINUS, DOT = 34, 92, 45, 46
+
+_EVERY = np.uint64(0xFFFFFFFFFFFFFFFF)
+
+_HEX = np.full(256, 255, dtype=np.uint8)
+for _digit, _byte in enumerate(b"0123456789abcdef"):
+    _HEX[_byte] = _digit
+for _digit, _byte in enumerate(b"ABCDEF"):
+    _HEX[_byte] = 10 + _digit
+
+ESCAPES = np.zeros(256, dtype=np.uint8)
+for _byte, _meaning in zip(b'"\\/bfnrt', b'"\\/\b\f\n\r\t', strict=True):
+    ESCAPES[_byte] = _meaning
+
+
+_POWERS = np.array([10.0**_exponent for _exponent in range(23)])
+
+
+@compiled
+def _hex4(data: Any, at: int, end: int) -> int:
+    """Return the value of four hexadecimal digits, or -1."""
+    if at + 4 > end:
+        return -1
+    value = 0
+    for offset in range(4):
+        digit = _HEX[data[at + offset]]
+        if digit == 255:
+            return -1
+        value = value * 16 + np.int64(digit)
+    return value
+
+
+@compiled
+def _read_code(data: Any, at: int, end: int, out: int) -> tuple[int, int]:
+    r"""Read ``\uXXXX``, or two that are one character: where it ends (-1: it is none), and where its UTF-8 does.
+
+    A lone surrogate is written as U+FFFD. Four bytes may be written; nothing is where ``out`` is 0.
+    """
+    code = _hex4(data, at + 2, end) if at + 1 < end and data[at + 1] == 117 else -1
+    if code < 0:
+        return -1, out
+    at += 6
+    if 0xD800 <= code < 0xDC00 and at + 1 < end and data[at] == BACKSLASH and data[at + 1] == 117:
+        low = _hex4(data, at + 2, end)
+        if 0xDC00 <= low < 0xE000:
+            code = 0x10000 + ((code - 0xD800) << 10 | (low - 0xDC00))
+            at += 6
+    if 0xD800 <= code <= 0xDFFF:
+        code = 0xFFFD
+    if code < 0x80:
+        spelled, size = code, 1
+    elif code < 0x800:
+        spelled, size = 0x80C0 | code >> 6 | (code & 63) << 8, 2
+    elif code < 0x10000:
+        spelled, size = 0x8080E0 | code >> 12 | (code >> 6 & 63) << 8 | (code & 63) << 16, 3
+    else:
+        spelled = 0x808080F0 | code >> 18 | (code >> 12 & 63) << 8 | (code >> 6 & 63) << 16 | (code & 63) << 24
+        size = 4
+    if out == 0:
+        return at, out
+    put_four(out, spelled)
+    return at, out + size
+
+
+@compiled
+def _character_bytes(data: Any, at: int, end: int) -> int:
+    """Return how many bytes the character beyond ASCII has that begins here; 0: it is not UTF-8 (RFC 3629, 4)."""
+    lead = data[at]
+    size = 2 if 0xC2 <= lead < 0xE0 else 3 if 0xE0 <= lead < 0xF0 else 4 if 0xF0 <= lead < 0xF5 else 0
+    if at + size > end:
+        return 0
+    least = 0xA0 if lead == 0xE0 else 0x90 if lead == 0xF0 else 0x80
+    most = 0x9F if lead == 0xED else 0x8F if lead == 0xF4 else 0xBF
+    for place in range(at + 1, at + size):
+        if data[place] < least or data[place] > most:
+            return 0
+        least, most = 0x80, 0xBF
+    return size
+
+
+@compiled
+def _is_utf8_span(data: Any, start: int, end: int) -> bool:
+    """Return whether bytes are UTF-8, looking at 64 at a time.
+
+    Continuation bytes have to stand where the bytes that begin characters ask for them, and nowhere else. What bits
+    cannot say of a character of four bytes, and of bytes that begin none, is looked at one by one.
+    """
+    first, at = np.int64(data.ctypes.data), start
+    second = third = fourth = least = surrogate = np.uint64(0)
+    while at < end and at + 64 <= len(data):
+        kept = _EVERY if at + 64 <= end else (np.uint64(1) << np.uint64(end - at)) - np.uint64(1)
+        high = find_high(first + at) & kept
+        if high | second | third | fourth != np.uint64(0):
+            following = find_continuations(first + at) & kept
+            leads, long_leads = high & ~following, find_leads_of_three(first + at) & kept
+            rare = find_rare_leads(first + at) & kept
+            wanted = leads << np.uint64(1) | second | long_leads << np.uint64(2) | third
+            wanted |= (rare & long_leads) << np.uint64(3) | fourth
+            if wanted != following:
+                return False
+            second, third = leads >> np.uint64(63), long_leads >> np.uint64(62)
+            fourth = (rare & long_leads) >> np.uint64(61)
+            if long_leads | least | surrogate != np.uint64(0):
+                low = find_low_continuations(first + at)
+                all_least, all_surrogate = find_least_leads(first + at) & kept, find_surrogate_leads(first + at) & kept
+                below, above = all_least << np.uint64(1) | least, all_surrogate << np.uint64(1) | surrogate
+                if (below & low) | (above & ~low) != np.uint64(0):
+                    return False
+                least, surrogate = all_least >> np.uint64(63), all_surrogate >> np.uint64(63)
+            while rare != np.uint64(0):
+                if _character_bytes(data, at + lowest_bit(rare), end) == 0:
+                    return False
+                rare &= rare - np.uint64(1)
+        at += 64
+    if second | third | fourth != np.uint64(0):  # the blocks end within a character
+        if at >= end:
+            return False
+        at -= 1
+        while data[at] < 0xC0:
+            at -= 1
+    while at < end:
+        size = 1 if data[at] < 128 else _character_bytes(data, at, end)
+        if size == 0:
+            return False
+        at += size
+    return True
+
+
+@compiled
+def read_string(data: Any, at: int, end: int, out: int) -> tuple[int, int, bool]:
+    r"""Read a string behind its opening quote, and write its characters, ``\n`` and its like resolved.
+
+    Args:
+        data: uint8 [bytes].
+        at: the first byte of the string.
+        end: where the data ends, at the latest.
+        out: an address to write to, 0 for none. A string is no longer than it is spelled; up to 64 bytes behind it may
+            be written.
+
+    Returns:
+        Where the closing quote is (-1: nowhere, or the string is not JSON), one past the last byte that was written,
+        and whether there are escapes. Whether bytes are UTF-8 is not looked at.
+    """
+    first, escaped, writes = np.int64(data.ctypes.data), False, out != 0
+    while at + 128 <= end:  # what follows an escape in a block is read 64 bytes at a time, too
+        stops, block, begin = find_string_stops(first + at), at, at
+        at += 64
+        while stops != np.uint64(0):
+            place = block + lowest_bit(stops)
+            if writes:
+                copy_block(out, first + begin)
+                out += place - begin
+            if data[place] != BACKSLASH:
+                return (place if data[place] == QUOTE else -1), out, escaped
+            escaped = True
+            begin = place + 2
+            meaning = ESCAPES[data[place + 1]] if begin <= end else np.uint8(0)
+            if meaning == 0:
+                begin, out = _read_code(data, place, end, out)
+                if begin < 0:
+                    return -1, out, escaped
+            elif writes:
+                put_byte(out, np.int64(meaning))
+                out += 1
+            if begin >= block + 64:
+                at = begin
+                break
+            stops &= _EVERY << np.uint64(begin - block)
+        if writes and begin < at:
+            copy_block(out, first + begin)
+            out += at - begin
+    while at < end:
+        byte = data[at]
+        if byte == QUOTE:
+            return at, out, escaped
+        after = at + 1
+        if byte == BACKSLASH:
+            escaped = True
+            byte = ESCAPES[data[after]] if after < end else np.uint8(0)
+            after += 1
+            if byte == 0:
+                after, out = _read_code(data, at, end, out)
+                if after < 0:
+                    return -1, out, escaped
+        elif byte < 32:
+            return -1, out, escaped
+        if writes and byte != 0:
+            put_byte(out, np.int64(byte))
+            out += 1
+        at = after
+    return -1, out, escaped
+
+
+@compiled
+def read_number(data: Any, at: int, end: int) -> tuple[float, int, bool]:
+    """Read a JSON number: its value, where it ends (-1: it is none), and whether the value is exact.
+
+    Exact means correctly rounded: at most 2**53 over or times at most 10**22 takes one rounding (Clinger, 1990).
+    """
+    start = at
+    negative = at < end and data[at] == MINUS
+    at += negative
+    first = at
+    mantissa, digits, exponent = np.uint64(0), 0, 0
+    while at < end and 48 <= data[at] <= 57:
+        mantissa = mantissa * np.uint64(10) + np.uint64(data[at] - 48)
+        digits += mantissa > np.uint64(0)
+        at += 1
+    if at == first or (data[first] == 48 and at > first + 1):
+        return 0.0, -1, False
+    if at < end and data[at] == DOT:
+        at += 1
+        first = at
+        while at < end and 48 <= data[at] <= 57:
+            mantissa = mantissa * np.uint64(10) + np.uint64(data[at] - 48)
+            digits += mantissa > np.uint64(0)
+            exponent -= 1
+            at += 1
+        if at == first:
+            return 0.0, -1, False
+    if at < end and (data[at] == 101 or data[at] == 69):
+        at += 1
+        sign = 1
+        if at < end and (data[at] == 43 or data[at] == MINUS):
+            sign = -1 if data[at] == MINUS else 1
+            at += 1
+        first, power = at, 0
+        while at < end and 48 <= data[at] <= 57:
+            power = min(power * 10 + np.int64(data[at] - 48), 1 << 20)
+            at += 1
+        if at == first:
+            return 0.0, -1, False
+        exponent += sign * power
+    if digits > 18 or mantissa > np.uint64(1 << 53) or exponent > 22 or exponent < -22 or at == start:
+        return np.nan, at, False
+    value = np.float64(mantissa)
+    value = value / _POWERS[-exponent] if exponent < 0 else value * _POWERS[exponent]
+    return (-value if negative else value), at, True
+
+
+@compiled
+def end_of_word(data: Any, at: int, end: int) -> int:
+    """Return where ``true``, ``false`` or ``null`` ends, or -1."""
+    if at + 4 <= end and data[at] == 110 and data[at + 1] == 117 and data[at + 2] == 108 and data[at + 3] == 108:
+        return at + 4
+    if at + 4 <= end and data[at] == 116 and data[at + 1] == 114 and data[at + 2] == 117 and data[at + 3] == 101:
+        return at + 4
+    if (
+        at + 5 <= end
+        and data[at] == 102
+        and data[at + 1] == 97
+        and data[at + 2] == 108
+        and data[at + 3] == 115
+        and data[at + 4] == 101
+    ):
+        return at + 5
+    return -1
+
+
+# A byte automaton is one long chain of cases, and numba takes arguments by position:
+# ruff: noqa: C901, FBT001, PLR0911, PLR0912
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return"
+
+
+ABSENT, NULL, PLAIN, ESCAPED, NUMBER, LITERAL, NESTED = range(7)
+"""Kinds of field values: nothing, null, text without or with escapes, a number, true or false, a list or object."""
+
+OTHER, BLANK, INEXACT = 1, 2, 3
+"""The status of a line that was not understood, of one of white space, and of one whose number is left to Python."""
+
+COMMA, COLON = 44, 58
+OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT = 91, 93, 123, 125
+
+
+@compiled
+def skip_space(data: Any, at: int, end: int) -> int:
+    """Return where the next token of a line begins: no line feed is passed over."""
+    while at < end and (data[at] == 32 or data[at] == 9 or data[at] == 13):
+        at += 1
+    return at
+
+
+@compiled
+def _scalar(data: Any, at: int, end: int) -> tuple[int, int]:
+    """Return where the value that starts here ends (-1: not understood) and what it is."""
+    if at >= end:
+        return -1, ABSENT
+    if data[at] == QUOTE:
+        close, _, escaped = read_string(data, at + 1, end, 0)
+        return (close + 1 if close >= 0 else -1), (ESCAPED if escaped else PLAIN)
+    if data[at] == MINUS or 48 <= data[at] <= 57:
+        return read_number(data, at, end)[1], NUMBER
+    after = end_of_word(data, at, end)
+    return after, (NULL if data[at] == 110 else LITERAL)
+
+
+@compiled
+def read_key(data: Any, at: int, end: int) -> tuple[int, int, int]:
+    """Read ``"key" :`` and return where the key starts and ends and where its value starts (-1: not understood)."""
+    at = skip_space(data, at, end)
+    if at >= end or data[at] != QUOTE:
+        return 0, 0, -1
+    close, _, escaped = read_string(data, at + 1, end, 0)
+    if close < 0 or escaped:
+        return 0, 0, -1
+    after = skip_space(data, close + 1, end)
+    if after >= end or data[after] != COLON:
+        return 0, 0, -1
+    return at + 1, close, skip_space(data, after + 1, end)
+
+
+@compiled
+def end_of_value(data: Any, at: int, end: int) -> tuple[int, int]:
+    """Return where the value that starts here ends (-1: not understood) and what it is; checks lists and objects."""
+    if at < end and data[at] != OPEN_LIST and data[at] != OPEN_OBJECT:
+        return _scalar(data, at, end)
+    depth, kinds = 0, np.uint64(0)
+    while True:
+        at = skip_space(data, at, end)
+        if at >= end or depth > 60:
+            return -1, NESTED
+        opened = data[at] == OPEN_LIST or data[at] == OPEN_OBJECT
+        if opened:
+            is_object = data[at] == OPEN_OBJECT
+            depth += 1
+            kinds = kinds * np.uint64(2) + np.uint64(is_object)
+            at = skip_space(data, at + 1, end)
+            if at >= end:
+                return -1, NESTED
+            empty = data[at] == (CLOSE_OBJECT if is_object else CLOSE_LIST)
+            if not empty:
+                if is_object:
+                    at = read_key(data, at, end)[2]
+                    if at < 0:
+                        return -1, NESTED
+                continue
+        else:
+            at = _scalar(data, at, end)[0]
+            if at < 0:
+                return -1, NESTED
+        while True:
+            at = skip_space(data, at, end)
+            if at >= end:
+                return -1, NESTED
+            in_object = kinds % np.uint64(2) == np.uint64(1)
+            if data[at] == COMMA:
+                at += 1
+                if in_object:
+                    at = read_key(data, at, end)[2]
+                    if at < 0:
+                        return -1, NESTED
+                break
+            if data[at] != (CLOSE_OBJECT if in_object else CLOSE_LIST):
+                return -1, NESTED
+            at += 1
+            depth -= 1
+            kinds //= np.uint64(2)
+            if depth == 0:
+                return at, NESTED
+
+
+@compiled
+def _matching(data: Any, at: int, end: int) -> int:
+    """Return where the list or object that starts here ends, looking at brackets and quotes only, or -1."""
+    depth = 0
+    while at < end:
+        byte = data[at]
+        if byte == QUOTE:
+            at = read_string(data, at + 1, end, 0)[0]
+            if at < 0:
+                return -1
+        elif byte in (OPEN_LIST, OPEN_OBJECT):
+            depth += 1
+        elif byte in (CLOSE_LIST, CLOSE_OBJECT):
+            depth -= 1
+        at += 1
+        if depth == 0:
+            return at
+    return -1
+
+
+@compiled
+def _likely_end(data: Any, at: int, end: int) -> int:
+    """Return where the list or object that starts here ends, or -1; of a line that ends in ``}}``, before the last one.
+
+    That is a guess, for a caller who checks what is there.
+    """
+    while end > at and (data[end - 1] == 32 or data[end - 1] == 9 or data[end - 1] == 13):
+        end -= 1
+    if end - at >= 3 and data[end - 1] == CLOSE_OBJECT and data[end - 2] == CLOSE_OBJECT:
+        return end - 1
+    return _matching(data, at, end)
+
+
+@compiled
+def find_name(data: Any, start: int, end: int, names: Any, offsets: Any, guess: int) -> int:
+    """Return the index of the name that equals ``data[start:end]``, trying ``guess`` first, or -1."""
+    count = len(offsets) - 1
+    for turn in range(count):
+        index = (guess + turn) % count
+        length = offsets[index + 1] - offsets[index]
+        if length != end - start:
+            continue
+        same = True
+        for offset in range(length):
+            if data[start + offset] != names[offsets[index] + offset]:
+                same = False
+                break
+        if same:
+            return index
+    return -1
+
+
+@compiled
+def find_line_feed(data: Any, at: int) -> int:
+    """Return where the next line feed is, or the end of the data."""
+    first = np.int64(data.ctypes.data)
+    while at + 64 <= len(data):
+        found = find_line_feeds(first + at)
+        if found != np.uint64(0):
+            return at + lowest_bit(found)
+        at += 64
+    while at < len(data) and data[at] != 10:
+        at += 1
+    return at
+
+
+@compiled
+def _copy(data: Any, at: int, end: int, out: int) -> None:
+    """Write bytes to an address, and up to 63 more behind them."""
+    first = np.int64(data.ctypes.data)
+    while at + 64 <= len(data) and at < end:
+        copy_block(out, first + at)
+        at, out = at + 64, out + 64
+    for place in range(at, end):
+        put_byte(out + place - at, np.int64(data[place]))
+
+
+@compiled
+def _read_value(data: Any, at: int, out: int) -> tuple[int, int, int]:
+    """Read a value that is wanted as text: where it ends (-1: not understood), what it is, and its bytes."""
+    if at < len(data) and data[at] == QUOTE:
+        close, written, _ = read_string(data, at + 1, len(data), out)
+        return (close + 1 if close >= 0 else -1), PLAIN, written - out
+    after, kind = end_of_value(data, at, len(data))
+    if after < 0 or kind == NESTED:
+        return -1, kind, 0
+    if kind == NULL:
+        return after, kind, 0
+    _copy(data, at, after, out)
+    return after, kind, after - at
+
+
+@compiled
+def read_line(
+    data: Any,
+    at: int,
+    names: Any,
+    offsets: Any,
+    unchecked: int,
+    addresses: Any,
+    filled: Any,
+    spans: Any,
+    kinds: Any,
+) -> int:
+    """Find the wanted fields of one line, and return where it ends; -1 where it was not understood, -2 of a blank one.
+
+    See :func:`find_fields`; ``spans`` and ``kinds`` are those of the line.
+    """
+    end = len(data)
+    at = skip_space(data, at, end)
+    if at >= end or data[at] != OPEN_OBJECT:
+        return -2 if at >= end or data[at] == 10 else -1
+    at = skip_space(data, at + 1, end)
+    more = not (at < end and data[at] == CLOSE_OBJECT)
+    guess = 0
+    while more:
+        key_start, key_end, at = read_key(data, at, end)
+        if at < 0:
+            return -1
+        value_start, kind = at, NESTED
+        index = find_name(data, key_start, key_end, names, offsets, guess)
+        if index >= 0 and addresses[index] != 0:
+            at, kinds[index], size = _read_value(data, at, addresses[index] + filled[index])
+            spans[index, 1] = filled[index] + size
+        elif index >= 0:
+            if index == unchecked and at < end and (data[at] == OPEN_LIST or data[at] == OPEN_OBJECT):
+                at = _likely_end(data, at, find_line_feed(data, at)) if kinds[index] == ABSENT else -1
+            else:
+                at, kind = end_of_value(data, at, end)
+            quote = kind in (PLAIN, ESCAPED)
+            spans[index, 0], spans[index, 1] = value_start + quote, at - quote
+            kinds[index] = kind
+        else:
+            at, _ = end_of_value(data, at, end)
+        if at < 0:
+            return -1
+        guess = index + 1 if index >= 0 else guess
+        at = skip_space(data, at, end)
+        if at >= end or (data[at] != COMMA and data[at] != CLOSE_OBJECT):
+            return -1
+        more = data[at] == COMMA
+        at += more
+    at = skip_space(data, at + 1, end)
+    return at if at >= end or data[at] == 10 else -1
+
+
+@compiled
+def _find_fields(
+    data: Any,
+    at: int,
+    names: Any,
+    offsets: Any,
+    unchecked: int,
+    addresses: Any,
+    required: Any,
+    filled: Any,
+    starts: Any,
+    ends: Any,
+    spans: Any,
+    kinds: Any,
+    status: Any,
+) -> int:
+    """Find the wanted top-level fields of some lines, write those that are texts, and return how many lines there were.
+
+    Args:
+        data: uint8 [bytes], the text of all lines.
+        at: where the first of these lines begins.
+        names: uint8, the wanted names one after the other.
+        offsets: int64 [names + 1], where each name starts.
+        unchecked: index of the name whose list or object the caller checks itself, with its end; -1 for none.
+        addresses: int64 [names], where the texts of each field are written one after the other; 0 for fields that are
+            not. There is room for as many bytes as the data has from ``at`` on, and 64 more.
+        required: bool [names], fields without which a line is not understood.
+        filled: int64 [names], how many bytes are there already, and then are.
+        starts: int64 [lines], written: the first byte of each line.
+        ends: int64 [lines], written: one past its last byte.
+        spans: int64 [lines, names, 2], written: first byte of the value and one past its last, quotes left out; of
+            texts that are written, where they are among these.
+        kinds: uint8 [lines, names], written: ``ABSENT`` to ``NESTED``; a text that is written is ``PLAIN``.
+        status: uint8 [lines], written: 0 where the line was understood, else ``OTHER`` or ``BLANK``; then no text of
+            it is kept.
+    """
+    line = 0
+    while line < len(starts) and at < len(data):
+        for index in range(len(required)):
+            kinds[line, index] = ABSENT
+            spans[line, index, 0] = spans[line, index, 1] = filled[index]
+        after = read_line(data, at, names, offsets, unchecked, addresses, filled, spans[line], kinds[line])
+        status[line] = BLANK if after == -2 else OTHER if after < 0 else 0
+        starts[line], ends[line] = at, (after if after >= 0 else find_line_feed(data, at))
+        for index in range(len(required)):
+            if required[index] and kinds[line, index] <= NULL and status[line] == 0:
+                status[line] = OTHER
+        if status[line] == 0 and not _is_utf8_span(data, at, ends[line]):
+            status[line] = OTHER
+        if status[line] == 0:
+            for index in range(len(required)):
+                filled[index] = spans[line, index, 1] if addresses[index] != 0 else 0
+        at = ends[line] + 1
+        line += 1
+    return line
+
+
+@compiled
+def parse_numbers(data: Any, spans: Any, kinds: Any, values: Any, exact: Any) -> None:
+    """Read the numbers of one field: float64 [lines], NaN where absent, and whether each is correctly rounded."""
+    for line in range(len(spans)):
+        values[line], exact[line] = np.nan, True
+        if kinds[line] == NUMBER:
+            values[line], _, exact[line] = read_number(data, spans[line, 0], spans[line, 1])
+        elif kinds[line] > NULL:
+            exact[line] = False
+
+
+@compiled
+def _find_in_object(data: Any, at: int, step: Any) -> tuple[int, int, int]:
+    """Return start, end and kind of the value of a field of an object that has been checked; the last one counts."""
+    end, start, stop, found = len(data), 0, 0, ABSENT
+    at = skip_space(data, at + 1, end)
+    while data[at] != CLOSE_OBJECT:
+        key_start, key_end, at = read_key(data, at, end)
+        same = key_end - key_start == len(step)
+        place = 0
+        while same and place < len(step):
+            same = data[key_start + place] == step[place]
+            place += 1
+        after, kind = end_of_value(data, at, end)
+        if same:
+            start, stop, found = at, after, kind
+        at = skip_space(data, after, end)
+        if data[at] == COMMA:
+            at = skip_space(data, at + 1, end)
+    return start, stop, found
+
+
+@compiled
+def find_nested(
+    data: Any, steps: Any, offsets: Any, status: Any, root_spans: Any, root_kinds: Any, spans: Any, kinds: Any
+) -> None:
+    """Find a field inside objects, in lines that have no field of its whole name.
+
+    Args:
+        data: uint8 [bytes], the text of all lines.
+        steps: uint8, the names behind the first step one after the other.
+        offsets: int64 [steps + 1], where each starts.
+        status: uint8 [lines], 0 for lines that were understood.
+        root_spans: int64 [lines, 2], where the value of the first step is.
+        root_kinds: uint8 [lines], what it is.
+        spans: int64 [lines, 2], where the value is; written for the lines in which it is found inside of an object.
+        kinds: uint8 [lines], what it is; written like ``spans``.
+    """
+    for line in range(len(status)):
+        if status[line] != 0 or kinds[line] != ABSENT:
+            continue
+        start, stop, kind = root_spans[line, 0], root_spans[line, 1], np.int64(root_kinds[line])
+        for step in range(len(offsets) - 1):
+            if kind != NESTED or data[start] != OPEN_OBJECT:
+                kind = ABSENT
+                break
+            start, stop, kind = _find_in_object(data, start, steps[offsets[step] : offsets[step + 1]])
+        if kind != ABSENT:
+            quote = kind in (PLAIN, ESCAPED)
+            spans[line, 0], spans[line, 1], kinds[line] = start + quote, stop - quote, kind
+
+
+@compiled
+def write_values(data: Any, required: bool, address: int, filled: int, status: Any, spans: Any, kinds: Any) -> int:
+    """Write the values of one field that are text, and return how many bytes there are then.
+
+    Args:
+        data: uint8 [bytes], the text of all lines.
+        required: whether a line without a value is left to Python.
+        address: where to write; there is room for the values and 64 bytes more.
+        filled: how many bytes are there already.
+        status: uint8 [lines]; ``INEXACT`` is written for lines that are left to Python.
+        spans: int64 [lines, 2], where the values are; the end of the text among those written is written as the second.
+        kinds: uint8 [lines], what they are; texts that are written become ``PLAIN``.
+    """
+    for line in range(len(status)):
+        kind, size = kinds[line], 0
+        if status[line] == 0:
+            start, stop = spans[line, 0], spans[line, 1]
+            if kind == NESTED or (required and kind <= NULL):
+                status[line] = INEXACT
+            elif kind in (PLAIN, ESCAPED):
+                size = read_string(data, start, len(data), address + filled)[1] - (address + filled)
+                kinds[line] = PLAIN
+            elif kind > NULL:
+                _copy(data, start, stop, address + filled)
+                size = stop - start
+                kinds[line] = PLAIN
+        filled += size
+        spans[line, 1] = filled
+    return filled
+
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SPACE = " \t\n\r"
@@ -101,12 +785,6 @@ def read_lines(block: bytes | memoryview, schema: pa.Schema) -> Lines:
     return reader.take()
 
 
-def _kernels() -> Any:
-    from longcrawl.sources import _kernels as kernels
-
-    return kernels
-
-
 class LineReader:
     """Reads the fields of a schema from lines, piece by piece, into one table.
 
@@ -154,25 +832,26 @@ class LineReader:
                 self._found.append(every)
             else:
                 # Millions of blank lines fit a block, and a member of some kB.
-                kept = np.flatnonzero(found.status != _kernels().BLANK)
+                kept = np.flatnonzero(found.status != BLANK)
                 self._found.append([each[kept] for each in every])
                 self._add_the_rest(found)
         self._bytes += len(data)
 
     def _find_nested(self, found: Found) -> None:
         """Find the values of dotted names, and write those that are texts."""
-        kernels = _kernels()
         for field in self._nested:
             spans = np.ascontiguousarray(found.spans[:, field.place])
             kinds = np.ascontiguousarray(found.kinds[:, field.place])
-            roots = (np.ascontiguousarray(each[:, field.root_place]) for each in (found.spans, found.kinds))
-            kernels.find_nested(found.data, *field.steps, found.status, *roots, spans, kinds)
+            root_spans = np.ascontiguousarray(found.spans[:, field.root_place])
+            root_kinds = np.ascontiguousarray(found.kinds[:, field.root_place])
+            steps, offsets = field.steps
+            find_nested(found.data, steps, offsets, found.status, root_spans, root_kinds, spans, kinds)
             required, understood = not self._schema[field.place].nullable, found.status == 0
             if (text := self._texts[field.place]) is not None:
                 address = text.room(int((spans[:, 1] - spans[:, 0])[understood].sum()) + 64)
-                text.size = kernels.write_values(found.data, required, address, text.size, found.status, spans, kinds)
+                text.size = write_values(found.data, required, address, text.size, found.status, spans, kinds)
             elif required:
-                found.status[understood & (kinds <= kernels.NULL)] = kernels.INEXACT
+                found.status[understood & (kinds <= NULL)] = INEXACT
             found.spans[:, field.place], found.kinds[:, field.place] = spans, kinds
 
     def take(self) -> Lines:
@@ -203,16 +882,16 @@ class LineReader:
         if not self._found:
             self._closed.append((self._schema.empty_table(), np.empty(0, np.int64), np.empty(0, np.int64)))
             return
-        kernels, every = _kernels(), [np.concatenate(each) for each in zip(*self._found, strict=True)]
-        rows = np.flatnonzero((every[2] == 0) | (every[2] == kernels.INEXACT))
+        every = [np.concatenate(each) for each in zip(*self._found, strict=True)]
+        rows = np.flatnonzero((every[2] == 0) | (every[2] == INEXACT))
         if len(rows) < len(every[2]):
             every = [each[rows] for each in every]
         numbers, starts, status, spans, kinds, *values = every
-        has = (kinds[:, : len(self._schema)] != kernels.ABSENT).any(axis=0)
+        has = (kinds[:, : len(self._schema)] != ABSENT).any(axis=0)
         self.present.update(name for name, here in zip(self._schema.names, has.tolist(), strict=True) if here)
         arrays, of_numbers = list[pa.Array](), iter(values)
         for index, (field, text) in enumerate(zip(self._schema, self._texts, strict=True)):
-            absent = kinds[:, index] <= kernels.NULL
+            absent = kinds[:, index] <= NULL
             if text is None:
                 arrays.append(pa.array(next(of_numbers), mask=absent).cast(field.type))
             else:
@@ -226,7 +905,7 @@ class LineReader:
     def _add_the_rest(self, found: Found) -> None:
         """Read those of the last lines that only Python's ``json`` can read."""
         late, places, first = list[dict[str, Any]](), list[int](), self.lines - len(found.starts)
-        rest = np.flatnonzero((found.status != 0) & (found.status != _kernels().BLANK)).tolist()
+        rest = np.flatnonzero((found.status != 0) & (found.status != BLANK)).tolist()
         if not rest:
             return
         for number in rest:
@@ -292,8 +971,6 @@ def find_fields(
         required: fields without which a line is not understood.
         unchecked: index of the field whose list or object the caller checks itself; -1 for none.
     """
-    from longcrawl.sources import _kernels as kernels
-
     at, count = 0, -1
     while at < len(data) or count < 0:
         room = len(data) - at
@@ -302,7 +979,7 @@ def find_fields(
         starts, ends, status = np.empty(lines, np.int64), np.empty(lines, np.int64), np.empty(lines, np.uint8)
         addresses = np.array([0 if text is None else text.room(room + 64) for text in texts], np.int64)
         filled = np.array([0 if text is None else text.size for text in texts], np.int64)
-        count = kernels.find_fields(
+        count = _find_fields(
             data, at, *names, unchecked, addresses, required, filled, starts, ends, spans, kinds, status
         )
         for text, size in zip(texts, filled.tolist(), strict=True):
@@ -405,17 +1082,15 @@ def _is_number(kind: pa.DataType) -> bool:
 
 def _numbers(found: Found, index: int, kind: pa.DataType) -> npt.NDArray[np.float64]:
     """Read a column of numbers; lines whose number is not exact in a float64 are left to Python."""
-    from longcrawl.sources import _kernels as kernels
-
     values = np.empty(len(found.starts), dtype=np.float64)
     exact = np.empty(len(found.starts), dtype=np.bool_)
     spans, kinds = np.ascontiguousarray(found.spans[:, index]), np.ascontiguousarray(found.kinds[:, index])
-    kernels.parse_numbers(found.data, spans, kinds, values, exact)
-    present = kinds > kernels.NULL
+    parse_numbers(found.data, spans, kinds, values, exact)
+    present = kinds > NULL
     if pa.types.is_integer(kind):
         exact &= ~present | ((values == np.floor(values)) & (np.abs(values) < 2**63))
         values[~(present & exact)] = 0
-    found.status[~exact & (found.status == 0)] = kernels.INEXACT
+    found.status[~exact & (found.status == 0)] = INEXACT
     return values
 
 

@@ -17,14 +17,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from longcrawl.core.display import counted
 from longcrawl.core.sources import Loss, Part
-from longcrawl.display.numbers import counted
-from longcrawl.errors import SourceError, warn_user
-from longcrawl.printable import listed, quoted
+from longcrawl.errors import SourceError, listed, quoted, warn_user
+from longcrawl.io.listing import match_files, unreachable
 from longcrawl.sources.blocks import read_blocks
-from longcrawl.sources.files import DamagedFileError, absolute, list_tree, match_remote
-from longcrawl.sources.identity import reading
-from longcrawl.storage.listing import match_files, unreachable
+from longcrawl.sources.files import DamagedFileError, absolute, list_tree, match_remote, reading
 from longcrawl.urls import has_pattern, is_url, join, path_of, without_secrets
 
 COMMON_CRAWL = "https://data.commoncrawl.org/"

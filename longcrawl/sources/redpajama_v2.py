@@ -11,29 +11,684 @@ On disk, in a local release or below a URL::
 The tail of a language has documents only. A document's id is ``{snapshot}/{shard}/{language}_{bucket}.json.gz/{line}``,
 lines counted from 0 with those that cannot be read; everything is joined by it. Messages about lines count from 1, as
 editors do.
+
+As in ``longcrawl.sources.json_lines``, a line whose status is 1 was not understood here, and Python's ``json`` decides.
+
+A record is ``{"id": …, "id_int": …, "metadata": {…}, "quality_signals": {NAME: [[start, end, value], …], …}}``, offsets
+in code points of the document. A document-level signal has one span, a line-level one has a span per line.
+``longcrawl.sources.json_lines`` says what a status means.
 """
 
 import copy
 import itertools
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache, partial
 from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.json
 
 from longcrawl.core import sources
+from longcrawl.core.sources import BadFiles, LostRecords, UncheckedDataError
 from longcrawl.core.stages import Stage
-from longcrawl.errors import SourceError
-from longcrawl.printable import quoted
-from longcrawl.sources.blocks import RECORD_BYTES, read_steps, stop_at_damage
-from longcrawl.sources.files import DamagedFileError, absolute, fetch_texts, list_tree
-from longcrawl.sources.json_lines import LineReader
+from longcrawl.errors import SourceError, listed, quoted
+from longcrawl.io.listing import unreachable, why_no_file
+from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.memory import (
+    count_bits,
+    eight_at,
+    find_closing_brackets,
+    find_commas,
+    find_digits,
+    find_dots,
+    find_ones,
+    find_opening_brackets,
+    find_quotes,
+    find_zeros,
+    highest_bit,
+    lowest_bit,
+)
+from longcrawl.sources.blocks import RECORD_BYTES, read_steps, stop_at, stop_at_damage
+from longcrawl.sources.files import DamagedFileError, absolute, fetch_texts, list_tree, local_copy
+from longcrawl.sources.json_lines import (
+    BLANK,
+    CLOSE_LIST,
+    CLOSE_OBJECT,
+    COLON,
+    COMMA,
+    INEXACT,
+    NESTED,
+    OPEN_LIST,
+    OPEN_OBJECT,
+    QUOTE,
+    LineReader,
+    Spelled,
+    Texts,
+    end_of_value,
+    end_of_word,
+    find_fields,
+    find_name,
+    pack,
+    parse_object,
+    read_key,
+    read_number,
+    skip_space,
+    without_surrogates,
+)
 from longcrawl.sources.parquet import read_columns
-from longcrawl.storage.listing import unreachable, why_no_file
-from longcrawl.text.rpv2.schema import LINE_SIGNALS, SIGNALS_TYPE, line_signals_type, signals_type
 from longcrawl.urls import is_url, join, without_secrets
+
+DOCUMENT_SIGNALS = (
+    "ccnet_length",
+    "ccnet_original_length",
+    "ccnet_nlines",
+    "ccnet_original_nlines",
+    "ccnet_language_score",
+    "ccnet_perplexity",
+    "ccnet_bucket",
+    "rps_doc_curly_bracket",
+    "rps_doc_ldnoobw_words",
+    "rps_doc_lorem_ipsum",
+    "rps_doc_stop_word_fraction",
+    "rps_doc_ut1_blacklist",
+    "rps_doc_frac_chars_dupe_10grams",
+    "rps_doc_frac_chars_dupe_5grams",
+    "rps_doc_frac_chars_dupe_6grams",
+    "rps_doc_frac_chars_dupe_7grams",
+    "rps_doc_frac_chars_dupe_8grams",
+    "rps_doc_frac_chars_dupe_9grams",
+    "rps_doc_frac_chars_top_2gram",
+    "rps_doc_frac_chars_top_3gram",
+    "rps_doc_frac_chars_top_4gram",
+    "rps_doc_frac_all_caps_words",
+    "rps_doc_frac_lines_end_with_ellipsis",
+    "rps_doc_frac_no_alph_words",
+    "rps_doc_frac_unique_words",
+    "rps_doc_mean_word_length",
+    "rps_doc_num_sentences",
+    "rps_doc_symbol_to_word_ratio",
+    "rps_doc_unigram_entropy",
+    "rps_doc_word_count",
+    "rps_doc_ml_palm_score",
+    "rps_doc_ml_wikipedia_score",
+    "rps_doc_ml_wikiref_score",
+    "rps_doc_books_importance",
+    "rps_doc_books_importance_length_correction",
+    "rps_doc_openwebtext_importance",
+    "rps_doc_openwebtext_importance_length_correction",
+    "rps_doc_wikipedia_importance",
+    "rps_doc_wikipedia_importance_length_correction",
+)
+"""Signals of one value per document, in the order of the release's files."""
+
+LINE_SIGNALS = (
+    "rps_lines_ending_with_terminal_punctution_mark",
+    "rps_lines_javascript_counts",
+    "rps_lines_num_words",
+    "rps_lines_numerical_chars_fraction",
+    "rps_lines_start_with_bulletpoint",
+    "rps_lines_uppercase_letter_fraction",
+)
+"""Signals of one value per line; "punctution" is the release's spelling."""
+
+SPANS = pa.list_(pa.list_(pa.float64()))
+"""One line-level signal of a document: a list of [start, end, value], offsets in code points."""
+
+SIGNALS_TYPE = pa.struct(
+    [pa.field(name, pa.float64()) for name in DOCUMENT_SIGNALS]
+    + [pa.field(f"{name}.sum", pa.float64()) for name in LINE_SIGNALS]
+)
+"""Document-level signals by name, and of each line-level signal the sum over the lines as ``NAME.sum``."""
+
+
+def signals_type(names: Sequence[str]) -> pa.StructType:
+    """Return the type of the signals asked for, as :data:`SIGNALS_TYPE` has them."""
+    return pa.struct([field for field in SIGNALS_TYPE if field.name in names])
+
+
+def line_signals_type(names: Sequence[str]) -> pa.StructType:
+    """Return the type of the line-level signals asked for: lists of [start, end, value]."""
+    return pa.struct([pa.field(name, SPANS) for name in names])
+
+
+# A byte automaton is one long chain of cases, and numba takes arguments by position:
+# ruff: noqa: C901, PLR0911, PLR0912
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return"
+
+
+_EVERY, _ONE, _NO_BITS = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(1), np.uint64(0)
+_ZEROS = np.uint64(0x3030303030303030)
+_LAST = np.array(
+    [0] + [0xFFFFFFFFFFFFFFFF << (64 - 8 * _count) & 0xFFFFFFFFFFFFFFFF for _count in range(1, 9)], np.uint64
+)
+"""Masks of the last so many bytes of eight."""
+_TENS = np.array([10**_count for _count in range(9)], np.uint64)
+_POWERS = np.array([10.0**_count for _count in range(9)])
+
+
+@compiled
+def _digits(ends_at: int, count: int) -> np.uint64:
+    """Return the number that up to eight digits before an address spell."""
+    number = (eight_at(ends_at - 8) ^ _ZEROS) & _LAST[count]
+    number = number * np.uint64(10) + (number >> np.uint64(8))
+    low = (number & np.uint64(0x000000FF000000FF)) * np.uint64(0x000F424000000064)
+    high = ((number >> np.uint64(16)) & np.uint64(0x000000FF000000FF)) * np.uint64(0x0000271000000001)
+    return (low + high) >> np.uint64(32)
+
+
+@compiled
+def _after(starts: np.uint64, digits: np.uint64) -> np.uint64:
+    """Return the bits behind the digits that begin at some bits: in a sum a run of ones carries to its end."""
+    return (starts + digits) & ~digits
+
+
+@compiled
+def _plain_triples(data: Any, at: int, end: int) -> tuple[int, float, float]:
+    """Read ``[[start,end,value],…]`` as the release spells it: its end (-1: not understood), the first value, the sum.
+
+    Numbers have no sign, exponent or space; a value has 7 digits before its dot and 8 behind it at most. Bits of a
+    mask stand for 64 bytes, of which those up to the last closing bracket are looked at.
+    """
+    first, total, is_first = np.nan, 0.0, True
+    if at < 8 or at >= end or data[at] != OPEN_LIST:
+        return -1, first, total
+    at += 1
+    while at + 64 <= len(data):
+        begin = np.int64(data.ctypes.data) + at
+        closes = find_closing_brackets(begin)
+        if closes == _NO_BITS:
+            return -1, first, total
+        pairs = closes & (closes >> _ONE)
+        last = lowest_bit(pairs) if pairs != _NO_BITS else highest_bit(closes)
+        if at + last + 2 > end:
+            return -1, first, total
+        inside = _EVERY >> np.uint64(63 - last)
+        closes &= inside
+        opens, commas = find_opening_brackets(begin) & inside, find_commas(begin) & inside
+        digits, dots, zeros = find_digits(begin) & inside, find_dots(begin) & inside, find_zeros(begin)
+        between, other = commas & (closes << _ONE), inside & ~digits
+        one = _after(opens << _ONE, digits)
+        two = _after(one << _ONE, digits)
+        whole_ends = _after(two << _ONE, digits)
+        decimal_ends = _after((whole_ends & dots) << _ONE, digits)
+        if (
+            opens != (between << _ONE | _ONE)
+            or (closes << _ONE) & inside != between
+            or one | two | between != commas
+            or whole_ends & dots != dots
+            or whole_ends ^ dots | decimal_ends != closes
+            or opens | commas | dots | closes != other
+            or other & (other << _ONE) != between | (between << _ONE)
+            or ((opens | one | two) << _ONE) & zeros & (digits >> _ONE) != _NO_BITS
+        ):
+            return -1, first, total
+        values, tenths = two << _ONE, two << np.uint64(3)
+        if (
+            closes == tenths << _ONE
+            and dots == values << _ONE
+            and tenths & ~zeros == _NO_BITS
+            and values & ~(zeros | find_ones(begin)) == _NO_BITS
+        ):
+            if is_first:
+                first, is_first = np.float64((values & ~zeros & (_NO_BITS - values)) != _NO_BITS), False
+            for _ in range(count_bits(values & ~zeros)):
+                total += 1.0
+            closes = _NO_BITS
+        while closes != _NO_BITS:
+            close, start = lowest_bit(closes), lowest_bit(two) + 1
+            closes &= closes - _ONE
+            two &= two - _ONE
+            whole, decimals = lowest_bit(whole_ends), 0
+            whole_ends &= whole_ends - _ONE
+            if whole - start > 7 or close - whole > 9:
+                return -1, first, total
+            number = _digits(begin + whole, whole - start)
+            if whole < close:
+                decimals = close - whole - 1
+                number = number * _TENS[decimals] + _digits(begin + close, decimals)
+            value = np.float64(number) / _POWERS[decimals]
+            if is_first:
+                first, is_first = value, False
+            total += value
+        at += last + 1
+        if data[at] == CLOSE_LIST:
+            return at + 1, first, total
+        if data[at] != COMMA:
+            return -1, first, total
+        at += 1
+    return -1, first, total
+
+
+@compiled
+def _triples(data: Any, at: int, end: int) -> tuple[int, float, float]:
+    """Read ``[[start, end, value], …]`` however it is spelled: its end (-1: not understood), the first value, the sum.
+
+    Of null, first value and sum are NaN.
+    """
+    first, total, count = np.nan, 0.0, 0
+    after = end_of_word(data, at, end)
+    if after >= 0 and data[at] == 110:
+        return after, first, np.nan
+    if at >= end or data[at] != OPEN_LIST:
+        return -1, first, total
+    at = skip_space(data, at + 1, end)
+    if at < end and data[at] == CLOSE_LIST:
+        return at + 1, first, total
+    while True:
+        at = skip_space(data, at, end)
+        if at >= end or data[at] != OPEN_LIST:
+            return -1, first, total
+        at += 1
+        for place in range(3):
+            at = skip_space(data, at, end)
+            value, exact = np.nan, True
+            digits = at
+            while place < 2 and digits < end and 48 <= data[digits] <= 57:
+                digits += 1
+            if digits > at and digits < end and data[digits] == COMMA and (data[at] != 48 or digits == at + 1):
+                at = digits
+            elif place == 2 and at < end and data[at] == 110:
+                at = end_of_word(data, at, end)
+            else:
+                value, at, exact = read_number(data, at, end)
+            if at < 0 or not exact:
+                return -1, first, total
+            at = skip_space(data, at, end)
+            if at >= end or data[at] != (COMMA if place < 2 else CLOSE_LIST):
+                return -1, first, total
+            at += 1
+            if place == 2:
+                if count == 0:
+                    first = value
+                if not np.isnan(value):
+                    total += value
+        count += 1
+        at = skip_space(data, at, end)
+        if at < end and data[at] == CLOSE_LIST:
+            return at + 1, first, total
+        if at >= end or data[at] != COMMA:
+            return -1, first, total
+        at += 1
+
+
+@compiled
+def _end_of_lists(data: Any, at: int, end: int) -> int:
+    """Return where lists of numbers in a list end (-1: not understood), without a look at the numbers.
+
+    They end at the first ``]]``; what has a quote before it is checked as any value.
+    """
+    first, start = np.int64(data.ctypes.data), at
+    while at + 65 <= len(data) and at < end:
+        closed = find_closing_brackets(first + at) & find_closing_brackets(first + at + 1)
+        quotes = find_quotes(first + at)
+        if closed != _NO_BITS and (quotes == _NO_BITS or lowest_bit(closed) < lowest_bit(quotes)):
+            at += lowest_bit(closed) + 2
+            return at if at <= end else -1
+        if quotes != _NO_BITS:
+            return end_of_value(data, start, end)[0]
+        at += 64
+    while at + 2 <= end and data[at] != QUOTE:
+        if data[at] == CLOSE_LIST and data[at + 1] == CLOSE_LIST:
+            return at + 2
+        at += 1
+    return end_of_value(data, start, end)[0]
+
+
+@compiled
+def _is_at(data: Any, at: int, end: int, keys: Any, start: int, stop: int) -> bool:
+    """Return whether a key of eight bytes or more, its quotes with it, and a colon are at a place."""
+    length = stop - start
+    if at + length >= end or data[at + length] != COLON:
+        return False
+    here, key = np.int64(data.ctypes.data) + at, np.int64(keys.ctypes.data) + start
+    different, place = eight_at(here + length - 8) ^ eight_at(key + length - 8), 8
+    while place < length:
+        different |= eight_at(here + place - 8) ^ eight_at(key + place - 8)
+        place += 8
+    return different == _NO_BITS
+
+
+@compiled
+def _read_object(
+    data: Any,
+    at: int,
+    end: int,
+    keys: Any,
+    offsets: Any,
+    columns: Any,
+    followers: Any,
+    checked: Any,
+    line: int,
+    values: Any,
+    places: Any,
+) -> bool:
+    """Read the object ``quality_signals`` of one line, see :func:`read_records`; return whether it was understood."""
+    if data[at] != OPEN_OBJECT:
+        return False
+    at = skip_space(data, at + 1, end)
+    more = data[at] != CLOSE_OBJECT
+    at += not more
+    before = 0
+    while more:
+        at = skip_space(data, at, end)
+        index = followers[before]
+        if _is_at(data, at, end, keys, offsets[index], offsets[index + 1]):
+            at = skip_space(data, at + offsets[index + 1] - offsets[index] + 1, end)
+        else:
+            key_start, key_end, at = read_key(data, at, end)
+            if at < 0:
+                return False
+            index = find_name(data, key_start - 1, key_end + 1, keys, offsets, index)
+            if index >= 0:
+                followers[before] = index
+        of_first = of_total = of_place = -1
+        if index >= 0:
+            before = index + 1
+            of_first, of_total, of_place = columns[index, 0], columns[index, 1], columns[index, 2]
+        if of_first >= 0 or of_total >= 0 or of_place >= 0:
+            start = at
+            at, first, total = _plain_triples(data, start, end)
+            if at < 0:
+                at, first, total = _triples(data, start, end)
+            if of_first >= 0:
+                values[line, of_first] = first
+            if of_total >= 0:
+                values[line, of_total] = total
+            if of_place >= 0:
+                places[line, of_place, 0], places[line, of_place, 1] = start, at
+        elif checked and index < 0:
+            at = end_of_value(data, at, end)[0]
+        else:
+            at = _end_of_lists(data, at, end)
+        if at < 0:
+            return False
+        at = skip_space(data, at, end)
+        if at >= end or (data[at] != COMMA and data[at] != CLOSE_OBJECT):
+            return False
+        more = data[at] == COMMA
+        at += 1
+    return at == end
+
+
+@compiled
+def read_records(
+    data: Any,
+    spans: Any,
+    kinds: Any,
+    keys: Any,
+    offsets: Any,
+    columns: Any,
+    checked: Any,
+    followers: Any,
+    status: Any,
+    values: Any,
+    places: Any,
+) -> None:
+    """Read the signals of lines.
+
+    Args:
+        data: uint8 [bytes], the text of all lines.
+        spans: int64 [lines, fields, 2], where the object of each line is, the last field that ``find_fields`` found.
+        kinds: uint8 [lines, fields], what is there.
+        keys: uint8, the names of the signals in their quotes, of eight bytes or more, one after the other.
+        offsets: int64 [keys + 1], where each starts.
+        columns: int64 [keys, 3], the columns of ``values`` for the first value and the sum of a signal, and the column
+            of ``places``; -1 where it is not wanted.
+        checked: whether to look into the signals that have no key here.
+        followers: int64 [keys + 1], read and written: the key that comes first, and those that come after each one.
+        status: uint8 [lines], read and written: ``INEXACT`` where a line is understood but for its signals.
+        values: float64 [lines, columns], written: NaN where null or absent. A sum leaves nulls out.
+        places: int64 [lines, columns, 2], written: where the list of spans is.
+    """
+    for line in range(len(spans)):
+        values[line, :] = np.nan
+        places[line, :, :] = 0
+        if status[line] != 0:
+            continue
+        start, end = spans[line, -1, 0], spans[line, -1, 1]
+        if kinds[line, -1] != NESTED or not _read_object(
+            data, start, end, keys, offsets, columns, followers, checked, line, values, places
+        ):
+            status[line] = INEXACT
+
+
+_NAMES = DOCUMENT_SIGNALS + LINE_SIGNALS
+_FIELDS = pack(["id", "quality_signals"])
+
+
+def read_signals(
+    path: str, names: Sequence[str], line_signals: Sequence[str], lost: LostRecords, most_bytes: int = RECORD_BYTES
+) -> pa.Table:
+    """Read a signals file: ``id``, ``signals`` and, where asked for, ``line_signals``.
+
+    ``signals`` is null where a signal is null or absent. A sum adds the values of all lines in their order and leaves
+    nulls out: 0.0 for a document without lines, null where the signal is null or absent.
+
+    ``names`` are the fields of ``signals``, ``line_signals`` those that are wanted as lists; where not all fields are
+    wanted, the others are not looked into. ``lost`` notes and reports the lines that cannot be read, those of more than
+    ``most_bytes``, and damage of the file, of which the lines before it are returned.
+    """
+    rows = _Rows(_wanted(tuple(names), tuple(line_signals)))
+    source = partial(read_steps, most_bytes=most_bytes, lines_read=lambda: rows.lines)
+    try:
+        with local_copy(path) as copy:
+            try:
+                rows.add_all(source(copy, on_loss=stop_at, checksums="last"))
+            except (DamagedFileError, UncheckedDataError):
+                rows.clear()
+                rows.add_all(source(copy, on_loss=lost.add_loss), lost)
+        rows.report(lost)
+        lost.report()
+    except DamagedFileError as damage:
+        lost.report(str(damage))
+    return rows.table()
+
+
+def is_of_shard(table: pa.Table, part: str, path: str, bad_files: BadFiles) -> bool:
+    """Check that every id of a file begins with its shard's path; report the file if one does not."""
+    own = pc.starts_with(table[0].combine_chunks(), f"{part}.json.gz/")
+    if (misplaced := table.num_rows - own.true_count) == 0:
+        return True
+    own = pc.fill_null(own, fill_value=False)
+    first = quoted(table[0][pc.index(own, value=False).as_py()].as_py())
+    bad_files.report(
+        path,
+        f"is of another shard: {misplaced} of its {table.num_rows} ids do not begin with {part}.json.gz/, the first is "
+        f"{first}; the documents keep null in its place",
+    )
+    return False
+
+
+def count_unread(known: Mapping[str, pa.Table], stages: Sequence[Stage]) -> int:
+    """Count the documents of a shard, by its signals, if the first stages keep none of them and no others; else 0.
+
+    ``known`` has the tables of a shard that are joined to its documents, by "signals" and "duplicates". Stages are
+    asked of documents without signals as well, listed and not. 0 where an id comes twice, or is listed and unknown.
+    """
+    if "signals" not in known:
+        return 0
+    rows = known["signals"].select(["id", "signals"])
+    is_listed, others = pa.nulls(rows.num_rows, pa.bool_()), list[dict[str, Any]]([{}])
+    if "duplicates" in known:
+        listed_ids = known["duplicates"][0]
+        if not pc.all(pc.is_in(listed_ids, rows["id"]), min_count=0).as_py():
+            return 0
+        is_listed, others = pc.is_in(rows["id"], listed_ids), [{"duplicate": False}, {"duplicate": True}]
+    if pc.count_distinct(rows["id"]).as_py() < rows.num_rows:
+        return 0
+    left = rows.append_column("duplicate", is_listed)
+    left = pa.concat_tables([left, pa.Table.from_pylist(others, left.schema)])
+    for stage in stages:
+        if (kept := stage.keeps_unread(left)) is None:
+            return 0
+        if not (left := left.filter(kept)).num_rows:
+            return int(rows.num_rows)
+    return 0
+
+
+class _Wanted:
+    """The signals that are read, as the kernel takes them, and the columns that they become."""
+
+    def __init__(self, names: Sequence[str], line_signals: Sequence[str]) -> None:
+        self.kind, self.line_signals = signals_type(names), line_signals
+        values = {field.name: column for column, field in enumerate(self.kind)}
+        lists = {name: column for column, name in enumerate(line_signals)}
+        columns = [[values.get(name, -1), values.get(f"{name}.sum", -1), lists.get(name, -1)] for name in _NAMES]
+        is_all = len(self.kind) == len(SIGNALS_TYPE)
+        self.signals = (*pack(f'"{name}"' for name in _NAMES), np.array(columns), is_all)
+        fields = [pa.field("id", pa.string()), pa.field("signals", self.kind)]
+        if line_signals:
+            fields.append(pa.field("line_signals", line_signals_type(line_signals)))
+        self.schema = pa.schema(fields)
+
+
+@lru_cache(16)
+def _wanted(names: tuple[str, ...], line_signals: tuple[str, ...]) -> _Wanted:
+    """Return the same object for the many files of a release."""
+    return _Wanted(names, line_signals)
+
+
+class _Rows:
+    """The rows of a file, gathered line by line."""
+
+    def __init__(self, wanted: _Wanted) -> None:
+        self._wanted = wanted
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all lines."""
+        self._followers = np.append(np.arange(len(_NAMES)), 0)
+        self._ids = Texts()
+        self._pieces: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], npt.NDArray[np.float64]]] = []
+        """Of lines whose id was written: where it ends, whether their signals were understood, and these."""
+        self._lists: list[pa.StructArray] = []
+        """The lists of lines whose signals were understood."""
+        self._late: list[dict[str, Any]] = []
+        """The rows that only Python's ``json`` takes; rows are joined by id, so their place does not matter."""
+        self._lost: list[tuple[int, str]] = []
+        """Number of each line that cannot be read, and why, until it is reported."""
+        self.lines = 0
+
+    def add_all(self, steps: Iterable[memoryview | None], lost: LostRecords | None = None) -> None:
+        """Add whole lines step by step, and note in between those that cannot be read."""
+        for step in steps:
+            if step is not None:
+                self.add(step)
+            elif lost is not None:
+                self.report(lost)
+
+    def add(self, lines: memoryview) -> None:
+        """Add whole lines."""
+        wanted, data = self._wanted, np.frombuffer(lines, np.uint8)
+        for found in find_fields(data, _FIELDS, [self._ids, None], np.ones(2, np.bool_), unchecked=1):
+            count = len(found.starts)
+            values = np.empty((count, len(wanted.kind)))
+            places = np.empty((count, len(wanted.line_signals), 2), np.int64)
+            has_id = found.status == 0
+            arrays = found.spans, found.kinds, *wanted.signals, self._followers, found.status, values, places
+            read_records(data, *arrays)
+            for number in np.flatnonzero((found.status != 0) & (found.status != BLANK)).tolist():
+                self._add_late(found.line(number), self.lines + number + 1)
+            understood = found.status == 0
+            ends = found.spans[has_id, 0, 1]
+            self._pieces.append((ends, understood[has_id], values[understood]))
+            if wanted.line_signals:
+                self._lists.append(_lists(data, places[understood], wanted))
+            self.lines += count
+
+    def _add_late(self, line: bytes, number: int) -> None:
+        try:
+            self._late.append(_row(parse_object(line), self._wanted.line_signals))
+        except (ValueError, TypeError, IndexError) as error:
+            reason = (
+                str(error) if type(error) is ValueError else "holds signals that are not lists of [start, end, value]"
+            )
+            self._lost.append((number, reason))
+
+    def report(self, lost: LostRecords) -> None:
+        """Note the lines that could not be read since the last report."""
+        for number, reason in self._lost:
+            lost.add(f"line {number}", reason)
+        self._lost = []
+
+    def table(self) -> pa.Table:
+        """Return all rows."""
+        if not self._pieces:
+            return self._wanted.schema.empty_table()
+        ends, understood, values = (np.concatenate(each) for each in zip(*self._pieces, strict=True))
+        ids = self._ids.take(ends, np.zeros(len(ends), np.bool_)).cast(pa.string())
+        columns = [
+            ids if understood.all() else ids.filter(pa.array(understood)),
+            _struct(self._wanted.kind, values),
+        ]
+        if self._wanted.line_signals:
+            columns.append(pa.concat_arrays(self._lists))
+        table = pa.table(columns, schema=self._wanted.schema)
+        if self._late:
+            table = pa.concat_tables([table, pa.Table.from_pylist(self._late, schema=table.schema)]).combine_chunks()
+        return table
+
+
+def _struct(kind: pa.StructType, values: npt.NDArray[np.float64]) -> pa.StructArray:
+    """Return structs of values [rows, fields], null where NaN."""
+    if not len(kind):
+        return pa.array([{}] * len(values), kind)
+    columns = values.T.ravel()
+    bits = np.packbits(~np.isnan(columns), bitorder="little")
+    every = pa.Array.from_buffers(pa.float64(), len(columns), [pa.py_buffer(bits), pa.py_buffer(columns)])
+    arrays = [every.slice(field * len(values), len(values)) for field in range(len(kind))]
+    return pa.StructArray.from_arrays(arrays, fields=list(kind))
+
+
+def _lists(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], wanted: _Wanted) -> pa.StructArray:
+    """Return structs of the lists at places [rows, line signals, 2]."""
+    schema = pa.schema([pa.field("v", SPANS)])
+    options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
+    arrays = []
+    for column in range(len(wanted.line_signals)):
+        texts = (data[start:end].tobytes() or b"null" for start, end in places[:, column].tolist())
+        lines = b"".join(b'{"v":' + text.replace(b"\n", b" ") + b"}\n" for text in texts)
+        if not lines:
+            arrays.append(pa.array([], SPANS))
+            continue
+        blocks = pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+        lists = pyarrow.json.read_json(pa.BufferReader(lines), read_options=blocks, parse_options=options)
+        arrays.append(pa.concat_arrays(lists["v"].chunks))
+    return pa.StructArray.from_arrays(arrays, fields=list(line_signals_type(wanted.line_signals)))
+
+
+def _row(record: dict[str, Any], line_signals: Sequence[str]) -> dict[str, Any]:
+    for name, kind in (("id", str), ("quality_signals", dict)):
+        if not isinstance(record.get(name), kind):
+            raise ValueError(f"has no field {name!r} of the right kind; its fields: {listed(record)}")  # noqa: TRY004  # the line is wrong, not a caller
+    spans = {
+        name: None if (found := record["quality_signals"].get(name)) is None else [_span(item) for item in found]
+        for name in _NAMES
+    }
+    signals = {name: found[0][2] if (found := spans[name]) else None for name in DOCUMENT_SIGNALS}
+    for name in LINE_SIGNALS:
+        total = 0.0
+        for _, _, value in spans[name] or []:
+            total += value or 0.0
+        signals[f"{name}.sum"] = None if spans[name] is None else total
+    lists = {name: spans[name] for name in line_signals}
+    return {"id": without_surrogates(record["id"]), "signals": signals, "line_signals": lists}
+
+
+def _span(item: Any) -> tuple[float, float, float | None]:
+    start, end, value = item
+    if not all(isinstance(number, Spelled) for number in ((start, end) if value is None else item)):
+        raise TypeError("a span is [start, end, value]")
+    measured = None if value is None else float(value)
+    return float(start), float(end), None if measured is None or math.isnan(measured) else measured
+
 
 PUBLIC_RELEASE = "https://data.together.xyz/redpajama-data-v2/v1.0.0"
 ENDING = ".json.gz"
@@ -214,7 +869,6 @@ class RedPajamaV2(sources.Source):
                 part.files[0], why_no_file(part.files[0]) or "is not the name of a part; its documents are not read"
             )
             return
-        from longcrawl.sources.rpv2_signals import count_unread
 
         files = self._files(absolute(self.located(self.data_dir)), part.name)
         broken, known = len(bad_files.found), self._columns(part.name, files, bad_files)
@@ -326,8 +980,6 @@ class RedPajamaV2(sources.Source):
 
     def _columns(self, part: str, files: dict[str, str], bad_files: sources.BadFiles) -> dict[str, pa.Table]:
         """Read all that is joined to the documents: tables whose first column is their id, for each good file."""
-        from longcrawl.sources.rpv2_signals import is_of_shard, read_signals
-
         tables = {}
         if "signals" in files:
             lost = sources.LostRecords(bad_files, files["signals"], "the documents without signals keep null ones")

@@ -1,4 +1,4 @@
-"""Plain text sets: JSON lines, parquet, CSV and text files, in folders or by name, local or below a URL.
+"""Text datasets: JSON lines, parquet, CSV and text files, local or behind URLs.
 
 ====================== ============================================ ======================
 files                  documents                                    ids
@@ -31,21 +31,76 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core import sources
+from longcrawl.core.documents import as_text
 from longcrawl.core.dotted import names_in, names_of, path_of, type_at
-from longcrawl.core.spelled import as_text
-from longcrawl.errors import SourceError
-from longcrawl.printable import MOST_QUOTED, listed_with_near, shortened
+from longcrawl.core.sources import LostRecords
+from longcrawl.errors import MOST_QUOTED, SourceError, listed_with_near, shortened
+from longcrawl.io.listing import why_no_file
 from longcrawl.sources.blocks import RECORD_BYTES, read_bytes, read_steps, seeming_encoding, too_long
 from longcrawl.sources.csv_rows import ENDINGS, read_csv, read_names
 from longcrawl.sources.encodings import LOOKED_AT, Decoding, check_encoding, seems_binary
 from longcrawl.sources.files import DamagedFileError
-from longcrawl.sources.json_lines import LineReader, array_blocks, begins_array, parse_object
+from longcrawl.sources.json_lines import LineReader, array_blocks, begins_array, is_utf8, parse_object
 from longcrawl.sources.named_files import DataFiles, has_ending, named_parts, spell_endings
-from longcrawl.sources.parquet import open_parquet
-from longcrawl.sources.parquet_rows import read_rows, up_to, utf8_rows, written_out
-from longcrawl.sources.text_lines import TextLines, numbered_ids
-from longcrawl.storage.listing import why_no_file
+from longcrawl.sources.parquet import open_parquet, read_rows, up_to, utf8_rows, written_out
 from longcrawl.urls import is_url
+
+LAST_SPACE = 0x3000
+"""The greatest code point that ``str.isspace`` takes for white space."""
+_SPACES = "".join(filter(str.isspace, map(chr, range(LAST_SPACE + 1))))
+
+
+class TextLines:
+    """Copies the lines that have text, step by step, into one column."""
+
+    def __init__(self, lost: LostRecords) -> None:
+        self._lost, self.count = lost, 0
+        """Where to report lines that are not UTF-8, and how many lines have been added."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._texts, self._bytes = [pa.array([], pa.large_string())], 0
+        self._places = [np.empty((2, 0), np.int64)]
+        """Of each line that was copied: its number, and its first byte in the block."""
+
+    def add(self, step: memoryview) -> None:
+        """Copy the lines of a step; only the last one of a file may lack the line end."""
+        text = step if is_utf8(step) else _without_damage(step, self.count, self._lost)
+        ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n")) + 1
+        last = [len(text)] if len(text) > (ends[-1] if len(ends) else 0) else []
+        offsets = np.concatenate([[0], ends, last]).astype(np.int64)
+        lines = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(text))
+        lines = pc.utf8_rtrim(lines, "\r\n")
+        has_text = pc.not_equal(pc.binary_length(pc.utf8_ltrim(lines, _SPACES)), 0)
+        kept = np.flatnonzero(has_text.to_numpy(zero_copy_only=False))
+        self._texts.append(lines.filter(has_text))
+        self._places.append(np.array([kept + self.count, offsets[kept] + self._bytes]))
+        self.count, self._bytes = self.count + len(lines), self._bytes + len(step)
+
+    def take(self) -> tuple[pa.LargeStringArray, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the lines since the last time, their numbers in the file, and their first bytes in what was added."""
+        numbers, starts = np.concatenate(self._places, axis=1)
+        texts = pa.concat_arrays(self._texts)
+        self._begin()
+        return texts, numbers, starts
+
+
+def _without_damage(lines: memoryview, first: int, lost: LostRecords) -> bytes:
+    """Return lines with spaces in place of those that are not UTF-8, which are lost."""
+    kept = bytes(lines).split(b"\n")
+    for number, line in enumerate(kept):
+        try:
+            line.decode()
+        except UnicodeDecodeError as error:
+            lost.add(f"line {first + number + 1}", f"is not UTF-8 ({error.reason} at byte {error.start})")
+            kept[number] = b" " * len(line)
+    return b"\n".join(kept)
+
+
+def numbered_ids(name: str, numbers: npt.NDArray[np.int64]) -> pa.Array:
+    """Return the ids of the records of a file: its name, a colon and the number."""
+    return pc.binary_join_element_wise(name, pa.array(numbers, pa.int64()).cast(pa.string()), ":")
+
 
 _PACKED = ("", ".gz", ".zst")
 _PLACE = (pa.field("file", pa.string()), pa.field("offset", pa.int64()))
@@ -152,7 +207,7 @@ class Text(sources.Source):
         max_record_bytes: how long a line of JSON or text, a text of parquet, and a text file that is one document is at
             most; a longer one is a bad record. Reading one takes several times its length of memory.
         on_bad_files: what a missing, cut or corrupt file does, and a record without text. Of a compressed file, the
-            members whose checksum is right are kept, see ``longcrawl.sources.members``.
+            members whose checksum is right are kept, see ``longcrawl.sources.compressed``.
         storage_options: what fsspec takes to open the stores that URLs name, such as ``{endpoint_url: …, anon: true}``.
             No credentials, which belong into the environment or a profile.
     """

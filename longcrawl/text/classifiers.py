@@ -11,14 +11,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.choice import choose, reached_by
+from longcrawl.core.keyed_hash import choose, reached_by
 from longcrawl.core.places import no_places
 from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
-from longcrawl.errors import StageError
+from longcrawl.errors import StageError, known_names, quoted
+from longcrawl.io.files import content_digest
 from longcrawl.kernels.texts import text_buffers, valid_texts
-from longcrawl.printable import known_names, quoted
-from longcrawl.storage.files import content_digest
-from longcrawl.text._fasttext_model import Model, read_model
+from longcrawl.text.fasttext import Model, read_model
 
 Scores = Mapping[str, pa.Array]
 """Of each label, float64: a score of every document, null where there is none."""
@@ -253,7 +252,7 @@ class FastTextClassifier(Classifier):
 
 def score_texts(model: Model, texts: pa.Array, labels: Sequence[int]) -> npt.NDArray[np.float32]:
     """Return the probabilities of labels, by number, in large strings: float32 [texts, labels], NaN where unknown."""
-    from longcrawl.text._fasttext_outputs import score_labels
+    from longcrawl.text.fasttext import score_labels
 
     data, offsets = text_buffers(texts)
     found = np.empty((len(texts), len(labels)), np.float32)

@@ -1,17 +1,351 @@
-"""Why stages keep or drop one document: every rule with value, threshold and verdict, and the places it is about."""
+"""Explains why stages keep or drop one document."""
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, Literal
+import html
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.display import Column, Table, counted, figure
 from longcrawl.core.pipeline import label_stages
 from longcrawl.core.places import LineChange
 from longcrawl.core.stages import Check, Stage, column
-from longcrawl.errors import StageError
-from longcrawl.text.explanation import Explanation, MeasuredRule, SeenText, Span, Unexplained
+from longcrawl.errors import StageError, as_lines, one_line
+
+Span = tuple[int, int]
+"""Where something begins and ends, in characters."""
+
+SNIPPETS = 3
+"""So many places of a rule are printed."""
+
+_COLUMNS = [Column("stage"), Column("rule"), Column("value", "count"), Column("threshold"), Column("verdict")]
+
+BOUNDS = {"at_least": "at least", "at_most": "at most", None: ""}
+
+
+@dataclass(frozen=True)
+class MeasuredRule:
+    """One rule and what it says of the document; ``value`` and ``threshold`` are None where there is none."""
+
+    stage: str
+    rule: str
+    value: float | None
+    comparison: Literal["at_least", "at_most"] | None
+    threshold: float | None
+    verdict: Literal["passes", "fails", "off"]
+    """Off is a rule that has no threshold for the document's language."""
+
+    @property
+    def demand(self) -> str:
+        """What the rule asks for, in words: "at least 50"."""
+        return f"{BOUNDS[self.comparison]} {figure(self.threshold)}".strip() if self.threshold is not None else ""
+
+    @property
+    def measured(self) -> str:
+        """The value, in as many digits as tell it from the threshold."""
+        if self.value is None:
+            return "unknown" if self.comparison else ""
+        spelled = figure(self.value)
+        same = self.threshold is not None and self.value != self.threshold and spelled == figure(self.threshold)
+        return repr(self.value) if same else spelled
+
+
+@dataclass(frozen=True)
+class Unexplained:
+    """A stage about which one document says nothing, and why."""
+
+    stage: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class SeenText:
+    """A text as some stages saw it, the places that their rules are about, and what an edit did to it."""
+
+    text: str
+    stages: tuple[str, ...] = ()
+    marks: tuple[tuple[MeasuredRule, tuple[Span, ...]], ...] = ()
+    edited_by: str | None = None
+    changes: tuple[LineChange, ...] = ()
+
+    def changed_places(self) -> list[tuple[Span, LineChange]]:
+        """Return where the changed part of each line stands: without the white space that the edit leaves out."""
+        lines, at = [], 0
+        for line in self.text.split("\n"):
+            lines.append((at, at + len(line)))
+            at += len(line) + 1
+        places = []
+        for change in self.changes:
+            begin, end = lines[change.line - 1]
+            found = self.text.find(change.before, begin, end)
+            places.append(((begin, end) if found < 0 else (found, found + len(change.before)), change))
+        return places
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Every rule of some stages with value, threshold and verdict, and the places of the text that they are about.
+
+    ``print`` gives a table, a few offending places and the verdict; a notebook shows the text in colours as well.
+    """
+
+    rules: tuple[MeasuredRule, ...]
+    unexplained: tuple[Unexplained, ...] = ()
+    texts: tuple[SeenText, ...] = ()
+
+    @property
+    def first_failure(self) -> MeasuredRule | None:
+        """The rule that the ledger of a crawl would name; None where all pass."""
+        return next((rule for rule in self.rules if rule.verdict == "fails"), None)
+
+    @property
+    def verdict(self) -> Literal["kept", "leaves", "unknown"]:
+        """Whether a crawl would keep the document; unknown where no rule could be measured."""
+        if not self.rules:
+            return "unknown"
+        return "kept" if self.first_failure is None else "leaves"
+
+    def verdict_line(self) -> str:
+        """Return the verdict as a sentence."""
+        first, failed = self.first_failure, sum(rule.verdict == "fails" for rule in self.rules)
+        left = f"; {counted(len(self.unexplained), 'stage')} not explained" if self.unexplained else ""
+        if first is None:
+            return (
+                f"KEPT: no rule of {len(self.rules)} fails{left}" if self.rules else f"UNKNOWN: no rule applies{left}"
+            )
+        numbers = f" is {first.measured}, must be {first.demand}" if first.demand else ""
+        leaves = f"LEAVES at {first.stage}: {first.rule}{numbers}"
+        return one_line(f"{leaves} ({failed} of {len(self.rules)} rules fail){left}")
+
+    def __str__(self) -> str:
+        width = max(40, shutil.get_terminal_size((120, 24)).columns)
+        parts = [self._table(), *(_places(text, width) for text in self.texts)]
+        parts.append(as_lines(f"not explained: {stage.stage}, which {stage.reason}" for stage in self.unexplained))
+        return "\n\n".join(part for part in [*parts, self.verdict_line()] if part)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+    def _table(self) -> str:
+        if not self.rules:
+            return ""
+        rows = [
+            [rule.stage, rule.rule, rule.measured, rule.demand, "FAILS" if rule.verdict == "fails" else rule.verdict]
+            for rule in self.rules
+        ]
+        return str(Table(_COLUMNS, rows))
+
+
+def _places(seen: SeenText, width: int) -> str:
+    """Return the places that rules which fail are about, and what an edit did, a few of each."""
+    blocks: list[str] = []
+    for rule, spans in seen.marks:
+        if rule.verdict == "fails":
+            blocks += [
+                f"{rule.stage} {rule.rule}, {counted(len(spans), 'place')}:",
+                *_snippets(seen.text, spans, width),
+            ]
+    by_rule: defaultdict[str, list[LineChange]] = defaultdict(list)
+    for change in seen.changes:
+        by_rule[change.rule].append(change)
+    for name, changes in by_rule.items():
+        blocks.append(f"{seen.edited_by} {name}, {counted(len(changes), 'line')} changed:")
+        blocks += [_cut(f"  line {each.line:,}: {_change(each)}", width) for each in changes[:SNIPPETS]]
+    return "\n".join(blocks)
+
+
+def _snippets(text: str, spans: Iterable[Span], width: int) -> Iterator[str]:
+    """Return the most frequent of the places, each with the line where it first stands."""
+    places = [(text[begin:end], begin) for begin, end in spans]
+    first = dict(reversed(places))
+    for place, times in Counter(place for place, _ in places).most_common(SNIPPETS):
+        line = text.count("\n", 0, first[place]) + 1
+        tail = f"  ({times:,} times)" if times > 1 else ""
+        yield _cut(f"  line {line:,}: {place}", width - len(tail)) + tail
+
+
+def _change(change: LineChange) -> str:
+    return f"removed: {change.before}" if change.after is None else f"{change.before} -> {change.after}"
+
+
+def _cut(line: str, width: int) -> str:
+    """Bring a line to the width of a terminal, without what would move its cursor."""
+    head = line[: 4 * width]
+    plain = "".join(character if character.isprintable() else " " for character in head)
+    return plain if len(line) <= width else f"{plain[: width - 1].rstrip()}…"
+
+
+WHOLE = 100_000
+"""A text of more characters is shown only around its marks, and of that so many characters."""
+AROUND = 200
+"""Characters shown on either side of a mark in such a text."""
+
+_GOLDEN_ANGLE = 137.508
+_BAD = "background:#ffd7d7;color:#8b0000"
+_GOOD = "background:#d8f3dc;color:#1b4332"
+_LEFT = "text-align:left"
+_REMOVED = "background:#ffe9e9;color:#b00020;text-decoration:line-through"
+_PUT_IN = "background:#e6f7ea;color:#00602b;text-decoration:none;border-bottom:2px solid #00602b"
+_PAGE = "white-space:pre-wrap;overflow-wrap:anywhere;max-height:40em;overflow:auto;border:1px solid #999;padding:.6em"
+
+Colours = Mapping[MeasuredRule, str]
+
+
+class _Place(NamedTuple):
+    """A place of a text: what a rule is about, or a line that an edit has touched."""
+
+    span: Span
+    title: str
+    colour: str | None
+    """None where the line was edited or removed."""
+
+
+def as_html(explanation: Explanation) -> str:
+    """Return the verdict, the table of rules, and every text that stages saw, with its marks."""
+    marked = dict.fromkeys(rule for text in explanation.texts for rule, _ in text.marks)
+    colours = {rule: f"hsl({number * _GOLDEN_ANGLE % 360:.0f},85%,78%)" for number, rule in enumerate(marked)}
+    look = _GOOD if explanation.verdict == "kept" else _BAD
+    parts = [f"<p style='{look};padding:.4em;font-weight:bold'>{html.escape(explanation.verdict_line())}</p>"]
+    parts += [_table(explanation.rules, colours)] if explanation.rules else []
+    for left in explanation.unexplained:
+        parts.append(f"<p>not explained: <b>{html.escape(left.stage)}</b>, which {html.escape(left.reason)}</p>")
+    parts += [_seen(text, colours) for text in explanation.texts]
+    return f"<div>{''.join(parts)}</div>"
+
+
+def _table(rules: Sequence[MeasuredRule], colours: Colours) -> str:
+    head = "".join(f"<th style='{_LEFT}'>{name}</th>" for name in ("stage", "rule", "value", "threshold", "verdict"))
+    rows = []
+    for rule in rules:
+        named = html.escape(rule.rule)
+        name = f"<span style='background:{colours[rule]};color:#111'>{named}</span>" if rule in colours else named
+        look = f"{_LEFT};{_BAD};font-weight:bold" if rule.verdict == "fails" else _LEFT
+        cells = [html.escape(rule.stage), name, rule.measured, rule.demand]
+        row = "".join(f"<td style='{_LEFT}'>{cell}</td>" for cell in cells)
+        rows.append(f"<tr>{row}<td style='{look}'>{rule.verdict}</td></tr>")
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _seen(seen: SeenText, colours: Colours) -> str:
+    marks = [_Place(span, f"{rule.stage} {rule.rule}", colours[rule]) for rule, spans in seen.marks for span in spans]
+    changed = seen.changed_places()
+    places = marks + [_Place(span, f"{seen.edited_by} {each.rule}", None) for span, each in changed]
+    put_in = {span[1]: each.after for span, each in changed if each.after is not None}
+    windows = _windows(len(seen.text), [place.span for place in places])
+    shown = "".join(_shown(seen.text, places, put_in, windows))
+    heading = f"The text as {html.escape(', '.join(seen.stages))} saw it"
+    legend = _legend(seen, colours)
+    return f"<p><b>{heading}</b>{_cut_note(seen.text, windows)}</p>{legend}<div style='{_PAGE}'>{shown}</div>"
+
+
+def _legend(seen: SeenText, colours: Colours) -> str:
+    entries = [
+        f"<span style='background:{colours[rule]};color:#111'>{html.escape(rule.rule)}</span> "
+        f"{html.escape(rule.stage)}, {counted(len(spans), 'place')}"
+        for rule, spans in seen.marks
+    ]
+    for (rule, removed), count in Counter((change.rule, change.after is None) for change in seen.changes).items():
+        done = f"<del style='{_REMOVED}'>removed</del>"
+        if not removed:
+            done = f"<del style='{_REMOVED}'>before</del> <ins style='{_PUT_IN}'>after</ins>"
+        entries.append(f"{done} {html.escape(f'{seen.edited_by} {rule}')}, {counted(count, 'line')}")
+    return f"<p>{'<br>'.join(entries)}</p>" if entries else ""
+
+
+def _windows(length: int, spans: Sequence[Span]) -> list[Span]:
+    """Return what is shown: a short text as a whole, of a long one what stands around the marks, up to a limit."""
+    if length <= WHOLE:
+        return [(0, length)]
+    windows: list[Span] = []
+    for begin, end in sorted(spans):
+        first, last = max(0, begin - AROUND), min(length, end + AROUND)
+        if windows and first <= windows[-1][1]:
+            first, before = windows.pop()
+            last = max(last, before)
+        windows.append((first, last))
+    left, shown = WHOLE, []
+    for begin, end in windows:
+        if left > 0:
+            shown.append((begin, min(end, begin + left)))
+            left -= end - begin
+    return shown
+
+
+def _cut_note(text: str, windows: Sequence[Span]) -> str:
+    shown = sum(end - begin for begin, end in windows)
+    if shown == len(text):
+        return ""
+    below = f"the {shown:,} around its first marks are below" if shown else "and no place is marked"
+    return f" ({len(text):,} characters, too many to show; {below})"
+
+
+def _shown(text: str, places: Sequence[_Place], put_in: Mapping[int, str], windows: Sequence[Span]) -> Iterator[str]:
+    """Return the text piece by piece: within a piece the same rules apply."""
+    reached = 0
+    for begin, end, here in _pieces(len(text), places, windows):
+        if begin > reached:
+            yield _gap(begin - reached)
+        yield _piece(text[begin:end], [places[number] for number in here])
+        if end in put_in:
+            yield f" <ins style='{_PUT_IN}'>{html.escape(put_in[end])}</ins>"
+        reached = end
+    if reached < len(text):
+        yield _gap(len(text) - reached)
+
+
+def _pieces(length: int, places: Sequence[_Place], windows: Sequence[Span]) -> Iterator[tuple[int, int, list[int]]]:
+    """Cut the windows where a place begins or ends: begin, end, and which places a piece is in."""
+    begins, ends = defaultdict(list), defaultdict(list)
+    for number, place in enumerate(places):
+        if place.span[0] == place.span[1]:
+            continue
+        begins[place.span[0]].append(number)
+        ends[place.span[1]].append(number)
+    edges = sorted({0, length, *begins, *ends, *(edge for window in windows for edge in window)})
+    inside: dict[int, None] = {}
+    left = iter(windows)
+    window = next(left, (length, length))
+    for begin, end in pairwise(edges):
+        for number in ends[begin]:
+            inside.pop(number, None)
+        inside |= dict.fromkeys(begins[begin])
+        while window[1] <= begin < length:
+            window = next(left, (length, length))
+        if window[0] <= begin:
+            yield begin, end, sorted(inside)
+
+
+def _piece(text: str, places: Sequence[_Place]) -> str:
+    written = html.escape(text)
+    if not places:
+        return written
+    title = html.escape("; ".join(dict.fromkeys(place.title for place in places)))
+    colours = list(dict.fromkeys(place.colour for place in places if place.colour is not None))
+    if colours:
+        written = f"<span style='background:{_bands(colours)};color:#111' title='{title}'>{written}</span>"
+    touched = any(place.colour is None for place in places)
+    return f"<del style='{_REMOVED}' title='{title}'>{written}</del>" if touched else written
+
+
+def _bands(colours: Sequence[str]) -> str:
+    """Return the colours of all rules that mark a piece, one above the other."""
+    if len(colours) == 1:
+        return colours[0]
+    height = 100 / len(colours)
+    stops = (f"{each} {number * height:.0f}% {(number + 1) * height:.0f}%" for number, each in enumerate(colours))
+    return f"linear-gradient({','.join(stops)})"
+
+
+def _gap(characters: int) -> str:
+    return f"<em style='color:#888'> [… {characters:,} characters …] </em>"
+
 
 Show = Literal["failed", "all"]
 

@@ -1,23 +1,58 @@
-"""Filters by what is known of a document: its size, its language, and quality signals that came with it."""
+"""Filters by size, language and given quality signals."""
 
 import json
 import math
+import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.stages import Check, Judge, column, stage
-from longcrawl.errors import StageError
-from longcrawl.kernels.code_points import load_characters
-from longcrawl.kernels.texts import text_buffers, valid_texts
-from longcrawl.printable import known_names
+from longcrawl.errors import StageError, known_names
+from longcrawl.kernels.code_points import SPACE, load_characters
+from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.texts import decode, text_buffers, valid_texts
 from longcrawl.text.languages import places_of_languages
 from longcrawl.text.presets import Presets
+
+# Inside the kernel ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, operator, arg-type"
+
+
+_BEGINS, _STAYS = 1, 2
+"""What a character does to a word: white space neither, punctuation cannot begin one."""
+_KINDS = np.full(128, _BEGINS | _STAYS, np.uint8)
+_KINDS[[code for code in range(128) if chr(code) in string.punctuation]] = _STAYS
+_KINDS[[code for code in range(128) if chr(code).isspace()]] = 0
+
+_U = np.uint64
+
+
+@compiled
+def count_words(data: npt.NDArray[np.uint8], offsets: Any, flag_of: Any, counts: Any) -> None:
+    """Write to ``counts``, float64 [documents], the words of each text; white space parts them."""
+    for document in range(len(offsets) - 1):
+        at, end = offsets[document], offsets[document + 1]
+        words, inside = 0, 0
+        while at < end:
+            byte = data[_U(at)]
+            if byte < len(_KINDS):
+                kind = _KINDS[byte]
+                at += 1
+            else:
+                point, at = decode(data, at)
+                kind = 0 if flag_of[point] & SPACE else _BEGINS | _STAYS
+            begins = kind & _BEGINS
+            words += begins & ~inside
+            inside = (inside | begins) & (kind >> 1)
+        counts[document] = words
+
 
 RULE_SETS = Presets("longcrawl.text.presets", "presets")
 WORD_COUNT = "rps_doc_word_count"
@@ -60,7 +95,6 @@ class MinWords(Judge):
                 known = _signal(signals, WORD_COUNT)
         if not known.null_count:
             return known
-        from longcrawl.text._word_kernels import count_words
 
         data, offsets = text_buffers(valid_texts(text, self.name))
         counts = np.empty(table.num_rows, np.float64)

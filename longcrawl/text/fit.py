@@ -13,16 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
 
-from longcrawl.core.choice import reached_by
+from longcrawl.core.display import Cell, Column, Table
+from longcrawl.core.keyed_hash import reached_by
 from longcrawl.core.stages import column
-from longcrawl.display.table import Cell, Column, Table
 from longcrawl.errors import StageError
+from longcrawl.io.files import write_text
 from longcrawl.kernels.texts import valid_texts
-from longcrawl.storage.files import write_text
 from longcrawl.text.gopher.pages import distinct_words
 from longcrawl.text.gopher.stages import TextRules
-from longcrawl.text.language.codes import parse_tag
-from longcrawl.text.languages import VERSION
+from longcrawl.text.languages import VERSION, parse_tag
 from longcrawl.text.values import tables
 
 DIGITS = Decimal("0.001")

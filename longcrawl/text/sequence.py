@@ -12,10 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.stages import Check, stage
-from longcrawl.errors import StageError
-from longcrawl.models import Device, Dtype, OfModel, Pretrained, load_model, name_model
-from longcrawl.printable import known_names, quoted
+from longcrawl.errors import StageError, known_names, quoted
 from longcrawl.text.classifiers import Classifier, Measured
+from longcrawl.text.models import Device, Dtype, OfModel, Pretrained, load_model, name_model
 
 _LETTERS = 32
 """Letters of a text that are tokenised for each token that is read; where these are too few tokens, all are."""

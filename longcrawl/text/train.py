@@ -14,15 +14,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.display import Cell, Column, Table, Tabular, progress_bar
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.stages import column
-from longcrawl.display.progress import progress_bar
-from longcrawl.display.table import Cell, Column, Table, Tabular
 from longcrawl.errors import StageError
+from longcrawl.io.files import check_target, make_folder, writing
 from longcrawl.kernels.texts import text_buffers, valid_texts
-from longcrawl.storage.files import check_target, make_folder, writing
-from longcrawl.text._fasttext_model import Model, Vectors, make_words, read_model, write_model
 from longcrawl.text.classifiers import score_texts
+from longcrawl.text.fasttext import Model, Vectors, make_words, read_model, write_model
 from longcrawl.text.values import tables
 
 LABELS = ("good", "bad")
@@ -299,7 +298,7 @@ def _write_trained(
 
 def _first_model(texts: Sequence[_Text], labels: Sequence[str], asked: _Settings) -> tuple[Model, list[int]]:
     """Return a model of the words of texts that has learnt nothing, and how often each of its words is in them."""
-    from longcrawl.text._fasttext_outputs import set_first_rows
+    from longcrawl.text.fasttext import set_first_rows
 
     counts = Counter(word for text in texts for word in _words(text.content))
     counts[_END] = len(texts)
@@ -320,7 +319,7 @@ def _first_model(texts: Sequence[_Text], labels: Sequence[str], asked: _Settings
 
 def _learn(model: Model, texts: Sequence[_Text], order: Sequence[int], epochs: int, rate: float, seed: int) -> float:
     """Let a model learn from texts, in another order in each epoch; return the mean loss of the last one."""
-    from longcrawl.text._fasttext_outputs import train
+    from longcrawl.text.fasttext import train
 
     data, offsets = text_buffers(pa.array([text.content for text in texts], pa.large_binary()))
     labels = np.array([order.index(text.label) for text in texts], np.int32)

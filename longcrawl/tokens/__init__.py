@@ -5,11 +5,18 @@ from typing import TYPE_CHECKING
 from longcrawl._lazy import lazy
 
 if TYPE_CHECKING:
-    from longcrawl.composition.comparison import Comparison, compare_strategies, default_strategies, named_strategy
-    from longcrawl.composition.measures import Composition, measure
-    from longcrawl.composition.packing import Packing, TokenEntries
-    from longcrawl.composition.plan import Plan
-    from longcrawl.composition.strategies import (
+    from longcrawl.tokens.measures import (
+        Comparison,
+        Composition,
+        compare_strategies,
+        default_strategies,
+        measure,
+        named_strategy,
+    )
+    from longcrawl.tokens.packing import Packing, TokenEntries
+    from longcrawl.tokens.plan import Plan
+    from longcrawl.tokens.shape import DocumentWindows, MinTokens, Roll, Shuffle, Truncate, Windows, document_windows
+    from longcrawl.tokens.strategies import (
         BestFit,
         BinnedGreedy,
         Buckets,
@@ -18,9 +25,7 @@ if TYPE_CHECKING:
         FixedLength,
         MultiBucket,
     )
-    from longcrawl.tokens.longcrawl64 import MinTokens, Roll, Shuffle, Truncate
     from longcrawl.tokens.tokenize import Tokenize
-    from longcrawl.tokens.windows import DocumentWindows, Windows, document_windows
 
 __all__ = [
     "BestFit",

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import TokenizerError
-from longcrawl.tokens._patterns import CL100K_PATTERN, GPT2_PATTERN, O200K_PATTERN
+from longcrawl.tokens.splitting import CL100K_PATTERN, GPT2_PATTERN, O200K_PATTERN
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -151,7 +151,7 @@ def recover_merges(ranks: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
         TokenizerError: a token is not the join of two tokens of better rank, so no list of merges makes it, or tokens
             are too long.
     """
-    from longcrawl.tokens._word_table import find_halves
+    from longcrawl.tokens.word_table import find_halves
 
     _require_short_tokens(ranks)
     tokens = sorted(ranks, key=ranks.__getitem__)

@@ -11,13 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.choice import choose
+from longcrawl.core.keyed_hash import choose
 from longcrawl.core.stages import Rewrite, column, stage
 from longcrawl.errors import StageError, TokenizerError
-from longcrawl.storage.files import whole_file
-from longcrawl.tokens._engines import one_thread
+from longcrawl.io.files import whole_file
 from longcrawl.tokens.byte_level import END_OF_TEXT
-from longcrawl.tokens.encoders import EncodedTexts, Encoder, load_encoder
+from longcrawl.tokens.encoders import EncodedTexts, Encoder, load_encoder, one_thread
 from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED, loss_mask
 from longcrawl.tokens.tokenizer_files import TokenizerStage
 

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from longcrawl.core.stages import Stage
-from longcrawl.errors import TokenizerError, unreadable, warn_user
+from longcrawl.errors import MOST_QUOTED, TokenizerError, shortened, unreadable, warn_user
+from longcrawl.io.files import content_digest, whole_file
+from longcrawl.io.place import is_there
+from longcrawl.io.structured import load_json
 from longcrawl.kernels.kept_arrays import cache_folder
-from longcrawl.printable import MOST_QUOTED, shortened
-from longcrawl.storage.files import content_digest, whole_file
-from longcrawl.storage.place import is_there
-from longcrawl.storage.structured import load_json
 
 CONFIGURATION = "tokenizer_config.json"
 

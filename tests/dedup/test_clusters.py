@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from longcrawl.core.sketched import Sketched, no_rows, report_of, take_each, with_report
+from longcrawl.core.exchange import Exchange, InMemory, Sketched, no_rows, report_of, take_each, with_report
 from longcrawl.core.stages import REMOVAL_SCHEMA
 from longcrawl.dedup import MinHash, clusters
 from longcrawl.dedup.clustering import Clustering
 from longcrawl.dedup.clusters import remove_near_duplicates
 from longcrawl.dedup.index import REMOVALS
-from longcrawl.engines.base import Exchange, InMemory
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import fixed_binary
 
@@ -147,7 +146,7 @@ def test_what_is_kept():
 
 def test_keys_that_differ_only_where_the_number_of_the_document_is_packed():
     """Four documents leave 62 bits of a key beside their number; eight keys here agree in those."""
-    from longcrawl.dedup._cluster_kernels import Conditions, link_band, pack_keys
+    from longcrawl.dedup.clusters import Conditions, link_band, pack_keys
 
     keys = np.array([8, 9, 10, 8, 11, 10, 8 << 1, 9], np.uint64)
     packed = np.empty(8, np.uint64)
@@ -239,7 +238,7 @@ def test_a_pair_exactly_at_the_bound_is_found(sizes, least):
 
 
 def test_different_sets_with_one_hash_are_told_apart():
-    from longcrawl.dedup._cluster_kernels import Conditions, Ngrams, rank_sets
+    from longcrawl.dedup.clusters import Conditions, Ngrams, rank_sets
 
     sets = [[1, 2], [3, 4], [1, 2], [3, 5], [3, 4], [1, 2, 3], [3, 5]]
     stops = np.cumsum([len(each) for each in sets])
@@ -277,7 +276,7 @@ def test_a_star_leaves_no_exact_copies_however_many_documents_are_kept():
 
 
 def test_in_a_very_large_bucket_documents_are_compared_with_those_near_them_in_size():
-    from longcrawl.dedup._cluster_kernels import NEIGHBOURS
+    from longcrawl.dedup.clusters import NEIGHBOURS
 
     shared = set(range(1000))
     ngrams = [{10 * number + 10_000, 10 * number + 10_001} for number in range(NEIGHBOURS + 400)]

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.core.places import replay
-from longcrawl.dedup import evaluation, evaluation_sets
+from longcrawl.dedup import evaluation_sets
+from longcrawl.dedup import evaluation_sets as evaluation
 from longcrawl.dedup.decontaminate import PRESETS, widen
-from longcrawl.dedup.evaluation import Ngrams
-from longcrawl.dedup.evaluation_sets import EvaluationSet, read_evaluation_set
+from longcrawl.dedup.evaluation_sets import EvaluationSet, Ngrams, read_evaluation_set
 from longcrawl.errors import FormatError, LedgerError, StageError, TokenizerError
-from longcrawl.recipe import parse_recipe
+from longcrawl.run.recipe import parse_recipe
 
 QUESTION = "Which of the planets of the sun has the largest moon of all of them?"
 SECOND = "A farmer has nine hens, and each lays two eggs a day: how many eggs in a week?"

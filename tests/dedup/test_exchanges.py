@@ -11,13 +11,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from longcrawl.core.sketched import DOCUMENT, Sketched, report_of
+from longcrawl.core.exchange import DOCUMENT, Sketched, report_of
 from longcrawl.core.stages import PART, REMOVAL_SCHEMA, Survey
 from longcrawl.dedup import ExactDocuments, MinHash, MinHashSignatures, Urls, clusters
-from longcrawl.engines import Local
 from longcrawl.errors import CorruptionError, StageError
+from longcrawl.io import files
 from longcrawl.kernels.texts import fixed_binary
-from longcrawl.storage import files
+from longcrawl.run.engines import Local
 
 WORDS = ["to", "be", "or", "not"]
 # Few texts and few hash values in a band, so that documents meet, within groups and across them.

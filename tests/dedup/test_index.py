@@ -15,8 +15,8 @@ import longcrawl as lc
 from longcrawl.dedup import index as indexes
 from longcrawl.dedup.index import open_index, take_ids, write_index
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.storage.files import file_entries
-from longcrawl.storage.sealed import seal
+from longcrawl.io.files import file_entries
+from longcrawl.io.sealed import seal
 
 few = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12)
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from longcrawl.core.sketched import Sketched
+from longcrawl.core.exchange import Sketched
 from longcrawl.dedup import ExactDocuments, MinHash, MinHashSignatures, Urls, index
 from longcrawl.dedup.index import Arrays
-from longcrawl.engines import Local
 from longcrawl.errors import RunError
+from longcrawl.run.engines import Local
 
 WORDS = ["to", "be", "or", "not"]
 texts = st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join)

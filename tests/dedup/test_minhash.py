@@ -23,7 +23,7 @@ import longcrawl as lc
 from longcrawl.dedup import MinHash, SimilarityCurve, ngram_hash
 from longcrawl.dedup.ngrams import WITHOUT_SPACES, split_words, unique_ngrams
 from longcrawl.errors import StageError, TokenizerError
-from longcrawl.recipe import parse_recipe
+from longcrawl.run.recipe import parse_recipe
 
 WORDS = [
     "to",
@@ -95,7 +95,7 @@ def test_signatures_of_tokens_equal_those_of_datasketch(tokenizer, texts, n):
 
 
 def test_ids_beyond_16_bits_hash_as_any_other():
-    from longcrawl.dedup._minhash_kernels import hash_tokens
+    from longcrawl.dedup.ngrams import hash_tokens
 
     ids = [0, 1, 65_535, 65_536, (1 << 32) - 1]
     units = np.empty(5, np.uint64)
@@ -116,7 +116,7 @@ def ngram_hash_of_unit(unit):
 def test_an_ngram_whose_hash_is_0_counts_once():
     """0 marks an empty place in the table of hashes."""
     from longcrawl.dedup import ngrams
-    from longcrawl.dedup._minhash_kernels import Permutations, make_scratch, sketch
+    from longcrawl.dedup.ngrams import Permutations, make_scratch, sketch
 
     def unmixed(number):
         number ^= number >> 33

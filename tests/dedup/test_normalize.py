@@ -72,7 +72,7 @@ def test_every_character_by_itself_and_between_letters():
 
 @pytest.mark.slow
 def test_there_is_memory_for_every_form():
-    from longcrawl.dedup._normalize_kernels import MOST_PER_BYTE
+    from longcrawl.dedup.normalize import MOST_PER_BYTE
 
     characters = [chr(point) for point in range(0x110000) if not 0xD800 <= point < 0xE000]
     assert max(len(plain(each).encode()) / len(each.encode()) for each in characters) == MOST_PER_BYTE

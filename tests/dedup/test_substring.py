@@ -23,12 +23,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.core.stages import Spans, first_failure
-from longcrawl.core.surveys import SpanSurvey, WithSpans
-from longcrawl.dedup import _repeats
-from longcrawl.dedup._repeats import ALL_BITS, RangeFile, find_repeats, merge_ranges
-from longcrawl.dedup._token_store import TokenStore, separated, store_tokens
+from longcrawl.core.stages import Spans, SpanSurvey, WithSpans, first_failure
+from longcrawl.dedup import repeats
 from longcrawl.dedup.normalize import normalize
+from longcrawl.dedup.repeats import ALL_BITS, RangeFile, TokenStore, find_repeats, merge_ranges, separated, store_tokens
 from longcrawl.dedup.substring import MASK_TYPE, UNITS, locate, make_unit
 from longcrawl.errors import StageError
 from longcrawl.tokens.byte_level import _alphabet
@@ -243,7 +241,7 @@ def test_a_search_goes_on_with_the_pass_at_which_it_was_stopped(tmp_path, monkey
     stage = lc.dedup.ExactSubstring(30, unit="byte", text="raw", memory=1 << 13)
     expected = stage.resolve(stage.sketch(table))
     done = []
-    match, scan = _repeats._Search._match_part, _repeats._Search._find_runs
+    match, scan = repeats._Search._match_part, repeats._Search._find_runs
 
     def note(step, real):
         def run(self, share, *rest):
@@ -255,8 +253,8 @@ def test_a_search_goes_on_with_the_pass_at_which_it_was_stopped(tmp_path, monkey
 
         return run
 
-    monkeypatch.setattr(_repeats._Search, "_match_part", note("windows", match))
-    monkeypatch.setattr(_repeats._Search, "_find_runs", note("runs", scan))
+    monkeypatch.setattr(repeats._Search, "_match_part", note("windows", match))
+    monkeypatch.setattr(repeats._Search, "_find_runs", note("runs", scan))
     read = []
 
     def sketches():
@@ -291,8 +289,8 @@ import sys, tempfile
 from pathlib import Path
 import numpy as np
 import pyarrow as pa
-from longcrawl.dedup._repeats import find_repeats
-from longcrawl.dedup._token_store import store_tokens
+from longcrawl.dedup.repeats import find_repeats
+from longcrawl.dedup.repeats import store_tokens
 
 def memory(name):
     return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(name))
@@ -629,7 +627,7 @@ def test_ids_that_occur_twice_are_refused_by_name():
 
 
 def test_ids_whose_hashes_collide_are_still_told_apart(tmp_path, monkeypatch):
-    monkeypatch.setattr("longcrawl.dedup._token_store.keyed_hash", lambda ids, *_: np.zeros(len(ids), np.uint64))
+    monkeypatch.setattr("longcrawl.dedup.repeats.keyed_hash", lambda ids, *_: np.zeros(len(ids), np.uint64))
     stage = lc.dedup.ExactSubstring(unit="byte", text="raw")
     store = store_tokens([stage.sketch(table_of(["one", "two", "three"]))], tmp_path, "test")
     assert store.bounds.tolist() == [0, 4, 8, 14]
@@ -742,7 +740,7 @@ def test_a_run_stopped_between_two_passes_goes_on_there(tmp_path, many_texts, to
     stages = [{"exact_substring": settings}, {"tokenize": {"tokenizer": tokenizer}}, {"truncate": {"n": 10}}, "shuffle"]
     recipe = write_recipe(tmp_path, many_texts, stages)
     whole = lc.run(recipe, tmp_path / "whole")
-    match, done = _repeats._Search._match_part, []
+    match, done = repeats._Search._match_part, []
 
     def stop(self, share, *rest):
         done.append(share[0])
@@ -750,7 +748,7 @@ def test_a_run_stopped_between_two_passes_goes_on_there(tmp_path, many_texts, to
             raise KeyboardInterrupt
         return match(self, share, *rest)
 
-    monkeypatch.setattr(_repeats._Search, "_match_part", stop)
+    monkeypatch.setattr(repeats._Search, "_match_part", stop)
     with pytest.raises(KeyboardInterrupt):
         lc.run(recipe, tmp_path / "stopped")
     ended = lc.run(recipe, tmp_path / "stopped")

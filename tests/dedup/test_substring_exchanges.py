@@ -14,11 +14,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import longcrawl as lc
+from longcrawl.core.exchange import Sketched
 from longcrawl.core.places import SPAN_SCHEMA
-from longcrawl.core.sketched import Sketched
-from longcrawl.dedup import _segments, substring_exchanges
+from longcrawl.dedup import repeats, substring
 from longcrawl.dedup.substring import UNITS
-from longcrawl.engines import Local
+from longcrawl.run.engines import Local
 
 STEPS = ["anchors", "repeated", "windows", "spans", "places", "linked"]
 STOPS = [(name, when) for name in STEPS for when in ("_make_rows", "_take_rows")]
@@ -124,7 +124,7 @@ def bounds(**named):
     """Replace constants, and functions, of the modules that exchange."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in named.items():
-            patch.setattr(_segments if hasattr(_segments, name) else substring_exchanges, name, value)
+            patch.setattr(repeats if hasattr(repeats, name) else substring, name, value)
         yield
 
 
@@ -167,7 +167,7 @@ def test_exchanges_find_what_one_process_finds(groups, length, dtype, bits, smal
     """Whatever collides: of hashes of anchors and of windows the upper bits alone may be left."""
     found = documents(groups, dtype)
     mask = np.uint64(((1 << bits) - 1) << (64 - bits))
-    mix, hash_windows = _segments.mix, _segments._hash_windows
+    mix, hash_windows = repeats.mix, repeats._hash_windows
     coarse = {"mix": lambda each: mix(each) & mask, "_hash_windows": lambda *words: hash_windows(*words) & mask}
     with tempfile.TemporaryDirectory() as folder, bounds(**small, **coarse):
         result = exchange(length, found, folder, Shuffled())

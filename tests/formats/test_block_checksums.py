@@ -17,10 +17,10 @@ import pytest
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, LongCrawlError
 from longcrawl.formats.shards.spec import FORMATS
-from longcrawl.storage import block_checksums
-from longcrawl.storage.block_checksums import BLOCK_BYTES, DigestedFile, checksums_of, read_checksums
-from longcrawl.storage.files import checksum
-from longcrawl.storage.sealed import seal
+from longcrawl.io import block_checksums
+from longcrawl.io.block_checksums import BLOCK_BYTES, DigestedFile, checksums_of, read_checksums
+from longcrawl.io.files import checksum
+from longcrawl.io.sealed import seal
 
 END = 7
 EVERY = list(FORMATS)

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError, SourceError, StageError
 from longcrawl.formats import open_composed
-from longcrawl.formats.buckets import build as composed_build
+from longcrawl.formats.buckets import write as composed_build
 from longcrawl.formats.buckets import write as composed_output
-from longcrawl.formats.buckets.build import composition_of
-from longcrawl.formats.rectangle import build as rectangle_build
+from longcrawl.formats.buckets.write import composition_of
+from longcrawl.formats.rectangle import write as rectangle_build
 
 FORMATS = ["zarr", "gpt-simple", "datatrove", "megatron", "token-parquet"]
 STRATEGIES = {

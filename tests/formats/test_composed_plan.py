@@ -9,11 +9,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from longcrawl.composition import measures
-from longcrawl.composition.comparison import named_strategy
-from longcrawl.composition.measures import measure
-from longcrawl.composition.strategies import Buckets
-from longcrawl.formats.buckets import build
+from longcrawl.formats.buckets import write
+from longcrawl.tokens import measures
+from longcrawl.tokens.measures import measure, named_strategy
+from longcrawl.tokens.strategies import Buckets
 
 SEED = 3
 
@@ -47,8 +46,8 @@ def test_pools_make_the_plan_of_all_documents(strategy, lengths, group):
     sizes = np.zeros(len(lengths), [("part", "<u4"), ("bytes", "<u8")])  # as they are mapped
     sizes["bytes"] = lengths
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "GROUP_SAMPLES", group)
-        found = build.plan_split(Path(folder), strategy, SEED, sizes["bytes"], ("train", None, "", 7, 100))
+        patch.setattr(write, "GROUP_SAMPLES", group)
+        found = write.plan_split(Path(folder), strategy, SEED, sizes["bytes"], ("train", None, "", 7, 100))
         bounds = np.fromfile(Path(folder, "plan-00007.bounds"), np.int64).tolist()
         pieces = np.fromfile(Path(folder, "plan-00007.pieces"), np.int64).tolist()
     assert (bounds, pieces, found.pieces, found.composition) == planned(strategy, np.array(lengths, np.int64))

@@ -14,7 +14,7 @@ from datasets import Dataset, load_dataset
 import longcrawl as lc
 from longcrawl.errors import FormatError, RecipeError
 from longcrawl.formats import open_composed
-from longcrawl.formats.buckets.build import composition_of
+from longcrawl.formats.buckets.write import composition_of
 
 DOCUMENTS = 100
 STOP = """

@@ -24,11 +24,11 @@ from zarr.codecs import BloscCodec
 
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError, LongCrawlError
-from longcrawl.formats.rectangle import build as rectangle_build
 from longcrawl.formats.rectangle import write as rectangle
+from longcrawl.formats.rectangle import write as rectangle_build
 from longcrawl.formats.rectangle.facts import RectangleResult
 from longcrawl.formats.rectangle.spec import open_loss_mask, open_split
-from longcrawl.storage.stored_tables import read_table
+from longcrawl.io.stored_tables import read_table
 
 ROWS, LENGTH = 150, 96
 

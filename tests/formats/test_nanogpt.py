@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError, LongCrawlError
 from longcrawl.formats.shards.convert import convert
-from longcrawl.sources.token_shards import NanoGpt as TokenSource
+from longcrawl.formats.shards.source import NanoGpt as TokenSource
 
 nanogpt = lc.formats.nanogpt
 END = 600

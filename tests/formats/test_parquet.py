@@ -18,12 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.core.outputs import OUTPUTS
-from longcrawl.core.results import RESULTS
+from longcrawl.core.outputs import OUTPUTS, RESULTS
 from longcrawl.errors import CorruptionError, FormatError, LedgerError, StageError
 from longcrawl.formats import spill
-from longcrawl.formats.documents.spec import folder_name
-from longcrawl.formats.documents.write import ParquetOutput
+from longcrawl.formats.documents import ParquetOutput, folder_name
 from longcrawl.formats.spill import row_bytes
 
 LANGUAGES = ["en", "en", "en", "de", "de", None]

@@ -20,14 +20,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.core.results import RESULTS
+from longcrawl.core.outputs import RESULTS
 from longcrawl.errors import CorruptionError, FormatError, LongCrawlError, StageError, TokenizerError
-from longcrawl.formats.rectangle import build as rectangle_build
+from longcrawl.formats.order import heldout_rows
 from longcrawl.formats.rectangle import write as rectangle
+from longcrawl.formats.rectangle import write as rectangle_build
 from longcrawl.formats.rectangle.facts import RectangleResult
 from longcrawl.formats.rectangle.spec import open_split
 from longcrawl.formats.rectangle.write import RectangleOutput
-from longcrawl.formats.splits import heldout_rows
 from longcrawl.formats.token_output import unescape
 
 END_OF_TEXT = 7

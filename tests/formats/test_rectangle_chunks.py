@@ -22,7 +22,7 @@ from zarr.codecs import BloscCodec, GzipCodec, ShardingCodec
 
 from longcrawl.errors import CorruptionError, FormatError, NotYetError
 from longcrawl.formats.rectangle.spec import SplitArray, open_split
-from longcrawl.storage import network
+from longcrawl.io import file_systems
 
 END_OF_TEXT = 777
 ZSTD = BloscCodec(cname="zstd", clevel=3, shuffle="noshuffle")
@@ -352,8 +352,8 @@ def test_a_missing_remote_file_is_an_error(memory_store):
     ids=str,
 )
 def test_a_server_is_asked_again_that_does_not_answer_now(tmp_path, web_server, monkeypatch, engine, before):
-    monkeypatch.setattr(network, "PAUSE", 0.001)
-    monkeypatch.setattr(network, "_silent", set())
+    monkeypatch.setattr(file_systems, "PAUSE", 0.001)
+    monkeypatch.setattr(file_systems, "_silent", set())
     write_ours(tmp_path, tokens_of(75, 210))
     array = open_split(web_server(tmp_path, before=before), engine=engine)
     np.testing.assert_array_equal(read_all(array), tokens_of(75, 210))
@@ -361,9 +361,9 @@ def test_a_server_is_asked_again_that_does_not_answer_now(tmp_path, web_server, 
 
 @pytest.mark.parametrize("engine", ["direct", "zarr"])
 def test_a_server_that_stays_silent_is_not_yet_and_no_damage(tmp_path, web_server, monkeypatch, engine):
-    monkeypatch.setattr(network, "PAUSE", 0.001)
-    monkeypatch.setattr(network, "RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(network, "_silent", set())
+    monkeypatch.setattr(file_systems, "PAUSE", 0.001)
+    monkeypatch.setattr(file_systems, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(file_systems, "_silent", set())
     write_ours(tmp_path, tokens_of(75, 210))
     with pytest.raises(NotYetError, match=r"rectangle.json: cannot be fetched now \(ClientResponseError: 503"):
         open_split(web_server(tmp_path, before=[503] * 999), engine=engine)

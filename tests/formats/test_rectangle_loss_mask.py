@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError, LoaderError, StageError
-from longcrawl.formats.rectangle import build as rectangle_build
 from longcrawl.formats.rectangle import write as rectangle
+from longcrawl.formats.rectangle import write as rectangle_build
 from longcrawl.formats.rectangle.facts import RectangleResult
 from longcrawl.formats.rectangle.spec import open_loss_mask, open_split
 from longcrawl.formats.rectangle.write import RectangleOutput

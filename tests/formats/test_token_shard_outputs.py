@@ -15,13 +15,13 @@ import yaml
 from datasets import Dataset, load_dataset
 
 import longcrawl as lc
-from longcrawl.core.results import RESULTS
+from longcrawl.core.outputs import RESULTS
 from longcrawl.core.sources import make_source
 from longcrawl.errors import FormatError, RecipeError, SourceError, StageError
 from longcrawl.formats.shards import write as shard_output
-from longcrawl.formats.shards.entries import entries_of
 from longcrawl.formats.shards.facts import ShardResult
 from longcrawl.formats.shards.spec import shards_in
+from longcrawl.formats.shards.writing import entries_of
 
 NAMES = ["gpt-simple", "datatrove", "megatron", "nanogpt"]
 SUFFIX = {"gpt-simple": ".bin", "datatrove": ".ds", "megatron": ".bin", "nanogpt": ".bin"}

@@ -10,7 +10,7 @@ import pytest
 
 from longcrawl.errors import LoaderError
 from longcrawl.loading import Packed, collators
-from longcrawl.loading.torch_loaders import rows_of
+from longcrawl.loading.feed import rows_of
 
 LENGTHS = [7, 9, 3, 5, 12, 4]
 MAX_LENGTH = 20

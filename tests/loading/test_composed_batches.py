@@ -20,8 +20,8 @@ import longcrawl as lc
 from longcrawl.errors import LoaderError
 from longcrawl.formats.buckets.spec import StoredSamples
 from longcrawl.loading import ComposedBatches, ComposedPhase, Packed, Phase
-from longcrawl.loading.composed_phases import BucketStock
-from longcrawl.loading.step_plan import plan_phases, plan_schedule
+from longcrawl.loading.buckets import plan_phases, plan_schedule
+from longcrawl.loading.curriculum import BucketStock
 from longcrawl.tokens import Buckets
 
 IGNORED = -100

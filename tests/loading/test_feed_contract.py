@@ -21,7 +21,7 @@ import longcrawl as lc
 from longcrawl.errors import CorruptionError, LoaderError, LongCrawlError
 from longcrawl.formats.shards.spec import HELD_OUT
 from longcrawl.loading import ComposedBatches, Jsonl, Packed, Rectangle, WindowMixture, Windows
-from longcrawl.loading.torch_loaders import rows_of
+from longcrawl.loading.feed import rows_of
 
 KINDS = ("windows", "mixture", "packed", "buckets", "jsonl", "rectangle")
 WORKERS = [

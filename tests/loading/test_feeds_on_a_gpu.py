@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from longcrawl.loading import Packed, collators
-from longcrawl.models.pretrained import has_gpu
+from longcrawl.text.models import has_gpu
 
 torch = pytest.importorskip("torch")
 if not has_gpu():

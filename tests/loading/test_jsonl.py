@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.errors import LoaderError, SourceError
 from longcrawl.loading import Jsonl, Packed
-from longcrawl.loading._json_blocks import JsonFiles, find_json_files
+from longcrawl.loading.jsonl import JsonFiles, find_json_files
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks
 
 END = 5000
@@ -209,7 +209,7 @@ def test_a_feed_finds_compression_by_the_first_bytes(tmp_path, tokenizer):
 
 
 def _twos(lengths, max_length):
-    from longcrawl.composition.packing import plan_packing
+    from longcrawl.tokens.packing import plan_packing
 
     assert len(lengths)
     return plan_packing(lengths, max_length, "separate")

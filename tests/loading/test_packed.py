@@ -11,9 +11,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.composition.packing import plan_packing
 from longcrawl.errors import CorruptionError, LoaderError
 from longcrawl.loading import Packed, Phase
+from longcrawl.tokens.packing import plan_packing
 
 MIX = [Phase(1000, {"web": 0.6, "code": 0.4}), Phase(1500, {"web": 0.5, "code": 0.3, "math": 0.2})]
 IGNORED = -100

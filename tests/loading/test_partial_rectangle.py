@@ -148,7 +148,7 @@ def test_many_requests_give_the_batches_of_one(store, prefetch, request, web_ser
 
 def test_neighbours_are_fetched_together(sharded, web_server, monkeypatch):
     fetched = []
-    from longcrawl.storage import file_systems
+    from longcrawl.io import file_systems
 
     fetch = file_systems._fetch
 

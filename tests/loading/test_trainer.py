@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import LoaderError
-from longcrawl.integrations.transformers import check_documents, check_resume
 from longcrawl.loading import collators
-from longcrawl.loading.torch_loaders import AskedOrder
+from longcrawl.loading.feed import AskedOrder
+from longcrawl.loading.integrations.transformers import check_documents, check_resume
 
 SCRIPT = Path(__file__).parent / "stock_trainer.py"
 KINDS = ("rectangle", "packed", "windows", "buckets", "mixture")

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError, LoaderError, NotYetError
+from longcrawl.io import file_systems
 from longcrawl.loading import DatatroveFileDataset, DatatroveFolderDataset, Windows
-from longcrawl.loading._window_shards import _RemoteShard
-from longcrawl.storage import network
+from longcrawl.loading.window_files import _RemoteShard
 
 END = 7
 
@@ -357,8 +357,8 @@ def test_windows_come_from_a_web_server(tmp_path, web_server):
 @pytest.mark.parametrize("before", [[503], [429], [500], [0]], ids=str)
 def test_windows_ask_a_server_again_that_does_not_answer_now(tmp_path, web_server, monkeypatch, before):
     """Listing, sizes, ends, checksums, samples and windows: each is refused once before it is answered."""
-    monkeypatch.setattr(network, "PAUSE", 0.001)
-    monkeypatch.setattr(network, "_silent", set())
+    monkeypatch.setattr(file_systems, "PAUSE", 0.001)
+    monkeypatch.setattr(file_systems, "_silent", set())
     for name in ("a", "b"):
         write(tmp_path / f"{name}.ds", [40, 13, 9], seed=ord(name))
     url = web_server(tmp_path, before=before)
@@ -370,9 +370,9 @@ def test_windows_ask_a_server_again_that_does_not_answer_now(tmp_path, web_serve
 
 
 def test_windows_of_a_server_that_stays_silent_or_lacks_a_file_are_one_sentence(tmp_path, web_server, monkeypatch):
-    monkeypatch.setattr(network, "PAUSE", 0.001)
-    monkeypatch.setattr(network, "RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(network, "_silent", set())
+    monkeypatch.setattr(file_systems, "PAUSE", 0.001)
+    monkeypatch.setattr(file_systems, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(file_systems, "_silent", set())
     write(tmp_path / "a.ds", [40, 13, 9])
     silent = web_server(tmp_path, before=[503] * 999)
     for paths in (f"{silent}/a.ds", f"{silent}/*.ds", [f"{silent}/a.ds"]):

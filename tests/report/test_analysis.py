@@ -16,12 +16,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.engines import Local
 from longcrawl.errors import CorruptionError
-from longcrawl.ledger.analysis import DomainCounts, analyse, url_hosts
-from longcrawl.report import Analysis
-from longcrawl.storage.stored_tables import scan_tables
-from longcrawl.text.refinedweb._url_matches import url_hosts as hosts_of_filter
+from longcrawl.io.stored_tables import scan_tables
+from longcrawl.publish.report import Analysis
+from longcrawl.run.analysis import DomainCounts, analyse, url_hosts
+from longcrawl.run.engines import Local
+from longcrawl.text.refinedweb.url_filter import url_hosts as hosts_of_filter
 
 LANGUAGES = ["en", "en", "de", None]
 
@@ -192,7 +192,7 @@ def test_the_bound_of_what_was_forgotten_outlives_the_merging_of_parts():
 
 
 def test_an_analysis_of_several_files_says_what_was_forgotten_in_each(tmp_path, monkeypatch):
-    monkeypatch.setattr("longcrawl.ledger.analysis.DomainCounts", partial(DomainCounts, most=2))
+    monkeypatch.setattr("longcrawl.run.analysis.DomainCounts", partial(DomainCounts, most=2))
     naive, paths = Counter(), []
     for number, hosts in enumerate(["aaabbcccdde", "aabbffggghh"]):
         naive.update(hosts)

@@ -15,15 +15,20 @@ import yaml
 from huggingface_hub import DatasetCard, DatasetCardData
 
 import longcrawl as lc
-from longcrawl.card.citations import bibtex_problem, citations
-from longcrawl.card.front_matter import CardFacts, front_matter, head_problems, yaml_block
-from longcrawl.card.paths import elsewhere, local_paths
-from longcrawl.card.sections import CardSource
-from longcrawl.card.write import SECTIONS, write_card
-from longcrawl.core import features
+from longcrawl.core import batches
 from longcrawl.core.fields import plain_settings
 from longcrawl.errors import RecipeError
-from longcrawl.recipe import parse_recipe
+from longcrawl.run.card.front_matter import (
+    CardFacts,
+    bibtex_problem,
+    citations,
+    front_matter,
+    head_problems,
+    yaml_block,
+)
+from longcrawl.run.card.sections import CardSource
+from longcrawl.run.card.write import SECTIONS, elsewhere, local_paths, write_card
+from longcrawl.run.recipe import parse_recipe
 
 FACTS = {
     "pretty_name": "Tiny: a “test”, #1",
@@ -506,12 +511,12 @@ def test_a_citation_that_is_no_bibtex_is_refused_in_a_sentence(value, said):
 
 
 def test_columns_have_the_types_that_datasets_gives_them():
-    kinds = {str(kind): kind for kind in features._PLAIN}
+    kinds = {str(kind): kind for kind in batches._PLAIN}
     schema = pa.schema(list(kinds.items()))
-    plain = features.plain_dtypes(schema)
+    plain = batches.plain_dtypes(schema)
     assert [{"name": name, "dtype": dtype} for name, dtype in plain.items()] == (
         datasets.Features.from_arrow_schema(schema)._to_yaml_list()
     )
     for other in (pa.list_(pa.int32()), pa.dictionary(pa.int32(), pa.string())):
-        assert features.plain_dtypes(pa.schema([("column", other)])) is None
-    assert features.plain_dtypes(schema.with_metadata({"huggingface": "{}"})) is None
+        assert batches.plain_dtypes(pa.schema([("column", other)])) is None
+    assert batches.plain_dtypes(schema.with_metadata({"huggingface": "{}"})) is None

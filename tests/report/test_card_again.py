@@ -21,16 +21,16 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import longcrawl as lc
-from longcrawl.card.front_matter import head_problems
-from longcrawl.card.sections import CardSource
-from longcrawl.card.write import SECTIONS, Merged, card_text, merge
 from longcrawl.cli.commands import app
-from longcrawl.display.markdown import code, plain, table
+from longcrawl.core.display import code, plain, table
+from longcrawl.core.ledger.funnel import Funnel, FunnelRow
 from longcrawl.errors import FormatError, RunError
-from longcrawl.ledger.funnel import Funnel, FunnelRow
-from longcrawl.manifest import NEEDED
-from longcrawl.storage.files import checksum
-from longcrawl.storage.sealed import seal
+from longcrawl.io.files import checksum
+from longcrawl.io.sealed import seal
+from longcrawl.run.card.front_matter import head_problems
+from longcrawl.run.card.sections import CardSource
+from longcrawl.run.card.write import SECTIONS, Merged, card_text, merge
+from longcrawl.run.manifest import NEEDED
 
 GOLDEN = Path(__file__).parent / "golden"
 OUTPUTS = {

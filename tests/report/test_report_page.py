@@ -17,16 +17,15 @@ import yaml
 from typer.testing import CliRunner
 
 import longcrawl as lc
-from longcrawl.card.sections import CardSource
-from longcrawl.card.write import SECTIONS
 from longcrawl.cli.commands import app
+from longcrawl.core.ledger.clusters import Clusters
 from longcrawl.errors import CorruptionError, LedgerError, RunError
-from longcrawl.ledger.analysis import Analysis, Lengths
-from longcrawl.ledger.clusters import Clusters
-from longcrawl.manifest import check_manifest
-from longcrawl.report.page import ReportPage
-from longcrawl.report.sections import domain_table, length_tables
-from longcrawl.report.texts import SHOWN, Place, passages
+from longcrawl.publish.report.page import ReportPage, domain_table, length_tables
+from longcrawl.publish.report.removed_documents import SHOWN, Place, passages
+from longcrawl.run.analysis import Analysis, Lengths
+from longcrawl.run.card.sections import CardSource
+from longcrawl.run.card.write import SECTIONS
+from longcrawl.run.manifest import check_manifest
 
 ATTACK = "window.hacked = (window.hacked || 0) + 1"
 HOSTILE = [

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from longcrawl.core.sources import BadFiles, UncheckedDataError
 from longcrawl.errors import SourceError
-from longcrawl.sources import blocks, files, framing, members
+from longcrawl.sources import blocks, compressed, files
 from longcrawl.sources.blocks import read_blocks
 from longcrawl.sources.files import DamagedFileError
 from longcrawl.sources.text import Text
@@ -92,8 +92,8 @@ def test_blocks_depend_on_the_text_alone(pieces, block_bytes, step_bytes):
 @pytest.mark.parametrize("kind", ["gz", "zst"])
 def test_data_that_comes_before_its_checksum_ends_in_an_error_where_that_is_wrong(tmp_path, monkeypatch, kind):
     monkeypatch.setattr(blocks.read_steps, "__defaults__", (50,))
-    monkeypatch.setattr(members.Members._gzip, "__defaults__", (64, 100))
-    monkeypatch.setattr(members.Members._zstd, "__defaults__", (100,))
+    monkeypatch.setattr(compressed.Members._gzip, "__defaults__", (64, 100))
+    monkeypatch.setattr(compressed.Members._zstd, "__defaults__", (100,))
     path, chance, withdrawn = tmp_path / f"a.jsonl.{kind}", random.Random(1), 0
     data = b"".join(packed(kind))
     for bit in [*chance.sample(range(len(data) * 8), 60), None]:
@@ -140,7 +140,7 @@ def test_steps_are_the_same_where_frames_are_decompressed_behind_what_waits(
     found = []
     with (
         mock.patch.multiple(blocks, STEP_BYTES=step_bytes, LONG_STEP_BYTES=2 * step_bytes),
-        mock.patch.object(members.Members._zstd, "__defaults__", (piece_bytes,)),
+        mock.patch.object(compressed.Members._zstd, "__defaults__", (piece_bytes,)),
     ):
         for checksums in ("first", "last"):
             lost = []
@@ -155,9 +155,9 @@ def test_steps_are_the_same_where_frames_are_decompressed_behind_what_waits(
 
 
 @pytest.mark.parametrize("kind", ["gz", "zst"])
-@pytest.mark.parametrize("held", [members.HELD_BYTES, 100])
+@pytest.mark.parametrize("held", [compressed.HELD_BYTES, 100])
 def test_no_flipped_bit_makes_a_wrong_text(tmp_path, monkeypatch, kind, held):
-    monkeypatch.setattr(members, "HELD_BYTES", held)
+    monkeypatch.setattr(compressed, "HELD_BYTES", held)
     path, chance = tmp_path / f"a.jsonl.{kind}", random.Random(0)
     data = b"".join(packed(kind))
     noticed = 0
@@ -300,8 +300,8 @@ def test_the_end_of_a_member_with_a_wrong_checksum_is_found(kind):
         data = chance.randbytes(size // 2).hex().encode()
         part = with_wrong_checksum(kind, PACK[kind](data))
         opened = io.BytesIO(PACK[kind](b"first") + part + PACK[kind](b"next") * 3)
-        found = members.Members(opened, "gzip" if kind == "gz" else "zstd")
-        with pytest.raises(framing.BrokenMemberError) as raised:
+        found = compressed.Members(opened, "gzip" if kind == "gz" else "zstd")
+        with pytest.raises(compressed.BrokenMemberError) as raised:
             list(found.events())
         begin, taken = len(PACK[kind](b"first")), []
         assert raised.value.offset == begin

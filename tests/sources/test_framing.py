@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from longcrawl.core.sources import BadFiles
-from longcrawl.sources import members
-from longcrawl.sources.framing import MOST_HEADER_BYTES, BrokenMemberError, header_bytes
+from longcrawl.sources import compressed
+from longcrawl.sources.compressed import MOST_HEADER_BYTES, BrokenMemberError, header_bytes
 from longcrawl.sources.text import Text
 
 DATA = b"Tide tables " * 5 + bytes(range(100))
@@ -41,8 +41,8 @@ def read(list_members):
     """Return a function that lists the members of a file, read so many bytes at a time."""
 
     def listed(content: bytes, *defaults: int) -> tuple[list[tuple[int, bytes, int]], BrokenMemberError | None]:
-        with mock.patch.object(members.Members._gzip, "__defaults__", defaults):
-            return list_members(members.Members(io.BytesIO(content), "gzip"))
+        with mock.patch.object(compressed.Members._gzip, "__defaults__", defaults):
+            return list_members(compressed.Members(io.BytesIO(content), "gzip"))
 
     return listed
 
@@ -74,12 +74,12 @@ def test_a_file_that_is_cut_within_a_header_is_cut(read, flags):
 def test_headers_of_many_bytes(read, flags):
     begin = header(flags, b"e" * 65_535, b"n" * 200_000, b"c" * 300_000)
     member = packed(begin)
-    for read_bytes in (members.PROBE_BYTES, members.GZIP_READ_BYTES):
-        found, broken = read(member * 2, read_bytes, members.PIECE_BYTES)
+    for read_bytes in (compressed.PROBE_BYTES, compressed.GZIP_READ_BYTES):
+        found, broken = read(member * 2, read_bytes, compressed.PIECE_BYTES)
         assert (found, broken) == ([(0, DATA, len(member)), (len(member), DATA, 2 * len(member))], None)
 
 
-@pytest.mark.parametrize("read_bytes", [members.PROBE_BYTES, members.GZIP_READ_BYTES, 1 << 22])
+@pytest.mark.parametrize("read_bytes", [compressed.PROBE_BYTES, compressed.GZIP_READ_BYTES, 1 << 22])
 @pytest.mark.parametrize("has_end", [True, False])
 def test_a_header_that_is_too_long(read, read_bytes, has_end):
     member, longest = packed(header(8, name=b"n" * MOST_HEADER_BYTES)), header(8, name=b"n" * (MOST_HEADER_BYTES - 11))
@@ -102,7 +102,7 @@ def test_what_is_not_a_header_fails_when_it_is_decompressed(read):
 def test_lines_behind_a_header_between_two_reads(tmp_path, checksums, flags):
     first, second = packed(header(0), b'{"text": "one"}\n'), packed(header(flags), b'{"text": "two"}\n')
     for before in range(len(header(flags)) + 1):
-        (tmp_path / "a.jsonl.gz").write_bytes(first.ljust(members.GZIP_READ_BYTES - before, b"\0") + second)
+        (tmp_path / "a.jsonl.gz").write_bytes(first.ljust(compressed.GZIP_READ_BYTES - before, b"\0") + second)
         source, bad_files = Text(data_files=str(tmp_path / "a.jsonl.gz")), BadFiles("skip", checksums=checksums)
         tables = list(source.read(source.splits()["train"][0], bad_files))
         assert [text for table in tables for text in table["text"].to_pylist()] == ["one", "two"]
@@ -112,9 +112,9 @@ def test_lines_behind_a_header_between_two_reads(tmp_path, checksums, flags):
 def test_a_member_with_a_long_header_is_found_behind_damage():
     broken_member = bytearray(packed(header(0)))
     broken_member[-8] ^= 1
-    for size in (10, members.PROBE_BYTES, members.GZIP_READ_BYTES):
+    for size in (10, compressed.PROBE_BYTES, compressed.GZIP_READ_BYTES):
         after = packed(header(12, name=b"n" * size))
-        found = members.Members(io.BytesIO(bytes(broken_member) + after), "gzip")
+        found = compressed.Members(io.BytesIO(bytes(broken_member) + after), "gzip")
         with pytest.raises(BrokenMemberError) as raised:
             list(found.events())
         taken: list[bytes] = []
@@ -123,17 +123,17 @@ def test_a_member_with_a_long_header_is_found_behind_damage():
 
 
 def test_pieces_without_data_are_not_held():
-    member = members._Member(7, 0)
+    member = compressed._Member(7, 0)
     assert [list(member.events(b"", None)) for _ in range(100)] == [[]] * 100
     assert member._held == []
-    assert list(member.events(b"a", 9)) == [members.Event("member", 7, b"a", 9)]
+    assert list(member.events(b"a", 9)) == [compressed.Event("member", 7, b"a", 9)]
 
 
 @pytest.mark.parametrize("whole_bytes", [0, 3, 4, 9])
 def test_a_member_is_one_event_up_to_its_limit_or_in_one_piece(whole_bytes):
     pieces = ([b"abcd"], [b"ab", b"", b"cd"], [b"", b"abcd"], [b""], [b"a", b"b", b"c", b"d", b"e"])
     for each in pieces:
-        member = members._Member(7, whole_bytes)
+        member = compressed._Member(7, whole_bytes)
         found = [event for piece in each[:-1] for event in member.events(piece, None)]
         found += member.events(each[-1], 9)
         data = [piece for piece in each if piece]
@@ -154,9 +154,9 @@ def test_short_members_that_are_whole_have_the_same_events(list_members, checksu
         content[place] ^= 4
     elif damage == "cut":
         del content[place:]
-    with mock.patch.object(members, "WHOLE_BYTES", 900):
-        whole = members.Members(io.BytesIO(content), "gzip", checksums, short_whole=True)
+    with mock.patch.object(compressed, "WHOLE_BYTES", 900):
+        whole = compressed.Members(io.BytesIO(content), "gzip", checksums, short_whole=True)
         found, broken = list_members(whole)
-        expected, expected_broken = list_members(members.Members(io.BytesIO(content), "gzip"))
+        expected, expected_broken = list_members(compressed.Members(io.BytesIO(content), "gzip"))
     assert found == expected
     assert str(broken) == str(expected_broken)

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longcrawl.sources import _scalar_kernels as scalar_kernels
 from longcrawl.sources import json_lines
+from longcrawl.sources import json_lines as scalar_kernels
 from longcrawl.sources.json_lines import read_lines
 
 SCHEMA = pa.schema(
@@ -88,7 +88,7 @@ def test_the_kernel_calls_utf8_what_python_decodes(pieces, before, behind):
         is_right = False
     else:
         is_right = True
-    assert scalar_kernels.is_utf8(data, before, before + len(content)) is is_right
+    assert scalar_kernels._is_utf8_span(data, before, before + len(content)) is is_right
 
 
 @pytest.mark.parametrize("behind", [0, 70])
@@ -98,7 +98,7 @@ def test_the_kernel_knows_every_lead_and_what_may_follow_it(behind):
             content = b"x" * at + bytes([lead, second]) + third
             data = np.frombuffer(content + b"x" * behind, np.uint8)
             is_right = content.decode("utf-8", "ignore").encode() == content
-            assert scalar_kernels.is_utf8(data, 0, len(content)) is is_right, content
+            assert scalar_kernels._is_utf8_span(data, 0, len(content)) is is_right, content
 
 
 @pytest.mark.parametrize("spelled", ["\\n", "\\u00e9", "é", "\\\\"])

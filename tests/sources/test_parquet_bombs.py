@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from longcrawl.core.sources import BadFiles
-from longcrawl.sources import parquet, parquet_rows
+from longcrawl.sources import parquet
+from longcrawl.sources import parquet as parquet_rows
 from longcrawl.sources.parquet import column_chunks, column_pages
 from longcrawl.sources.text import Text
 

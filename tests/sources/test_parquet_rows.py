@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from longcrawl.core.sources import BadFiles
-from longcrawl.sources import parquet_rows
+from longcrawl.sources import parquet
 from longcrawl.sources.parquet import column_chunks
 from longcrawl.sources.text import Text
 
@@ -31,8 +31,8 @@ def one_by_one(monkeypatch):
 
     def apart(path, **fields):
         with monkeypatch.context() as without:
-            without.setattr(parquet_rows, "_at_once", lambda *_: None)
-            without.setattr(parquet_rows, "_longest_stored", fails)
+            without.setattr(parquet, "_at_once", lambda *_: None)
+            without.setattr(parquet, "_longest_stored", fails)
             return read(path, **fields)
 
     return apart
@@ -53,10 +53,10 @@ def values(rows: int, seed: int) -> list[bytes | None]:
 )
 @pytest.mark.parametrize("limit", [100, 1 << 20])
 def test_dictionaries_that_are_read_once_change_nothing(tmp_path, monkeypatch, one_by_one, codec, version, limit):
-    monkeypatch.setattr(parquet_rows, "BATCH_BYTES", 1 << 16)
+    monkeypatch.setattr(parquet, "BATCH_BYTES", 1 << 16)
     asked, path = [], tmp_path / "a.parquet"
-    monkeypatch.setattr(parquet_rows, "_at_once", noted(parquet_rows._at_once, asked))
-    monkeypatch.setattr(parquet_rows, "_longest_stored", noted(parquet_rows._longest_stored, asked))
+    monkeypatch.setattr(parquet, "_at_once", noted(parquet._at_once, asked))
+    monkeypatch.setattr(parquet, "_longest_stored", noted(parquet._longest_stored, asked))
     text = pa.array(values(300, 1), pa.binary())
     columns = {
         "text": pa.Array.from_buffers(pa.string(), 300, text.buffers()),
@@ -86,7 +86,7 @@ def test_rows_that_are_the_values_of_their_dictionary_in_order_are_not_copied():
     values = pa.array(["one", "two", "three", "four"])
     for places, shared in (([1, 2, 3], True), ([0], True), ([1, 1], False), ([2, None], False), ([], False)):
         column = pa.chunked_array([pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), values)])
-        found = parquet_rows.written_out(column)
+        found = parquet.written_out(column)
         assert found.type == pa.large_string()
         assert found.to_pylist() == column.to_pylist()
         if places:
@@ -96,16 +96,16 @@ def test_rows_that_are_the_values_of_their_dictionary_in_order_are_not_copied():
 def test_rows_in_order_that_go_beyond_their_dictionary_are_not_cut():
     column = pa.chunked_array([pa.DictionaryArray.from_arrays([1, 2], ["one", "two"], safe=False)])
     with pytest.raises(pa.ArrowException, match="out of bounds"):
-        parquet_rows.written_out(column)
+        parquet.written_out(column)
 
 
 def test_a_place_beyond_the_dictionary_is_damage(tmp_path, monkeypatch, one_by_one):
-    monkeypatch.setattr(parquet_rows, "BATCH_BYTES", 1 << 12)
+    monkeypatch.setattr(parquet, "BATCH_BYTES", 1 << 12)
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["aaa", "bbb", "ccc"] * 10}), path, compression="none", data_page_version="1.0")
     content = bytearray(path.read_bytes())
     with path.open("rb") as file:
-        column = parquet_rows._column(file, next(column_chunks(file)), "text")
+        column = parquet._column(file, next(column_chunks(file)), "text")
     content[column.pages[1].start + 9] = 0xFF
     path.write_bytes(content)
     found = read(path)
@@ -116,7 +116,7 @@ def test_a_place_beyond_the_dictionary_is_damage(tmp_path, monkeypatch, one_by_o
 @pytest.mark.parametrize("field", ["text", "url"])
 @pytest.mark.parametrize("batch_bytes", [1 << 14, 40_000, 1 << 20])
 def test_a_dictionary_that_repeats_a_value_is_read_as_texts(tmp_path, monkeypatch, field, batch_bytes):
-    monkeypatch.setattr(parquet_rows, "BATCH_BYTES", batch_bytes)
+    monkeypatch.setattr(parquet, "BATCH_BYTES", batch_bytes)
     path, values = tmp_path / "a.parquet", pa.array(["aaa", "bbb", "ccc", "of no row" * 3])
     table = pa.table({"text": ["long" * 9] * 3, "url": ["short"] * 3})
     column = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2], pa.int32()), values)
@@ -132,20 +132,20 @@ def test_a_dictionary_that_repeats_a_value_is_read_as_texts(tmp_path, monkeypatc
 def test_the_longest_value_is_found_in_the_page(tmp_path, sizes, cut):
     content = b"".join(struct.pack("<I", size) + bytes(size) for size in sizes)
     (tmp_path / "page").write_bytes(content[: len(content) - cut])
-    page = parquet_rows.Page("dictionary", len(content), len(sizes), 0, 0, len(content))
-    column = parquet_rows._Column("text", parquet_rows.Chunk(6, 0, len(sizes), 0, 0), [page])
+    page = parquet.Page("dictionary", len(content), len(sizes), 0, 0, len(content))
+    column = parquet._Column("text", parquet.Chunk(6, 0, len(sizes), 0, 0), [page])
     with (tmp_path / "page").open("rb") as file:
         if cut and sizes:
             with pytest.raises(ValueError, match="cut"):
-                parquet_rows._longest_stored(file, column)
+                parquet._longest_stored(file, column)
         else:
-            assert parquet_rows._longest_stored(file, column) == max(sizes, default=0)
+            assert parquet._longest_stored(file, column) == max(sizes, default=0)
 
 
 def test_which_rows_are_short_enough():
     texts = pa.chunked_array([pa.array(["a", None, "ééé"]), pa.array(["bb"])])
-    assert parquet_rows.up_to(texts, 1 << 20) is None
-    assert np.array_equal(parquet_rows.up_to(texts, 2), [True, True, False, True])
+    assert parquet.up_to(texts, 1 << 20) is None
+    assert np.array_equal(parquet.up_to(texts, 2), [True, True, False, True])
 
 
 KINDS = [pa.string_view(), pa.binary_view(), pa.binary(4), pa.json_(), pa.binary()]
@@ -163,13 +163,13 @@ def of_kind(kind: pa.DataType, given: list[bytes | None]) -> pa.Array:
 @pytest.mark.parametrize("field", ["text", "id"])
 @pytest.mark.parametrize("dictionary", [True, False])
 def test_rows_of_every_type_of_text_are_checked(tmp_path, monkeypatch, kind, field, dictionary):
-    monkeypatch.setattr(parquet_rows, "ROWS", 5)
+    monkeypatch.setattr(parquet, "ROWS", 5)
     path = tmp_path / "a.parquet"
     columns = {name: pa.array([name] * 12) for name in ("text", "id")}
     columns[field] = of_kind(kind, [b"fine", None, b"\xff\xfe\xfd\xfc", b"also", None, "né!".encode()] * 2)
     pq.write_table(pa.table(columns), path, row_group_size=7, use_dictionary=dictionary)
     for batch_bytes in (16, 1 << 20):
-        monkeypatch.setattr(parquet_rows, "BATCH_BYTES", batch_bytes)
+        monkeypatch.setattr(parquet, "BATCH_BYTES", batch_bytes)
         found, lost = read(path, id_field="id")
         assert [text for table in found for text in table[field]] == ["fine", "also", "né!"] * 2
         assert sum(count for _, count in lost) == 6
@@ -191,8 +191,8 @@ def test_long_values_of_every_type_of_text_are_removed(tmp_path, kind, dictionar
 
 @pytest.mark.parametrize("kind", [pa.binary(1 << 10), pa.json_()], ids=str)
 def test_values_that_arrow_keeps_in_no_dictionary_are_a_few_at_a_time(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(parquet_rows, "BATCH_BYTES", 1 << 14)
-    path, tables = tmp_path / "a.parquet", parquet_rows.read_rows
+    monkeypatch.setattr(parquet, "BATCH_BYTES", 1 << 14)
+    path, tables = tmp_path / "a.parquet", parquet.read_rows
     pq.write_table(pa.table({"text": ["short"] * 100, "url": of_kind(kind, [b"a" * (1 << 10)] * 100)}), path)
     sizes = []
     monkeypatch.setattr(
@@ -209,12 +209,12 @@ def test_columns_are_cast_where_their_type_asks_for_it():
     values = [b"fine", None, b"\xff\xfe\xfd\xfc", b"also"]
     for kind in KINDS[:-2]:
         for first, rows in ((0, 4), (1, 3), (2, 1), (4, 0)):
-            found = parquet_rows._any_length(of_kind(kind, values).slice(first, rows))
+            found = parquet._any_length(of_kind(kind, values).slice(first, rows))
             found.validate(full=True)
             assert found.type == pa.large_binary()
             assert found.to_pylist() == values[first : first + rows]
     for column in (of_kind(pa.binary(), values), pa.array(["a"]).dictionary_encode(), pa.array([1])):
-        assert parquet_rows._any_length(column) is column
+        assert parquet._any_length(column) is column
 
 
 DELTA = ["DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"]
@@ -240,10 +240,10 @@ def mixed(tmp_path):
     texts = ["long" * 100, "short"] * 16 + [f"{row:05}" for row in range(32)]
     settings = {"compression": "none", "write_batch_size": 32, "data_page_size": 1, "write_page_checksum": False}
 
-    def pages(given: list[str], **encoding) -> tuple[bytes, list[parquet_rows.Page]]:
+    def pages(given: list[str], **encoding) -> tuple[bytes, list[parquet.Page]]:
         pq.write_table(pa.table({"text": given}, schema), path, **settings, **encoding)
         with path.open("rb") as file:
-            return path.read_bytes(), parquet_rows._column(file, next(column_chunks(file)), "text").pages
+            return path.read_bytes(), parquet._column(file, next(column_chunks(file)), "text").pages
 
     content, (page,) = pages(texts[32:], use_dictionary=False, column_encoding={"text": DELTA[0]})
     body = content[page.start : page.start + page.stored]
@@ -258,7 +258,7 @@ def mixed(tmp_path):
 
 @pytest.mark.parametrize("batch_bytes", [1 << 12, 1 << 13, 1 << 20])
 def test_a_dictionary_before_pages_of_another_encoding(monkeypatch, mixed, one_by_one, batch_bytes):
-    monkeypatch.setattr(parquet_rows, "BATCH_BYTES", batch_bytes)
+    monkeypatch.setattr(parquet, "BATCH_BYTES", batch_bytes)
     path, texts = mixed
     found = read(path)
     assert [text for table in found[0] for text in table["text"]] == texts

@@ -21,14 +21,14 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import longcrawl as lc
-from longcrawl.card.paths import local_paths
 from longcrawl.cli.commands import app
 from longcrawl.core.sources import BadFiles
 from longcrawl.errors import NotYetError, RecipeError, RunError, SourceError
-from longcrawl.recipe import load_recipe
+from longcrawl.io import file_systems
+from longcrawl.run.card.write import local_paths
 from longcrawl.run.job import _Job
+from longcrawl.run.recipe import load_recipe
 from longcrawl.sources.warc.source import Warc
-from longcrawl.storage import network
 from longcrawl.urls import is_url
 
 NAMES = [f"crawl-data/CC-MAIN-2024-10/segments/{n // 2}/wet/CC-MAIN-2024-{n:05}.warc.wet.gz" for n in range(6)]
@@ -65,9 +65,9 @@ def dump(tmp_path) -> Path:
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(network, "PAUSE", 0.001)
-    monkeypatch.setattr(network, "RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(network, "_silent", set())
+    monkeypatch.setattr(file_systems, "PAUSE", 0.001)
+    monkeypatch.setattr(file_systems, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(file_systems, "_silent", set())
 
 
 def mirrored(folder: Path, files: str | None = None, **settings) -> Warc:

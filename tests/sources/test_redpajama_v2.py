@@ -18,9 +18,8 @@ import longcrawl
 from longcrawl.core.sources import BadFiles
 from longcrawl.core.stages import Check
 from longcrawl.errors import LedgerError, RunError, SourceError
-from longcrawl.sources.redpajama_v2 import RedPajamaV2
+from longcrawl.sources.redpajama_v2 import DOCUMENT_SIGNALS, LINE_SIGNALS, RedPajamaV2
 from longcrawl.text.filters import SignalRules
-from longcrawl.text.rpv2.schema import DOCUMENT_SIGNALS, LINE_SIGNALS
 
 HEAD = "2023-06/0000/en_head"
 TEXTS = [f"Document {number}.\n• A line of it, with {number * 7} in it.\nThe end…" for number in range(12)]
@@ -630,7 +629,7 @@ def test_a_run_that_fetches_no_documents_names_what_keeps_none(shards, tmp_path)
 
 
 def test_a_plan_counts_what_a_run_fetches(shards, tmp_path):
-    assert re.search(r"redpajama-v2 +4 ", str(longcrawl.plan(recipe_of(shards, tmp_path, WORDS))))
+    assert re.search(r"redpajama-v2 +4 ", str(longcrawl.run.plan(recipe_of(shards, tmp_path, WORDS))))
 
 
 def test_recipes_without_the_field_keep_their_digests(shards):

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longcrawl.sources import _signal_kernels, rpv2_signals
+from longcrawl.sources import redpajama_v2
 from longcrawl.sources.json_lines import parse_object
-from longcrawl.text.rpv2.schema import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE
+from longcrawl.sources.redpajama_v2 import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE
 
 numbers = st.none() | st.integers(0, 10**9) | st.floats(-1e9, 1e9).map(lambda value: round(value, 8))
 spans = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6), numbers), max_size=9) | st.none()
@@ -34,13 +34,13 @@ def by_kernel(block, line_signals=LINE_SIGNALS, names=EVERY):
 
 
 def rows_of(block, line_signals=LINE_SIGNALS, names=EVERY):
-    rows = rpv2_signals._Rows(rpv2_signals._Wanted(names, line_signals))
+    rows = redpajama_v2._Rows(redpajama_v2._Wanted(names, line_signals))
     rows.add(memoryview(block))
     return rows
 
 
 def by_json(line, line_signals=LINE_SIGNALS):
-    return rpv2_signals._row(parse_object(line), line_signals)
+    return redpajama_v2._row(parse_object(line), line_signals)
 
 
 @given(st.lists(records, max_size=4), separators)
@@ -88,7 +88,7 @@ plain_spans = st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 10**9), p
 def plain_triples(text):
     """Return what the kernel for lists as the release spells them finds: where it ends, first value, sum."""
     data = np.frombuffer(b" " * 8 + text + b" " * 64, np.uint8)
-    end, first, total = _signal_kernels._plain_triples(data, 8, 8 + len(text))
+    end, first, total = redpajama_v2._plain_triples(data, 8, 8 + len(text))
     return end - 8, first, total
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from longcrawl.core.sources import SOURCES, BadFile, BadFiles, LostRecords, Part, make_source
 from longcrawl.errors import NotYetError, SourceError
-from longcrawl.sources import blocks, files, gathered
-from longcrawl.storage import network
+from longcrawl.io import file_systems
+from longcrawl.sources import blocks, compressed, files
 
 
 def test_every_source_is_known_by_its_name():
@@ -94,15 +94,15 @@ def packed(kind: str, data: bytes) -> bytes:
 
 @given(st.lists(st.tuples(st.binary(max_size=40), st.integers(0, 60), st.integers(0, 30)), max_size=12))
 def test_gathered_bytes_are_those_that_came(steps):
-    with mock.patch.multiple(gathered, SMALL_BYTES=25, LARGE_BYTES=50, WINDOW_BYTES=7):
-        found, expected = gathered.Gathered(), b""
+    with mock.patch.multiple(compressed, SMALL_BYTES=25, LARGE_BYTES=50, WINDOW_BYTES=7):
+        found, expected = compressed.Gathered(), b""
         for piece, taken, dropped in steps:
             found.add(piece)
             expected += piece
             near = min(taken, len(expected))
             ends = expected.rfind(b"\n", 0, near) + 1 or expected.find(b"\n", near) + 1
-            assert gathered.line_end(memoryview(expected), near) == ends
-            assert gathered.count_line_feeds(memoryview(expected)) == expected.count(b"\n")
+            assert compressed.line_end(memoryview(expected), near) == ends
+            assert compressed.count_line_feeds(memoryview(expected)) == expected.count(b"\n")
             assert found.take(near) == expected[:near]
             expected = expected[near:]
             found.drop(count := min(dropped, len(expected)))
@@ -171,13 +171,13 @@ def test_a_remote_file_is_fetched_whole(tmp_path, web_server):
 
 
 def test_a_web_server_is_tried_again(tmp_path, web_server, monkeypatch):
-    monkeypatch.setattr(network, "PAUSE", 0.01)
+    monkeypatch.setattr(file_systems, "PAUSE", 0.01)
     (tmp_path / "a").write_bytes(b"text")
     url = web_server(tmp_path, failures=2)
     assert blocks.read_bytes(f"{url}/a") == b"text"
     url = web_server(tmp_path, failures=2)
     assert files.fetch_texts([f"{url}/a", f"{url}/b"]) == {f"{url}/a": "text", f"{url}/b": None}
-    monkeypatch.setattr(network, "RETRY_SECONDS", 0.1)
+    monkeypatch.setattr(file_systems, "RETRY_SECONDS", 0.1)
     url = web_server(tmp_path, failures=99)
     with pytest.raises(
         NotYetError, match=r"/a: cannot be fetched now \(ClientResponseError: 503.*Type the same command"

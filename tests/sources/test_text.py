@@ -20,7 +20,7 @@ import longcrawl
 from longcrawl.core.sources import BadFiles, check_fields_named
 from longcrawl.errors import SourceError
 from longcrawl.sources import blocks, json_lines
-from longcrawl.sources.parquet_rows import ROWS
+from longcrawl.sources.parquet import ROWS
 from longcrawl.sources.text import Text
 
 RECORDS = [

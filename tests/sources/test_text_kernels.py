@@ -8,7 +8,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from longcrawl.core.sources import BadFiles, LostRecords, Part
-from longcrawl.sources import blocks, text_lines
+from longcrawl.sources import blocks
+from longcrawl.sources import text as text_lines
 from longcrawl.sources import text as text_source
 from longcrawl.sources.encodings import Decoding
 from longcrawl.sources.text import Text

@@ -33,14 +33,13 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.core.sources import BadFiles, UncheckedDataError
 from longcrawl.errors import NotYetError, SourceError
-from longcrawl.sources import files, members
-from longcrawl.sources.gathered import Window
-from longcrawl.sources.warc import tables
-from longcrawl.sources.warc.lost import Lost
+from longcrawl.io import file_systems
+from longcrawl.sources import compressed, files
+from longcrawl.sources.compressed import Window
+from longcrawl.sources.warc import source as tables
 from longcrawl.sources.warc.pages import LeftOutError, Message, body_of, decode_page
-from longcrawl.sources.warc.records import read_records
+from longcrawl.sources.warc.records import Lost, read_records
 from longcrawl.sources.warc.source import Warc
-from longcrawl.storage import network
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = "<html><head><title>Größe</title></head><body><p>naïve — 你好</p></body></html>".encode()
@@ -784,7 +783,7 @@ def test_headers_longer_than_their_pages_are_not_kept(tmp_path):
     tracemalloc.start()
     try:
         assert len(read(path)[0]) == 40
-        assert tracemalloc.get_traced_memory()[1] < 4_000_000 + members.WHOLE_BYTES  # which short members share
+        assert tracemalloc.get_traced_memory()[1] < 4_000_000 + compressed.WHOLE_BYTES  # which short members share
     finally:
         tracemalloc.stop()
 
@@ -891,12 +890,12 @@ def test_long_members_leave_at_once_where_their_checksums_come_last(tmp_path, mo
     first = b"".join([*short[:2], pack(b"".join(response(1_000 * PAGE + b"%d" % number) for number in range(40)))])
     content = first + short[2] + short[3]
     path.write_bytes(content)
-    monkeypatch.setattr(members, "WHOLE_BYTES", 1_000)
-    monkeypatch.setattr(members, "HELD_BYTES", 2_000)
+    monkeypatch.setattr(compressed, "WHOLE_BYTES", 1_000)
+    monkeypatch.setattr(compressed, "HELD_BYTES", 2_000)
     expected = read(path)[0]
     damaged = content[: len(first) - 3] + bytes([content[len(first) - 3] ^ 1]) + content[len(first) - 2 :]
     with monkeypatch.context() as patched:
-        patched.setattr(members.Members, "_again", None)
+        patched.setattr(compressed.Members, "_again", None)
         assert read(path, checksums="last")[0] == expected
         path.write_bytes(damaged)
         with pytest.raises(UncheckedDataError):
@@ -1122,14 +1121,14 @@ def test_remote_files_are_read_in_ranges_where_the_server_can(tmp_path, web_serv
     path = write(tmp_path / "a.warc.gz", [response(os.urandom(20_000).hex().encode()) for _ in range(40)])
     expected, _ = read(path)
     monkeypatch.setattr(files, "RANGE_BYTES", 25_000)
-    monkeypatch.setattr(network, "PAUSE", 0.01)
+    monkeypatch.setattr(file_systems, "PAUSE", 0.01)
     assert read(f"{web_server(tmp_path)}/a.warc.gz")[0] == expected
     assert read(f"{web_server(tmp_path, failures=2)}/a.warc.gz")[0] == expected
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Unreliable, path.read_bytes())) as server:
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
         assert read(f"{url}/a.warc.gz")[0] == expected
-        monkeypatch.setattr(network, "RETRY_SECONDS", 0.1)
+        monkeypatch.setattr(file_systems, "RETRY_SECONDS", 0.1)
         with pytest.raises(NotYetError, match=r"dies.warc.gz: cannot be fetched now \(ClientResponseError: 503"):
             read(f"{url}/dies.warc.gz", "skip")
         server.shutdown()
@@ -1313,10 +1312,10 @@ def test_archives_of_others(real_data):
     }
 
 
-@pytest.mark.parametrize("held", [members.HELD_BYTES, 1_000])
+@pytest.mark.parametrize("held", [compressed.HELD_BYTES, 1_000])
 def test_no_record_of_a_member_with_a_wrong_checksum_is_a_page(tmp_path, monkeypatch, held):
     """A whole file in one member: its records are right one by one, and nobody knows which is not."""
-    monkeypatch.setattr(members, "HELD_BYTES", held)
+    monkeypatch.setattr(compressed, "HELD_BYTES", held)
     whole = b"".join(response(PAGE + b"%d" % number) for number in range(5))
     path = tmp_path / "a.warc.gz"
     packed = bytearray(gzip.compress(whole) + gzip.compress(response()))
@@ -1351,7 +1350,7 @@ def test_a_length_that_leads_behind_the_next_member_is_wrong(monkeypatch, read_b
     wrong = head % (9 + len(following)) + b"<p>ab\r\n\r\n"
     archive = b"".join(map(gzip.compress, [first, wrong, following + b"\r\n\r\n", head % 5 + b"<p>cd"]))
     bad_files = BadFiles("skip", checksums="last")
-    monkeypatch.setattr(members.Members._gzip, "__defaults__", (read_bytes, read_bytes))
+    monkeypatch.setattr(compressed.Members._gzip, "__defaults__", (read_bytes, read_bytes))
     lost = Lost(bad_files, "x.warc")
     found = [bytes(record.block) for record in read_records(io.BytesIO(archive), 1 << 20, lost)]
     lost.report()

@@ -10,9 +10,8 @@ import pytest
 import zstandard
 
 from longcrawl.core.sources import BadFiles
-from longcrawl.sources import members
-from longcrawl.sources.warc.lost import Lost
-from longcrawl.sources.warc.records import FALSE_BEGINNINGS, list_ids, read_records
+from longcrawl.sources import compressed
+from longcrawl.sources.warc.records import FALSE_BEGINNINGS, Lost, list_ids, read_records
 
 CHANCE = random.Random(0)
 
@@ -51,7 +50,7 @@ def test_ids_are_those_of_reading(pack, read_bytes):
     made = [*archive(), record("long", b"<p>", WARC_Target_URI="https://example.org/" + CHANCE.randbytes(2_000).hex())]
     made.append(record("inner", (b"\x1f\x8b\x08" + bytes(20)) * FALSE_BEGINNINGS))
     content = b"".join(map(pack, made))
-    with mock.patch.object(members, "READ_BYTES", read_bytes):
+    with mock.patch.object(compressed, "READ_BYTES", read_bytes):
         found = listed(content)
     assert found == read_whole(content)
     assert found[-3:] == ["<39>", "<long>", "<inner>"]

@@ -17,7 +17,7 @@ from datasets.fingerprint import Hasher
 
 import longcrawl as lc
 from longcrawl.core.stages import STAGES, Stage
-from longcrawl.storage.files import content_digest, reread_when_changed, write_values
+from longcrawl.io.files import content_digest, reread_when_changed, write_values
 
 SHORT, LONG = "one two three four", "incomprehensibilities notwithstanding counterrevolutionaries"
 DOCUMENTS = {"id": ["short", "long"], "text": [SHORT, LONG], "language": ["en", "en"]}

@@ -21,8 +21,8 @@ from longcrawl.errors import (
     reason_of,
     unreadable,
 )
-from longcrawl.recipe import parse_recipe
-from longcrawl.storage.sealed import seal
+from longcrawl.io.sealed import seal
+from longcrawl.run.recipe import parse_recipe
 from longcrawl.tokens.encoders import load_encoder
 
 
@@ -310,7 +310,7 @@ def test_a_repository_that_the_hub_does_not_have_holds_no_files(hub):
 
 @pytest.mark.parametrize("status", [401, 403, 429, 500, 503])
 def test_a_listing_that_the_hub_refuses_is_one_sentence_without_the_token(hub, monkeypatch, status):
-    monkeypatch.setattr("longcrawl.storage.network.RETRY_SECONDS", 0.5)
+    monkeypatch.setattr("longcrawl.io.file_systems.RETRY_SECONDS", 0.5)
     for settings in ({"data_dir": f"hf://datasets/me/listed{status}"}, {"data_files": f"hf://datasets/me/l{status}/*"}):
         hub.fail("GET /api/datasets", status=status, times=50)
         with pytest.raises(LongCrawlError) as refused:

@@ -11,13 +11,13 @@ import fsspec
 import pytest
 
 import longcrawl as lc
-from longcrawl.audit.compose import read_lengths
 from longcrawl.core.sources import BadFiles, make_source
 from longcrawl.errors import LongCrawlError, SourceError
+from longcrawl.io.listing import list_files, match_files
+from longcrawl.publish.compose import read_lengths
 from longcrawl.sources.files import list_tree
 from longcrawl.sources.redpajama_v2 import RedPajamaV2
 from longcrawl.sources.text import Text
-from longcrawl.storage.listing import list_files, match_files
 
 
 def write(file: Path, *texts: str) -> Path:

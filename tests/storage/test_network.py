@@ -22,9 +22,9 @@ import pytest
 
 from longcrawl.core.sources import BadFiles, make_source
 from longcrawl.errors import NotYetError, SourceError
+from longcrawl.io import file_systems
+from longcrawl.io.file_systems import file_system_of
 from longcrawl.sources import blocks, files
-from longcrawl.storage import network
-from longcrawl.storage.file_systems import file_system_of
 
 DOCUMENTS = b"".join(json.dumps({"text": f"document {number}"}).encode() + b"\n" for number in range(9))
 
@@ -61,8 +61,8 @@ class Scripted(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def scripted(monkeypatch):
     """Return a function that starts a server with a script and returns it; pauses are of milliseconds."""
-    monkeypatch.setattr(network, "PAUSE", 0.001)
-    monkeypatch.setattr(network, "_silent", set())
+    monkeypatch.setattr(file_systems, "PAUSE", 0.001)
+    monkeypatch.setattr(file_systems, "_silent", set())
     servers = []
 
     def serve(**script):
@@ -132,7 +132,7 @@ def test_credentials_are_one_sentence_at_once_and_no_policy_skips_them(scripted,
 
 @pytest.mark.parametrize("policy", ["error", "warn", "skip"])
 def test_an_outage_is_not_yet_under_every_policy(scripted, policy, monkeypatch):
-    monkeypatch.setattr(network, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(file_systems, "RETRY_SECONDS", 0.05)
     server = scripted(a__jsonl=(DOCUMENTS, itertools.repeat(503)), b__warc=(DOCUMENTS, itertools.repeat(503)))
     for name, file in (("text", "a.jsonl"), ("warc", "b.warc")):
         source = make_source(name, {"data_files": f"{server.url}/{file}", "on_bad_files": policy})
@@ -143,8 +143,8 @@ def test_an_outage_is_not_yet_under_every_policy(scripted, policy, monkeypatch):
 
 
 def test_a_refused_connection_and_an_unknown_host_are_not_yet(monkeypatch):
-    monkeypatch.setattr(network, "PAUSE", 0.001)
-    monkeypatch.setattr(network, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(file_systems, "PAUSE", 0.001)
+    monkeypatch.setattr(file_systems, "RETRY_SECONDS", 0.05)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -178,7 +178,7 @@ def test_a_listing_that_fails_is_no_empty_folder(scripted, monkeypatch):
     server.script["/raw/deep/"] = (b'<a href="y.jsonl">y</a>', iter([500, 429]))
     assert files.list_tree(f"{server.url}/raw/") == ["deep/y.jsonl", "x.jsonl"]
     assert files.match_remote(f"{server.url}/raw/*.jsonl") == [f"{server.url}/raw/x.jsonl"]
-    monkeypatch.setattr(network, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(file_systems, "RETRY_SECONDS", 0.05)
     server.script["/raw/deep/"] = (b"", itertools.repeat(500))
     for listing in (files.list_tree, lambda url: files.match_remote(f"{url}**/*.jsonl")):
         with pytest.raises(NotYetError, match="raw/.*: cannot be fetched now"):
@@ -231,10 +231,10 @@ class StorageError(OSError):
     ids=repr,
 )
 def test_errors_of_other_file_systems(failed, kind):
-    assert network.verdict_of(failed).kind == kind
+    assert file_systems.verdict_of(failed).kind == kind
     hidden = FileNotFoundError("fsspec says so of every failure")
     hidden.__cause__ = failed
-    assert network.verdict_of(hidden).kind == (kind if kind != "unknown" else "missing")
+    assert file_systems.verdict_of(hidden).kind == (kind if kind != "unknown" else "missing")
 
 
 def test_a_disk_that_is_full_is_not_asked_about_again():
@@ -242,7 +242,7 @@ def test_a_disk_that_is_full_is_not_asked_about_again():
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(OSError, match="No space left on device"):
-        network.ask("s3://bucket/file", fetched)
+        file_systems.ask("s3://bucket/file", fetched)
 
 
 def test_a_forked_process_does_not_close_the_file_systems_of_its_parent():

@@ -10,10 +10,10 @@ import pytest
 from datasets import Dataset
 
 import longcrawl as lc
-from longcrawl.core.results import RESULTS
+from longcrawl.core.outputs import RESULTS
 from longcrawl.errors import CorruptionError
-from longcrawl.storage import stored_tables
-from longcrawl.storage.stored_tables import check_undamaged, read_footers, read_row, read_table, scan_tables
+from longcrawl.io import stored_tables
+from longcrawl.io.stored_tables import check_undamaged, read_footers, read_row, read_table, scan_tables
 
 
 @pytest.fixture
@@ -99,5 +99,5 @@ def test_a_file_is_read_once_for_that(output, monkeypatch):
     read_table(file)
     description = output / "parquet.json"
     assert json.loads(description.read_text())["files"]
-    monkeypatch.setattr("longcrawl.storage.files.checksum", lambda path: pytest.fail(f"{path} is read again"))
+    monkeypatch.setattr("longcrawl.io.files.checksum", lambda path: pytest.fail(f"{path} is read again"))
     check_undamaged([file])

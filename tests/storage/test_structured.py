@@ -7,9 +7,9 @@ import yaml
 
 import longcrawl as lc
 from longcrawl.errors import LoaderError, RecipeError, RunError
-from longcrawl.hub.remote import read_card
+from longcrawl.io.structured import DEPTH, RepeatedKeyError, load_json, load_yaml
 from longcrawl.loading import read_curriculum
-from longcrawl.storage.structured import DEPTH, RepeatedKeyError, load_json, load_yaml
+from longcrawl.publish.hub.client import read_card
 
 BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12))
 """2 * 10**11 values in under a kilobyte."""

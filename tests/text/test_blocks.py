@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.kernels.memory import TESTED
 from longcrawl.text.extract import blocks
-from longcrawl.text.extract._markup import GROUPS, TAGS, load_markup
-from longcrawl.text.extract._tree_kernels import make_tree, scan
-from longcrawl.text.extract._trees import add_up, make_trees
+from longcrawl.text.extract.blocks import add_up, make_trees
+from longcrawl.text.extract.html import GROUPS, TAGS, load_markup, make_tree, scan
 
 MARKUP = (
     *(

@@ -21,12 +21,12 @@ from typer.testing import CliRunner
 
 import longcrawl as lc
 from longcrawl.cli.commands import app
-from longcrawl.core.choice import reached_by
+from longcrawl.core.keyed_hash import reached_by
 from longcrawl.errors import StageError
-from longcrawl.recipe import load_recipe
-from longcrawl.storage.files import content_digest
-from longcrawl.text._fasttext_model import read_model
+from longcrawl.io.files import content_digest
+from longcrawl.run.recipe import load_recipe
 from longcrawl.text.classifiers import score_texts
+from longcrawl.text.fasttext import read_model
 
 WORDS = ["the", "boat", "Boot", "船", "harbour", "é", "e\u0301", "</s", "label", "x" * 40, "船" * 9, "-", "\u3000", "8"]
 SIGNS = ["</s>", "__label__en", "\n", "\0", "\r\n", "\x0b", "  "]
@@ -373,7 +373,7 @@ def learn_plainly(model, contents, order, labels, rates):
 
 def test_training_is_that_of_fasttext(tmp_path, write_model):
     from longcrawl.kernels.texts import text_buffers
-    from longcrawl.text._fasttext_outputs import train
+    from longcrawl.text.fasttext import train
 
     path = write_model(tmp_path / "m.bin", 1, "softmax", word_ngrams=2, ngrams=(0, 0), labels=("a", "b"), buckets=60)
     model, contents = read_model(str(path)), [text for text in ASKED if len(text) < 500]

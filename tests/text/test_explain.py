@@ -13,7 +13,7 @@ import longcrawl as lc
 from longcrawl.core.places import LineChange
 from longcrawl.core.stages import STAGES, Check, Edit, column, stage, with_column
 from longcrawl.errors import StageError
-from longcrawl.text.explanation import WHOLE, MeasuredRule
+from longcrawl.text.explain import WHOLE, MeasuredRule
 
 SPAM = "Buy <now> & save…\nBuy <now> & save…\n\n# # #\nA line that says something to the reader.\n"
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import StageError
-from longcrawl.text.refinedweb import frequent_lines
+from longcrawl.text.refinedweb import line_corrections
 
 STORY = "Nine ordinary words that no rule has anything against in story number"
 
@@ -93,7 +93,7 @@ def test_counts_are_those_of_plain_python(texts, least):
 
 
 def test_lines_beyond_what_is_held_go_that_one_document_had(monkeypatch):
-    monkeypatch.setattr(frequent_lines, "HELD", 50)
+    monkeypatch.setattr(line_corrections, "HELD", 50)
     table = pages(60).drop_columns("url").append_column("more", pa.array(["x"] * 60))
     rows = [table.slice(at, 1) for at in range(60)]
     streamed = lc.text.propose_lines(lc.Crawl(pa.concat_tables(rows)).data, min_documents=30)

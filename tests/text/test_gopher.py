@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.errors import StageError
 from longcrawl.kernels import code_points as _unicode
-from longcrawl.text.gopher import _page_characters, pages
-from longcrawl.text.gopher import page_columns as column
-from longcrawl.text.gopher.page_columns import CHARACTERS, COLUMNS, NEWLINES, WORD_CHARACTERS, WORDS
+from longcrawl.text.gopher import pages
+from longcrawl.text.gopher import words as _page_characters
+from longcrawl.text.gopher import words as column
 from longcrawl.text.gopher.pages import Asked, count_pages
+from longcrawl.text.gopher.words import CHARACTERS, COLUMNS, NEWLINES, WORD_CHARACTERS, WORDS
 
 RULES = [lc.text.GopherQuality(), lc.text.GopherRepetition(), lc.text.FineWebQuality()]
 AWKWARD = (
@@ -358,7 +359,7 @@ def test_counts_are_the_same_wherever_64_bytes_end(words):
 
 def test_words_of_one_hash_are_told_apart():
     from longcrawl.kernels.ngrams import HASHED
-    from longcrawl.text.gopher import _page_kernels as kernels
+    from longcrawl.text.gopher import words as kernels
 
     text = "longer-words other-words longer-words other-word a a b " * 3
     batch = pages._batch(pa.array([text], pa.large_string()), "whitespace")

@@ -24,10 +24,10 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import StageError
-from longcrawl.recipe import load_recipe
-from longcrawl.text.language import identify
-from longcrawl.text.language.codes import language_code, parse_tag
-from longcrawl.text.language.identify import load_identifier, model_file
+from longcrawl.run.recipe import load_recipe
+from longcrawl.text import identify
+from longcrawl.text.identify import load_identifier, model_file
+from longcrawl.text.languages import language_code, parse_tag
 
 SPOKEN = {
     "en": "The boat came back at noon, and everybody in the village went down to the harbour to see it.",
@@ -184,7 +184,7 @@ def test_languages_are_told(language):
 
 
 def test_every_label_of_lid_176_is_a_code_of_iso_639():
-    from longcrawl.text._fasttext_model import read_model
+    from longcrawl.text.fasttext import read_model
 
     labels = read_model(model_file("lid.176")).labels
     assert len(labels) == len(set(labels)) == 176
@@ -496,7 +496,7 @@ def test_a_damaged_model_is_refused_or_answers(tmp_path, write_model, seed, chan
     ],
 )
 def test_a_missing_package_is_one_sentence(monkeypatch, module, model, sentence):
-    from longcrawl.text.language import identify
+    from longcrawl.text import identify
 
     identify._load_py3langid.cache_clear()
     identify._load_resiliparse.cache_clear()

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import StageError
-from longcrawl.recipe import parse_recipe
+from longcrawl.run.recipe import parse_recipe
 from longcrawl.text import find_language, language_tables, read_languages
+from longcrawl.text import languages as codes
 from longcrawl.text.filters import RULE_SETS
-from longcrawl.text.language import codes
 from longcrawl.text.languages import FIELDS
 
 ENGLISH = ["the", "be", "to", "of", "and", "that", "have", "with"]

@@ -411,8 +411,8 @@ def test_masked_texts_are_not_edited():
     cut=st.tuples(st.integers(0, 300), st.integers(0, 300)),
 )
 def test_counts_beyond_a_byte_equal_plain_python(block, repeats, cut):
-    from longcrawl.kernels.utf8 import count_characters
-    from longcrawl.text.lines._place_kernels import count_line_ends
+    from longcrawl.kernels.texts import count_characters
+    from longcrawl.text.line_places import count_line_ends
 
     data = np.frombuffer(block * repeats, np.uint8)
     start, stop = min(cut[0], len(data)), max(len(data) - cut[1], 0)

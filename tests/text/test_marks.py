@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.text.gopher._page_characters import ALPHANUMERIC, MARK, UNSPACED, load_page_characters
+from longcrawl.text.gopher.words import ALPHANUMERIC, MARK, UNSPACED, load_page_characters
 
 STAGES = (lc.text.GopherQuality, lc.text.GopherRepetition, lc.text.FineWebQuality)
 MODES = [

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.core.places import replay
 from longcrawl.errors import LedgerError, StageError
-from longcrawl.recipe import parse_recipe
-from longcrawl.text.personal import stage as personal_data
+from longcrawl.run.recipe import parse_recipe
+from longcrawl.text import personal as personal_data
 
 TEXT = "Für Fragen: jo.doe@mail.example.org, (212) 555-0187, 5.9.1.2, 4111 1111 1111 1111, DE89 3704 0044 0532 0130 00."
 

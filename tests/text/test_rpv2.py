@@ -22,8 +22,7 @@ import longcrawl as lc
 from longcrawl.core.sources import BadFiles
 from longcrawl.errors import StageError
 from longcrawl.kernels import code_points as _unicode
-from longcrawl.sources.redpajama_v2 import RedPajamaV2
-from longcrawl.text.rpv2.schema import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE, line_signals_type
+from longcrawl.sources.redpajama_v2 import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE, RedPajamaV2, line_signals_type
 
 STOP_WORDS = {"en": ["the", "of", "a's", "Σ", "ab", "²"], "de": ["der", "the"]}
 BAD_WORDS = {"en": ["ab", "a b", "b a b", "é", "é", "no  way", "x"], "fr": ["a"]}
@@ -108,7 +107,7 @@ def test_rounding_of_shares_is_pythons(count, total):
 
 
 def test_no_character_has_more_points_per_byte_than_there_is_memory_for():
-    from longcrawl.text.rpv2._kernels import MOST_PER_BYTE
+    from longcrawl.text.rpv2 import MOST_PER_BYTE
 
     for point in (point for point in range(0x110000) if not 0xD800 <= point < 0xE000):
         normal = unicodedata.normalize("NFD", chr(point).lower())

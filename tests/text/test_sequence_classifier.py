@@ -13,7 +13,7 @@ from datasets import Dataset
 
 import longcrawl as lc
 from longcrawl.errors import RecipeError, StageError
-from longcrawl.recipe import load_recipe
+from longcrawl.run.recipe import load_recipe
 
 torch = pytest.importorskip("torch")
 

@@ -22,8 +22,9 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import StageError
-from longcrawl.text.refinedweb import _list_forms
-from longcrawl.text.refinedweb._url_lists import (
+from longcrawl.text.refinedweb import url_lists
+from longcrawl.text.refinedweb.url_filter import match_lists, match_url_words, read_url_words, url_hosts
+from longcrawl.text.refinedweb.url_lists import (
     BlockLists,
     Lists,
     find_categories,
@@ -31,8 +32,6 @@ from longcrawl.text.refinedweb._url_lists import (
     read_block_lists,
     read_domains,
 )
-from longcrawl.text.refinedweb._url_matches import match_lists, match_url_words, url_hosts
-from longcrawl.text.refinedweb._url_words import read_url_words
 
 NONE = make_set([])
 
@@ -234,7 +233,7 @@ def test_a_file_of_domains_is_read_with_all_its_oddities(tmp_path):
 
 @pytest.mark.parametrize("block", [1, 7, 64, 1 << 24])
 def test_blocks_end_anywhere(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(_list_forms, "BLOCK", block)
+    monkeypatch.setattr(url_lists, "BLOCK", block)
     names = [f"name{number}.example" for number in range(50)]
     (tmp_path / "domains.gz").write_bytes(gzip.compress("\n".join(names).encode()))
     (tmp_path / "domains").write_text("\r\n".join(names) + "\r\n")
@@ -357,7 +356,7 @@ def test_a_few_lines_that_name_no_host_are_warned_about(tmp_path):
 
 
 def test_lines_are_counted_over_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr(_list_forms, "BLOCK", 10)
+    monkeypatch.setattr(url_lists, "BLOCK", 10)
     with pytest.raises(StageError, match="line 4: '<p>' is not a host, and 3 of 5 lines"):
         blocking(tmp_path, "a.example\nb.example\n\n<p>\n<p>\n<p>\n").prepare()
 
@@ -468,7 +467,7 @@ def test_addresses_match_with_everything_below_them(tmp_path, url, matched):
 def test_a_hash_shared_by_chance_has_no_category(tmp_path, monkeypatch):
     stage = blocking(tmp_path, "listed.example\n")
     collided = BlockLists(read_domains(None, "listed.example", "innocent.example"), NONE)
-    monkeypatch.setattr("longcrawl.text.refinedweb._url_lists.read_block_lists", lambda *_: collided)
+    monkeypatch.setattr("longcrawl.text.refinedweb.url_lists.read_block_lists", lambda *_: collided)
     assert rule_of(stage, "http://innocent.example") == "blocked_domain"
     assert stage.explain("http://innocent.example")[0].categories == ()
     assert stage.explain("http://listed.example")[0].categories == ("adult",)
@@ -489,7 +488,7 @@ def test_a_million_domains_take_less_than_ten_megabytes_and_are_all_found():
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 2**64 - 1) | st.sampled_from([0, 2**63, 2**64 - 1]), max_size=40))
 def test_a_set_has_what_it_was_made_of_and_nothing_else(hashes):
-    from longcrawl.text.refinedweb._url_kernels import contains
+    from longcrawl.text.refinedweb.url_lists import contains
 
     made = make_set([np.array(hashes, np.uint64)])
     asked = [*hashes[:5], 0, 5, 2**63 - 1, 2**63, 2**64 - 1]

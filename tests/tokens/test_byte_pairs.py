@@ -17,14 +17,12 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from longcrawl.errors import TokenizerError
 from longcrawl.kernels.kept_arrays import ship_arrays
-from longcrawl.tokens import _engines, _merge_kernels, _patterns
-from longcrawl.tokens._engines import BytePairs, Tiktoken
-from longcrawl.tokens._join_table import make_merges
-from longcrawl.tokens._merge_kernels import merge_long, merge_parts
-from longcrawl.tokens._patterns import GPT2_PATTERN, PATTERNS, character_classes
-from longcrawl.tokens._prepared import by_ranks
-from longcrawl.tokens._word_kernels import PART, make_tables
+from longcrawl.tokens import bpe, encoders, splitting
+from longcrawl.tokens.bpe import make_merges, merge_long, merge_parts
 from longcrawl.tokens.byte_level import ByteLevelBPE, byte_level_bpe, parse_ranks
+from longcrawl.tokens.encoders import BytePairs, Tiktoken, by_ranks
+from longcrawl.tokens.splitting import GPT2_PATTERN, PATTERNS, character_classes
+from longcrawl.tokens.word_table import PART, make_tables
 
 BYTES = {bytes([byte]): byte for byte in range(256)}
 
@@ -91,15 +89,15 @@ def encoded(engine: BytePairs, texts: list[str]) -> list[list[int]]:
 
 def test_classes_are_those_of_tiktoken_for_every_code_point():
     every = "".join(map(chr, itertools.chain(range(0xD800), range(0xE000, 0x110000))))
-    wanted = np.full(0x110000, _patterns.OTHER, np.uint8)
+    wanted = np.full(0x110000, splitting.OTHER, np.uint8)
     for name in ("UPPER", "LOWER", "EITHER_CASE", "MARK", "NUMBER", "SPACE"):
         spelled = {"UPPER": r"[\p{Lu}\p{Lt}]+", "LOWER": r"\p{Ll}+", "EITHER_CASE": r"[\p{Lm}\p{Lo}]+"}
         pattern = spelled.get(name, {"MARK": r"\p{M}+", "NUMBER": r"\p{N}+", "SPACE": r"\s+"}.get(name))
         asked = tiktoken.Encoding(name, pat_str=pattern, mergeable_ranks=BYTES, special_tokens={})
         found = bytes(asked.encode_ordinary(every)).decode()
-        wanted[np.frombuffer(found.encode("utf-32-le"), np.uint32)] = getattr(_patterns, name)
+        wanted[np.frombuffer(found.encode("utf-32-le"), np.uint32)] = getattr(splitting, name)
     if os.environ.get("LONGCRAWL_TABLES") == "write":
-        ship_arrays(_patterns.SHIPPED, {"tiktoken": {"classes": wanted}})
+        ship_arrays(splitting.SHIPPED, {"tiktoken": {"classes": wanted}})
     classes = character_classes.__wrapped__()
     assert (classes.size, classes.dtype) == (wanted.size, wanted.dtype)
     assert np.flatnonzero(classes != wanted).tolist() == []
@@ -140,7 +138,7 @@ def test_a_slice_has_the_ids_of_its_texts_whatever_stands_around_it(engines, tex
 @given(texts=st.lists(ANY_TEXT | ASCII_TEXT, max_size=12))
 def test_many_texts_have_the_ids_that_few_have(engines, texts, monkeypatch):
     """Ranks of 50 bytes are held at once here, of 4 MB otherwise, and of a longer text all."""
-    monkeypatch.setattr(_engines, "_GROUP_BYTES", 50)
+    monkeypatch.setattr(encoders, "_GROUP_BYTES", 50)
     ours, peer = engines[GPT2_PATTERN]
     assert encoded(ours, texts) == peer.encode_ordinary_batch(texts, num_threads=1)
 
@@ -175,7 +173,7 @@ def test_forgetting_words_changes_nothing(ranks, texts):
 
 def test_a_word_beyond_the_limit_is_one_sentence(ranks, monkeypatch):
     ours, peer = pair(GPT2_PATTERN, ranks)
-    monkeypatch.setattr(_engines, "LONGEST_PIECE", 1000)
+    monkeypatch.setattr(encoders, "LONGEST_PIECE", 1000)
     with pytest.raises(TokenizerError, match="a word of more than 1,000 bytes"):
         ours.encode("so " + "a" * 1001)
     text = "a" * 1000 + " " + "b" * 999
@@ -272,7 +270,7 @@ def test_parts_of_a_long_word_are_hardly_encoded_twice(ranks, run, monkeypatch):
         sizes.append(length)
         return merge_long(merges, queue, at, length, out, written)
 
-    monkeypatch.setattr(_merge_kernels, "merge_long", merge)
+    monkeypatch.setattr(bpe, "merge_long", merge)
     tables = make_tables(PATTERNS[GPT2_PATTERN], sorted(ranks, key=ranks.__getitem__), 8)
     for size in (300_000, 600_000):
         text = np.frombuffer(run.encode() * (size // len(run.encode())), np.uint8)

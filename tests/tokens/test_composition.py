@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.audit.compose import read_lengths
 from longcrawl.errors import FormatError, LongCrawlError, RunError, SourceError, StageError
+from longcrawl.publish.compose import read_lengths
 from longcrawl.tokens import Buckets, DatasetDecomposition, FixedLength, Plan, compare_strategies, measure
 
 LENGTHS = st.integers(1, 200).flatmap(lambda most: st.lists(st.integers(0, most), max_size=40))
@@ -338,7 +338,7 @@ def test_tokens_that_are_null_are_none(tmp_path):
 
 
 def test_many_blocks_are_read_line_by_line(tmp_path, monkeypatch):
-    import longcrawl.audit.compose as module
+    import longcrawl.publish.compose as module
     from longcrawl.sources.blocks import read_blocks
 
     monkeypatch.setattr(module, "read_blocks", lambda path: read_blocks(path, 50))

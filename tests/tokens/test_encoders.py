@@ -16,10 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from longcrawl.errors import TokenizerError
-from longcrawl.tokens import _engines, encoders
-from longcrawl.tokens._patterns import GPT2_PATTERN
+from longcrawl.tokens import encoders
+from longcrawl.tokens import encoders as _engines
 from longcrawl.tokens.byte_level import byte_level_bpe, parse_ranks, recover_merges
 from longcrawl.tokens.encoders import Encoder, load_encoder
+from longcrawl.tokens.splitting import GPT2_PATTERN
 
 SENTENCE = (
     "the crawl of a web page is a long walk; don't stop, we'll see 2024 café straße Москва 東京 \U0001f600 e\u0301"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.errors import StageError
-from longcrawl.tokens.longcrawl64 import roll_amounts
+from longcrawl.tokens.shape import roll_amounts
 
 token_lists = st.lists(st.lists(st.integers(0, 65_535), max_size=12), max_size=12)
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.composition._plan_kernels import binned_greedy
 from longcrawl.errors import StageError
 from longcrawl.formats import TokenShard
 from longcrawl.tokens import BestFit, BinnedGreedy, FirstFit, Packing
+from longcrawl.tokens.strategies import binned_greedy
 
 END, PAD = 0, 9
 LENGTHS = st.lists(st.integers(0, 40), max_size=60)

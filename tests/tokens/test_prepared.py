@@ -13,11 +13,9 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 from longcrawl.errors import TokenizerError
 from longcrawl.kernels.kept_arrays import ship_arrays
-from longcrawl.tokens import _prepared
-from longcrawl.tokens._engines import BytePairs
-from longcrawl.tokens._patterns import CL100K_PATTERN, GPT2_PATTERN, LLAMA3, O200K_PATTERN, PATTERNS, QWEN2
-from longcrawl.tokens._prepared import Prepared, combining_classes, may_change
-from longcrawl.tokens.encoders import Encoder
+from longcrawl.tokens import encoders
+from longcrawl.tokens.encoders import BytePairs, Encoder, Prepared, combining_classes, may_change
+from longcrawl.tokens.splitting import CL100K_PATTERN, GPT2_PATTERN, LLAMA3, O200K_PATTERN, PATTERNS, QWEN2
 
 NFC = normalizers.NFC()
 UNCERTAIN = 255
@@ -85,7 +83,7 @@ def classes_of_this_python() -> np.ndarray:
 def test_classes_are_those_of_unicode_14_and_of_each_version_since():
     wanted, is_14 = classes_of_this_python(), unicodedata.unidata_version == "14.0.0"
     if is_14 and os.environ.get("LONGCRAWL_TABLES") == "write":
-        ship_arrays(_prepared.SHIPPED, {"unicode-14": {"classes": wanted}})
+        ship_arrays(encoders.SHIPPED, {"unicode-14": {"classes": wanted}})
     classes = combining_classes.__wrapped__()
     assert (classes.size, classes.dtype) == (wanted.size, wanted.dtype)
     which = slice(None) if is_14 else classes != UNCERTAIN

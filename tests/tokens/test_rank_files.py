@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
 from longcrawl.errors import TokenizerError
-from longcrawl.tokens import _patterns, byte_level
-from longcrawl.tokens._engines import BytePairs
-from longcrawl.tokens._patterns import CL100K_PATTERN, GPT2_PATTERN, O200K_PATTERN
+from longcrawl.tokens import byte_level, splitting
 from longcrawl.tokens.byte_level import byte_level_bpe
-from longcrawl.tokens.encoders import Encoder, load_encoder
+from longcrawl.tokens.encoders import BytePairs, Encoder, load_encoder
+from longcrawl.tokens.splitting import CL100K_PATTERN, GPT2_PATTERN, O200K_PATTERN
 
 NAMES = ("cl100k_base", "o200k_base")
 TEXTS = ["def f(self):\n    return x.value2024;\r\n\r\n  ", "Don't WE'RE camelCase 12345 café 中文/\n/ end  \n  "]
@@ -54,7 +53,7 @@ def test_digests_patterns_and_special_tokens_are_those_of_tiktoken(name, monkeyp
     source = inspect.getsource(getattr(import_module("tiktoken_ext.openai_public"), name))
     (known,) = [known for digest, known in byte_level._PUBLISHED.items() if digest in source]
     wanted = published(name, monkeypatch)
-    assert _patterns.PATTERNS[known[0]] == _patterns.PATTERNS[wanted["pat_str"]]
+    assert splitting.PATTERNS[known[0]] == splitting.PATTERNS[wanted["pat_str"]]
     assert known[1] == wanted["special_tokens"]
 
 

@@ -146,7 +146,7 @@ def test_texts_of_a_unigram_model_are_the_same_in_any_batches(monkeypatch):
     encoder = load_encoder(made)
     whole = encoder.encode([*TEXTS, None])
     assert len(whole.offsets) == len(TEXTS) + 2
-    monkeypatch.setattr("longcrawl.tokens._engines._BATCH", 60)
+    monkeypatch.setattr("longcrawl.tokens.encoders._BATCH", 60)
     assert encoder.encode([*TEXTS, None]).ids.tolist() == whole.ids.tolist()
     assert [*whole.ids[: whole.offsets[1]]] == made.encode(TEXTS[0], add_special_tokens=False).ids
 

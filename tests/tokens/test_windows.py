@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.errors import StageError
-from longcrawl.tokens.windows import Windows, document_windows, windows_of_tokens
+from longcrawl.tokens.shape import Windows, document_windows, windows_of_tokens
 
 END = 0
 SIZES = [

@@ -38,13 +38,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.composition.plan import JOINED
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.rectangle.spec import SplitArray, open_loss_mask, open_split
 from longcrawl.formats.shards.shard import TokenShard
 from longcrawl.formats.shards.spec import FORMATS
-from longcrawl.storage import sealed
-from longcrawl.storage.stored_tables import read_table
+from longcrawl.io import sealed
+from longcrawl.io.stored_tables import read_table
+from longcrawl.tokens.plan import JOINED
 from longcrawl.urls import is_url
 
 DESCRIPTION = "composed.json"
@@ -69,7 +69,7 @@ NO_FLAGS = np.zeros(0, np.bool_)
 
 @dataclass(frozen=True, eq=False)
 class StoredSamples:
-    """Samples of one file as they lie there, for the kernels of ``composition/row_kernels.py``."""
+    """Samples of one file as they lie there, for the kernels of ``tokens/packing.py``."""
 
     asked: Longs
     """int64 [samples]: which of those asked for each is."""
@@ -246,7 +246,7 @@ def open_composed(path: str | os.PathLike[str]) -> Composed:
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """Read ``composed.json``, with the errors of :func:`longcrawl.storage.sealed.read_description`."""
+    """Read ``composed.json``, with the errors of :func:`longcrawl.io.sealed.read_description`."""
     needed = ("stored_as", "dtype", "end_of_text", "json_escaped", "loss_mask", "splits", "buckets", "files")
     return sealed.read_description(path / DESCRIPTION, "composed", VERSION, needed, ("documents", "tokens"))
 

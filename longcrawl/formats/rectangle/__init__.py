@@ -2,6 +2,6 @@
 
 ``spec`` is the specification, and opens ours and the original LongCrawl64. ``write`` is the output of a run, ``build``
 its two passes, ``facts`` what cards and ``verify`` ask. Documents are chosen by the signals of
-:mod:`longcrawl.sources.redpajama_v2` and shaped by :mod:`longcrawl.tokens.longcrawl64`;
+:mod:`longcrawl.sources.redpajama_v2` and shaped by :mod:`longcrawl.tokens.shape`;
 :mod:`longcrawl.loading.rectangle` is the feed.
 """

@@ -57,17 +57,25 @@ from typing import Any, Literal
 
 import numpy as np
 
-from longcrawl.core.results import RESULTS
+from longcrawl.core.outputs import RESULTS
 from longcrawl.errors import CorruptionError, FormatError, unreadable
-from longcrawl.formats.rectangle._layout import ArrayLayout, bands_of, dense_layout, parse_layout
-from longcrawl.formats.rectangle._layout import Band as Band  # noqa: PLC0414  # it is in the signatures below
-from longcrawl.formats.rectangle._layout import whole_bands as whole_bands  # noqa: PLC0414  # for who fetches them
-from longcrawl.formats.rectangle._readers import ChunkReader, DirectReader, Folder, StoredArray, Tokens, ZarrReader
-from longcrawl.formats.rectangle._readers import (
-    OnMissingChunks as OnMissingChunks,  # noqa: PLC0414  # it is in the signatures below, for whoever calls them
+from longcrawl.formats.rectangle.chunks import (
+    ArrayLayout,
+    ChunkReader,
+    DirectReader,
+    Folder,
+    StoredArray,
+    Tokens,
+    ZarrReader,
+    bands_of,
+    dense_layout,
+    parse_layout,
 )
-from longcrawl.storage import sealed
-from longcrawl.storage.structured import load_json
+from longcrawl.formats.rectangle.chunks import Band as Band  # noqa: PLC0414  # it is in the signatures below
+from longcrawl.formats.rectangle.chunks import OnMissingChunks as OnMissingChunks  # noqa: PLC0414  # as above
+from longcrawl.formats.rectangle.chunks import whole_bands as whole_bands  # noqa: PLC0414  # for who fetches them
+from longcrawl.io import sealed
+from longcrawl.io.structured import load_json
 
 Engine = Literal["auto", "direct", "zarr"]
 """Who decodes chunks: "direct" (blosc), "zarr" (zarr-python), or "auto": direct where it can."""
@@ -266,7 +274,7 @@ def take_bands(array: SplitArray, kept: tuple[int, ...]) -> SplitArray:
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """Read ``rectangle.json``, with the errors of :func:`longcrawl.storage.sealed.read_description`."""
+    """Read ``rectangle.json``, with the errors of :func:`longcrawl.io.sealed.read_description`."""
     return sealed.read_description(path / DESCRIPTION, "rectangle", VERSION, ("shapes", "files", "json_escaped"))
 
 

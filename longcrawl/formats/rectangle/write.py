@@ -1,29 +1,232 @@
-"""Rectangles as the end of a crawl or a run, see :mod:`longcrawl.formats.rectangle.spec`."""
+"""Writes rectangles in two passes.
 
-from collections.abc import Iterable, Sequence
+Pass one keeps every document's tokens and where it came from (:mod:`longcrawl.formats.spill`), since the
+number of rows is known only at the end. Then one sort of some 70 bytes per row gives the order. Pass two gathers one
+band of rows by its places and writes it whole: one writer per shard, so nothing is ever read back and rewritten.
+"""
+
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from longcrawl.core.exchange import Engine
 from longcrawl.core.outputs import WriteTask, are_shuffled, output
-from longcrawl.core.stages import Stage
-from longcrawl.engines.base import Engine
+from longcrawl.core.stages import SORT_KEY, Stage, column
 from longcrawl.errors import FormatError, StageError
-from longcrawl.formats.order import exchange_order, order_documents
-from longcrawl.formats.rectangle.build import BAND, Checksum, Layout, gather, lay_out, row_bytes, row_table, write_band
+from longcrawl.formats.order import exchange_order, order_documents, split_rows
 from longcrawl.formats.rectangle.spec import DESCRIPTION, LOSS_MASK_SUFFIX, VERSION
 from longcrawl.formats.shards.shard import TOKENS
-from longcrawl.formats.spill import spill_documents
-from longcrawl.formats.splits import split_rows
+from longcrawl.formats.spill import read_batches, read_order, read_places, spill_documents
 from longcrawl.formats.token_output import TokenOutput, TokenWriter
-from longcrawl.storage import sealed
-from longcrawl.storage.files import file_entries, whole_file, whole_files, write_text
-from longcrawl.storage.stored_tables import read_table, table_writer, write_table
-from longcrawl.tokens.loss_mask import LOSS_MASK
+from longcrawl.formats.token_rows import FOUND
+from longcrawl.io import sealed
+from longcrawl.io.files import file_entries, partial_path, publish, whole_file, whole_files, write_text
+from longcrawl.io.stored_tables import read_table, table_writer, write_table
+from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED, loss_mask_of_tokens
+
+Checksum = Literal["crc32c", "none"]
+"""What each chunk carries, so that readers notice changed bytes."""
+
+BAND = 2048
+"""Rows per shard (v3) and per chunk (v2)."""
+INNER_ROWS = 64
+CHUNK_COLUMNS = 2048
+ORIGINS = pa.schema([("id", pa.string()), ("url", pa.string()), ("roll", pa.int64()), ("n_tokens", pa.int64())])
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What decides the bytes of a band."""
+
+    context_length: int
+    dtype: str
+    fill_value: int
+    """End of text; true of a loss mask."""
+    zarr_format: Literal[2, 3]
+    codec: Literal["zstd", "lz4hc", "lz4"]
+    inner_chunk: tuple[int, int] = (INNER_ROWS, CHUNK_COLUMNS)
+    """Rows, of which a band has a whole number of times as many, and columns that are decoded at once (v3)."""
+    checksum: Checksum = "crc32c"
+    """Behind each chunk that is decoded at once (v3)."""
+
+    def whole_chunks(self, rows: int) -> int:
+        """Return rows of a band and those behind them in their chunks: all else of a short band is not stored."""
+        step = self.inner_chunk[0] if self.zarr_format == 3 else BAND  # the Zarr version
+        return -(-rows // step) * step
+
+    def create(self, store: Path, rows: int, *, write_empty_chunks: bool = False) -> Any:
+        """Create an empty array of so many rows at ``store``."""
+        import zarr
+        from zarr.codecs import BloscCodec, Crc32cCodec
+
+        shared: dict[str, Any] = {
+            "shape": (rows, self.context_length),
+            "dtype": self.dtype,
+            "fill_value": self.fill_value,
+            "zarr_format": self.zarr_format,
+            "config": {"write_empty_chunks": write_empty_chunks},
+        }
+        level = {"zstd": 3, "lz4hc": 5, "lz4": 5}[self.codec]
+        if self.zarr_format == 2:
+            from numcodecs import Blosc
+
+            blosc = Blosc(cname=self.codec, clevel=level, shuffle=Blosc.NOSHUFFLE)
+            chunks = (BAND, min(CHUNK_COLUMNS, self.context_length))
+            return zarr.create_array(str(store), chunks=chunks, compressors=blosc, **shared)
+        blosc_codec = BloscCodec(cname=self.codec, clevel=level, shuffle="noshuffle")
+        codecs = [blosc_codec, Crc32cCodec()] if self.checksum == "crc32c" else [blosc_codec]
+        rows_of_chunk, columns = self.inner_chunk[0], min(self.inner_chunk[1], self.context_length)
+        shard_columns = -(-self.context_length // columns) * columns
+        return zarr.create_array(
+            str(store), chunks=(rows_of_chunk, columns), shards=(BAND, shard_columns), compressors=codecs, **shared
+        )
+
+
+def lay_out(target: Path, arrays: Mapping[str, tuple[Layout, int]], attributes: dict[str, Any]) -> list[str]:
+    """Write the metadata of a group and of empty arrays, and return the names of the files, in the group.
+
+    Done again after a crash, it gives the same files.
+
+    Args:
+        target: the group.
+        arrays: by name, which may be a path in the group: layout and rows. All have one Zarr format.
+        attributes: of the group.
+    """
+    import zarr
+
+    beside = partial_path(target)
+    formats: list[Literal[2, 3]] = [layout.zarr_format for layout, _ in arrays.values()]
+    zarr.create_group(str(beside), zarr_format=formats[0], attributes=attributes)
+    for name, (layout, rows) in arrays.items():
+        layout.create(beside / name, rows)
+    files = sorted(file.relative_to(beside) for file in beside.rglob("*") if file.is_file())
+    for file in files:
+        (target / file).parent.mkdir(parents=True, exist_ok=True)
+        publish(beside / file, target / file)
+    shutil.rmtree(beside)
+    return [file.as_posix() for file in files]
+
+
+def gather(
+    spill: Path, start: int, stop: int, layout: Layout, *, masked: bool
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8], pa.Table]:
+    """Return rows ``start`` to ``stop`` of the order: tokens, loss mask and origins.
+
+    Tokens are (rows, context_length), the last chunks filled up; the loss mask also, eight in a byte, or of no width.
+
+    Raises:
+        FormatError: a spill file is cut.
+    """
+    places = read_order(spill, start, stop)
+    height = layout.whole_chunks(len(places))
+    tokens = np.full((height, layout.context_length), layout.fill_value, np.dtype(layout.dtype).newbyteorder("<"))
+    flags = np.full((height, -(-layout.context_length // 8) if masked else 0), 0xFF, np.uint8)
+    for chosen, batch, rows in read_batches(spill, places):
+        stored = batch.column(TOKENS).flatten().to_numpy().reshape(batch.num_rows, layout.context_length)
+        for place, row in zip(chosen.tolist(), rows.tolist(), strict=True):
+            tokens[place] = stored[row]
+        if masked:
+            bits = np.frombuffer(batch.column(LOSS_MASK).buffers()[1], np.uint8, batch.num_rows * flags.shape[1])
+            flags[chosen] = bits.reshape(batch.num_rows, -1)[rows]
+    return tokens, flags, read_places(spill, places, [*ORIGINS.names, *FOUND])
+
+
+def write_band(target: Path, name: str, number: int, tokens: npt.NDArray[Any], layout: Layout) -> list[str]:
+    """Write one band of an array into one of its own beside the target, then move its files; return their names.
+
+    ``tokens`` has whole chunks of rows, at most BAND.
+    """
+    import numcodecs.blosc
+
+    beside = partial_path(target)
+    sharded = layout.zarr_format == 3  # the Zarr version
+    threads = numcodecs.blosc.use_threads
+    # Blosc's threads write blocks in the order in which they finish, which would make the bytes depend on chance.
+    numcodecs.blosc.use_threads = False
+    try:
+        # A shard that stores no chunk would not be there.
+        blank = bool(np.all(tokens == layout.fill_value))
+        array = layout.create(beside, BAND, write_empty_chunks=blank or not sharded)
+        if blank:
+            array[:] = layout.fill_value
+        else:
+            array[: len(tokens)] = tokens
+    finally:
+        numcodecs.blosc.use_threads = threads
+    names = []
+    for made in sorted((beside / "c" / "0").iterdir() if sharded else beside.glob("0.*")):
+        place = f"{name}/c/{number}/{made.name}" if sharded else f"{name}/{number}.{made.name[2:]}"
+        (target / place).parent.mkdir(parents=True, exist_ok=True)
+        publish(made, target / place)
+        names.append(place)
+    shutil.rmtree(beside)
+    return names
+
+
+def row_table(table: pa.Table, context_length: int, *, shuffled: bool) -> pa.Table:
+    """Return what is spilled of documents that are rows: tokens, loss mask in bits, if any, and origin of each."""
+    tokens = column(table, TOKENS, "a rectangle")
+    _check_type(tokens.type)
+    _check_lengths(table, tokens, context_length)
+    columns = {TOKENS: tokens}
+    flags = _packed_mask(table, context_length)
+    if flags is not None:
+        bits = [None, pa.py_buffer(np.ascontiguousarray(flags))]
+        columns[LOSS_MASK] = pa.Array.from_buffers(pa.binary(flags.shape[1]), table.num_rows, bits)
+    if shuffled:
+        columns[SORT_KEY] = table[SORT_KEY]
+    for field in ORIGINS:
+        there = field.name in table.column_names
+        columns[field.name] = table[field.name].cast(field.type) if there else pa.nulls(table.num_rows, field.type)
+    return pa.table(columns | {name: table[name] for name in FOUND if name in table.column_names})
+
+
+def row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    """Return the bytes of the tokens of each row."""
+    width = batch.schema.field(TOKENS).type.value_type.bit_width // 8
+    lengths: npt.NDArray[np.int64] = pc.list_value_length(batch.column(TOKENS)).to_numpy().astype(np.int64) * width
+    return lengths
+
+
+def _check_type(tokens: pa.DataType) -> None:
+    value = getattr(tokens, "value_type", None)
+    if value not in (pa.uint16(), pa.uint32()):
+        raise StageError(
+            f"a rectangle takes tokens of type uint16 or uint32, these are {tokens}: cast the column, or use tokenize"
+        )
+
+
+def _check_lengths(table: pa.Table, tokens: pa.Array, context_length: int) -> None:
+    lengths = pc.fill_null(pc.list_value_length(tokens), 0)
+    wrong = pc.index(pc.not_equal(lengths, context_length), True).as_py()
+    if wrong >= 0:
+        name = table["id"][wrong].as_py() if "id" in table.column_names else f"document {wrong}"
+        raise FormatError(
+            f"{name} has {lengths[wrong].as_py():,} tokens, a row holds {context_length:,}: "
+            f"put min_tokens: {{n: {context_length}}} and truncate: {{n: {context_length}}} before the rectangle"
+        )
+
+
+def _packed_mask(table: pa.Table, context_length: int) -> npt.NDArray[np.uint8] | None:
+    """Return the loss mask of rows that are all ``context_length`` long, eight in a byte: (rows, bytes)."""
+    if LOSS_MASK not in table.column_names:
+        if MASKED in table.column_names:
+            raise StageError(
+                f"a rectangle would lose the column {MASKED!r}, which is of the text: make tokens with the stage "
+                f"tokenize, which gives {LOSS_MASK!r} too, or drop the column"
+            )
+        return None
+    lengths = np.full(table.num_rows, context_length, np.int64)
+    flags = loss_mask_of_tokens(table, lengths, "a rectangle").flatten().to_numpy(zero_copy_only=False)
+    return np.packbits(flags.reshape(table.num_rows, context_length), axis=1)
 
 
 @output("rectangle")

@@ -16,13 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.core import kinds
+from longcrawl.core.outputs import Verification
 from longcrawl.core.registry import Registry
-from longcrawl.core.results import Verification
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.shards import writing
-from longcrawl.formats.shards.checks import BLOCK, check_ids, check_word, local_path
-from longcrawl.formats.shards.shard import LOSS_SUFFIX, TokenShard
-from longcrawl.storage.block_checksums import BlockChecksums, read_checksums
+from longcrawl.formats.shards.shard import BLOCK, LOSS_SUFFIX, TokenShard, check_ids, check_word, local_path
+from longcrawl.io.block_checksums import BlockChecksums, read_checksums
 
 Check = Literal["everything", "ends", "sizes"]
 """What opening looks at: sizes and headers only; the ends of documents, too; or also every token's id."""

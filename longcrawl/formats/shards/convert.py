@@ -9,12 +9,10 @@ import numpy as np
 import pyarrow as pa
 import yaml
 
-from longcrawl.display.numbers import counted
-from longcrawl.errors import FormatError, warn_user
+from longcrawl.core.display import counted
+from longcrawl.errors import FormatError, as_lines, warn_user
 from longcrawl.formats.shards.base import Reading, ShardFormat
-from longcrawl.formats.shards.checks import check_word, local_path
-from longcrawl.formats.shards.entries import overlaps_masked
-from longcrawl.formats.shards.shard import OVERLAP, Documents
+from longcrawl.formats.shards.shard import OVERLAP, Documents, check_word, local_path
 from longcrawl.formats.shards.spec import FORMATS, find_format, shards_in
 from longcrawl.formats.shards.writing import (
     NOTE,
@@ -26,11 +24,11 @@ from longcrawl.formats.shards.writing import (
     check_overlaps,
     checksums_beside,
     documents_of,
+    overlaps_masked,
     report_losses,
 )
-from longcrawl.printable import as_lines
-from longcrawl.storage.files import check_target, writing
-from longcrawl.storage.structured import load_yaml
+from longcrawl.io.files import check_target, writing
+from longcrawl.io.structured import load_yaml
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
 _ELSEWHERE = "choose another shard or folder to write"

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.shards import checks
+from longcrawl.formats.shards import shard
 from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_format
 from longcrawl.formats.shards.writing import DocumentStream, NewFiles, write_array
 from longcrawl.tokens.loss_mask import LOSS_MASK
@@ -85,21 +85,21 @@ class Datatrove(ShardFormat):
             opening: the files. Only where there is no index are ends looked for by the end-of-text token.
             token_size: bytes of a token; None to take it from the files.
         """
-        checks.check_word("token_size", token_size, (2, 4, None))
+        shard.check_word("token_size", token_size, (2, 4, None))
         file, loss, metadata, index = opening.files
-        size = checks.file_bytes(file)
+        size = shard.file_bytes(file)
         entries = _read_index(index) if index.is_file() else None
         recorded = _read_metadata(metadata)
         width = _width(file, size, token_size or recorded.token_size, entries)
-        tokens = checks.map_file(file, f"<u{width}", size // width)
+        tokens = shard.map_file(file, f"<u{width}", size // width)
         ends = entries
         if entries is None and opening.end_of_text is not None:
             opening.compare(0)
-            ends = checks.find_ends(tokens, opening.end_of_text)
+            ends = shard.find_ends(tokens, opening.end_of_text)
         mask = None
         if loss.is_file():
-            checks.check_size(loss, len(tokens), f"and {file.name}, with a byte for each token, asks for")
-            mask = checks.map_file(loss, np.uint8, len(tokens)).view(np.bool_)
+            shard.check_size(loss, len(tokens), f"and {file.name}, with a byte for each token, asks for")
+            mask = shard.map_file(loss, np.uint8, len(tokens)).view(np.bool_)
         contradictions = []
         if recorded.tokens not in (None, len(tokens)):
             contradictions.append(
@@ -115,7 +115,7 @@ class Datatrove(ShardFormat):
             of_sizes=contradictions,
             of_ends=()
             if entries is None
-            else checks.end_problems(entries, len(tokens), index, lambda number: 8 * number),
+            else shard.end_problems(entries, len(tokens), index, lambda number: 8 * number),
         )
 
 
@@ -123,13 +123,13 @@ open, shard_files, verify, write = Datatrove.open, Datatrove.shard_files, Datatr
 
 
 def _read_index(index: Path) -> npt.NDArray[np.int64]:
-    size = checks.file_bytes(index)
+    size = shard.file_bytes(index)
     if size % 8:
         raise CorruptionError(
             f"{index} is cut at byte {size:,}, its entries have 8 bytes: fetch it again, or write the shard again"
         )
     # An end of 2**63 or more is negative here, and found to fall.
-    return checks.map_file(index, "<i8", size // 8)
+    return shard.map_file(index, "<i8", size // 8)
 
 
 def _width(file: Path, size: int, given: int | None, entries: npt.NDArray[np.int64] | None) -> int:
@@ -148,8 +148,8 @@ def _width(file: Path, size: int, given: int | None, entries: npt.NDArray[np.int
             f"{4 * (last or 0):,}: one of them is cut or has grown, so fetch both again, or write them again"
         )
     if last is not None:
-        checks.check_size(file, last * given, f"and {file.name}{INDEX}, with {given} bytes a token, asks for")
-    checks.check_whole(file, size, given)
+        shard.check_size(file, last * given, f"and {file.name}{INDEX}, with {given} bytes a token, asks for")
+    shard.check_whole(file, size, given)
     return given
 
 

@@ -33,8 +33,15 @@ import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_format
-from longcrawl.formats.shards.checks import check_size, end_problems, file_bytes, local_path, map_file
-from longcrawl.formats.shards.shard import OVERLAP, Documents
+from longcrawl.formats.shards.shard import (
+    OVERLAP,
+    Documents,
+    check_size,
+    end_problems,
+    file_bytes,
+    local_path,
+    map_file,
+)
 from longcrawl.formats.shards.writing import DocumentStream, NewFiles, append_spool, write_array
 
 NAME = "gpt-simple"

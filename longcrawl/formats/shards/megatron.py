@@ -35,9 +35,8 @@ import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.shards.base import Opening, Parsed, shard_format
-from longcrawl.formats.shards.checks import check_size, end_problems, file_bytes, map_file
 from longcrawl.formats.shards.gpt_simple import BinAndIdx
-from longcrawl.formats.shards.shard import Documents
+from longcrawl.formats.shards.shard import Documents, check_size, end_problems, file_bytes, map_file
 from longcrawl.formats.shards.writing import DocumentStream, NewFiles, append_spool, write_array
 
 NAME = "megatron"

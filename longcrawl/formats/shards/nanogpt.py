@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError
-from longcrawl.formats.shards import checks
+from longcrawl.formats.shards import shard
 from longcrawl.formats.shards.base import Opening, Parsed, ShardFormat, shard_format
 from longcrawl.formats.shards.shard import Documents
 from longcrawl.formats.shards.writing import DocumentStream, Loss, NewFiles, Place, TokenType, write_array
@@ -78,7 +78,7 @@ class NanoGpt(ShardFormat):
             place: whether the end-of-text token is at the "end" or the "start" of a document; None for what nanoGPT
                 and llm.c do.
         """
-        checks.check_word("header", header, Header)
+        shard.check_word("header", header, Header)
         stream.put_at(place or ("start" if header == "llm.c" else "end"))
         marks = _Marks(stream.end_of_text, stream.place)
         tokens = files.open(SUFFIX)
@@ -109,11 +109,11 @@ class NanoGpt(ShardFormat):
             header: whether there is one; "auto" looks for its first two numbers.
             place: where in a document the end-of-text token is; None for what nanoGPT and llm.c do.
         """
-        checks.check_word("token_size", token_size, (2, 4, None))
-        checks.check_word("header", header, ("auto", "none", "llm.c"))
-        checks.check_word("place", place, ("end", "start", None))
+        shard.check_word("token_size", token_size, (2, 4, None))
+        shard.check_word("header", header, ("auto", "none", "llm.c"))
+        shard.check_word("place", place, ("end", "start", None))
         (file,) = opening.files
-        size = checks.file_bytes(file)
+        size = shard.file_bytes(file)
         # A changed header would be read as tokens; all tokens are looked at for the ends of documents.
         opening.compare(0, None if opening.end_of_text is not None else 1)
         found = None if header == "none" else _read_header(file)
@@ -126,17 +126,17 @@ class NanoGpt(ShardFormat):
             )
         first_byte = HEADER_BYTES if found else 0
         if found:
-            checks.check_size(
+            shard.check_size(
                 file, HEADER_BYTES + found[1] * width, f"and its header, with {found[1]:,} tokens, asks for"
             )
         else:
-            checks.check_whole(file, size, width)
-        tokens = checks.map_file(file, f"<u{width}", (size - first_byte) // width, first_byte)
+            shard.check_whole(file, size, width)
+        tokens = shard.map_file(file, f"<u{width}", (size - first_byte) // width, first_byte)
         at_start = (place or ("start" if found else "end")) == "start"
         end = opening.end_of_text
         return Parsed(
             tokens,
-            None if end is None else checks.find_ends(tokens, end, at_start=at_start),
+            None if end is None else shard.find_ends(tokens, end, at_start=at_start),
             first_byte=first_byte,
             settings={"token_size": width, "header": "llm.c" if found else "none", "place": place},
         )

@@ -33,12 +33,11 @@ import pyarrow.parquet as pq
 
 from longcrawl.errors import CorruptionError, FormatError, StageError
 from longcrawl.formats.shards.base import Opening, Parsed, Reading, ShardFormat, shard_format
-from longcrawl.formats.shards.checks import check_ids, file_bytes
-from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, Documents
+from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, Documents, check_ids, file_bytes
 from longcrawl.formats.shards.writing import OWN, DocumentStream, NewFiles, documents_of, write_array
-from longcrawl.storage.block_checksums import read_checksums
-from longcrawl.storage.stored_tables import table_writer
-from longcrawl.storage.structured import load_json
+from longcrawl.io.block_checksums import read_checksums
+from longcrawl.io.stored_tables import table_writer
+from longcrawl.io.structured import load_json
 from longcrawl.tokens.loss_mask import LOSS_MASK
 
 NAME = "token-parquet"

@@ -29,15 +29,14 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from longcrawl.core.results import Verification
+from longcrawl.core.outputs import Verification
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.shards import datatrove, gpt_simple, megatron, nanogpt, parquet  # noqa: F401  # each registers its format
 from longcrawl.formats.shards.base import FORMATS, ShardFormat
-from longcrawl.formats.shards.checks import local_path
-from longcrawl.formats.shards.shard import TokenShard
-from longcrawl.storage import sealed
-from longcrawl.storage.listing import list_files
-from longcrawl.storage.structured import load_json
+from longcrawl.formats.shards.shard import TokenShard, local_path
+from longcrawl.io import sealed
+from longcrawl.io.listing import list_files
+from longcrawl.io.structured import load_json
 
 __all__ = ["FORMATS", "find_format", "open_shard", "shard_suffixes", "shards_in", "verify_shard", "verify_shards"]
 
@@ -84,7 +83,7 @@ def find_format(path: "str | Path", name: str | None = None) -> type[ShardFormat
 
 
 def read_description(path: Path, name: str) -> dict[str, Any]:
-    """Read ``NAME.json``, with the errors of :func:`longcrawl.storage.sealed.read_description`."""
+    """Read ``NAME.json``, with the errors of :func:`longcrawl.io.sealed.read_description`."""
     needed = ("splits", "dtype", "end_of_text", "json_escaped", "files")
     return sealed.read_description(path / f"{name}.json", "token_shards", VERSION, needed, ("documents", "tokens"))
 

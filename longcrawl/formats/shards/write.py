@@ -11,27 +11,33 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.exchange import Engine
 from longcrawl.core.outputs import WriteTask, are_shuffled, output
 from longcrawl.core.stages import Stage
-from longcrawl.engines.base import Engine
 from longcrawl.errors import StageError
-from longcrawl.formats.documents.spec import folder_name
-from longcrawl.formats.order import Stretch, cut, exchange_order, order_documents
+from longcrawl.formats.documents import folder_name
+from longcrawl.formats.order import Stretch, cut, exchange_order, order_documents, split_rows, split_totals
 from longcrawl.formats.shards import gpt_simple, nanogpt
-from longcrawl.formats.shards.entries import entries_of, spilled_columns, token_bytes
 from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, Documents
 from longcrawl.formats.shards.spec import FORMATS, STARTS, VERSION
-from longcrawl.formats.shards.writing import OnLoss, TokenType, WrittenShard, stored_type
+from longcrawl.formats.shards.writing import (
+    OnLoss,
+    TokenType,
+    WrittenShard,
+    entries_of,
+    spilled_columns,
+    stored_type,
+    token_bytes,
+)
 from longcrawl.formats.spill import SpillReader, ahead, row_groups, spill_documents
-from longcrawl.formats.splits import split_rows, split_totals
 from longcrawl.formats.token_output import TokenOutput, TokenWriter, last_stage
 from longcrawl.formats.token_rows import FOUND, ORIGINS
-from longcrawl.storage import sealed
-from longcrawl.storage.files import file_entries, write_text
-from longcrawl.storage.stored_tables import write_table
+from longcrawl.io import sealed
+from longcrawl.io.files import file_entries, write_text
+from longcrawl.io.stored_tables import write_table
 from longcrawl.tokens.loss_mask import LOSS_MASK
+from longcrawl.tokens.shape import WINDOWS, Windows
 from longcrawl.tokens.tokenizer_files import local_file
-from longcrawl.tokens.windows import WINDOWS, Windows
 
 Longs = npt.NDArray[np.int64]
 

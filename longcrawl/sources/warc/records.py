@@ -1,4 +1,4 @@
-"""Archive records, one after the other, and what is lost between them where a file is damaged.
+"""Reads archive records one by one and reports damaged stretches.
 
 A record counts only if the next one, the end of its compressed member or the end of the file follows its block: a wrong
 length is noticed, and so is a damaged member. What cannot be read is one stretch of bytes in the report; reading
@@ -6,15 +6,309 @@ resumes at the next member that can be decompressed and the next line in it that
 """
 
 import re
-from collections.abc import Collection, Iterator
-from typing import BinaryIO, NamedTuple
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import BinaryIO, Literal, NamedTuple, get_args
 
-from longcrawl.sources.framing import GZIP
+from longcrawl.core.sources import BadFiles
+from longcrawl.sources.compressed import (
+    GZIP,
+    BrokenMemberError,
+    Event,
+    Members,
+    Window,
+    compression_of,
+    decompress_beginning,
+    occurrences,
+)
 from longcrawl.sources.json_lines import is_utf8
-from longcrawl.sources.members import Members, compression_of, decompress_beginning, occurrences
-from longcrawl.sources.warc.fields import HEADER_BYTES, Fields, length_of, parse_fields
-from longcrawl.sources.warc.lost import ARC_FILE, Lost
-from longcrawl.sources.warc.stream import MAGIC, Stream, begins_with
+
+HEADER_BYTES = 1 << 20
+"""How long the header of a record, or of an HTTP message, is at most."""
+
+Name = Literal[
+    "content-encoding",
+    "content-language",
+    "content-length",
+    "content-type",
+    "transfer-encoding",
+    "warc-date",
+    "warc-identified-content-language",
+    "warc-identified-payload-type",
+    "warc-record-id",
+    "warc-target-uri",
+    "warc-truncated",
+    "warc-type",
+]
+NAMES: tuple[Name, ...] = get_args(Name)
+"""The fields that are looked at, lower-cased as names are compared."""
+
+Fields = Mapping[Name, str]
+"""Values by name; of a field that is there twice, both, between them a comma."""
+
+_LENGTH = re.compile(r"\d{1,18}")
+
+
+class Message(NamedTuple):
+    """An HTTP response: ``status`` is None where it has none that can be read."""
+
+    status: int | None
+    fields: Fields
+    body: bytes | memoryview
+
+
+def parse_fields(header: bytes, encoding: str = "latin-1") -> Fields:
+    """Parse a header; indented lines continue the line before, and what has no colon is passed over."""
+    values: dict[str, list[str]] = {}
+    name = ""
+    for line in header.decode(encoding, "replace").split("\n"):
+        if line[:1] in (" ", "\t") and name:
+            values[name].append(" " + line.strip())
+            continue
+        name, colon, value = line.partition(":")
+        name = name.strip().lower() if colon else ""
+        if name in values:
+            values[name].append(", " + value.strip())
+        elif name:
+            values[name] = [value.strip()]
+    return {name: "".join(values[name]) for name in NAMES if name in values}
+
+
+def length_of(fields: Fields) -> int | None:
+    """Return what Content-Length says, the first where it is there twice; None where that is no number."""
+    length = fields.get("content-length", "").split(",")[0].strip()
+    return int(length) if _LENGTH.fullmatch(length) else None
+
+
+MOST_NAMED = 10
+"""How many lost stretches of a file are named; all are counted."""
+
+MOST_REASONS = 3
+"""How many reasons are named of a stretch."""
+
+ARC_FILE = "this is an ARC file, the form before WARC; convert it, e.g. with `warcio recompress FILE.arc FILE.warc.gz`"
+
+
+@dataclass
+class Lost:
+    """Gathers the stretches of one file that cannot be read; the policy "error" stops at the first."""
+
+    bad_files: BadFiles
+    file: str
+    _named: list[str] = field(default_factory=list)
+    _stretches: int = 0
+    _reasons: list[str] = field(default_factory=list)
+    _begin: int | None = None
+    _records: int | None = 0
+
+    def open(self, offset: int, reason: str, *, records: int | None = 1) -> None:
+        """Note that nothing can be read from here on until ``close``; ``records`` is None where nobody can know."""
+        if self._begin is None:
+            self._begin = offset
+        if reason not in self._reasons and (len(self._reasons) < MOST_REASONS or reason == ARC_FILE):
+            self._reasons.append(reason)
+        self._records = None if self._records is None or records is None else self._records + records
+        if self.bad_files.policy == "error":
+            self.bad_files.report(self.file, f"at byte {offset:,}: {reason}")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nothing can be read since the last ``open``."""
+        return self._begin is not None
+
+    def close(self, offset: int | None) -> None:
+        """Note that reading resumes at ``offset``, or no more."""
+        if self._begin is not None:
+            end = "to its end" if offset is None else f"to {offset:,}"
+            # Other reasons say nothing more about an ARC file.
+            reasons = [ARC_FILE] if ARC_FILE in self._reasons else self._reasons
+            self._stretches += 1
+            if self._stretches <= MOST_NAMED:
+                self._named.append(f"from byte {self._begin:,} {end}: {', then '.join(reasons)}")
+            self._begin, self._reasons = None, []
+            if offset is None:
+                self._records = None
+
+    def report(self) -> None:
+        """Report what was lost, if anything, in one entry."""
+        if self._stretches:
+            more = self._stretches - MOST_NAMED
+            named = self._named + [f"and {more} more stretches"] * (more > 0)
+            self.bad_files.report(self.file, f"cannot be read {'; '.join(named)}", self._records)
+
+
+MAGIC = b"WARC/"
+"""What a record begins with."""
+
+
+class _Edges:
+    """Positions of members' edges in increasing order, and their offsets in the file; found by bisection."""
+
+    def __init__(self) -> None:
+        self._positions: list[int] = []
+        self._offsets: list[int] = []
+        self._first = 0
+        """How many of them are dropped and still listed."""
+
+    def add(self, position: int, offset: int) -> None:
+        self._positions.append(position)
+        self._offsets.append(offset)
+
+    def clear(self) -> None:
+        self._positions.clear()
+        self._offsets.clear()
+        self._first = 0
+
+    def ends_at(self, position: int) -> bool:
+        """Return whether the last edge is at a position."""
+        return len(self._positions) > self._first and self._positions[-1] == position
+
+    def replace_last(self, offset: int) -> None:
+        self._offsets[-1] = offset
+
+    def drop_before(self, position: int) -> int | None:
+        """Drop the edges before a position; returns the offset of the last one dropped."""
+        first = bisect_left(self._positions, position, self._first)
+        dropped = self._offsets[first - 1] if first > self._first else None
+        self._first = first
+        if 2 * first > len(self._positions):
+            del self._positions[:first], self._offsets[:first]
+            self._first = 0
+        return dropped
+
+    def last_until(self, position: int) -> int | None:
+        """Return the offset of the last edge that is not behind a position."""
+        found = bisect_right(self._positions, position, self._first)
+        return self._offsets[found - 1] if found > self._first else None
+
+    def first_within(self, first: int, last: int) -> tuple[int, int] | None:
+        """Return position and offset of the first edge from one position to another, both included."""
+        found = bisect_left(self._positions, first, self._first)
+        if found == len(self._positions) or self._positions[found] > last:
+            return None
+        return self._positions[found], self._offsets[found]
+
+
+class Stream:
+    """The decompressed bytes of a file from a member's beginning up to damage, and where members begin and end."""
+
+    def __init__(self, members: Members, offset: int) -> None:
+        self._members, self.compression = members, members.compression
+        self._window = Window()
+        self._begins, self._ends, self._records = _Edges(), _Edges(), _Edges()
+        self._unread: deque[tuple[int, int]] = deque()
+        """Where members begin of which it is not known whether they begin with a record."""
+        self.damage: BrokenMemberError | None = None
+        self.open(offset)
+
+    def open(self, offset: int) -> None:
+        """Go on at an offset of the file; positions of an uncompressed file are its offsets."""
+        self._events = self._members.events(offset)
+        self.position = offset if self.compression == "none" else 0
+        self._window.clear()
+        for edges in (self._begins, self._ends, self._records):
+            edges.clear()
+        self._unread.clear()
+        self._member = offset
+        self.ended = False
+
+    @property
+    def buffer(self) -> memoryview:
+        """The bytes that follow, as far as they have been decompressed; they are there until there are more."""
+        return self._window.view()
+
+    def fill(self, size: int) -> bool:
+        """Fill the buffer with so many bytes, or report that there are no more."""
+        while len(self._window) < size and not self.ended:
+            self._pull()
+        return len(self._window) >= size
+
+    def fill_within_member(self, size: int) -> bool:
+        """Do as ``fill``, but no further than to where a member ends."""
+        while len(self._window) < size and not (self.ended or self._ends.ends_at(self.position + len(self._window))):
+            self._pull()
+        return len(self._window) >= size
+
+    def drop(self, size: int) -> None:
+        """Go on after so many bytes of the buffer."""
+        self._window.take(size)
+        self.position += size
+        dropped = self._begins.drop_before(self.position)
+        self._member = self._member if dropped is None else dropped
+        self._ends.drop_before(self.position)
+        self._records.drop_before(self.position)
+
+    def place(self, position: int) -> int:
+        """Return the offset in the file of a position, or of the member that holds it."""
+        if self.compression == "none":
+            return position
+        found = self._begins.last_until(position)
+        return self._member if found is None else found
+
+    def begin_at(self, position: int) -> int | None:
+        """Return the offset of the member that begins at a position."""
+        if self.compression == "none":
+            return position
+        found = self._begins.first_within(position, position)
+        return found and found[1]
+
+    def end_within(self, first: int, last: int) -> int | None:
+        """Return the offset of the first member's end between two positions."""
+        found = self._ends.first_within(first, last)
+        return found and found[1]
+
+    def record_within(self, first: int, last: int) -> int | None:
+        """Return the first position between two, both left out, where a member begins with a record."""
+        while self._unread and self._unread[0][0] + len(MAGIC) <= self.position + len(self._window):
+            begin, offset = self._unread.popleft()
+            if begin >= self.position and begins_with(self.buffer, MAGIC, begin - self.position):
+                self._records.add(begin, offset)
+        found = self._records.first_within(first + 1, last - 1)
+        return found and found[0]
+
+    def file_bytes(self) -> int:
+        """Return the length of the file."""
+        file = self._members.file
+        here = file.tell()
+        size = file.seek(0, 2)
+        file.seek(here)
+        return size
+
+    def _pull(self) -> None:
+        if (event := self._next()) is not None:
+            self._add(event)
+
+    def _next(self) -> Event | None:
+        """Return what comes next; None at the end and at damage."""
+        try:
+            event = next(self._events, None)
+        except BrokenMemberError as damage:
+            self.damage, event = damage, None
+        self.ended = event is None
+        return event
+
+    def _add(self, event: Event) -> None:
+        for part in event.parts():
+            here = self.position + len(self._window)
+            if part.kind == "data":
+                self._window.add(part.data)
+            elif part.kind == "begin":
+                # Any number of members may be empty: of those that begin at one position, the last holds what is there.
+                if self._begins.ends_at(here):
+                    self._begins.replace_last(part.offset)
+                else:
+                    self._begins.add(here, part.offset)
+                    self._unread.append((here, part.offset))
+            elif not self._ends.ends_at(here):
+                self._ends.add(here, part.offset)
+
+
+def begins_with(buffer: memoryview, what: bytes, start: int = 0) -> bool:
+    """Return whether something stands at a place of some bytes."""
+    return buffer[start : start + len(what)] == what
+
 
 STEP_BYTES = 1 << 16
 """How much of a record that is too long is held at a time."""

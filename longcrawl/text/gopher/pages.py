@@ -1,4 +1,4 @@
-"""What Gopher's and FineWeb's rules are about in raw text: counts of many documents, and the places in one."""
+"""Counts behind Gopher's and FineWeb's rules, and the places in one document."""
 
 import re
 from collections import Counter
@@ -13,19 +13,277 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from longcrawl.errors import StageError
-from longcrawl.kernels.phrases import lowered, make_tree
-from longcrawl.kernels.texts import text_buffers
-from longcrawl.kernels.word_lists import make_vocabulary
-from longcrawl.text.gopher import page_columns as columns
-from longcrawl.text.gopher._page_characters import (
+from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.lookup import Vocabulary, find_word, make_vocabulary
+from longcrawl.kernels.ngrams import GOLDEN, HASHED
+from longcrawl.kernels.phrases import PhraseTree, lowered, make_tree, step
+from longcrawl.kernels.texts import decode, text_buffers
+from longcrawl.text.gopher import variants as defined
+from longcrawl.text.gopher import words as columns
+from longcrawl.text.gopher.variants import (
+    LOWERED,
+    READINGS,
+    Definitions,
+    Readings,
+    Spelling,
+    count_alphabetic,
+    count_counted,
+    count_grams,
+    count_line_rules,
+    count_lines,
+    count_segments,
+    count_skipped,
+    count_spaced_dots,
+    count_symbol_words,
+    count_symbols,
+    make_readings,
+    median_length,
+)
+from longcrawl.text.gopher.words import (
     ALPHABETIC,
+    ALPHANUMERIC_FIRST,
     BULLET,
     MARKER,
+    PACKED,
     TERMINAL,
     UNSPACED,
+    Found,
+    Page,
+    Texts,
+    find_words,
+    flag_types,
+    hash_lines,
     load_reading_characters,
+    number_page_words,
+    tell_apart,
+    write_keys,
+    write_starts,
 )
-from longcrawl.text.gopher.variants.definitions import LOWERED, READINGS, Definitions, make_readings
+
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
+
+_U = np.uint64
+_BYTES = (_U(1) << _U(8 * PACKED)) - _U(1)
+_HIGH = _U(0x8080808080808080)
+"""The highest bit of each of eight bytes; below, numbers that are added to each to set it."""
+_FROM_CAPITAL_A = _U(0x3F3F3F3F3F3F3F3F)
+_AFTER_CAPITAL_Z = _U(0x2525252525252525)
+
+
+class StopWords(NamedTuple):
+    """Stop words of several languages, and of each document the number of its language."""
+
+    languages: npt.NDArray[np.int32]
+    """Shape (readings, documents): whose stop words a document is searched for, -1 for none."""
+    spellings: Vocabulary
+    """Of bytes."""
+    numbers: npt.NDArray[np.int32]
+    """Shape (spellings,): which word of its language's list a spelling is of."""
+    met: npt.NDArray[np.int64]
+    """Memory for each word of the longest list, and for what is none."""
+    counts: npt.NDArray[np.int64]
+    """Shape (readings, 2): of one document, how many different ones there are, and how many."""
+    short_keys: npt.NDArray[np.uint64]
+    """Shape (languages, a power of two): open addressing, keys of spellings of up to ``PACKED`` bytes, 0 for none."""
+    short_numbers: npt.NDArray[np.int32]
+    """The words that these are of."""
+    lowered: PhraseTree
+    """What words are looked for in lower case; the root is the language."""
+
+
+@compiled
+def _is_lowered(data: Any, at: int, end: int, tree: PhraseTree, language: int) -> bool:
+    """Whether a word in lower case, letter by letter, is a stop word of its language."""
+    node = np.int64(language)
+    while at < end and node >= 0:
+        point, at = decode(data, at)
+        node = step(tree, node, point)
+    return node >= 0 and tree.kinds[node] != 0
+
+
+@compiled
+def _lower_key(key: np.uint64) -> np.uint64:
+    """Return the key of a word of ASCII in lower case."""
+    return key | ((key + _FROM_CAPITAL_A) & ~(key + _AFTER_CAPITAL_Z) & _HIGH) >> _U(2)
+
+
+@compiled
+def _place_short(keys: Any, language: int, key: np.uint64) -> int:
+    """Return the place of a short word in the table of its language, or an empty one."""
+    at = np.int64(key * GOLDEN >> _U(32)) & keys.shape[1] - 1
+    while (keys[language, at] != 0) & (keys[language, at] != key):
+        at = (at + 1) & keys.shape[1] - 1
+    return at
+
+
+@compiled
+def _count_stop_words(
+    data: Any, page: Page, types: int, stop_words: StopWords, language: int, lowers: int
+) -> tuple[int, int]:
+    """Count different stop words of a language, and all of them; of words in lower case only all."""
+    begins, ends, counts, firsts = page.word_begins, page.word_ends, page.repeats.counts, page.repeats.firsts
+    met, keys, longest, occurrences = stop_words.met, stop_words.short_keys, stop_words.spellings.longest, 0
+    # What is looked for by its letters: of words that are listed as they are, only long ones.
+    by_letters = HASHED | _BYTES & _HIGH if lowers else (HASHED if longest > PACKED else _U(0))
+    met[:] = 0
+    for word_type in range(types):
+        word = firsts[word_type]
+        key = page.word_keys[word]
+        # Lower case has as many characters, each of a byte or more.
+        if (key & by_letters != _U(0)) & (page.starts[word + 1] - page.starts[word] <= longest):
+            if lowers:
+                listed = _is_lowered(data, begins[word], ends[word], stop_words.lowered, language)
+                occurrences += counts[word_type] * listed
+                continue
+            spelling = find_word(stop_words.spellings, language, data, begins[word], ends[word])
+            if spelling >= 0:
+                met[stop_words.numbers[spelling]] = 1
+                occurrences += counts[word_type]
+            continue
+        key = _lower_key(key) if lowers else key
+        at = _place_short(keys, language, key)
+        found = keys[language, at] == key
+        met[stop_words.short_numbers[language, at] if found else len(met) - 1] = 1
+        occurrences += counts[word_type] * found
+    distinct = 0
+    for number in range(len(met) - 1):
+        distinct += met[number]
+    return distinct, occurrences
+
+
+@compiled
+def _count_quality(
+    texts: Texts,
+    page: Page,
+    found: Found,
+    types: int,
+    readings: Readings,
+    languages: Any,
+    stop_words: StopWords,
+    rows: Any,
+) -> None:
+    choices, data, counted = readings.choices, texts.data, -1
+    count_lines(texts, page, found, readings, rows)
+    for reading in range(len(choices)):
+        if choices[reading, defined.WHAT] & columns.QUALITY == 0:
+            continue
+        row, symbols, language = rows[reading], choices[reading, defined.SYMBOLS], languages[reading]
+        row[columns.ALPHABETIC_WORDS] = count_alphabetic(page, types, choices[reading, defined.ALPHABETIC_WORDS])
+        if symbols in (defined.WORDS_WITH, defined.WORDS_OF):
+            row[columns.SYMBOLS] = count_symbol_words(data, page, types, readings, reading)
+        elif counted < 0:
+            row[columns.HASHES], row[columns.ELLIPSES] = count_symbols(data, page, found, types)
+            counted = reading
+        else:
+            row[columns.HASHES], row[columns.ELLIPSES] = rows[counted, columns.HASHES], rows[counted, columns.ELLIPSES]
+        if symbols == defined.TOGETHER:
+            row[columns.SYMBOLS] = row[columns.HASHES] + row[columns.ELLIPSES]
+            row[columns.SYMBOLS] += count_spaced_dots(data, page, found)
+        if choices[reading, defined.LENGTHS] == defined.MEDIAN and types:
+            row[columns.MEDIAN_LENGTH] = median_length(page, types)
+        if language >= 0:
+            same = 0
+            while choices[same, defined.WHAT] & columns.QUALITY == 0 or languages[same] != language:
+                same += 1
+            if same == reading:
+                lowers = choices[reading, defined.STOP_WORD_CASE] == defined.LOWERED
+                met = _count_stop_words(data, page, types, stop_words, language, lowers)
+                stop_words.counts[reading, 0], stop_words.counts[reading, 1] = met
+            row[columns.STOP_WORDS] = stop_words.counts[same, choices[reading, defined.STOP_WORDS]]
+
+
+@compiled
+def _count_segments(texts: Texts, page: Page, found: Found, readings: Readings, rows: Any) -> None:
+    """Count lines and paragraphs, those of readings that cut a page alike once."""
+    choices = readings.choices
+    for reading in range(len(choices)):
+        if choices[reading, defined.WHAT] & columns.REPETITION == 0:
+            continue
+        for choice, at in ((defined.SEGMENTS, columns.LINE_SEGMENTS), (defined.PARAGRAPHS, columns.PARAGRAPH_SEGMENTS)):
+            same, cut = 0, choices[reading, choice]
+            while choices[same, defined.WHAT] & columns.REPETITION == 0 or choices[same, choice] != cut:
+                same += 1
+            if same == reading:
+                count_segments(texts, page, found, cut, rows[reading, at : at + 6])
+            for column in range(at, at + 6):
+                rows[reading, column] = rows[same, column]
+    for reading in range(len(choices)):
+        if choices[reading, defined.WHAT] & columns.LINE_RULES:
+            count_line_rules(texts, page, found, choices[reading, defined.SHORT_LINE], rows[reading])
+
+
+@compiled
+def _count_repetition(
+    texts: Texts, page: Page, found: Found, readings: Readings, spelling: Spelling, rows: Any
+) -> None:
+    choices, counted = readings.choices, -1
+    for reading in range(len(choices)):
+        row, here = rows[reading], choices[reading, defined.WHAT] & columns.REPETITION
+        if here and choices[reading, defined.FEW_WORDS] == defined.EVERYTHING and found.words:
+            for n in range(found.words + 1, 11):
+                row[columns.TOP_2_GRAM + n - 2] = row[columns.CHARACTERS]
+    for flag in (defined.ALL_WORDS, ALPHANUMERIC_FIRST):
+        for reading in range(len(choices)):
+            here = choices[reading, defined.WHAT] & columns.REPETITION
+            if here and choices[reading, defined.GRAM_WORDS] == flag and counted != flag:
+                counted = flag
+                count_grams(texts, page, found, readings, flag, spelling, rows)
+    for reading in range(len(choices)):
+        here = choices[reading, defined.WHAT] & columns.REPETITION
+        if here and choices[reading, defined.REPEATED] == defined.SKIP:
+            count_skipped(texts, page, found.words, spelling, rows[reading])
+
+
+@compiled
+def _write_sizes(found: Found, rows: Any) -> None:
+    """Write the columns that are always there."""
+    for row in rows:
+        row[columns.WORDS], row[columns.WORD_CHARACTERS] = found.words, found.word_characters
+        row[columns.UNSPACED_LETTERS], row[columns.NEWLINES] = found.unspaced, found.lines - 1
+        row[columns.CHARACTERS], row[columns.LINE_CHARACTERS] = found.characters, found.characters - found.lines + 1
+
+
+@compiled
+def measure_pages(
+    texts: Texts, readings: Readings, stop_words: StopWords, page: Page, spelling: Spelling, rows: Any
+) -> None:
+    """Measure every document, as several readings of the rules do.
+
+    Args:
+        texts: the documents.
+        readings: what is counted, and how.
+        stop_words: the stop words of all readings and languages.
+        page: memory for the longest document.
+        spelling: the same.
+        rows: float64 [readings, documents, COLUMNS], zeros, written.
+    """
+    next_break, what, choices = np.int64(0), 0, readings.choices
+    for reading in range(len(choices)):
+        what |= choices[reading, defined.WHAT]
+    for document in range(len(texts.offsets) - 1):
+        found, next_break = find_words(texts, document, next_break, page)
+        _write_sizes(found, rows[:, document])
+        if what:
+            write_keys(texts.data, page, found.words)
+        if what & (columns.REPETITION | columns.LINE_RULES):
+            hash_lines(page, found.lines)
+            _count_segments(texts, page, found, readings, rows[:, document])
+        if what & (columns.QUALITY | columns.REPETITION):
+            write_starts(page, found)
+            types = tell_apart(page, found.words)
+            if what & columns.REPETITION:
+                types = number_page_words(texts, page, found.words)
+            flag_types(texts, page, found.begin, types)
+            for reading in range(len(choices)):
+                count_counted(page, found, types, choices[reading, defined.COUNTED], rows[reading, document])
+            if what & columns.QUALITY:
+                languages = stop_words.languages[:, document]
+                _count_quality(texts, page, found, types, readings, languages, stop_words, rows[:, document])
+            if what & columns.REPETITION:
+                _count_repetition(texts, page, found, readings, spelling, rows[:, document])
+
 
 Doubles = npt.NDArray[np.float64]
 Span = tuple[int, int]
@@ -58,9 +316,8 @@ def count_pages(texts: pa.Array, asked: Sequence[Asked], words: Words = "whitesp
         asked: what is counted; the columns have the numbers of ``page_columns``.
         words: what a word is in scripts that are written without spaces.
     """
-    from longcrawl.text.gopher._page_kernels import make_page
-    from longcrawl.text.gopher._page_measures import measure_pages
-    from longcrawl.text.gopher.variants.ngrams import make_spelling
+    from longcrawl.text.gopher.variants import make_spelling
+    from longcrawl.text.gopher.words import make_page
 
     batch = _batch(texts, words)
     listed = [_stop_word_lists(each) for each in asked]
@@ -79,7 +336,7 @@ def count_pages(texts: pa.Array, asked: Sequence[Asked], words: Words = "whitesp
 
 def distinct_words(texts: pa.Array, words: Words = "whitespace") -> Iterator[dict[str, int]]:
     """Return how often each word that has a letter stands in each valid text, in lower case."""
-    from longcrawl.text.gopher._page_kernels import flag_types, make_page, number_page_words, read_words, write_keys
+    from longcrawl.text.gopher.words import flag_types, make_page, number_page_words, read_words, write_keys
 
     batch = _batch(texts, words)
     page, next_break = make_page(batch), 0
@@ -100,7 +357,7 @@ def distinct_words(texts: pa.Array, words: Words = "whitespace") -> Iterator[dic
 
 def _batch(texts: pa.Array, words: Words) -> Any:
     """Return the texts in the form that kernels read, with the breaks of ICU where these are asked for."""
-    from longcrawl.text.gopher._page_kernels import Texts
+    from longcrawl.text.gopher.words import Texts
 
     batch = Texts(*text_buffers(texts), load_reading_characters(), _MODES[words], np.zeros(0, np.int64))
     return batch._replace(mode=columns.AT_BREAKS, breaks=_icu_breaks(batch)) if words == "icu" else batch
@@ -108,7 +365,7 @@ def _batch(texts: pa.Array, words: Words) -> Any:
 
 def _icu_breaks(batch: Any) -> npt.NDArray[np.int64]:
     """Return the bytes, ascending, at which ICU begins a word inside the runs of scripts without spaces."""
-    from longcrawl.text.gopher._page_kernels import flag_types, make_page, read_words, tell_apart
+    from longcrawl.text.gopher.words import flag_types, make_page, read_words, tell_apart
 
     breaker, page, breaks = load_segmenter(), make_page(batch), [np.zeros(0, np.int64)]
     for document in range(len(batch.offsets) - 1):
@@ -151,8 +408,6 @@ def _stop_word_lists(asked: Asked) -> list[_List]:
 @lru_cache(maxsize=8)
 def _stop_words(lists: tuple[_List, ...]) -> Any:
     """Return stop words by the number of their list as kernels look them up."""
-    from longcrawl.text.gopher._page_measures import StopWords
-
     numbers: dict[tuple[int, str], int] = {}
     for language, (words, case) in enumerate(lists):
         for number, word in enumerate(words):
@@ -177,7 +432,7 @@ def _short_words(
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
     """Return the table of the keys of short words, and which word of its list each is, for ``StopWords``."""
     from longcrawl.kernels.ngrams import GOLDEN
-    from longcrawl.text.gopher._page_kernels import PACKED, pack_word
+    from longcrawl.text.gopher.words import PACKED, pack_word
 
     short = {
         (each[0], pack_word(each[1].encode())): numbers[each] for each in numbers if len(each[1].encode()) <= PACKED
@@ -226,7 +481,7 @@ class _Text(NamedTuple):
 
 
 def _split(text: str, words: Words, short_line: int) -> _Text:
-    from longcrawl.text.gopher._page_kernels import make_page, read_words
+    from longcrawl.text.gopher.words import make_page, read_words
 
     batch = _batch(pa.array([text], pa.large_string()), words)
     page = make_page(batch)

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from longcrawl.core.stages import Check, Judge, Outcome, Stage, column, stage
 from longcrawl.errors import StageError
+from longcrawl.io.files import reread_when_changed
 from longcrawl.kernels.texts import valid_texts
-from longcrawl.storage.files import reread_when_changed
-from longcrawl.text.gopher import page_columns as page
+from longcrawl.text.gopher import words as page
 from longcrawl.text.gopher.pages import Asked, Words, count_pages, find_marks, load_segmenter
-from longcrawl.text.gopher.variants.definitions import Definitions, Share, quality_shares, repetition_shares
+from longcrawl.text.gopher.variants import Definitions, Share, quality_shares, repetition_shares
 from longcrawl.text.languages import language_files, places_of_languages, read_languages
 
 Doubles = npt.NDArray[np.float64]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from longcrawl.errors import StageError
-from longcrawl.storage.structured import load_yaml
+from longcrawl.io.structured import load_yaml
 
 __all__ = ["Presets"]
 
@@ -16,10 +16,10 @@ _ENDINGS = (".yaml", ".yml")
 
 
 class Presets(NamedTuple):
-    """The YAML files of one folder of this package."""
+    """The YAML files of one folder below ``text/presets``."""
 
     package: str
-    """The folder as a package: ``longcrawl.text.presets.lines``."""
+    """The folder, as a dotted name: ``longcrawl.text.presets.lines``."""
     what: str
     """What its files are, such as "line patterns"."""
     form: str = ""

@@ -25,12 +25,11 @@ from urllib.parse import urlsplit
 import yaml
 from filelock import FileLock, Timeout
 
-from longcrawl.display.progress import progress_bar
-from longcrawl.errors import SourceError
-from longcrawl.printable import one_line
-from longcrawl.storage.files import PARTIAL, check_target, checksum, make_folder, publish, write_text, writing
-from longcrawl.storage.structured import load_json
-from longcrawl.text.refinedweb._url_lists import DESCRIPTION
+from longcrawl.core.display import progress_bar
+from longcrawl.errors import SourceError, one_line
+from longcrawl.io.files import PARTIAL, check_target, checksum, make_folder, publish, write_text, writing
+from longcrawl.io.structured import load_json
+from longcrawl.text.refinedweb.url_lists import DESCRIPTION
 
 _BLOCK = 1 << 20
 _MOST_BYTES = 4 << 30

@@ -1,7 +1,15 @@
-"""RefinedWeb's line-wise corrections: lines that match patterns, shipped or a user's, are discarded or edited."""
+"""Line-wise corrections of RefinedWeb, and patterns proposed from frequent lines.
 
-from collections.abc import Sequence
-from dataclasses import replace
+What extraction leaves behind differs between crawls: buttons, menus, notices. The shipped patterns are those that
+RefinedWeb's paper names; these are counted in one's own documents, to be read by a person before they are used.
+"""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -9,16 +17,347 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from longcrawl.core.addresses import url_hosts
+from longcrawl.core.batches import column
+from longcrawl.core.display import Column, Table, Tabular
 from longcrawl.core.places import LineChange
-from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
+from longcrawl.core.stages import Check, Edit, Edited, stage, with_column
 from longcrawl.errors import StageError
-from longcrawl.kernels.code_points import load_characters
-from longcrawl.kernels.phrases import PhraseTree, make_tree
-from longcrawl.kernels.texts import check_not_masked, text_buffers, text_column, valid_texts
-from longcrawl.storage.files import reread_when_changed
+from longcrawl.io.files import check_target, make_folder, reread_when_changed, write_text
+from longcrawl.kernels.code_points import NUMERIC, SPACE, UPPER, WORD, load_characters
+from longcrawl.kernels.compiling import allocating, compiled
+from longcrawl.kernels.memory import (
+    TESTED,
+    count_bits,
+    find_byte,
+    find_capitals,
+    find_digits,
+    find_high,
+    find_line_feeds,
+    find_others,
+    find_spaces,
+    highest_bit,
+    lowest_bit,
+)
+from longcrawl.kernels.phrases import OTHERS, PhraseTree, make_tree, step
+from longcrawl.kernels.texts import check_not_masked, copy, decode, skip_space, text_buffers, text_column, valid_texts
 from longcrawl.text.languages import places_of_languages
-from longcrawl.text.lines.places import LOGGED, locate_lines, most_lines
+from longcrawl.text.line_places import LOGGED, locate_lines, most_lines
 from longcrawl.text.presets import Presets
+from longcrawl.text.values import tables
+
+# To look for a byte in a tuple, numba compiles functions of its own:
+# ruff: noqa: SIM109, PLR1714
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
+
+Bytes = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.uint16]
+Facts = npt.NDArray[np.int64]
+
+UPPERCASE, NUMERICAL, COUNTER, PREFIX, SUFFIX, ANYWHERE, LINE = (1 << bit for bit in range(7))
+KINDS = {
+    "uppercase": UPPERCASE,
+    "numerical": NUMERICAL,
+    "counter": COUNTER,
+    "prefix": PREFIX,
+    "suffix": SUFFIX,
+    "anywhere": ANYWHERE,
+    "line": LINE,
+}
+"""The rules that flag a line, in the order in which they are tried; an edited line can have several of the last."""
+
+AT_THE_END = SUFFIX | COUNTER | LINE
+AFTER_NUMBER = 1
+"""The root of phrases that follow a number, counted from the root of those that do not."""
+KEEP = -1
+"""In place of a root: a document that is not looked at."""
+
+FIRST, STOP, WORDS, CHARACTERS, SOLID, UPPERS, NUMERICS, CORE, CORE_STOP = range(9)
+"""What is known of a line: the bytes of its content, counts, and the bytes from its first to last word character."""
+FACTS = 9
+
+NEWLINE = 0x0A
+_COMMA, _DOT, _PLUS, _K, _M, _B = b",.+kmb"
+SPACE_BAR = np.uint32(0x20)
+_UNDERSCORE = 0x5F
+_U = np.uint64
+_EVERY = _U(0xFFFFFFFFFFFFFFFF)
+
+
+class Limits(NamedTuple):
+    """Thresholds; one that is switched off is out of reach."""
+
+    uppercase: float
+    """A line with a larger share of upper-case characters goes."""
+    numerical: float
+    """A line with at least this share of numerical characters among those other than space goes."""
+    short: int
+    """A line of more words is not edited."""
+
+
+@compiled
+def _read_line(data: Bytes, at: int, end: int, flag_of: Flags, line: Facts) -> int:
+    """Write what is known of the line that starts at a byte; gives where the next one starts."""
+    line[:] = 0
+    line[FIRST] = line[CORE] = -1
+    line[STOP] = line[CORE_STOP] = at
+    ended, spaces, inside, first = False, 0, _U(0), np.int64(data.ctypes.data)
+    while at < end and not ended:
+        block = min(at + TESTED, end)
+        taken = _EVERY if at + TESTED <= end else (_U(1) << _U(end - at)) - _U(1)
+        if at + TESTED <= len(data) and find_high(first + at) & taken == _U(0):
+            feeds = find_line_feeds(first + at) & taken
+            if feeds != _U(0):
+                taken &= feeds ^ (feeds - _U(1))
+            ended = feeds != _U(0)
+            spaces, inside = _read_ascii(first + at, at, taken, spaces, inside, line)
+            at += count_bits(taken)
+            continue
+        while at < block and not ended:
+            point, after = decode(data, at)
+            flag = flag_of[point]
+            if flag & SPACE:
+                inside = _U(0)
+                spaces += 1
+                ended = point == NEWLINE
+            else:
+                line[WORDS] += inside == _U(0)
+                line[CHARACTERS] += 1 + (spaces if line[FIRST] >= 0 else 0)
+                line[FIRST] = at if line[FIRST] < 0 else line[FIRST]
+                spaces, inside = 0, _U(1)
+                line[SOLID] += 1
+                line[UPPERS] += (flag & UPPER) != 0
+                line[NUMERICS] += (flag & NUMERIC) != 0
+                if flag & WORD:
+                    line[CORE] = at if line[CORE] < 0 else line[CORE]
+                    line[CORE_STOP] = after
+                line[STOP] = after
+            at = after
+    return at
+
+
+@compiled
+def _read_ascii(
+    address: int, at: int, taken: np.uint64, spaces: int, inside: np.uint64, line: Facts
+) -> tuple[int, np.uint64]:
+    """Add to what is known of a line the characters of a block in ASCII that have a bit in ``taken``.
+
+    ``spaces`` are before them, and ``inside`` is 1 where a word is. Return how many spaces come last then, and whether
+    the last character is none.
+    """
+    blank = find_spaces(address) & taken
+    solid = taken & ~blank
+    if solid == _U(0):
+        return spaces + count_bits(blank), _U(0)
+    begin, last = lowest_bit(solid), highest_bit(solid)
+    behind = count_bits(blank >> _U(last))
+    digits = find_digits(address)
+    word = (~find_others(address) | digits | find_byte(address, _UNDERSCORE)) & taken
+    line[WORDS] += count_bits(solid & ~(solid << _U(1) | inside))
+    line[CHARACTERS] += count_bits(taken) - behind
+    if line[FIRST] < 0:
+        line[FIRST] = at + begin
+        line[CHARACTERS] -= begin
+    else:
+        line[CHARACTERS] += spaces
+    line[STOP] = at + last + 1
+    line[SOLID] += count_bits(solid)
+    line[UPPERS] += count_bits(find_capitals(address) & taken)
+    line[NUMERICS] += count_bits(digits & taken)
+    if word != _U(0):
+        line[CORE] = at + lowest_bit(word) if line[CORE] < 0 else line[CORE]
+        line[CORE_STOP] = at + highest_bit(word) + 1
+    return behind, solid >> _U(63)
+
+
+@compiled
+def _walk(data: Bytes, at: int, stop: int, wanted: int, flag_of: Flags, tree: PhraseTree, root: int) -> tuple[int, int]:
+    """Return the kind and the end of the longest phrase of a wanted kind that starts at a byte; kind 0 for none.
+
+    A run of white space counts as one space bar. A phrase that ends in a word character is not followed by another.
+    """
+    kind, end, node = 0, at, root
+    while at < stop:
+        point, after = decode(data, at)
+        flag = flag_of[point]
+        if flag & SPACE:
+            point, after = SPACE_BAR, skip_space(data, after, stop, flag_of)
+        node = step(tree, node, point)
+        if node < 0:
+            break
+        at = after
+        found = tree.kinds[node] & wanted
+        if at < stop:
+            found &= ~AT_THE_END
+            if found and flag & WORD and flag_of[decode(data, at)[0]] & WORD:
+                found = 0
+        if found:
+            kind, end = found & -found, at
+    return kind, end
+
+
+@compiled
+def _skip_number(data: Bytes, at: int, stop: int, flag_of: Flags) -> int:
+    """Return the end of a number such as 3, 1,234 or 1.2K+ that starts at a byte, and of white space after it."""
+    start = at
+    while at < stop:
+        point, after = decode(data, at)
+        if not (flag_of[point] & NUMERIC or (at > start and (point == _COMMA or point == _DOT))):
+            break
+        at = after
+    if at < stop and _is_scale(data[at]) and (at + 1 == stop or not flag_of[decode(data, at + 1)[0]] & WORD):
+        at += 1
+    if at < stop and data[at] == _PLUS:
+        at += 1
+    return skip_space(data, at, stop, flag_of)
+
+
+@compiled
+def _is_scale(byte: int) -> bool:
+    """Whether a byte is the K, M or B, in either case, of thousands, millions and billions."""
+    letter = byte | 0x20
+    return letter == _K or letter == _M or letter == _B
+
+
+@compiled
+def _match(
+    data: Bytes, at: int, stop: int, wanted: int, flag_of: Flags, tree: PhraseTree, root: int
+) -> tuple[int, int]:
+    """As ``_walk``, for phrases that follow a number as well."""
+    kind, end, point = 0, at, decode(data, at)[0]
+    if tree.begins[min(point, OTHERS)]:
+        kind, end = _walk(data, at, stop, wanted, flag_of, tree, root)
+    if kind == 0 and flag_of[point] & NUMERIC:
+        after = _skip_number(data, at, stop, flag_of)
+        kind, end = _walk(data, after, stop, wanted, flag_of, tree, root + AFTER_NUMBER)
+    return kind, end
+
+
+@compiled
+def _write_piece(
+    data: Bytes, start: int, stop: int, flag_of: Flags, out: Bytes, begin: int, place: int
+) -> tuple[int, int]:
+    """Write a stretch of an edited line without white space at its ends: where it ends, and how many words it has.
+
+    A space bar parts it from what was written from ``begin`` on.
+    """
+    words, inside, last = 0, False, start
+    start = skip_space(data, start, stop, flag_of)
+    at = start
+    while at < stop:
+        point, after = decode(data, at)
+        solid = not flag_of[point] & SPACE
+        words += solid and not inside
+        inside = solid
+        at = after
+        if solid:
+            last = at
+    if words:
+        if place > begin:
+            out[place] = SPACE_BAR
+            place += 1
+        place = copy(data, start, last, out, place)
+    return place, words
+
+
+@compiled
+def _edit(
+    data: Bytes, start: int, stop: int, flag_of: Flags, tree: PhraseTree, root: int, out: Bytes, begin: int
+) -> tuple[int, int, int]:
+    """Write a line's content without its phrases: which kinds there were, where it ends, how many words are left."""
+    at, kept, place, kinds, words, in_word = start, start, begin, 0, 0, False
+    while at < stop:
+        point, after = decode(data, at)
+        word = flag_of[point] & WORD != 0
+        if not (in_word and word) and (tree.begins[min(point, OTHERS)] or flag_of[point] & NUMERIC):
+            wanted = PREFIX | SUFFIX | ANYWHERE if at == start else SUFFIX | ANYWHERE
+            kind, end = _match(data, at, stop, wanted, flag_of, tree, root)
+            if kind:
+                place, more = _write_piece(data, kept, at, flag_of, out, begin, place)
+                words += more
+                kinds |= kind
+                kept = at = end
+                in_word = False
+                continue
+        in_word = word
+        at = after
+    if kinds:
+        place, more = _write_piece(data, kept, stop, flag_of, out, begin, place)
+        words += more
+    return kinds, place, words
+
+
+@compiled
+def _flag(data: Bytes, line: Facts, flag_of: Flags, limits: Limits, tree: PhraseTree, root: int) -> int:
+    """Return the rule by which a line goes as a whole, 0 for none."""
+    if line[UPPERS] / line[CHARACTERS] > limits.uppercase:
+        return UPPERCASE
+    if line[NUMERICS] / line[SOLID] >= limits.numerical:
+        return NUMERICAL
+    if line[CORE] >= 0 and flag_of[decode(data, line[CORE])[0]] & NUMERIC:
+        after = _skip_number(data, line[CORE], line[CORE_STOP], flag_of)
+        counter = _walk(data, after, line[CORE_STOP], np.int64(COUNTER), flag_of, tree, root + AFTER_NUMBER)[0]
+        if counter:
+            return counter
+    return _match(data, line[FIRST], line[STOP], np.int64(LINE), flag_of, tree, root)[0]
+
+
+@allocating
+def correct_lines(
+    data: Bytes,
+    offsets: Any,
+    roots: npt.NDArray[np.int32],
+    flag_of: Flags,
+    tree: PhraseTree,
+    limits: Limits,
+    out: Bytes,
+    ends: Any,
+    counts: Any,
+    log: Any,
+) -> int:
+    """Write the corrected documents to ``out``; gives how many lines were flagged.
+
+    Writes ``ends``, shape (documents + 1,); ``counts``, shape (documents, 3): words, words that went, words of flagged
+    lines; and to ``log`` as many flagged lines as it has rows: line number, start and stop in ``data``, then in
+    ``out``, kinds.
+    """
+    line = np.empty(FACTS, np.int64)
+    place, flagged = np.int64(0), 0
+    ends[0] = 0
+    for document in range(len(offsets) - 1):
+        at, end, root = offsets[document], offsets[document + 1], np.int64(roots[document])
+        number, end_of_edit = 0, place
+        if root == KEEP:
+            place = copy(data, at, end, out, place)
+            at = end
+        while at < end:
+            start, begin = at, place
+            at = _read_line(data, at, end, flag_of, line)
+            number += 1
+            words, left, kinds = line[WORDS], 0, 0
+            counts[document, 0] += words
+            if words:
+                kinds = _flag(data, line, flag_of, limits, tree, root)
+                if kinds == 0 and words <= limits.short:
+                    begin = copy(data, start, line[FIRST], out, place)
+                    kinds, end_of_edit, left = _edit(data, line[FIRST], line[STOP], flag_of, tree, root, out, begin)
+            if kinds == 0:
+                place = copy(data, start, at, out, place)
+                continue
+            counts[document, 1] += words - left
+            counts[document, 2] += words
+            if flagged < len(log):
+                # A row at once is an array to numba: checking its shape takes 1.4 s to compile.
+                log[flagged, 0], log[flagged, 1], log[flagged, 2] = number, line[FIRST], line[STOP]
+                log[flagged, 3], log[flagged, 4], log[flagged, 5] = begin, end_of_edit if left else begin, kinds
+            flagged += 1
+            if left:
+                place = copy(data, line[STOP], at, out, end_of_edit)
+        ends[document + 1] = place
+    return flagged
+
 
 Phrases = dict[str, tuple[str, ...]]
 
@@ -96,7 +435,6 @@ def _phrases(lists: Any, language: str, name: str) -> Phrases:
 
 
 def _make_tree(languages: dict[str, Phrases]) -> PhraseTree:
-    from longcrawl.text.refinedweb._line_kernels import AFTER_NUMBER, ANYWHERE, COUNTER, LINE, PREFIX, SUFFIX
 
     bits = dict(zip(_LISTS, (COUNTER, PREFIX, SUFFIX, ANYWHERE, LINE), strict=True))
     entered = []
@@ -224,8 +562,6 @@ class LineCorrections(Edit):
 
     def _roots(self, table: pa.Table, patterns: LinePatterns) -> npt.NDArray[np.int32]:
         """Return the root of each document's phrases, ``KEEP`` for documents to be left alone."""
-        from longcrawl.text.refinedweb._line_kernels import KEEP
-
         if self.patterns is None:
             return np.full(table.num_rows, patterns.none, np.int32)
         places, spoken = places_of_languages(table, patterns.languages, self.language, self.name)
@@ -239,7 +575,6 @@ class LineCorrections(Edit):
         return np.where(unknown, other, 2 * places).astype(np.int32)
 
     def _correct(self, table: pa.Table, texts: pa.Array, record: Literal["places", "nothing"]) -> "_Corrected":
-        from longcrawl.text.refinedweb._line_kernels import Limits, correct_lines
 
         patterns = read_line_patterns(self.patterns)
         limits = Limits(
@@ -274,6 +609,160 @@ def _change(data: Any, out: Any, row: list[int]) -> LineChange:
 
 
 def _name(kinds: int) -> str:
-    from longcrawl.text.refinedweb._line_kernels import KINDS
 
     return "+".join(name for name, kind in KINDS.items() if kinds & kind)
+
+
+LONGEST = 100
+"""Characters of a line that is counted."""
+HELD = 1_000_000
+"""Different lines in memory; of more, those go that one document had so far."""
+SITES = 3
+"""So many sites of a line are told apart."""
+_SHOWN = 30
+_SCALES = ("", "k", "m", "b")
+
+PROPOSED_SCHEMA = pa.schema(
+    [("pattern", pa.string()), ("list", pa.string()), ("documents", pa.int64()), ("sites", pa.int64())]
+)
+"""One row per pattern; ``sites`` is at most ``SITES``, and null where documents have no URL."""
+
+
+@dataclass(frozen=True, repr=False)
+class ProposedLines(Tabular):
+    """Lines that many documents have; prints as a table, most first."""
+
+    table: pa.Table
+    """``PROPOSED_SCHEMA``, sorted by documents."""
+    documents: int
+    """How many were looked at."""
+
+    def tables(self) -> tuple[Table]:
+        """Return the ``_SHOWN`` most frequent as a table."""
+        shown, whole = self.table.slice(0, _SHOWN).to_pylist(), max(self.documents, 1)
+        rows = [
+            [row["pattern"], row["list"], row["documents"], row["documents"] / whole, _sites(row["sites"])]
+            for row in shown
+        ]
+        columns = [Column("line"), Column("list"), Column("documents", "count"), Column("of all", "share")]
+        columns.append(Column("sites"))
+        more = self.table.num_rows - _SHOWN
+        about = f"{self.table.num_rows:,} lines that several of {self.documents:,} documents have"
+        return (Table(columns, rows, about, [f"and {more:,} more, in .table"] if more > 0 else []),)
+
+    def save(self, path: str | Path, language: str = "en") -> None:
+        """Write a new YAML file that ``LineCorrections.patterns`` takes; delete what is wrong, then use it.
+
+        Args:
+            path: the file.
+            language: of these documents.
+
+        Raises:
+            StageError: something is there already, or it cannot be written.
+        """
+        target = Path(path)
+        check_new_patterns(target)
+        lines = [
+            f"# Lines of {self.documents:,} documents, with how many had each. Read them before you use them.",
+            f"default: {json.dumps(language)}",
+            "languages:",
+            f"  {json.dumps(language)}:",
+        ]
+        for kind in ("counters", "lines"):
+            chosen = [row for row in self.table.to_pylist() if row["list"] == kind]
+            lines.append(f"    {kind}:{'' if chosen else ' []'}")
+            lines += [f"      - {_phrase(row)}  # {row['documents']:,} documents" for row in chosen]
+        write_text(target, "\n".join(lines) + "\n")
+
+
+def check_new_patterns(path: Path) -> None:
+    """Raise StageError where a file of patterns cannot be written."""
+    check_target(path, StageError, "remove it, or choose another --out", example="lines.yaml")
+    make_folder(path.parent, StageError, "choose another --out")
+
+
+def propose_lines(
+    documents: Any,
+    *,
+    min_documents: int | None = None,
+    max_words: int = 10,
+    most: int = 500,
+    patterns: str | None = "refinedweb",
+) -> ProposedLines:
+    r"""Return the short lines that most documents have, as patterns for lines.
+
+    Lines are compared in lower case, with single spaces, and with # for a number at the beginning. A line counts once
+    in a document. Left out are lines that ``LineCorrections`` discards or edits already, those without a letter, and
+    of documents with URLs those that one site alone has.
+
+    Args:
+        documents: a ``datasets.Dataset`` or ``IterableDataset``, a crawl, or an Arrow table with a column ``text``.
+        min_documents: leave out what fewer documents have. None: 3, or a thousandth of all if that is more.
+        max_words: of a line.
+        most: how many to return.
+        patterns: what is used already, as ``LineCorrections.patterns``; None for nothing.
+
+    Raises:
+        StageError: there is no column ``text``, or these are no documents.
+
+    >>> texts = [f"Story {n} is told.\nShare this\n{n} people like it" for n in range(5)]
+    >>> propose_lines(pa.table({"text": texts})).table["pattern"].to_pylist()
+    ['# people like it', 'share this']
+    """
+    used = LineCorrections(patterns=patterns, language="en", on_unknown_language="default", max_removed_words=None)
+    counts: defaultdict[str, int] = defaultdict(int)
+    sites: defaultdict[str, set[str]] = defaultdict(set)
+    total, has_urls = 0, False
+    for table in tables(documents):
+        column(table, "text", "lines")
+        corrected = used.edit(table)[0]
+        hosts = url_hosts(table["url"]).to_pylist() if "url" in table.column_names else [None] * table.num_rows
+        has_urls |= any(host is not None for host in hosts)
+        for text, host in zip(valid_texts(column(corrected, "text", "lines"), "lines"), hosts, strict=True):
+            for line in set(_short_lines(text.as_py() or "", max_words)):
+                counts[line] += 1
+                if host is not None and len(sites[line]) < SITES:
+                    sites[line].add(host)
+        total += table.num_rows
+        if len(counts) > HELD:
+            counts = defaultdict(int, {line: count for line, count in counts.items() if count > 1})
+            sites = defaultdict(set, {line: sites[line] for line in counts if line in sites})
+    least = max(3, math.ceil(total / 1000)) if min_documents is None else min_documents
+    frequent = [line for line, count in counts.items() if count >= least and (not has_urls or len(sites[line]) > 1)]
+    chosen = sorted(frequent, key=lambda line: (-counts[line], line))[:most]
+    columns = [chosen, list(map(_list, chosen)), [counts[line] for line in chosen]]
+    named = [len(sites[line]) if has_urls else None for line in chosen]
+    return ProposedLines(pa.table([*columns, named], schema=PROPOSED_SCHEMA), total)
+
+
+def _short_lines(text: str, max_words: int) -> Iterator[str]:
+    """Yield the short lines of a text that have a letter, in the form in which they are compared."""
+    for line in text.split("\n"):
+        words = line.split(None, max_words) if len(line) <= 2 * LONGEST else []
+        if not 0 < len(words) <= max_words:
+            continue
+        if _is_number(words[0]):
+            words[0] = "#"
+        compared = " ".join(words).lower()
+        if len(compared) <= LONGEST and any(map(str.isalpha, compared)):
+            yield compared
+
+
+def _is_number(word: str) -> bool:
+    """Whether a word is a number such as 3, 1,234 or 1.2K+."""
+    return word[:1].isdigit() and word.lower().strip("0123456789.,+") in _SCALES
+
+
+def _list(line: str) -> Literal["counters", "lines"]:
+    words = line.split(" ")
+    return "counters" if words[0] == "#" and all(map(str.isalpha, words[1:])) else "lines"
+
+
+def _phrase(row: dict[str, Any]) -> str:
+    """Return a pattern as a file of patterns spells it, quoted."""
+    pattern: str = row["pattern"]
+    return json.dumps(pattern.removeprefix("# ") if row["list"] == "counters" else pattern, ensure_ascii=False)
+
+
+def _sites(count: int | None) -> str:
+    return "" if count is None else f"{count} or more" if count == SITES else f"{count}"

@@ -1,1 +1,0 @@
-"""Bucket pre-training: plans that compose documents into training samples."""

@@ -1,1 +1,0 @@
-"""Tables, bars and differences for people."""

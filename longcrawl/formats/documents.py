@@ -1,0 +1,426 @@
+"""Documents as parquet files that plain ``load_dataset`` reads.
+
+Specification
+-------------
+``NAME/`` holds parquet files with a row per document and all its columns, but ``sort_key``, by which a shuffle has
+ordered it: ``train-00000-of-00003.parquet`` and, where documents are held out, ``heldout-00000-of-00001.parquet``;
+with ``by: language`` in a folder for each language, such as ``en/train-00000-of-00001.parquet``. Files are compressed
+by zstd (level 3), and their row groups hold about 32 MiB of documents each.
+
+Documents come part after part as they were read, or in the order of the shuffle where there was one.
+
+Beside the files lie
+
+* ``README.md``, from which `datasets` learns the configurations: ``documents``, or one for each language and ``all``,
+  the default;
+* ``parquet.json``: columns, languages, documents per split, and bytes and SHA-256 of every file and, last, its own.
+  It is written last: without it the output is not finished.
+
+A language gives its folder and configuration their name. Documents without one are in ``unknown``. Bytes other than
+ASCII letters, digits, ``-`` and ``_`` become ``~`` and two hexadecimal digits, and so does the first letter of a
+language called ``all``, ``ledger`` or ``unknown``, or that begins with ``_``.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+import yaml
+
+from longcrawl.core.batches import plain_dtypes
+from longcrawl.core.display import Code, Column, Table, code, counted, plain
+from longcrawl.core.exchange import Engine
+from longcrawl.core.outputs import (
+    Inspection,
+    OrderedWriter,
+    Output,
+    Result,
+    Verification,
+    WriteTask,
+    are_shuffled,
+    output,
+    result,
+)
+from longcrawl.core.removal import LETTERS, Changes, Proof, Removal, rows_of_ids
+from longcrawl.core.stages import Stage
+from longcrawl.errors import CorruptionError, FormatError, as_lines, printable
+from longcrawl.formats.order import (
+    Stretch,
+    check_heldout,
+    counts_of_split,
+    cut,
+    describe_order,
+    exchange_order,
+    order_documents,
+    split_rows,
+    split_totals,
+)
+from longcrawl.formats.spill import ROW_GROUP, SpillReader, ahead, read_order, row_groups, row_sizes, spill_documents
+from longcrawl.formats.spill import changes as stretches
+from longcrawl.io import sealed
+from longcrawl.io.files import file_entries, whole_file, write_text
+from longcrawl.io.stored_tables import GroupedTable, read_footers, read_row, read_table, scan_tables, table_writer
+
+DESCRIPTION = "parquet.json"
+VERSION = 1
+UNKNOWN = "unknown"
+RESERVED = ("all", "ledger", "edits", UNKNOWN)
+LONGEST = 100
+
+
+def folder_name(language: str | None, what: str = "language", setting: str = "parquet.by to none") -> str:
+    """Name the folder and configuration of a language, or of another column's value; no two of them share one.
+
+    >>> [folder_name(each) for each in ("en", "zh-Hant", "eng_Latn", None, "unknown", "en/US", "..", "_x")]
+    ['en', 'zh-Hant', 'eng_Latn', 'unknown', '~75nknown', 'en~2FUS', '~2E~2E', '~5Fx']
+
+    Raises:
+        FormatError: it would be too long for a folder.
+    """
+    if language is None:
+        return UNKNOWN
+    escaped = re.sub(rb"[^A-Za-z0-9_-]", lambda byte: b"~%02X" % byte[0][0], language.encode()).decode()
+    if language in RESERVED or language.startswith("_"):
+        escaped = f"~{ord(language[0]):02X}{escaped[1:]}"
+    if not language:
+        escaped = "~"
+    if len(escaped) > LONGEST:
+        raise FormatError(
+            f"the {what} {language[:40]!r}… is too long for the name of a folder: set {setting}, "
+            f"or correct the column {what!r}"
+        )
+    return escaped
+
+
+def dataset_configs(described: Mapping[str, Any], folder: str = "") -> list[dict[str, Any]]:
+    """Return the dataset configurations; paths begin with ``folder``."""
+    if described["by"] == "none":
+        found = {"documents": ("", described["splits"])}
+    else:
+        found = {"all": ("*/", described["splits"])}
+        found |= {each["folder"]: (f"{each['folder']}/", each["splits"]) for each in described["languages"]}
+    configs: list[dict[str, Any]] = []
+    for name, (place, splits) in found.items():
+        files = [{"split": split, "path": f"{folder}{place}{split}-*.parquet"} for split in splits]
+        configs.append({"config_name": name, "data_files": files} | ({} if configs else {"default": True}))
+    return configs
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """Read ``parquet.json``, with the errors of :func:`longcrawl.io.sealed.read_description`."""
+    return sealed.read_description(
+        path / DESCRIPTION, "parquet", VERSION, ("splits", "by", "columns", "files"), ("documents", "bytes", "files")
+    )
+
+
+@output("parquet")
+class ParquetOutput(Output):
+    """Write documents as parquet files, see :mod:`longcrawl.formats.documents`.
+
+    ``file_bytes`` is how many bytes of documents a file holds at most, on average and before compression; ``by``
+    "language" makes a folder and a dataset configuration for each value of the column ``language``. ``heldout`` is a
+    fraction below 1 of all documents, or a whole number of them, of each language where there are several: the first
+    of the order.
+
+    Peak memory is some 160 MB in either pass, whatever the number of documents, as long as none is larger than a row
+    group (benchmarks/parquet_write.py); ordering takes some 70 bytes for each of up to 34 million shuffled documents.
+    The folder ``work`` of a run holds the documents once more, uncompressed, until it is done.
+    """
+
+    second_pass = ("file_bytes", "by", "heldout")
+
+    file_bytes: int = 500_000_000
+    by: Literal["none", "language"] = "none"
+    heldout: float = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_heldout(self.heldout, "parquet")
+        self.check_least(file_bytes=1)
+
+    def writer(self, stages: Sequence[Stage]) -> "ParquetWriter":
+        """Learn from the stages whether documents have been shuffled; every stage can feed this output."""
+        return ParquetWriter(self, are_shuffled(stages))
+
+
+@dataclass(frozen=True)
+class ParquetWriter(OrderedWriter):
+    """Writes one folder of parquet files."""
+
+    settings: ParquetOutput
+
+    def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
+        """First pass: keep the documents of one part, and the size, language and sort key of each."""
+        spill_documents(tables, spill, part, shuffled=self.shuffled)
+
+    def order(self, spill: Path, parts: int, engine: Engine) -> None:
+        """Put documents in order by an exchange, where they are too many for one process."""
+        exchange_order(spill, parts, engine, shuffled=self.shuffled, grouped=self.settings.by == "language")
+
+    def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
+        """Order all documents, cut off the held-out ones, and list the files."""
+        target.mkdir(parents=True, exist_ok=True)
+        by_language = self.settings.by == "language"
+        stretches, _ = order_documents(spill, parts, shuffled=self.shuffled, grouped=by_language)
+        tasks: list[WriteTask] = []
+        for stretch in stretches:
+            for split, files in self._splits(stretch):
+                for number, (start, stop) in enumerate(files):
+                    name = f"{split}-{number:05d}-of-{len(files):05d}.parquet"
+                    language = (stretch.group,) if by_language else ()
+                    tasks.append(WriteTask(f"file-{len(tasks):06d}", (language, split, name, start, stop)))
+        return tasks
+
+    def write(self, spill: Path, target: Path, task: WriteTask) -> dict[str, Any]:
+        """Second pass: gather the documents of one file, row group by row group."""
+        language, split, name, start, stop = task.details
+        path = "/".join([*map(folder_name, language), name])
+        with whole_file(target / path) as beside, GroupedTable(beside) as file:
+            for table in ahead(SpillReader(spill).read, row_groups(spill, start, stop)):
+                file.add(table)
+        return {
+            "language": list(language),
+            "split": split,
+            "rows": stop - start,
+            "bytes": int(read_order(spill, start, stop)["bytes"].sum()),
+            "columns": {column.name: str(column.type) for column in file.schema},
+            "files": file_entries(target, [path]),
+        }
+
+    def finish(self, spill: Path, target: Path, written: Sequence[dict[str, Any]]) -> dict[str, Any]:  # noqa: ARG002  # files are final
+        """Describe every file in ``parquet.json``, and the configurations in ``README.md``."""
+        described: dict[str, Any] = {
+            "longcrawl_parquet": VERSION,
+            "by": self.settings.by,
+            **self.described_order,
+            "columns": written[0]["columns"],
+            "splits": _totals(written),
+        }
+        if self.settings.by == "language":
+            languages = list(dict.fromkeys(each["language"][0] for each in written))
+            described["languages"] = [
+                {
+                    "language": language,
+                    "folder": folder_name(language),
+                    "splits": _totals([each for each in written if each["language"] == [language]]),
+                }
+                for language in languages
+            ]
+        head = yaml.safe_dump({"configs": dataset_configs(described)}, sort_keys=False, allow_unicode=True)
+        about = f"Documents written by longcrawl; `{DESCRIPTION}` describes every file."
+        write_text(target / "README.md", f"---\n{head}---\n\n{about}\n")
+        files = [each["files"] for each in written] + [file_entries(target, ["README.md"])]
+        described["files"] = dict(sorted(entry for entries in files for entry in entries.items()))
+        write_text(target / DESCRIPTION, sealed.seal(described))
+        return described
+
+    def _splits(self, stretch: Stretch) -> list[tuple[str, list[tuple[int, int]]]]:
+        """Return the files of each split of one stretch of documents."""
+        rows = len(stretch.sizes)
+        of = f" of language {stretch.group or UNKNOWN!r}" if self.settings.by == "language" else ""
+        splits = split_rows(self.settings.heldout, rows, of=of)
+        return [(split, cut(stretch, *bounds, self.settings.file_bytes)) for split, bounds in splits.items()]
+
+
+def _totals(written: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    return split_totals(written, {"documents": "rows", "bytes": "bytes"}, "files")
+
+
+CHARACTERS = 600
+VALUE = 100
+"""Characters of a value that are shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParquetInspection(Inspection):
+    """What one split of parquet files holds, and one of its documents."""
+
+    documents: int
+    files: int
+    stored_bytes: int
+    document_bytes: int
+    columns: Mapping[str, str]
+    values: Mapping[str, str]
+    """The other columns of the document, each as a short text."""
+
+    def __str__(self) -> str:
+        smaller = self.document_bytes / max(self.stored_bytes, 1)
+        lines = [
+            f"{self.path}  split {self.split}: {self.documents:,} documents in {counted(self.files, 'file')}",
+            f"columns {', '.join(f'{name} {kind}' for name, kind in self.columns.items())}",
+            f"{self.stored_bytes:,} bytes stored, {smaller:.2f} times smaller than raw",
+            f"document {self.row}: {self.row_id or 'without an id'}  {self.url or ''}".rstrip(),
+            *(f"  {name}: {value}" for name, value in self.values.items()),
+        ]
+        return f"{as_lines(lines)}\n{'  (no text)' if self.text is None else printable(self.text)}"
+
+
+@result
+class ParquetResult(Result):
+    """Documents in parquet files, which everybody reads."""
+
+    name: ClassVar[str] = "parquet"
+    description: ClassVar[str] = DESCRIPTION
+    tags: ClassVar[tuple[str, ...]] = ("web-text",)
+    fewer_files: ClassVar[str] = "a larger parquet.file_bytes"
+    smaller_files: ClassVar[str] = "a smaller parquet.file_bytes"
+
+    def summary(self, described: Mapping[str, Any]) -> str:
+        """Return documents and files of every split, and how many folders of languages."""
+        splits = described["splits"].items()
+        parts = [f"{name} {each['documents']:,} documents in {counted(each['files'], 'file')}" for name, each in splits]
+        languages = described.get("languages")
+        return ", ".join([*parts, *([counted(len(languages), "folder")] if languages else [])])
+
+    def read_back(self, folder: Path) -> str:
+        """Read the first document with the features that `datasets` gives it, and say what came."""
+        # Not a stream of `datasets`: pyarrow aborts a process that ends soon after one was left (apache/arrow#45214).
+        files = _files(folder, read_description(folder), "train")[:1]
+        first = _document(files, 0)
+        schema = read_footers(files)[0].schema.to_arrow_schema()
+        if (kinds := plain_dtypes(schema)) is None:
+            from datasets import Features
+
+            features = Features.from_arrow_schema(schema).items()
+            kinds = {name: getattr(feature, "dtype", type(feature).__name__) for name, feature in features}
+        columns = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
+        shown = f"; the first is {first['id']}" if "id" in first else ""
+        return f"documents of {columns}{shown}"
+
+    def configs(self, described: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return one configuration, or one for each language and one for all."""
+        return dataset_configs(described, "parquet/")
+
+    def contents(self, described: Mapping[str, Any]) -> str:
+        """Return a table of documents and bytes, by language where there are several."""
+        by_language = described["by"] == "language"
+        counts = ("documents", "bytes", "files")
+        groups = [(each["folder"], each["splits"]) for each in described["languages"]] if by_language else []
+        rows = [
+            [*([Code(name)] if by_language else []), split, *(each[count] for count in counts)]
+            for name, splits in [("all", described["splits"]), *groups]
+            for split, each in splits.items()
+        ]
+        names = [Column("configuration"), Column("split")] if by_language else [Column("split")]
+        table = Table([*names, *(Column(count, "count") for count in counts)], rows)
+        columns = ", ".join(f"{code(name)} {plain(kind)}" for name, kind in described["columns"].items())
+        about = f"Every row is one document: {columns}. Bytes are before compression. {describe_order(described)}."
+        return f"{table.markdown()}\n\n{about}"
+
+    def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
+        """Return the name of the configuration that has all documents."""
+        return {"configuration": dataset_configs(described, "parquet/")[-1]["config_name"]}
+
+    def limits(self, described: Mapping[str, Any]) -> list[str]:
+        """Describe what languages are."""
+        limits = []
+        if described["by"] == "language":
+            limits.append(f"A language is what the column `language` says; documents without one are in `{UNKNOWN}`.")
+        if "text" not in described["columns"]:
+            limits.append("The documents have no column `text`.")
+        return limits
+
+    def verify(self, folder: Path) -> Verification:
+        """Compare every file with its checksum; one that is not described would be loaded with the others."""
+        return Verification.by_description(folder, DESCRIPTION, read_description(folder), "*.parquet")
+
+    def inspect(self, folder: Path, split: str, row: int) -> ParquetInspection:
+        """Return how much a split holds, and one document; languages come one after the other."""
+        described = read_description(folder)
+        counts = counts_of_split(folder, described, split, row)
+        files = _files(folder, described, split)
+        found = _document(files, row)
+        text = found.pop("text", None)
+        row_id, url = found.pop("id", None), found.pop("url", None)
+        return ParquetInspection(
+            path=str(folder),
+            split=split,
+            row=row,
+            row_id=None if row_id is None else str(row_id),
+            url=url,
+            text=None if text is None else str(text)[:CHARACTERS],
+            documents=counts["documents"],
+            files=counts["files"],
+            stored_bytes=sum(file.stat().st_size for file in files),
+            document_bytes=counts["bytes"],
+            columns=described["columns"],
+            values={name: _shown(value) for name, value in found.items()},
+        )
+
+    def without(self, folder: Path, ids: pa.Array, settings: Output) -> Removal:  # noqa: ARG002  # files are alike
+        """Write the files that hold some documents again; see :class:`longcrawl.core.outputs.Result`."""
+        return _without_documents(folder, ids)
+
+    def ids(self, folder: Path) -> pads.FileSystemDataset:
+        """Return all files."""
+        return scan_tables(sorted(folder.rglob("*.parquet")))
+
+
+def _files(folder: Path, described: Mapping[str, Any], split: str) -> list[Path]:
+    """Return the files of a split, in the order of ``parquet.json``."""
+    return [folder / name for name in described["files"] if Path(name).name.startswith(f"{split}-")]
+
+
+def _document(files: list[Path], row: int) -> dict[str, Any]:
+    """Read one document, of a split's files end to end; only its row group is read."""
+    if (found := read_row(files, row)) is not None:
+        return found
+    raise CorruptionError(
+        f"the files hold fewer documents than {DESCRIPTION} says; longcrawl verify says what is wrong"
+    )
+
+
+def _shown(value: Any) -> str:
+    shown = " ".join(str(value).split())
+    return shown if len(shown) <= VALUE else f"{shown[: VALUE - 1]}…"
+
+
+def _without_documents(folder: Path, ids: pa.Array) -> Removal:
+    """Write the files that hold some documents again without them; see :class:`longcrawl.core.outputs.Result`."""
+    changes, proof, gone = Changes(folder, read_description(folder)), Proof(LETTERS), 0
+    for name in [name for name in changes.described["files"] if name.endswith(".parquet")]:
+        if len(rows := rows_of_ids(read_table(folder / name, ["id"]), ids)):
+            gone += len(rows)
+            changes.changed.append(name)
+            removed = set(rows.tolist())
+            for row, each in enumerate(_letters(read_table(folder / name))):
+                proof.before(*each, kept=row not in removed)
+    for name in changes.changed:
+        _rewrite(changes, name, ids, proof)
+    return changes.finish(DESCRIPTION, gone, proof)
+
+
+def _rewrite(changes: Changes, name: str, ids: pa.Array, proof: Proof) -> None:
+    file = changes.folder / name
+    table = read_table(file)
+    here = np.ones(table.num_rows, bool)
+    here[rows_of_ids(table, ids)] = False
+    kept = table.filter(pa.array(here)).combine_chunks()
+    with whole_file(file) as beside, table_writer(beside, table.schema, compression="zstd", compression_level=3) as out:
+        sizes = np.concatenate([np.empty(0, np.int64), *map(row_sizes, kept.to_batches())])
+        for first, last in stretches((np.cumsum(sizes) - sizes) // ROW_GROUP):
+            out.write_table(kept.slice(first, last - first).combine_chunks(), row_group_size=last - first)
+    # The description names the file as it was.
+    for name_of, letters in _letters(pq.read_table(file, partitioning=None, page_checksum_verification=True)):
+        proof.after(name_of, letters)
+        proof.look([letters])
+    lost = int(sum(sizes.sum() for sizes in map(row_sizes, table.filter(pa.array(~here)).to_batches())))
+    split = Path(name).name.partition("-")[0]
+    groups = [each for each in changes.described.get("languages", []) if name.startswith(f"{each['folder']}/")]
+    for splits in [changes.described["splits"], *(each["splits"] for each in groups)]:
+        splits[split]["documents"] -= int((~here).sum())
+        splits[split]["bytes"] -= lost
+
+
+def _letters(table: pa.Table) -> "list[tuple[bytes, np.ndarray[tuple[int], np.dtype[np.uint32]]]]":
+    """Return each document's id, and the code points of its text."""
+    texts = pc.fill_null(table["text"], "").to_pylist() if "text" in table.column_names else [""] * table.num_rows
+    names = [str(name).encode("utf-8", "surrogatepass") for name in table["id"].to_pylist()]
+    return [(name, np.frombuffer(text.encode("utf-32-le"), np.uint32)) for name, text in zip(names, texts, strict=True)]

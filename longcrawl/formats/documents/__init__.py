@@ -1,1 +1,0 @@
-"""Documents as parquet files."""

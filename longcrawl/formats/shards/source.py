@@ -1,0 +1,247 @@
+"""Pretokenised shards as datasets: a row per document, of datatrove's, GPT-Simple's, Megatron's and nanoGPT's files.
+
+Rows are ``id`` (``FILE:NUMBER``, documents counted from 0), ``tokens`` (list of uint16 or uint32) and ``n_tokens``; of
+GPT-Simple's shards also ``overlap``, of datatrove's also ``loss_mask`` where there are ``.loss`` files. Local files are
+mapped to memory, and with ``streaming=True`` and the "arrow" format tokens are never copied; without it `datasets`
+writes its own cache, once.
+"""
+
+import posixpath
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.core.sources import BadFiles, OnBadFiles, Part, Source, StorageOptions, source
+from longcrawl.errors import FormatError, SourceError
+from longcrawl.formats.shards.base import Check
+from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, TokenShard
+from longcrawl.formats.shards.spec import FORMATS, sort_into_splits
+from longcrawl.io.block_checksums import SUFFIX as CHECKSUMS
+from longcrawl.io.listing import why_no_file
+from longcrawl.sources.files import DamagedFileError, local_copy
+from longcrawl.sources.named_files import DataFiles, named_parts
+from longcrawl.tokens.loss_mask import LOSS_MASK, LOSS_MASK_TYPE
+from longcrawl.urls import is_url
+
+_OF_THE_SOURCE = ("data_dir", "data_files", "dtype", "on_bad_files", "storage_options")
+"""Settings that are not of the format."""
+
+
+@dataclass(frozen=True)
+class TokenShards(Source):
+    """Documents of token shards.
+
+    Args:
+        data_dir: a folder, read with all folders in it, or its URL. Where a folder holds ``train/`` and ``val/``, as
+            outputs do, these are two splits.
+        data_files: a path, URL or glob, several, or a mapping from splits to them; relative to ``data_dir`` if set.
+            What lies beside a shard and belongs to it, such as its index, may be named with it.
+        dtype: of a token; None for what the first shard has.
+        end_of_text: the id that separates documents.
+        vocabulary_size: a shard with an id that is not below it is a bad file.
+        on_bad_files: what a missing, cut or contradictory shard does; under "skip" all of it is lost.
+        storage_options: what fsspec takes to open the stores that URLs name, such as ``{endpoint_url: …, anon: true}``.
+            No credentials, which belong into the environment or a profile.
+    """
+
+    data_dir: str | None = None
+    data_files: DataFiles = None
+    dtype: Literal["uint16", "uint32"] | None = None
+    end_of_text: int | None = None
+    vocabulary_size: int | None = None
+    on_bad_files: OnBadFiles = "error"
+    storage_options: StorageOptions = None
+
+    beside: ClassVar[tuple[str, ...]] = (".idx",)
+    """What the names of the files that belong to a shard end with."""
+
+    def schema(self) -> pa.Schema:
+        """Return ``id``, ``tokens``, ``n_tokens`` and what else there is; the first shard that opens says what."""
+        return self._schema
+
+    @property
+    def unique_ids(self) -> bool:
+        """True: ids are names of shards and numbers."""
+        return True
+
+    def splits(self) -> dict[str, list[Part]]:
+        """Return a part per shard.
+
+        Raises:
+            SourceError: no shard was named or found, or a file is none.
+        """
+        suffix = FORMATS[self.name].suffix
+        data_dir, data_files = self.located((self.data_dir, self.data_files))
+        found = named_parts(self.name, data_dir, data_files, (suffix,), f"*{suffix}", self._split_names)
+        parts: dict[str, list[Part]] = {}
+        for split, named in found.items():
+            shards = [part for part in named if not part.name.endswith((*self.beside, CHECKSUMS))]
+            for part in shards:
+                if not part.name.endswith(suffix) and why_no_file(part.files[0]) is None:
+                    raise SourceError(f"{part.files[0]} is not a shard of {self.name}; their names end in {suffix}")
+            if not shards:
+                raise SourceError(f"{self.data_files!r} names no file that ends in {suffix}; check data_files")
+            parts[split] = [Part(part.name, self._files(part.files[0])) for part in shards]
+        return parts
+
+    def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
+        """Read one shard, some four million tokens in a table."""
+        schema = self.schema()
+        try:
+            with _local_files(part.files) as path:
+                shard = self._open(path)
+                self._check_columns(shard, schema)
+                number = 0
+                for documents in shard.blocks():
+                    table = documents.table()
+                    numbers = pa.array(range(number, number + table.num_rows)).cast(pa.string())
+                    ids = pc.binary_join_element_wise(part.name, numbers, ":")
+                    yield table.add_column(0, "id", ids).select(schema.names).cast(schema)
+                    number += table.num_rows
+        except (FormatError, DamagedFileError) as broken:
+            bad_files.report(part.files[0], str(broken).removeprefix(f"{part.files[0]} "))
+
+    def _split_names(self, tree: list[str]) -> dict[str, list[str]]:
+        """Sort the shards among all files of a folder into splits, so that no held-out one is trained on."""
+        suffix = FORMATS[self.name].suffix
+        outputs = [posixpath.dirname(name) for name in tree if posixpath.basename(name) == f"{self.name}.json"]
+        try:
+            return sort_into_splits([name for name in tree if name.endswith(suffix)], outputs)
+        except FormatError as unknown:
+            raise SourceError(f"{self.data_dir}: {unknown}") from unknown
+
+    def _settings(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _OF_THE_SOURCE}
+
+    def _files(self, path: str) -> tuple[str, ...]:
+        """Name the files of a shard, the tokens first; remote ones whether they are there or not."""
+        beside = [*self._beside(path), path + CHECKSUMS]
+        files = [path, *(file for file in beside if is_url(file) or Path(file).is_file())]
+        return tuple(files)
+
+    def _beside(self, path: str) -> list[str]:
+        stem, _ = posixpath.splitext(path)
+        return [stem + suffix for suffix in self.beside]
+
+    def _open(self, path: str, check: Check = "everything") -> TokenShard:
+        return FORMATS[self.name].open(path, check=check, **self._settings())
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        """Look into a shard once, since one that is not on this machine is fetched for it."""
+        first: Exception | None = None
+        for part in (part for parts in self.splits().values() for part in parts):
+            try:
+                with _local_files(part.files) as path:
+                    shard = self._open(path, "sizes")
+            except (FormatError, DamagedFileError) as broken:
+                first = first or broken
+                continue
+            kind = pa.from_numpy_dtype(self.dtype or shard.tokens.dtype)
+            columns = [("id", pa.string()), (TOKENS, pa.list_(kind)), (N_TOKENS, pa.int64())]
+            columns += [(OVERLAP, pa.uint32())] * (shard.overlaps is not None)
+            return pa.schema(columns + [(LOSS_MASK, LOSS_MASK_TYPE)] * (shard.loss_mask is not None))
+        raise SourceError(f"no shard says what its tokens are, as none can be opened: {first}") from first
+
+    def _check_columns(self, shard: TokenShard, schema: pa.Schema) -> None:
+        """Reject a shard that does not fit the schema, which the first one made."""
+        kind = schema.field(TOKENS).type.value_type
+        if pa.from_numpy_dtype(shard.tokens.dtype).bit_width > kind.bit_width:
+            raise FormatError(
+                f"{shard.path} has tokens of {shard.tokens.dtype}, others have {kind}: set dtype='uint32'"
+            )
+        for name, there in ((LOSS_MASK, shard.loss_mask), (OVERLAP, shard.overlaps)):
+            if (there is not None) != (name in schema.names):
+                raise FormatError(
+                    f"only some shards have a {name}, {shard.path} has {'one' if there is not None else 'none'}: name "
+                    "one kind in data_files"
+                )
+
+
+@source("datatrove")
+class Datatrove(TokenShards):
+    """Documents of datatrove's ``.ds`` files.
+
+    Args:
+        token_size: bytes of a token, where neither index nor metadata say it.
+    """
+
+    homepage: ClassVar[str] = "https://github.com/huggingface/datatrove"
+
+    token_size: Literal[2, 4] | None = None
+
+    beside: ClassVar[tuple[str, ...]] = (".index", ".loss", ".metadata")
+
+    def _beside(self, path: str) -> list[str]:
+        return [path + suffix for suffix in self.beside]
+
+
+@source("gpt-simple")
+class GptSimple(TokenShards):
+    """Entries of GPT-Simple's ``.bin`` and ``.idx`` files: documents, and windows of long ones."""
+
+
+@source("megatron")
+class Megatron(TokenShards):
+    """Documents of Megatron-LM's ``.bin`` and ``.idx`` files."""
+
+    homepage: ClassVar[str] = "https://github.com/NVIDIA/Megatron-LM"
+
+
+@source("nanogpt")
+class NanoGpt(TokenShards):
+    """Documents of flat ``.bin`` files, nanoGPT's or with the header of llm.c; ``end_of_text`` must be named.
+
+    Args:
+        token_size: bytes of a token, where there is no header; None for 2.
+        header: whether there is one; "auto" looks for it.
+        place: where in a document its end-of-text token is; None for the end, and the start where there is a header.
+    """
+
+    homepage: ClassVar[str] = "https://github.com/karpathy/nanoGPT"
+
+    token_size: Literal[2, 4] | None = None
+    header: Literal["auto", "none", "llm.c"] = "auto"
+    place: Literal["end", "start"] | None = None
+
+    beside: ClassVar[tuple[str, ...]] = ()
+
+    def splits(self) -> dict[str, list[Part]]:
+        """Return a part per file.
+
+        Raises:
+            SourceError: no file was named or found, or ``end_of_text`` was not named.
+        """
+        if self.end_of_text is None:
+            raise SourceError("source 'nanogpt' finds documents by their end-of-text token: set end_of_text=ID")
+        return super().splits()
+
+
+@contextmanager
+def _local_files(files: tuple[str, ...]) -> Iterator[str]:
+    """Return the path of a shard whose files lie together on this machine, for the time of the block if it is remote.
+
+    Raises:
+        DamagedFileError: a remote file cannot be fetched; what belongs to a shard may be missing, the shard may not.
+    """
+    if not is_url(files[0]):
+        with local_copy(files[0]) as path:
+            yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="longcrawl-") as folder:
+        for file in files:
+            try:
+                with local_copy(file) as copy:
+                    shutil.move(copy, folder)
+            except DamagedFileError as broken:
+                if file == files[0] or not isinstance(broken.__cause__, FileNotFoundError):
+                    raise
+        yield str(Path(folder) / posixpath.basename(files[0]))

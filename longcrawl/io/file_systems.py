@@ -1,0 +1,471 @@
+"""Files behind URLs: sizes and byte ranges from any fsspec file system, with retries.
+
+Every question names the whole URL and finds its file system again, which does not survive a fork; fsspec keeps one for
+each process and thread.
+
+===================================== ===========================================================
+answer                                what it means
+===================================== ===========================================================
+404, 410                              the file is missing; ``on_bad_files`` applies
+404 of a bucket                       ``SourceError`` at once
+412 while a file is read              it was replaced: ``NotYetError`` at once
+408, 425, 429, 5xx, timeouts,         not yet: asked again for five minutes, then ``NotYetError``
+cut answers, no connection, no DNS
+401, 403, missing credentials         ``NotYetError`` at once, with what to do
+anything else                         ``NotYetError`` after three attempts
+===================================== ===========================================================
+
+So what a server says for a while never counts as damage of a file.
+"""
+
+import email.utils
+import logging
+import os
+import ssl
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, Protocol, TypeVar
+
+from longcrawl.errors import DISK_FULL, FormatError, LongCrawlError, NotYetError, SourceError, reason_of
+from longcrawl.urls import BUCKETS, hide_secrets, is_url, split_options, without_secrets
+
+logger = logging.getLogger("longcrawl")
+
+T = TypeVar("T")
+Kind = Literal["missing", "no_bucket", "later", "forbidden", "replaced", "unknown"]
+
+RETRY_SECONDS = float(os.environ.get("LONGCRAWL_RETRY_SECONDS", "300"))
+"""How long a server is asked again for one file; the environment variable of that name replaces it."""
+
+PAUSE = 0.5
+"""Seconds before the second attempt; twice as many before each further one, or what ``Retry-After`` asks for."""
+
+LONGEST_PAUSE = 60.0
+
+ATTEMPTS = 3
+"""How often a server is asked whose answer is of no known kind."""
+
+MISSING = (404, 410)
+LATER = (408, 425, 429)
+FORBIDDEN = (401, 403, 407)
+REPLACED = 412
+NO_BUCKET = {"NoSuchBucket", "BucketNotFoundError"}
+"""The code of S3's answer, and the class of the Hub's error."""
+
+_CONNECTIONS = {"ClientError", "RequestException", "HTTPError", "TransportError", "HTTPClientError", "ProxyError"}
+"""Root classes of the connection errors of aiohttp, requests, httpx and botocore, which need not be installed."""
+
+_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError", "RefreshError"}
+_SIGN_IN = {
+    "s3": " (AWS_PROFILE or AWS_ACCESS_KEY_ID; for public data, storage_options: {anon: true})",
+    "gs": " (GOOGLE_APPLICATION_CREDENTIALS; for public data, storage_options: {token: anon})",
+    "hf": " (hf auth login, or HF_TOKEN)",
+}
+_FINAL = {"OfflineModeIsEnabled", "InvalidURL", "InvalidUrlClientError", "SSLCertVerificationError"}
+
+_silent: set[str] = set()
+"""Hosts that did not answer until the patience of one file was over: other files ask them once, until one answers."""
+
+
+class CutAnswerError(ConnectionError):
+    """A server sent fewer bytes than it announced."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the failure of a request means."""
+
+    kind: Kind
+    retry_after: float = 0.0
+    """Seconds that the server asks to wait."""
+
+
+def ask(url: str, request: Callable[[], T], doing: str = "fetched", patience: float | None = None) -> T:
+    """Return what a server answers to a request for a URL, asking again where it does not answer now.
+
+    Args:
+        url: what the request is about.
+        request: asks the server.
+        doing: what cannot be done with the URL where it fails.
+        patience: seconds for which it is asked again; ``RETRY_SECONDS`` where it is None.
+
+    Raises:
+        FileNotFoundError: the server says that there is no such file.
+        NotYetError: it gives no answer in time, or not to these credentials; or the file is another one meanwhile.
+        SourceError: it has no such bucket.
+    """
+    host = without_secrets(url).partition("://")[2].partition("/")[0]
+    started, attempt = time.monotonic(), 0
+    while True:
+        try:
+            answer = request()
+        except LongCrawlError:  # of the file, not of its server
+            raise
+        except Exception as error:  # every fsspec file system has errors of its own
+            if isinstance(error, OSError) and error.errno in DISK_FULL:  # of this machine
+                raise
+            failed: Exception = error
+        else:
+            _silent.discard(host)
+            return answer
+        attempt += 1
+        verdict = verdict_of(failed)
+        if verdict.kind == "missing":
+            raise FileNotFoundError(without_secrets(url)) from _shown(failed)
+        if verdict.kind == "no_bucket":
+            raise SourceError(
+                f"{without_secrets(url)}: the server has no bucket {_bucket_of(url)!r}. Check its name, or the endpoint"
+            ) from _shown(failed)
+        pause = max(min(PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE), verdict.retry_after)
+        waited = time.monotonic() - started
+        if verdict.kind in ("forbidden", "replaced") or not _may_ask_again(
+            verdict, host, attempt, waited + pause, RETRY_SECONDS if patience is None else patience
+        ):
+            if verdict.kind == "later":
+                _silent.add(host)
+            raise NotYetError(_sentence(url, failed, verdict, attempt, waited, doing)) from _shown(failed)
+        logger.warning(
+            "%s: %s; asking again in %.3g s", without_secrets(url), hide_secrets(reason_of(_cause_of(failed))), pause
+        )
+        time.sleep(pause)
+
+
+def _bucket_of(url: str) -> str:
+    """Return the name of a bucket; on the Hub it has its owner's before it."""
+    plain = without_secrets(url)
+    if plain.startswith(BUCKETS):
+        return "/".join(plain.removeprefix(BUCKETS).split("/")[:2])
+    return plain.partition("://")[2].partition("/")[0]
+
+
+def verdict_of(failed: BaseException) -> Verdict:
+    """Return what a failure means, by the status that it or its cause carries, else by its class."""
+    chain = list(_causes(failed))
+    for error in chain:
+        if (status := _status(error)) is not None:
+            kind = "no_bucket" if {_code(error), type(error).__name__} & NO_BUCKET else _of_status(status)
+            return Verdict(kind, _retry_after(error) if kind == "later" else 0.0)
+    names = {kind.__name__ for error in chain for kind in type(error).__mro__}
+    if names & _FINAL:
+        return Verdict("unknown")
+    if names & _CREDENTIALS:
+        return Verdict("forbidden")
+    connections = (TimeoutError, ConnectionError, ssl.SSLError)
+    if names & _CONNECTIONS or any(isinstance(error, connections) for error in chain):
+        return Verdict("later")
+    return Verdict(_of_class(chain))
+
+
+def _of_status(status: int) -> Kind:
+    if status in MISSING:
+        return "missing"
+    if status == REPLACED:
+        return "replaced"
+    if status in FORBIDDEN:
+        return "forbidden"
+    return "later" if status in LATER or status >= 500 else "unknown"
+
+
+def _of_class(chain: list[BaseException]) -> Kind:
+    known: tuple[tuple[type[OSError], Kind], ...] = (
+        (FileNotFoundError, "missing"),
+        (NotADirectoryError, "missing"),
+        (IsADirectoryError, "missing"),
+        (PermissionError, "forbidden"),
+        (OSError, "later"),
+    )
+    return next((kind for error in reversed(chain) for cls, kind in known if isinstance(error, cls)), "unknown")
+
+
+def _may_ask_again(verdict: Verdict, host: str, attempt: int, seconds: float, patience: float) -> bool:
+    if verdict.kind == "unknown":
+        return attempt < ATTEMPTS
+    return host not in _silent and seconds <= patience
+
+
+def _sentence(url: str, failed: Exception, verdict: Verdict, attempt: int, waited: float, doing: str) -> str:
+    reason = hide_secrets(reason_of(_cause_of(failed)))
+    if verdict.kind == "forbidden":
+        sign_in = _SIGN_IN.get(url.partition("://")[0], ", or sign the URL again")
+        return (
+            f"{without_secrets(url)}: the server does not allow it ({reason}). Check your credentials{sign_in}, and "
+            "type the same command again"
+        )
+    if verdict.kind == "replaced":
+        return f"{without_secrets(url)} was replaced while it was read. Type the same command again to read it again"
+    asked = "once" if attempt == 1 else f"{attempt} times in {waited:.0f} s"
+    again = (
+        f"{'Check the endpoint, or type' if 'EndpointConnection' in reason else 'Type'} the same command again later"
+    )
+    return f"{without_secrets(url)}: cannot be {doing} now ({reason}), asked {asked}. {again}"
+
+
+def _cause_of(failed: BaseException) -> BaseException:
+    """Return the error of a chain that has the server's status, else the first cause of all."""
+    chain = list(_causes(failed))
+    return next((error for error in chain if _status(error) is not None), chain[-1])
+
+
+def _causes(failed: BaseException) -> Iterator[BaseException]:
+    """Yield an error and what it was raised from; fsspec reports every failure of ``info`` as a missing file."""
+    seen: set[int] = set()
+    error: BaseException | None = failed
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__
+
+
+def _status(error: BaseException) -> int | None:
+    """Return the HTTP status of an error of aiohttp, requests, httpx, huggingface_hub, botocore or gcsfs."""
+    if any(kind.__name__ == "HttpProcessingError" for kind in type(error).__mro__):
+        return None  # aiohttp's own, of an answer that it could not read
+    answer = getattr(error, "response", None)
+    if isinstance(answer, dict):
+        stored = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        return stored if isinstance(stored, int) else None
+    for holder, name in ((error, "status"), (answer, "status_code"), (error, "code")):
+        if isinstance(status := getattr(holder, name, None), int) and 100 <= status < 600:
+            return status
+    return None
+
+
+def _code(error: BaseException) -> str | None:
+    """Return the code of an error of an S3 server, such as NoSuchKey."""
+    answer = getattr(error, "response", None)
+    return answer.get("Error", {}).get("Code") if isinstance(answer, dict) else None
+
+
+def _retry_after(error: BaseException) -> float:
+    """Return the seconds that ``Retry-After`` asks for, as a number or a date."""
+    headers = getattr(error, "headers", None) or getattr(getattr(error, "response", None), "headers", None) or {}
+    asked = str(headers.get("Retry-After", "")).strip()
+    if asked.isdecimal() and len(asked) < 10:
+        return float(asked)
+    try:
+        return max(email.utils.parsedate_to_datetime(asked).timestamp() - time.time(), 0.0)
+    except (TypeError, ValueError, OverflowError):
+        return 0.0
+
+
+def _shown(failed: Exception) -> Exception | None:
+    """Return an error that may be shown as a cause, None where its message has a secret."""
+    messages = [str(error) for error in _causes(failed)]
+    return failed if all(hide_secrets(message) == message for message in messages) else None
+
+
+PACKAGES = {
+    "s3": "'longcrawl[s3]'",
+    "s3a": "'longcrawl[s3]'",
+    "gs": "'longcrawl[gcs]'",
+    "gcs": "'longcrawl[gcs]'",
+    "abfs": "adlfs",
+    "az": "adlfs",
+}
+"""What to install for the protocols of object stores."""
+
+REQUESTS = 16
+"""Files that a server is asked about at once."""
+
+_opened: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+_inherited: list[Any] = []
+
+Span = tuple[str, int, int]
+"""URL, first byte and the byte after the last."""
+
+
+def file_system_of(url: str) -> tuple[Any, str]:
+    """Return the file system of fsspec that a URL names, and the path in it.
+
+    >>> file_system_of("file:///data/a.jsonl")[1]
+    '/data/a.jsonl'
+
+    Raises:
+        SourceError: the protocol is unknown, or needs a package that is not installed.
+    """
+    import fsspec
+
+    plain, options = split_options(url)
+    protocol = plain.partition("://")[0].rpartition("::")[2]
+    # Behind a cache, options of the store have its name.
+    given = {protocol: options} if options and "::" in plain else options
+    try:
+        filesystem, inner = fsspec.core.url_to_fs(plain, **given)
+    except (ImportError, ValueError) as unknown:
+        package = PACKAGES.get(protocol)
+        fix = f"Type: pip install {package}" if package else "Install the package of its protocol, or check the URL"
+        raise SourceError(f"{without_secrets(url)} cannot be reached ({reason_of(unknown)}). {fix}") from unknown
+    _opened[id(filesystem)] = filesystem
+    return filesystem, str(inner)
+
+
+def _keep_inherited() -> None:
+    """Keep the file systems of the parent in a forked process.
+
+    fsspec drops them there, and what their finalizers close belongs to the event loop of the parent: s3fs prints a
+    traceback for each client that has an open connection.
+    """
+    _inherited.extend(_opened.values())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_keep_inherited)
+
+
+def look_again(filesystem: Any, inner: str) -> None:
+    """Have a file system ask for a file again instead of taking what a listing of before says of it.
+
+    The Hub's would ask for the whole repository again, and its files do not change under a commit.
+    """
+    if filesystem.protocol != "hf":
+        filesystem.invalidate_cache(inner)
+
+
+def information_of(url: str) -> Mapping[str, Any] | None:
+    """Return what fsspec knows of a file or folder, ``size`` and ``type`` among it; None where there is none.
+
+    Raises:
+        NotYetError: the server does not answer in time.
+    """
+    filesystem, inner = file_system_of(url)
+    return _information(filesystem, url, inner)
+
+
+def exists(url: str) -> bool:
+    """Return whether there is a file or folder; no answer is not taken for none.
+
+    Raises:
+        NotYetError: the server does not answer in time.
+    """
+    return information_of(url) is not None
+
+
+def size_of(url: str) -> int | None:
+    """Return the bytes of a file; None where there is none.
+
+    Raises:
+        FormatError: the server does not say how many it has.
+        NotYetError: it does not answer in time.
+    """
+    return _size(url, information_of(url))
+
+
+def sizes_of(urls: Sequence[str]) -> list[int | None]:
+    """Return the bytes of files of one file system, which are asked for at once, as :func:`size_of` does."""
+    if not urls:
+        return []
+    filesystem, _ = file_system_of(urls[0])
+    inner = [file_system_of(url)[1] for url in urls]
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        found = pool.map(partial(_information, filesystem), urls, inner)
+        return [_size(url, information) for url, information in zip(urls, found, strict=True)]
+
+
+def fetch(url: str, start: int = 0, stop: int | None = None) -> bytes:
+    """Return the bytes of a file from ``start`` to before ``stop``, or to its end; fewer where it ends before.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        NotYetError: the server does not answer in time.
+    """
+    return ask(url, partial(_fetch, url, start, stop))
+
+
+def fetch_spans(spans: Sequence[Span]) -> Iterator[bytes]:
+    """Yield bytes of files of one file system, in order, which are asked for together.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        NotYetError: the server does not answer in time.
+    """
+    answers: dict[Span, bytes] = {}
+    while waiting := [span for span in dict.fromkeys(spans) if span not in answers]:
+        ask(waiting[0][0], partial(_fetch_spans, waiting, answers))
+    return (answers[span] for span in spans)
+
+
+def _information(filesystem: Any, url: str, inner: str) -> Mapping[str, Any] | None:
+    try:
+        found: Mapping[str, Any] = ask(url, partial(filesystem.info, inner))
+    except FileNotFoundError:
+        return None
+    return found
+
+
+def _size(url: str, information: Mapping[str, Any] | None) -> int | None:
+    if information is None:
+        return None
+    if information.get("size") is None:
+        raise FormatError(
+            f"{without_secrets(url)}: its server does not say how many bytes it has. Fetch the file, and read it here"
+        )
+    return int(information["size"])
+
+
+def _fetch(url: str, start: int, stop: int | None) -> bytes:
+    filesystem, inner = file_system_of(url)
+    if not start and stop is None:
+        whole: bytes = filesystem.cat_file(inner)
+        return whole
+    # The Hub's would read five megabytes ahead of every range.
+    settings = {"cache_type": "none"} if filesystem.protocol == "hf" else {}
+    content: bytes = filesystem.cat_file(inner, start=start, end=stop, **settings)
+    # A server that knows no ranges sends everything.
+    return content if stop is None or len(content) <= stop - start else content[start:stop]
+
+
+def _fetch_spans(spans: Sequence[Span], answers: dict[Span, bytes]) -> None:
+    """Fetch spans together; raise what the server says of the first that it does not give."""
+    filesystem, _ = file_system_of(spans[0][0])
+    inner = [file_system_of(url)[1] for url, _, _ in spans]
+    starts, stops = [start for _, start, _ in spans], [stop for _, _, stop in spans]
+    found = filesystem.cat_ranges(inner, starts, stops, on_error="return")
+    answers |= {span: answer for span, answer in zip(spans, found, strict=True) if isinstance(answer, bytes)}
+    for answer in found:
+        if isinstance(answer, Exception):
+            raise answer
+
+
+class ByteRanges(Protocol):
+    """A file of known size. It holds no lock and no connection, so it survives a fork."""
+
+    size: int
+
+    def read(self, start: int, length: int) -> bytes:
+        """Return so many bytes from an offset on; fewer where the file ends."""
+
+
+def open_ranges(path: str) -> ByteRanges:
+    """Open a local file, or one behind a URL.
+
+    Raises:
+        FileNotFoundError: there is none.
+        NotYetError: its server does not answer in time.
+    """
+    return _RemoteRanges(path) if is_url(path) else _LocalRanges(path)
+
+
+class _LocalRanges:
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_RDONLY)
+        weakref.finalize(self, os.close, self._file)  # __del__ would run after os is gone, at exit
+        self.size = os.fstat(self._file).st_size
+
+    def read(self, start: int, length: int) -> bytes:
+        return os.pread(self._file, length, start)
+
+
+class _RemoteRanges:
+    def __init__(self, url: str) -> None:
+        self._url = url
+        size = size_of(url)
+        if size is None:
+            raise FileNotFoundError(url)
+        self.size = size
+
+    def read(self, start: int, length: int) -> bytes:
+        return fetch(self._url, start, start + length)

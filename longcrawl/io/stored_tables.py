@@ -1,0 +1,222 @@
+"""Parquet tables of a run or an output: pages are written with checksums, and a damaged table is one sentence.
+
+The checksums of pages leave out the footer, in which a flipped bit renames a column or moves rows. So every reader here
+first compares its tables with the SHA-256 that the description of their output or run records, once in a process. More
+than ``MOST_COMPARED`` bytes at a time would take seconds: of such tables only the names in the footers are compared.
+"""
+
+import json
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from longcrawl.errors import CorruptionError, quoted, unreadable
+from longcrawl.io.files import content_digest, reread_when_changed, whole_file
+from longcrawl.io.place import bring
+from longcrawl.io.sealed import verify_files
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as pads
+
+DAMAGED = "longcrawl verify says what is wrong with it; copy it back, or build it again"
+DESCRIPTIONS = {"manifest.json"}
+DESCRIPTIONS |= {f"{name}.json" for name in ("composed", "datatrove", "gpt-simple", "megatron", "nanogpt")}
+DESCRIPTIONS |= {"parquet.json", "rectangle.json"}
+"""Which files record the SHA-256 of tables below them; every output adds its own."""
+FOLDERS_ABOVE = 4
+MOST_COMPARED = 256_000_000
+"""Bytes of tables that are compared with their SHA-256 before one answer; some 0.3 s."""
+
+
+def table_writer(file: Path, schema: pa.Schema, **settings: Any) -> pq.ParquetWriter:
+    """Return what writes a file table by table, with a crc32 of each page, which any reader of parquet may compare."""
+    return pq.ParquetWriter(file, schema, write_page_checksum=True, **settings)
+
+
+class GroupedTable:
+    """A parquet file, compressed with zstd, that is written a row group at a time; without any it is not made.
+
+    Attributes:
+        schema: of the first row group, which all have.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.schema = pa.schema([])
+        self._path = file
+        self._writer: pq.ParquetWriter | None = None
+
+    def add(self, table: pa.Table) -> None:
+        """Append a row group."""
+        if self._writer is None:
+            self.schema = table.schema
+            self._writer = table_writer(self._path, self.schema, compression="zstd", compression_level=3)
+        self._writer.write_table(table, row_group_size=table.num_rows)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+def write_table(table: pa.Table, file: Path, **settings: Any) -> None:
+    """Write a file of one table, whole or not at all, as :func:`table_writer` does."""
+    with whole_file(file) as beside:
+        pq.write_table(table, beside, write_page_checksum=True, **settings)
+
+
+def check_undamaged(files: Sequence[Path]) -> None:
+    """Compare tables with the SHA-256 that a description above them records; those that none names are not compared.
+
+    Raises:
+        CorruptionError: one is missing, or not as it was written.
+    """
+    bring(*files)
+    if sum(file.stat().st_size for file in files if file.is_file()) > MOST_COMPARED:
+        for file in files:
+            _read_footer(file)
+        return
+    described: dict[Path, list[str]] = {}
+    for file in files:
+        recorded = {str(file): entry} if (entry := _recorded(file, described)) else {}
+        for problem in verify_files(Path(), recorded, lambda path: content_digest(str(path))):
+            raise CorruptionError(f"{problem}; {DAMAGED}")
+
+
+def _recorded(file: Path, described: dict[Path, list[str]]) -> Mapping[str, Any] | None:
+    """Return bytes and SHA-256 of a table, as the nearest description that names it has them.
+
+    ``described`` keeps the descriptions in each folder, for the next file.
+    """
+    path = file.absolute()
+    for folder in path.parents[:FOLDERS_ABOVE]:
+        if folder not in described:
+            there = (folder / name for name in sorted(DESCRIPTIONS))
+            described[folder] = [str(description) for description in there if description.is_file()]
+        for description in described[folder]:
+            if entry := _entries(description).get(path.relative_to(folder).as_posix()):
+                return entry
+    return None
+
+
+@reread_when_changed(size=16)
+def _entries(description: str) -> dict[str, dict[str, Any]]:
+    """Return the files that a description names; of one that is damaged or not ours none, which its own readers say."""
+    try:
+        files = json.loads(Path(description).read_bytes())["files"].items()
+        return {name: {"bytes": entry["bytes"], "sha256": entry["sha256"]} for name, entry in files}
+    except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError):
+        return {}
+
+
+def read_footers(files: Sequence[Path]) -> list[pq.FileMetaData]:
+    """Return what the ends of files say: their schemas, and rows and bytes of each row group.
+
+    Raises:
+        CorruptionError: one cannot be read, or is not as it was written.
+    """
+    check_undamaged(files)
+    return [_read_footer(file) for file in files]
+
+
+def _read_footer(file: Path) -> pq.FileMetaData:
+    with unreadable(file, CorruptionError, DAMAGED):
+        footer = pq.read_metadata(file)
+        footer.schema.to_arrow_schema()  # which it may not have
+        fault = footer_fault(footer)
+    if fault:
+        raise CorruptionError(f"{file} is corrupt: {fault}; {DAMAGED}")
+    return footer
+
+
+def footer_fault(footer: pq.FileMetaData) -> str | None:
+    """Return in what a footer contradicts itself; no checksum covers it, but Arrow writes the names of columns twice.
+
+    Row groups have them, too, but pyarrow ends the process where it cannot read one of a damaged footer.
+    """
+    written = written_schema(footer)
+    if written is None:
+        return None
+    names, stored = footer.schema.to_arrow_schema().names, written.names
+    different = [pair for pair in zip(names, stored, strict=False) if pair[0] != pair[1]]
+    if not different or len(names) != len(stored):
+        return None
+    name, second_name = map(quoted, different[0])
+    return f"a column is named {name} and, in the schema of Arrow, {second_name}"
+
+
+def written_schema(footer: pq.FileMetaData) -> pa.Schema | None:
+    """Return the schema that Arrow wrote a file with; None if it wrote no such schema."""
+    stored = (footer.metadata or {}).get(b"ARROW:schema")
+    return None if stored is None else pa.ipc.read_schema(pa.py_buffer(b64decode(stored)))
+
+
+def as_written(table: pa.Table, footer: pq.FileMetaData) -> pa.Table:
+    """Return a table, or some columns of it, with the types that it was written with.
+
+    pyarrow calls the items of a list "element" when it reads them, and "item" when it makes them.
+    """
+    written = written_schema(footer)
+    if written is None or any(name not in written.names for name in table.column_names):
+        return table
+    schema = pa.schema([written.field(name) for name in table.column_names], table.schema.metadata)
+    # Types that differ in the names of items alone are equal, so a cast would keep these.
+    return pa.Table.from_arrays(
+        table.columns if table.schema.equals(schema) else table.cast(schema).columns, schema=schema
+    )
+
+
+def read_table(file: Path, columns: Sequence[str] | None = None, condition: Any = None) -> pa.Table:
+    """Return the rows of a file that fulfil a condition.
+
+    Raises:
+        CorruptionError: it cannot be read, is not as it was written, or a string is not UTF-8.
+    """
+    check_undamaged([file])
+    with unreadable(file, CorruptionError, DAMAGED):
+        table = pq.read_table(
+            file, columns=columns, filters=condition, partitioning=None, page_checksum_verification=True
+        )
+        table.validate(full=True)
+        return as_written(table, pq.read_metadata(file))
+
+
+def read_row(files: Sequence[Path], row: int) -> dict[str, Any] | None:
+    """Return the values of one row of files end to end, of which only its row group is read; None after the last."""
+    for file, footer in zip(files, read_footers(files), strict=True):
+        if row < footer.num_rows:
+            return _read_row(file, row)
+        row -= footer.num_rows
+    return None
+
+
+def _read_row(file: Path, row: int) -> dict[str, Any]:
+    check_undamaged([file])
+    with unreadable(file, CorruptionError, DAMAGED), pq.ParquetFile(file, page_checksum_verification=True) as opened:
+        number, rows = 0, opened.metadata.row_group(0).num_rows
+        while row >= rows:
+            row, number = row - rows, number + 1
+            rows = opened.metadata.row_group(number).num_rows
+        table = opened.read_row_group(number)
+        table.validate(full=True)
+        return dict(table.slice(row, 1).to_pylist()[0])
+
+
+def scan_tables(files: Sequence[Path], schema: pa.Schema | None = None) -> "pads.FileSystemDataset":
+    """Return files as one dataset, whose pages are compared with their checksums; reading it may raise anything.
+
+    Raises:
+        CorruptionError: one of them cannot be read, or is not as it was written.
+    """
+    import pyarrow.dataset as pads  # it imports pandas
+
+    check_undamaged(files)
+    options = pads.ParquetFragmentScanOptions(page_checksum_verification=True)
+    form = pads.ParquetFileFormat(default_fragment_scan_options=options)
+    with unreadable(files[0] if files else "", CorruptionError, DAMAGED):  # whose schema is that of all
+        return pads.dataset([str(file) for file in files], schema=schema, format=form)

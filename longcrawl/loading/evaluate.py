@@ -1,0 +1,141 @@
+"""Held-out loss by position: how much a model gains from a longer context, which LongCrawl64 was made to measure."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.core.display import BINS, bin_positions, mean_of, plot_positions
+from longcrawl.errors import LoaderError, as_lines
+from longcrawl.loading.rectangle import Rectangle
+
+SHOWN = 8
+TOKENS = 1 << 14
+"""Targets whose log-probabilities are computed at a time, for each of which there is one for every id."""
+
+
+@dataclass(frozen=True, eq=False)
+class PositionLoss:
+    """The mean loss at each position of a context.
+
+    >>> loss = PositionLoss(np.array([4.0, 3.0, 2.0]), np.array([2, 2, 4]))
+    >>> loss.mean, loss.binned(2)[1].tolist()
+    (2.75, [4.0, 2.3333333333333335])
+
+    Attributes:
+        loss: float64 [context_length], nats per target; NaN where there was no target.
+        targets: int64 [context_length], how many there were.
+    """
+
+    loss: npt.NDArray[np.float64]
+    targets: npt.NDArray[np.int64]
+
+    @property
+    def mean(self) -> float:
+        """The loss of all targets."""
+        return mean_of(self.loss, self.targets)
+
+    def binned(self, bins: int = BINS) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Return borders of groups of positions, each wider than the one before, and the mean loss of each.
+
+        Returns:
+            int64 [groups + 1] and float64 [groups]; at most ``bins`` groups.
+        """
+        return bin_positions(self.loss, self.targets, bins)
+
+    def __str__(self) -> str:
+        borders, losses = self.binned(SHOWN)
+        named = [
+            f"positions {first:>9,} to {stop - 1:>9,}  {loss:.4f}"
+            for (first, stop), loss in zip(pairwise(borders.tolist()), losses.tolist(), strict=True)
+        ]
+        return as_lines([f"loss {self.mean:.4f} of {int(self.targets.sum()):,} targets", *named])
+
+    def plot(self, axes: Any = None, bins: int = BINS, **line: Any) -> Any:
+        """Draw the loss against the position with matplotlib, into ``axes`` or a new figure, and return the axes.
+
+        Args:
+            axes: of matplotlib, to compare several models.
+            bins: groups of positions at most.
+            line: of matplotlib's ``plot``, such as ``label="16k context"``.
+
+        Raises:
+            StageError: matplotlib is not installed.
+        """
+        return plot_positions(axes, *self.binned(bins), "loss, nats per token", **line)
+
+
+def per_position_loss(
+    model: Callable[[Any], Any], rectangle: Rectangle, batches: int | None = None, device: Any = None
+) -> PositionLoss:
+    """Return the loss of a model at each position of a context, over the batches of a rectangle on its rank.
+
+    >>> heldout = lc.loading.Rectangle("mini64.zarr", "heldout", 8, 16_384, seam="mask")  # doctest: +SKIP
+    >>> loss = lc.evaluate.per_position_loss(model, heldout)  # doctest: +SKIP
+    >>> loss.plot().figure.savefig("loss.png")  # doctest: +SKIP
+
+    Args:
+        model: takes ``text``, int64 [rows, context_length], and returns logits [rows, context_length, vocabulary], or
+            an object that has them as ``logits``, as models of transformers do, or a tuple that begins with them. A
+            module of torch is in evaluation mode meanwhile. Logits at a place predict the target of that place.
+        rectangle: whose batches are read; its position stays as it is. Targets that its loss mask leaves out do not
+            count.
+        batches: how many, from the first on; None for a full pass.
+        device: of the model; None for that of its first parameter.
+
+    Raises:
+        LoaderError: torch is not installed, the feed is another one, or the logits have another shape.
+    """
+    try:
+        import torch
+    except ImportError as missing:
+        raise LoaderError('per_position_loss() needs torch: pip install "longcrawl[torch]"') from missing
+    if not isinstance(rectangle, Rectangle):
+        raise LoaderError(f"per_position_loss() takes an lc.loading.Rectangle, not a {type(rectangle).__name__}")
+    count = len(rectangle) if batches is None else batches
+    if not 1 <= count <= len(rectangle):
+        raise LoaderError(f"batches is {batches}: give 1 to the {len(rectangle):,} batches of a pass, or None")
+    length = rectangle.walk.context_length
+    total, targets = np.zeros(length), np.zeros(length, np.int64)
+    module = model if isinstance(model, torch.nn.Module) else None
+    training = module is not None and module.training
+    if module is not None:
+        module.eval()
+        device = next((each.device for each in module.parameters()), None) if device is None else device
+    try:
+        with torch.no_grad():
+            for number in range(count):
+                batch = rectangle[number]
+                losses = _losses(model, batch, device)
+                kept = batch.get("loss_mask", np.ones(losses.shape, np.bool_))
+                total += np.where(kept, losses, 0.0).sum(0)
+                targets += kept.sum(0)
+    finally:
+        if module is not None:
+            module.train(training)
+    with np.errstate(invalid="ignore"):
+        return PositionLoss(total / targets, targets)
+
+
+def _losses(model: Callable[[Any], Any], batch: dict[str, Any], device: Any) -> npt.NDArray[np.float64]:
+    """Return the loss of each target: float64 [rows, context_length]."""
+    import torch
+
+    answer = model(torch.from_numpy(batch["text"].astype(np.int64)).to(device))
+    logits: Any = getattr(answer, "logits", answer[0] if isinstance(answer, tuple) and answer else answer)
+    shape = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+    if len(shape) != 3 or shape[:2] != batch["targets"].shape:
+        raise LoaderError(
+            f"the model returned {shape} for text of {batch['targets'].shape}: return logits of [rows, "
+            "context_length, vocabulary]"
+        )
+    targets = torch.from_numpy(batch["targets"].astype(np.int64)).to(logits.device)
+    flat, ids = logits.reshape(-1, logits.shape[-1]), targets.reshape(-1)
+    parts = [
+        torch.nn.functional.cross_entropy(some.float(), wanted, reduction="none")
+        for some, wanted in zip(flat.split(TOKENS), ids.split(TOKENS), strict=True)
+    ]
+    return np.asarray(torch.cat(parts).reshape(targets.shape).cpu().numpy(), np.float64)

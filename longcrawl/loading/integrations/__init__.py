@@ -1,0 +1,12 @@
+"""What other libraries' trainers need of feeds beyond a dataset."""
+
+from typing import TYPE_CHECKING
+
+from longcrawl._lazy import lazy
+
+if TYPE_CHECKING:
+    from longcrawl.loading.integrations import transformers
+
+__all__ = ["transformers"]
+
+lazy(__name__)

@@ -1,0 +1,285 @@
+"""Samples of buckets as rows of a batch: which pieces each has, in which order, and where their tokens lie."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.formats.buckets.spec import ComposedBucket
+from longcrawl.formats.shards.shard import TokenShard
+from longcrawl.kernels.keyed_order import KeyedOrder, keyed_order
+from longcrawl.loading.curriculum import BucketStock
+from longcrawl.loading.feed import Batch
+from longcrawl.loading.identity import data_changes, data_identity
+from longcrawl.loading.origins import Origin, entry_origins, sample_origins
+from longcrawl.loading.window_files import TokenFile
+from longcrawl.tokens.packing import fill_pieces, lay_out, padded_rows
+from longcrawl.tokens.plan import Longs, PackingPlan, joined_pieces
+
+Positions = Literal["reset", "continuous"]
+
+LastBatch = Literal["drop", "fill"]
+"""What becomes of the samples at the end that do not fill a step: left out, or delivered with rows of padding."""
+
+NO_FLAGS = np.zeros(0, np.bool_)
+"""For shards without a loss mask, and pieces of which none is joined."""
+
+
+class Rows:
+    """A batch that is being made.
+
+    Attributes:
+        out: int64 [4, rows, length]: ids, labels, positions and documents.
+        counts: int64 [rows]: texts of each.
+        filled: int64 [rows]: tokens of each.
+        reset: 1 if positions begin again with each text, 0 if they count through the row.
+    """
+
+    def __init__(self, rows: int, length: int, positions: Positions) -> None:
+        self.out = np.empty((4, rows, length), np.int64)
+        self.counts, self.filled = np.zeros((2, rows), np.int64)
+        self.reset = int(positions == "reset")
+
+
+@dataclass(frozen=True)
+class EpochOrder:
+    """Which of ``count`` samples is delivered at a place, counted through all epochs; each has an order of its own.
+
+    >>> import numpy as np
+    >>> EpochOrder(3, None, "web")(np.array([0, 2, 3, 5])).tolist()
+    [0, 2, 0, 2]
+
+    Attributes:
+        count: samples of an epoch.
+        seed: of the orders; None for that of the samples, in every epoch.
+        name: of the bucket.
+    """
+
+    count: int
+    seed: int | None
+    name: str
+
+    def __call__(self, places: Longs) -> Longs:
+        """Return the samples at these places, int64."""
+        if self.seed is None or not len(places):
+            return places % max(self.count, 1)
+        first, last = int(places.min()) // self.count, int(places.max()) // self.count
+        if first == last:
+            return self._order(first)(places - first * self.count)
+        samples, epochs = places % self.count, places // self.count
+        for epoch in range(first, last + 1):
+            samples[epochs == epoch] = self._order(epoch)(samples[epochs == epoch])
+        return samples
+
+    def _order(self, epoch: int) -> KeyedOrder:
+        return keyed_order(self.count, self.seed or 0, f"samples of {self.name}, epoch {epoch}")
+
+
+@runtime_checkable
+class ComposedDataset(Protocol):
+    """What :func:`longcrawl.formats.buckets.spec.open_composed` returns, or anything with buckets like those."""
+
+    @property
+    def buckets(self) -> Sequence[Any]:
+        """All buckets, of all splits, each with what delivery reads of a :class:`ComposedBucket`."""
+
+
+@dataclass(frozen=True, eq=False)
+class DeliveredBucket:
+    """A bucket of a composed dataset, and how its samples are delivered.
+
+    Attributes:
+        bucket: the samples.
+        epochs: how often each is delivered.
+        seed: of their order, which is another in each epoch; None for that of the bucket.
+    """
+
+    bucket: ComposedBucket
+    epochs: int
+    seed: int | None
+
+    @property
+    def stock(self) -> BucketStock:
+        """What it has to give."""
+        return BucketStock(self.bucket.domain, self.bucket.capacity, self.epochs * len(self.bucket))
+
+    def fill(self, places: Longs, rows: Longs, into: Rows) -> Iterator[Longs]:
+        """Move samples, by places in the order of delivery, into rows; yield their pieces as the kernel had them."""
+        for stored in self.bucket.stored(self._order(places)):
+            mine = rows[stored.asked]
+            asked = stored.samples, mine, into.counts, into.filled
+            _, pieces = lay_out(stored.bounds, stored.sizes, NO_FLAGS, *asked)
+            pieces[0] = np.repeat(stored.starts, into.counts[mine]) + pieces[4]
+            fill_pieces(stored.tokens, stored.flags, 0, pieces, into.reset, -1, into.out)
+            yield pieces
+
+    def origins(self, places: Longs, rows: Longs) -> Iterator[Origin]:
+        """Yield the documents of samples, by places in the order of delivery, which are these rows of a batch."""
+        for sample, row in zip(self._order(places).tolist(), rows.tolist(), strict=True):
+            yield from sample_origins(self.bucket, sample, row)
+
+    @cached_property
+    def _order(self) -> EpochOrder:
+        return EpochOrder(len(self.bucket), self.seed, self.stock.name)
+
+
+@dataclass(frozen=True, eq=False)
+class ShardBucket:
+    """The token shards of one bucket as samples.
+
+    Attributes:
+        name: of the bucket; "" for all of a folder.
+        shards: opened, in the order of their paths.
+        plan: of its samples; documents are counted through all shards.
+        epochs: how often its samples may be delivered.
+        seed: of the order; None for the order of the plan.
+    """
+
+    name: str
+    shards: tuple[TokenShard, ...]
+    plan: PackingPlan
+    epochs: int
+    seed: int | None
+
+    def __len__(self) -> int:
+        """Count the samples of one epoch."""
+        return len(self.plan.bounds) - 1
+
+    @cached_property
+    def sample_tokens(self) -> Longs:
+        """Tokens of each sample: int64 [samples], in the order of the plan."""
+        sums = np.concatenate([[0], np.cumsum(self.plan.sizes)])
+        return np.asarray(np.diff(sums[self.plan.bounds]), np.int64)
+
+    def tokens_by_place(self) -> Longs:
+        """Return tokens of each sample in the order of delivery, all epochs: int64 [epochs * samples]."""
+        return self.sample_tokens[self._order(np.arange(self.epochs * len(self)))]
+
+    @cached_property
+    def _order(self) -> EpochOrder:
+        return EpochOrder(len(self), self.seed, self.name)
+
+    def fill(self, places: Longs, rows: Longs, into: Rows) -> list[Longs]:
+        """Move samples, by places in the order of delivery, into rows; return their pieces as the kernel had them."""
+        numbers, pieces = lay_out(
+            self.plan.bounds, self.plan.sizes, self._joined, self._order(places), rows, into.counts, into.filled
+        )
+        pieces[0] = self._places[numbers]
+        if self._overlaps is not None:
+            left = self._overlaps[self.plan.documents[numbers]] - self.plan.starts[numbers]
+            pieces[2] = np.clip(left, pieces[2], pieces[1])
+        for number in set((self._token_bases.searchsorted(pieces[0], "right") - 1).tolist()):
+            shard, base = self.shards[number], int(self._token_bases[number])
+            if shard.unread:
+                inside = (pieces[0] >= base) & (pieces[0] < base + len(shard.tokens))
+                for first, length in zip((pieces[0][inside] - base).tolist(), pieces[1][inside].tolist(), strict=True):
+                    shard.compare(first, first + length)
+            flags = NO_FLAGS if shard.loss_mask is None else shard.loss_mask
+            fill_pieces(shard.tokens, flags, base, pieces, into.reset, -1, into.out)
+        return [pieces]
+
+    def origins(self, places: Longs, rows: Longs) -> Iterator[Origin]:
+        """Yield the documents of samples, by places in the order of delivery, which are these rows of a batch."""
+        bases = np.cumsum([0] + [len(shard) for shard in self.shards])
+        for sample, row in zip(self._order(places).tolist(), rows.tolist(), strict=True):
+            column = 0
+            for piece in range(*self.plan.bounds[sample : sample + 2].tolist()):
+                document, size = int(self.plan.documents[piece]), int(self.plan.sizes[piece])
+                number = int(np.searchsorted(bases, document, "right")) - 1
+                shard, entry = self.shards[number], document - int(bases[number])
+                first = shard.start(entry) + int(self.plan.starts[piece])
+                yield from entry_origins(shard.path, shard.ends, row, column, first, first + size)
+                column += size
+
+    @cached_property
+    def _token_bases(self) -> Longs:
+        return np.cumsum([0] + [len(shard.tokens) for shard in self.shards], dtype=np.int64)[:-1]
+
+    @cached_property
+    def _places(self) -> Longs:
+        """Where each piece starts, tokens counted through all shards: int64 [pieces]."""
+        documents = [
+            np.concatenate([[0], shard.ends[:-1]]) + base
+            for shard, base in zip(self.shards, self._token_bases, strict=True)
+            if len(shard)
+        ]
+        return np.asarray(np.concatenate([np.empty(0, np.int64), *documents])[self.plan.documents] + self.plan.starts)
+
+    @cached_property
+    def _joined(self) -> npt.NDArray[np.bool_]:
+        return joined_pieces(self.plan.bounds, self.plan.documents)
+
+    @cached_property
+    def _overlaps(self) -> Longs | None:
+        found = [np.zeros(len(each), np.int64) if each.overlaps is None else each.overlaps for each in self.shards]
+        overlaps = np.concatenate([np.empty(0, np.int64), *found]).astype(np.int64)
+        return overlaps if overlaps.any() else None
+
+    @cached_property
+    def files(self) -> list[TokenFile]:
+        """The files of tokens of its shards."""
+        return [TokenFile(each.path, Path(each.path).stat().st_size, len(each.tokens)) for each in self.shards]
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        """What a state records of its files; what it does not see of documents is in the packing."""
+        return data_identity(self.files)
+
+    @cached_property
+    def packing_fingerprint(self) -> str:
+        """Digest the pieces of all samples, and what each document repeats of the one before it."""
+        digest = blake2b(digest_size=8)
+        for each in (self.plan.bounds, self.plan.documents, self.plan.starts, self.plan.sizes, self._overlaps):
+            if each is not None:
+                # Four bytes of each number where that suffices: a digest takes half as long.
+                narrow = "<u4" if int(each.max(initial=0)) < 1 << 32 else "<u8"
+                digest.update(np.ascontiguousarray(each, narrow).data)
+        return digest.hexdigest()
+
+    def changes(self, data: Mapping[str, Any], packing: str | None) -> list[str]:
+        """List how files and samples differ from those of a state; empty where they match."""
+        of = f" of bucket {self.name!r}" if self.name else ""
+        changed = [f"{change}{of}" for change in data_changes(data, self.data, self.files)]
+        if packing != self.packing_fingerprint:
+            changed.append(f"packing{of} was {packing!r} and is {self.packing_fingerprint!r}")
+        return changed
+
+
+def origins_of(
+    buckets: Mapping[int, DeliveredBucket | ShardBucket], picks: npt.NDArray[np.integer[Any]], places: Longs
+) -> list[Origin]:
+    """Return the documents of the rows that :func:`assemble` makes of the same picks and places."""
+    found = list[Origin]()
+    for pick in set(picks.tolist()) & buckets.keys():
+        mine = np.flatnonzero(picks == pick)
+        found += buckets[pick].origins(places[mine], mine)
+    return sorted(found, key=lambda each: (each.row, each.start))
+
+
+def assemble(
+    buckets: Mapping[int, DeliveredBucket | ShardBucket],
+    picks: npt.NDArray[np.integer[Any]],
+    places: Longs,
+    padding: int,
+    rows: Rows,
+) -> Batch:
+    """Make a batch.
+
+    Args:
+        buckets: by the numbers that are picked; a number that is not there is a row of padding.
+        picks: integers [picks], the bucket of each row; rows behind the last one are padding, too.
+        places: int64 [picks], where each is in its bucket's order of delivery.
+        padding: token id.
+        rows: to be filled.
+    """
+    pieces: list[Longs] = []
+    for pick in set(picks.tolist()):
+        if pick in buckets:
+            mine = np.flatnonzero(picks == pick)
+            pieces += buckets[pick].fill(places[mine], mine, rows)
+    return padded_rows(rows.out, pieces, rows.counts, rows.filled, padding, rows.reset)

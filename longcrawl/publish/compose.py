@@ -1,0 +1,444 @@
+"""Composition measured on anyone's data: how much would each strategy pad, cut and mix of these documents?"""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from longcrawl.core.outputs import RESULTS
+from longcrawl.core.sources import BadFiles, Part
+from longcrawl.errors import CorruptionError, FormatError, LongCrawlError, SourceError, StageError, unreadable
+from longcrawl.formats.shards import nanogpt
+from longcrawl.formats.shards import parquet as token_parquet
+from longcrawl.formats.shards.shard import check_word
+from longcrawl.formats.shards.spec import open_shard
+from longcrawl.formats.shards.writing import Terminate
+from longcrawl.io.listing import match_files, unreachable, why_no_file
+from longcrawl.io.place import given_url
+from longcrawl.publish.questions import check_recorded, find_result, open_output
+from longcrawl.sources.blocks import RECORD_BYTES, read_blocks
+from longcrawl.sources.csv_rows import ENDINGS, read_csv
+from longcrawl.sources.files import DamagedFileError, absolute, list_tree
+from longcrawl.sources.json_lines import read_lines
+from longcrawl.sources.named_files import has_ending, readable, spell_endings
+from longcrawl.sources.parquet import open_parquet
+from longcrawl.sources.text import EXTENSIONS, RECORDS, WHOLE, Text, kind_of
+from longcrawl.text.values import tables
+from longcrawl.tokens.encoders import Encoder, load_encoder
+from longcrawl.tokens.measures import Beginnings, Comparison, compare_strategies, default_strategies
+from longcrawl.tokens.plan import Strategy, checked_lengths
+from longcrawl.urls import is_url, join
+
+Longs = npt.NDArray[np.int64]
+
+
+class DocumentLengths(NamedTuple):
+    """How many tokens documents have, and of which an end-of-text token is one of them."""
+
+    tokens: Longs
+    """int64 [documents]"""
+    ended: npt.NDArray[np.bool_]
+    """bool [documents]"""
+
+
+Reader = Callable[[str], Iterator[DocumentLengths]]
+
+SHARDS = (".bin", ".ds")
+"""Endings of token shards that are not endings of other files, too."""
+
+COLUMNS = ("n_tokens", "tokens")
+"""What says how long a document is, without a tokenizer; the first that is there is taken."""
+
+_ROWS, _FEW_ROWS = 8_192, 256
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+COUNTED = (*RECORDS, ".txt", ".txt.gz", ".txt.zst")
+"""Endings of a folder's files that are counted without a tokenizer, which a text file asks for."""
+_COUNT = "name a tokenizer (--tokenizer gpt2) to count the tokens of its texts"
+
+
+def read_lengths(
+    path: str | Path,
+    tokenizer: str | None = None,
+    text_field: str = "text",
+    end_of_text: int | None = None,
+    beginnings: Beginnings | None = None,
+) -> DocumentLengths:
+    """Return the number of tokens of every document, in the order of the files and of the documents in each.
+
+    ============================================ ====================================================================
+    ``path``                                     where the numbers come from
+    ============================================ ====================================================================
+    the folder of a rectangle                    its rows tables: tokens of each document before it was truncated
+    the folder of an output of token shards      its tables of documents: tokens without the end-of-text token
+    the folder of a bucketed dataset             its tables of documents: tokens of each, end of text included
+    the folder of a finished run                 what it wrote: one of these, or files
+    a token shard, ``.bin`` or ``.ds``           where its entries end: windows are lengths of their own
+    ``.parquet``, ``.jsonl`` or ``.json``        the field ``n_tokens``, or the length of ``tokens``
+    ``.csv`` or ``.tsv``                         the field ``n_tokens``
+    the same, and ``.txt``, with a tokenizer     the texts, tokenised
+    a folder, a glob                             all such files in it, sorted by name; of a folder that has shards,
+                                                 these alone, and flat ones only with ``end_of_text``
+    ============================================ ====================================================================
+
+    All but parquet and shards may be compressed: ``.gz``, ``.zst``. A text that is null has no tokens.
+
+    The end-of-text token is counted in token shards, in parquet files that say what theirs is (``token-parquet``) and
+    in a composed dataset's tables, however they are named. In other lists of tokens it is where ``end_of_text`` is
+    named and is the last one. Numbers of tokens and texts have none.
+
+    Args:
+        path: local, or a URL of a file or of a run.
+        tokenizer: a file or a Hub id; texts are then tokenised, even where there are numbers of tokens.
+        text_field: the field of the text.
+        end_of_text: the id by which documents are separated in shards that do not say where they end, and by which
+            it is seen which lists of tokens are ended.
+        beginnings: takes the first tokens of documents, where tokens are read.
+
+    Raises:
+        SourceError: nothing is there, it cannot be read, or it does not say how long documents are.
+        TokenizerError: the tokenizer cannot be loaded.
+    """
+    encoder = None if tokenizer is None else load_encoder(tokenizer)
+    first = Beginnings() if beginnings is None else beginnings
+    read: Reader = partial(_lengths_of_file, end_of_text=end_of_text, beginnings=first)
+    if encoder is not None:
+        read = partial(_tokenised, encoder=encoder, text_field=text_field, beginnings=first)
+    with open_output(path, tables_of_lengths=encoder is None) if _may_be_run(str(path)) else nullcontext(path) as here:
+        files = _files(str(here), end_of_text, tokenised=encoder is not None)
+        none = DocumentLengths(np.zeros(0, np.int64), np.zeros(0, np.bool_))
+        found = [none, *(each for file in files for each in read(file))]
+    return DocumentLengths(*map(np.concatenate, zip(*found, strict=True)))
+
+
+def column_lengths(
+    table: pa.Table, where: str, end_of_text: int | None = None, beginnings: Beginnings | None = None
+) -> DocumentLengths:
+    """Return the number of tokens of every document of a table, from ``n_tokens`` or else ``tokens``.
+
+    Documents whose ``tokens`` end with ``end_of_text`` are ended; without one, or without ``tokens``, none are.
+
+    Raises:
+        SourceError: it has neither, or ``tokens`` has no lists, or ``n_tokens`` is not a whole number in every row.
+    """
+    name = _known(table.column_names, where)
+    column = table[name]
+    if name == "tokens" and not _has_lists(table.schema):
+        raise SourceError(f"{where} has no lists in its column 'tokens', but {column.type}: {_COUNT}")
+    if name != "tokens" and (not pa.types.is_integer(column.type) or column.null_count):
+        raise SourceError(f"{where}: n_tokens is not a whole number in every row; name a --tokenizer to count texts")
+    if not _has_lists(table.schema):
+        return _unended(np.asarray(column.to_numpy(), np.int64))
+    lists = table["tokens"]
+    lengths: Longs = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
+    if beginnings is not None and pa.types.is_integer(lists.type.value_type):
+        beginnings.add_lists(lists)
+    ended = _ended(lists, lengths, end_of_text)
+    return DocumentLengths(lengths if name == "tokens" else np.asarray(column.to_numpy(), np.int64), ended)
+
+
+def _has_lists(schema: pa.Schema) -> bool:
+    """Whether there are tokens beside their numbers, or in place of them."""
+    return "tokens" in schema.names and any(check(schema.field("tokens").type) for check in _LISTS)
+
+
+def _unended(lengths: Longs) -> DocumentLengths:
+    return DocumentLengths(lengths, np.zeros(len(lengths), np.bool_))
+
+
+def _ended(lists: pa.ChunkedArray, lengths: Longs, end_of_text: int | None) -> npt.NDArray[np.bool_]:
+    """Describe of which lists the last token is ``end_of_text``."""
+    ended = np.zeros(len(lengths), np.bool_)
+    if end_of_text is not None:
+        last = np.cumsum(lengths)[lengths > 0] - 1
+        ended[lengths > 0] = pc.equal(pc.list_flatten(lists).take(pa.array(last)), end_of_text).to_numpy()
+    return ended
+
+
+def _known(names: list[str], where: str) -> str:
+    for name in COLUMNS:
+        if name in names:
+            return name
+    raise SourceError(f"{where} has neither n_tokens nor tokens, but {', '.join(names) or 'no fields'}: {_COUNT}")
+
+
+def _may_be_run(path: str) -> bool:
+    """Return whether a URL is not that of a file of documents."""
+    return given_url(path) is not None and not has_ending(path, (*EXTENSIONS, *SHARDS))
+
+
+def _files(path: str, end_of_text: int | None, *, tokenised: bool) -> list[str]:
+    """List the files that a path stands for."""
+    base = absolute(path)
+    if not is_url(base) and Path(base).is_dir():
+        base = str(_output(Path(base)))
+        described = RESULTS.described()
+        for description, name in described.items():
+            if RESULTS[name].lengths and not tokenised and Path(base, description).exists():
+                return [str(file) for file in sorted(Path(base).glob(RESULTS[name].lengths))]
+        # What describes an output is not a document.
+        listed = [name for name in list_tree(base) if name not in described]
+        names = [
+            name
+            for name in ([] if tokenised else listed)
+            if name.endswith(SHARDS) and (end_of_text is not None or not _is_flat(join(base, name)))
+        ]
+        names = names or readable(listed, EXTENSIONS if tokenised else COUNTED, WHOLE)
+        _check_reachable(base, [name for name in listed if name not in names])
+        if not names:
+            raise SourceError(f"{base} holds no documents; known endings: {spell_endings((*EXTENSIONS, *SHARDS))}")
+        return [join(base, name) for name in names]
+    files = [base]
+    if not is_url(base) and any(sign in base for sign in "*?[") and not Path(base).exists():
+        with unreadable(base, SourceError, "change the pattern"):
+            files = match_files(base)
+    for file in files or [base]:
+        if tokenised and file.endswith(SHARDS):
+            raise SourceError(f"{file} holds tokens, which need no tokenizer: leave --tokenizer out")
+        if not has_ending(file, (*EXTENSIONS, *SHARDS)):
+            known = spell_endings((*EXTENSIONS, *SHARDS))
+            raise SourceError(f"{file} is neither a run nor a file that can be read; known endings: {known}")
+    if not files:
+        raise SourceError(f"no file matches {path!r}; check the pattern")
+    return files
+
+
+def _check_reachable(base: str, names: list[str]) -> None:
+    for lost in [] if is_url(base) else unreachable(base, names):
+        where = join(base, lost)
+        raise SourceError(f"{where} {why_no_file(where)}. Remove it, or name the files with a pattern")
+
+
+def _output(folder: Path) -> Path:
+    """Return the folder into which a finished run wrote its documents; any other folder is what it is.
+
+    Raises:
+        RunError: the run is not finished.
+        SourceError: ``datasets`` wrote the folder, in its own format.
+    """
+    if (folder / "state.json").exists() or (folder / "dataset_dict.json").exists():
+        raise SourceError(
+            f"{folder} is what Dataset.save_to_disk wrote: in Python, lc.compose(datasets.load_from_disk('{folder}'))"
+        )
+    return find_result(folder)[1]
+
+
+def _lengths_of_file(path: str, end_of_text: int | None, beginnings: Beginnings) -> Iterator[DocumentLengths]:
+    if path.endswith(SHARDS):
+        entries = _entries_of_shard(path, end_of_text, beginnings)
+        yield DocumentLengths(entries, np.ones(len(entries), np.bool_))
+        return
+    kind = kind_of(path)
+    if kind == ".txt":
+        raise SourceError(f"{path} holds text: name a tokenizer (--tokenizer gpt2) to count its tokens")
+    try:
+        if kind in ENDINGS:
+            yield from _csv(path, ENDINGS[kind])
+            return
+        read = _parquet if kind == ".parquet" else _json
+        yield from read(path, end_of_text, beginnings)
+    except DamagedFileError as damage:
+        raise SourceError(f"{path} {damage}; leave it out, or fix it") from damage
+
+
+def _entries_of_shard(path: str, end_of_text: int | None, beginnings: Beginnings) -> Longs:
+    given = {} if end_of_text is None else {"end_of_text": end_of_text}
+    try:
+        shard = open_shard(path, nanogpt.NanoGpt.name if _is_flat(path) else None, check="ends", **given)
+        if shard.document_ends is None:
+            raise SourceError(
+                f"{path} does not say where its documents end: name their end-of-text token (--end-of-text 50256)"
+            )
+        beginnings.add(shard.tokens, shard.ends)
+        return np.diff(shard.ends, prepend=0)
+    except (FormatError, CorruptionError) as wrong:
+        raise SourceError(str(wrong)) from wrong
+
+
+def _is_flat(path: str) -> bool:
+    """Return whether a file has no index, so that nothing but its name says that it holds tokens."""
+    return path.endswith(nanogpt.SUFFIX) and not Path(path).with_suffix(".idx").exists()
+
+
+def _parquet(path: str, end_of_text: int | None, beginnings: Beginnings) -> Iterator[DocumentLengths]:
+    with open_parquet(path) as (file, _):
+        wanted, ended = [_known(file.schema_arrow.names, path)], _says_ended(path, file.schema_arrow)
+        if wanted == ["n_tokens"] and _has_lists(file.schema_arrow):
+            if end_of_text is not None:
+                wanted.append("tokens")
+            else:
+                _begin(file, path, beginnings)
+        for batch in file.iter_batches(_ROWS, columns=wanted, use_threads=False):
+            found = column_lengths(pa.Table.from_batches([batch]), path, end_of_text, beginnings)
+            yield DocumentLengths(found.tokens, np.ones_like(found.ended)) if ended else found
+
+
+def _begin(file: pq.ParquetFile, path: str, beginnings: Beginnings) -> None:
+    """Read the first tokens of the first documents alone, where their numbers are in another column."""
+    for batch in file.iter_batches(_FEW_ROWS, columns=["tokens"], use_threads=False) if beginnings.wanted else ():
+        column_lengths(pa.Table.from_batches([batch]), path, None, beginnings)
+        if not beginnings.wanted:
+            return
+
+
+def _says_ended(path: str, schema: pa.Schema) -> bool:
+    """Return whether a file is a shard with an end-of-text token, or a table of a composed dataset, which counts it."""
+    recorded = (schema.metadata or {}).get(token_parquet.KEY)
+    if recorded is not None and "tokens" in schema.names:
+        return b'"end_of_text"' in recorded
+    ended = [file for file, name in RESULTS.described().items() if RESULTS[name].lengths_are_ended]
+    return not is_url(path) and any((above / file).exists() for above in Path(path).parents[:4] for file in ended)
+
+
+def _csv(path: str, separator: str) -> Iterator[DocumentLengths]:
+    try:
+        for rows in read_csv(path, ["n_tokens"], (), separator, RECORD_BYTES):
+            for number, reason in rows.lost[:1]:
+                raise SourceError(f"{path}: row {number} {reason}; fix it, or exclude the file")
+            column = rows.table["n_tokens"]
+            with suppress(pa.ArrowInvalid):  # what is not a number is rejected as in other files
+                column = column.cast(pa.int64())
+            yield column_lengths(pa.table({"n_tokens": column}), path)
+    except DamagedFileError as damage:
+        raise SourceError(f"{path} {damage}; fix it, or {_COUNT}") from damage
+
+
+def _json(path: str, end_of_text: int | None, beginnings: Beginnings) -> Iterator[DocumentLengths]:
+    wanted, first, has_lists = None, 0, False
+    for block in read_blocks(path):
+        text = bytes(block).removeprefix(b"\xef\xbb\xbf") if first == 0 else bytes(block)
+        if wanted is None:
+            fields = _fields(text, path)
+            wanted, has_lists = _known(list(fields), path), isinstance(fields.get("tokens"), list)
+        if wanted == "tokens":
+            yield _list_lengths(text, path, first, end_of_text, beginnings)
+            first += text.count(b"\n")
+            continue
+        lines = read_lines(text, pa.schema([pa.field(wanted, pa.int64(), nullable=False)]))
+        if lines.lost:
+            number, reason = lines.lost[0]
+            raise SourceError(f"{path}: line {first + number + 1} {reason}; fix it, or exclude the file")
+        found = _unended(lines.table[wanted].to_numpy())
+        if has_lists and (end_of_text is not None or beginnings.wanted):
+            found = found._replace(ended=_list_lengths(text, path, first, end_of_text, beginnings).ended)
+        yield found
+        first += lines.count
+
+
+def _fields(block: bytes, path: str) -> dict[str, Any]:
+    """Return the first object of some lines."""
+    number, line = next((each for each in enumerate(block.split(b"\n")) if each[1].strip()), (0, b"{}"))
+    return _object(line, path, number)
+
+
+def _list_lengths(
+    block: bytes, path: str, first: int, end_of_text: int | None, beginnings: Beginnings
+) -> DocumentLengths:
+    lengths, ended = list[int](), list[bool]()
+    for number, line in enumerate(block.split(b"\n"), first):
+        if line.strip():
+            tokens = _object(line, path, number).get("tokens", 0)
+            if not isinstance(tokens, list | None):
+                raise SourceError(
+                    f"{path}: line {number + 1} has no list in its field 'tokens'; fix it, or exclude the file"
+                )
+            lengths.append(len(tokens or ()))
+            beginnings.add_one(tokens or ())
+            ended.append(end_of_text is not None and bool(tokens and tokens[-1] == end_of_text))
+    return DocumentLengths(np.array(lengths, np.int64), np.array(ended, np.bool_))
+
+
+def _object(line: bytes, path: str, number: int) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as wrong:
+        raise SourceError(f"{path}: line {number + 1} is not JSON ({wrong}); fix it, or exclude the file") from wrong
+    if not isinstance(found, dict):
+        raise SourceError(f"{path}: line {number + 1} is not a JSON object; fix it, or exclude the file")
+    return found
+
+
+def _tokenised(path: str, encoder: Encoder, text_field: str, beginnings: Beginnings) -> Iterator[DocumentLengths]:
+    source = Text(data_files=path, text_field=text_field)
+    try:
+        for table in source.read(Part(path, (path,)), BadFiles()):
+            encoded = encoder.encode(table["text"])
+            beginnings.add(encoded.ids, encoded.offsets[1:])
+            yield _unended(np.diff(encoded.offsets))
+    except SourceError as wrong:
+        raise SourceError(str(wrong).partition("; to continue without")[0]) from wrong
+    except LongCrawlError as wrong:
+        raise SourceError(f"{path}: {wrong}") from wrong
+
+
+def compose(
+    documents: Any,
+    capacities: Sequence[int] = (2048, 4096, 8192, 16384),
+    *,
+    padding_threshold: float = 0.05,
+    tokenizer: str | None = None,
+    text_field: str = "text",
+    end_of_text: int | None = None,
+    terminate: Terminate = "missing",
+    strategies: Sequence[Strategy] | None = None,
+) -> Comparison:
+    """Compare strategies of composing documents into training samples: padding, truncation, concatenation.
+
+    Nothing is written. Documents are planned as the output ``composed`` plans them: each that has tokens ends with an
+    end-of-text token, which is one of them. The table says to how many it was added. Where tokens are read, and not
+    numbers of tokens alone, it also says how related documents are that follow each other in a sample.
+
+    Args:
+        documents: the path of a run or of files, as :func:`longcrawl.publish.compose.read_lengths` takes them; a crawl,
+            a dataset or an Arrow table with the column ``n_tokens`` or ``tokens``; or the lengths themselves.
+        capacities: of samples, in tokens, ascending.
+        padding_threshold: the share of a sample that buckets may pad, P.
+        tokenizer: counts the tokens of texts; only with a path.
+        text_field: the field of the texts that it counts.
+        end_of_text: the id of the end-of-text token. It tells documents apart in token shards that do not say where
+            they end, and says which lists of tokens have it already; without it none do, but in files that say so.
+        terminate: whether a token is added to each document that has any, for its end: ``"missing"`` where it is not
+            counted yet (see :func:`longcrawl.publish.compose.read_lengths`), ``"always"`` or ``"never"``. Lengths that
+            are given as numbers are taken to count it.
+        strategies: what to compare instead of :func:`longcrawl.tokens.default_strategies`.
+
+    Raises:
+        SourceError: the path cannot be read, or does not say how long documents are.
+        StageError: the capacities do not ascend, or these are no documents.
+        FormatError: ``terminate`` is none of these words.
+
+    >>> compose([5000, 900, 300, 40], capacities=[2048, 4096])["Buckets"].cut_documents
+    2
+    """
+    chosen = default_strategies(capacities, padding_threshold) if strategies is None else tuple(strategies)
+    first = Beginnings()
+    check_word("terminate", terminate, Terminate)
+    if isinstance(documents, str | Path):
+        check_recorded(documents, end_of_text)
+        found = read_lengths(documents, tokenizer, text_field, end_of_text, first)
+        if not len(found.tokens):
+            raise SourceError(f"{documents} has no documents: name others")
+    elif tokenizer is None:
+        found = _lengths(documents, end_of_text, first)
+    else:
+        raise StageError("tokenizer counts the texts of files: give a path, or lc.tokens.Tokenize the documents first")
+    added = (found.tokens > 0) & (~found.ended if terminate == "missing" else terminate == "always")
+    compared = compare_strategies(found.tokens + added, chosen, first.found)
+    return replace(compared, terminated=int(np.count_nonzero(added)))
+
+
+def _lengths(documents: Any, end_of_text: int | None, beginnings: Beginnings) -> DocumentLengths:
+    if isinstance(documents, Sequence) or (hasattr(documents, "__array__") and not isinstance(documents, pa.Table)):
+        given = checked_lengths(documents)
+        return DocumentLengths(given, np.ones(len(given), np.bool_))
+    name = type(documents).__name__
+    found = [column_lengths(table, name, end_of_text, beginnings) for table in tables(documents)]
+    return DocumentLengths(*map(np.concatenate, zip(*found, strict=True)))

@@ -1,0 +1,504 @@
+"""Requests to the Hugging Face Hub: permissions, contents and errors.
+
+Descriptions there are data of others: none is believed before it is checked. A push of several commits is marked, so
+that nobody takes a part for the whole. Its first commit removes whatever says how to read the files and adds two: a
+card that loads nothing, and ``unfinished-push.json``, which names the push and the files of longcrawl. The last commit
+does the opposite.
+
+The token is the one that `huggingface_hub` knows (``hf auth login``, or ``HF_TOKEN``). It is put into requests by
+`huggingface_hub` and into nothing else: no message, file or argument of this package ever holds it.
+"""
+
+import hashlib
+import re
+import textwrap
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from string import Template
+from textwrap import shorten
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import yaml
+
+from longcrawl.core.outputs import RESULTS
+from longcrawl.core.templates import read_template
+from longcrawl.errors import FormatError, HubError, LongCrawlError, RunError, warn_user
+from longcrawl.io.sealed import seal
+from longcrawl.io.structured import is_count, load_json, load_yaml
+from longcrawl.run.card.write import CARD
+from longcrawl.run.manifest import MANIFEST
+from longcrawl.urls import REPOSITORY
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+
+Visibility = Literal["private", "public"]
+"""Who may see what is pushed; there is no default, as making data public cannot be undone."""
+
+FOLDER_ENTRIES, REPOSITORY_FILES = 10_000, 100_000
+"""Entries of one folder that the Hub takes, and files in all that it advises (its documentation on storage limits)."""
+
+FILE_BYTES = 50_000_000_000
+"""What one file may have: `huggingface_hub` downloads no larger one over plain HTTP; the Hub takes ten times that."""
+
+TOKEN = re.compile(r"[!-~]+")
+AGAIN = "type the same command again"
+NOTHING_SENT = f"nothing has been sent, {AGAIN}"
+NEWER = "check the name, and upgrade huggingface_hub"
+SOME_SENT = f"{AGAIN}, what has been sent is not sent again"
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file on the Hub: its bytes, and a digest of its content."""
+
+    size: int
+    oid: str
+    """SHA-256 of a large file, what git calls a small one."""
+    is_large: bool
+
+    def is_content(self, content: bytes) -> bool:
+        """Return whether these are the bytes of the file."""
+        digest = hashlib.sha256(content).hexdigest() if self.is_large else _git_oid(content)
+        return len(content) == self.size and digest == self.oid
+
+    def is_like(self, file: Path, sha256: str) -> bool:
+        """Return whether a local file of this SHA-256 has the same content."""
+        if self.size != file.stat().st_size:
+            return False
+        if self.is_large:
+            return self.oid == sha256
+        content = file.read_bytes()
+        return self.oid == _git_oid(content) and hashlib.sha256(content).hexdigest() == sha256
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A dataset repository as it is on the Hub."""
+
+    visibility: Visibility
+    head: str
+    """The commit that ``main`` is at."""
+    files: Mapping[str, RemoteFile]
+    tags: Mapping[str, str]
+
+
+def visibility_of(repo: str, visibility: Visibility | None, private: bool | None) -> Visibility:  # noqa: FBT001  # as the Hub's own clients call it
+    """Check the name of a repository, and return who may see it, by our word or that of the Hub's own clients.
+
+    Raises:
+        HubError: the message says what to write instead.
+    """
+    if not REPOSITORY.fullmatch(repo):
+        raise HubError(f"{repo!r} is not the name of a dataset on the Hub: write it as user/name")
+    if (visibility is None) == (private is None):
+        raise HubError(f"who may see {repo}? say private or public, or one of private=True and private=False")
+    named = ("private" if private else "public") if visibility is None else visibility
+    if named not in get_args(Visibility):
+        raise HubError(f"who may see {repo}? say private or public, got {visibility!r}")
+    return named
+
+
+def is_signed_in() -> bool:
+    """Return whether `huggingface_hub` has a token."""
+    from huggingface_hub import get_token
+
+    return get_token() is not None
+
+
+def connect(*, signed_in: bool = True) -> "HfApi":
+    """Return a client of the Hub that is signed in; without ``signed_in`` only if there is a token.
+
+    Raises:
+        HubError: there is no token, or it cannot be one.
+    """
+    from huggingface_hub import HfApi, get_token
+
+    token = get_token()
+    if token is None and signed_in:
+        raise HubError("you are not signed in to the Hub: type `hf auth login`, or set HF_TOKEN")
+    _check_token(token)
+    return HfApi(library_name="longcrawl")
+
+
+def _check_token(token: str | None) -> None:
+    """Reject what cannot be a token: a client would repeat it in its message about the request."""
+    if token is not None and not TOKEN.fullmatch(token):
+        raise HubError("the token of the Hub holds characters that no token has: type `hf auth login`, or set HF_TOKEN")
+
+
+@contextmanager
+def hub_errors(repo: str, again: str = AGAIN) -> Iterator[None]:
+    """Turn what the Hub or the network raises into one sentence.
+
+    Args:
+        repo: what is asked for.
+        again: what to do where the same may succeed later, and what has become of this attempt.
+
+    Raises:
+        HubError: what went wrong, and what to do about it; before anything is asked, that the token cannot be one.
+    """
+    from huggingface_hub import errors, get_token
+
+    _check_token(get_token())
+
+    # The class of connection errors is httpx's or httpx2's, by the release of huggingface_hub.
+    network: type[Exception] = errors.HTTPError  # type: ignore[attr-defined]  # imported there, not exported
+    try:
+        yield
+    except (network, OSError, RuntimeError, ValueError) as wrong:
+        if isinstance(wrong, LongCrawlError):
+            raise
+        # What is uploaded in threads comes as a RuntimeError that names the file.
+        cause = wrong.__cause__ if isinstance(wrong, RuntimeError) and wrong.__cause__ else wrong
+        raise HubError(_sentence(repo, cause, again)) from wrong
+    except (LookupError, TypeError, AttributeError) as wrong:
+        if not _is_of_the_client(wrong):
+            raise
+        raise HubError(
+            f"the server for {repo} did not answer like the Hugging Face Hub ({type(wrong).__name__} in "
+            "huggingface_hub): check HF_ENDPOINT and your proxy"
+        ) from wrong
+
+
+def _is_of_the_client(wrong: BaseException) -> bool:
+    """Return whether `huggingface_hub` itself stumbled, as it does over answers that no Hub gives."""
+    *_, (innermost, _) = traceback.walk_tb(wrong.__traceback__)
+    return str(innermost.f_globals.get("__name__")).startswith("huggingface_hub.")
+
+
+def _sentence(repo: str, wrong: BaseException, again: str) -> str:
+    from huggingface_hub.errors import OfflineModeIsEnabled
+
+    response = getattr(wrong, "response", None)
+    said = str(getattr(wrong, "server_message", None) or next(iter(str(wrong).splitlines()), type(wrong).__name__))
+    said = textwrap.shorten(said, 300)
+    if response is not None:
+        return _refusal(repo, response.status_code, said, again, response.headers.get("Retry-After", ""))
+    # hf_xet gives its status in words only.
+    if status := re.search(r"HTTP status \w+ error \((\d{3})", said):
+        return _refusal(repo, int(status[1]), said, again)
+    if isinstance(wrong, OfflineModeIsEnabled):
+        return f"huggingface_hub is offline, so {repo} cannot be reached: unset HF_HUB_OFFLINE"
+    if isinstance(wrong, OSError) and wrong.filename is not None:
+        return f"{wrong.filename} cannot be read ({wrong.strerror}): {again}"
+    if isinstance(wrong, ValueError):
+        return f"{repo} cannot be asked for ({said}): check the name, and HF_ENDPOINT if you have set it"
+    return f"the Hub cannot be reached for {repo} ({said}): check the connection; {again}"
+
+
+def _refusal(repo: str, status: int, said: str, again: str, pause: str = "") -> str:
+    """Describe an error that the Hub answered with, and what to do."""
+    pause = f"{int(pause):,} seconds" if pause.isdecimal() else "as long as it says, or an hour"
+    what, todo = {
+        401: ("does not know you at {}", "type `hf auth login`, or set HF_TOKEN again"),
+        403: (
+            "does not let you do that to {}",
+            "unless it says what else is missing, set HF_TOKEN to a token that may",
+        ),
+        404: ("knows no {}, or does not show it to you", "check the name and `hf auth whoami`"),
+        409: ("has had another change to {} meanwhile", again),
+        412: ("has had another commit to {} meanwhile", again),
+        413: ("finds too much in one request about {}", "have the run write fewer files"),
+        429: ("asks to wait before {} is asked for more", f"wait {pause}; {again}"),
+    }.get(status, ("has failed at {}", again) if status >= 500 else ("does not take what is asked of {}", NEWER))
+    return f"the Hub {what.format(repo)} ({status}: {said}): {todo}"
+
+
+def read_repository(api: "HfApi", repo: str) -> Repository | None:
+    """Look up what lies on ``main`` of a dataset repository; None where there is none."""
+    from huggingface_hub import RepoFile
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    try:
+        info = api.dataset_info(repo)
+    except RepositoryNotFoundError as missing:
+        # Without a token, the Hub answers with 401 for what does not exist and for what is private.
+        if missing.response.status_code == 404 or (missing.response.status_code == 401 and not is_signed_in()):
+            return None
+        raise
+    listed = api.list_repo_tree(repo, repo_type="dataset", revision=info.sha, recursive=True)
+    files = {each.path: _remote_file(each) for each in listed if isinstance(each, RepoFile)}
+    tags = {each.name: each.target_commit for each in api.list_repo_refs(repo, repo_type="dataset").tags}
+    return Repository("private" if info.private else "public", str(info.sha), files, tags)
+
+
+def remote_files(files: Any, path: str) -> dict[str, RemoteFile]:
+    """List what lies below a folder of the Hub's file system, by path relative to it, as the Hub knows it now."""
+    from huggingface_hub import HfApi, RepoFile
+
+    place = files.resolve_path(path)
+    inside = f"{place.path_in_repo}/" if place.path_in_repo else ""
+    listed = HfApi().list_repo_tree(
+        place.repo_id, place.path_in_repo or None, repo_type=place.repo_type, revision=place.revision, recursive=True
+    )
+    return {each.path.removeprefix(inside): _remote_file(each) for each in listed if isinstance(each, RepoFile)}
+
+
+def _remote_file(entry: Any) -> RemoteFile:
+    return RemoteFile(entry.size, entry.lfs.sha256 if entry.lfs else entry.blob_id, entry.lfs is not None)
+
+
+def _git_oid(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()  # noqa: S324  # what git calls a file
+
+
+def over_limits(files: Mapping[str, int]) -> list[str]:
+    """Describe which limits of the Hub files would go beyond, given their bytes by path; nothing where they fit.
+
+    >>> over_limits({"a/b.parquet": 1})
+    []
+    >>> over_limits({"a/b.parquet": 51 * 10**9})
+    ['a/b.parquet has 51,000,000,000 bytes, and more than 50,000,000,000 cannot be fetched without hf_xet']
+    """
+    found = [
+        f"{path} has {size:,} bytes, and more than {FILE_BYTES:,} cannot be fetched without hf_xet"
+        for path, size in files.items()
+        if size > FILE_BYTES
+    ]
+    folders = {path.rsplit("/", depth)[0] for path in files for depth in range(1, path.count("/") + 1)}
+    entries = Counter(path.rpartition("/")[0] for path in {*files, *folders})
+    found += [
+        f"{folder or 'the top folder'} has {count:,} entries, the Hub takes {FOLDER_ENTRIES:,} in a folder"
+        for folder, count in sorted(entries.items())
+        if count > FOLDER_ENTRIES
+    ]
+    if len(files) > REPOSITORY_FILES:
+        found.append(f"there are {len(files):,} files, and the Hub advises against more than {REPOSITORY_FILES:,}")
+    return found
+
+
+def fetch_file(repo: str, there: Repository, name: str) -> bytes:
+    """Fetch a file of a repository as it was when it was looked up."""
+    from huggingface_hub import HfFileSystem
+
+    content: bytes = HfFileSystem().cat_file(f"datasets/{repo}@{there.head}/{name}")
+    return content
+
+
+def check_ignores_nothing(repo: str, there: Repository) -> None:
+    """Raise HubError if a repository has a ``.gitignore``, which the Hub applies to what is sent."""
+    if ".gitignore" in there.files:
+        raise HubError(
+            f"{repo} holds a .gitignore, for which the Hub may leave out files without a word: choose "
+            "another repository, or delete it on the Hub"
+        )
+
+
+def check_same_visibility(repo: str, visibility: Visibility, there: Repository | None) -> None:
+    """Check that nothing public is pushed as private, or the other way round; only its owner should change that.
+
+    Raises:
+        HubError: the repository has the other visibility.
+    """
+    if there is not None and there.visibility != visibility:
+        raise HubError(
+            f"{repo} is {there.visibility}: push it as {there.visibility}, or change that in its settings on the Hub"
+        )
+
+
+DESCRIPTION_BYTES = 256_000_000
+"""What a description may have: far more than one of as many files as the Hub advises at most."""
+
+SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+def read_remote(text: bytes, where: str) -> dict[str, Any]:
+    """Read a description of files; one that leads out of its folder is rejected.
+
+    Its entry ``files`` gives ``bytes`` and ``sha256`` by path: relative, of plain names, inside the folder it lies in.
+
+    Args:
+        text: the file.
+        where: its place, for messages.
+
+    Raises:
+        FormatError: it is not such a description; the message says what is wrong.
+    """
+    described = _read_object(text, where)
+    if not isinstance(described.get("files"), dict):
+        raise _wrong(where, "describes no files")
+    for name, entry in described["files"].items():
+        if not _is_inside(name):
+            raise _wrong(where, f"names {name!r}, which is not a path inside its folder")
+        if not _is_entry(entry):
+            raise _wrong(where, f"does not record bytes and SHA-256 of {name}")
+    return described
+
+
+def _read_object(text: bytes, where: str) -> dict[str, Any]:
+    """Read JSON that is a reasonably large object.
+
+    Raises:
+        FormatError: it is not.
+    """
+    if len(text) > DESCRIPTION_BYTES:
+        raise _wrong(where, f"has {len(text):,} bytes, and a description has up to {DESCRIPTION_BYTES:,}")
+    try:
+        read = load_json(text)
+    except (ValueError, RecursionError) as broken:
+        raise _wrong(where, f"is not JSON ({next(iter(str(broken).splitlines()), type(broken).__name__)})") from broken
+    if not isinstance(read, dict):
+        raise _wrong(where, "holds no JSON object")
+    return read
+
+
+def is_intact(described: Mapping[str, Any], text: bytes) -> bool:
+    """Return whether a description is, to the byte, as longcrawl wrote and sealed it."""
+    try:
+        return seal(described).encode() == text
+    except (UnicodeEncodeError, RecursionError):
+        # JSON can hold half a surrogate pair, and lists a thousand deep; longcrawl writes neither.
+        return False
+
+
+def _wrong(where: str, problem: str) -> FormatError:
+    return FormatError(f"{where} {problem}: push it again, or look for another copy")
+
+
+def _is_inside(name: str) -> bool:
+    return name.isprintable() and "\\" not in name and not {"", ".", ".."} & set(name.split("/"))
+
+
+def _is_entry(entry: Any) -> bool:
+    if not isinstance(entry, dict) or not isinstance(entry.get("sha256"), str):
+        return False
+    return is_count(entry.get("bytes")) and SHA256.fullmatch(entry["sha256"]) is not None
+
+
+UNFINISHED = "unfinished-push.json"
+VERSION = 1
+TAG_BEGINS = "run-"
+TAG = re.compile(rf"{TAG_BEGINS}[0-9a-f]{{12}}")
+ZARR = {"zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"}
+"""Without its metadata an array cannot be opened; with them, chunks that are missing would be read as zeros."""
+
+
+def says_how_to_read(name: str) -> bool:
+    """Return whether a file tells others what to read, so that it must not lie beside a part of that."""
+    last = name.rpartition("/")[2]
+    return name in (CARD, MANIFEST) or last in ZARR or last in RESULTS.described()
+
+
+@dataclass(frozen=True)
+class UnfinishedPush:
+    """A push of several commits, the last of which has not been made."""
+
+    tag: str
+    files: frozenset[str]
+    """What a run of longcrawl has put on the Hub, or may have so far: this one, and the one before it."""
+
+    @classmethod
+    def read(cls, text: bytes) -> "UnfinishedPush":
+        """Read what lies on the Hub.
+
+        Raises:
+            FormatError: longcrawl has not written it.
+        """
+        content = _read_object(text, UNFINISHED)
+        files, tag = content.get("files"), content.get("tag")
+        names = isinstance(files, list) and all(isinstance(each, str) for each in files)
+        known = content.get("longcrawl_push") == VERSION and isinstance(tag, str) and TAG.fullmatch(tag)
+        if not (names and known and is_intact(content, text)):
+            raise FormatError(f"{UNFINISHED} is not as this longcrawl writes it")
+        return cls(str(tag), frozenset(files or ()))
+
+    def as_json(self) -> bytes:
+        """Return what is to lie on the Hub, the same for the same push."""
+        content = {"longcrawl_push": VERSION, "tag": self.tag, "files": sorted(self.files)}
+        return seal(content).encode()
+
+    def as_card(self) -> bytes:
+        """Return a card of which `datasets` loads nothing, and says why."""
+        card = read_template("unfinished.md")
+        return Template(card).substitute(tag=self.tag).encode()
+
+
+def read_card(file: Path) -> str:
+    """Read the card of a run; it needs front matter, by which the data is loaded. The Hub is not asked.
+
+    Raises:
+        RunError: what is wrong with it, and how to fix it.
+    """
+    from huggingface_hub import DatasetCard
+    from huggingface_hub.repocard import REGEX_YAML_BLOCK
+
+    try:
+        card = file.read_text("utf-8")
+        # Of a card without front matter, the client prints a line of its own.
+        found = REGEX_YAML_BLOCK.search(card)
+        if found:
+            load_yaml(found[2])  # within limits, before the client reads it without
+        head = DatasetCard(card).data.to_dict() if found else {}  # type: ignore[no-untyped-call]  # untyped there
+    except UnicodeDecodeError as broken:
+        raise RunError(f"{file} was not pushed: it is not UTF-8 ({broken}). Save it as UTF-8.") from broken
+    except (AttributeError, ValueError, TypeError, yaml.YAMLError) as broken:
+        said = shorten(" ".join(str(broken).split()), 300, placeholder="…")
+        raise RunError(
+            f"{file} was not pushed: its YAML front matter is invalid ({said}). Fix the block between the --- lines."
+        ) from broken
+    if not head:
+        raise RunError(
+            f"{file} was not pushed: it does not begin with YAML front matter between two lines of ---. "
+            f"Put it back, or move the card away and type longcrawl card {file.parent}"
+        )
+    return card
+
+
+def warn_of_edits(file: Path, files: Mapping[str, Mapping[str, Any]], sha256: str) -> None:
+    """Warn of a card that is not the one that the manifest names: verifying the pushed dataset reports the same.
+
+    Args:
+        file: the card.
+        files: what the manifest names.
+        sha256: that of the card as it is.
+    """
+    if files.get(CARD, {}).get("sha256", sha256) != sha256:
+        warn_user(
+            f"{file} was edited and is pushed as it is, so longcrawl verify will say that it has been changed: type "
+            f"longcrawl card {file.parent} and push again, which keeps your edits and has the manifest name them"
+        )
+
+
+def check_front_matter(file: Path, card: str) -> None:
+    """Ask the Hub whether it accepts the front matter of a card, before anything is made or sent.
+
+    Raises:
+        RunError: it does not; the message is the Hub's.
+    """
+    from huggingface_hub import DatasetCard, constants, get_session, hf_raise_for_status
+    from huggingface_hub.errors import BadRequestError
+
+    try:
+        body = {"repoType": "dataset", "content": str(DatasetCard(card))}
+        # DatasetCard.validate, before version 2.2, sends the card to huggingface.co, whatever HF_ENDPOINT names.
+        answer = get_session().post(
+            f"{constants.ENDPOINT}/api/validate-yaml", json=body, headers={"Accept": "text/plain"}
+        )
+        hf_raise_for_status(answer)
+    except ValueError as wrong:  # as a BadRequestError is
+        said = shorten(answer.text if isinstance(wrong, BadRequestError) else str(wrong), 300)
+        raise RunError(
+            f"the Hub rejects the YAML front matter of {file} ({said}). Fix the block between the --- lines."
+        ) from wrong
+
+
+def check_card_is_ours(api: "HfApi", repo: str, head: str) -> None:
+    """Check that nobody has edited the card on the Hub, as its page there invites to: a push would replace it.
+
+    Raises:
+        HubError: somebody has; the message says what to do with the edits.
+    """
+    (card,) = api.get_paths_info(repo, [CARD], expand=True, revision=head, repo_type="dataset")
+    commit = getattr(card, "last_commit", None)
+    if commit is not None and not commit.title.startswith(TAG_BEGINS):
+        raise HubError(
+            f"{CARD} of {repo} was edited on the Hub ({shorten(commit.title, 80)!r}), and this push would replace it: "
+            f"take from it what you want (`hf download {repo} {CARD} --repo-type dataset`), then type --instead-of "
+            f"{CARD} behind the command"
+        )

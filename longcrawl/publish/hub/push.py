@@ -1,0 +1,675 @@
+"""Pushes a finished run to the Hub: token tables, files, card and tag.
+
+Up to ``COMMIT_FILES`` changed files are one commit, so that nobody sees a half of it. Larger pushes take several; from
+the first to the last of them ``unfinished-push.json`` says whose, and nothing on ``main`` says how to read what is
+there. Only what is all there gets a tag. Tables that plain `datasets` loads are made first, see ``prepare``.
+
+Plain `datasets` reads neither Zarr nor token shards. ``tokens/`` has the rows of such an output as parquet, and is the
+card's default configuration. Everything is written to ``.push`` and moved from there at once; a list of the moves is
+written before the first, so that the same push finishes them. Whatever the number of processes, the bytes are the same.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain, filterfalse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from longcrawl.core.display import counted
+from longcrawl.core.ledger.edits import EDITS
+from longcrawl.core.ledger.reasons import LEDGER
+from longcrawl.core.outputs import RESULTS, TokenRows
+from longcrawl.errors import FormatError, HubError, RunError, as_lines, warn_user
+from longcrawl.formats.shards.parquet import row_groups
+from longcrawl.formats.token_output import BEGINNING, TEXT, TOKENIZER, with_texts
+from longcrawl.io.files import checksum, file_entries, publish, remove, whole_file, write_text, writing
+from longcrawl.io.place import check_writable
+from longcrawl.io.sealed import Marker, seal, verify_files
+from longcrawl.io.stored_tables import GroupedTable, check_undamaged
+from longcrawl.publish.hub import client
+from longcrawl.publish.hub import client as remote
+from longcrawl.run.card.front_matter import card_problems
+from longcrawl.run.card.write import CARD, card, is_marked, local_paths
+from longcrawl.run.engines.hold import LOCK, hold_alone
+from longcrawl.run.engines.local import Local
+from longcrawl.run.manifest import MANIFEST, TOKEN_TABLES, open_run, read_manifest, read_sealed
+from longcrawl.run.segments import do_once
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+
+Tables = Literal["tokens", "text", "none"]
+"""Tables with the beginning of each text, with the whole text, or none."""
+PREPARING = ".push"
+MOVES = "moves.json"
+"""The marker, in ``.push``, of what is moved from there."""
+FILE_TOKENS = 1 << 27
+"""Tokens of a file, about: 200 to 300 MB, of which the Hub's viewer reads the first part."""
+LEDGER_BYTES = 16 << 20
+"""Bytes of small files that one replaces, at most; larger ones stay."""
+MERGED = "merged-"
+"""What names of such files begin with; they are not merged again."""
+
+
+@dataclass(frozen=True)
+class _TableTask:
+    """One file of tokens."""
+
+    file: Path
+    output: Path
+    rows: TokenRows
+    start: int
+    stop: int
+    shown: str
+    """The column of text: BEGINNING or TEXT."""
+    json_escaped: bool
+    end_of_text: int | None
+
+    @property
+    def marker(self) -> Path:
+        return self.file.with_suffix(".json")
+
+
+def check_tables(tables: str) -> None:
+    """Raise RunError unless ``tables`` is one of its words."""
+    if tables not in get_args(Tables):
+        raise RunError(f"--tables takes {', '.join(get_args(Tables))}, got {tables!r}")
+
+
+def changed_tables(folder: Path, manifest: Mapping[str, Any], tables: Tables) -> tuple[list[str], list[str]]:
+    """Name the tables of tokens that a push would write first, and those that it would remove."""
+    tasks = _tasks(folder, manifest, tables)
+    return [f"{TOKEN_TABLES}/{task.file.name}" for task in tasks], _replaced(manifest, tasks, tables)
+
+
+def write_tables(run: str | Path, tables: Tables = "tokens", num_proc: int = 1) -> None:
+    """Write the tables of tokens of a finished run now, as a push would: plain `datasets` then loads them.
+
+    Args:
+        run: the folder of a finished run, or the URL of one in an object store.
+        tables: "tokens", "text" or "none", as for a push.
+        num_proc: processes that write them; the bytes do not depend on it.
+
+    Raises:
+        RunError: the run is not finished, or a file cannot be written.
+    """
+    check_tables(tables)
+    with open_run(run, "") as folder:
+        check_writable(folder / TOKEN_TABLES)
+        resume_moves(folder)
+        prepare(folder, tables, num_proc)
+
+
+def prepare(folder: Path, tables: Tables = "tokens", num_proc: int = 1) -> None:
+    """Write the tables of tokens and merge small files of the ledgers, where that is still to do.
+
+    Card and manifest name them then. With "none", tables that are there are removed, and nothing else is done. A card
+    without longcrawl's comments is a person's: then nothing is written, with a warning, as no configuration would name
+    the tables.
+
+    Raises:
+        RunError: a file cannot be written.
+    """
+    manifest = read_sealed(folder)
+    if not any(_to_do(folder, manifest, tables)):
+        return
+    if not _is_ours(folder, manifest):
+        warn_user(
+            f"{folder / CARD} has no comments of longcrawl, so it cannot name tables of tokens and none are written: "
+            "move it away and type `longcrawl card`, or push with --tables none"
+        )
+        return
+    with _alone(folder) as beside:
+        # Another push may have made them meanwhile.
+        manifest = read_sealed(folder)
+        tasks, merges, old = _to_do(folder, manifest, tables)
+        if not (tasks or merges or old):
+            return
+        (beside / TOKEN_TABLES).mkdir(parents=True, exist_ok=True)
+        markers = [task.marker for task in tasks]
+        for task in tasks:
+            if (begun := Marker.read(task.marker)) is not None and begun.content["shown"] != task.shown:
+                remove(task.marker)
+        if tasks:
+            do_once(folder, _write_table, tasks, markers, Local(num_proc), TOKEN_TABLES, "files")
+        made = {f"{TOKEN_TABLES}/{task.file.name}": Marker.open(task.marker, task.file) for task in tasks}
+        entries = {name: next(iter(marker.files.values())) for name, marker in made.items()}
+        for name, files in merges.items():
+            _merge([folder / each for each in files], beside / name)
+        entries |= file_entries(beside, list(merges))
+        moves = {
+            "output": _identity(manifest),
+            "made": entries,
+            "replaced": [*old, *(name for files in merges.values() for name in files)],
+        }
+        Marker(beside / MOVES, moves, {}).write()
+        _move(folder, beside)
+
+
+def resume_moves(folder: Path) -> None:
+    """Move what a push has prepared that stopped before its moves were all done."""
+    if Marker.read(folder / PREPARING / MOVES) is not None:
+        with _alone(folder) as beside:
+            _move(folder, beside)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[Path]:
+    """Yield the folder of what is prepared, held by this process; it is removed where nothing is left in it.
+
+    Raises:
+        RunError: another push is preparing the run, or a file cannot be written.
+    """
+    beside = folder / PREPARING
+    with writing(beside, RunError, "make room for tables of its tokens, or push with --tables none"):
+        beside.mkdir(exist_ok=True)
+        with hold_alone(beside, "push"):
+            yield beside
+        with suppress(OSError):
+            beside.rmdir()
+
+
+def _move(folder: Path, beside: Path) -> None:
+    """Move what was prepared to its place, and name it in card and manifest; again after a stop between the two."""
+    moves = Marker.read(beside / MOVES)
+    if moves is None:
+        return
+    manifest = read_sealed(folder)
+    if moves.content["output"] != _identity(manifest):
+        return
+    # The old tables go first: with both, each document would have left twice.
+    for name in moves.content["replaced"]:
+        remove(folder / name)
+    with suppress(OSError):
+        (folder / TOKEN_TABLES).rmdir()
+    for name in moves.content["made"]:
+        if (beside / name).exists():
+            (folder / name).parent.mkdir(exist_ok=True)
+            publish(beside / name, folder / name)
+    kept = {name: entry for name, entry in manifest["files"].items() if name not in moves.content["replaced"]}
+    files = dict(sorted((kept | moves.content["made"]).items()))
+    write_text(folder / MANIFEST, seal({**manifest, "files": files}))
+    card(folder)
+    for made in beside.iterdir():
+        if made.name != LOCK:
+            remove(made)
+
+
+def _identity(manifest: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of what describes the output: that of another run differs."""
+    result = RESULTS[manifest["output"]["format"]]
+    return str(manifest["files"].get(f"{result.name}/{result.description}", {}).get("sha256"))
+
+
+def _is_ours(folder: Path, manifest: Mapping[str, Any]) -> bool:
+    file = folder / CARD
+    return is_marked(file.read_text("utf-8")) or checksum(file) == manifest["files"].get(CARD, {}).get("sha256")
+
+
+def _table_files(manifest: Mapping[str, Any]) -> list[str]:
+    return [name for name in manifest["files"] if name.startswith(f"{TOKEN_TABLES}/")]
+
+
+def _replaced(manifest: Mapping[str, Any], tasks: list[_TableTask], tables: Tables) -> list[str]:
+    return _table_files(manifest) if tasks or tables == "none" else []
+
+
+def _to_do(
+    folder: Path, manifest: Mapping[str, Any], tables: Tables
+) -> tuple[list[_TableTask], dict[str, list[str]], list[str]]:
+    """Return tables to write, files of ledgers to merge, and tables to remove."""
+    tasks = _tasks(folder, manifest, tables)
+    return tasks, {} if tables == "none" else _merges(manifest), _replaced(manifest, tasks, tables)
+
+
+def _tasks(folder: Path, manifest: Mapping[str, Any], tables: Tables) -> list[_TableTask]:
+    made = _table_files(manifest)
+    # Tables of another push are made again where they have texts and none are asked for, or the other way round.
+    if tables == "none" or (made and (TEXT in pq.read_schema(folder / made[0]).names) == (tables == "text")):
+        return []
+    described = manifest["output"]
+    name, shown = described["format"], TEXT if tables == "text" else BEGINNING
+    escaped, end_of_text = bool(described.get("json_escaped")), described.get("end_of_text")
+    found, tasks = RESULTS[name].token_rows(folder / name), []
+    if found and shown == TEXT and not (folder / name / TOKENIZER).exists():
+        raise RunError(f"{folder / name} has no {TOKENIZER} to decode its tokens with: ask for --tables tokens")
+    for split, rows in found.items():
+        count = min(max(-(-rows.tokens // FILE_TOKENS), 1), rows.rows)
+        bounds = [rows.rows * number // count for number in range(count + 1)]
+        for number in range(count):
+            file = folder / PREPARING / TOKEN_TABLES / f"{split}-{number:05d}-of-{count:05d}.parquet"
+            part = _TableTask(
+                file, folder / name, rows, bounds[number], bounds[number + 1], shown, escaped, end_of_text
+            )
+            tasks.append(part)
+    return tasks
+
+
+def _write_table(task: _TableTask) -> dict[str, Any]:
+    """Write one file of tokens and its marker."""
+    tables = task.rows.read(task.start, task.stop)
+    if (task.output / TOKENIZER).exists():
+        texts = partial(
+            with_texts,
+            output=task.output,
+            shown=task.shown,
+            json_escaped=task.json_escaped,
+            end_of_text=task.end_of_text,
+        )
+        tables = map(texts, tables)
+    with whole_file(task.file) as beside, GroupedTable(beside) as written:
+        first = next(tables)
+        for group in row_groups(chain([first], tables), first.schema):
+            written.add(group.combine_chunks())
+    content = {"rows": task.stop - task.start, "shown": task.shown}
+    Marker(task.marker, content, Marker.entries(task.marker, [task.file])).write()
+    return content
+
+
+def _merges(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the files of ledgers that are to be one, by its name: neighbours in the order of names."""
+    merges: dict[str, list[str]] = {}
+    for kind in (LEDGER, EDITS):
+        groups: list[list[str]] = []
+        size = 0
+        for name, entry in sorted(manifest["files"].items()):
+            if Path(name).parent != Path(kind) or not name.endswith(".parquet") or Path(name).name.startswith(MERGED):
+                continue
+            if not groups or size + entry["bytes"] > LEDGER_BYTES:
+                groups.append([])
+                size = 0
+            groups[-1].append(name)
+            size += entry["bytes"]
+        large = [group for group in groups if len(group) > 1]
+        merges |= {f"{kind}/{MERGED}{number:05d}.parquet": group for number, group in enumerate(large)}
+    return merges
+
+
+def _merge(files: list[Path], merged: Path) -> None:
+    merged.parent.mkdir(exist_ok=True)
+    check_undamaged(files)
+    with whole_file(merged) as beside, GroupedTable(beside) as written:
+        written.add(pa.concat_tables([pq.read_table(file, partitioning=None) for file in files]).combine_chunks())
+
+
+COMMIT_FILES = 250
+"""Files in one commit: few commits, as the Hub limits them by the hour, and none so large that it times out."""
+
+TOO_MUCH = (413, 504)
+"""What the Hub answers where a commit is too large, or takes too long: half of it may be taken."""
+
+TAG_LENGTH = 12
+
+
+@dataclass(frozen=True)
+class Push:
+    """What a push sends, or has sent."""
+
+    repo: str
+    visibility: client.Visibility
+    send: Mapping[str, int]
+    """Bytes by path of the files that are new or changed."""
+    unchanged: Mapping[str, int]
+    """Bytes by path of those that lie there already."""
+    delete: tuple[str, ...]
+    """What an earlier push has left there and this run does not have."""
+    tag: str
+    """What names these bytes on the Hub: the first digits of the SHA-256 that manifest.json gives of itself.
+
+    Of a dry run with ``first`` or ``dropped`` it is that of the run as it is.
+    """
+    commits: int = 1
+    """How many commits that takes; none where nothing is sent or deleted."""
+    commit: str | None = None
+    """The commit that holds the run; None of a dry run."""
+    begins: bool = field(repr=False, default=False)
+    """Whether the first of several commits is yet to come."""
+    digests: Mapping[str, str] = field(repr=False, default_factory=dict)
+    """SHA-256 by path of all files of the run."""
+    problems: tuple[str, ...] = ()
+    """Entries of the card's front matter that the Hub would reject (dry run only), as far as known here."""
+    first: tuple[str, ...] = ()
+    """Token tables that the push would write first, and send (dry run only)."""
+    dropped: tuple[str, ...] = ()
+    """Token tables that the push would remove from the run first (dry run only)."""
+    unseen: bool = False
+    """Whether a private repository of this name would not be seen, as nobody is signed in."""
+    local: tuple[str, ...] = ()
+    """Paths of this machine that the recipe names, and so the card, the recipe and the manifest on the Hub."""
+
+    def __str__(self) -> str:
+        size, same = sum(self.send.values()), sum(self.unchanged.values())
+        sent, kept, gone = (counted(len(each), "file") for each in (self.send, self.unchanged, self.delete))
+        summary = f"{sent} ({size:,} bytes) to send, {kept} ({same:,} bytes) unchanged, {gone} to delete"
+        summary += f", in {self.commits:,} commits" if self.commits > 1 else ""
+        if self.commit is not None:
+            done = summary.replace("to send", "new or changed").replace("to delete", "deleted")
+            return (
+                f"{self.repo} ({self.visibility}) holds the run at {self.commit[:TAG_LENGTH]}, tag {self.tag}: {done}"
+            )
+        width = max((len(f"{each:,}") for each in self.send.values()), default=0)
+        lines = [f"  {bytes_:>{width},}  {path}" for path, bytes_ in self.send.items()]
+        lines += [f"  {'delete':>{width}}  {path}" for path in self.delete]
+        lines += [f"  {'made first':>{width}}  {path}" for path in self.first]
+        lines += [f"  {'removed first':>{width}}  {path}" for path in self.dropped if path not in self.first]
+        lines += [f"{CARD} would be rejected: {problem}" for problem in self.problems]
+        lines += [f"everybody who reads it sees this path of your machine: {path}" for path in self.local]
+        if self.unseen:
+            lines.append(f"you are not signed in: if {self.repo} exists and is private, less may be sent or deleted")
+        tag = "tag known when its tables are made" if self.first or self.dropped else f"tag {self.tag}"
+        return as_lines([f"{self.repo} ({self.visibility}), {tag}: {summary}", *lines])
+
+
+def push(
+    run: str | Path,
+    repo: str,
+    visibility: client.Visibility | None = None,
+    *,
+    private: bool | None = None,
+    dry_run: bool = False,
+    instead_of: str | None = None,
+    tables: Tables = "tokens",
+    num_proc: int = 1,
+) -> Push:
+    """Send a finished run to a dataset repository of the Hub, and tag it.
+
+    What was pushed loads by plain `datasets`: ``load_dataset("user/name", CONFIGURATION, revision=TAG)``. A stopped
+    push resumes when it is called again; files that are on the Hub already are not sent again. Files of an earlier
+    run are deleted there, all else in the repository stays.
+
+    Args:
+        run: the folder of a finished run, or its URL in a store: then it is fetched whole, and what is made first is
+            sent there. Temporary files in it are not sent to the Hub.
+        repo: ``user/name``; it is made where it does not exist.
+        visibility: "private" or "public"; that of a repository which exists is not changed.
+        private: True or False in its place, as `huggingface_hub` and `datasets` spell it.
+        dry_run: list what would be sent, and change nothing. It needs no token.
+        instead_of: what may be replaced there: the tag of another run's unfinished push, or README.md, if edited there.
+        tables: "tokens" first writes the tokens of the output to ``tokens/`` in the run as parquet, where plain
+            `datasets` does not load the output itself, as the default configuration, and merges small files of its
+            ledgers. "text" does so with the whole text of each row, decoded, where "tokens" has the beginning: look
+            first whether the licence of the crawl lets you share it. "none" writes none, and
+            removes those of an earlier push.
+        num_proc: processes that write them; the bytes do not depend on it.
+
+    Raises:
+        RunError: the run is not finished or not whole, or goes beyond a limit of the Hub.
+        HubError: the Hub rejects it or cannot be reached; the message says what to do.
+    """
+    seen_by = client.visibility_of(repo, visibility, private)
+    check_tables(tables)
+    with open_run(run, "") as folder:
+        return _push(folder, repo, seen_by, dry_run=dry_run, instead_of=instead_of, tables=tables, num_proc=num_proc)
+
+
+def _push(
+    folder: Path,
+    repo: str,
+    visibility: client.Visibility,
+    *,
+    dry_run: bool,
+    instead_of: str | None,
+    tables: Tables,
+    num_proc: int,
+) -> Push:
+    resume_moves(folder)
+    manifest = read_sealed(folder)
+    _check_limits(folder, manifest)
+    _check_whole(folder, manifest)
+    remote.read_card(folder / CARD)
+    first, dropped = changed_tables(folder, manifest, tables)
+    with client.hub_errors(repo, client.NOTHING_SENT):
+        api = client.connect(signed_in=not dry_run)
+        there = client.read_repository(api, repo)
+        client.check_same_visibility(repo, visibility, there)
+    if not dry_run:
+        prepare(folder, tables, num_proc)
+        manifest, first, dropped = read_sealed(folder), [], []
+        _check_limits(folder, manifest)
+    card = remote.read_card(folder / CARD)
+    digests = {name: entry["sha256"] for name, entry in manifest["files"].items() if name not in dropped}
+    # A person may edit the card of a finished run.
+    digests |= {name: checksum(folder / name) for name in (CARD, MANIFEST)}
+    remote.warn_of_edits(folder / CARD, manifest["files"], digests[CARD])
+    with client.hub_errors(repo, client.NOTHING_SENT):
+        tag = f"{remote.TAG_BEGINS}{manifest['sha256'][:TAG_LENGTH]}"
+        earlier = _earlier(repo, there, {tag, instead_of}) if there else _Earlier()
+        planned = _plan(folder, digests, repo, tag, there or client.Repository(visibility, "", {}, {}), earlier)
+        _check_instead_of(instead_of, planned, there, earlier)
+        before = there.files.get(CARD) if there and not earlier.unfinished and instead_of != CARD else None
+        if there and before and not before.is_like(folder / CARD, digests[CARD]):
+            remote.check_card_is_ours(api, repo, there.head)
+        if dry_run:
+            unseen = there is None and not client.is_signed_in()
+            return replace(
+                planned, problems=tuple(card_problems(card)), first=tuple(first), dropped=tuple(dropped), unseen=unseen
+            )
+        if CARD in planned.send:
+            remote.check_front_matter(folder / CARD, card)
+    with client.hub_errors(repo, client.SOME_SENT):
+        return _carry_out(api, folder, planned, there)
+
+
+def _check_limits(folder: Path, manifest: Mapping[str, Any]) -> None:
+    sizes = {name: entry["bytes"] for name, entry in manifest["files"].items()}
+    if beyond := client.over_limits(sizes):
+        result = RESULTS[manifest["output"]["format"]]
+        advice = result.smaller_files if max(sizes.values()) > client.FILE_BYTES else result.fewer_files
+        raise RunError(f"{folder} does not fit on the Hub: {'; '.join(beyond)}: run its recipe again with {advice}")
+
+
+def _check_whole(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Compare the files of a run with its manifest; a person may have edited the card."""
+    others = {name: entry for name, entry in manifest["files"].items() if name != CARD}
+    problem = next(verify_files(folder, others), None) if (folder / CARD).is_file() else f"{CARD} is missing"
+    if problem is not None:
+        raise RunError(f"{folder} was not pushed: {problem}. `longcrawl verify {folder}` lists all problems.")
+
+
+@dataclass(frozen=True)
+class _Earlier:
+    """What longcrawl has put on the Hub before."""
+
+    files: frozenset[str] = frozenset()
+    unfinished: str | None = None
+    """The tag of a push that was stopped between two of its commits."""
+
+
+def _earlier(repo: str, there: client.Repository, accepted: set[str | None]) -> _Earlier:
+    """Look up what an earlier push has put on the Hub, as the manifest there says, or its beginning."""
+    files: frozenset[str] = frozenset()
+    unfinished = None
+    if MANIFEST in there.files:
+        files = frozenset({*_manifest_files(repo, there), CARD, MANIFEST})
+    if remote.UNFINISHED in there.files:
+        begun = _begun(repo, there)
+        if begun.tag not in accepted:
+            raise HubError(
+                f"{repo} holds a part of {begun.tag}, whose push was stopped or is still running: push that run again "
+                f"to finish it, or type --instead-of {begun.tag} behind the command to have this one there instead"
+            )
+        files, unfinished = files | begun.files, begun.tag
+    return _Earlier(files, unfinished)
+
+
+def _check_instead_of(
+    instead_of: str | None, planned: Push, there: client.Repository | None, earlier: _Earlier
+) -> None:
+    """Check that ``instead_of`` names what may be replaced; the same command again finds its own push there."""
+    own = earlier.unfinished == planned.tag or not (planned.send or planned.delete)
+    if instead_of in (None, CARD, earlier.unfinished) or (own and remote.TAG.fullmatch(str(instead_of))):
+        return
+    whole = ", ".join(sorted(tag for tag in there.tags if remote.TAG.fullmatch(tag))) if there else ""
+    found = f"a part of {earlier.unfinished}" if earlier.unfinished else f"no unfinished push, and {whole or 'no run'}"
+    raise HubError(
+        f"--instead-of {instead_of!r} names nothing that could be replaced, as {planned.repo} holds {found}: "
+        "leave it out"
+    )
+
+
+def _begun(repo: str, there: client.Repository) -> remote.UnfinishedPush:
+    try:
+        return remote.UnfinishedPush.read(_fetch(repo, there, remote.UNFINISHED))
+    except FormatError as wrong:
+        raise HubError(
+            f"{repo} holds an {remote.UNFINISHED} which is not as this longcrawl writes it: upgrade longcrawl, or "
+            "delete it on the Hub"
+        ) from wrong
+
+
+def _manifest_files(repo: str, there: client.Repository) -> set[str]:
+    try:
+        text = _fetch(repo, there, MANIFEST)
+        manifest = remote.read_remote(text, "it")
+    except FormatError as wrong:
+        raise _not_ours(repo, MANIFEST) from wrong
+    if "longcrawl_run" not in manifest:
+        raise _not_ours(repo, MANIFEST)
+    if not remote.is_intact(manifest, text):
+        raise HubError(
+            f"{repo} holds a {MANIFEST} that was changed after a run put it there, so nothing says which files are the "
+            "run's: restore it from its history on the Hub, or choose another repository"
+        )
+    return set(manifest["files"])
+
+
+def _fetch(repo: str, there: client.Repository, name: str) -> bytes:
+    if there.files[name].size > remote.DESCRIPTION_BYTES:
+        raise _not_ours(repo, name)
+    return client.fetch_file(repo, there, name)
+
+
+def _not_ours(repo: str, name: str) -> HubError:
+    return HubError(
+        f"{repo} holds {name}, which no run of longcrawl has put there: choose another repository, or delete it on the "
+        "Hub"
+    )
+
+
+def _plan(
+    folder: Path, digests: Mapping[str, str], repo: str, tag: str, there: client.Repository, earlier: _Earlier
+) -> Push:
+    same = {
+        name
+        for name, digest in digests.items()
+        if name in there.files and there.files[name].is_like(folder / name, digest)
+    }
+    _check_ours(repo, digests, same, there, earlier)
+    delete = tuple(sorted((earlier.files & there.files.keys()) - digests.keys()))
+    changes = sum(not remote.says_how_to_read(name) for name in digests.keys() - same) + len(delete)
+    begins = changes > COMMIT_FILES and earlier.unfinished != tag
+    if begins:
+        same = {name for name in same if not remote.says_how_to_read(name)}
+    sizes = {name: (folder / name).stat().st_size for name in sorted(digests)}
+    return Push(
+        repo,
+        there.visibility,
+        {name: size for name, size in sizes.items() if name not in same},
+        {name: size for name, size in sizes.items() if name in same},
+        delete,
+        tag,
+        max(-(-changes // COMMIT_FILES), int(len(same) < len(digests) or earlier.unfinished is not None)),
+        begins=begins,
+        digests=digests,
+        local=tuple(sorted(set(chain(*local_paths(read_manifest(folder)["recipe"]).values())))),
+    )
+
+
+def _check_ours(
+    repo: str, digests: Mapping[str, str], same: set[str], there: client.Repository, earlier: _Earlier
+) -> None:
+    """Check that no file of others would be overwritten, or be loaded with the files of the run."""
+    client.check_ignores_nothing(repo, there)
+    folders = {name.partition("/")[0] for name in digests if "/" in name}
+    for name in there.files:
+        changed = name in digests and name not in same
+        among = name not in digests and name.partition("/")[0] in folders
+        if (changed or among) and name not in earlier.files:
+            raise _not_ours(repo, name)
+
+
+def _carry_out(api: "HfApi", folder: Path, planned: Push, there: client.Repository | None) -> Push:
+    if there is None:
+        api.create_repo(planned.repo, repo_type="dataset", private=planned.visibility == "private")
+        there = _found(api, planned.repo)
+    commit = _commit(api, folder, planned, there)
+    if commit != there.head:
+        there = _found(api, planned.repo)
+        _check_sent(folder, planned, there)
+    if planned.tag not in there.tags:
+        api.create_tag(planned.repo, tag=planned.tag, revision=commit, repo_type="dataset", exist_ok=True)
+    return replace(planned, commit=commit)
+
+
+def _found(api: "HfApi", repo: str) -> client.Repository:
+    there = client.read_repository(api, repo)
+    if there is None:
+        raise HubError(f"the Hub has taken {repo} and does not show it: type the same command again in a minute")
+    return there
+
+
+def _commit(api: "HfApi", folder: Path, planned: Push, there: client.Repository) -> str:
+    """Commit what is to be sent and deleted, and return the last commit."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    left = [part for part in _parts(folder, planned, there) if part]
+    head, done = there.head, 0
+    divisible = planned.begins or remote.UNFINISHED in there.files
+    while left:
+        of = f", part {done + 1} of {done + len(left)}" if done or len(left) > 1 else ""
+        try:
+            head = api.create_commit(
+                planned.repo, left[0], commit_message=planned.tag + of, repo_type="dataset", parent_commit=head
+            ).oid
+        except HfHubHTTPError as wrong:
+            half = len(left[0]) // 2
+            if not (divisible and half and wrong.response.status_code in TOO_MUCH):
+                raise
+            left[:1] = [left[0][:half], left[0][half:]]
+        else:
+            left, done = left[1:], done + 1
+    return head
+
+
+def _parts(folder: Path, planned: Push, there: client.Repository) -> list[list[Any]]:
+    """Return the operations of each commit; what says how to read the files is taken away first and comes last."""
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+    def says_how(operation: Any) -> bool:
+        return remote.says_how_to_read(operation.path_in_repo)
+
+    deleted: list[Any] = [CommitOperationDelete(name, is_folder=False) for name in planned.delete]
+    sent: list[Any] = [CommitOperationAdd(name, folder / name) for name in sorted(planned.send)]
+    opening = [*filter(says_how, deleted)]
+    changes = [*filterfalse(says_how, [*deleted, *sent])]
+    parts = [changes[start : start + COMMIT_FILES] for start in range(0, max(len(changes), 1), COMMIT_FILES)]
+    if planned.begins:
+        begun = remote.UnfinishedPush(planned.tag, frozenset({*planned.digests, *planned.delete}))
+        gone = [
+            name for name in planned.digests if remote.says_how_to_read(name) and name in there.files.keys() - {CARD}
+        ]
+        opening += [CommitOperationDelete(name, is_folder=False) for name in gone]
+        # Whatever the first commit is cut down to, it says whose push this is.
+        opening[:0] = [
+            CommitOperationAdd(remote.UNFINISHED, begun.as_json()),
+            CommitOperationAdd(CARD, begun.as_card()),
+        ]
+    parts[0] = opening + parts[0]
+    parts[-1] += filter(says_how, sent)
+    if planned.begins or remote.UNFINISHED in there.files:
+        parts[-1].append(CommitOperationDelete(remote.UNFINISHED, is_folder=False))
+    return parts
+
+
+def _check_sent(folder: Path, planned: Push, there: client.Repository) -> None:
+    """Compare what the Hub holds with what was sent, by the Hub's own digests."""
+    for name, size in (*planned.send.items(), *planned.unchanged.items()):
+        found = there.files.get(name)
+        if found is None or found.size != size or not found.is_like(folder / name, planned.digests[name]):
+            raise HubError(f"{planned.repo} does not hold {name} as it was sent: type the same command again")

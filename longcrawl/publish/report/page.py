@@ -1,0 +1,640 @@
+"""HTML report of a run on one page.
+
+The page needs no network and runs no script but its own. Text of crawled pages stands in it escaped. A
+Content-Security-Policy allows the one script and the one style sheet by their SHA-256, forbids every request, and so
+holds even if something were not escaped.
+
+HTML without styles, scripts or links of its own, in which all text is escaped. :class:`longcrawl.core.display.Table`
+cannot paint these tables: it has styles, which the page's policy forbids, and no groups of columns and rows.
+"""
+
+import base64
+import hashlib
+import json
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from string import Template
+from typing import Any, NamedTuple, cast
+
+import pyarrow as pa
+import yaml
+
+from longcrawl.core.addresses import url_hosts
+from longcrawl.core.display import Table, percent
+from longcrawl.core.ledger.clusters import Clusters
+from longcrawl.core.ledger.edits import EDITS, EditCounts
+from longcrawl.core.ledger.funnel import Funnel, FunnelRow, RemovalRates, value_tables
+from longcrawl.core.ledger.reasons import LEDGER
+from longcrawl.core.outputs import RESULTS
+from longcrawl.core.templates import read_template
+from longcrawl.errors import RunError, shortened, unreadable
+from longcrawl.io.files import check_target, write_text, writing
+from longcrawl.io.place import bring, check_writable, url_of
+from longcrawl.publish.questions import clusters
+from longcrawl.publish.report import removed_documents as texts
+from longcrawl.publish.report.removed_documents import escape, removed_documents
+from longcrawl.run.analysis import Analysis, Lengths, length_table
+from longcrawl.run.card.sections import Limit, compared_lengths, known_limits
+from longcrawl.run.card.write import CARD, PICTURE_FOLDER
+from longcrawl.run.manifest import MANIFEST, PLAN, TOKEN_TABLES, WORK, open_run, read_manifest
+
+LONGEST_NAME = 200
+_BREAKS = re.compile(r"([_.])")
+
+
+class Column(NamedTuple):
+    """A column behind the names of the rows."""
+
+    head: str
+    label: str = ""
+    """What stands behind a figure on narrow screens, where heads are not shown."""
+    group: str = ""
+    """A head above the heads of several columns."""
+    kind: str = ""
+    """``bar``; and on narrow screens ``main`` for what stands beside the name, ``second`` for a second line."""
+
+
+Cells = Sequence[str]
+"""A row, as HTML: its name, then a cell for each column."""
+
+
+def table(kind: str, first: str, columns: Sequence[Column], rows: Iterable[Cells], caption: str = "") -> str:
+    """Return a table of this class; ``first`` heads the names, and ``caption`` says what the figures are."""
+    body = "".join(_row(cells, columns) for cells in rows)
+    return _whole(kind, [first], columns, f"<tbody>{body}</tbody>", caption)
+
+
+def grouped_table(columns: Sequence[Column], groups: Iterable[tuple[str, Sequence[Cells]]]) -> str:
+    """Return a table of the rules of stages: the rows of a stage stand beside its name."""
+    bodies = []
+    for name, rows in groups:
+        heading = f'<th scope="rowgroup" class="name heading" rowspan="{len(rows)}">{name}</th>'
+        said = [_row(cells, columns, "" if number else heading) for number, cells in enumerate(rows)]
+        bodies.append(f"<tbody>{''.join(said)}</tbody>")
+    return _whole("reasons", ("stage", "rule"), columns, "".join(bodies))
+
+
+def _whole(kind: str, names: Sequence[str], columns: Sequence[Column], bodies: str, caption: str = "") -> str:
+    said = f"<caption>{escape(caption)}</caption>" if caption else ""
+    heads = "".join(f'<th scope="col" class="name">{escape(name)}</th>' for name in names)
+    for column in columns:
+        heads += f'<th scope="col"{_class(column)}>{escape(column.head)}</th>' if column.head else _cell(column)
+    above = _groups(len(names), columns) if any(column.group for column in columns) else ""
+    return f'<table class="{kind}">{said}<thead>{above}<tr>{heads}</tr></thead>{bodies}</table>'
+
+
+def _groups(names: int, columns: Sequence[Column]) -> str:
+    cells = [f'<td colspan="{names}"></td>']
+    for name, same in groupby(columns, key=lambda column: column.group):
+        span = f'colspan="{len(list(same))}"'
+        cells.append(f'<th scope="colgroup" {span}><span>{escape(name)}</span></th>' if name else f"<td {span}></td>")
+    return f'<tr class="groups">{"".join(cells)}</tr>'
+
+
+def _row(cells: Cells, columns: Sequence[Column], heading: str = "") -> str:
+    name, *rest = cells
+    shown = "".join(_cell(column, cell) for column, cell in zip(columns, rest, strict=True))
+    return f'<tr>{heading}<th scope="row" class="name">{name}</th>{shown}</tr>'
+
+
+def _cell(column: Column, cell: str = "") -> str:
+    label = f' data-label="{escape(column.label)}"' if column.label else ""
+    return f"<td{_class(column)}{label}>{cell}</td>"
+
+
+def _class(column: Column) -> str:
+    return f' class="{column.kind}"' if column.kind else ""
+
+
+def bar(*shares: tuple[float, str]) -> str:
+    """Draw shares of a whole side by side, each of a kind; what is there at all is seen."""
+    at, drawn = 0.0, []
+    for share, kind in shares:
+        width = max(100 * share, 0.4) if share else 0
+        drawn.append(f'<rect class="{kind}" x="{at:.2f}" width="{width:.2f}" height="10"/>')
+        at += width
+    return (
+        f'<svg class="drawn" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">{"".join(drawn)}</svg>'
+    )
+
+
+def key(*kinds: tuple[str, str]) -> str:
+    """Describe which kind of bar is what."""
+    said = "".join(f'<li><span class="swatch {kind}"></span>{escape(what)}</li>' for kind, what in kinds)
+    return f'<ul class="key">{said}</ul>'
+
+
+def named(name: Any) -> str:
+    """Return a name, which may be broken behind an underscore or a dot; labels of a host stay in their order."""
+    broken = _BREAKS.sub(r"\1<wbr>", escape(shortened(str(name), LONGEST_NAME)))
+    return f'<bdi dir="ltr">{broken}</bdi>'
+
+
+MOST_RULES = 60
+"""Rules of one stage."""
+MOST_NOTES = 50
+LONGEST_NOTE = 1_000
+_CODE, _CODE_SPAN = re.compile(r"`([^`]+)`"), r"<code>\1</code>"
+
+EDIT_COLUMNS = [
+    Column("", kind="bar"),
+    Column("places", "places", kind="main"),
+    Column("changed", "changed"),
+    Column("fewer now", "fewer now"),
+]
+REASON_COLUMNS = [
+    Column("", kind="bar"),
+    Column("documents", kind="main"),
+    Column("of its input", "of its input"),
+    Column("of all removed", "of all removed"),
+]
+
+
+def funnel_table(rates: RemovalRates) -> str:
+    """Draw what each stage leaves: the documents it kept as a share of all, then those it removed."""
+    funnel = rates.funnel
+    whole = max(funnel.documents, 1)
+    stages: list[tuple[int, int]] = [(funnel.documents, 0), *((row.documents_out, row.removed) for row in funnel)]
+    columns, lines = [Column("", kind="bar"), *_funnel_columns(rates)], []
+    kinds = [column.kind for column in rates.columns[1:]]
+    for (left, gone), (name, *cells) in zip(stages, rates, strict=True):
+        drawn = bar((left / whole, "kept"), (gone / whole, "gone"))
+        count, *others = map(_figure, cast("list[float | None]", cells), kinds)
+        lines.append([named(name), drawn, count, f"{gone:,}" if gone else "", *others])
+    shown = key(("kept", "kept by the stage"), ("gone", "removed"))
+    return shown + table("funnel", "stage", columns, lines)
+
+
+def _figure(number: float | None, kind: str) -> str:
+    return percent(number) if kind == "share" or number is None else f"{number:,}"
+
+
+def _funnel_columns(rates: RemovalRates) -> list[Column]:
+    """Return the columns of removal rates, under what they are of."""
+    columns = [Column("kept", "kept", "documents", "main"), Column("removed", "removed", "documents")]
+    columns += [Column(name, name, "documents") for name in ("of all", "of before")]
+    if rates.has_characters:
+        columns.append(Column("kept", "characters", "characters", "second"))
+        columns += [Column(name, name, "characters", "second") for name in ("of all", "of before")]
+    name = rates.reference.name
+    return columns + ([Column(name, name, "published", "second")] if rates.reference.documents else [])
+
+
+def reason_table(funnel: Funnel, places: Mapping[tuple[str, str], int]) -> str:
+    """Return for each stage how many documents each rule removed; ``places`` says where the sample of a rule begins."""
+    left = [row for row in funnel if row.removed]
+    if not left:
+        return '<p class="empty">No document was removed.</p>'
+    most = max([count for row in left for count in row.rules.values()], default=0) or 1
+    removed = sum(row.removed for row in left)
+    groups = [(_stage(row), list(_reasons(row, places, most, removed))) for row in left]
+    return grouped_table(REASON_COLUMNS, [each for each in groups if each[1]])
+
+
+def edit_table(funnel: Funnel) -> str:
+    """Return for each stage what its rules changed in documents; "" where nothing was changed."""
+    changed = [(row, row.edits) for row in funnel if row.edits is not None]
+    groups = [(_changed(row, edits), list(_rule_edits(edits))) for row, edits in changed]
+    shown = grouped_table(EDIT_COLUMNS, groups)
+    said = "<code>edits/</code> lists every place; <code>longcrawl why RUN ID</code> shows those of one document."
+    return f'{shown}<p class="note">{said}</p>' if groups else ""
+
+
+def _changed(row: FunnelRow, edits: EditCounts) -> str:
+    said = f"{edits.documents:,} of {row.documents_in:,} changed, in {edits.unit}"
+    return f'{named(row.stage)} <span class="value">{said}</span>'
+
+
+def _rule_edits(edits: EditCounts) -> Iterator[Cells]:
+    most = max(counts.touched for counts in edits.rules.values()) or 1
+    ranked = sorted(edits.rules.items(), key=lambda rule: (-rule[1].touched, rule[0]))
+    for rule, counts in ranked[:MOST_RULES]:
+        figures = [f"{counts.places:,}", f"{counts.touched:,}", f"{counts.removed:,}"]
+        yield [named(rule), bar((counts.touched / most, "gone")), *figures]
+
+
+def _stage(row: FunnelRow) -> str:
+    return f'{named(row.stage)} <span class="value">{row.removed:,} of {row.documents_in:,} removed</span>'
+
+
+def _reasons(row: FunnelRow, places: Mapping[tuple[str, str], int], most: int, removed: int) -> Iterator[Cells]:
+    ranked = sorted(row.rules.items(), key=lambda rule: (-rule[1], rule[0]))
+    rest = sum(count for _, count in ranked[MOST_RULES:])
+    for rule, count in [*ranked[:MOST_RULES], *([("others", rest)] if rest else [])]:
+        place = places.get((row.stage, rule))
+        link = named(rule) if place is None else f'<a href="#removed-{place}">{named(rule)}</a>'
+        shares = [percent(count / max(row.documents_in, 1)), percent(count / max(removed, 1))]
+        yield [link, bar((count / most, "gone")), f"{count:,}", *shares]
+
+
+def notes(limits: Sequence[Limit]) -> str:
+    """Return sentences as a list; what stands between backticks is code, but never in what is cited."""
+    shown = [f"{_CODE.sub(_CODE_SPAN, escape(said))}{_cited(cited)}" for said, cited in limits[:MOST_NOTES]]
+    more = [f"and {len(limits) - MOST_NOTES:,} more, in manifest.json"] if len(limits) > MOST_NOTES else []
+    return f"<ul>{''.join(f'<li>{each}</li>' for each in [*shown, *more])}</ul>"
+
+
+def _cited(cited: str) -> str:
+    return f"<bdi>{escape(shortened(cited, LONGEST_NOTE))}</bdi>." if cited else ""
+
+
+MOST_DOMAINS = 15
+"""Of kept documents, and of removed ones."""
+NOT_COUNTED = "How long texts were at the source was not counted: it gave none, or pages to be extracted."
+
+
+def length_tables(before: Lengths | None, analysis: Analysis) -> str:
+    """Return lengths at the source beside those that were kept; apart where they are not in the same unit."""
+    after = list(analysis.lengths)
+    same = next((each for each in after if before is not None and each.unit == before.unit), None)
+    parts = [] if before is not None else [f'<p class="note">{NOT_COUNTED}</p>'] * bool(after)
+    if before is not None and same is not None:
+        after.remove(same)
+        parts.append(_before_and_after(before, same))
+    elif before is not None:
+        parts.append(_lengths(before, f"At the source, in {before.unit}", "came"))
+    parts += [_lengths(each, f"Kept, in {each.unit}", "kept") for each in after]
+    return "".join(parts)
+
+
+def _before_and_after(before: Lengths, after: Lengths) -> str:
+    bins = compared_lengths(before, after)
+    most = max((share for _, _, came, _, kept in bins for share in (came, kept)), default=0) or 1
+    rows = []
+    for name, one, came, other, kept in bins:
+        drawn = bar((came / most, "came")) + bar((kept / most, "kept"))
+        rows.append([named(name), drawn, f"{one:,}", percent(came), f"{other:,}", percent(kept)])
+    columns = [Column("", kind="bar")]
+    for group, line in (("at the source", ""), ("kept", "second")):
+        columns += [Column("documents", group, group, line), Column("share", group=group, kind=line)]
+    shown = key(("came", "share of the documents at the source"), ("kept", "share of those that were kept"))
+    said = "; ".join(f"{name} {_total(each)}" for name, each in (("at the source", before), ("kept", after)))
+    return f"<h3>In {before.unit}</h3>{shown}{table('pairs', before.unit, columns, rows, _sentence(said))}"
+
+
+def _lengths(lengths: Lengths, title: str, kind: str) -> str:
+    shown = key((kind, "share of documents"), ("other", f"share of {lengths.unit}"))
+    return f"<section><h3>{escape(title)}</h3>{shown}{drawn(length_table(lengths), kind)}</section>"
+
+
+def _total(lengths: Lengths) -> str:
+    return f"{sum(lengths.total.values()):,} {lengths.unit} in all and {lengths.mean:,.0f} on average"
+
+
+def domain_table(analysis: Analysis, hosts: Sequence[str], *, whole: bool) -> str:
+    """Return the domains of what was kept beside those of what was removed.
+
+    Args:
+        analysis: what was kept.
+        hosts: those of the removed documents, as far as they are known.
+        whole: whether these are all removed, or some.
+
+    Returns:
+        "" where no domain is known.
+    """
+    left = Counter(hosts)
+    if not analysis.domains and not left:
+        return ""
+    ranked = sorted(left, key=lambda host: (-left[host], host))
+    names = dict.fromkeys([*list(analysis.domains)[:MOST_DOMAINS], *ranked[:MOST_DOMAINS]])
+    kept_most, left_most = (max(counts.values(), default=1) for counts in (analysis.domains, left))
+    head = "removed" if whole else "removed, of the sample"
+    columns = [*_site_columns("kept", "kept"), *(_site_columns(head, "removed", " second") if left else [])]
+    rows = []
+    for name in names:
+        count, gone = analysis.domains.get(name), left[name]
+        kept = _beyond(analysis) if count is None else [f"{count:,}", percent(count / analysis.documents)]
+        cells = [named(name), bar((count / kept_most, "kept")) if count else "", *kept]
+        if left:
+            shares = [f"{gone:,}", percent(gone / len(hosts))] if gone or whole else ["", ""]
+            cells += [bar((gone / left_most, "gone")) if gone else "", *shares]
+        rows.append(cells)
+    return table("sites", "domain", columns, rows, _domain_caption(analysis, len(hosts), whole=whole))
+
+
+def _site_columns(group: str, label: str, line: str = "") -> list[Column]:
+    bars, figures = f"bar{line}", line.strip()
+    return [
+        Column("", group=group, kind=bars),
+        Column("documents", label, group, figures),
+        Column("share", group=group, kind=figures),
+    ]
+
+
+def _beyond(analysis: Analysis) -> list[str]:
+    """Describe how many documents a domain may have that is not among the largest."""
+    if len(analysis.domains) == analysis.distinct_domains and not analysis.domains_error:
+        return ["0", percent(0)]
+    return [f"≤ {min(analysis.domains.values(), default=0) + analysis.domains_error:,}", ""]
+
+
+def _domain_caption(analysis: Analysis, known: int, *, whole: bool) -> str:
+    kept = f"{analysis.distinct_domains:,} domains were kept"
+    if analysis.without_url:
+        kept += f", and {analysis.without_url:,} documents without a URL"
+    if analysis.domains_error:
+        kept += f"; rare ones were forgotten: a count may be {analysis.domains_error:,} too low"
+    if not known:
+        return f"{kept}."
+    if whole:
+        return f"{kept}. Of the removed documents, all {known:,} documents whose URL is known are counted."
+    return (
+        f"{kept}, every document counted. Of the removed documents, the {known:,} of the sample above are counted "
+        "whose URL is known. Rules weigh the same in the sample, so these are not shares of all removed documents."
+    )
+
+
+def drawn(shares: Table, kind: str = "kept") -> str:
+    """Draw a table of shares with a bar to each row, and a second bar for shares of something else, as of tokens."""
+    title, *_, last = shares.columns
+    columns = [Column("", kind="bar"), Column("documents", kind="main"), Column("share", "of documents")]
+    columns += [Column(last.title, last.title)] if last.kind == "share" else []
+    rows = [(cast("tuple[str, int, float, float]", row[:4]), cast("Sequence[float]", row[4:])) for row in shares.rows]
+    most = max([other for _, others in rows for other in others], default=0) or 1
+    lines = []
+    for (name, documents, share, length), others in rows:
+        bars = bar((length, kind)) + "".join(bar((other / most, "other")) for other in others)
+        lines.append([named(name), bars, f"{documents:,}", percent(share), *map(percent, others)])
+    return table("bars", title.title, columns, lines, _sentence(" ".join(shares.notes)))
+
+
+def _sentence(said: str) -> str:
+    return f"{said[:1].upper()}{said[1:]}."
+
+
+LONGEST_RECIPE = 20_000
+TITLE = b": longcrawl report</title>"
+"""Part of the head of every page."""
+LONGEST_HEAD = 1 << 20
+SCRIPT_ESCAPES = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&"}
+
+
+@dataclass(frozen=True)
+class ReportPage:
+    """All that a report shows; :meth:`html` gives the file."""
+
+    manifest: Mapping[str, Any]
+    removed: texts.RemovedDocuments
+    clusters: Clusters
+
+    def html(self) -> str:
+        """Return the whole file; the same run gives the same bytes."""
+        style, script = _asset("report.css"), _asset("report.js")
+        filled = [(name, title, body) for name, title, body in self._sections() if body]
+        links = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, title, _ in filled)
+        parts = "".join(f'<section id="{name}"><h2>{title}</h2>{body}</section>' for name, title, body in filled)
+        return Template(_asset("report.html")).substitute(
+            policy=_policy(style, script),
+            title=texts.escape(self.manifest["recipe"]["name"]),
+            style=style,
+            header=self._header(),
+            links=links,
+            sections=parts,
+            data=self._data(),
+            script=script,
+        )
+
+    def _sections(self) -> Iterator[tuple[str, str, str]]:
+        yield "funnel", "Funnel", funnel_table(RemovalRates.from_manifest(self.manifest))
+        yield "reasons", "Why documents were removed", self._reasons()
+        yield "removed", "Removed documents", self._removed()
+        yield "edits", "What was changed in documents", edit_table(self._funnel)
+        yield "clusters", "Duplicates", texts.cluster_list(self.clusters) if self.clusters.count else ""
+        yield "lengths", "Lengths", self._lengths()
+        yield "places", "Domains and languages", self._places()
+        yield "notes", "What to know", self._notes()
+        yield "recipe", "How it was made", self._recipe()
+
+    @property
+    def _funnel(self) -> Funnel:
+        return Funnel.from_dict(self.manifest["funnel"])
+
+    @property
+    def _analysis(self) -> Analysis:
+        return Analysis.from_dict(self.manifest["analysis"])
+
+    def _header(self) -> str:
+        recipe, funnel = self.manifest["recipe"], self._funnel
+        output = self.manifest["output"]
+        left = funnel.documents - funnel.kept
+        tiles = [("documents read", funnel.documents), ("removed", left), ("kept", funnel.kept)]
+        whole = max(funnel.documents, 1)
+        figures = [
+            (name if name == "documents read" else f"{name}, {percent(count / whole)}", f"{count:,}")
+            for name, count in tiles
+        ]
+        facts = [
+            ("recipe", recipe["name"]),
+            ("digest", self.manifest["digest"]),
+            (output["format"], RESULTS[output["format"]].summary(output)),
+        ]
+        about = f'<p class="about">{texts.escape(recipe["about"])}</p>' if recipe["about"] else ""
+        name = recipe["card"]["pretty_name"] or recipe["name"]
+        tiles_shown, facts_shown = texts.facts_list(figures, "tiles"), texts.facts_list(facts, "facts")
+        return f"<h1><bdi>{texts.escape(name)}</bdi></h1>{about}{tiles_shown}{facts_shown}"
+
+    def _reasons(self) -> str:
+        places: dict[tuple[str, str], int] = {}
+        for number, document in enumerate(self.removed):
+            places.setdefault((document.reason.stage or "", document.reason.rule or ""), number)
+        return reason_table(self._funnel, places)
+
+    def _removed(self) -> str:
+        if not len(self.removed):
+            left = self.removed.removed or self._funnel.documents - self._funnel.kept
+            said = "The run has no ledger any more." if left else "No document was removed."
+            return f'<p class="empty">{said}</p>'
+        note = f'<p class="note">{texts.escape(self.removed.note)}</p>' if self.removed.note else ""
+        said = self.removed.summary()
+        items = "".join(_document(number, document) for number, document in enumerate(self.removed))
+        return (
+            f"<p>{texts.escape(said[:1].upper() + said[1:])}. Marked is what the rule is about.</p>{note}"
+            f'{_asset("report_filter.html")}<div id="removed-list">{items}</div>'
+        )
+
+    def _lengths(self) -> str:
+        found = self.manifest.get("source_lengths")
+        return length_tables(None if found is None else Lengths.from_dict(found), self._analysis)
+
+    def _places(self) -> str:
+        analysis = self._analysis
+        hosts = [host for host in _hosts(self.removed) if host]
+        domains = domain_table(analysis, hosts, whole=len(self.removed) == self.removed.removed)
+        others = [each for each in analysis.place_tables() if each.columns[0].title != "domain"]
+        tables = "".join(
+            f"<section><h3>{texts.escape(title)}</h3>{drawn(each)}</section>"
+            for title, each in [
+                *((f"{each.columns[0].title.capitalize()} of what was kept", each) for each in others),
+                *((f"{each.columns[0].title.capitalize()} on the way", each) for each in value_tables(self._funnel)),
+            ]
+        )
+        parts = [domains, f'<div class="columns">{tables}</div>' if tables else ""]
+        return "".join(parts) or '<p class="empty">The documents have neither URLs nor languages.</p>'
+
+    def _notes(self) -> str:
+        return f"{notes(known_limits(self.manifest))}<h3>Input</h3>{notes(_input_notes(self.manifest))}"
+
+    def _recipe(self) -> str:
+        recipe = yaml.safe_dump(self.manifest["recipe"], sort_keys=False, allow_unicode=True, width=100)
+        versions = texts.facts_list(self.manifest["versions"].items())
+        shown = texts.escape(shortened(recipe, LONGEST_RECIPE))
+        return (
+            "<p>The same recipe over the same input gives the same bytes:</p>"
+            '<pre class="command">longcrawl run recipe.yaml --out FOLDER</pre>'
+            f"<details><summary>recipe.yaml</summary><pre>{shown}</pre></details>"
+            f"<details><summary>Versions</summary>{versions}</details>"
+        )
+
+    def _data(self) -> str:
+        """Return what the script filters by, as JSON in which no tag and no comment can begin or end."""
+        hosts = _hosts(self.removed)
+        removed = [
+            {
+                "stage": each.reason.stage,
+                "rule": each.reason.rule,
+                "domain": host or "",
+                "language": each.language or "",
+            }
+            for each, host in zip(self.removed, hosts, strict=True)
+        ]
+        return json.dumps({"removed": removed}, separators=(",", ":")).translate(SCRIPT_ESCAPES)
+
+
+def _document(number: int, document: texts.RemovedDocument) -> str:
+    reason = document.reason
+    heading = (
+        f"<b>{named(reason.rule)}</b> "
+        f'<span class="value">{texts.escape(shortened(texts.brief(reason), 60))}</span> '
+        f'<span class="opening" dir="auto">{texts.escape(document.opening or reason.id)}</span>'
+    )
+    note = f'<p class="note">{texts.escape(shortened(document.note, 1_000))}</p>' if document.note else ""
+    text = texts.text_block(document.passages, "Text") if document.passages else ""
+    return (
+        f'<details class="document" id="removed-{number}"><summary>{heading}</summary>'
+        f"{texts.facts_list(document.facts())}{note}{text}</details>"
+    )
+
+
+def _hosts(removed: texts.RemovedDocuments) -> list[str | None]:
+    urls = pa.chunked_array([pa.array([document.url for document in removed], pa.string())])
+    hosts: list[str | None] = url_hosts(urls).to_pylist()
+    return hosts
+
+
+def _input_notes(manifest: Mapping[str, Any]) -> list[Limit]:
+    """Describe what of the input is in no document."""
+    rules = ", ".join(f"{rule} {count:,}" for rule, count in manifest["left_out"].items())
+    left_out = [Limit("Records that the source left out, by its rules: ", rules)] * bool(rules)
+    encodings = ", ".join(f"{name} {count:,}" for name, count in manifest.get("encodings", {}).items())
+    left_out += [Limit("Files or pages that were decoded, by encoding: ", encodings)] * bool(encodings)
+    broken = [Limit("Not read whole: ", f"{bad['file']}: {bad['reason']}") for bad in manifest["bad_files"]]
+    return [*left_out, *(broken or [Limit("Every input file was read whole.")])]
+
+
+def _policy(style: str, script: str) -> str:
+    return (
+        f"default-src 'none'; script-src {_source(script)}; style-src {_source(style)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _source(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _asset(name: str) -> str:
+    return read_template(name)
+
+
+REPORT = "report.html"
+ELSEWHERE = "name another file with --out"
+CLUSTERS = 20
+OWN_FILES = frozenset({MANIFEST, PLAN, CARD, "recipe.yaml"})
+OWN_FOLDERS = frozenset({WORK, LEDGER, EDITS, TOKEN_TABLES, "index", PICTURE_FOLDER})
+"""Of a run, besides those that its manifest names."""
+
+
+def write_report(
+    run: str | Path, out: str | Path | None = None, per_rule: int = 5, most: int = 200, most_clusters: int = CLUSTERS
+) -> Path | str:
+    """Write what a run did as one HTML file, which opens without a network and runs no script but its own.
+
+    It holds the funnel, reasons, lengths, domains, languages, some of the removed documents with the offending
+    passages marked, and the largest clusters of duplicates with differences. Texts are read again from the run's
+    source; where that is gone, the page says so. The same run and source give the same bytes.
+
+    An earlier report is replaced, and an empty file. Any other file is somebody's and stays as it is, and nothing is
+    written in the place of a file of the run, there or not, nor into the folders that the run has made. Whether the
+    file can be written is asked before anything is read.
+
+    Args:
+        run: the folder of a finished run, or its URL.
+        out: the file; ``report.html`` in the run's folder, or store, if left out. Folders above it are made.
+        per_rule: how many removed documents to show for each rule.
+        most: how many removed documents to show altogether.
+        most_clusters: how many clusters to show.
+
+    Returns:
+        The file, or its URL.
+
+    Raises:
+        RunError: the run is not finished, its manifest lacks what every run writes, or ``out`` is not to be written.
+        LedgerError: a number is less than 1, or the ledger is damaged.
+    """
+    with open_run(run, LEDGER) as folder:
+        bring(folder / REPORT)
+        target = folder / REPORT if out is None else Path(out)
+        _write_report(folder, target, per_rule, most, most_clusters)
+        return url_of(target) or target
+
+
+def _write_report(folder: Path, target: Path, per_rule: int, most: int, most_clusters: int) -> None:
+    manifest = read_manifest(folder)
+    place = _place(target, folder, manifest)
+    # A manifest in which something is not as runs write it fails here already, by the page that it alone makes.
+    with unreadable(folder / MANIFEST, RunError, "run the recipe again in another folder"):
+        ReportPage(manifest, texts.RemovedDocuments((), 0), Clusters((), 0, 0)).html()
+    page = ReportPage(manifest, removed_documents(folder, per_rule, most), clusters(folder, most=most_clusters)).html()
+    with writing(target, RunError, ELSEWHERE):
+        write_text(place, page)
+
+
+def _place(target: Path, run: Path, manifest: Mapping[str, Any]) -> Path:
+    """Return where a file lies, behind links, that may be written and can be."""
+    check_writable(target)
+    with writing(target, RunError, ELSEWHERE):
+        with suppress(FileNotFoundError):
+            target.stat()  # fails where links lead in a circle
+        place = target.resolve()
+        _check_not_of_run(target, place, run.resolve(), manifest)
+        fix = f"it is not a report, {ELSEWHERE}, or remove it"
+        check_target(target, RunError, fix, example=REPORT, replaces=_is_report_or_empty)
+        above = next(each for each in place.parents if each.exists())
+        with tempfile.TemporaryFile(dir=above):
+            return place
+
+
+def _check_not_of_run(target: Path, place: Path, run: Path, manifest: Mapping[str, Any]) -> None:
+    """Reject what is a file of the run, or would lie among its files."""
+    if not place.is_relative_to(run):
+        return
+    inside = place.relative_to(run)
+    folders = {name.partition("/")[0] for name in manifest["files"] if "/" in name} | OWN_FOLDERS
+    if inside.as_posix() in {*manifest["files"], *OWN_FILES} or (inside.parts[:1] and inside.parts[0] in folders):
+        raise RunError(f"{target} belongs to the run: name another file, such as {run / REPORT}")
+
+
+def _is_report_or_empty(file: Path) -> bool:
+    """Return whether a file is empty, or a report."""
+    if not file.is_file():
+        return False
+    with file.open("rb") as opened:
+        begin = opened.read(LONGEST_HEAD)
+    head = begin.lstrip().partition(b"<style>")[0]
+    return not begin or (head.startswith(b"<!DOCTYPE html>") and TITLE in head)

@@ -1,0 +1,226 @@
+"""From a row of a training batch back to the documents that it is made of, with their text."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.core.outputs import RESULTS
+from longcrawl.errors import FormatError, LoaderError, TokenizerError, as_lines, listed, printable, unreadable
+from longcrawl.formats.token_output import CHARACTERS, TOKENIZER, unescape
+from longcrawl.io.structured import load_json, load_yaml
+from longcrawl.loading import ComposedBatches, Jsonl, Packed, Rectangle, Windows
+from longcrawl.loading.feed import Feed
+from longcrawl.loading.origins import Origin
+from longcrawl.publish.questions import check_exists, find_result
+from longcrawl.tokens.encoders import Encoder, load_encoder
+from longcrawl.urls import is_url
+
+FeedName = Literal["auto", "rectangle", "windows", "packed", "buckets", "jsonl"]
+"""The feed that a trainer has used; "auto" takes the usual one of the format."""
+
+KINDS: Mapping[str, Any] = {"rectangle": Rectangle, "packed": Packed, "buckets": ComposedBatches, "jsonl": Jsonl}
+OF_BATCHES = ("batch_size", "rank", "world_size", "leftover")
+"""Settings of batches of windows; all others are of the windows."""
+JSON_LINES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
+ARRAYS = ".zarray", "zarr.json", "*/.zarray", "*/zarr.json"
+FOLDERS_ABOVE = 5
+ARGUMENTS = ("data", "step", "row", "feed", "tokenizer")
+
+
+@dataclass(frozen=True)
+class TracedPiece:
+    """A stretch of a row that is of one document."""
+
+    origin: Origin
+    tokens: npt.NDArray[Any]
+    text: str | None
+    """Its beginning; None without a tokenizer."""
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The rows of a batch, and the documents that each is made of; ``str`` gives it for people."""
+
+    source: str
+    step: int
+    rank: int
+    world_size: int
+    rows: Mapping[int, tuple[TracedPiece, ...]]
+
+    def __str__(self) -> str:
+        of = f", rank {self.rank} of {self.world_size}" if self.world_size > 1 else ""
+        lines = [as_lines([f"{self.source}  step {self.step:,}{of}"])]
+        for row, pieces in self.rows.items():
+            lines.append(f"row {row}: {'padding' if not pieces else ''}".rstrip(": "))
+            for piece in pieces:
+                shown = "(no tokenizer to decode it)" if piece.text is None else printable(piece.text)
+                lines += [str(piece.origin), *(f"    {line}" for line in shown.splitlines())]
+        return "\n".join(lines)
+
+
+def trace(
+    data: Any,
+    step: int,
+    row: int | None = None,
+    *,
+    feed: FeedName = "auto",
+    tokenizer: str | None = None,
+    **settings: Any,
+) -> Trace:
+    """Return which documents a training step had, and their text.
+
+    >>> print(lc.trace("quickstart", step=7, row=0, batch_size=2, context_length=512))  # doctest: +SKIP
+    quickstart/rectangle  step 7
+    row 0
+    0-511  numpy/doc/…, tokens 1,024 to 1,535
+    ...
+
+    Args:
+        data: a feed, or the path of a run, of one output of it, of token shards, or of JSON lines.
+        step: which batch since the beginning, counted from 0; all ranks count alike.
+        row: of the batch; None for all.
+        feed: what the trainer has read the path with.
+        tokenizer: a file or a Hub id; None for the one beside the tokens, and for gpt2 that reads JSON lines.
+        settings: fields of the feed as the trainer had them, such as ``batch_size=8``. Windows take ``seq_len``.
+
+    Raises:
+        LoaderError: there is no such step, row or setting.
+    """
+    if feed not in get_args(FeedName):
+        raise LoaderError(f"there is no feed {feed!r}: name one of {', '.join(get_args(FeedName))}")
+    opened = data if isinstance(data, Feed) else _open(str(data), feed, tokenizer, settings)
+    if isinstance(data, Jsonl) and tokenizer not in (None, data.tokenizer):
+        raise LoaderError(f"the feed tokenizes by {data.tokenizer}, not by {tokenizer}: leave tokenizer out")
+    position = opened.position_of(step)
+    batch, origins = opened.read(position), opened.origins_at(position)
+    tokens = batch["targets" if "targets" in batch else "input_ids"]
+    if row is not None and not 0 <= row < len(tokens):
+        raise LoaderError(f"the batch has rows 0 to {len(tokens) - 1}, not {row}: check --row and batch_size")
+    texts = _Texts(tokenizer)
+    rows = {
+        number: tuple(
+            TracedPiece(each, found := tokens[number, each.start : each.stop], texts.decode(opened, each, found))
+            for each in origins
+            if each.row == number
+        )
+        for number in (range(len(tokens)) if row is None else [row])
+    }
+    return Trace(opened.source_name, step, opened.rank, opened.world_size, rows)
+
+
+def feed_settings(overrides: Iterable[str]) -> dict[str, Any]:
+    """Return fields of a feed as they are typed, with YAML values.
+
+    >>> feed_settings(["batch_size=8", "split=heldout"])
+    {'batch_size': 8, 'split': 'heldout'}
+
+    Raises:
+        LoaderError: something else is typed.
+    """
+    settings = {}
+    for override in overrides:
+        name, equals, text = override.partition("=")
+        if not name.isidentifier() or not equals or name in ARGUMENTS:
+            raise LoaderError(f"--set takes FIELD=VALUE of a feed, such as batch_size=8, got {override!r}")
+        with unreadable(f"--set {override!r}", LoaderError, "give FIELD=VALUE with a value in YAML"):
+            settings[name] = load_yaml(text)
+    return settings
+
+
+def _open(path: str, name: str, tokenizer: str | None, settings: Mapping[str, Any]) -> Feed:
+    folder, chosen = path, name
+    if name == "auto":
+        folder, chosen = _usual(path)
+    elif not is_url(path):
+        found, output = find_result(Path(path))
+        described = (output / found.description).exists()
+        if described and name in ("rectangle", "buckets", "jsonl") and name != found.feed:
+            raise LoaderError(f"the feed {name!r} does not read {path}, which is {found.name!r}: leave --feed out")
+        folder = str(output) if found.feed and described else path
+    if chosen == "windows":
+        own = {field.name for field in fields(Windows)}
+        _check_names("windows", settings, own | set(OF_BATCHES))
+        if "seq_len" not in settings:
+            raise LoaderError("windows have a length: name it as the trainer did, such as --set seq_len=2048")
+        batching = {field: value for field, value in settings.items() if field in OF_BATCHES}
+        others = {field: value for field, value in settings.items() if field not in OF_BATCHES}
+        return Windows(folder, **others).batches(**batching)
+    if chosen == "jsonl" and tokenizer is not None:
+        settings = {**settings, "tokenizer": tokenizer}
+    kind = KINDS[chosen]
+    _check_names(chosen, settings, {field.name for field in fields(kind) if field.init} - {"path"})
+    if chosen == "buckets" and "tokens_per_step" not in settings:
+        raise LoaderError("steps have as many tokens: name them as the trainer did, --set tokens_per_step=65536")
+    made: Feed = kind(folder, **settings)
+    return made
+
+
+def _usual(path: str) -> tuple[str, str]:
+    """Return what to open at a path, and the usual feed of it."""
+    if path.endswith(JSON_LINES):
+        return path, "jsonl"
+    if is_url(path):
+        return path, "rectangle"
+    check_exists(Path(path))
+    found, output = find_result(Path(path))
+    described = (output / found.description).exists()
+    if described and not found.feed:
+        raise FormatError(f"no feed reads {path}, it is {found.name!r}: name what a trainer has read")
+    # A split of a rectangle is an array itself.
+    if described or any(file for pattern in ARRAYS for file in output.glob(pattern)):
+        return str(output), found.feed
+    return path, "packed"
+
+
+def _check_names(name: str, settings: Mapping[str, Any], known: set[str]) -> None:
+    unknown = sorted(settings.keys() - known)
+    if unknown:
+        raise LoaderError(f"the feed {name!r} has no setting {unknown[0]!r}; known: {listed(sorted(known))}")
+
+
+class _Texts:
+    """Decodes tokens by the tokenizer beside them, or by one that is named."""
+
+    def __init__(self, tokenizer: str | None) -> None:
+        self._named = None if tokenizer is None else load_encoder(tokenizer)
+        self._beside: dict[str, tuple[Encoder | None, bool]] = {}
+
+    def decode(self, feed: Feed, origin: Origin, tokens: npt.NDArray[Any]) -> str | None:
+        """Return the beginning of a text; None where nobody knows the tokenizer."""
+        beside: Encoder | None
+        if isinstance(feed, Jsonl):
+            beside, escaped = load_encoder(feed.tokenizer, feed.end_of_text), False
+        else:
+            folder = origin.stored_in.rpartition("/")[0]
+            if folder not in self._beside:
+                self._beside[folder] = _beside(folder)
+            beside, escaped = self._beside[folder]
+        encoder = self._named or beside
+        if encoder is None:
+            return None
+        try:
+            text = encoder.decode(np.asarray(tokens[:CHARACTERS]))
+        except TokenizerError as unknown:
+            return f"({unknown})"
+        try:
+            return (unescape(text) if escaped else text)[:CHARACTERS]
+        except ValueError:
+            # A window may begin in the middle of an escape.
+            return text[:CHARACTERS]
+
+
+def _beside(folder: str) -> tuple[Encoder | None, bool]:
+    """Return the tokenizer that lies in a folder or above it, and whether its texts are escaped as JSON."""
+    steps = folder.split("/")
+    for count in range(len(steps), max(len(steps) - FOLDERS_ABOVE, 0), -1):
+        here = "/".join(steps[:count])
+        file = f"{here}/{TOKENIZER}"
+        if not is_url(here) and Path(file).is_file():
+            found = (Path(here, description) for description in RESULTS.described())
+            described = [load_json(each.read_text("utf-8")) for each in found if each.is_file()]
+            return load_encoder(file), any(each.get("json_escaped") for each in described)
+    return None, False

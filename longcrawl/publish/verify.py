@@ -1,0 +1,233 @@
+"""Are a run, an output or token shards whole, on this machine or behind a URL?
+
+Of the Hub's large files its own digests are compared, so they are not downloaded.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from longcrawl.core.outputs import RESULTS, Result, Verification
+from longcrawl.errors import FormatError, HubError
+from longcrawl.formats.shards.spec import verify_shard, verify_shards
+from longcrawl.io.file_systems import ask, fetch, file_system_of
+from longcrawl.io.files import BLOCK
+from longcrawl.io.sealed import is_sealed, verify_files
+from longcrawl.publish.hub.client import (
+    DESCRIPTION_BYTES,
+    UNFINISHED,
+    RemoteFile,
+    hub_errors,
+    is_intact,
+    read_remote,
+    remote_files,
+)
+from longcrawl.publish.questions import check_exists, check_whole, find_result, holds_arrays
+from longcrawl.run.manifest import MANIFEST, read_manifest
+from longcrawl.urls import BUCKETS, DATASETS, is_url
+
+CHANGED = "has been changed: the SHA-256 that it gives of itself differs"
+
+
+def verify(path: str | Path, format: str | None = None, **settings: Any) -> Verification:  # noqa: A002  # the word that says what is meant
+    """Check every file of a run, an output by itself or a rectangle in the original layout; or token shards.
+
+    Behind a URL, a run or an output by itself is checked. On the Hub (``hf://datasets/user/name[@TAG]``) the bytes and
+    the SHA-256 of large files are those that the Hub itself lists, and only small files are fetched; anywhere else,
+    everything is fetched. No file is followed out of the folder, nor read beyond the bytes that it should have.
+
+    Args:
+        path: one of these; or a token shard, or a folder of them.
+        format: the format of shards that do not record their own, such as "nanogpt".
+        settings: of the ``verify`` of the shards' format, such as ``vocabulary_size=50_257``.
+
+    Raises:
+        FormatError: there is none of these at ``path``, or a shard does not record its format.
+        RunError: the run is not finished.
+        HubError: the Hub cannot be reached, or does not show what the URL names.
+        NotYetError: another server does not answer in time.
+    """
+    if is_url(str(path)):
+        if format is not None or settings:
+            raise FormatError(
+                "token shards are verified where they lie: give their local path, or leave the format out"
+            )
+        return _verify_url(str(path))
+    folder = Path(str(path).removeprefix("file://"))
+    check_exists(folder)
+    given = ", ".join(["the format"] * (format is not None) + list(settings))
+    if given and (whole := RESULTS.around(folder)) is not None:
+        raise FormatError(f"{whole[0]} records what is in it: leave {given} out")
+    if folder.is_file():
+        return verify_shard(folder, format, **settings)
+    result, output = find_result(folder)
+    described = output != folder or (folder / result.description).exists()
+    if not described and not holds_arrays(folder):
+        return verify_shards(folder, format, **settings)
+    if given:
+        raise FormatError(f"{folder} records what is in it: leave {given} out, which is for token shards alone")
+    check_whole(folder, result)
+    return result.verify(folder) if output == folder else _verify_run(folder, result, output)
+
+
+def _verify_run(folder: Path, result: Result, output: Path) -> Verification:
+    manifest = read_manifest(folder)
+    if not is_sealed(folder / MANIFEST, manifest):
+        return Verification(str(folder), "the manifest by itself", (f"{MANIFEST} {CHANGED}",))
+    files = manifest["files"]
+    # The files of the output are described there once more, all but the description itself.
+    outside = {
+        name: entry
+        for name, entry in files.items()
+        if not name.startswith(f"{result.name}/") or name == f"{result.name}/{result.description}"
+    }
+    problems = list(verify_files(folder, outside))
+    if output.is_dir():
+        problems += [f"{result.name}: {problem}" for problem in result.verify(output).problems]
+    return Verification(str(folder), f"{len(files)} files compared with their SHA-256", tuple(problems))
+
+
+def _verify_url(url: str) -> Verification:
+    root = url.rstrip("/")
+    if "://" not in root and "::" not in root:
+        raise FormatError(f"{url} is not a URL: write it as hf://datasets/user/name")
+    with hub_errors(root) if root.startswith("hf://") else nullcontext():
+        place = _Place.at(root)
+        name, text = _description(place)
+        described = read_remote(text, f"{root}/{name}")
+        if not is_intact(described, text):
+            return Verification(root, "the description by itself", (f"{name} {CHANGED}",))
+        inside = _output_folder(described, f"{root}/{name}") if name == MANIFEST else ""
+        counts: dict[str, int] = {"listed": 0, "fetched": 0}
+        problems = [
+            *(each for path, entry in described["files"].items() for each in _compare(place, path, entry, counts)),
+            *_unknown_files(place, inside, {*described["files"], name}),
+        ]
+    compared = f"{counts['fetched']} fetched and compared with their SHA-256"
+    if counts["listed"]:
+        compared = f"{counts['listed']} files compared with the SHA-256 that the Hub gives, {compared}"
+    return Verification(root, compared, tuple(problems))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A folder behind a URL."""
+
+    root: str
+    files: Any
+    path: str
+    listed: Mapping[str, RemoteFile]
+    """On the Hub, its files by path."""
+
+    @classmethod
+    def at(cls, root: str) -> "_Place":
+        from huggingface_hub.errors import RepositoryNotFoundError
+
+        files, path = file_system_of(root)
+        if files.protocol != "hf" or root.startswith(BUCKETS):
+            files.invalidate_cache()
+            return cls(root, files, path, {})
+        files.invalidate_cache()
+        try:
+            return cls(root, files, path, remote_files(files, path))
+        except FileNotFoundError as missing:
+            raise HubError(_missing(root)) from missing
+        except RepositoryNotFoundError as missing:
+            if root.startswith(DATASETS):
+                raise
+            raise HubError(_missing(root)) from missing
+
+    def read(self, name: str, most: int) -> bytes | None:
+        """Fetch a file of up to ``most`` bytes, of a larger one the beginning; None where there is none."""
+        try:
+            return fetch(f"{self.root}/{name}", 0, most + 1)
+        except FileNotFoundError:
+            return None
+
+    def digest(self, name: str, most: int) -> tuple[int, str] | None:
+        """Return bytes and SHA-256 of a file, of one beyond ``most`` bytes those of its beginning."""
+        try:
+            return ask(f"{self.root}/{name}", partial(self._digest, name, most))
+        except FileNotFoundError:
+            return None
+
+    def names(self) -> list[str]:
+        """Name all files; none where the server does not list them."""
+        if self.listed:
+            return sorted(self.listed)
+        try:
+            found = ask(self.root, partial(self.files.find, self.path))
+        except FileNotFoundError:
+            return []
+        return sorted(str(each)[len(self.path) :].strip("/") for each in found)
+
+    def _digest(self, name: str, most: int) -> tuple[int, str]:
+        """Fetch a file, a piece at a time, until it ends or has more than ``most`` bytes."""
+        digest, size = hashlib.sha256(), 0
+        with self.files.open(f"{self.path}/{name}", "rb", block_size=8 * BLOCK) as file:
+            while size <= most and (block := file.read(8 * BLOCK)):
+                digest.update(block)
+                size += len(block)
+        return size, digest.hexdigest()
+
+
+def _missing(root: str) -> str:
+    if root.startswith(DATASETS):
+        return f"there is no {root}, or the Hub does not show it to you: check the name and `hf auth whoami`"
+    return f"{root} is not the name of a dataset: write datasets/ before it, {DATASETS}{root[len('hf://') :]}"
+
+
+def _description(place: _Place) -> tuple[str, bytes]:
+    if UNFINISHED in place.listed:
+        raise FormatError(
+            f"{place.path} is not whole, as a push to it was stopped or is still running: push it again, or verify "
+            "a tag, which is written behind its name as @run-…"
+        )
+    for name in (MANIFEST, *RESULTS.described()):
+        if not place.listed or name in place.listed:
+            text = place.read(name, DESCRIPTION_BYTES)
+            if text is not None:
+                return name, text
+    raise FormatError(
+        f"{place.path} holds neither a run nor an output of longcrawl: it has no {MANIFEST}, rectangle.json or the like"
+    )
+
+
+def _output_folder(manifest: Mapping[str, Any], where: str) -> str:
+    """Return the folder of a run's output, of which nothing but what the manifest names may be."""
+    output = manifest.get("output")
+    name = output.get("format") if isinstance(output, dict) else None
+    if not isinstance(name, str) or name not in RESULTS:
+        raise FormatError(f"{where} names no output that this longcrawl knows: upgrade longcrawl, or push it again")
+    return f"{name}/"
+
+
+def _compare(place: _Place, name: str, entry: Mapping[str, Any], counts: dict[str, int]) -> Iterator[str]:
+    known, expected = place.listed.get(name), entry["bytes"]
+    if known is None and place.listed:
+        found = None
+    elif known is not None and (known.is_large or known.size != expected):
+        counts["listed"] += 1
+        found = known.size, known.oid
+    else:
+        counts["fetched"] += 1
+        found = place.digest(name, expected)
+    if found is None:
+        yield f"{name} is missing"
+    elif found[0] > expected and known is None:
+        yield f"{name} has more bytes than the {expected:,} expected"
+    elif found[0] != expected:
+        yield f"{name} has {found[0]:,} bytes, expected {expected:,}"
+    elif found[1] != entry["sha256"]:
+        yield f"{name} has been changed: its SHA-256 differs"
+
+
+def _unknown_files(place: _Place, inside: str, described: set[str]) -> Iterator[str]:
+    """Find files among those of an output that nothing describes; they would be read with it."""
+    for name in place.names():
+        if name.startswith(inside) and name not in described:
+            yield f"{name if name.isprintable() else repr(name)} is not part of this output"

@@ -1,0 +1,323 @@
+"""What a dataset holds: how long its documents are, which sites they come from, which languages they are in.
+
+These are the figures that RefinedWeb's Appendix C gives of itself: document lengths (its Figure 5(a)) and the most
+frequent domain names (5(b)), and the languages of its Appendix D. They are counted file by file, from the columns
+``text``, ``n_tokens``, ``url`` and ``language``, whichever there are.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+
+from longcrawl.core.addresses import url_hosts
+from longcrawl.core.display import ShareRow, Table, Tabular, progress_bar, share_table
+from longcrawl.core.exchange import Engine
+from longcrawl.errors import CorruptionError, unreadable
+from longcrawl.io.stored_tables import DAMAGED, check_undamaged
+from longcrawl.run.engines.local import Local
+
+NO_LANGUAGE = ""
+"""What stands for no language where languages are counted, since JSON has no null among its names."""
+MOST_SHOWN = 20
+"""Domains and languages that are printed; :class:`Analysis` has more."""
+
+MOST_DOMAINS = 1_000_000
+LARGEST = 100
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """A histogram of lengths: bin ``n`` holds those of 2**(n-1) or more and less than 2**n, bin 0 those of 0."""
+
+    unit: str
+    documents: Mapping[int, int] = field(default_factory=dict)
+    """Documents by bin, bins without any left out."""
+    total: Mapping[int, int] = field(default_factory=dict)
+    """Characters or tokens of these documents together."""
+
+    @classmethod
+    def count(cls, unit: str, lengths: pa.ChunkedArray | pa.Array) -> "Lengths":
+        """Count the lengths of documents; a null counts as 0."""
+        known = np.asarray(pc.fill_null(pc.cast(lengths, pa.int64()), 0))
+        bins = np.frexp(known.astype(np.float64))[1]
+        documents, total = np.bincount(bins), np.bincount(bins, known)
+        places = [int(place) for place in np.flatnonzero(documents)]
+        return cls(unit, *({place: int(row[place]) for place in places} for row in (documents, total)))
+
+    def __add__(self, other: "Lengths") -> "Lengths":
+        """Add what was counted elsewhere."""
+        documents, total = ({**mine} for mine in (self.documents, self.total))
+        for number in other.documents:
+            documents[number] = documents.get(number, 0) + other.documents[number]
+            total[number] = total.get(number, 0) + other.total[number]
+        return Lengths(self.unit, dict(sorted(documents.items())), dict(sorted(total.items())))
+
+    @property
+    def bins(self) -> range:
+        """The bins from the shortest to the longest, those without documents included."""
+        return range(min(self.documents, default=0), max(self.documents, default=-1) + 1)
+
+    @property
+    def mean(self) -> float:
+        """The mean length of a document."""
+        return sum(self.total.values()) / max(sum(self.documents.values()), 1)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values; :meth:`from_dict` is the way back."""
+        return {
+            "unit": self.unit,
+            "documents": {str(number): count for number, count in self.documents.items()},
+            "total": {str(number): count for number, count in self.total.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Lengths":
+        """Read what :meth:`as_dict` gave."""
+        documents, total = (
+            {int(number): count for number, count in values[name].items()} for name in ("documents", "total")
+        )
+        return cls(values["unit"], documents, total)
+
+
+@dataclass(frozen=True)
+class Analysis(Tabular):
+    """What a dataset holds: text bars in a terminal, colours in a notebook, a table on a card."""
+
+    documents: int
+    lengths: tuple[Lengths, ...] = ()
+    """In characters of ``text``, and in ``n_tokens``, where the documents have these columns."""
+    domains: Mapping[str, int] = field(default_factory=dict)
+    """The 100 hosts with most documents, without ``www.``, most documents first; empty where there are no URLs."""
+    distinct_domains: int = 0
+    domains_error: int = 0
+    """How many documents a domain may have beyond its count: 0 up to a million domains, see ``DomainCounts``."""
+    without_url: int = 0
+    languages: Mapping[str, int] = field(default_factory=dict)
+    """Documents by language, most documents first; "" stands for those without; empty where there is no column."""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values; :meth:`from_dict` is the way back."""
+        return {
+            "documents": self.documents,
+            "lengths": [each.as_dict() for each in self.lengths],
+            "domains": dict(self.domains),
+            "distinct_domains": self.distinct_domains,
+            "domains_error": self.domains_error,
+            "without_url": self.without_url,
+            "languages": dict(self.languages),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Analysis":
+        """Read what :meth:`as_dict` gave."""
+        known = {each.name: values[each.name] for each in fields(cls)}
+        return cls(**{**known, "lengths": tuple(map(Lengths.from_dict, values["lengths"]))})
+
+    def tables(self) -> list[Table]:
+        """Return a table of each kind of length, of domains and of languages, whichever there are."""
+        return [*(length_table(each) for each in self.lengths), *self.place_tables()]
+
+    def place_tables(self) -> list[Table]:
+        """Return the tables of domains and languages; none of languages where no document names one."""
+        tables = []
+        if self.domains:
+            rest = f"domains: {self.distinct_domains:,}; documents without a URL: {self.without_url:,}"
+            if self.domains_error:
+                rest += f"; rare domains were forgotten: a count may be {self.domains_error:,} too low"
+            largest = list(self.domains.items())[:MOST_SHOWN]
+            tables.append(share_table("domain", [self._row(*each) for each in largest], rest))
+        if any(self.languages):
+            largest = [(name or "none", count) for name, count in list(self.languages.items())[:MOST_SHOWN]]
+            rest = f"languages: {len(self.languages.keys() - {NO_LANGUAGE}):,}"
+            tables.append(share_table("language", [self._row(*each) for each in largest], rest))
+        return tables
+
+    def _row(self, name: str, documents: int) -> ShareRow:
+        return ShareRow(name, documents, documents / self.documents)
+
+
+def length_table(lengths: Lengths) -> Table:
+    """Return a row for each bin from the shortest to the longest."""
+    documents, total = max(sum(lengths.documents.values()), 1), max(sum(lengths.total.values()), 1)
+    rows = []
+    for number in lengths.bins:
+        count = lengths.documents.get(number, 0)
+        rows.append(ShareRow(bin_name(number), count, count / documents, lengths.total.get(number, 0) / total))
+    rest = f"{lengths.mean:,.0f} {lengths.unit} on average, {sum(lengths.total.values()):,} in all"
+    return share_table(lengths.unit, rows, rest, f"of all {lengths.unit}")
+
+
+def bin_name(number: int) -> str:
+    """Name the lengths of a bin.
+
+    >>> bin_name(5)
+    '16 to 31'
+    """
+    return f"{1 << number - 1:,} to {(1 << number) - 1:,}" if number > 1 else str(number)
+
+
+class DomainCounts:
+    """Documents by domain. Of more than two million domains the million with most documents are kept, again and again.
+
+    ``error`` is how many documents a domain may have beyond its count; it is 0 as long as nothing was forgotten, and
+    ``distinct`` is then the number of all domains, else a lower bound of it.
+    """
+
+    def __init__(self, most: int = MOST_DOMAINS) -> None:
+        self.counts: Counter[str] = Counter()
+        self.error = 0
+        self.distinct = 0
+        self._most = most
+
+    def add(self, counts: Mapping[str, int]) -> None:
+        """Add the counts of one file."""
+        self.counts.update(counts)
+        self._forget_rare()
+
+    def merge(self, other: "DomainCounts") -> None:
+        """Add what was counted elsewhere: a domain may have been forgotten here and there."""
+        self.error += other.error
+        self.distinct = max(self.distinct, other.distinct)
+        self.add(other.counts)
+
+    def _forget_rare(self) -> None:
+        self.distinct = max(self.distinct, len(self.counts))
+        if len(self.counts) > 2 * self._most:
+            ranked = self._ranked()
+            self.counts = Counter(dict(ranked[: self._most]))
+            self.error += ranked[self._most][1]
+
+    def largest(self) -> list[tuple[str, int]]:
+        """Return the domains with most documents, those with as many by name."""
+        return self._ranked()[:LARGEST]
+
+    def _ranked(self) -> list[tuple[str, int]]:
+        return sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+Reader = Callable[[list[str]], Iterator[pa.Table]]
+"""What reads columns of a file."""
+
+
+def analyse(documents: pads.FileSystemDataset, engine: Engine = Local()) -> Analysis:  # noqa: B008  # immutable
+    """Count what files with a row per document hold, one row group of one file at a time.
+
+    Memory is that of a row group, and of a million domains: where there are more, the rarest are forgotten, and
+    ``domains_error`` says what that may have cost. The answer does not depend on ``engine``.
+
+    Raises:
+        CorruptionError: a file cannot be read.
+    """
+    counts = _Counts()
+    with progress_bar(total=len(documents.files), desc="analyse", unit="file") as bar:
+        for each in _in_order(documents, engine):
+            counts.add(each)
+            bar.update()
+    return counts.analysis()
+
+
+class _Counts:
+    """What has been counted so far. It is sent from process to process."""
+
+    def __init__(self) -> None:
+        self.documents = 0
+        self.lengths: dict[str, Lengths] = {}
+        """By unit."""
+        self.domains = DomainCounts()
+        self.without_url = 0
+        self.languages: Counter[str] = Counter()
+
+    def look_at(self, table: pa.Table) -> None:
+        if "text" in table.column_names:
+            self._add_lengths(Lengths.count("characters", pc.utf8_length(table["text"])))
+        if "n_tokens" in table.column_names:
+            self._add_lengths(Lengths.count("tokens", table["n_tokens"]))
+        if "url" in table.column_names:
+            hosts = url_hosts(table["url"])
+            self.without_url += hosts.null_count
+            self.domains.add(_value_counts(hosts.drop_null()))
+        if "language" in table.column_names:
+            found = pc.fill_null(pc.cast(table["language"], pa.large_string()), NO_LANGUAGE)
+            self.languages.update(_value_counts(found))
+
+    def _add_lengths(self, found: Lengths) -> None:
+        self.lengths[found.unit] = self.lengths.get(found.unit, Lengths(found.unit)) + found
+
+    def add(self, other: "_Counts") -> None:
+        self.documents += other.documents
+        for found in other.lengths.values():
+            self._add_lengths(found)
+        self.domains.merge(other.domains)
+        self.without_url += other.without_url
+        self.languages.update(other.languages)
+
+    def analysis(self) -> Analysis:
+        return Analysis(
+            self.documents,
+            tuple(self.lengths.values()),
+            dict(self.domains.largest()),
+            self.domains.distinct,
+            self.domains.error,
+            self.without_url,
+            dict(sorted(self.languages.items(), key=lambda item: (-item[1], item[0]))),
+        )
+
+
+def _in_order(documents: pads.FileSystemDataset, engine: Engine) -> Iterator[_Counts]:
+    """Return the counts of each file in the order of the files, so that what is forgotten never depends on chance."""
+    waiting: dict[int, _Counts] = {}
+    turn = 0
+    count = partial(_count, documents.files, documents.format)
+    for number, counts in engine.tasks(count, range(len(documents.files))):
+        waiting[number] = counts
+        while turn in waiting:
+            yield waiting.pop(turn)
+            turn += 1
+
+
+def _count(files: Sequence[str], form: pads.FileFormat, number: int) -> tuple[int, _Counts]:
+    counts, file = _Counts(), Path(files[number])
+    check_undamaged([file])
+    with unreadable(file, CorruptionError, DAMAGED), _opened(file, form) as (rows, schema, read):
+        counts.documents = rows
+        for table in read([column.name for column in schema if _is_looked_at(column)]):
+            counts.look_at(table)
+    return number, counts
+
+
+@contextmanager
+def _opened(file: Path, form: pads.FileFormat) -> Iterator[tuple[int, pa.Schema, Reader]]:
+    """Open a file of documents: its rows, its schema and what reads columns of it, of parquet a row group at a time."""
+    if not isinstance(form, pads.ParquetFileFormat):
+        found = pads.dataset(str(file), format=form)
+        yield found.count_rows(), found.schema, lambda columns: iter([found.to_table(columns=columns)])
+        return
+    with pq.ParquetFile(file, page_checksum_verification=True) as opened:
+        groups = range(opened.num_row_groups)
+        yield (
+            opened.metadata.num_rows,
+            opened.schema_arrow,
+            lambda columns: (opened.read_row_group(group, columns) for group in groups),
+        )
+
+
+def _is_looked_at(column: pa.Field) -> bool:
+    if column.name == "n_tokens":
+        return bool(pa.types.is_integer(column.type))
+    is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+    return column.name in ("text", "url", "language") and is_text
+
+
+def _value_counts(values: pa.ChunkedArray) -> dict[str, int]:
+    counted = pc.value_counts(values)
+    return dict(zip(counted.field("values").to_pylist(), counted.field("counts").to_pylist(), strict=True))

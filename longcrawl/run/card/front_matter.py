@@ -1,0 +1,477 @@
+"""YAML front matter of a dataset card, and its citations."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pyarrow as pa
+import yaml
+
+from longcrawl.core.batches import plain_dtypes
+from longcrawl.core.fields import check_fields
+from longcrawl.core.ledger.edits import EDITS
+from longcrawl.core.outputs import RESULTS
+from longcrawl.core.templates import read_template
+from longcrawl.errors import FormatError, RecipeError
+from longcrawl.io.stored_tables import read_footers
+from longcrawl.io.structured import load_yaml
+from longcrawl.run.manifest import TOKEN_TABLES
+from longcrawl.text import find_language
+from longcrawl.text.languages import iso_639_code
+
+_ENTRY = re.compile(r"@\w+\s*\{\s*(?P<key>[^\s{},]+)\s*,")
+_EXAMPLE = "@misc{smith2026, title = {Our Pages}, author = {Smith, Ann}, year = {2026}}"
+_COMMON_CRAWL_FILE = re.compile(r"\bCC-(MAIN|NEWS)-")
+"""How Common Crawl names its files: web archives of others are read by the same source."""
+_COMMON_CRAWL_TERMS = "common-crawl-terms-of-use"
+"""The licence in recipes for its archives, whatever their files are called so far."""
+_REDPAJAMA = "weber2024redpajama"
+
+_OF_STAGES = {
+    "signals": _REDPAJAMA,
+    "signal_rules": _REDPAJAMA,
+    "url_filter": "penedo2023refinedweb",
+    "line_corrections": "penedo2023refinedweb",
+    "gopher_repetition": "rae2021gopher",
+    "gopher_quality": "rae2021gopher",
+    "c4_quality": "raffel2020exploring",
+    "fine_web_quality": "penedo2024fineweb",
+    "exact_substring": "lee2022deduplicating",
+    "roll": "buckman2024longcrawl64",
+}
+"""The keys of the works that stages come from."""
+
+
+@dataclass(frozen=True)
+class Cited:
+    """An entry of BibTeX."""
+
+    bibtex: str
+    used: tuple[str, ...]
+    """Source, stages and output of a run for which it is cited."""
+
+    @property
+    def key(self) -> str:
+        """The name by which texts cite it."""
+        found = _ENTRY.match(self.bibtex)
+        return found["key"] if found else ""
+
+
+def citations(recipe: Mapping[str, Any], inputs: Mapping[str, Sequence[str]]) -> list[Cited]:
+    """Return the works that a run builds on, each once: those of its source, its stages and its output.
+
+    Args:
+        recipe: of a run, as its manifest holds it.
+        inputs: the files that it read, by part.
+
+    >>> source, stages = {"builder": "redpajama-v2"}, [{"signal_rules": {}}, {"roll": {}}]
+    >>> for each in citations({"source": source, "stages": stages, "outputs": {"rectangle": {}}}, {}):
+    ...     print(each.key, each.used)
+    weber2024redpajama ('redpajama-v2', 'signal_rules')
+    buckman2024longcrawl64 ('roll',)
+    """
+    used: dict[str, list[str]] = {}
+    for name, entry in _works(recipe, inputs):
+        names = used.setdefault(entry, [])
+        names += [] if name in names else [name]
+    return [Cited(entry, tuple(names)) for entry, names in used.items()]
+
+
+def _works(recipe: Mapping[str, Any], inputs: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, str]]:
+    """Return a name of the recipe and the entry of its work, in the order of the recipe."""
+    entries = _entries()
+    source = recipe["source"]["builder"]
+    if source == "redpajama-v2":
+        yield source, entries[_REDPAJAMA]
+    named = any(map(names_common_crawl, inputs.values()))
+    if source == "warc" and (named or recipe.get("card", {}).get("license_name") == _COMMON_CRAWL_TERMS):
+        yield source, entries["commoncrawl"]
+    stages = [name for stage in recipe["stages"] for name in stage]
+    yield from ((name, entries[_OF_STAGES[name]]) for name in stages if name in _OF_STAGES)
+    if not recipe["outputs"]:
+        return
+    from longcrawl.core.outputs import (
+        OUTPUTS,  # a source that is read by itself has none
+        RESULTS,
+    )
+
+    outputs = [OUTPUTS.find(name).name for name in recipe["outputs"]]
+    yield from ((name, RESULTS[name].citation) for name in outputs if RESULTS[name].citation)
+
+
+def names_common_crawl(files: Sequence[str]) -> bool:
+    """Return whether one of these files has a name as Common Crawl gives it."""
+    return any(_COMMON_CRAWL_FILE.search(file) for file in files)
+
+
+@cache
+def _entries() -> dict[str, str]:
+    text = read_template("citations.bib")
+    return {Cited(entry, ()).key: entry for entry in text.rstrip().split("\n\n")}
+
+
+def software(version: str) -> Cited:
+    """Return the entry of longcrawl itself."""
+    title = "longcrawl: from a web crawl to long-context training data"
+    return Cited(f"@software{{longcrawl,\n  title = {{{title}}},\n  version = {{{version}}}\n}}", ("longcrawl",))
+
+
+def bibtex_problem(text: str) -> str | None:
+    """Describe what keeps a text from being entries of BibTeX; None where nothing does.
+
+    >>> bibtex_problem("Smith, 2026")
+    'is not BibTeX: write entries such as @misc{smith2026, title = {Our Pages}, author = {Smith, Ann}, year = {2026}}'
+    """
+    rest = text.strip()
+    while rest:
+        entry = _ENTRY.match(rest)
+        if entry is None:
+            return f"is not BibTeX: write entries such as {_EXAMPLE}"
+        end = _end_of(rest)
+        if end is None:
+            return f"has an entry {entry['key']!r} whose braces do not close: write as many }} as {{"
+        rest = rest[end:].strip()
+    return None if text.strip() else f"is empty: leave it out, or write entries such as {_EXAMPLE}"
+
+
+def _end_of(text: str) -> int | None:
+    """Return where the braces that open first are closed; escaped braces do not count."""
+    depth = 0
+    for brace in re.finditer(r"(?<!\\)[{}]", text):
+        depth += 1 if brace[0] == "{" else -1
+        if depth == 0:
+            return brace.end()
+    return None
+
+
+FRONT_MATTER = re.compile(r"\A\s*---[ \t]*\n(?P<block>.*?)^---[ \t]*$\n?", re.MULTILINE | re.DOTALL)
+"""As the Hub finds it: blank lines before it, and blanks behind the dashes, are allowed."""
+LIMITS = [10**power for power in range(3, 13)]
+_NAMES = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
+SIZES = ("n<1K", *(f"{least}<n<{most}" for least, most in pairwise(_NAMES)), "n>1T")
+"""The Hub's categories of datasets by their rows: one more than there are limits."""
+LICENSES = frozenset(
+    """
+    afl-3.0 agpl-3.0 apache-2.0 apple-amlr apple-ascl artistic-2.0 bigcode-openrail-m bigscience-bloom-rail-1.0
+    bigscience-openrail-m bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear bsl-1.0 c-uda cc cc-by-2.0 cc-by-2.5
+    cc-by-3.0 cc-by-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nc-nd-3.0 cc-by-nc-nd-4.0 cc-by-nc-sa-2.0
+    cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cc-by-nd-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc0-1.0 cdla-permissive-1.0
+    cdla-permissive-2.0 cdla-sharing-1.0 creativeml-openrail-m deepfloyd-if-license ecl-2.0 epl-1.0 epl-2.0
+    etalab-2.0 eupl-1.1 eupl-1.2 fair-noncommercial-research-license gemma gfdl gpl gpl-2.0 gpl-3.0 grok2-community
+    h-research intel-research isc lgpl lgpl-2.1 lgpl-3.0 lgpl-lr llama2 llama3 llama3.1 llama3.2 llama3.3 llama4
+    lppl-1.3c mit mpl-2.0 ms-pl ncsa odbl odc-by ofl-1.1 openmdw-1.0 openmdw-1.1 openrail openrail++ osl-3.0 other
+    pddl postgresql unknown unlicense wtfpl zlib
+    """.split()  # noqa: SIM905  # ninety lines otherwise
+)
+"""Identifiers of licences, as the Hub's documentation lists them; docs/decisions.md says where each was found."""
+
+NO_CODES = ("code", "multilingual")
+"""What the Hub takes as languages beside codes of ISO 639."""
+LANGUAGE = re.compile("[a-z]{2,3}|" + "|".join(NO_CODES))
+NAME = re.compile(r"[\w.+-]+(?:/[\w.+-]+)?")
+SPLIT = re.compile(r"\w+(?:\.\w+)*")
+
+
+def head_problems(head: Mapping[str, Any]) -> list[str]:
+    """Describe what the Hub would reject, a sentence each, without asking it.
+
+    Args:
+        head: the entries of front matter, whoever has written them.
+
+    >>> head_problems({"license": "mine", "language": ["English"]})[0]
+    "license 'mine' is not one that the Hub knows: write license: other, and license_name: mine"
+    """
+    return [*_value_problems(head), *_config_problems(head)]
+
+
+def _value_problems(head: Mapping[str, Any]) -> Iterator[str]:
+    for entry, problem in PROBLEMS.items():
+        yield from (said for value in _listed(head.get(entry)) if (said := problem(value)))
+
+
+def _license(name: Any) -> str | None:
+    if str(name) in LICENSES:
+        return None
+    return f"license {name!r} is not one that the Hub knows: write license: other, and license_name: {name}"
+
+
+def _language(name: Any) -> str | None:
+    if LANGUAGE.fullmatch(str(name)) and language_codes([str(name)]):
+        return None
+    quoted = "; YAML reads no as false, so quote it: 'no'" if isinstance(name, bool) else ""
+    return f"language {name!r} is not a language code of ISO 639: write two or three small letters, such as en{quoted}"
+
+
+def _size(name: Any) -> str | None:
+    return None if str(name) in SIZES else f"size_categories {name!r} is not one of the Hub's, such as 1K<n<10K"
+
+
+def _source(name: Any) -> str | None:
+    if NAME.fullmatch(str(name).removeprefix("extended|")):
+        return None
+    return f"source_datasets {name!r} is neither original nor a dataset: write user/name"
+
+
+def _tag(name: Any) -> str | None:
+    return None if isinstance(name, str) else f"tags holds {name!r}, which is not text: put it in quotes"
+
+
+PROBLEMS: Mapping[str, Callable[[Any], str | None]] = {
+    "license": _license,
+    "language": _language,
+    "size_categories": _size,
+    "source_datasets": _source,
+    "tags": _tag,
+}
+"""What is wrong with a value of an entry."""
+
+
+def _config_problems(head: Mapping[str, Any]) -> Iterator[str]:
+    configs = _listed(head.get("configs"))
+    named = {
+        str(config["config_name"]): config for config in configs if isinstance(config, dict) and "config_name" in config
+    }
+    if any(not isinstance(config, dict) or "config_name" not in config for config in configs):
+        yield "one of configs has no config_name: write one, and its data_files"
+    elif len(named) < len(configs):
+        yield "two of configs have one config_name: give each its own"
+    for name, config in named.items():
+        if "data_dir" not in config:
+            yield from _split_problems(name, config.get("data_files"))
+    if sum(bool(config.get("default")) for config in configs if isinstance(config, dict)) > 1:
+        yield "several of configs are the default: leave one"
+    for info in _listed(head.get("dataset_info")):
+        name = str(info.get("config_name", "default") if isinstance(info, dict) else info)
+        if configs and name not in named:
+            yield f"dataset_info names {name!r}, which is not one of configs"
+
+
+def _split_problems(name: str, files: Any) -> Iterator[str]:
+    """Describe what is wrong with ``data_files``: a pattern, patterns, or splits with their patterns."""
+    if not isinstance(files, list | str):
+        yield f"the configuration {name!r} has no data_files: write a pattern, such as data/*.parquet"
+    for each in _listed(files):
+        if isinstance(each, dict) and not SPLIT.fullmatch(str(each.get("split", ""))):
+            yield f"the split {each.get('split')!r} of {name!r} is not a valid name: use letters, digits and _"
+        elif isinstance(each, dict) and "path" not in each:
+            yield f"the split {each['split']!r} of {name!r} has no path: write a pattern, such as data/*.parquet"
+
+
+def _listed(value: Any) -> list[Any]:
+    """Return the values of an entry that may be one or a list of them."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def language_codes(names: Iterable[str]) -> dict[str, str]:
+    """Return the code that the Hub takes for each name of a language; names that have none are left out.
+
+    >>> language_codes(["eng_Latn", "zh-Hans", "zh-Hant", "und", "xx", "code"])
+    {'eng_Latn': 'en', 'zh-Hans': 'zh', 'zh-Hant': 'zh', 'code': 'code'}
+    """
+    codes = {name: name if name in NO_CODES else iso_639_code(name) for name in names}
+    return {name: code for name, code in codes.items() if code is not None}
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """What only a person can say of a dataset: the part of a recipe under ``card``."""
+
+    pretty_name: str | None = None
+    license: str = "other"
+    """As the Hub calls it; ``other`` with a name and a link of its own."""
+    license_name: str | None = None
+    license_link: str | None = None
+    languages: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    source_datasets: tuple[str, ...] = ()
+    """Datasets of the Hub that this one comes from, or "original"."""
+    contact: str | None = None
+    """Whom to ask, in Markdown."""
+    opt_out: str | None = None
+    """How somebody has a document taken out, in Markdown."""
+    citation: str | None = None
+    """How the dataset is cited: one or several entries of BibTeX."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, RecipeError)
+        codes = language_codes(self.languages)
+        languages = [codes.get(name, name) for name in self.languages]
+        recorded = {"license": self.license, "source_datasets": self.source_datasets, "language": languages}
+        if problems := head_problems(recorded):
+            raise RecipeError(problems[0])
+        if self.citation is not None and (problem := bibtex_problem(self.citation)):
+            raise RecipeError(f"citation {problem}")
+
+
+def facts_of(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a run's recipe under ``card``."""
+    facts: dict[str, Any] = manifest["recipe"]["card"]
+    return facts
+
+
+def documents_of(manifest: Mapping[str, Any]) -> int:
+    """Count the documents of a run's output."""
+    output = manifest["output"]
+    return RESULTS[output["format"]].documents(output)
+
+
+def instances_of(manifest: Mapping[str, Any]) -> tuple[str, int]:
+    """Describe what the rows of a run's output are, and how many: documents, or entries or samples made of them."""
+    splits = manifest["output"].get("splits")
+    for what in ("entries", "samples"):
+        if isinstance(splits, Mapping) and splits and all(what in recorded for recorded in splits.values()):
+            return what, sum(recorded[what] for recorded in splits.values())
+    return "documents", documents_of(manifest)
+
+
+SOURCE_DATASETS = {"redpajama-v2": ("togethercomputer/RedPajama-Data-V2",), "warc": ("original",)}
+"""By source, what its documents come from; of other sources only a recipe can know."""
+
+
+def front_matter(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries for a run's card; its ``configs`` name only files that plain `datasets` loads."""
+    recipe, facts = manifest["recipe"], facts_of(manifest)
+    result = RESULTS[manifest["output"]["format"]]
+    configs = result.configs(manifest["output"])
+    if splits := _token_splits(manifest):
+        files = [{"split": split, "path": f"{TOKEN_TABLES}/{split}-*.parquet"} for split in splits]
+        others = [{name: value for name, value in config.items() if name != "default"} for config in configs]
+        configs = [{"config_name": TOKEN_TABLES, "data_files": files, "default": True}, *others]
+    if any((folder / "ledger").glob("*.parquet")):
+        configs.append({"config_name": "ledger", "data_files": [{"split": "removed", "path": "ledger/*.parquet"}]})
+    if any((folder / EDITS).glob("*.parquet")):
+        configs.append({"config_name": EDITS, "data_files": [{"split": "changed", "path": f"{EDITS}/*.parquet"}]})
+    codes = language_codes(spoken(manifest))
+    source = recipe["source"]
+    of_hub = {"hub": (source.get("path"),)}
+    sources = facts["source_datasets"] or (SOURCE_DATASETS | of_hub).get(source["builder"], ())
+    entries = {
+        "language": list(dict.fromkeys(codes.values())),
+        "language_bcp47": [_bcp47(name, code) for name, code in codes.items() if re.search("[-_]", name)],
+        "license": facts["license"],
+        "license_name": facts["license_name"],
+        "license_link": facts["license_link"],
+        "size_categories": [SIZES[bisect_right(LIMITS, documents_of(manifest))]],
+        "source_datasets": list(sources),
+        "task_categories": ["text-generation"],
+        "pretty_name": facts["pretty_name"] or recipe["name"],
+        "tags": list(dict.fromkeys(["longcrawl", *result.tags, *facts["tags"]])),
+        "configs": configs,
+        "dataset_info": [info for config in configs if (info := config_info(folder, config))],
+    }
+    return {name: value for name, value in entries.items() if value}
+
+
+def _token_splits(manifest: Mapping[str, Any]) -> list[str]:
+    """Return the splits of the tables of tokens that a push has made, ``train`` before ``heldout`` or ``val``."""
+    if manifest["output"]["format"] == TOKEN_TABLES:
+        return []
+    files = [PurePosixPath(name) for name in manifest.get("files", {})]
+    tables = {file.name.partition("-")[0] for file in files if file.parent.as_posix() == TOKEN_TABLES}
+    return sorted(tables, key=lambda split: (split != "train", split))
+
+
+def yaml_block(entries: Mapping[str, Any]) -> str:
+    """Return front matter as it stands in a card, between two lines of dashes."""
+    from huggingface_hub import DatasetCardData
+
+    return f"---\n{DatasetCardData(**entries).to_yaml()}\n---\n"
+
+
+def read_front_matter(card: str, name: str = "README.md") -> dict[str, Any]:
+    """Return the entries of a card; none where it has no front matter. ``name`` is that of its file, for messages.
+
+    Raises:
+        FormatError: it is not YAML.
+    """
+    text = card.replace("\r\n", "\n")
+    found = FRONT_MATTER.match(text)
+    if found is None:
+        return {}
+    try:
+        entries = load_yaml(found["block"]) or {}
+    except yaml.YAMLError as broken:
+        mark, said = getattr(broken, "problem_mark", None), getattr(broken, "problem", None)
+        above = text.count("\n", 0, found.start("block")) + 1
+        place = "" if mark is None else f", line {mark.line + above}, column {mark.column + 1}"
+        said = said or " ".join(str(broken).split())
+        raise FormatError(f"{name}{place}: the front matter is not YAML ({said}). Fix it there.") from broken
+    if not isinstance(entries, dict):
+        raise FormatError(f"the front matter of {name} has no entries. Fix the block between the --- lines.")
+    return {str(entry): value for entry, value in entries.items()}
+
+
+def card_problems(card: str) -> list[str]:
+    """Describe what the Hub would reject in the front matter of a card, a sentence each, without asking it."""
+    try:
+        return head_problems(read_front_matter(card))
+    except FormatError as broken:
+        return [str(broken)]
+
+
+def config_info(folder: Path, config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return features and splits of a configuration, out of the footers of its files; None where there are none.
+
+    ``num_bytes`` is that of the columns in the files before compression.
+    """
+    splits, schema, stored = [], None, 0
+    for files in config["data_files"]:
+        found = [file for file in sorted(folder.glob(files["path"])) if file.suffix == ".parquet"]
+        footers = read_footers(found)
+        if footers:
+            schema = footers[0].schema.to_arrow_schema()
+            groups = [footer.row_group(number) for footer in footers for number in range(footer.num_row_groups)]
+            rows = sum(footer.num_rows for footer in footers)
+            size = sum(group.total_byte_size for group in groups)
+            splits.append({"name": files["split"], "num_bytes": size, "num_examples": rows})
+            stored += sum(file.stat().st_size for file in found)
+    if schema is None:
+        return None
+    return {
+        "config_name": config["config_name"],
+        "features": _features(schema),
+        "splits": splits,
+        "download_size": stored,
+        "dataset_size": sum(split["num_bytes"] for split in splits),
+    }
+
+
+def _features(schema: pa.Schema) -> list[dict[str, Any]]:
+    if (plain := plain_dtypes(schema)) is not None:
+        return [{"name": name, "dtype": dtype} for name, dtype in plain.items()]
+    from datasets import Features
+
+    found: list[dict[str, Any]] = Features.from_arrow_schema(schema)._to_yaml_list()  # noqa: SLF001  # it has no public one
+    return found
+
+
+def _bcp47(name: str, code: str) -> str:
+    """Name a language with script and region as BCP 47 does: the shortest code comes first."""
+    return "-".join([code, *re.split("[-_]", name)[1:]])
+
+
+def spoken(manifest: Mapping[str, Any]) -> list[str]:
+    """Name the languages of a dataset as its documents, its recipe or its card name them.
+
+    They are what the card says, else what the language filter keeps, else what was asked for, else what was found.
+    What was kept or asked for counts only as far as it was found, where languages are known.
+    """
+    recipe = manifest["recipe"]
+    if languages := facts_of(manifest)["languages"]:
+        return list(languages)
+    kept = [stage["language"]["keep"] for stage in recipe["stages"] if "language" in stage]
+    source = recipe["source"]
+    asked = source.get("languages") or [one for one in [source.get("language")] if one]
+    known = [name for name in manifest["analysis"]["languages"] if name]
+    wanted = list(kept[-1] if kept else asked)
+    if not wanted:
+        return sorted(known)
+    there = {find_language({one: {} for one in wanted}, name) for name in known}
+    return [name for name in wanted if name in there] if known else wanted

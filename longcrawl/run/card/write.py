@@ -1,0 +1,616 @@
+"""Writes the dataset card of a run.
+
+A finished run's card is written again with pictures, by a newer longcrawl, or after a person has edited it. What a
+person has changed in it is kept. Each generated section stands between two comments, which no page shows::
+
+    <!-- longcrawl:funnel 0f3a5d7c9b12 -->
+    …
+    <!-- /longcrawl:funnel -->
+
+The number is the beginning of the SHA-256 of the text as it was generated: a text that has another one is a person's,
+and so is all that stands outside of sections. A last comment does the same for the entries of the front matter, and
+names the sections, so that one that a person has removed stays away. All of that is in the card itself: it survives a
+download, an upgrade of longcrawl, and whoever edits the card on the Hub.
+"""
+
+import hashlib
+import io
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from longcrawl.core.display import code, counted, fenced, plain
+from longcrawl.core.ledger.funnel import Funnel
+from longcrawl.core.pipeline import label_stages
+from longcrawl.errors import RunError, StageError, as_lines, unreadable
+from longcrawl.io.files import checksum, file_entries, write_text, writing
+from longcrawl.io.place import check_writable, name_of
+from longcrawl.io.sealed import seal
+from longcrawl.io.structured import load_json
+from longcrawl.run.analysis import Analysis, Lengths, bin_name
+from longcrawl.run.card import sections
+from longcrawl.run.card.front_matter import (
+    FRONT_MATTER,
+    citations,
+    front_matter,
+    head_problems,
+    read_front_matter,
+    software,
+    yaml_block,
+)
+from longcrawl.run.card.sections import PICTURES, datasheet, ranked_rules
+from longcrawl.run.manifest import MANIFEST, input_names, lost_ledger, open_run, read_sealed
+from longcrawl.urls import REPOSITORY
+
+FOLDERS, FILES = ("data_dir", "lists", "base_url"), ("data_files", "paths", "against")
+"""Fields whose values are paths, whatever they look like."""
+REPOSITORIES = "decontaminate"
+"""The stage whose ``against`` takes ids of repositories, too: of what looks like both, folders are rare there."""
+PATH = re.compile(
+    r"(?!.*://)(?:/|~|\.{1,2}/|file://).*"
+    r"|(?!.*://).*\.(?:json|jsonl|tiktoken|txt|ya?ml|csv|bin|ftz|model|arpa|parquet|gz|zst|warc)",
+    re.DOTALL,
+)
+"""What other values are paths, and neither names of what is shipped nor of repositories on the Hub."""
+
+
+def local_paths(recipe: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Return the paths of a machine that a recipe names, by what ``--set`` calls them.
+
+    URLs, names of what is shipped and ids of repositories are no paths.
+
+    Args:
+        recipe: with every field spelled out, as a manifest holds it.
+
+    >>> stages = [{"tokenize": {"tokenizer": "tok.json"}}, {"tokenize": {"tokenizer": "gpt2"}}]
+    >>> local_paths({"source": {"builder": "text", "data_dir": "texts"}, "stages": stages, "outputs": {}})
+    {'source.data_dir': ('texts',), 'stages.tokenize.tokenizer': ('tok.json',)}
+    """
+    names = [name for stage in recipe["stages"] for name in stage]
+    settings = [fields for stage in recipe["stages"] for fields in stage.values()]
+    blocks = {"source": recipe["source"]}
+    blocks |= {f"stages.{label}": each for label, each in zip(label_stages(names), settings, strict=True)}
+    blocks |= {f"outputs.{name}": each for name, each in recipe["outputs"].items()}
+    found = {
+        f"{block}.{field}": tuple(_paths(value, always=field in (*FOLDERS, *FILES)))
+        for block, fields in blocks.items()
+        for field, value in (fields or {}).items()
+    }
+    for name, paths in found.items():
+        if name.startswith(f"stages.{REPOSITORIES}"):
+            found[name] = tuple(each for each in paths if PATH.fullmatch(each) or not REPOSITORY.fullmatch(each))
+    return {name: paths for name, paths in found.items() if paths}
+
+
+def _paths(value: Any, *, always: bool) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from _paths(each, always=always)
+    elif isinstance(value, str) and (PATH.fullmatch(value) or (always and value and "://" not in value)):
+        yield value
+
+
+def elsewhere(recipe: Mapping[str, Any]) -> str:
+    """Return what is appended to ``longcrawl run`` where local paths of a recipe differ; "" where it has none."""
+    said = []
+    for name in local_paths(recipe):
+        section, *_, field = name.split(".")
+        value = recipe["source"][name.partition(".")[2]] if section == "source" else None
+        word = "FOLDER" if field in FOLDERS else "PATH"
+        if field == "against" or isinstance(value, list | tuple):
+            said.append(f"--set '{name}=[{word}]'")
+        elif isinstance(value, Mapping):
+            said.append(f"--set '{name}={{{', '.join(f'{split}: {word}' for split in value)}}}'")
+        else:
+            said.append(f"--set {name}={word}")
+    return " ".join(said)
+
+
+TEXT = "#7a7a7a"
+FIRST, SECOND = "#2b83c4", "#e69f00"
+"""Blue and orange, which differ to every kind of eye."""
+MOST_BARS = 15
+MOST_LETTERS = 44
+MOST_TICKS = 9
+WIDTH, BAR_HEIGHT = 8.0, 0.3
+STYLE = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "longcrawl",
+    "text.parse_math": False,
+    "font.family": "sans-serif",
+    "font.size": 11,
+    "text.color": TEXT,
+    "axes.labelcolor": TEXT,
+    "axes.edgecolor": TEXT,
+    "xtick.color": TEXT,
+    "ytick.color": TEXT,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+def draw_pictures(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Draw what a manifest has to show, as SVG by name; pictures of nothing are left out.
+
+    Raises:
+        StageError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError as missing:
+        raise StageError("pictures need matplotlib: pip install 'longcrawl[plots]'") from missing
+    funnel = Funnel.from_dict(manifest["funnel"])
+    analysis = Analysis.from_dict(manifest["analysis"])
+    source = manifest.get("source_lengths")
+    lengths = [("kept", each) for each in analysis.lengths]
+    if source is not None:
+        lengths.insert(0, ("at the source", Lengths.from_dict(source)))
+    languages = {name or "none": count for name, count in analysis.languages.items()}
+    panels: dict[str, tuple[bool, Callable[[Any], None]]] = {
+        "funnel": (bool(funnel.rows), lambda figure: _funnel(figure, funnel)),
+        "reasons": (bool(ranked_rules(funnel)), lambda figure: _reasons(figure, funnel)),
+        "lengths": (any(each.documents for _, each in lengths), lambda figure: _lengths(figure, lengths)),
+        "domains": (len(analysis.domains) > 1, lambda figure: _ranked(figure, analysis.domains)),
+        "languages": (len(analysis.languages) > 1, lambda figure: _ranked(figure, languages)),
+    }
+    pictures = {}
+    with rc_context(STYLE):
+        for name, (is_there, draw) in panels.items():
+            if is_there:
+                figure = Figure(figsize=(WIDTH, 3), layout="constrained")
+                draw(figure)
+                figure.axes[0].set_title(PICTURES[name], loc="left", fontsize=12, fontweight="bold", pad=12)
+                pictures[name] = _svg(figure)
+    return pictures
+
+
+def _svg(figure: Any) -> str:
+    written = io.StringIO()
+    figure.savefig(written, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    return "\n".join(line.rstrip() for line in written.getvalue().splitlines()) + "\n"
+
+
+def _funnel(figure: Any, funnel: Funnel) -> None:
+    names = [funnel.source, *(row.stage for row in funnel)]
+    left = [funnel.documents, *(row.documents_out for row in funnel)]
+    shares = [f"{count:,}  ({100 * count / max(funnel.documents, 1):.1f} %)" for count in left]
+    _bars(figure, names, left, shares, FIRST)
+
+
+def _reasons(figure: Any, funnel: Funnel) -> None:
+    ranked = ranked_rules(funnel)[:MOST_BARS]
+    removed = sum(count for _, _, count in ranked_rules(funnel))
+    names = [rule if rule == stage else f"{stage}: {rule}" for stage, rule, _ in ranked]
+    counts = [count for _, _, count in ranked]
+    _bars(figure, names, counts, [f"{count:,}  ({100 * count / removed:.1f} %)" for count in counts], SECOND)
+
+
+def _ranked(figure: Any, counts: Mapping[str, int]) -> None:
+    first = list(counts.items())[:MOST_BARS]
+    _bars(figure, [name for name, _ in first], [count for _, count in first], [f"{n:,}" for _, n in first], FIRST)
+
+
+def _bars(figure: Any, names: Sequence[str], values: Sequence[int], labels: Sequence[str], colour: str) -> None:
+    """Draw a bar to each name, the first on top, with its number at its end; no axis says it twice."""
+    figure.set_size_inches(WIDTH, 0.75 + BAR_HEIGHT * len(names))
+    axes = figure.add_subplot()
+    bars = axes.barh(range(len(names)), values, color=colour, height=0.72)
+    axes.bar_label(bars, labels, padding=5, color=TEXT)
+    axes.set_yticks(range(len(names)), [_short(name) for name in names])
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_xlim(0, 1.3 * max(*values, 1))
+    axes.set_xticks([])
+    axes.tick_params(length=0)
+    axes.spines[["bottom", "left"]].set_visible(False)
+
+
+def _lengths(figure: Any, lengths: Sequence[tuple[str, Lengths]]) -> None:
+    """Draw a panel for each unit: shares of documents by length, at the source beside kept."""
+    units = list(dict.fromkeys(each.unit for _, each in lengths))
+    figure.set_size_inches(WIDTH, 2.9 * len(units))
+    for place, unit in enumerate(units):
+        axes = figure.add_subplot(len(units), 1, place + 1)
+        _histograms(axes, [(what, each) for what, each in lengths if each.unit == unit])
+        axes.set_xlabel(f"{unit} of a document")
+        axes.set_ylabel("% of documents")
+
+
+def _histograms(axes: Any, here: Sequence[tuple[str, Lengths]]) -> None:
+    first = min(each.bins.start for _, each in here)
+    last = max(each.bins.stop for _, each in here)
+    width = 0.84 / len(here)
+    for number, (what, each) in enumerate(here):
+        documents = max(sum(each.documents.values()), 1)
+        shares = [100 * each.documents.get(place, 0) / documents for place in range(first, last)]
+        places = [place + (number - (len(here) - 1) / 2) * width for place in range(first, last)]
+        colour = SECOND if what == "at the source" else FIRST
+        axes.bar(places, shares, width, color=colour, label=what)
+    every = math.ceil((last - first) / MOST_TICKS)
+    shown = range(first, last, every)
+    axes.set_xticks(list(shown), [_least(place) for place in shown])
+    axes.legend(frameon=False, labelcolor=TEXT, loc="lower right", bbox_to_anchor=(1, 1), ncols=2, borderaxespad=0.2)
+
+
+def _least(number: int) -> str:
+    """Name a bin by its least length: ``4Ki`` and up."""
+    least = 1 << number - 1 if number else 0
+    for unit, size in (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)):
+        if least >= size:
+            return f"{least // size}{unit}+"
+    return bin_name(number) if number < 2 else f"{least}+"
+
+
+def _short(name: str) -> str:
+    shown = "".join(letter if letter.isprintable() else "?" for letter in name)
+    return shown if len(shown) <= MOST_LETTERS else f"{shown[: MOST_LETTERS - 1]}…"
+
+
+CARD = "README.md"
+PICTURE_FOLDER = "card"
+"""Where pictures lie in a run."""
+MOST_BAD_FILES = 50
+
+PLACE = (
+    "`user/name` stands for this repository on the Hub, `hf://datasets/user/name` for its files. The path of a local "
+    "copy takes the place of both; `hf download user/name --repo-type dataset --local-dir FOLDER` makes one."
+)
+REMOVED = 'Why each other document was removed, `load_dataset("user/name", "ledger", split="removed")` says.'
+NO_CONTACT = "No contact is recorded. Questions go to whoever publishes this dataset: see the repository it came from."
+NO_OPT_OUT = (
+    "No way to opt out is recorded. Whoever asks for a removal may name a URL or an id; "
+    "the tables say which documents these are, and a recipe made again without them leaves them out."
+)
+DIGITS = 12
+_SECTION = re.compile(
+    r"^<!-- longcrawl:(?P<name>[a-z]+) (?P<digest>[0-9a-f]{12}) -->\n(?P<text>.*?)^<!-- /longcrawl:(?P=name) -->$",
+    re.MULTILINE | re.DOTALL,
+)
+_LAST = re.compile(r"^<!-- longcrawl (?P<recorded>\{.*\}) -->$", re.MULTILINE)
+
+
+def _summary(card: sections.CardSource) -> str:
+    title = " ".join(str(card.facts["pretty_name"] or card.recipe["name"]).split())
+    contents = card.result.contents(card.output)
+    return sections.paragraphs(f"# {title}", card.recipe["about"], *sections.warnings(card), contents)
+
+
+def _load(card: sections.CardSource) -> str:
+    left = any((card.folder / "ledger").glob("*.parquet"))
+    text = card.result.fill_card(card.output, REMOVED if left else "")
+    return sections.paragraphs(PLACE, sections.token_tables(card), re.sub("\n{3,}", "\n\n", text).rstrip())
+
+
+def _made(card: sections.CardSource) -> str:
+    manifest, recipe = card.manifest, card.recipe
+    versions = ", ".join(f"{name} {version}" for name, version in manifest["versions"].items())
+    paths = elsewhere(recipe)
+    moved = ["It names paths of the machine that ran it. On another one, append:", fenced(paths, "sh")] if paths else []
+    return sections.paragraphs(
+        f"Recipe {code(recipe['name'])}, `recipe.yaml` beside this card, digest `{manifest['digest']}`. "
+        "With the same versions and input, this makes the dataset again, byte for byte:",
+        fenced("longcrawl run recipe.yaml --out NEW", "sh"),
+        *moved,
+        *_listed(card),
+        "\n".join(sections.materials(card)),
+        "<details><summary>recipe.yaml, every field spelled out</summary>",
+        fenced(yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True, width=120).rstrip(), "yaml"),
+        "</details>",
+        f"Versions: {versions}.",
+    )
+
+
+def _listed(card: sections.CardSource) -> Iterator[str]:
+    """Return which lists of paths named the input, where some did."""
+    lists, source = card.manifest.get("lists", {}), card.recipe["source"]
+    if lists:
+        chosen = "all" if source.get("files") is None else code(source["files"])
+        total = counted(sum(each["paths"] for each in lists.values()), "path")
+        yield f"Its input is {chosen} of {total} below {code(source['base_url'])}, which these lists name:"
+        yield "\n".join(
+            f"- {code(name)}: {counted(each['paths'], 'path')}, SHA-256 `{each['sha256']}`"
+            for name, each in lists.items()
+        )
+
+
+def _composition(card: sections.CardSource) -> str:
+    return card.result.composition(card.folder / card.result.name, card.output)
+
+
+def _limits(card: sections.CardSource) -> str:
+    described = [
+        f"- {said}{plain(cited)}{'.' if cited else ''}" for said, cited in sections.known_limits(card.manifest)
+    ]
+    return "\n".join(described)
+
+
+def _broken(card: sections.CardSource) -> str:
+    found: Sequence[Mapping[str, Any]] = card.manifest["bad_files"]
+    lines = ["None: every input file was read whole."]
+    if found:
+        lines = [f"{len(found)} input file(s) could not be read whole; `manifest.json` lists all."]
+    for bad in found[:MOST_BAD_FILES]:
+        lost = "an unknown number of records" if bad["records_lost"] is None else f"{bad['records_lost']:,} record(s)"
+        lines.append(f"- {code(bad['file'])}: {plain(bad['reason'])} (lost: {lost})")
+    rules = card.manifest["left_out"]
+    described = ", ".join(f"{plain(rule)} {count:,}" for rule, count in rules.items())
+    left_out = [f"Records that the source left out, by its rules: {described}."] if rules else []
+    encodings = ", ".join(f"{plain(name)} {count:,}" for name, count in card.manifest.get("encodings", {}).items())
+    decoded = [f"Files or pages that were decoded, by encoding: {encodings}."] if encodings else []
+    return sections.paragraphs("\n".join(lines), *left_out, *decoded)
+
+
+def _contact(card: sections.CardSource) -> str:
+    contact, opt_out = card.facts["contact"], card.facts["opt_out"]
+    return sections.paragraphs(
+        f"Contact: {contact}" if contact else NO_CONTACT, f"Opt-out: {opt_out}" if opt_out else NO_OPT_OUT
+    )
+
+
+def _citation(card: sections.CardSource) -> str:
+    works = citations(card.recipe, input_names(card.manifest))
+    made_by = software(card.manifest["versions"]["longcrawl"])
+    own = str(card.facts["citation"] or "").strip()
+    said = [f"{code(each.key)} ({', '.join(map(code, each.used))})" for each in works]
+    builds = f"It builds on {', '.join(said)}; `{made_by.key}` made it:" if said else f"`{made_by.key}` made it:"
+    entries = fenced("\n\n".join(each.bibtex for each in (*works, made_by)), "bibtex")
+    if own:
+        return sections.paragraphs("Cite this dataset as:", fenced(own, "bibtex"), builds, entries)
+    return sections.paragraphs(f"How to cite this dataset itself is not recorded. {builds}", entries)
+
+
+def _datasheet(card: sections.CardSource) -> str:
+    instance = card.result.contents(card.output).splitlines()[-1].partition(". ")[0].rstrip(".") + "."
+    cut = card.result.cut(card.folder / card.result.name, card.output)
+    return datasheet(card.manifest, card.facts, card.funnel, instance, cut)
+
+
+SECTIONS: dict[str, Callable[[sections.CardSource], str]] = {
+    "summary": _summary,
+    "load": sections.Section("Load it", _load),
+    "limits": sections.Section("What to know", _limits),
+    "made": sections.Section("How it was made", _made),
+    "funnel": sections.Section("Documents kept by each stage", sections.funnel_and_rates),
+    "reasons": sections.Section("Why documents were removed", sections.reasons),
+    "edited": sections.Section("What was changed in documents", sections.edited),
+    "lengths": sections.Section("Lengths", sections.lengths),
+    "places": sections.Section("Domains and languages", sections.places),
+    "duplicates": sections.Section("Duplicates", sections.duplicates),
+    "composition": sections.Section("Composition", _composition),
+    "broken": sections.Section("Broken input", _broken),
+    "contact": sections.Section("Opt-out and contact", _contact),
+    "takedown": sections.Section("Removed on request", sections.takedowns),
+    "citation": sections.Section("Citation", _citation),
+    "datasheet": sections.Section("Datasheet", _datasheet),
+}
+"""Every section by the name that its comments give it, in the order of the card; one that gives "" is left out."""
+
+
+def write_card(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write ``README.md`` for a run."""
+    text = card_text(front_matter(folder, manifest), _sections(folder, manifest, ()))
+    write_text(folder / CARD, text)
+
+
+def _sections(folder: Path, manifest: Mapping[str, Any], pictures: Sequence[str]) -> dict[str, str]:
+    source = sections.CardSource(folder, manifest, pictures)
+    return {name: text for name, section in SECTIONS.items() if (text := section(source))}
+
+
+@dataclass(frozen=True)
+class Merged:
+    """A card, and what in it is a person's."""
+
+    text: str
+    kept: tuple[str, ...]
+    """Sections, and entries of the front matter as "head license", that were changed, added or removed by a person."""
+    head: Mapping[str, Any]
+    """The entries of its front matter."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """A card that was written again."""
+
+    path: str
+    kept: tuple[str, ...]
+    """What a person has changed in it and is still there."""
+    pictures: tuple[str, ...]
+    """Paths in the run."""
+    problems: tuple[str, ...] = ()
+    """What the Hub would reject in its front matter, a sentence each; the card is written all the same."""
+
+    def __str__(self) -> str:
+        pictures = f" with {len(self.pictures)} pictures" if self.pictures else ""
+        kept = f"; kept your edits in: {', '.join(self.kept)}" if self.kept else ""
+        lines = [f"the Hub will reject its front matter: {each}" for each in self.problems]
+        return as_lines([f"{self.path} is written{pictures}{kept}", *lines])
+
+
+def card(run: str | Path, *, plots: bool = False) -> Card:
+    """Write the card of a finished run again, from its manifest and ledger, and keep what a person has changed in it.
+
+    The manifest then names the card as it is now, and the run is whole to ``verify``. Pictures that were drawn before
+    stay. Without edits and pictures, the card is the one that the run wrote. Edited front matter that the Hub would
+    reject is kept like every edit, and ``problems`` says what is wrong with it.
+
+    Args:
+        run: the folder of a finished run, or the URL of one in an object store.
+        plots: draw pictures into ``card/``, too; matplotlib does it.
+
+    Raises:
+        RunError: the run is not finished, its manifest has been changed, its ledger is gone, or its card has
+            no marks that tell it from a person's, or a file is where pictures would go.
+        FormatError: the front matter of the card is not YAML.
+        StageError: matplotlib is not installed.
+    """
+    with open_run(run, "") as folder:
+        check_writable(folder / CARD)
+        return _card(folder, plots)
+
+
+def _card(folder: Path, plots: bool) -> Card:  # noqa: FBT001  # as the caller was asked
+    manifest = read_sealed(folder)
+    if lost := lost_ledger(folder, manifest):
+        raise RunError(f"{folder} has lost {lost}, which lists removed documents: copy it back, then write the card")
+    if plots and (folder / PICTURE_FOLDER).exists() and not (folder / PICTURE_FOLDER).is_dir():
+        raise RunError(f"{folder / PICTURE_FOLDER} is a file, and pictures go to a folder of this name: move it away")
+    # Nothing is written before it is known that the card can be.
+    with unreadable(folder / MANIFEST, RunError, f"run the recipe again, into another folder than {folder}"):
+        drawn = draw_pictures(manifest) if plots else {}
+        there = [
+            name for name in sections.PICTURES if name in drawn or (folder / PICTURE_FOLDER / f"{name}.svg").is_file()
+        ]
+        written = _merged(folder, manifest, there)
+    pictures = tuple(f"{PICTURE_FOLDER}/{name}.svg" for name in there)
+    with writing(folder / CARD, RunError, f"make {folder} writable, or copy the run"):
+        for name, picture in drawn.items():
+            write_text(folder / PICTURE_FOLDER / f"{name}.svg", picture)
+        write_text(folder / CARD, written.text)
+        _name_in_manifest(folder, manifest, pictures)
+    return Card(name_of(folder / CARD), written.kept, pictures, tuple(head_problems(written.head)))
+
+
+def _merged(folder: Path, manifest: dict[str, Any], pictures: list[str]) -> Merged:
+    """Return the card with the edits of the one that is there; only an unedited one may have no marks."""
+    file = folder / CARD
+    there = _read(file) if file.exists() else ""
+    entries, written = front_matter(folder, manifest), _sections(folder, manifest, pictures)
+    if is_marked(there):
+        return merge(there, entries, written, str(file))
+    if there and checksum(file) != manifest["files"].get(CARD, {}).get("sha256"):
+        raise RunError(
+            f"{file} has none of the comments that tell your edits from what longcrawl wrote: "
+            "move it away and type the same command again"
+        )
+    return Merged(card_text(entries, written), (), entries)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except ValueError as broken:
+        raise RunError(f"{file} is not UTF-8 ({broken}): fix it, or move it away") from broken
+
+
+def _name_in_manifest(folder: Path, manifest: dict[str, Any], pictures: Sequence[str]) -> None:
+    """Record the card and its pictures as they are now."""
+    others = {
+        name: entry
+        for name, entry in manifest["files"].items()
+        if name != CARD and not name.startswith(f"{PICTURE_FOLDER}/")
+    }
+    changed = {**manifest, "files": dict(sorted((others | file_entries(folder, [CARD, *pictures])).items()))}
+    if json.dumps(changed) != json.dumps(manifest):
+        write_text(folder / MANIFEST, seal(changed))
+
+
+def card_text(head: Mapping[str, Any], written: Mapping[str, str]) -> str:
+    """Return a card that nobody has edited; its sections are Markdown by name."""
+    return _join(head, [_marked(name, text) for name, text in written.items()], head, list(written))
+
+
+def is_marked(card: str) -> bool:
+    """Return whether a card has the comments by which edits are known."""
+    return _LAST.search(card) is not None or _SECTION.search(card) is not None
+
+
+def merge(card: str, head: Mapping[str, Any], written: Mapping[str, str], file: str = "README.md") -> Merged:
+    """Return a card with new front matter and new sections, but for what a person has edited.
+
+    Args:
+        card: as it is now.
+        head: the generated front matter.
+        written: the generated sections, in order.
+        file: the name of the card, for messages.
+
+    Raises:
+        FormatError: the front matter of the card is not YAML.
+    """
+    text = card.replace("\r\n", "\n")
+    found = FRONT_MATTER.match(text)
+    body = text[found.end() if found else 0 :]
+    last = _LAST.search(body)
+    recorded = _recorded(last["recorded"]) if last else {}
+    body = _LAST.sub("", body)
+    merged_head, kept = _merge_head(read_front_matter(card, file), recorded.get("head", {}), head)
+    pieces: list[tuple[str | None, str]] = []
+    place = 0
+    for section in _SECTION.finditer(body):
+        pieces.append((None, body[place : section.start()]))
+        name, text, place = section["name"], section["text"], section.end()
+        if _digest(text) != section["digest"]:
+            pieces.append((name, section[0]))
+            kept.append(name)
+        elif name in written:
+            pieces.append((name, _marked(name, written[name])))
+    pieces.append((None, body[place:]))
+    there = {name for name, _ in pieces if name}
+    removed = [name for name in recorded.get("sections", []) if name in written and name not in there]
+    names = list(written)
+    for number, name in enumerate(names):
+        if name not in there and name not in removed:
+            before = [place for place, (other, _) in enumerate(pieces) if other in names[:number]]
+            pieces.insert(before[-1] + 1 if before else 0, (name, _marked(name, written[name])))
+    if any(name is None and text.strip() for name, text in pieces):
+        kept.append("text between sections")
+    kept += [f"{name} (removed)" for name in removed]
+    return Merged(_join(merged_head, [text for _, text in pieces], head, names), tuple(kept), merged_head)
+
+
+def _merge_head(
+    now: Mapping[str, Any], digests: Mapping[str, str], head: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the entries of both, and name those that are a person's."""
+    merged, kept = dict(head), []
+    for name, value in now.items():
+        if digests.get(name) != _digest_of(value) and head.get(name) != value:
+            merged[name] = value
+            kept.append(f"head {name}")
+    for name in digests.keys() & head.keys() - now.keys():
+        del merged[name]
+        kept.append(f"head {name} (removed)")
+    return merged, sorted(kept)
+
+
+def _join(head: Mapping[str, Any], pieces: list[str], generated: Mapping[str, Any], names: list[str]) -> str:
+    recorded = {"head": {name: _digest_of(value) for name, value in generated.items()}, "sections": names}
+    body = [text for piece in pieces if (text := piece.strip("\n"))]
+    return yaml_block(head) + "\n\n".join([*body, f"<!-- longcrawl {json.dumps(recorded)} -->"]) + "\n"
+
+
+def _marked(name: str, text: str) -> str:
+    # A recipe that talks about these comments must not end a section.
+    safe = text.replace("<!-- longcrawl", "<!-- Longcrawl").replace("<!-- /longcrawl", "<!-- /Longcrawl").strip("\n")
+    return f"<!-- longcrawl:{name} {_digest(safe)} -->\n{safe}\n<!-- /longcrawl:{name} -->"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.strip().encode()).hexdigest()[:DIGITS]
+
+
+def _digest_of(value: Any) -> str:
+    return _digest(json.dumps(value, sort_keys=True, default=str))
+
+
+def _recorded(text: str) -> dict[str, Any]:
+    """Read the last comment; where somebody has broken it, all of the front matter is a person's."""
+    try:
+        recorded = load_json(text)
+    except ValueError:
+        return {}
+    if not isinstance(recorded, dict):
+        return {}
+    head, names = recorded.get("head"), recorded.get("sections")
+    known: dict[str, Any] = {"head": head if isinstance(head, dict) else {}, "sections": []}
+    if isinstance(names, list) and all(isinstance(each, str) for each in names):
+        known["sections"] = names
+    return known

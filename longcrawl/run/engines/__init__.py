@@ -1,0 +1,15 @@
+"""Where the tasks of a run execute, and rows meet between them: this machine, a shared folder, or Apache Spark."""
+
+from typing import TYPE_CHECKING
+
+from longcrawl._lazy import lazy
+
+if TYPE_CHECKING:
+    from longcrawl.core.exchange import Engine, Exchange
+    from longcrawl.run.engines.local import Local
+    from longcrawl.run.engines.shared import Shared
+    from longcrawl.run.engines.spark import Spark
+
+__all__ = ["Engine", "Exchange", "Local", "Shared", "Spark"]
+
+lazy(__name__)

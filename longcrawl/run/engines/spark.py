@@ -1,0 +1,247 @@
+"""The engine of a cluster: tasks are those of Apache Spark, and its shuffle carries the rows of an exchange.
+
+Documents never pass through the JVM. A task reads and writes its own files in a folder that all machines see, and
+answers with a few bytes; what Spark shuffles are packed tables, each a row of (partition, bytes). What is finished is
+known by the files of the run alone, so a lost executor costs the tasks that it had, and a lost driver nothing.
+"""
+
+import base64
+import gc
+import os
+import pickle
+import re
+import shutil
+import sys
+import uuid
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import chain
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from longcrawl.core.exchange import Exchange, pack_table, unpack_table
+from longcrawl.core.installed import installed_versions
+from longcrawl.errors import LongCrawlError, RunError
+from longcrawl.run.engines.hold import HeldAlone
+from longcrawl.run.engines.worker import answer, pack, restorable, unpack
+
+T = TypeVar("T")
+R = TypeVar("R")
+Batches = Iterator[pa.RecordBatch]
+
+JOBS = 64
+"""At most so many Spark jobs hold the tasks of one call: results come job by job, so that progress can be shown."""
+ATTEMPTS = 8
+"""How often Spark begins a task, in sessions that are opened here: machines of a cluster are taken away often."""
+BATCH = 4 << 20
+"""Bytes of packed tables from which a batch of them is passed on."""
+BATCH_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+SENT = pa.schema([("p", pa.int32()), ("rows", pa.binary()), ("error", pa.binary())])
+ANSWER = "answer binary"
+ERROR = re.compile(r"longcrawl-error:([A-Za-z0-9+/=]+)")
+
+
+@dataclass(frozen=True)
+class Spark(HeldAlone):
+    """A cluster of Apache Spark, 4.1 or newer, whose machines see the folder of the run and have longcrawl installed.
+
+    Args:
+        session: is used as it is: that of spark-submit, of a notebook, of Databricks. Without one, the active session
+            is taken, or one is opened.
+        master: of the session to open, such as "local[4]" or "spark://host:7077"; None for Spark's own configuration.
+    """
+
+    session: Any = None
+    master: str | None = None
+    _opened: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
+        """Call a function on every task and yield the results as they come, in any order."""
+        return self._while_held(self._tasks(function, tasks))
+
+    def _tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Generator[R, None, None]:
+        if not tasks:
+            return
+        session, tag = self._session(), f"longcrawl-{uuid.uuid4()}"
+        at_once = -(-len(tasks) // JOBS)
+        slices = [tasks[first : first + at_once] for first in range(0, len(tasks), at_once)]
+        with ThreadPoolExecutor(len(slices)) as pool:
+            try:
+                jobs = [pool.submit(_run_job, session, tag, function, some) for some in slices]
+                for job in as_completed(jobs):
+                    yield from map(_result, job.result())
+            finally:
+                session.interruptTag(tag)
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def exchange(self, step: Exchange, tasks: Sequence[Any]) -> None:
+        """Carry out an exchange by Spark's shuffle."""
+        self.check()
+        if not step.waiting():
+            return
+        session = self._session()
+        rows = _each(session, _on_worker(_make, step, list(tasks)), len(tasks), "p int, rows binary, error binary")
+        taken = rows.repartitionById(step.partitions, "p").mapInArrow(_on_worker(_take, step), ANSWER)
+        before = session.conf.get(BATCH_BYTES)
+        session.conf.set(BATCH_BYTES, str(BATCH))  # a row is a packed table: 10,000 of them may be gigabytes
+        try:
+            answers = _collect(taken)
+        finally:
+            session.conf.set(BATCH_BYTES, before)
+        finished = set(map(_result, answers))
+        for number in sorted(set(range(step.partitions)) - finished):  # to which no rows came
+            step.write(number, ())
+        self.check()
+
+    def _session(self) -> Any:
+        if self.session is not None:
+            return self.session
+        if not self._opened:
+            self._opened.append(_open_session(self.master))
+        return self._opened[0]
+
+
+def _open_session(master: str | None) -> Any:
+    try:
+        from pyspark.errors import PySparkRuntimeError
+        from pyspark.sql import SparkSession
+    except ImportError as missing:
+        raise RunError("the engine spark needs PySpark: pip install 'longcrawl[spark]'") from missing
+    if (active := SparkSession.getActiveSession()) is not None and master is None:
+        return active
+    if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
+        raise RunError(
+            "Spark needs Java 17 or 21, which is not installed: apt install openjdk-17-jre-headless, conda install "
+            "openjdk=17, or set JAVA_HOME"
+        )
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("longcrawl").config("spark.task.maxFailures", ATTEMPTS)
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    if master is not None:
+        builder = builder.master(re.sub(r"^(local\[[^],]+)\]$", rf"\1,{ATTEMPTS}]", master))
+        if master.startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as failed:
+        raise RunError(f"Spark did not start: it needs Java 17 or 21, see its messages above ({failed})") from failed
+
+
+def _each(session: Any, function: Callable[[Batches], Batches], count: int, schema: str) -> Any:
+    """Return a data frame of what a function makes of the numbers below ``count``, each a Spark task."""
+    return session.range(0, count, 1, max(count, 1)).mapInArrow(function, schema)
+
+
+def _run_job(session: Any, tag: str, function: Callable[[T], Any], tasks: Sequence[T]) -> list[tuple[bool, Any]]:
+    session.addTag(tag)  # of this thread
+    return _collect(_each(session, _on_worker(_answer, function, list(tasks)), len(tasks), ANSWER))
+
+
+def _collect(answers: Any) -> list[tuple[bool, Any]]:
+    try:
+        rows = answers.collect()
+    except Exception as failed:
+        raise _original(failed) from failed
+    return [pickle.loads(row["answer"]) for row in rows]  # noqa: S301  # of workers that this process started
+
+
+def _result(answered: tuple[bool, Any]) -> Any:
+    done, result = answered
+    if not done:
+        raise result
+    return result
+
+
+def _answer(function: Callable[[Any], Any], tasks: Sequence[Any], numbers: Batches) -> Batches:
+    for batch in numbers:
+        for number in batch["id"].to_pylist():
+            yield _answered(function, tasks[number])
+
+
+def _make(step: Exchange, tasks: Sequence[Any], numbers: Batches) -> Batches:
+    """Make the rows of some tasks. An error of ours goes to all partitions, so that none is finished without them."""
+    for batch in numbers:
+        for number in batch["id"].to_pylist():
+            waiting, size = list[tuple[int, bytes | None, bytes | None]](), 0
+            try:
+                for partition, table in step.make(tasks[number]):
+                    waiting.append((partition, packed := pack_table(table), None))
+                    if (size := size + len(packed)) >= BATCH:
+                        yield _batch(waiting)
+                        waiting, size = [], 0
+            except LongCrawlError as failed:
+                error = pickle.dumps(restorable(failed))
+                waiting += ((partition, None, error) for partition in range(step.partitions))
+            yield _batch(waiting)
+
+
+def _batch(rows: Sequence[tuple[int, bytes | None, bytes | None]]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True) if rows else [(), (), ()]
+    return pa.record_batch(list(map(pa.array, columns, SENT.types)), schema=SENT)
+
+
+def _take(step: Exchange, rows: Batches) -> Batches:
+    """Finish the one partition of which rows come, if any do, and answer its number."""
+    if (first := next(rows, None)) is not None:
+        partition = first["p"][0].as_py()
+        yield _answered(partial(_finish, step, partition), _tables(partition, chain([first], rows)))
+    for _ in rows:  # those behind an error: Spark wants all of them read
+        pass
+
+
+def _finish(step: Exchange, partition: int, tables: Iterator[pa.Table]) -> int:
+    step.write(partition, tables)
+    return partition
+
+
+def _tables(partition: int, rows: Batches) -> Iterator[pa.Table]:
+    for batch in rows:
+        for number, packed, error in zip(batch["p"].to_pylist(), batch["rows"], batch["error"], strict=True):
+            if number != partition:
+                raise RunError(f"Spark has sent rows of partition {number} with those of {partition}")
+            if error.is_valid:
+                raise pickle.loads(error.as_py())  # noqa: S301  # of workers that the same driver started
+            yield unpack_table(packed.as_buffer(), "Spark")
+
+
+def _answered(function: Callable[[T], Any], task: T) -> pa.RecordBatch:
+    return pa.record_batch({"answer": pa.array([answer(function, task)], pa.binary())})
+
+
+def _on_worker(function: Callable[..., Batches], *arguments: Any) -> Callable[[Batches], Batches]:
+    """Return what Spark calls on a worker: a function of arguments and batches, with what it must find there."""
+    from pyspark import cloudpickle
+
+    return partial(_unpacked, pack(function, arguments, installed_versions(), cloudpickle.dumps))
+
+
+def _unpacked(packed: bytes, batches: Batches) -> Batches:
+    """Run what :func:`_on_worker` has packed; an error is sent as a text, in which :func:`_original` finds it."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    try:
+        function, arguments = unpack(packed)
+        _freeze_modules(len(sys.modules))
+        yield from function(*arguments, batches)
+    except Exception as failed:
+        text = base64.b64encode(pickle.dumps(restorable(failed))).decode()
+        raise RuntimeError(f"longcrawl-error:{text}") from failed
+
+
+@cache
+def _freeze_modules(_loaded: int) -> None:
+    """Leave what is loaded out of garbage collection: PySpark collects after each task, in 0.1 s with all modules."""
+    gc.freeze()
+
+
+def _original(failed: Exception) -> Exception:
+    """Return the error of a worker that ended a Spark job."""
+    if (found := ERROR.search(str(failed))) is not None:
+        error: Exception = pickle.loads(base64.b64decode(found[1]))  # noqa: S301  # of workers that this process started
+        return error
+    if isinstance(failed, LongCrawlError):
+        return failed
+    reason = str(failed).strip().partition("\n")[0]
+    return RunError(f"Spark ended a job of this run ({reason}): type the same command again, what is finished is kept")

@@ -1,0 +1,371 @@
+"""``longcrawl plan --files --cores``: what a run over many files would take of a cluster.
+
+Stages that work on a batch take what was measured on the sample, over all files. What a run does once for all parts
+cannot be measured on a sample: surveys are taken to exchange a few bytes of each document between tasks, by the
+constants below. What is left for one task, such as the union-find of MinHash, and the longest file are added to the
+wall hours, however many cores there are.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, inf
+from pathlib import Path
+from typing import NamedTuple
+
+from longcrawl.core.display import Column, Table, Tabular, percent
+from longcrawl.core.outputs import Output, are_shuffled
+from longcrawl.core.stages import SpanSurvey, Stage
+from longcrawl.dedup.exact import EqualHashes
+from longcrawl.dedup.signatures import NearDuplicates
+from longcrawl.errors import RunError
+from longcrawl.run.plan.estimates import Drawn, Estimate, Plan, PlanRow, amount, duration, exact, interval, size
+from longcrawl.run.plan.run_plan import ScaledUp, sample_recipe, scale_up
+from longcrawl.run.recipe import Recipe
+
+UNITS = {"ms": 1e-3, "µs": 1e-6, "ns": 1e-9, "B": 1.0, "MiB": float(1 << 20), "GiB": float(1 << 30), "": 1.0}
+
+
+class Constant(NamedTuple):
+    """A number, and where it is from."""
+
+    what: str
+    number: float
+    unit: str
+    source: str
+
+    @property
+    def value(self) -> float:
+        """In seconds of a core, in bytes, or as it is."""
+        return self.number * UNITS[self.unit]
+
+
+_SPARK = "Spark 4.3 on 2 busy cores, benchmarks/engine.py"
+
+CONSTANTS = {
+    "task_seconds": Constant("a task", 49, "ms", f"an exchange of nearly no rows; {_SPARK}"),
+    "task_memory": Constant("memory of a task", 2, "GiB", "what an executor is given for each core"),
+    "partition_bytes": Constant(
+        "a partition of an exchange, one task", 256, "MiB", "the most that an exchange gives a task"
+    ),
+    "row_seconds": Constant("a row of an exchange: an id, a hash, an order", 5, "µs", f"exact documents; {_SPARK}"),
+    "row_bytes": Constant("such a row", 16, "B", "a key of 8 bytes, a number of 8"),
+    "hash_bytes": Constant("a row of exact texts or URLs", 76, "B", f"hash, number, rank, id; {_SPARK}"),
+    "band_seconds": Constant("a document and band of MinHash", 0.5, "µs", f"14 bands and 450; {_SPARK}"),
+    "band_bytes": Constant("a document and band of MinHash", 16, "B", "218 B with 14 bands, equal keys merged"),
+    "choice_seconds": Constant("a document's choice and reason after MinHash", 5, "µs", _SPARK),
+    "choice_bytes": Constant(
+        "a removed document, with what its similarity is from", 250, "B", f"84 B a document, a third leaves; {_SPARK}"
+    ),
+    "edge_seconds": Constant("an edge of the union-find, one task", 66, "ns", "1e9 documents in one process, measured"),
+    "edges": Constant(
+        "edges of a document and band of MinHash", 0.18, "", f"40 % copies, half of them equal; {_SPARK}"
+    ),
+    "label_bytes": Constant(
+        "a document in the union-find; twice that above 4.29e9", 5, "B", "its root, and whether it is in a cluster"
+    ),
+    "passage_factor": Constant(
+        "search of passages, times that of one process", 4, "", "126 ns a token against 32, benchmarks/passages.py"
+    ),
+    "passage_bytes": Constant(
+        "a character searched for passages", 1, "B", "4.1 B a token of some 4 characters, benchmarks/passages.py"
+    ),
+    "related_bytes": Constant("a document among those that may be related", 350, "B", "benchmarks/related.py"),
+    "layout_bytes": Constant(
+        "a document in the layout of buckets, one task", 10, "B", "8 million documents; 17 more are mapped"
+    ),
+}
+"""What an engine takes, and exchanges between tasks: replace a number here once it is measured again.
+
+A plan runs stages in one process, and measures none of these; docs/plan.md has the table.
+"""
+
+HEAD = ("stage", "documents", "core-hours", "in one task", "shuffled", "memory of a task")
+ENGINE = "engine"
+"""The row of the engine's own tasks."""
+FEW_LABELS = 1 << 32
+"""Documents that numbers of four bytes can count."""
+NOTHING = exact(0.0)
+TASK = exact(CONSTANTS["task_memory"].value)
+
+
+@dataclass(frozen=True)
+class ClusterRow:
+    """What one stage takes of a cluster."""
+
+    stage: str
+    documents: Estimate | None
+    """That it leaves."""
+    seconds: Estimate
+    """Of a core, over all tasks that run beside each other."""
+    alone: Estimate = NOTHING
+    """Of a core, in one task that all others wait for."""
+    shuffled: Estimate = NOTHING
+    """Bytes that go from one task to another."""
+    memory: Estimate = TASK
+    """Bytes that its largest task holds."""
+
+
+@dataclass(frozen=True, repr=False)
+class ClusterPlan(Tabular):
+    """What a run over ``files`` files on ``cores`` cores would take; every figure is an estimate."""
+
+    recipe: str
+    sample: str
+    """What was read, in words."""
+    files: int
+    cores: int
+    rows: tuple[ClusterRow, ...]
+    """The source first; the engine's own tasks last."""
+    longest: Estimate
+    """Seconds of a core that the longest file takes in all stages, by those that were read."""
+    written: Estimate | None
+    """Bytes of the output; None where no document of the sample reached it."""
+
+    @property
+    def core_hours(self) -> Estimate:
+        """Of all tasks."""
+        return (_sum(row.seconds for row in self.rows) + self.alone).scaled(1 / 3600)
+
+    @property
+    def alone(self) -> Estimate:
+        """Seconds that all but one core wait for."""
+        return _sum(row.alone for row in self.rows)
+
+    @property
+    def busy(self) -> int:
+        """The cores that have a file to work on."""
+        return min(self.cores, self.files)
+
+    @property
+    def spread(self) -> Estimate:
+        """Seconds that pass for what runs on all busy cores."""
+        return _sum(row.seconds for row in self.rows).scaled(1 / self.busy)
+
+    @property
+    def wall_hours(self) -> Estimate:
+        """Hours that pass: all cores at work, then what cannot be spread, and the longest file if it comes last."""
+        return (self.spread + self.alone + self.longest).scaled(1 / 3600)
+
+    @property
+    def shuffled(self) -> Estimate:
+        """Bytes that go from one task to another."""
+        return _sum(row.shuffled for row in self.rows)
+
+    @property
+    def largest(self) -> ClusterRow:
+        """The stage whose largest task holds most."""
+        return max(self.rows, key=lambda row: row.memory.value)
+
+    @property
+    def decides(self) -> tuple[str, float]:
+        """What most of the wall hours pass for, and its share of them."""
+        parts = {row.stage: row.seconds.value / self.busy for row in self.rows}
+        parts |= {f"{row.stage}, in one task": row.alone.value for row in self.rows}
+        parts |= {"the longest file": self.longest.value}
+        name = max(parts, key=lambda each: parts[each])
+        return name, parts[name] / max(sum(parts.values()), 1e-9)
+
+    def tables(self) -> list[Table]:
+        """Return the one table: a row for each stage, and what the run comes to."""
+        columns = [Column(name, "count" if place else "text") for place, name in enumerate(HEAD)]
+        return [Table(columns, list(map(_cells, self.rows)), notes=["", *self._words()])]
+
+    def _words(self) -> Iterator[str]:
+        name, share = self.decides
+        yield (
+            f"{self.recipe} over {self.files:,} files on {self.cores:,} cores, estimated from {self.sample}; exchanges "
+            "by the constants in docs/plan.md"
+        )
+        yield f"core-hours: {interval(self.core_hours, _few)}"
+        waiting = [("in one task", self.alone), ("the longest file", self.longest)]
+        parts = [("all cores", self.spread), *((what, took) for what, took in waiting if took.high)]
+        sums = " + ".join(f"{what} {duration(took.value)}" for what, took in parts)
+        yield f"wall: {interval(self.wall_hours.scaled(3600.0), duration)} = {sums}"
+        if self.busy < self.cores:
+            yield f"{self.cores - self.busy:,} of {self.cores:,} cores have no file: take {self.files:,} cores or fewer"
+        yield f"shuffled: {interval(self.shuffled, _whole)}"
+        stage = self.largest.stage if self.largest.memory.high > TASK.high else "every stage"
+        yield f"peak memory of a task: {interval(self.largest.memory, size)}, {stage}"
+        if self.written is None:
+            yield (
+                f"no document of the sample remains after {self.rows[-2].stage!r}, so what comes later is missing: "
+                "sample more with --documents and --parts"
+            )
+        else:
+            yield f"output: {interval(self.written, size)}"
+        yield f"decides: {name}, {percent(share)} of the wall hours"
+
+
+def plan_cluster(
+    recipe: str | Path | Recipe,
+    *,
+    cores: int,
+    files: int | None = None,
+    parts: int = 8,
+    documents: int = 4000,
+    seed: int = 0,
+    overrides: Iterable[str] = (),
+) -> ClusterPlan:
+    """Estimate what a run over many files takes of a cluster, from a sample of the few that are here.
+
+    Surveys are taken to remove the share that they remove of the sample: later stages then take no less than that.
+    The lower ends of intervals allow for all the copies that more files may have, see
+    :class:`longcrawl.run.plan.estimates.Thinning`.
+
+    Args:
+        recipe: as :func:`longcrawl.run` takes it.
+        cores: of the cluster, each as fast as one of this machine.
+        files: input files that the run would have, like those of the source; as many as it has if left out.
+        parts: how many files to sample, as :func:`longcrawl.run.plan` has it.
+        documents: how many documents to draw from them.
+        seed: of the draws.
+        overrides: as :func:`longcrawl.run` takes them.
+
+    Raises:
+        RunError: there are no cores, or fewer files than are sampled; or the sample has no documents.
+    """
+    if cores < 1 or (files is not None and files < 1):
+        given = f"--cores {cores}" if files is None else f"--files {files} and --cores {cores}"
+        raise RunError(f"--files and --cores take 1 or more, got {given}")
+    chosen, sample = sample_recipe(recipe, parts, documents, seed, overrides, unit="file" if files else "part")
+    drawn = f"{sum(part.table.num_rows for part in sample.read):,} documents of {len(sample.read):,} files"
+    among = sample.among(files or sample.parts)
+    scaled = scale_up(chosen, among, seed, copies="as_sampled")
+    named = scaled._replace(plan=replace(scaled.plan, sample=drawn))
+    return extrapolate(named, chosen, files=among.parts, cores=cores, longest=_longest(among.drawn))
+
+
+def extrapolate(scaled: ScaledUp, recipe: Recipe, *, files: int, cores: int, longest: float = 1.0) -> ClusterPlan:
+    """Return what a plan of so many files comes to on a cluster.
+
+    Args:
+        scaled: the plan, and what of it was done once for all parts.
+        recipe: that of the plan.
+        files: those of the plan.
+        cores: of the cluster.
+        longest: how many times as long as the mean file the longest one is.
+    """
+    plan = scaled.plan
+    stages = [stage for _, stage in recipe.stages]
+    measured = plan.rows[1 : 1 + len(stages)]
+    rows = [_source_row(plan.rows[0], compares_ids=not recipe.source.unique_ids)]
+    for stage, before, row in zip(stages, plan.rows, measured, strict=False):
+        rows.append(_stage_row(stage, before, row, scaled.waited[row.stage], min(recipe.parts, files)))
+    if plan.written is not None:
+        rows.append(_output_row(plan, recipe.output, shuffled=are_shuffled(stages)))
+    each = _sum(row.seconds for row in rows).scaled(longest / files)
+    rows.append(_engine_row(rows, stages[: len(measured)], files))
+    return ClusterPlan(plan.recipe, plan.sample, files, cores, tuple(rows), each, plan.written)
+
+
+def _longest(drawn: Drawn) -> float:
+    """Return how many times as much text as the mean the longest of the files that were read has."""
+    return float(drawn.totals.max() / max(drawn.totals.mean(), 1.0))
+
+
+def _source_row(row: PlanRow, *, compares_ids: bool) -> ClusterRow:
+    if not compares_ids:
+        return ClusterRow(row.stage, row.documents, row.seconds)
+    took, sent = _rows(row.documents)
+    return ClusterRow(row.stage, row.documents, row.seconds + took, shuffled=sent)
+
+
+def _stage_row(stage: Stage, before: PlanRow, row: PlanRow, waited: Estimate, parts: int) -> ClusterRow:
+    """Return what a stage takes; what it does once for all parts by the exchanges that it is taken to have."""
+    spread = _less(row.seconds, waited)
+    plain = ClusterRow(row.stage, row.documents, spread)
+    if isinstance(stage, NearDuplicates):
+        return _near_duplicates(plain, stage.curve.bands, before.documents, parts)
+    if isinstance(stage, EqualHashes):
+        took, _ = _rows(before.documents)
+        return replace(plain, seconds=spread + took, shuffled=before.documents.scaled(CONSTANTS["hash_bytes"].value))
+    if isinstance(stage, SpanSurvey) and stage.orders:
+        took, sent = _rows(before.documents)
+        sent += before.documents.scaled(CONSTANTS["related_bytes"].value)
+        return replace(plain, seconds=spread + waited + took, shuffled=sent)
+    if isinstance(stage, SpanSurvey):
+        searched = before.characters or NOTHING
+        took = waited.scaled(CONSTANTS["passage_factor"].value)
+        return replace(plain, seconds=spread + took, shuffled=searched.scaled(CONSTANTS["passage_bytes"].value))
+    if stage.needs == "removals":  # of another package: nobody knows what it holds
+        return replace(plain, alone=waited, memory=exact(inf))
+    return replace(plain, alone=waited)
+
+
+def _near_duplicates(row: ClusterRow, bands: int, came: Estimate, parts: int) -> ClusterRow:
+    """Add the exchange of bands, the union-find of each part of the recipe, all at the same time, and reasons."""
+    left = row.documents or NOTHING
+    removed = Estimate(came.value - left.value, max(came.low - left.high, 0.0), came.high - left.low)
+    keys = came.scaled(float(bands))
+    took = keys.scaled(CONSTANTS["band_seconds"].value) + came.scaled(CONSTANTS["choice_seconds"].value)
+    sent = keys.scaled(CONSTANTS["band_bytes"].value) + removed.scaled(CONSTANTS["choice_bytes"].value)
+    edges = Estimate(keys.value * CONSTANTS["edges"].value, removed.low, keys.high)
+    forest = came.scaled(1 / parts)
+    labels = Estimate(*(each * _label_bytes(each) for each in (forest.value, forest.low, forest.high)))
+    alone = edges.scaled(CONSTANTS["edge_seconds"].value / parts)
+    return replace(row, seconds=row.seconds + took, alone=alone, shuffled=sent, memory=_at_least(labels, TASK))
+
+
+def _label_bytes(documents: float) -> float:
+    return CONSTANTS["label_bytes"].value * (1 if documents < FEW_LABELS else 2)
+
+
+def _output_row(plan: Plan, output: Output, *, shuffled: bool) -> ClusterRow:
+    """Return what writing takes: documents that are put in order go once to the task that writes them."""
+    last = plan.rows[-1]
+    row = ClusterRow(last.stage, last.documents, last.seconds)
+    if shuffled:
+        took, sent = _rows(last.documents)
+        row = replace(row, seconds=last.seconds + took + took, shuffled=last.disk + sent)  # counted first, then sorted
+    if output.plans_documents:
+        row = replace(row, memory=_at_least(last.documents.scaled(CONSTANTS["layout_bytes"].value), TASK))
+    return row
+
+
+def _engine_row(rows: Sequence[ClusterRow], stages: Sequence[Stage], files: int) -> ClusterRow:
+    """Return what tasks take by themselves: one for each file and segment, and those of exchanges."""
+    segments = 1 + sum(stage.needs in ("fit", "removals", "spans") for stage in stages)
+    sent = [row.shuffled for row in rows if row.shuffled.value]
+    partition = CONSTANTS["partition_bytes"].value
+    counts = [
+        files * (segments + len(sent)) + sum(ceil(each / partition) for each in ends)
+        for ends in zip(*((each.value, each.low, each.high) for each in sent), strict=True)
+    ]
+    tasks = Estimate(*counts) if counts else exact(float(files * segments))
+    return ClusterRow(ENGINE, None, tasks.scaled(CONSTANTS["task_seconds"].value))
+
+
+def _rows(documents: Estimate) -> tuple[Estimate, Estimate]:
+    """Return seconds and bytes of an exchange with a small row for each document."""
+    return documents.scaled(CONSTANTS["row_seconds"].value), documents.scaled(CONSTANTS["row_bytes"].value)
+
+
+def _sum(estimates: Iterable[Estimate]) -> Estimate:
+    return sum(estimates, NOTHING)
+
+
+def _less(one: Estimate, other: Estimate) -> Estimate:
+    """Return the difference of figures whose errors go together."""
+    ends = ((one.value, other.value), (one.low, other.low), (one.high, other.high))
+    return Estimate(*(max(mine - theirs, 0.0) for mine, theirs in ends))
+
+
+def _at_least(one: Estimate, least: Estimate) -> Estimate:
+    return Estimate(max(one.value, least.value), max(one.low, least.low), max(one.high, least.high))
+
+
+def _few(number: float) -> str:
+    """Write hours: with three digits that count, of fewer than a hundred two, and no more than hundredths."""
+    return amount(number) if number >= 100 else f"{float(f'{number:.2g}'):.2f}".rstrip("0").rstrip(".")
+
+
+def _whole(number: float) -> str:
+    return size(number if number >= 1 else 0)
+
+
+def _cells(row: ClusterRow) -> list[str]:
+    documents = "" if row.documents is None else amount(row.documents.value)
+    hours = interval(row.seconds.scaled(1 / 3600), _few)
+    alone = interval(row.alone, duration) if row.alone.high else ""
+    sent = interval(row.shuffled, _whole) if row.shuffled.high else ""
+    return [row.stage, documents, hours, alone, sent, interval(row.memory, size)]

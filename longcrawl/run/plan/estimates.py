@@ -1,0 +1,654 @@
+"""Estimates of a run from a sample: totals with intervals, as tables and JSON.
+
+Parts are drawn without replacement, then documents from each with chances that grow with their size (priority sampling:
+N. Duffield, C. Lund, M. Thorup, "Priority sampling for estimation of arbitrary subset sums", 2007), because a few long
+documents are most of the tokens. A part's total is its documents over their chances, in proportion to what is known of
+the whole part: its documents, or their size. Parts are scaled in proportion to their bytes (Cochran, Sampling
+Techniques, chapters 6 and 11). Where all parts were read their share of the variance is gone, and where all documents
+were, a total is exact.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import floor, inf, isnan, log2, log10, sqrt
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.core.clock import CoreClock
+from longcrawl.core.display import Column, Table, Tabular
+from longcrawl.core.keyed_hash import keyed_hash
+from longcrawl.core.ledger.funnel import Funnel, total
+from longcrawl.core.sources import BadFiles, Part, Source
+from longcrawl.errors import RunError, one_line
+from longcrawl.io.files import check_target, write_text, writing
+from longcrawl.io.sealed import is_sealed, seal
+from longcrawl.io.structured import load_json
+from longcrawl.run.gathered_parts import read_gathered
+from longcrawl.run.part import characters
+from longcrawl.run.summary import StageCost
+
+Doubles = npt.NDArray[np.float64]
+
+Values = Sequence[Doubles]
+"""A quantity of every sampled document, 0 of those that have left: float64 [documents] for each part that was read."""
+
+CONFIDENT = 1.96
+STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
+"""The 97.5 % quantiles of Student's t with 1 to 10 degrees of freedom."""
+UNSEEN_CASES = 2
+"""Documents that an interval allows for and the sample does not have."""
+TYPICAL = 3000.0
+"""Characters: documents below it are drawn almost alike, longer ones in proportion to their length."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A figure, and an interval that holds the truth about 19 times of 20."""
+
+    value: float
+    low: float
+    high: float
+
+    def __contains__(self, truth: float) -> bool:
+        return self.low <= truth <= self.high
+
+    def __add__(self, other: "Estimate") -> "Estimate":
+        """Add figures of one run: their errors go together, so the ends are added."""
+        return Estimate(self.value + other.value, self.low + other.low, self.high + other.high)
+
+    def scaled(self, factor: "Estimate | float") -> "Estimate":
+        """Multiply by a number, or by a factor that is itself only known to an interval; all are 0 or more."""
+        by = exact(factor) if isinstance(factor, float) else factor
+        return Estimate(self.value * by.value, self.low * by.low, self.high * by.high)
+
+    def at_most(self, other: "Estimate") -> "Estimate":
+        """Return the figure of what is a part of another one."""
+        return Estimate(min(self.value, other.value), min(self.low, other.high), min(self.high, other.high))
+
+    def within(self, factor: float, more: float = 0.0) -> "Estimate":
+        """Return an interval that is this many times wider at both ends, and has so much more at its upper end."""
+        return Estimate(self.value, self.low / factor, self.high * factor + more)
+
+    def widened(self, share: float) -> "Estimate":
+        """Return an interval that is this share wider at both ends."""
+        return Estimate(self.value, self.low * (1 - share), self.high * (1 + share))
+
+
+def exact(value: float) -> Estimate:
+    """Return a figure that is known."""
+    return Estimate(value, value, value)
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """How a sample was drawn."""
+
+    parts: int
+    """Of the source."""
+    size: float
+    """Of all parts, in bytes or in parts."""
+    part_sizes: Doubles
+    """Of those that were read, in the same unit."""
+    chances: Values
+    """Of each sampled document to be in the sample."""
+    document_sizes: Values
+    """Of each sampled document, in characters, or 1."""
+    documents: Doubles
+    """In each part that was read."""
+    totals: Doubles
+    """The sizes of all its documents together."""
+
+    @property
+    def looked_at(self) -> float:
+        """The share of the source that was read."""
+        return float(self.part_sizes.sum()) / self.size
+
+
+def estimate_total(values: Values, drawn: Drawn, *, counts: bool = False) -> Estimate:
+    """Return the total of a quantity of the sampled documents over all documents of all parts.
+
+    With ``counts`` a document has 0 or 1 of it; other quantities are taken to grow with its size.
+
+    >>> one = (np.ones(100),)
+    >>> drawn = Drawn(1, 1.0, np.ones(1), one, one, np.array([100.0]), np.array([100.0]))
+    >>> estimate_total([np.arange(100) % 4 == 0], drawn, counts=True)
+    Estimate(value=25.0, low=25.0, high=25.0)
+    """
+    totals, variances = np.zeros(len(values)), np.zeros(len(values))
+    for place, (amounts, chances, sizes) in enumerate(zip(values, drawn.chances, drawn.document_sizes, strict=True)):
+        known, known_total = (np.ones(len(amounts)), drawn.documents) if counts else (sizes, drawn.totals)
+        reference = float((known / chances).sum())
+        share = float((amounts / chances).sum()) / reference if reference else 0.0
+        unlikely = (1 - chances) / chances**2
+        totals[place] = share * known_total[place]
+        variances[place] = float(((amounts - share * known) ** 2 * unlikely).sum())
+        # An unseen case is any document, of a quantity one that has gone and is like those that stay.
+        cases = np.ones(len(amounts)) if counts else amounts
+        there = float(((cases > 0) / chances).sum())
+        variances[place] += UNSEEN_CASES * float((cases**2 * unlikely / chances).sum()) / max(there, 1.0)
+    seen = sum(float(np.sum(each)) for each in values)
+    return _over_parts(totals, variances, drawn, seen)
+
+
+def estimate_parts(totals: Sequence[float], drawn: Drawn) -> Estimate:
+    """Return the total of what is known of every part that was read."""
+    known = np.array(totals, np.float64)
+    return _over_parts(known, np.zeros(len(known)), drawn, float(known.sum()))
+
+
+def _over_parts(totals: Doubles, variances: Doubles, drawn: Drawn, seen: float) -> Estimate:
+    value = float(totals.sum()) / drawn.looked_at
+    between = _between(totals, drawn)
+    within = sqrt(float(variances.sum()) / drawn.looked_at * drawn.parts / max(len(totals), 1))
+    error = inf if between == inf else sqrt(between**2 + (CONFIDENT * within) ** 2)
+    return Estimate(value, max(value - error, seen), max(value + error, seen))
+
+
+def _between(totals: Doubles, drawn: Drawn) -> float:
+    """Return half the interval that comes from having read some parts only."""
+    read = len(totals)
+    if read == drawn.parts:
+        return 0.0
+    if read < 2:
+        return inf
+    residuals = totals - drawn.part_sizes * (totals.sum() / drawn.part_sizes.sum())
+    variance = drawn.parts**2 * (1 - read / drawn.parts) / read * float((residuals**2).sum()) / (read - 1)
+    freedom = read - 1
+    quantile = STUDENT[freedom - 1] if freedom <= len(STUDENT) else CONFIDENT + 2.65 / freedom
+    return quantile * sqrt(variance)
+
+
+@dataclass(frozen=True)
+class Thinning:
+    """How much a survey removed from the sample, and from half of it: duplicates are rarer among few documents.
+
+    In clusters of two the share removed grows in proportion to the share of documents that is looked at; in larger ones
+    more slowly. So the share removed of all documents lies between that of the sample and that in proportion. The
+    figure itself follows the growth from half of the sample to all of it.
+    """
+
+    documents: float
+    """Sampled documents that came, which the noise comes from."""
+    removed: float
+    """The share of the sample that was removed, of documents or of their size."""
+    half_removed: float
+    """The share that was removed of half of the sample."""
+    looked_at: float
+    """The share of all documents that were in the sample, as seen by those that were removed."""
+
+    def kept(self) -> Estimate:
+        """Return the share that stays of all documents, over the share that stays of the sample.
+
+        >>> round(Thinning(1000, 0.1, 0.05, 0.5).kept().value * 0.9, 6)
+        0.8
+        """
+        if self.looked_at >= 1 or not self.documents:
+            return exact(1.0)
+        growth = min(max(log2(self.removed / self.half_removed), 0.0), 1.0) if self.half_removed > 0 else 1.0
+        most = 1 - (1 - self.removed) * self.looked_at
+        noise = CONFIDENT * sqrt((self.removed * (1 - self.removed) + 1 / self.documents) / self.documents)
+        likely = min(self.removed * self.looked_at**-growth, most)
+        highest = min((self.removed + noise) / self.looked_at, most)
+        lowest = max(self.removed - noise, 0.0)
+        stays = max(1 - self.removed, 1 / self.documents)
+        return Estimate((1 - likely) / stays, (1 - highest) / stays, (1 - lowest) / stays)
+
+
+@dataclass(frozen=True, eq=False)
+class SampledPart:
+    """One part that was read, and the documents that were drawn from it."""
+
+    number: int
+    """Of the part among all parts of the source."""
+    size: float
+    """Bytes of its files, or 1 where the files of a part are not known."""
+    documents: int
+    """In the whole part."""
+    characters: int | None
+    """In the texts of the whole part, where it has texts."""
+    document_size: float
+    """The sizes of all its documents together, as ``sizes`` has them."""
+    tables: int
+    """In which the source gave them."""
+    seconds: float
+    """Of a core, that reading the whole part took."""
+    table: pa.Table
+    chances: Doubles
+    """Of each document of the table to be there: float64 [documents]."""
+    sizes: Doubles
+    """Characters of each, in ``text`` or ``html``, or 1."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """What was read of a source."""
+
+    parts: int
+    """Of the source."""
+    size: float
+    """The sizes of all parts together."""
+    read: tuple[SampledPart, ...]
+    start: float
+    """Seconds of a core before the first documents came: imports, and what is compiled."""
+
+    @property
+    def together(self) -> float:
+        """How many documents the source gave together, on average."""
+        return max(sum(part.documents for part in self.read) / max(sum(part.tables for part in self.read), 1), 1.0)
+
+    def among(self, files: int) -> "Sample":
+        """Return the sample as one of so many parts, of which those of the source are as good as any other draw.
+
+        Raises:
+            RunError: fewer than that were read, or only one, which does not say how parts differ.
+        """
+        read = len(self.read)
+        if files < read:
+            raise RunError(
+                f"--files {files} is less than the {read} files that were sampled: sample fewer with --parts"
+            )
+        if read < 2 and files > read:
+            raise RunError(
+                f"--files {files} needs a sample of 2 files, and the source has {self.parts}: add others to it"
+            )
+        return replace(self, parts=files, size=self.size * files / self.parts)
+
+    @property
+    def drawn(self) -> Drawn:
+        """How the documents were drawn."""
+        read = self.read
+        return Drawn(
+            self.parts,
+            self.size,
+            np.array([part.size for part in read]),
+            [part.chances for part in read],
+            [part.sizes for part in read],
+            np.array([part.documents for part in read], np.float64),
+            np.array([part.document_size for part in read], np.float64),
+        )
+
+
+def draw_sample(source: Source, parts: Sequence[Part], least_parts: int, most_documents: int, seed: int) -> Sample:
+    """Read some parts whole, and draw documents from each; who is drawn depends on names, places and the seed alone.
+
+    Where ``least_parts`` have fewer than ``most_documents``, more are read; small parts may give a few documents more.
+
+    Raises:
+        SourceError: a part cannot be read, and the source's policy is "error".
+    """
+    sizes = _part_sizes(parts)
+    order = np.argsort(keyed_hash((part.name for part in parts), "parts of a plan", seed), kind="stable")
+    share = -(-most_documents // max(min(least_parts, len(parts)), 1))
+    clock = CoreClock()
+    with clock.measure("start"):
+        next(iter(source.read(parts[order[0]].each()[0], BadFiles("skip"))), None)
+    read: list[SampledPart] = []
+    for number in order.tolist():
+        if len(read) >= least_parts and sum(part.documents for part in read) >= most_documents:
+            break
+        read.append(_read(source, parts[number], number, sizes[number], share, seed))
+    read.sort(key=lambda part: part.number)
+    return Sample(len(parts), float(sizes.sum()), tuple(read), clock.seconds["start"])
+
+
+def _part_sizes(parts: Sequence[Part]) -> Doubles:
+    """Return the bytes of the files of each part; 1 for each if there is one that has no local files."""
+    sizes = [sum(Path(file).stat().st_size for file in part.files if Path(file).is_file()) for part in parts]
+    return np.array(sizes if all(sizes) else [1] * len(parts), np.float64)
+
+
+def _read(source: Source, part: Part, number: int, size: float, most: int, seed: int) -> SampledPart:
+    chosen = keyed_hash([part.name], "documents of a plan", seed)
+    drawing = _Drawing(source.schema().empty_table(), most, np.random.default_rng(chosen))
+    letters, count, clock = total([0]), 0, CoreClock()
+    tables = read_gathered(source, part, BadFiles(source.on_bad_files))
+    while True:
+        with clock.measure("read"):
+            table = next(tables, None)
+        if table is None:
+            break
+        drawing.add(table)
+        count += 1
+        letters = total([letters, characters(table)])
+    kept, chances, sizes = drawing.finish()
+    return SampledPart(
+        number, size, drawing.documents, letters, drawing.size, count, clock.seconds["read"], kept, chances, sizes
+    )
+
+
+class _Drawing:
+    """Priority sampling of a stream of documents: the ``most`` of the smallest keys stay, and one more."""
+
+    def __init__(self, empty: pa.Table, most: int, chance: np.random.Generator) -> None:
+        self.kept, self.most, self.chance = empty, most, chance
+        self.keys, self.sizes = np.empty(0), np.empty(0)
+        self.documents, self.size = 0, 0.0
+
+    def add(self, table: pa.Table) -> None:
+        sizes = _sizes(table)
+        self.kept = pa.concat_tables([self.kept, table]) if self.documents else table
+        self.documents, self.size = self.documents + table.num_rows, self.size + float(sizes.sum())
+        self.keys = np.concatenate([self.keys, self.chance.random(table.num_rows) / _weights(sizes)])
+        self.sizes = np.concatenate([self.sizes, sizes])
+        if len(self.keys) > 2 * (self.most + 1):
+            self._thin(self.most + 1)
+
+    def finish(self) -> tuple[pa.Table, Doubles, Doubles]:
+        """Return the sampled documents in their order, their chances and their sizes."""
+        chances = np.ones(len(self.keys))
+        if self.documents > self.most:
+            self._thin(self.most + 1)
+            limit = self.keys.max()
+            self._thin(self.most)
+            chances = np.minimum(_weights(self.sizes) * limit, 1.0)
+        return self.kept.combine_chunks(), chances, self.sizes
+
+    def _thin(self, most: int) -> None:
+        smallest = np.sort(np.argsort(self.keys, kind="stable")[:most])
+        self.kept, self.keys, self.sizes = self.kept.take(smallest), self.keys[smallest], self.sizes[smallest]
+
+
+def _weights(sizes: Doubles) -> Doubles:
+    return sizes + TYPICAL
+
+
+def _sizes(table: pa.Table) -> Doubles:
+    for name in ("text", "html"):
+        if name in table.column_names:
+            lengths = pc.cast(pc.fill_null(pc.utf8_length(table[name]), 0), pa.float64()).to_numpy()
+            return np.asarray(np.maximum(lengths, 1.0))
+    return np.ones(table.num_rows)
+
+
+VERSION = 1
+WRITE = "write it again with longcrawl plan RECIPE --save FILE"
+FIGURES = ("documents", "characters", "seconds", "disk")
+HEAD = ("stage", "documents", "characters", "time of a core", "disk meanwhile")
+UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """What one stage leaves, takes and keeps on disk until the run is done."""
+
+    stage: str
+    documents: Estimate
+    characters: Estimate | None
+    seconds: Estimate
+    """Of a core of this machine."""
+    disk: Estimate
+    """In bytes."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One figure of a plan beside what became of it."""
+
+    figure: str
+    estimate: Estimate
+    truth: float
+
+    @property
+    def inside(self) -> bool:
+        """Whether the interval holds the truth."""
+        return self.truth in self.estimate
+
+    def __str__(self) -> str:
+        low, high = self.estimate.low, self.estimate.high
+        return one_line(
+            f"{self.figure} became {self.truth:.4g}, planned were {self.estimate.value:.4g} ({low:.4g} to {high:.4g})"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        described = {"figure": self.figure, "planned": self.estimate.value, "low": self.estimate.low}
+        return described | {"high": self.estimate.high, "became": self.truth}
+
+
+def check_place(path: Path) -> None:
+    """Raise RunError where a plan is not to be written, as something else is there."""
+    check_target(path, RunError, "it is not a plan, name another file", example="plan.json", replaces=_is_plan_or_empty)
+
+
+def _is_plan_or_empty(file: Path) -> bool:
+    with suppress(OSError, TypeError, ValueError):
+        content = file.read_bytes()
+        return not content or "longcrawl_plan" in load_json(content)
+    return False
+
+
+@dataclass(frozen=True, repr=False)
+class Plan(Tabular):
+    """What a run of a recipe would give and take; ``str`` and notebooks show the table."""
+
+    recipe: str
+    digest: str
+    sample: str
+    """What was read, in words."""
+    rows: tuple[PlanRow, ...]
+    """The source first, the output last."""
+    tokens: Estimate | None
+    written: Estimate | None
+    """Bytes of the output; None where the sample did not reach it."""
+
+    @property
+    def seconds(self) -> Estimate:
+        """Of all stages together."""
+        return sum((row.seconds for row in self.rows[1:]), self.rows[0].seconds)
+
+    @property
+    def disk(self) -> Estimate:
+        """Bytes that stages need until the run is done, and its output; ledger and saved indexes come on top."""
+        work = sum((row.disk for row in self.rows[1:]), self.rows[0].disk)
+        return work + self.written if self.written else work
+
+    def against(
+        self, manifest: Mapping[str, Any], costs: Mapping[str, StageCost] = MappingProxyType({})
+    ) -> tuple[Checked, ...]:
+        """Put the figures beside those of a finished run; seconds and bytes of disk only with its ``costs``."""
+        written = _written(manifest)
+        truths = _truths(manifest) | {"bytes written": written} | (_costs(costs, written) if costs else {})
+        figures = [(name, estimate, truths.get(name)) for name, estimate in self._figures()]
+        return tuple(Checked(name, estimate, truth) for name, estimate, truth in figures if truth is not None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values; :meth:`from_dict` is the way back."""
+        rows = [{"stage": row.stage, **{name: _as_list(getattr(row, name)) for name in FIGURES}} for row in self.rows]
+        return {
+            "longcrawl_plan": VERSION,
+            "recipe": self.recipe,
+            "digest": self.digest,
+            "sample": self.sample,
+            "stages": rows,
+            "tokens": _as_list(self.tokens),
+            "written": _as_list(self.written),
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> "Plan":
+        """Read what :meth:`as_dict` gave.
+
+        Raises:
+            KeyError: something is missing.
+            TypeError: something is of another type.
+            ValueError: there are no rows, or the ends of an interval are in the wrong order.
+        """
+        if not values["stages"]:
+            raise ValueError("no stages")
+        named = [values[name] for name in ("recipe", "digest", "sample")] + [row["stage"] for row in values["stages"]]
+        if not all(isinstance(each, str) for each in named):
+            raise TypeError("a name that is not a text")
+        for row in values["stages"]:
+            if lacking := [name for name in FIGURES if name != "characters" and row[name] is None]:
+                raise ValueError(f"no {lacking[0]} of {row['stage']}")
+        rows = tuple(PlanRow(row["stage"], *(_estimate(row[name]) for name in FIGURES)) for row in values["stages"])
+        ends = (_estimate(values["tokens"]), _estimate(values["written"]))
+        return cls(values["recipe"], values["digest"], values["sample"], rows, *ends)
+
+    def save(self, path: str | Path, checked: Sequence[Checked] = ()) -> None:
+        """Write the plan as JSON, for ``longcrawl run --plan``; and what became of it, where that is known.
+
+        Raises:
+            RunError: something else than a plan is there, or it cannot be written.
+        """
+        check_place(Path(path))
+        became = {"became": [each.as_dict() for each in checked]} if checked else {}
+        with writing(Path(path), RunError, "name another file for the plan"):
+            write_text(Path(path), seal(self.as_dict() | became))
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Plan":
+        """Read what :meth:`save` wrote.
+
+        Raises:
+            RunError: there is no plan at ``path``, or it was changed after it was written.
+        """
+        try:
+            values = load_json(Path(path).read_text("utf-8"))
+        except (OSError, ValueError) as wrong:
+            raise RunError(f"{path} is not a plan ({wrong}): {WRITE}") from wrong
+        if not isinstance(values, dict) or values.get("longcrawl_plan") != VERSION:
+            raise RunError(f"{path} is not a plan of version {VERSION}: {WRITE}")
+        if not is_sealed(Path(path), values):
+            raise RunError(f"{path} has been changed: its own SHA-256 differs; {WRITE}")
+        try:
+            return cls.from_dict(values)
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as lacking:
+            raise RunError(f"{path} is not a complete plan ({lacking}): {WRITE}") from lacking
+
+    def tables(self) -> list[Table]:
+        """Return the one table: a row for each stage, and what the plan comes to."""
+        columns = [Column(name, "count" if place else "text") for place, name in enumerate(HEAD)]
+        return [Table(columns, list(_cells(self)), notes=["", *_words(self)])]
+
+    def _figures(self) -> Iterator[tuple[str, Estimate]]:
+        for row in self.rows[:-1]:
+            yield f"{row.stage}: documents", row.documents
+            if row.characters is not None:
+                yield f"{row.stage}: characters", row.characters
+        if self.tokens is not None:
+            yield "tokens", self.tokens
+        for row in self.rows:
+            yield f"{row.stage}: seconds", row.seconds
+            if row.disk.high:
+                yield f"{row.stage}: disk", row.disk
+        if self.written is not None:
+            yield "bytes written", self.written
+            yield "seconds", self.seconds
+            yield "disk", self.disk
+
+
+def _truths(manifest: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return the figures of a run by the names that a plan has for them."""
+    funnel = Funnel.from_dict(manifest["funnel"])
+    truths: dict[str, float | None] = {
+        f"{funnel.source}: documents": funnel.documents,
+        f"{funnel.source}: characters": funnel.characters,
+    }
+    for row in funnel:
+        truths |= {f"{row.stage}: documents": row.documents_out, f"{row.stage}: characters": row.characters}
+    for lengths in manifest["analysis"]["lengths"]:
+        if lengths["unit"] == "tokens":
+            truths["tokens"] = sum(lengths["total"].values())
+    return truths
+
+
+def _written(manifest: Mapping[str, Any]) -> float:
+    within = manifest["output"]["format"] + "/"
+    return float(sum(entry["bytes"] for name, entry in manifest["files"].items() if name.startswith(within)))
+
+
+def _costs(costs: Mapping[str, StageCost], written: float) -> dict[str, float]:
+    """Return what stages took by the names that a plan has for it."""
+    seconds = {f"{label}: seconds": cost.seconds for label, cost in costs.items()}
+    disk = {f"{label}: disk": float(cost.disk) for label, cost in costs.items()}
+    return seconds | disk | {"seconds": sum(seconds.values()), "disk": sum(disk.values()) + written}
+
+
+def _as_list(estimate: Estimate | None) -> list[float] | None:
+    return None if estimate is None else [estimate.value, estimate.low, estimate.high]
+
+
+def _estimate(described: Any) -> Any:
+    if described is None:
+        return None
+    value, low, high = map(float, described)
+    if isnan(value) or not low <= high:
+        raise ValueError(f"an interval from {low} to {high}")
+    return Estimate(value, low, high)
+
+
+def amount(number: float) -> str:
+    """Write a count with three digits that count.
+
+    >>> amount(1234567), amount(87)
+    ('1,230,000', '87')
+    """
+    if number == inf:
+        return "?"
+    digits = max(floor(log10(number)) - 2, 0) if number >= 1 else 0
+    return f"{round(number / 10**digits) * 10**digits:,}"
+
+
+def size(number: float) -> str:
+    """Write bytes.
+
+    >>> size(123_456_789)
+    '123 MB'
+    """
+    if number == inf:
+        return "?"
+    unit = 0
+    while number >= 1000 and unit < len(UNITS) - 1:
+        number, unit = number / 1000, unit + 1
+    return f"{number:.3g} {UNITS[unit]}"
+
+
+def duration(seconds: float) -> str:
+    """Write seconds as hours, or as what is smaller.
+
+    >>> duration(7200), duration(90), duration(2)
+    ('2 h', '1.5 min', '2 s')
+    """
+    if seconds == inf:
+        return "?"
+    for name, unit in (("h", 3600), ("min", 60)):
+        if seconds >= unit:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{seconds:.2g} s"
+
+
+def _cells(plan: Plan) -> Iterator[list[str]]:
+    for row in plan.rows:
+        letters = "" if row.characters is None else interval(row.characters, amount)
+        disk = interval(row.disk, size) if row.disk.high else ""
+        yield [row.stage, interval(row.documents, amount), letters, interval(row.seconds, duration), disk]
+
+
+def _words(plan: Plan) -> Iterator[str]:
+    yield f"{plan.recipe} from {plan.sample}; intervals hold the truth about 19 times of 20"
+    if plan.tokens is not None:
+        yield f"tokens: {interval(plan.tokens, amount)}"
+    if plan.written is None:
+        last = plan.rows[-1]
+        yield (
+            f"no document of the sample remains after {last.stage!r}, so what comes later is not known: at most "
+            f"{amount(last.documents.high)} documents; draw more with --documents and --parts"
+        )
+    else:
+        yield f"output: {interval(plan.written, size)}"
+    yield f"all stages: {interval(plan.seconds, duration)} of a core"
+    yield f"disk at its fullest: {interval(plan.disk, size)}"
+
+
+def interval(estimate: Estimate, show: Callable[[float], str]) -> str:
+    """Write a figure and the ends of its interval, where they differ."""
+    low, value, high = show(estimate.low), show(estimate.value), show(estimate.high)
+    return value if low == value == high else f"{value} ({low} to {high})"

@@ -1,0 +1,654 @@
+"""``longcrawl plan``: documents, tokens, bytes and hours of each stage, before a run.
+
+What an output takes is measured by writing the documents left of a sample twice, all and half of them.
+
+Documents of like size go through together and share what that took. They had like chances to be drawn, so a stage that
+takes long of every short document is not taken for one that is fast because long ones were drawn more often.
+"""
+
+import io
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from math import ceil
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.core.clock import CoreClock
+from longcrawl.core.keyed_hash import keyed_hash
+from longcrawl.core.outputs import Output
+from longcrawl.core.stages import PART, SORT_KEY, Stage, Survey, WithSpans, document_ids
+from longcrawl.errors import RunError
+from longcrawl.io.files import file_entries, folder_bytes, whole_files
+from longcrawl.kernels.compiling import count_compiled
+from longcrawl.run.gathered_parts import gather_small
+from longcrawl.run.inputs import needed_source, train_parts
+from longcrawl.run.part import Tally, characters, run_fused
+from longcrawl.run.plan.estimates import (
+    TYPICAL,
+    Doubles,
+    Drawn,
+    Estimate,
+    Plan,
+    PlanRow,
+    Sample,
+    Thinning,
+    Values,
+    draw_sample,
+    estimate_parts,
+    estimate_total,
+    exact,
+)
+from longcrawl.run.recipe import Recipe, check_order, load_recipe
+
+Longs = npt.NDArray[np.int64]
+
+BATCH = 200
+"""Documents that are measured together."""
+
+ROW = "row of the sample"
+"""The column that says which sampled document a row is, whatever stages have made of it."""
+QUICK, REPEATS = 0.5, 2
+"""Seconds of a core below which a stage is measured again, and how often at most: caches are then as in a run."""
+FIRST = 20
+"""Documents of each part that a stage meets before it is measured: some that stay, and some that leave."""
+
+
+class Costs:
+    """Seconds of a core and bytes of disk of every sampled document: float64 [documents] for each part read."""
+
+    def __init__(self, sizes: Values, together: float) -> None:
+        self.sizes, self.together = sizes, together
+        self.seconds: list[Doubles] = [np.zeros(len(each)) for each in sizes]
+        self.disk: list[Doubles] = [np.zeros(len(each)) for each in sizes]
+        self.waited: list[Doubles] = [np.zeros(len(each)) for each in sizes]
+        """Of the seconds, those of what is done once for all parts, which wait for it."""
+
+    def run(self, label: str, stage: Stage, place: int, table: pa.Table) -> pa.Table:
+        """Return what a stage leaves of the documents of the part at ``place``.
+
+        Raises:
+            RunError: the stage drops columns that it does not know.
+        """
+        _, nothing = _timed(label, stage, table.slice(0, 0))
+        each, left = nothing / self._kept_together(place, table), []
+        for _, rows, batch in self._batches(place, table, BATCH):
+            documents, seconds = _timed(label, stage, batch)
+            left.append(documents)
+            self._add(self.seconds, place, rows, max(seconds - nothing, 0.0))
+            self.seconds[place][rows] += each
+        documents = pa.concat_tables(left)
+        if ROW not in documents.column_names:
+            raise RunError(f"stage {label!r} drops columns that it does not know, so its documents cannot be planned")
+        return documents.sort_by(ROW).combine_chunks()
+
+    def total_seconds(self) -> float:
+        """Return the seconds of all sampled documents."""
+        return sum(float(each.sum()) for each in self.seconds)
+
+    def add(self, other: "Costs") -> None:
+        """Add what another step of the same stage took."""
+        self.seconds = [mine + theirs for mine, theirs in zip(self.seconds, other.seconds, strict=True)]
+        self.disk = [mine + theirs for mine, theirs in zip(self.disk, other.disk, strict=True)]
+        self.waited = [mine + theirs for mine, theirs in zip(self.waited, other.waited, strict=True)]
+
+    def keep(self, tables: Sequence[pa.Table], *, is_new: bool) -> None:
+        """Write documents as a run keeps them until all parts are there, and read them back.
+
+        Those that are not new are kept already, and only read again; that a run also reads what surveys have removed
+        since they were written is not counted.
+        """
+        for place, table in enumerate(tables):
+            self._store(place, table, self._batches(place, table, self._kept_together(place, table)), is_new=is_new)
+
+    def sketch(self, survey: Survey, tables: Sequence[pa.Table]) -> list[pa.Table]:
+        """Let a survey sketch documents; write the sketches and read them back."""
+        return [self._sketched(survey, place, table) for place, table in enumerate(tables)]
+
+    @contextmanager
+    def shared(
+        self,
+        tables: Mapping[int, pa.Table],
+        folder: Path | None = None,
+        *,
+        by_size: bool,
+        waits: bool = True,
+        share: float = 1.0,
+    ) -> Iterator[None]:
+        """Share what the block takes, and what it leaves in ``folder``, among documents, by their sizes or alike.
+
+        ``waits`` is whether all parts wait for it; ``share`` of what the block takes is counted.
+        """
+        clock = CoreClock()
+        with clock.measure("block"):
+            yield
+        written = folder_bytes(folder) if folder else 0
+        rows = {place: table[ROW].to_numpy() for place, table in tables.items()}
+        weights = {place: self.sizes[place][each] if by_size else np.ones(len(each)) for place, each in rows.items()}
+        everything = max(sum(float(each.sum()) for each in weights.values()), 1.0)
+        for place, each in rows.items():
+            took = weights[place] * (clock.seconds["block"] * share / everything)
+            self.seconds[place][each] += took
+            self.waited[place][each] += took * waits
+            self.disk[place][each] += weights[place] * (written / everything)
+
+    def _sketched(self, survey: Survey, place: int, table: pa.Table) -> pa.Table:
+        made = []
+        for chosen, rows, batch in self._batches(place, table, self._kept_together(place, table)):
+            clock = CoreClock()
+            with clock.measure("sketch"):
+                sketches = survey.sketch(batch)
+            self._add(self.seconds, place, rows, clock.seconds["sketch"])
+            made.append((chosen, rows, sketches))
+        self._store(place, table, made)
+        order = np.concatenate([chosen for chosen, _, _ in made])
+        return pa.concat_tables(sketches for _, _, sketches in made).take(np.argsort(order))
+
+    def _store(
+        self, place: int, table: pa.Table, batches: Iterable[tuple[Longs, Longs, pa.Table]], *, is_new: bool = True
+    ) -> None:
+        """Write batches of documents, or of what was made of them, and read them back; only new ones cost writing."""
+        sink, writer, written = io.BytesIO(), None, 0
+        for _, rows, batch in batches:
+            stored = batch.drop_columns([ROW]) if ROW in batch.column_names else batch
+            if writer is None:
+                writer = pa.ipc.new_file(sink, stored.schema, options=pa.ipc.IpcWriteOptions(compression="zstd"))
+            clock = CoreClock()
+            with clock.measure("write"):
+                writer.write_table(stored)
+            self._add(self.disk, place, rows, (sink.tell() - written) * is_new)
+            written = sink.tell()
+            self._add(self.seconds, place, rows, clock.seconds["write"] * is_new)
+        if writer is not None:
+            writer.close()
+            self._add(self.disk, place, table[ROW].to_numpy(), (sink.tell() - written) * is_new)
+            with self.shared({place: table}, by_size=True, waits=False):
+                pa.ipc.open_file(pa.BufferReader(sink.getbuffer())).read_all()
+
+    def _kept_together(self, place: int, table: pa.Table) -> int:
+        """Describe how many documents are left of those that a source gave together; each table costs by itself."""
+        share = float(table.num_rows) / max(len(self.sizes[place]), 1)
+        return max(ceil(self.together * share), 1)
+
+    def _batches(self, place: int, table: pa.Table, most: int) -> Iterator[tuple[Longs, Longs, pa.Table]]:
+        """Return batches of documents of like size: where they are in the table, where in the sample, and they."""
+        rows = table[ROW].to_numpy()
+        order = np.argsort(self.sizes[place][rows], kind="stable")
+        for first in range(0, max(len(order), 1), most):
+            chosen = order[first : first + most]
+            yield chosen, rows[chosen], table.take(chosen)
+
+    def _add(self, values: list[Doubles], place: int, rows: Longs, amount: float) -> None:
+        weights = self.sizes[place][rows] + TYPICAL
+        values[place][rows] += weights * (amount / max(float(weights.sum()), 1.0))
+
+
+def _timed(label: str, stage: Stage, batch: pa.Table) -> tuple[pa.Table, float]:
+    """Return what a stage leaves of a batch, and the seconds of a core that it took."""
+    tally = Tally()
+    left = pa.concat_tables(run_fused([(label, stage)], iter([batch]), tally))
+    return left, tally.clock.seconds[label]
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredStage:
+    """One stage over the sample."""
+
+    label: str
+    there: Values
+    """1 for each document that it kept."""
+    characters: Values | None
+    seconds: Values
+    """Of a core, that each document took."""
+    waited: Values
+    """Of these seconds, those of what is done once for all parts."""
+    disk: Values
+    """Bytes of each document that a run would keep in its work folder until it is done."""
+    start: float
+    """Seconds of a core that the first documents took in this process, with imports and what was compiled."""
+    thinning: tuple[Thinning, Thinning] | None = None
+    """Of a survey: by documents, and by their sizes."""
+
+
+def measure_stages(
+    recipe: Recipe, sample: Sample, seed: int, folder: str
+) -> tuple[list[MeasuredStage], list[pa.Table], list[Stage]]:
+    """Take a sample through the stages, up to the first that leaves nothing of it.
+
+    What stages learn, such as a tokenizer, is written to ``folder``, which the stages as applied read.
+
+    Returns:
+        What was measured; the documents that are left of each part; and the stages as they were applied.
+
+    Raises:
+        RunError: the sample has no documents.
+    """
+    tables = [part.table.append_column(ROW, pa.array(np.arange(part.table.num_rows))) for part in sample.read]
+    if not sum(table.num_rows for table in tables):
+        raise RunError(f"the {len(tables):,} part(s) of the sample have no documents: read more with --parts")
+    if recipe.on_duplicate_ids == "keep_first":
+        tables = _first_of_ids(tables)
+    walk = _Walk(sample, min(sample.parts, recipe.parts), seed, folder)
+    measured: list[MeasuredStage] = []
+    for label, stage in recipe.stages:
+        one, tables = walk.through(label, stage, tables)
+        measured.append(one)
+        if not sum(table.num_rows for table in tables):
+            break
+    return measured, tables, walk.applied
+
+
+def _first_of_ids(tables: Sequence[pa.Table]) -> list[pa.Table]:
+    """Leave out documents whose id came before in the sample; those of parts that were not read are not known."""
+    ids = pa.chunked_array([chunk for table in tables for chunk in table["id"].chunks], pa.string())
+    first = pa.table({"id": ids, "place": np.arange(len(ids))}).group_by("id").aggregate([("place", "min")])
+    kept = np.zeros(len(ids), bool)
+    kept[first["place_min"].to_numpy()] = True
+    parts = np.split(kept, np.cumsum([table.num_rows for table in tables])[:-1])
+    return [table.filter(pa.array(part)) for table, part in zip(tables, parts, strict=True)]
+
+
+def quantity(tables: Sequence[pa.Table], name: str, drawn: Drawn) -> Values | None:
+    """Return ``n_tokens``, or the code points of ``text``, of each sampled document, where the documents have it."""
+    if name not in tables[0].column_names or (name == "text" and characters(tables[0]) is None):
+        return None
+    return [_at(table, sizes, _numbers(table[name])) for table, sizes in zip(tables, drawn.document_sizes, strict=True)]
+
+
+def _there(tables: Sequence[pa.Table], drawn: Drawn) -> Values:
+    return [_at(table, sizes, 1.0) for table, sizes in zip(tables, drawn.document_sizes, strict=True)]
+
+
+def _at(table: pa.Table, sizes: Doubles, values: Doubles | float) -> Doubles:
+    found = np.zeros(len(sizes))
+    found[table[ROW].to_numpy()] = values
+    return found
+
+
+def _numbers(values: pa.ChunkedArray) -> Doubles:
+    lengths = values if pa.types.is_integer(values.type) else pc.utf8_length(values)
+    found: Doubles = pc.cast(pc.fill_null(lengths, 0), pa.float64()).to_numpy()
+    return found
+
+
+class _Walk:
+    """The stages one by one; tables are one per part that was read."""
+
+    def __init__(self, sample: Sample, groups: int, seed: int, folder: str) -> None:
+        self.drawn, self.together, self.seed, self.folder = sample.drawn, sample.together, seed, folder
+        self.applied: list[Stage] = []
+        # As longcrawl.run.segments.group_inputs has them, of which a list of millions of inputs is not needed.
+        places = [part.number % groups for part in sample.read]
+        self.groups = [[place for place, group in enumerate(places) if group == number] for number in range(groups)]
+
+    def through(self, label: str, stage: Any, tables: list[pa.Table]) -> tuple[MeasuredStage, list[pa.Table]]:
+        """Measure one stage, warm; what a stage needs says which methods it has."""
+        clock, cost = CoreClock(), self._costs()
+        with clock.measure("start"):
+            stage.prepare()
+        if stage.needs == "fit":
+            stage = self._fitted(label, stage, tables, cost)
+        if stage.needs in ("removals", "spans"):
+            return self._surveyed(label, stage, tables, clock, cost)
+        place = max(range(len(tables)), key=lambda each: tables[each].num_rows)
+        with clock.measure("start"):
+            self._costs().run(label, stage, place, tables[place].slice(0, FIRST))
+        passed, left = self._warm(lambda cost: [cost.run(label, stage, *each) for each in enumerate(tables)])
+        cost.add(passed)
+        self.applied.append(stage)
+        return self._measured(label, left, cost, clock), left
+
+    def _warm(self, through: Callable[[Costs], list[pa.Table]]) -> tuple[Costs, list[pa.Table]]:
+        """Take all documents through a stage, again where that was quick or compiled kernels: a run does so once.
+
+        Returns:
+            What it took the last time, and what is left.
+        """
+        for _ in range(1 + REPEATS):
+            cost = self._costs()
+            before = count_compiled()
+            left = through(cost)
+            if count_compiled() == before and cost.total_seconds() >= QUICK:
+                break
+        return cost, left
+
+    def _costs(self) -> Costs:
+        return Costs(self.drawn.document_sizes, self.together)
+
+    def _fitted(self, label: str, stage: Stage, tables: list[pa.Table], cost: Costs) -> Stage:
+        cost.keep(tables, is_new=not self._are_kept())
+        target, count = Path(self.folder) / label, stage.train_documents
+        come = estimate_total(_there(tables, self.drawn), self.drawn, counts=True).value
+        # What is sampled here stands for more documents, from which a run chooses as many.
+        share = 1.0 if count is None else min(count / come, 1.0) / min(count / sum(map(len, tables)), 1.0)
+        with cost.shared(dict(enumerate(tables)), target, by_size=True, share=share):
+            return stage.fit(iter(tables), str(target))
+
+    def _surveyed(
+        self, label: str, survey: Any, tables: list[pa.Table], clock: CoreClock, learnt: Costs
+    ) -> tuple[MeasuredStage, list[pa.Table]]:
+        with clock.measure("start"):
+            self._decide(label, survey, [table.slice(0, FIRST) for table in tables], self._costs())
+        cost, left = self._warm(lambda cost: self._surveyed_once(label, survey, tables, cost))
+        halves = [self._half(table, label) for table in tables]
+        half_left = self._decide(label, survey, halves, self._costs())
+        cost.add(learnt)
+        self.applied.append(survey)
+        thinning = tuple(self._thinning(tables, left, halves, half_left, by_size=each) for each in (False, True))
+        return self._measured(label, left, cost, clock, thinning), left
+
+    def _surveyed_once(self, label: str, survey: Any, tables: list[pa.Table], cost: Costs) -> list[pa.Table]:
+        cost.keep(tables, is_new=not self._are_kept())
+        return self._decide(label, survey, tables, cost)
+
+    def _are_kept(self) -> bool:
+        """Return whether a survey has just removed some of the documents, so that a run has kept the others."""
+        return bool(self.applied) and self.applied[-1].needs == "removals"
+
+    def _measured(
+        self, label: str, left: Sequence[pa.Table], cost: Costs, clock: CoreClock, thinning: Any = None
+    ) -> MeasuredStage:
+        there, letters = _there(left, self.drawn), quantity(left, "text", self.drawn)
+        return MeasuredStage(
+            label, there, letters, cost.seconds, cost.waited, cost.disk, clock.seconds["start"], thinning
+        )
+
+    def _thinning(
+        self,
+        tables: Sequence[pa.Table],
+        left: Sequence[pa.Table],
+        halves: Sequence[pa.Table],
+        half_left: Sequence[pa.Table],
+        *,
+        by_size: bool,
+    ) -> Thinning:
+        """Compare what came with what stayed, each document counted as often as it stands for others."""
+        amounts = []
+        for each in (tables, left, halves, half_left):
+            found = quantity(each, "text", self.drawn) if by_size else None
+            amounts.append(np.concatenate(found or _there(each, self.drawn)))
+        stands_for = 1 / np.concatenate(self.drawn.chances)
+        came, half_came = float(amounts[0] @ stands_for), float(amounts[2] @ stands_for)
+        gone, half_gone = amounts[0] - amounts[1], amounts[2] - amounts[3]
+        removed = float(gone @ stands_for)
+        # Of a pair both must be in the sample, so what is removed stands for more the rarer its like are drawn.
+        seen = removed / float(gone @ stands_for**2) if removed else float(amounts[0].sum()) / max(came, 1)
+        documents = float(sum(table.num_rows for table in tables))
+        share, half_share = removed / max(came, 1e-9), float(half_gone @ stands_for) / max(half_came, 1e-9)
+        return Thinning(documents, share, half_share, min(seen * self.drawn.looked_at, 1.0))
+
+    def _decide(self, label: str, survey: Any, tables: Sequence[pa.Table], cost: Costs) -> list[pa.Table]:
+        """Let a survey decide about all tables, as a run does; return what is left."""
+        sketches = cost.sketch(survey, tables)
+        left = list(tables)
+        for group in self.groups if survey.within_parts else [list(range(len(tables)))]:
+            together = {place: tables[place] for place in group}
+            if survey.needs == "spans" and group:
+                with tempfile.TemporaryDirectory() as folder:
+                    with cost.shared(together, Path(folder), by_size=True):
+                        edit = WithSpans(survey, survey.find([sketches[place] for place in group], folder))
+                    left = [
+                        cost.run(label, edit, place, each) if place in together else each
+                        for place, each in enumerate(left)
+                    ]
+            elif group:
+                within = survey.within_parts
+                asked = [sketches[place] if within else self._with_part(sketches, place) for place in group]
+                with cost.shared(together, by_size=False):
+                    gone = pc.cast(survey.removals(pa.concat_tables(asked))["id"], pa.string()).combine_chunks()
+                    for place in group:
+                        here = pc.is_in(document_ids(tables[place], label), value_set=gone)
+                        left[place] = tables[place].filter(pc.invert(here))
+        return left
+
+    def _with_part(self, sketches: Sequence[pa.Table], place: int) -> pa.Table:
+        part = next(number for number, group in enumerate(self.groups) if place in group)
+        return sketches[place].append_column(PART, pa.array(np.full(sketches[place].num_rows, part, np.int32)))
+
+    def _half(self, table: pa.Table, label: str) -> pa.Table:
+        keys = keyed_hash(document_ids(table, label).to_pylist(), "half of a plan", self.seed)
+        return table.filter(pa.array(keys % 2 == 0))
+
+
+Copies = Literal["grow", "as_sampled"]
+"""Which share a survey removes of all documents: what the growth from half of the sample to all of it leads to, or that
+of the sample. Followed over a million times more documents, the growth of a few pairs removes almost all."""
+
+ONE = exact(1.0)
+CLOCK_FACTOR = 1.5
+"""The same work takes so many times more or less of a core from one run to the next, where cores are shared."""
+START_FACTOR = 3.0
+"""Two processes may start a run, and take 1.5 times what this one did."""
+DESCRIBE_SECONDS = 2.0
+"""What the analysis, the card and the manifest of a small run may take."""
+PART_SECONDS = 0.02
+"""What files and markers may take of each part, where all parts are waited for."""
+TABLE_SECONDS = 0.0005
+"""What a stage may take more of each table in a run, whose other stages have the caches in between."""
+DISK_NOISE = 0.03
+"""Documents are compressed as well together as their neighbours let them."""
+LEAST_NOISE = 0.03
+"""The least share by which a line of measured writes is taken to be off."""
+
+
+def plan(
+    recipe: str | Path | Recipe,
+    *,
+    parts: int = 8,
+    documents: int = 4000,
+    seed: int = 0,
+    overrides: Iterable[str] = (),
+) -> Plan:
+    """Take a sample of a recipe's input through its stages, and say what a run would come to.
+
+    Nothing is kept. Deduplication finds less among few documents; its intervals are wide for that reason, see
+    :class:`longcrawl.run.plan.estimates.Thinning`. A tokenizer that a run trains is trained on the sample here.
+
+    Args:
+        recipe: as :func:`longcrawl.run` takes it.
+        parts: how many parts of the source to read, 2 or more where it has several; more are read while they have fewer
+            documents than are to be drawn.
+        documents: how many documents to draw from them; they are held in memory.
+        seed: of the draws.
+        overrides: as :func:`longcrawl.run` takes them.
+
+    Raises:
+        RunError: the sample has no documents, or too few parts were asked for.
+    """
+    chosen, sample = sample_recipe(recipe, parts, documents, seed, overrides, unit="part")
+    return scale_up(chosen, sample, seed).plan
+
+
+def sample_recipe(
+    recipe: str | Path | Recipe,
+    parts: int,
+    documents: int,
+    seed: int,
+    overrides: Iterable[str],
+    unit: Literal["part", "file"],
+) -> tuple[Recipe, Sample]:
+    """Return a recipe and a sample of its input, as :func:`plan` draws it: of a run's parts, or of the source's files.
+
+    Raises:
+        RunError: too few parts or documents were asked for.
+    """
+    chosen = recipe if isinstance(recipe, Recipe) else load_recipe(recipe, overrides)
+    check_order(chosen)
+    there = train_parts(chosen.source)
+    if parts < min(2, len(there)) or documents < 1:
+        raise RunError(f"a plan samples --parts 2 or more and --documents 1 or more, got {parts} and {documents}")
+    there = gather_small(there, chosen) if unit == "part" else there
+    return chosen, draw_sample(needed_source(chosen), there, parts, documents, seed)
+
+
+class ScaledUp(NamedTuple):
+    """A plan, and what of it cannot be done part by part."""
+
+    plan: Plan
+    waited: Mapping[str, Estimate]
+    """By the labels of stages, the seconds of a core, among those of its row, of what is done once for all parts."""
+
+
+def scale_up(recipe: Recipe, sample: Sample, seed: int, *, copies: Copies = "grow") -> ScaledUp:
+    """Take a sample through the stages of a recipe, and scale what was measured to all parts."""
+    with tempfile.TemporaryDirectory() as folder:
+        measured, left, applied = measure_stages(recipe, sample, seed, folder)
+        scaled = _Scaled(sample, copies)
+        plan = _planned(recipe, sample, scaled, measured, left, applied)
+    return ScaledUp(plan, scaled.waited)
+
+
+def _planned(
+    recipe: Recipe,
+    sample: Sample,
+    scaled: "_Scaled",
+    measured: Sequence[MeasuredStage],
+    left: Sequence[pa.Table],
+    applied: Sequence[Stage],
+) -> Plan:
+    rows = [scaled.source(recipe.source.name), *(scaled.stage(one) for one in measured)]
+    drawn = sum(part.table.num_rows for part in sample.read)
+    described = f"{drawn:,} documents of {len(sample.read):,} of {sample.parts:,} parts"
+    for label, stage in recipe.stages:
+        if stage.train_documents is not None:
+            described += f"; a run trains {label} on at most {stage.train_documents:,} documents"
+    made = Plan(recipe.name, recipe.digest, described, tuple(rows), None, None)
+    if not any(table.num_rows for table in left):
+        return made
+    tokens = quantity(left, "n_tokens", sample.drawn)
+    amount = rows[-1].documents if tokens is None else scaled.total(tokens)
+    cost = measure_output(recipe.output, applied, pa.concat_tables(left).drop_columns(ROW))
+    seconds = cost.seconds.at(amount).within(CLOCK_FACTOR, START_FACTOR * cost.start + DESCRIBE_SECONDS)
+    spilled = cost.spilled.at(amount) + exact(cost.spilled.fixed * (sample.parts - 1))  # each part has files of its own
+    last = PlanRow(recipe.output.name, rows[-1].documents, None, seconds, spilled)
+    return replace(made, rows=(*rows, last), tokens=amount if tokens else None, written=cost.written.at(amount))
+
+
+class _Scaled:
+    """From the sample to all documents, stage by stage; what surveys would find more of is carried along."""
+
+    def __init__(self, sample: Sample, copies: Copies) -> None:
+        self.sample, self.copies = sample, copies
+        self.waited: dict[str, Estimate] = {}
+        self.drawn = sample.drawn
+        self.stays, self.sizes_stay = ONE, ONE
+        """Which share of the documents that are left of the sample, and of their sizes, would be left of all."""
+        self.documents = estimate_parts(self.drawn.documents.tolist(), self.drawn)
+
+    def source(self, name: str) -> PlanRow:
+        """Return the row of the source, whose parts were read whole."""
+        read = self.sample.read
+        letters = [part.characters for part in read if part.characters is not None]
+        characters = estimate_parts(letters, self.drawn) if len(letters) == len(read) else None
+        seconds = estimate_parts([part.seconds for part in read], self.drawn)
+        return PlanRow(name, self.documents, characters, self._seconds(seconds, self.sample.start), exact(0.0))
+
+    def stage(self, one: MeasuredStage) -> PlanRow:
+        """Return the row of a stage."""
+        seconds, disk = self._seconds(self.total(one.seconds), one.start), self.total(one.disk).widened(DISK_NOISE)
+        self.waited[one.label] = self.total(one.waited).within(CLOCK_FACTOR)
+        if disk.value:
+            seconds += exact(0.0).within(1.0, PART_SECONDS * self.drawn.parts)
+        if one.thinning is not None:
+            documents, sizes = (self._kept(each) for each in one.thinning)
+            self.stays, self.sizes_stay = self.stays.scaled(documents), self.sizes_stay.scaled(sizes)
+        self.documents = estimate_total(one.there, self.drawn, counts=True).scaled(self.stays).at_most(self.documents)
+        characters = None if one.characters is None else self.total(one.characters)
+        return PlanRow(one.label, self.documents, characters, seconds, disk)
+
+    def _kept(self, thinning: Thinning) -> Estimate:
+        kept = thinning.kept()
+        return kept if self.copies == "grow" else replace(kept, value=1.0)
+
+    def _seconds(self, measured: Estimate, start: float) -> Estimate:
+        tables = float(self.drawn.documents.sum()) / self.drawn.looked_at / self.sample.together
+        return measured.within(CLOCK_FACTOR, START_FACTOR * start + TABLE_SECONDS * tables)
+
+    def total(self, values: Values) -> Estimate:
+        """Return the total of what grows with the size of a document."""
+        return estimate_total(values, self.drawn).scaled(self.sizes_stay)
+
+
+class Point(NamedTuple):
+    """What writing some documents took."""
+
+    amount: float
+    """Their tokens, or how many they are where they have none."""
+    took: float
+
+
+@dataclass(frozen=True)
+class Line:
+    """A straight line over tokens, or over documents where they have no tokens."""
+
+    fixed: float
+    """What is there whatever the documents, such as a tokenizer."""
+    slope: float
+    noise: float
+    """By which share half of the documents lay off the line."""
+
+    @classmethod
+    def through(cls, one: Point, half: Point, whole: Point) -> "Line":
+        """Return the line from one document, or none, to all of them; half of them say how far off it is."""
+        slope = max((whole.took - one.took) / max(whole.amount - one.amount, 1.0), 0.0)
+        fixed = max(one.took - slope * one.amount, 0.0)
+        expected = fixed + slope * half.amount
+        return cls(fixed, slope, abs(half.took - expected) / max(expected, 1e-9))
+
+    def at(self, amount: Estimate) -> Estimate:
+        """Return the figure for this many tokens or documents."""
+        value, low, high = (self.fixed + self.slope * each for each in (amount.value, amount.low, amount.high))
+        return Estimate(value, low, high).widened(min(max(self.noise, LEAST_NOISE), 1.0))
+
+
+@dataclass(frozen=True)
+class MeasuredOutput:
+    """What writing takes, by the amount that is written."""
+
+    written: Line
+    """Bytes."""
+    spilled: Line
+    """Bytes of the first pass."""
+    seconds: Line
+    """Of a core."""
+    start: float
+    """Seconds of a core that writing one document took at first."""
+
+
+def measure_output(output: Output, stages: Sequence[Stage], documents: pa.Table) -> MeasuredOutput:
+    """Write one document, half of them and all, into a folder that is removed afterwards; none of them is held out."""
+    if "heldout" in output.settings():
+        output = replace(cast("Any", output), heldout=0)
+    ordered = documents.sort_by(SORT_KEY) if SORT_KEY in documents.column_names else documents
+    sizes = (1, (ordered.num_rows + 1) // 2, ordered.num_rows)
+    with tempfile.TemporaryDirectory() as folder:
+        output.writer(stages).spill([ordered.slice(0, 0)], Path(folder), 0)
+        nothing = float(folder_bytes(Path(folder)))
+    _, _, start = _write(output, stages, ordered.slice(0, 1))
+    each = ordered["n_tokens"].to_numpy() if "n_tokens" in ordered.column_names else np.ones(ordered.num_rows)
+    amounts = [float(each[:few].sum()) for few in sizes]
+    took = [_write(output, stages, ordered.slice(0, few)) for few in sizes]
+    written, spilled, seconds = ([*map(Point, amounts, values)] for values in zip(*took, strict=True))
+    spilled[0] = Point(0.0, nothing)
+    return MeasuredOutput(Line.through(*written), Line.through(*spilled), Line.through(*seconds), start)
+
+
+def _write(output: Output, stages: Sequence[Stage], documents: pa.Table) -> tuple[float, float, float]:
+    """Return bytes written, bytes spilled, and seconds."""
+    clock = CoreClock()
+    with tempfile.TemporaryDirectory() as folder:
+        spill, made = Path(folder) / "spill", Path(folder) / "made"
+        spill.mkdir()
+        made.mkdir()
+        with clock.measure("write"):
+            writer = output.writer(stages)
+            writer.spill([documents], spill, 0)
+            writer.finish(spill, made, [writer.write(spill, made, task) for task in writer.plan(spill, 1, made)])
+            file_entries(made, [path.relative_to(made).as_posix() for path in whole_files(made)])
+        return float(folder_bytes(made)), float(folder_bytes(spill)), clock.seconds["write"]

@@ -1,0 +1,348 @@
+"""Recipes: a source, stages and an output in strict YAML.
+
+A recipe says everything that decides the bytes of a run: an unknown key is an error which names the known ones. Its
+digest covers every field with its default and the code version of every stage.
+"""
+
+import copy
+import hashlib
+import json
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+
+from longcrawl.core.fields import build, plain_settings, preset_fields, presets_of, spell
+from longcrawl.core.ledger.funnel import Reference
+from longcrawl.core.outputs import OUTPUTS, Output
+from longcrawl.core.pipeline import bytes_fault, label_stages, stages_fault
+from longcrawl.core.registry import Implementation
+from longcrawl.core.sources import SOURCES, OnDuplicateIds, Source, make_source
+from longcrawl.core.stages import STAGES, Stage
+from longcrawl.errors import RecipeError, known_names, quoted
+from longcrawl.io.structured import RepeatedKeyError, load_yaml
+from longcrawl.run.card.front_matter import CardFacts
+from longcrawl.urls import plain_urls
+
+SCHEMA_VERSION = 1
+ON_DUPLICATE_IDS = "on_duplicate_ids"
+KEYS = ("longcrawl", "name", "about", "source", "stages", "parts", "outputs", "card", "reference")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What to read, what to do with it, what to write."""
+
+    name: str
+    about: str
+    source: Source
+    stages: tuple[tuple[str, Stage], ...]
+    """Labels and stages; a second stage of one kind is labelled ``NAME_2``."""
+    output: Output
+    card: CardFacts
+    parts: int = 1
+    """In how many parts of the input deduplication looks for duplicates, see :mod:`longcrawl.run.segments`."""
+    on_duplicate_ids: OnDuplicateIds = "error"
+    """What documents of one id do, a field of ``source`` for every source, see :mod:`longcrawl.run.ids`."""
+    reference: Reference = field(default_factory=Reference)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the recipe as its YAML file holds it, with every field spelled out, and URLs without their secrets."""
+        policy = {ON_DUPLICATE_IDS: self.on_duplicate_ids} if self.on_duplicate_ids != "error" else {}
+        return {
+            "longcrawl": SCHEMA_VERSION,
+            "name": self.name,
+            "about": self.about,
+            "source": {"builder": SOURCES.spelling(type(self.source)), **self.source.settings(), **policy},
+            "stages": [{STAGES.spelling(type(stage)): plain_urls(stage.settings())} for _, stage in self.stages],
+            "parts": self.parts,
+            "outputs": {OUTPUTS.spelling(type(self.output)): plain_urls(self.output.settings())},
+            "card": plain_settings(self.card),
+            "reference": plain_settings(self.reference),
+        }
+
+    def as_yaml(self) -> str:
+        """Return the recipe as YAML that :func:`parse_recipe` reads back."""
+        return yaml.safe_dump(self.as_dict(), sort_keys=False, allow_unicode=True, width=120)
+
+    @property
+    def digest(self) -> str:
+        """Name the recipe by content: the first 16 digits of the SHA-256 of all fields and code versions."""
+        versions = [stage.code_version for _, stage in self.stages]
+        canonical = json.dumps([self.as_dict(), versions], sort_keys=True, ensure_ascii=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+    @property
+    def others(self) -> dict[str, Implementation]:
+        """What is not longcrawl's own: stages by label, the others as ``source NAME`` and ``output NAME``."""
+        found = {label: STAGES.implementation(type(stage)) for label, stage in self.stages}
+        found[f"source {self.source.name}"] = SOURCES.implementation(type(self.source))
+        found[f"output {self.output.name}"] = OUTPUTS.implementation(type(self.output))
+        return {name: about for name, about in found.items() if about}
+
+
+def recipes() -> dict[str, str]:
+    """Return the shipped recipes: name and what each is about."""
+    found = {}
+    for file in _folder().iterdir():
+        if file.name.endswith(".yaml"):
+            found[file.name.removesuffix(".yaml")] = str(yaml.safe_load(file.read_text("utf-8"))["about"])
+    return dict(sorted(found.items()))
+
+
+def _folder() -> Traversable:
+    # The folder is not a package: importing it would put it in the place of the function longcrawl.recipes.
+    return resources.files("longcrawl").joinpath("recipes")
+
+
+def load_recipe(name: str | Path, overrides: Iterable[str] = ()) -> Recipe:
+    """Read a shipped recipe by name, or any by the path of its YAML file, with ``--set``-style overrides.
+
+    >>> load_recipe("longcrawl64", ["stages.min_words.n=20000"]).as_dict()["stages"][2]
+    {'min_words': {'n': 20000}}
+
+    Raises:
+        RecipeError: no such recipe, or something in it does not exist; the message lists what does.
+    """
+    if isinstance(name, Mapping):
+        raise RecipeError("a recipe is a name or the path of a file, got a mapping: write it to a .yaml file")
+    return parse_recipe(read_recipe(str(name)), overrides)
+
+
+def read_recipe(name: str) -> dict[str, Any]:
+    """Return the content of a recipe file, as it is spelled there.
+
+    Raises:
+        RecipeError: there is no such recipe, it is not a mapping in YAML, or a key is given twice.
+    """
+    text = _recipe_text(name)
+    try:
+        spec = load_yaml(text)
+    except RepeatedKeyError as twice:
+        raise RecipeError(f"recipe {name!r}: {twice}") from twice
+    except yaml.YAMLError as broken:
+        said = " ".join(str(broken).replace('in "<unicode string>", ', "at ").split())
+        raise RecipeError(f"recipe {name!r} is not YAML: {said}") from broken
+    if not isinstance(spec, dict):
+        raise RecipeError(f"recipe {name!r} must be a mapping with the keys {', '.join(KEYS)}")
+    return spec
+
+
+def parse_recipe(spec: Mapping[str, Any], overrides: Iterable[str] = ()) -> Recipe:
+    """Turn the content of a recipe file into a :class:`Recipe`, strictly, with ``--set``-style overrides."""
+    changed = copy.deepcopy(dict(spec))
+    for override in overrides:
+        _override(changed, override)
+    return _parsed(changed)
+
+
+def _parsed(spec: Mapping[str, Any]) -> Recipe:
+    name = spec.get("name", "without a name")
+    where = f"recipe {quoted(name)}"
+    for key in spec:
+        if key not in KEYS:
+            raise RecipeError(f"{where} has an unknown key {quoted(key)}; {known_names(KEYS, key)}")
+    for key in ("longcrawl", "name", "source", "stages", "outputs"):
+        if key not in spec:
+            raise RecipeError(f"{where} lacks the key {key!r}")
+    if spec["longcrawl"] != SCHEMA_VERSION:
+        version = quoted(spec["longcrawl"])
+        raise RecipeError(f"{where} has schema version {version}, this longcrawl reads {SCHEMA_VERSION}")
+    stages = _stages(spec["stages"], where)
+    return Recipe(
+        name=str(name),
+        about=str(spec.get("about", "")),
+        source=_source(spec["source"], where),
+        stages=stages,
+        output=_output(spec["outputs"], where),
+        card=build(CardFacts, _fields(spec.get("card"), f"{where}: card"), f"{where}: card", RecipeError),
+        parts=_parts(spec.get("parts", 1), where),
+        on_duplicate_ids=_on_duplicate_ids(spec["source"], where),
+        reference=_reference(spec.get("reference"), [label for label, _ in stages], where),
+    )
+
+
+def _recipe_text(name: str) -> str:
+    if name.endswith((".yaml", ".yml")):
+        try:
+            return Path(name).read_text("utf-8")
+        except FileNotFoundError as missing:
+            raise RecipeError(
+                f"there is no recipe {name}: check its path, or take one that `longcrawl recipes` lists"
+            ) from missing
+        except (OSError, UnicodeDecodeError) as wrong:
+            raise RecipeError(f"recipe file {name} cannot be read: {wrong}") from wrong
+    if name not in recipes():
+        if Path(name).is_file():
+            raise RecipeError(
+                f"{name} is not a recipe, whose name ends in .yaml: type `longcrawl init {shlex.quote(name)}` for a "
+                "first one of these documents"
+            )
+        raise RecipeError(f"unknown recipe {name!r}; {known_names([*recipes(), 'or the path of a .yaml file'], name)}")
+    return _folder().joinpath(f"{name}.yaml").read_text("utf-8")
+
+
+def _source(spec: Any, where: str) -> Source:
+    if not isinstance(spec, dict) or not isinstance(spec.get("builder"), str):
+        raise RecipeError(
+            f"{where}: source takes a mapping with the key 'builder', such as {{builder: text, data_dir: docs}}"
+        )
+    settings = {key: value for key, value in spec.items() if key not in ("builder", ON_DUPLICATE_IDS)}
+    return SOURCES.make(spec["builder"], settings, f"{where}: source", RecipeError)
+
+
+def _on_duplicate_ids(source: Mapping[str, Any], where: str) -> OnDuplicateIds:
+    policy: OnDuplicateIds = source.get(ON_DUPLICATE_IDS, "error")
+    if policy not in get_args(OnDuplicateIds):
+        raise RecipeError(f"{where}: source.{ON_DUPLICATE_IDS} takes {spell(OnDuplicateIds)}, got {quoted(policy)}")
+    return policy
+
+
+def recorded_source(recipe: Mapping[str, Any]) -> Source:
+    """Make the source of a recipe that a manifest holds.
+
+    Raises:
+        SourceError: this longcrawl does not know it, or one of its fields.
+    """
+    settings = {key: value for key, value in recipe["source"].items() if key != ON_DUPLICATE_IDS}
+    return make_source(settings.pop("builder"), settings)
+
+
+def _stages(specs: Any, where: str) -> tuple[tuple[str, Stage], ...]:
+    if not isinstance(specs, list):
+        raise RecipeError(f"{where}: stages takes a list, such as [min_chars: {{n: 200}}]")
+    made = []
+    for number, spec in enumerate(specs, start=1):
+        name, settings = _named(spec, f"{where}: stage {number}")
+        made.append(_stage(name, settings, f"{where}: stage {number}"))
+    labelled = tuple(zip(label_stages([stage.name for stage in made]), made, strict=True))
+    if (fault := bytes_fault(labelled)) is not None:
+        raise RecipeError(f"{where}: {fault}")
+    return labelled
+
+
+def _stage(name: str, settings: dict[str, Any], where: str) -> Stage:
+    """Make a stage; of one with presets, the fields of ``preset`` are set first, and those beside it replace them."""
+    kind = STAGES.find(name, where, RecipeError)
+    if presets_of(kind) and "preset" in settings:
+        given = {key: value for key, value in settings.items() if key != "preset"}
+        settings = preset_fields(kind, settings["preset"], given, f"{where} {name!r}: ", RecipeError)
+    return STAGES.make(name, settings, where, RecipeError)
+
+
+def check_order(recipe: Recipe) -> None:
+    """Reject a recipe in which a stage would undo what another did; the recipes of finished runs may be of this kind.
+
+    Raises:
+        RecipeError: naming the two stages.
+    """
+    if (fault := stages_fault(recipe.stages)) is not None:
+        raise RecipeError(f"recipe {quoted(recipe.name)}: {fault}")
+
+
+def _output(spec: Any, where: str) -> Output:
+    if not isinstance(spec, dict) or len(spec) != 1:
+        raise RecipeError(f"{where}: outputs takes a mapping with one format; known: {', '.join(sorted(OUTPUTS))}")
+    ((name, settings),) = spec.items()
+    return OUTPUTS.make(str(name), _fields(settings, f"{where}: output {name!r}"), f"{where}: output", RecipeError)
+
+
+def _parts(parts: Any, where: str) -> int:
+    if not isinstance(parts, int) or isinstance(parts, bool) or parts < 1:
+        raise RecipeError(f"{where}: parts takes a whole number of 1 or more, got {quoted(parts)}")
+    return parts
+
+
+def _reference(spec: Any, labels: list[str], where: str) -> Reference:
+    named = f"{where}: reference"
+    reference = build(Reference, _fields(spec, named), named, RecipeError)
+    for label in reference.documents:
+        if label not in labels:
+            raise RecipeError(f"{named}.documents names no stage of the recipe: {label!r}; it has: {', '.join(labels)}")
+    return reference
+
+
+def _fields(settings: Any, where: str) -> dict[str, Any]:
+    if settings is not None and not isinstance(settings, dict):
+        raise RecipeError(f"{where} takes a mapping of its fields, got {quoted(settings)}")
+    return settings or {}
+
+
+def _named(spec: Any, where: str) -> tuple[str, dict[str, Any]]:
+    if isinstance(spec, str):
+        return spec, {}
+    if isinstance(spec, dict) and len(spec) == 1:
+        ((name, settings),) = spec.items()
+        if settings is None or isinstance(settings, dict):
+            return str(name), settings or {}
+    wants = "a name, or one name with its fields, such as min_chars: {n: 200}"
+    raise RecipeError(f"{where} takes {wants}; got {quoted(spec)}")
+
+
+def _override(spec: dict[str, Any], override: str) -> None:
+    path, equals, text = override.partition("=")
+    keys = path.split(".")
+    if not equals or (len(keys) < 2 and path != "parts"):  # a section and a field
+        raise RecipeError(f"--set takes PATH=VALUE, such as stages.min_words.n=20000, got {override!r}")
+    try:
+        value = load_yaml(text)
+    except RepeatedKeyError as twice:
+        raise RecipeError(f"--set {path}: {twice}") from twice
+    except yaml.YAMLError as broken:
+        raise RecipeError(f"--set {path}: {text!r} is not YAML") from broken
+    section, rest = keys[0], keys[1:]
+    if path == "parts":
+        spec["parts"] = value
+    elif section in ("source", "card") and len(rest) == 1:
+        spec[section] = {**_mapping(spec, section), rest[0]: value}
+    elif section == "outputs" and len(rest) == 2:  # a format and a field
+        outputs = _mapping(spec, "outputs")
+        spelled = [name for name in outputs if OUTPUTS.find(str(name), "output", RecipeError).name == rest[0]]
+        _override_named(outputs, [*(spelled or rest[:1]), rest[1]], value, f"--set {path}")
+    elif section == "stages" and len(rest) >= 2:  # a stage and a field
+        stages = spec.get("stages")
+        _override_stage(stages if isinstance(stages, list) else [], rest, value, f"--set {path}")
+    else:
+        raise RecipeError(
+            f"--set {path}: write source.FIELD, stages.STAGE.FIELD, outputs.FORMAT.FIELD, card.FIELD or parts"
+        )
+
+
+def _override_stage(stages: list[Any], keys: list[str], value: Any, where: str) -> None:
+    named = [_named(stage, where) for stage in stages]
+    labels = label_stages([name for name, _ in named])
+    if keys[0] not in labels:
+        raise RecipeError(f"{where}: the recipe has no stage {keys[0]!r}; it has: {', '.join(labels)}")
+    place = labels.index(keys[0])
+    name, settings = named[place]
+    # A preset that is asked for replaces the fields that presets are about, and leaves the rest of the recipe.
+    presets = presets_of(STAGES.get(name)) if keys[1:] == ["preset"] else {}
+    settled = {field for preset in presets.values() for field in preset}
+    changed = {name: {key: given for key, given in settings.items() if key not in settled}}
+    _override_named(changed, [name, *keys[1:]], value, where)
+    stages[place] = changed
+
+
+def _override_named(section: dict[str, Any], keys: list[str], value: Any, where: str) -> None:
+    if keys[0] not in section:
+        raise RecipeError(f"{where}: the recipe has no {keys[0]!r}; it has: {', '.join(section)}")
+    fields = section[keys[0]] = dict(_fields(section[keys[0]], f"{where}: {keys[0]}"))
+    for key in keys[1:-1]:
+        below = fields.get(key)
+        if below is not None and not isinstance(below, dict):
+            raise RecipeError(f"{where}: {key!r} is {below!r} and has no fields of its own")
+        fields[key] = dict(below or {})
+        fields = fields[key]
+    fields[keys[-1]] = value
+
+
+def _mapping(spec: dict[str, Any], section: str) -> dict[str, Any]:
+    found = spec.get(section) or {}
+    if not isinstance(found, dict):
+        raise RecipeError(f"the recipe's {section} is not a mapping: {found!r}")
+    return found

@@ -1,0 +1,445 @@
+"""A run without some of its documents: a new folder in which only the files that held them are others.
+
+All files of the run are linked into the new folder, or copied where the system does not link. Those that hold a
+document are then replaced: in the output, the ledgers, saved indexes and tables of tokens. The manifest comes last.
+"""
+
+import datetime as dt
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+
+from longcrawl.core.display import counted
+from longcrawl.core.ledger.edits import EDITS
+from longcrawl.core.ledger.reasons import LEDGER
+from longcrawl.core.outputs import RESULTS
+from longcrawl.core.removal import Removal, rows_of_ids
+from longcrawl.dedup.exact import normalise_url
+from longcrawl.dedup.index import DESCRIPTION as INDEX_DESCRIPTION
+from longcrawl.dedup.index import INDEX, remove_from_index
+from longcrawl.errors import CorruptionError, RunError, as_lines, listed, unreadable
+from longcrawl.io.files import check_target, file_entries, partial_path, remove, whole_file, write_text, writing
+from longcrawl.io.sealed import seal
+from longcrawl.io.stored_tables import as_written, read_table, table_writer, write_table
+from longcrawl.io.structured import load_json
+from longcrawl.run.analysis import analyse
+from longcrawl.run.card.write import card
+from longcrawl.run.manifest import MANIFEST, TOKEN_TABLES, read_sealed
+from longcrawl.run.recipe import parse_recipe
+from longcrawl.text.refinedweb.opt_out import Entry, named_domains, of_domains
+from longcrawl.urls import is_url
+
+RECORD = "takedown.json"
+"""What was asked for, and what became of it; a run that went through several has all."""
+VERSION = 1
+NAMED = {LEDGER: ("kept_id",), EDITS: ("also_id", "also_span")}
+"""Columns of the ledgers that name another document, and are emptied where it goes."""
+
+
+@dataclass(frozen=True)
+class Takedown:
+    """What a takedown has done; ``str`` gives it for people."""
+
+    path: str
+    asked: str
+    """The date of the request."""
+    listed: dict[str, int]
+    """Lines of each list, by what it lists."""
+    documents: int
+    """Of the output, that are gone."""
+    ledger_rows: int
+    """Of documents that stages had removed or edited."""
+    changed: tuple[str, ...]
+    dropped: tuple[str, ...]
+    unchanged: int
+    windows: int
+    found: int
+    unmatched: tuple[str, ...] = ()
+    """Lines of the lists of which the run has no document; the record has how many."""
+
+    def __str__(self) -> str:
+        lists = ", ".join(counted(count, name.removesuffix("s"), name) for name, count in self.listed.items())
+        rows, written = counted(self.ledger_rows, "row"), counted(len(self.changed), "file")
+        files = f"{written} written again, {len(self.dropped):,} no more, {self.unchanged:,} as they were"
+        others = f"{self.found:,} found, which other documents have too" if self.found else "none found"
+        return as_lines(
+            [
+                f"{self.path}: {counted(self.documents, 'document')} of {lists} taken out",
+                f"{rows} of the ledgers; {files}",
+                f"{self.windows:,} stretches of them looked for in these files, {others}",
+                *([f"no document of {listed(map(_quoted, self.unmatched))}"] if self.unmatched else []),
+            ]
+        )
+
+
+def takedown(
+    run: str | Path,
+    out: str | Path,
+    *,
+    ids: Any = None,
+    urls: Any = None,
+    domains: Any = None,
+    asked: str | None = None,
+) -> Takedown:
+    """Write a run without some documents to a new folder; the run itself stays as it is.
+
+    Only files that hold one of them are written. All others are links to those of the run. The same files are what
+    ``push`` sends. ``takedown.json`` records the request, without ids and URLs, and the proof.
+
+    >>> lc.takedown("crawl", "crawl-2", domains=["example.org"], asked="2026-11-02")  # doctest: +SKIP
+
+    Args:
+        run: the folder of a finished run.
+        out: the new folder.
+        ids: a file with an id in each line, or the ids. They are taken as they are, with white space. A file whose name
+            ends with ``.jsonl`` has a JSON string in each line, so that an id may have line breaks.
+        urls: the same of URLs, which are compared as :func:`longcrawl.dedup.normalise_url` spells them.
+        domains: the same of domains, which stand for all below them.
+        asked: the date of the request, such as 2026-11-02; None for today.
+
+    Raises:
+        RunError: nothing of it is in the run, the folder exists, or the date is none.
+        FormatError: the output cannot take documents out.
+        CorruptionError: a file of the run is damaged, or something that was to stay has changed.
+    """
+    day = _day(asked)
+    folder, target = _folders(run, out)
+    wanted, manifest = Asked.read(ids, urls, domains), read_sealed(folder)
+    name = manifest["output"]["format"]
+    result = RESULTS[name]
+    gone = wanted.find(result.ids(folder / name))
+    rows = _ledger_rows(folder, manifest, pa.array(sorted({*gone.to_pylist(), *wanted.lists["ids"]}), pa.string()))
+    if not len(gone) and not rows:
+        total = counted(sum(wanted.counts.values()), "entry", "entries")
+        named = listed(map(_quoted, wanted.unmatched()))
+        raise RunError(
+            f"{folder} holds no document of the {total}: check {named}; longcrawl inspect shows ids and URLs"
+        )
+    beside = partial_path(target)
+    try:
+        with writing(target, RunError, "make room, or choose another --out"):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _link(folder, beside, manifest)
+            work = _Takedown(folder, beside, manifest, gone, wanted)
+            removal = work.take_out(result.without(beside / name, gone, parse_recipe(manifest["recipe"]).output))
+            found = work.finish(removal, day)
+            beside.rename(target)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return Takedown(str(target), **found)
+
+
+def _folders(run: str | Path, out: str | Path) -> tuple[Path, Path]:
+    folder, target = Path(run), Path(out)
+    if is_url(str(run)) or is_url(str(out)):
+        raise RunError(f"a takedown takes folders of this machine: fetch {run} first, and push the new one")
+    check_target(target, RunError, "remove it, or choose another --out")
+    if folder.resolve() in target.resolve().parents:
+        raise RunError(f"{target} is inside {folder}, which stays as it is: choose another --out")
+    return folder, target
+
+
+def _day(asked: str | None) -> str:
+    """Return the date of a request, today's if there is none."""
+    try:
+        day = dt.datetime.now(dt.UTC).date() if asked is None else dt.date.fromisoformat(asked)
+    except ValueError:
+        raise RunError(f"--asked {asked!r} is not a date: write it as 2026-11-02") from None
+    return day.isoformat()
+
+
+def _ledger_rows(folder: Path, manifest: dict[str, Any], ids: pa.Array) -> int:
+    """Count the rows of ledgers and edits that name a document."""
+    total = 0
+    for name in _tables(manifest):
+        table = read_table(folder / name, ["id", *NAMED[name.partition("/")[0]][:1]])
+        total += len(set(rows_of_ids(table, ids).tolist()) | set(_naming(table, name, ids)))
+    return total
+
+
+def _tables(manifest: dict[str, Any]) -> list[str]:
+    return [name for name in manifest["files"] if name.partition("/")[0] in NAMED and name.endswith(".parquet")]
+
+
+def _naming(table: pa.Table, name: str, ids: pa.Array) -> list[int]:
+    """Return the rows that name a document beside their own."""
+    column = NAMED[name.partition("/")[0]][0]
+    rows: list[int] = rows_of_ids(table.select([column]).rename_columns(["id"]), ids).tolist()
+    return rows
+
+
+def _link(folder: Path, beside: Path, manifest: dict[str, Any]) -> None:
+    """Link the files that the manifest names into a new folder; what is not linked is copied."""
+    for name in manifest["files"]:
+        (beside / name).parent.mkdir(parents=True, exist_ok=True)
+        if not (folder / name).is_file():
+            raise CorruptionError(f"{folder / name} is missing; longcrawl verify {folder} lists all that is wrong")
+        try:
+            os.link(folder / name, beside / name)
+        except OSError:
+            shutil.copyfile(folder / name, beside / name)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to go.
+
+    Attributes:
+        lists: the lines of the lists "ids", "urls" and "domains", each by how it is compared: an address as
+            :func:`longcrawl.dedup.normalise_url` has it, a domain as the stage ``opt_out`` does, with all below it.
+        matched: of what is listed, that of which a document was found.
+    """
+
+    lists: Mapping[str, Mapping[str, str]]
+    matched: set[tuple[str, str]] = field(default_factory=set)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Lines of each list that has any, by what it lists."""
+        return {kind: len(lines) for kind, lines in self.lists.items() if lines}
+
+    def unmatched(self) -> tuple[str, ...]:
+        """Return the lines of which no document was found."""
+        lines = ((kind, each, line) for kind, listed in self.lists.items() for each, line in listed.items())
+        return tuple(line for kind, each, line in lines if (kind, each) not in self.matched)
+
+    @classmethod
+    def read(cls, ids: Any = None, urls: Any = None, domains: Any = None) -> "Asked":
+        """Read lists: files, or the lines themselves.
+
+        Raises:
+            RunError: there is nothing to take down, or a file cannot be read.
+        """
+        lists = {"ids": {each: each for each in _entries(ids)}}
+        lists["urls"] = {normalise_url(each): each for each in _entries(urls) if each.strip()}
+        lists["domains"] = {name: each for each in _entries(domains) for name in named_domains(each.strip())}
+        if not any(lists.values()):
+            raise RunError("there is nothing to take down: name --ids, --urls or --domains, with a line for each")
+        if wrong := sorted(each for each in lists["domains"] if not each or any(mark in each for mark in "/: ")):
+            raise RunError(f"{wrong[0]!r} is not a domain: list names such as example.org, and addresses under --urls")
+        return cls(lists)
+
+    def find(self, documents: pads.FileSystemDataset) -> pa.Array:
+        """Return the ids of the documents of an output that are to go: strings, each once.
+
+        Raises:
+            RunError: one of them has no id, or the output does not record any.
+        """
+        if not documents.files or "id" not in documents.schema.names:
+            raise RunError("the output records no ids of documents: run its recipe again, with the stage opt_out")
+        columns = [name for name in ("id", "url") if name in documents.schema.names]
+        ids = self.lists["ids"]
+        found = dict[str, None]()
+        for batch in documents.to_batches(columns=columns):
+            names = pc.cast(batch.column(0), pa.string())
+            among = pc.is_in(names, value_set=pa.array(sorted(ids), pa.string())).to_numpy(zero_copy_only=False)
+            if len(columns) > 1:
+                among = among | self._match(pc.cast(batch.column(1), pa.large_string()))
+            for name in names.filter(pa.array(among)).to_pylist():
+                if name is None:
+                    raise RunError("a document of these has no id: run the recipe again, with the stage opt_out")
+                found[name] = None
+        self.matched.update(("ids", name) for name in ids.keys() & found.keys())
+        return pa.array(found, pa.string())
+
+    def _match(self, urls: pa.Array) -> "np.ndarray[Any, np.dtype[np.bool_]]":
+        """Return which URLs are listed, or of a listed domain."""
+        found, asked, domains = np.zeros(len(urls), bool), self.lists["urls"], self.lists["domains"]
+        if asked:
+            spelled = [None if url is None else normalise_url(url) for url in urls.to_pylist()]
+            found |= np.array([url in asked for url in spelled], bool)
+            self.matched.update(("urls", url) for url in asked.keys() & set(spelled))
+        if domains:
+            entries = of_domains(pc.fill_null(urls, ""), {each: (Entry(each, ""),) for each in domains})
+            found |= np.array([bool(each) for each in entries], bool)
+            self.matched.update(("domains", entry.path) for each in entries for entry in each)
+        return found
+
+
+def _entries(given: Any) -> list[str]:
+    """Return the entries of a list or a file as they are, each once.
+
+    A file has one in each line: a JSON string if its name ends with ``.jsonl``, else the line without its end.
+
+    Raises:
+        RunError: a file cannot be read, or a line of it is not a JSON string.
+    """
+    if given is None:
+        return []
+    if not isinstance(given, str | Path):
+        return list(dict.fromkeys(map(str, given)))
+    with unreadable(given, RunError, "name a text file in UTF-8, a line for each"):
+        text = Path(given).read_bytes().decode("utf-8-sig")
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    if str(given).endswith(".jsonl"):
+        return list(dict.fromkeys(_string(given, *each) for each in enumerate(lines, 1) if each[1].strip()))
+    return list(dict.fromkeys(line for line in lines if line))
+
+
+def _string(file: str | Path, number: int, line: str) -> str:
+    try:
+        found = load_json(line)
+    except ValueError:
+        found = None
+    if not isinstance(found, str):
+        raise RunError(f'{file}, line {number:,}, is not a JSON string: write "ID", with \\n for a line break')
+    return found
+
+
+def _quoted(entry: str) -> str:
+    """Return an entry for a message, quoted if it is empty or has white space."""
+    return entry if entry.split() == [entry] else repr(entry)
+
+
+class _Takedown:
+    """One takedown in a folder of links."""
+
+    def __init__(self, folder: Path, beside: Path, manifest: dict[str, Any], gone: pa.Array, wanted: Asked) -> None:
+        self.folder, self.beside, self.manifest, self.gone = folder, beside, manifest, gone
+        self.wanted = wanted
+        self.ids = pa.array(sorted({*gone.to_pylist(), *wanted.lists["ids"]}), pa.string())
+        self.changed: list[str] = []
+        self.dropped: list[str] = []
+        self.ledger_rows = 0
+
+    def take_out(self, removal: Removal) -> Removal:
+        """Note what became of the output, and take the documents out of all else.
+
+        Raises:
+            CorruptionError: what was to stay of the output is not what it was.
+        """
+        if removal.kept[0] != removal.kept[1] or removal.documents < len(self.gone):
+            raise CorruptionError(
+                f"{self.folder}: the documents that stay are not as they were, {removal.kept[0]} and "
+                f"{removal.kept[1]}: nothing is written; longcrawl verify {self.folder} says what is wrong"
+            )
+        name = self.manifest["output"]["format"]
+        self.changed += [f"{name}/{each}" for each in removal.changed]
+        self.dropped += [f"{name}/{each}" for each in removal.dropped]
+        for table in _tables(self.manifest):
+            self._rewrite_ledger(table)
+        self._rewrite_tokens()
+        self._rewrite_indexes()
+        return removal
+
+    def _rewrite_ledger(self, name: str) -> None:
+        """Drop the rows of documents, and forget their ids where other rows name them."""
+        table = read_table(self.folder / name)
+        rows, naming = set(rows_of_ids(table, self.ids).tolist()), set(_naming(table, name, self.ids))
+        if not rows | naming:
+            return
+        self.ledger_rows += len(rows | naming)
+        self.wanted.matched.update(("ids", table["id"][row].as_py()) for row in rows)
+        other = pa.array([row in naming for row in range(table.num_rows)])
+        for column in NAMED[name.partition("/")[0]]:
+            values = pc.if_else(other, pa.scalar(None, table[column].type), table[column])
+            table = table.set_column(table.column_names.index(column), table.schema.field(column), values)
+        kept = table.filter(pa.array([row not in rows for row in range(table.num_rows)])).combine_chunks()
+        if kept.num_rows:
+            write_table(kept, self.beside / name)
+            self.changed.append(name)
+        else:
+            remove(self.beside / name)
+            self.dropped.append(name)
+
+    def _rewrite_tokens(self) -> None:
+        """Drop rows of the tables that a push has made; those of samples go, for a push to make them again."""
+        names = [name for name in self.manifest["files"] if name.startswith(f"{TOKEN_TABLES}/")]
+        for name in names if len(self.gone) else ():
+            file = pq.ParquetFile(self.folder / name)
+            if "id" not in file.schema_arrow.names:
+                remove(self.beside / name)
+                self.dropped.append(name)
+            elif len(rows_of_ids(read_table(self.folder / name, ["id"]), self.gone)):
+                with whole_file(self.beside / name) as beside, _copy(file, beside) as out:
+                    for group in range(file.num_row_groups):
+                        table = as_written(file.read_row_group(group), file.metadata)
+                        among = pc.is_in(pc.cast(table["id"], pa.string()), value_set=self.gone)
+                        kept = table.filter(pc.invert(among)).combine_chunks()
+                        if kept.num_rows:
+                            out.write_table(kept, row_group_size=kept.num_rows)
+                self.changed.append(name)
+
+    def _rewrite_indexes(self) -> None:
+        for name in sorted({name for name in self.manifest["files"] if name.startswith(f"{INDEX}/")}):
+            if name.endswith(f"/{INDEX_DESCRIPTION}"):
+                index = name.removesuffix(f"/{INDEX_DESCRIPTION}")
+                if remove_from_index(self.beside / index, self.ids):
+                    self.changed += [each for each in self.manifest["files"] if each.startswith(f"{index}/")]
+
+    def finish(self, removal: Removal, asked: str) -> dict[str, Any]:
+        """Write the record, the manifest and the card; return the fields of a :class:`Takedown`."""
+        self._check_absent()
+        name = self.manifest["output"]["format"]
+        proof = {
+            "kept": removal.kept[1],
+            "windows": removal.windows,
+            "found": removal.found,
+            "ids_absent": True,
+        }
+        told = {
+            "asked": asked,
+            "listed": self.wanted.counts,
+            "unmatched": len(self.wanted.unmatched()),
+            "documents": removal.documents,
+            "ledger_rows": self.ledger_rows,
+            "ids_sha256": list(map(_sha256, self.gone.to_pylist())),
+            "from": self.manifest["sha256"],
+            "proof": proof,
+            "changed": sorted(self.changed),
+            "dropped": sorted(self.dropped),
+        }
+        earlier = self.folder / RECORD
+        records = load_json(earlier.read_text("utf-8"))["takedowns"] if earlier.is_file() else []
+        write_text(self.beside / RECORD, seal({"longcrawl_takedown": VERSION, "takedowns": [*records, told]}))
+        files = {each: entry for each, entry in self.manifest["files"].items() if each not in self.dropped}
+        files |= file_entries(self.beside, [each for each in self.changed if each not in self.dropped] + [RECORD])
+        about = {key: value for key, value in removal.described.items() if key != "files"}
+        manifest: dict[str, Any] = {
+            **self.manifest,
+            "output": {"format": name, **about},
+            "analysis": analyse(RESULTS[name].ids(self.beside / name)).as_dict(),
+            "takedowns": [{each: record[each] for each in ("asked", "documents")} for record in (*records, told)],
+            "files": dict(sorted(files.items())),
+        }
+        write_text(self.beside / MANIFEST, seal(manifest))
+        card(self.beside)
+        unchanged = len(files) - len(set(self.changed)) - 1
+        shown = {key: told[key] for key in ("asked", "listed", "documents", "ledger_rows")}
+        shown |= {"changed": tuple(sorted(self.changed)), "dropped": tuple(sorted(self.dropped))}
+        shown |= {"unchanged": unchanged, "windows": removal.windows, "found": removal.found}
+        return shown | {"unmatched": self.wanted.unmatched()}
+
+    def _check_absent(self) -> None:
+        """Look for the ids in every table that was written.
+
+        Raises:
+            CorruptionError: one is there.
+        """
+        for name in self.changed:
+            if name.endswith(".parquet") and name not in self.dropped:
+                table = pq.ParquetFile(self.beside / name)
+                if "id" in table.schema_arrow.names and len(rows_of_ids(table.read(["id"]), self.ids)):
+                    raise CorruptionError(
+                        f"{name} still names a document that was to go: nothing is written; report this"
+                    )
+
+
+def _copy(file: pq.ParquetFile, beside: Path) -> Any:
+    """Open a file of the same schema for writing."""
+    schema = as_written(file.schema_arrow.empty_table(), file.metadata).schema
+    return table_writer(beside, schema, compression="zstd", compression_level=3)
+
+
+def _sha256(document: str) -> str:
+    return hashlib.sha256(document.encode("utf-8", "surrogatepass")).hexdigest()

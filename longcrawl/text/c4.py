@@ -1,0 +1,669 @@
+"""C4's rules: keep lines that look like sentences, and pages with enough of them."""
+
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.core.places import LineChange
+from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
+from longcrawl.errors import StageError
+from longcrawl.io.files import reread_when_changed
+from longcrawl.kernels.code_points import NUMERIC, SENTENCE_END, SPACE, WORD, load_characters
+from longcrawl.kernels.compiling import allocating, compiled, forced_inline
+from longcrawl.kernels.lookup import read_word_lists
+from longcrawl.kernels.phrases import OTHERS, PhraseTree, make_tree, step
+from longcrawl.kernels.texts import (
+    begins_with,
+    check_not_masked,
+    copy,
+    decode,
+    drop_space,
+    last_start,
+    skip_space,
+    text_buffers,
+    text_column,
+    valid_texts,
+)
+from longcrawl.text.languages import Languages, find_language, places_of_languages
+from longcrawl.text.line_places import LOGGED, locate_lines, log_line, most_lines, shift_lines
+
+# Numba compiles plain loops, and takes arguments by position:
+# ruff: noqa: FBT001, SIM110
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
+
+Bytes = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.uint16]
+Facts = npt.NDArray[np.int64]
+Points = npt.NDArray[np.uint32]
+
+JAVASCRIPT, POLICY, LOREM_IPSUM = 1, 2, 4
+"""Kinds of phrases."""
+
+STAYS, UNENDED, SHORT, OVERLONG, SCRIPT, POLICIES, CUT = range(7)
+RULES = {
+    UNENDED: "terminal_punctuation",
+    SHORT: "min_words_per_line",
+    OVERLONG: "max_word_length",
+    SCRIPT: "javascript",
+    POLICIES: "policy_phrases",
+    CUT: "citations",
+}
+"""What is done to lines, by the name of its field: a line goes by the first of the rules, marks are cut by the last."""
+
+FIRST, STOP, WORDS, LONGEST, SENTENCES, BRACES, BRACKETS, PHRASES, PLACEHOLDERS = range(9)
+"""What is known of a line: the bytes of its content, words, characters of the longest, sentences, braces, kinds."""
+FACTS = 9
+
+BRACE, BRACKET, CLOSING_BRACKET, DOT = b"{[]."
+NEWLINE, RETURN = 0x0A, 0x0D
+
+_U = np.uint64
+_SOLID, _LETTER, _BRACKET, _MARK, _CLOSER, _HALT, _FIRST = 1, 2, 4, 8, 16, 32, 1 << 8
+"""What is known of a byte: no space, of ``\\w``, a bracket, terminal, closing, to be looked at; places in phrases."""
+
+
+class Rules(NamedTuple):
+    """What a line must be like; a rule that is switched off has a threshold out of reach."""
+
+    datatrove: bool
+    citations: bool
+    """Whether citation marks go."""
+    terminal: bool
+    """Whether a line must end in a terminal mark."""
+    marks: npt.NDArray[np.uint32]
+    """The terminal marks."""
+    closers: npt.NDArray[np.uint32]
+    """What may stand between the end of a sentence and white space."""
+    zeros: npt.NDArray[np.uint32]
+    """The zero of every script that has decimal digits; the other nine follow it."""
+    min_words: int
+    max_word_length: int
+    byte_flags: npt.NDArray[np.int64]
+
+
+def make_byte_flags(
+    flag_of: Flags, tree: PhraseTree, marks: Points, closers: Points, datatrove: bool
+) -> npt.NDArray[np.int64]:
+    """Return what is known of every byte as the first one of a character, shape (256,)."""
+    flags = np.full(256, _HALT | int(tree.places[OTHERS]) * _FIRST)
+    of_ascii, breaks = flag_of[:128], [NEWLINE, *([0x0B, 0x0C, RETURN, 0x1C, 0x1D, 0x1E] if datatrove else [])]
+    flags[:128] = np.where(of_ascii & SPACE, 0, _SOLID) | np.where(of_ascii & WORD, _LETTER, 0)
+    flags[:128] |= np.where(of_ascii & SENTENCE_END, _HALT, 0) | tree.places[:OTHERS].astype(np.int64) * _FIRST
+    flags[[BRACE, *breaks]] |= _HALT
+    flags[BRACKET] |= _BRACKET
+    flags[marks[marks < OTHERS]] |= _MARK
+    flags[closers[closers < OTHERS]] |= _CLOSER
+    flags[:128] |= np.where(of_ascii & SENTENCE_END, _CLOSER, 0)
+    return flags
+
+
+@compiled
+def _is_one_of(point: np.uint32, points: Any) -> bool:
+    for at in range(len(points)):
+        if points[at] == point:
+            return True
+    return False
+
+
+@compiled
+def _is_break(data: Bytes, at: int, end: int) -> int:
+    """Return how many bytes a line break at a byte has, of those that ``str.splitlines`` knows; 0 for none."""
+    byte = data[at]
+    if byte == RETURN:
+        return 2 if at + 1 < end and data[at + 1] == NEWLINE else 1
+    if 0x0A <= byte <= 0x0C or 0x1C <= byte <= 0x1E:
+        return 1
+    if byte == 0xC2 and data[at + 1] == 0x85:
+        return 2
+    if byte == 0xE2 and data[at + 1] == 0x80 and 0xA8 <= data[at + 2] <= 0xA9:
+        return 3
+    return 0
+
+
+@compiled
+def _is_decimal(point: np.uint32, zeros: Any) -> bool:
+    found = False
+    for zero in zeros:
+        found |= zero <= point < zero + 10
+    return found
+
+
+_EDIT = np.frombuffer(b"[edit]", np.uint8)
+_CITATION_NEEDED = np.frombuffer(b"[citation needed]", np.uint8)
+
+
+@compiled
+def _skip_citation(data: Bytes, at: int, end: int, zeros: Any) -> int:
+    """Return where the citation mark that starts with a bracket at a byte ends; that byte where it is none."""
+    if begins_with(data, at, end, _EDIT):
+        return at + len(_EDIT)
+    if begins_with(data, at, end, _CITATION_NEEDED):
+        return at + len(_CITATION_NEEDED)
+    place = at + 1
+    while place < end and data[place] != CLOSING_BRACKET:
+        point, after = decode(data, place)
+        if not _is_decimal(point, zeros):
+            return at
+        place = after
+    return place + 1 if place < end else at
+
+
+@compiled
+def _write_line(data: Bytes, at: int, end: int, rules: Rules, out: Bytes, place: int) -> int:
+    """Write a line without citation marks; gives where it ends."""
+    while at < end:
+        if data[at] == BRACKET and rules.citations:
+            after = _skip_citation(data, at, end, rules.zeros)
+            if after > at:
+                at = after
+                continue
+        out[place] = data[at]
+        place += 1
+        at += 1
+    return place
+
+
+@compiled
+def _find_phrases(data: Bytes, at: int, end: int, tree: PhraseTree, line: Facts) -> None:
+    """Note the phrases whose first characters, as many as all phrases have, end at a byte."""
+    for _ in range(tree.sure):
+        at = last_start(data, at)
+    node = np.int64(0)
+    while at < end:
+        point, at = decode(data, at)
+        node = step(tree, node, point)
+        if node < 0:
+            return
+        line[PHRASES] |= tree.kinds[node]
+        line[PLACEHOLDERS] += (tree.kinds[node] & LOREM_IPSUM) != 0
+
+
+@compiled
+def _ends_sentence(data: Bytes, at: int, end: int, flag_of: Flags, rules: Rules) -> tuple[bool, int]:
+    """Return whether white space or nothing follows the marks that start at a byte; gives where they end."""
+    while at < end:
+        flag = rules.byte_flags[data[at]]
+        if flag & _CLOSER:
+            at += 1
+            continue
+        if data[at] < OTHERS:
+            return flag & _SOLID == 0, at
+        point, after = decode(data, at)
+        if not _is_one_of(point, rules.closers):
+            return flag_of[point] & SPACE != 0, at
+        at = after
+    return True, at
+
+
+@compiled
+def _trim(data: Bytes, start: int, stop: int, flag_of: Flags, byte_flags: Any, line: Facts) -> None:
+    """Write where a line's content starts and stops."""
+    if stop > start and byte_flags[data[start]] & byte_flags[data[stop - 1]] & _SOLID:
+        line[FIRST], line[STOP] = start, stop
+        return
+    first = skip_space(data, start, stop, flag_of)
+    line[FIRST], line[STOP] = first, drop_space(data, first, stop, flag_of)
+
+
+@compiled
+def _read_line(data: Bytes, at: int, end: int, flag_of: Flags, rules: Rules, tree: PhraseTree, line: Facts) -> int:
+    """Write what is known of the line that starts at a byte; gives where the next one starts."""
+    start, stop, words, longest, length, sentences, checked = at, end, 0, 0, 0, 0, at
+    seen, noted, state, before = 0, 0, 0, 0
+    byte_flags, found = rules.byte_flags, _FIRST << (tree.sure - 1)
+    line[BRACES] = line[PHRASES] = line[PLACEHOLDERS] = 0
+    while at < end:
+        # Most text is ASCII inside of a sentence, and what is asked of it needs no branch.
+        while at < end:
+            # An index without a sign is not asked whether it counts from the end.
+            flag = byte_flags[data[_U(at)]]
+            if flag & _HALT:
+                break
+            at += 1
+            seen |= flag
+            state = (state << 1 | _FIRST) & flag
+            if state & found:
+                _find_phrases(data, at, end, tree, line)
+            solid = flag & _SOLID
+            words += solid & ~before
+            before = solid
+            length = (length + 1) & -solid
+            longest = max(longest, length)
+        if at == end:
+            break
+        width = _is_break(data, at, end) if rules.datatrove else int(data[at] == NEWLINE)
+        if width:
+            stop, at = at, at + width
+            break
+        point, after = decode(data, at)
+        if flag_of[point] & SENTENCE_END and at >= checked:
+            ends, checked = _ends_sentence(data, at, end, flag_of, rules)
+            if ends:
+                sentences += seen & _LETTER != 0
+                noted |= seen
+                seen = 0
+        line[BRACES] += point == BRACE
+        seen |= _LETTER if flag_of[point] & WORD else 0
+        state = (state << 1 | _FIRST) & byte_flags[min(point, OTHERS)]
+        solid = 0 if flag_of[point] & SPACE else _SOLID
+        words += solid & ~before
+        before = solid
+        length = (length + 1) & -solid
+        longest = max(longest, length)
+        at = after
+        if state & found:
+            _find_phrases(data, at, end, tree, line)
+    _trim(data, start, stop, flag_of, byte_flags, line)
+    line[WORDS], line[LONGEST], line[BRACKETS] = words, longest, (noted | seen) & _BRACKET
+    line[SENTENCES] = sentences + (seen & _LETTER != 0)
+    return at
+
+
+@forced_inline
+def _ends_in_mark(data: Bytes, start: int, stop: int, rules: Rules) -> bool:
+    if stop == start:
+        return False
+    if data[stop - 1] < OTHERS:
+        if not rules.byte_flags[data[stop - 1]] & _MARK:
+            return False
+    elif not _is_one_of(decode(data, last_start(data, stop))[0], rules.marks):
+        return False
+    dots = stop - start >= 3 and data[stop - 1] == data[stop - 2] == data[stop - 3] == DOT
+    return not (rules.datatrove and dots)
+
+
+@forced_inline
+def _check_form(out: Bytes, first: int, last: int, words: int, longest: int, rules: Rules) -> int:
+    """Return the first rule by which a line goes for its end or for its words; ``STAYS`` for none."""
+    if rules.terminal and not _ends_in_mark(out, first, last, rules):
+        return UNENDED
+    if words < rules.min_words:
+        return SHORT
+    return OVERLONG if longest > rules.max_word_length else STAYS
+
+
+@forced_inline
+def _judge(line: Facts, rule: int, rules: Rules, page: Any) -> int:
+    """Return the first rule by which a line goes; adds what it has that speaks against the page, and its sentences.
+
+    The paper looks for placeholders and braces in the whole page, datatrove in lines that have stayed so far.
+    """
+    if rule == STAYS or not rules.datatrove:
+        page[0] += line[PLACEHOLDERS]
+        if not (rules.datatrove and line[PHRASES] & JAVASCRIPT):
+            page[1] += line[BRACES]
+    if rule != STAYS:
+        return rule
+    if line[PHRASES] & (JAVASCRIPT | POLICY):
+        return SCRIPT if line[PHRASES] & JAVASCRIPT else POLICIES
+    page[2] += line[SENTENCES]
+    return STAYS
+
+
+@allocating
+def _clean_page(
+    data: Bytes,
+    at: int,
+    end: int,
+    flag_of: Flags,
+    rules: Rules,
+    tree: PhraseTree,
+    out: Bytes,
+    place: int,
+    page: Any,
+    log: Any,
+    runs: bool,
+) -> tuple[int, int]:
+    """Write the lines that stay of a document to ``out``, stripped and joined by newlines.
+
+    Adds to ``page``, shape (3,): placeholders, braces, sentences. Writes to ``log`` as many lines as it has rows, of
+    those that are not blank and that go or lose marks: number, start and stop in ``data``, then in ``out``, rule. With
+    ``runs``, lines that go by one rule, with no line that stays between them, share a row.
+
+    Returns:
+        Where the lines end, and how many rows there are for the log.
+    """
+    line = np.empty(FACTS, np.int64)
+    kept, changed, number, run = 0, 0, 1, STAYS
+    while at < end:
+        at = _read_line(data, at, end, flag_of, rules, tree, line)
+        begin, stop, words, longest = line[FIRST], line[STOP], line[WORDS], line[LONGEST]
+        base, before, cut = place + (kept > 0), place, False
+        if line[BRACKETS] and rules.citations:
+            first, last = base, _write_line(data, begin, stop, rules, out, base)
+            cut = last - first < stop - begin
+        if cut:
+            _read_line(out, first, last, flag_of, rules, tree, line)
+            if not rules.datatrove:
+                words, longest, first, last = line[WORDS], line[LONGEST], line[FIRST], line[STOP]
+            rule = _check_form(out, first, last, words, longest, rules)
+        else:
+            rule = _check_form(data, begin, stop, words, longest, rules)
+        rule = _judge(line, rule, rules, page)
+        if rule == STAYS:
+            if kept:
+                out[place] = NEWLINE
+            place = copy(out, first, last, out, base) if cut else copy(data, begin, stop, out, base)
+            kept += 1
+            run = STAYS
+        if runs and rule != STAYS and rule == run:
+            if stop > begin:
+                log[_U(changed - 1), 2] = stop
+        elif cut or (rule != STAYS and stop > begin):
+            run = rule
+            first, last = (base, place) if rule == STAYS else (before, before)
+            log_line(log, changed, number, begin, stop, first, last, CUT if rule == STAYS else rule)
+            changed += 1
+        number += data[at - 1] == NEWLINE
+    return place, changed
+
+
+@compiled
+def clean_pages(
+    data: Bytes,
+    offsets: Any,
+    flag_of: Flags,
+    rules: Rules,
+    tree: PhraseTree,
+    out: Bytes,
+    ends: Any,
+    counts: Any,
+    log: Any,
+    runs: bool,
+) -> int:
+    """Write the lines that stay of every document to ``out``, without the white space around all of them.
+
+    Writes ``ends``, shape (documents + 1,), and ``counts``, shape (documents, 3): placeholders, braces, sentences; and
+    to ``log``, which has room for all lines or for none, what :func:`_clean_page` writes, of all documents. ``runs``
+    needs a log.
+
+    Returns:
+        How many rows are in the log.
+    """
+    place, logged = np.int64(0), 0
+    ends[0] = 0
+    for document in range(len(offsets) - 1):
+        at, end, begin, here = offsets[document], offsets[document + 1], place, log[logged:]
+        place, changed = _clean_page(data, at, end, flag_of, rules, tree, out, place, counts[document], here, runs)
+        logged += min(changed, len(here))
+        first = skip_space(out, begin, place, flag_of)
+        last = drop_space(out, first, place, flag_of)
+        if first > begin or last < place:
+            shift_lines(here[:changed], first, last, begin)
+            copy(out, first, last, out, begin)
+        place = begin + last - first
+        ends[document + 1] = place
+    return logged
+
+
+@compiled
+def count_listed(
+    data: Bytes, offsets: Any, roots: Any, unspaced: Any, flag_of: Flags, tree: PhraseTree, counts: Any
+) -> None:
+    """Count the listed words in every document whose root is not negative.
+
+    A word is flanked by characters that are of no word, but in languages that ``unspaced`` says write without spaces.
+    """
+    for document in range(len(offsets) - 1):
+        at, end, root = offsets[document], offsets[document + 1], roots[document]
+        inside = False
+        while at < end and root >= 0:
+            point, after = decode(data, at)
+            if (unspaced[root] or not inside) and tree.begins[min(point, OTHERS)]:
+                node, place = root, at
+                while place < end:
+                    other, place = decode(data, place)
+                    node = step(tree, node, other)
+                    if node < 0:
+                        break
+                    if tree.kinds[node]:
+                        flanked = place == end or not flag_of[decode(data, place)[0]] & WORD
+                        counts[document] += flanked or unspaced[root]
+            inside = flag_of[point] & WORD != 0
+            at = after
+
+
+POLICY_PHRASES = (
+    "terms of use",
+    "privacy policy",
+    "cookie policy",
+    "uses cookies",
+    "use of cookies",
+    "use cookies",
+)
+
+_MARKS = {"paper": '.!?"”', "datatrove": ".!?\"'"}
+_CLOSERS = "\"'”\N{RIGHT SINGLE QUOTATION MARK}»\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK})]}"
+_UNSPACED: Languages = {"ja": {}, "th": {}, "zh": {}}
+"""Languages that are written without spaces: a listed word is found anywhere in a text of theirs."""
+
+_OUT_OF_REACH = np.iinfo(np.int64).max
+
+
+@stage
+class C4Quality(Edit):
+    r"""Keep the lines that C4 keeps, and the documents that have enough of them.
+
+    A line stays when it
+
+    * ends in a terminal punctuation mark: . ! ? or an end quotation mark (" or ”), white space after it aside;
+    * has at least ``min_words_per_line`` words, and none of more than ``max_word_length`` characters; words are what
+      white space parts;
+    * has no "javascript" and none of the ``policy_phrases``, in any case and inside of words too.
+
+    Citation marks ([1], [], [edit], [citation needed]) are cut from lines first. The lines that stay are stripped and
+    joined by ``\n``, blank lines are gone. A document leaves by the first of these rules:
+
+    * ``lorem_ipsum``: the phrase is on a line of it;
+    * ``curly_bracket``: it has a {;
+    * ``min_sentences``: the lines that stay have fewer sentences than that;
+    * ``bad_words``: what stays has a word of the list for the document's language, between characters that are of no
+      word (in Japanese, Thai and Chinese: anywhere).
+
+    A document without text is like an empty one: it has no sentences.
+
+    C4 counted sentences with nltk's trained punkt. Here a sentence ends at a run of . ! ? and of quotation marks and
+    brackets closed after it, before white space or the end of its line; the end of a line ends one as well, and each
+    has a letter or a digit. No model is needed, and an abbreviation such as "Dr. No" counts as an end, so documents
+    near ``min_sentences`` stay that punkt would drop.
+
+    The numbers 3 and 5 are those of the paper's first versions; the code that made C4 has 5 words and 3 sentences.
+
+    Args:
+        definitions: "paper" is as above. "datatrove" gives what datatrove 0.10 gives but for the sentences, and so what
+            the code of T5 gives but for the apostrophe: lines end where ``str.splitlines`` ends them; ' ends a line and
+            " too, but neither ” nor "..." does; words are counted, and white space is stripped, before citation marks
+            are cut, so that a line that ends in a mark goes; braces and placeholders count on lines that have come so
+            far, and a brace beside "javascript" does not.
+        terminal_punctuation: "ignored" keeps lines however they end, as FineWeb does.
+        min_words_per_line: None for any.
+        max_word_length: in characters; None for any.
+        min_sentences: None for any.
+        javascript: what happens to a line with that word.
+        policy_phrases: an empty list keeps lines with any phrase.
+        citations: what happens to citation marks.
+        lorem_ipsum: what happens to a document with this phrase.
+        curly_bracket: what happens to a document with one.
+        bad_words: a folder of LANGUAGE or LANGUAGE.txt, or a JSON file of {language: [word, …]}. C4 took
+            github.com/LDNOOBW/List-of-Dirty-Naughty-Obscene-and-Otherwise-Bad-Words (CC BY 4.0). A document of a
+            language that has no list passes.
+        language: the language of all documents; None takes the column ``language``. Only ``bad_words`` asks for it.
+
+    Source: Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer", 2020,
+    section 2.2.
+
+    >>> import pyarrow as pa
+    >>> text = "Home | About\nIt has one sentence[1]. It has two.\nWe use cookies on this page."
+    >>> C4Quality(min_sentences=2)(pa.table({"text": [text]}))["text"][0].as_py()
+    'It has one sentence. It has two.'
+    """
+
+    definitions: Literal["paper", "datatrove"] = "paper"
+    terminal_punctuation: Literal["required", "ignored"] = "required"
+    min_words_per_line: int | None = 3
+    max_word_length: int | None = 1000
+    min_sentences: int | None = 5
+    javascript: Literal["drop", "keep"] = "drop"
+    policy_phrases: tuple[str, ...] = POLICY_PHRASES
+    citations: Literal["cut", "keep"] = "cut"
+    lorem_ipsum: Literal["drop", "keep"] = "drop"
+    curly_bracket: Literal["drop", "keep"] = "drop"
+    bad_words: str | None = None
+    language: str | None = None
+    rewrites = "text"
+    code_version: ClassVar[str] = "2"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for phrase in self.policy_phrases:
+            if not phrase or phrase != phrase.strip():
+                raise StageError(f"c4_quality.policy_phrases has {phrase!r}; give words without space around them")
+
+    def files(self) -> tuple[str, ...]:
+        """Name the lists of ``bad_words``."""
+        return () if self.bad_words is None else (self.bad_words,)
+
+    def prepare(self) -> None:
+        """Read the word list and compile the kernels.
+
+        Raises:
+            StageError: the list cannot be read.
+        """
+        self.edit(pa.table({"text": pa.array([], pa.large_string()), "language": pa.array([], pa.string())}))
+
+    def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
+        """Keep the lines of the column ``text`` that pass, and measure every document."""
+        edited = self._clean(table, record="nothing")
+        return edited.documents, edited.checks
+
+    def trace(self, table: pa.Table) -> Edited:
+        """Do what ``edit`` does, and list the lines that went, and those that lost citation marks.
+
+        Lines that went by one rule, with no line that stays between them, are one place. Not listed is other white
+        space: that around lines, blank lines, and line ends.
+        """
+        return self._clean(table, record="places")
+
+    def _clean(self, table: pa.Table, record: Literal["places", "nothing"]) -> Edited:
+
+        check_not_masked(table, self.name)
+        texts = valid_texts(column(table, "text", self.name), self.name)
+        data, offsets = text_buffers(texts)
+        out = np.empty(int(offsets[-1] - offsets[0]), np.uint8)
+        ends = np.empty(len(offsets), np.int64)
+        counts = np.zeros((len(texts), 3), np.int64)
+        log = np.empty((most_lines(data, offsets) if record == "places" else 0, LOGGED), np.int64)
+        logged = clean_pages(data, offsets, *self._rules(), out, ends, counts, log, record == "places")
+        places = locate_lines(data, offsets, out, log[:logged], RULES.__getitem__, "content")
+        checks = self._counted(counts)
+        if self.bad_words is not None:
+            listed = self._listed(table, out, ends)
+            checks.append(_at_most_none("bad_words", listed))
+        made = text_column(out, ends, texts, table.schema.field("text").type)
+        return Edited(with_column(table, "text", made), checks, places)
+
+    def changes(self, text: str, language: str | None = None) -> list[LineChange]:  # noqa: ARG002  # lines have none
+        r"""Return the lines of one text that go, and those that lose citation marks.
+
+        The rule of a line is the field by which it goes, ``citations`` where it stays; of several the first in the
+        order of the class. Lines are counted by ``\n`` whatever else ends one, blank lines are not listed, and the
+        language is of no account.
+        """
+        data, offsets = text_buffers(pa.array([text], pa.large_string()))
+        out, log = np.empty(len(data), np.uint8), np.empty((len(text.splitlines()), LOGGED), np.int64)
+        ends, counts = np.empty(2, np.int64), np.zeros((1, 3), np.int64)
+        changed = clean_pages(data, offsets, *self._rules(), out, ends, counts, log, False)
+        return [_change(data, out, row) for row in log[:changed].tolist()]
+
+    def _counted(self, counts: npt.NDArray[np.int64]) -> list[Check]:
+        checks = []
+        if self.lorem_ipsum == "drop":
+            checks.append(_at_most_none("lorem_ipsum", counts[:, 0]))
+        if self.curly_bracket == "drop":
+            checks.append(_at_most_none("curly_bracket", counts[:, 1]))
+        if self.min_sentences is not None:
+            sentences = pa.array(counts[:, 2])
+            passes = pc.greater_equal(sentences, self.min_sentences)
+            checks.append(Check("min_sentences", sentences, passes, self.min_sentences, "at_least"))
+        return checks
+
+    def _listed(
+        self, table: pa.Table, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """Count the listed words of every document."""
+        lists = _read_bad_words(self.bad_words or "")
+        roots, _ = places_of_languages(table, lists.languages, self.language, self.name)
+        counts = np.zeros(table.num_rows, np.int64)
+        count_listed(data, offsets, roots, lists.unspaced, load_characters("re").flags, lists.tree, counts)
+        return counts
+
+    def _rules(self) -> tuple[npt.NDArray[np.uint16], Any, PhraseTree]:
+        """Return the flags of code points, the rules of lines and their phrases."""
+        datatrove = self.definitions == "datatrove"
+        # A phrase that has the end of a line in it is on no line.
+        ends = str.splitlines if datatrove else partial(str.split, sep="\n")
+        policy_phrases = tuple(phrase for phrase in self.policy_phrases if len(ends(phrase)) == 1)
+        phrases = _make_phrases(self.javascript == "drop", policy_phrases)
+        marks, closers, flags = _points(_MARKS[self.definitions]), _points(_CLOSERS), load_characters("re").flags
+        rules = Rules(
+            datatrove,
+            self.citations == "cut",
+            self.terminal_punctuation == "required",
+            marks,
+            closers,
+            _zeros(),
+            -1 if self.min_words_per_line is None else self.min_words_per_line,
+            _OUT_OF_REACH if self.max_word_length is None else self.max_word_length,
+            make_byte_flags(flags, phrases, marks, closers, datatrove),
+        )
+        return flags, rules, phrases
+
+
+class _BadWords(NamedTuple):
+    languages: tuple[str, ...]
+    tree: PhraseTree
+    unspaced: npt.NDArray[np.bool_]
+
+
+def _change(data: npt.NDArray[np.uint8], out: npt.NDArray[np.uint8], row: list[int]) -> LineChange:
+
+    number, start, stop, begin, end, rule = row
+    after = out[begin:end].tobytes().decode() if rule == CUT else None
+    return LineChange(number, data[start:stop].tobytes().decode(), after, RULES[rule])
+
+
+def _at_most_none(rule: str, counts: npt.NDArray[np.int64]) -> Check:
+    return Check(rule, pa.array(counts), pa.array(counts == 0), 0.0, "at_most")
+
+
+def _points(characters: str) -> npt.NDArray[np.uint32]:
+    return np.array([ord(character) for character in characters], np.uint32)
+
+
+@lru_cache(maxsize=1)
+def _zeros() -> npt.NDArray[np.uint32]:
+    """Return the zero of every script that has decimal digits; Unicode has the ten of each in a row."""
+    numerals = np.flatnonzero(load_characters("re").flags & NUMERIC)
+    return np.array([point for point in numerals if chr(point).isdecimal() and int(chr(point)) == 0], np.uint32)
+
+
+@lru_cache(maxsize=8)
+def _make_phrases(javascript: bool, policy_phrases: tuple[str, ...]) -> PhraseTree:  # a key of the cache
+
+    phrases = [(0, phrase, POLICY) for phrase in policy_phrases] + [(0, "lorem ipsum", LOREM_IPSUM)]
+    return make_tree(1, [*phrases, *([(0, "javascript", JAVASCRIPT)] if javascript else [])])
+
+
+@reread_when_changed(4)
+def _read_bad_words(path: str) -> _BadWords:
+    lists = read_word_lists(path)
+    phrases = [(number, word, 1) for number, words in enumerate(lists.values()) for word in sorted(words)]
+    unspaced = np.array([find_language(_UNSPACED, language) is not None for language in lists], np.bool_)
+    return _BadWords(tuple(lists), make_tree(len(lists), phrases), unspaced)

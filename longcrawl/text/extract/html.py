@@ -1,0 +1,900 @@
+"""HTML scanner: one pass over a page's bytes gives its elements and blocks of text.
+
+It follows HTML's rules for implied end tags, tables and lists (HTML Standard, 13.2.6) as far as they decide which block
+a text is in: inline elements are not in the tree, and formatting elements that overlap are not repaired. The time is
+linear in the page's bytes, whatever they are.
+"""
+
+from collections.abc import Iterable
+from functools import cache
+from html.entities import html5
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.kernels.compiling import allocating, compiled
+from longcrawl.kernels.memory import TESTED, copy_block, find_blanks, find_byte, find_marked, find_white, lowest_bit
+
+VOID, RAW, BLOCK, UNSEEN, CLOSES_PARAGRAPH, SCOPE, TABLE_PART = (1 << bit for bit in range(7))
+"""What is known of a tag: it has no end; it holds no mark-up; it is an element of the tree; nothing in it is shown;
+it ends an open ``p``; end tags outside of it do not close what is inside; it belongs to a table."""
+
+_PLAIN_BLOCKS = (
+    "address article aside blockquote center details dialog dd dir div dl dt fieldset figcaption figure footer form "
+    "frameset h1 h2 h3 h4 h5 h6 header hgroup hr legend li main menu nav ol optgroup p pre search section summary ul"
+)
+_TABLE_PARTS = "table caption colgroup thead tbody tfoot tr td th"
+_RAW = "script style textarea title xmp iframe noembed noframes"
+_UNSEEN_BLOCKS = "head noscript svg math canvas object applet video audio select button template datalist map"
+_VOID = "area base basefont bgsound br col embed frame hr img input keygen link meta param source track wbr"
+_LINES = "html body a pre br li"
+_OPEN_PARAGRAPHS = "legend optgroup"
+_SCOPES = "html table td th caption object template applet svg"
+
+_ALL = f"{_LINES} {_PLAIN_BLOCKS} {_TABLE_PARTS} {_RAW} {_UNSEEN_BLOCKS} {_VOID}"
+
+TAGS = ("", "custom", *dict.fromkeys(_ALL.split()))
+"""Names by their code; 0 is that of all inline tags but ``a``, 1 that of names with a hyphen. The model knows codes."""
+
+CODE = {name: code for code, name in enumerate(TAGS)}
+CUSTOM = CODE["custom"]
+
+LETTERS = 12
+"""The longest name of a tag; longer ones are not known."""
+
+REFERENCE_BITS = 13
+
+
+_WORDS = {
+    "comment": "comment,disqus,respond, reply, replies,discussion,kommentar,feedback,forum,livefyre,guestbook",
+    "navigation": " nav,navi,menu,pagination,pager,paging, skip,sitemap,tabs,breadcrumb,crumb",
+    "footer": "foot,bottom,copyright,imprint,colophon, legal,impressum",
+    "header": "header,masthead,topbar,banner,branding,logo, top ,toolbar,kopf",
+    "side": (
+        "sidebar, side ,aside,rail,complementary,widget,secondary,tertiary,rightcol,leftcol,right col,"
+        "left col,marginal, right , left "
+    ),
+    "share": "share,sharing,social,twitter,facebook,pinterest,addthis, sns,follow,whatsapp,linkedin,jetpack",
+    "subscribe": (
+        "subscri,newsletter,signup,sign up,mailing,login,log in,register,account,paywall,donat, cta,call to,abo ,member"
+    ),
+    "related": (
+        "related,recommend,similar,popular,trending,read more,readmore, also ,latest,recent,outbrain,taboola,"
+        "recirc,most read,mostread,you may,mehr zum,weiter,similaire,verwandt"
+    ),
+    "teaser": "teaser,promo, more, next, prev,preview,highlight,featured,suggest",
+    "advertisement": (
+        " ad , ads ,advert,sponsor,adsense, dfp,werbung,anzeige,affiliate,commercial,adslot,ad slot,ad unit,"
+        "ad container,ad wrapper,promotion"
+    ),
+    "date": "meta,date, time,timestamp,published,posted, info,stats,count",
+    "author": "author,byline, bio,profile,avatar,vcard,contributor,autor,credits",
+    "tag": " tag , tags ,taglist,tag list,tagcloud,tag cloud,categor,topic,keyword,label,hashtag,schlagw",
+    "caption": "caption, credit ,figure,bildunter,legend",
+    "image": (
+        "gallery,slideshow,carousel,slider,image,photo, img,media,video,player,embed,iframe,podcast,audio,galerie,thumb"
+    ),
+    "hidden": (
+        "hidden,screen reader,screenreader, sr only,visually,noprint,no print,print only,invisible,modal,"
+        "popup,overlay,tooltip,dropdown,lightbox,dialog,offcanvas,off canvas,noscript"
+    ),
+    "notice": "cookie,consent,gdpr,privacy,notice,alert,message,warning,disclaimer,error,hint",
+    "index": (
+        " toc,table of contents, index,jump,anchor,infobox,navbox,reference,footnote,citation,edit section,"
+        "editsection,hatnote,catlinks"
+    ),
+    "form": "form ,search,filter,input,button, btn,rating, vote, poll ,quiz,survey,review,captcha,contact",
+    "article": "article,story, blog,news ,recipe,entry,artikel,beitrag,articulo,noticia",
+    "content": (
+        "content,text,body, copy,richtext,prose,markdown,paragraph,inhalt,contenu,contenido,wysiwyg,description"
+    ),
+    "main": " main,primary,center,column,container,wrapper,layout,page",
+    "post": "post,single,hentry,permalink,postbody,post body,node ",
+    "title": "title,headline,heading,kicker,rubric,slug,titre,ueberschrift",
+    "list": " list,grid,card, item, tile, box,module,panel,feed,archive,loop",
+}
+GROUPS = {name: tuple(words.split(",")) for name, words in _WORDS.items()}
+"""Words in classes, ids and roles by what they say of an element; a space is the begin or end of a word."""
+
+HIDDEN = list(GROUPS).index("hidden")
+"""The group that attributes name, too: ``hidden``, ``aria-hidden``, and styles that show nothing."""
+
+
+class Markup(NamedTuple):
+    """The tables of the scanner."""
+
+    keys: npt.NDArray[np.uint64]
+    """Shape (256,): names of tags as numbers, by their hash; 0 where there is none."""
+    codes: npt.NDArray[np.uint8]
+    """Shape (256,): their codes."""
+    kinds: npt.NDArray[np.int64]
+    """Shape (tags,): what is known of a tag."""
+    reference_keys: npt.NDArray[np.uint64]
+    """Shape (2**13,): names of character references as hashes, by their hash."""
+    references: npt.NDArray[np.uint8]
+    """Shape (2**13, 8): the length of what they stand for, and its UTF-8."""
+    steps: npt.NDArray[np.int16]
+    """Shape (states, 27): the next state after a letter, or after what is not one, column 0."""
+    found: npt.NDArray[np.int64]
+    """Shape (states,): the groups of words that end here, a bit each."""
+
+
+def name_key(name: str) -> int:
+    """Return the name of a tag as a number, as the scanner computes it: five bits a character."""
+    key = 0
+    for character in name:
+        key = key << 5 | (ord(character) - 96 if character.isalpha() else ord(character) - ord("0") + 26)
+    return key
+
+
+def reference_hash(name: bytes) -> int:
+    """Return the hash of a character reference's name, FNV-1a of 64 bits, as the scanner computes it."""
+    value = 0xCBF29CE484222325
+    for byte in name:
+        value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return value
+
+
+def _kind(name: str) -> int:
+    blocks, parts = _PLAIN_BLOCKS.split(), _TABLE_PARTS.split()
+    kind = VOID * (name in _VOID.split()) | RAW * (name in _RAW.split()) | UNSEEN * (name in _UNSEEN_BLOCKS.split())
+    kind |= BLOCK * (name in (*blocks, *parts, *_UNSEEN_BLOCKS.split(), "html", "body", "custom"))
+    kind |= CLOSES_PARAGRAPH * ((name in blocks or name == "table") and name not in _OPEN_PARAGRAPHS.split())
+    return kind | SCOPE * (name in _SCOPES.split()) | TABLE_PART * (name in parts and name != "table")
+
+
+def _automaton(words: Iterable[tuple[int, str]]) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int64]]:
+    """Return the automaton of Aho and Corasick that finds words of letters; a space is anything but a letter."""
+    children: list[dict[int, int]] = [{}]
+    own = [0]
+    for group, word in words:
+        state = 0
+        for character in word:
+            letter = 0 if character == " " else ord(character) - 96
+            if letter not in children[state]:
+                children[state][letter] = len(children)
+                children.append({})
+                own.append(0)
+            state = children[state][letter]
+        own[state] |= 1 << group
+    steps = np.zeros((len(children), 27), np.int16)
+    found, fallback, queue = np.array(own, np.int64), [0] * len(children), [0]
+    for state in queue:
+        if state:
+            steps[state] = steps[fallback[state]]
+            found[state] |= found[fallback[state]]
+        for letter, child in children[state].items():
+            fallback[child] = int(steps[state, letter]) if state else 0
+            steps[state, letter] = child
+            queue.append(child)
+    return steps, found
+
+
+@cache
+def load_markup() -> Markup:
+    """Return the tables; they take some milliseconds."""
+    keys, codes = np.zeros(256, np.uint64), np.zeros(256, np.uint8)
+    for code, name in enumerate(TAGS[2:], 2):
+        at = tag_slot(name_key(name))
+        while keys[at]:
+            at = at + 1 & 255
+        keys[at], codes[at] = name_key(name), code
+    size = 1 << REFERENCE_BITS
+    reference_keys, references = np.zeros(size, np.uint64), np.zeros((size, 8), np.uint8)
+    for name, text in html5.items():
+        key = reference_hash(name.encode())
+        at = key >> 64 - REFERENCE_BITS
+        while reference_keys[at]:
+            at = at + 1 & size - 1
+        stands_for = text.encode()
+        reference_keys[at], references[at, 0] = key, len(stands_for)
+        references[at, 1 : 1 + len(stands_for)] = list(stands_for)
+    steps, found = _automaton((number, word) for number, words in enumerate(GROUPS.values()) for word in words)
+    return Markup(keys, codes, np.array([_kind(name) for name in TAGS]), reference_keys, references, steps, found)
+
+
+def tag_slot(key: int) -> int:
+    """Return where a name is looked for first."""
+    return (key * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) >> 56
+
+
+# Numba compiles plain loops, and takes arguments by position:
+# ruff: noqa: FBT001
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
+
+Bytes = npt.NDArray[np.uint8]
+
+LESS, MORE, AND, SLASH = (ord(each) for each in "<>&/")
+HAS_TARGET = 1 << 62
+"""What marks a link that leads somewhere, beside the groups of words."""
+
+_SPACE, _EQUALS, _DASH, _EXCLAMATION, _SEMICOLON, _NUMBER = (ord(each) for each in " =-!;#")
+_WIDE_SPACES = tuple(int.from_bytes(chr(each).encode()) for each in (*range(0x2000, 0x200B), 0x2028, 0x2029))
+_MORE_SPACES = tuple(int.from_bytes(chr(each).encode()) for each in (0x202F, 0x205F, 0x3000))
+_SHOWS_NOTHING = tuple(int.from_bytes(chr(each).encode()) for each in (0x180E, 0x200B, *range(0x2060, 0x2065), 0xFEFF))
+_U = np.uint64
+
+
+@compiled
+def next_byte(page: Bytes, at: int, end: int, byte: int) -> int:
+    """Return where a byte is next, ``end`` if nowhere."""
+    address = np.int64(page.ctypes.data)
+    while at + TESTED <= end:
+        found = find_byte(address + at, byte)
+        if found != _U(0):
+            return at + lowest_bit(found)
+        at += TESTED
+    while at < end and page[at] != byte:
+        at += 1
+    return at
+
+
+@compiled
+def _name_end(page: Bytes, at: int, end: int) -> int:
+    """Return where the name of an attribute ends."""
+    address = np.int64(page.ctypes.data)
+    while at + TESTED <= end:
+        here = address + at
+        found = find_white(here) | find_byte(here, _EQUALS) | find_byte(here, MORE) | find_byte(here, SLASH)
+        if found != _U(0):
+            return at + lowest_bit(found)
+        at += TESTED
+    while at < end and page[at] not in (MORE, SLASH, _EQUALS) and not is_space(page[at]):
+        at += 1
+    return at
+
+
+@compiled
+def is_space(byte: int) -> bool:
+    """Return whether a byte is ASCII white space."""
+    return byte == _SPACE or 9 <= byte <= 13
+
+
+@compiled
+def wide_space(data: Bytes, at: int, end: int) -> int:
+    """Return the size of the white space beyond ASCII at a byte, less than 0 for a mark that is not text, else 0.
+
+    Such marks show nothing and mean nothing by themselves: soft hyphens, zero-width spaces, word joiners, invisible
+    operators. U+200C and U+200D are text: they change the letters and emoji around them, as do variation selectors.
+    """
+    if data[at] == 0xC2:
+        if at + 1 < end and data[at + 1] == 0xAD:
+            return -2
+        return 2 if at + 1 < end and data[at + 1] in (0x85, 0xA0) else 0
+    if at + 2 >= end or data[at] < 0xE1:
+        return 0
+    point = np.int64(data[at]) << 16 | np.int64(data[at + 1]) << 8 | np.int64(data[at + 2])
+    if point in _SHOWS_NOTHING:
+        return -3
+    return 3 if point in _WIDE_SPACES or point in _MORE_SPACES else 0
+
+
+@compiled
+def is_letter(byte: int) -> bool:
+    """Return whether a byte is an ASCII letter."""
+    return 97 <= (byte | 32) <= 122
+
+
+@compiled
+def tag_code(page: Bytes, at: int, end: int, markup: Markup) -> tuple[int, int]:
+    """Return the code of the tag whose name begins at a byte, and where the name ends."""
+    key, begin, hyphen, known = _U(0), at, False, True
+    while at < end:
+        byte = page[at]
+        if is_letter(byte):
+            key = key << _U(5) | _U((byte | 32) - 96)
+        elif 48 <= byte <= 54:
+            key = key << _U(5) | _U(byte - 48 + 26)
+        elif byte in (MORE, SLASH) or is_space(byte):
+            break
+        else:
+            hyphen |= byte == _DASH
+            known = False
+        at += 1
+    if hyphen:
+        return CUSTOM, at
+    if at - begin > LETTERS or not known:
+        return 0, at
+    slot = np.int64(key * _U(0x9E3779B97F4A7C15) >> _U(56))
+    while markup.keys[slot] != key:
+        if markup.keys[slot] == 0:
+            return 0, at
+        slot = slot + 1 & 255
+    return np.int64(markup.codes[slot]), at
+
+
+@compiled
+def _find_words(page: Bytes, at: int, end: int, markup: Markup) -> int:
+    """Return the groups of words in the value of an attribute; capitals begin words in it."""
+    state, groups, lower = np.int64(markup.steps[0, 0]), np.int64(0), False
+    while at < end:
+        byte = np.int64(page[at])
+        letter = byte | 32
+        if 97 <= letter <= 122:
+            if lower and byte < 97:
+                state = np.int64(markup.steps[state, 0])
+                groups |= markup.found[state]
+            state = np.int64(markup.steps[state, letter - 96])
+            lower = byte >= 97
+        else:
+            state = np.int64(markup.steps[state, 0])
+            lower = False
+        groups |= markup.found[state]
+        at += 1
+    return groups | markup.found[markup.steps[state, 0]]
+
+
+@compiled
+def _holds(page: Bytes, at: int, end: int, word: Any) -> bool:
+    """Return whether bytes, in lower case and without spaces, hold a word."""
+    matched = 0
+    while at < end:
+        byte = page[at]
+        byte |= 32 * (65 <= byte <= 90)
+        if byte == word[matched]:
+            matched += 1
+            if matched == len(word):
+                return True
+        elif not is_space(byte):
+            matched = 1 * (byte == word[0])
+        at += 1
+    return False
+
+
+_CLASS, _ID, _ROLE, _STYLE = (np.frombuffer(name, np.uint8) for name in (b"class", b"id", b"role", b"style"))
+_HIDDEN, _ARIA = (np.frombuffer(name, np.uint8) for name in (b"hidden", b"aria-hidden"))
+_HREF = np.frombuffer(b"href", np.uint8)
+_TRUE, _NONE = np.frombuffer(b"true", np.uint8), np.frombuffer(b"display:none", np.uint8)
+
+
+@compiled
+def _is_name(page: Bytes, at: int, end: int, name: Any) -> bool:
+    if end - at != len(name):
+        return False
+    same = True
+    for place in range(len(name)):
+        same &= page[at + place] | 32 * (65 <= page[at + place] <= 90) == name[place]
+    return same
+
+
+@compiled
+def _marks_of(page: Bytes, name: int, stop: int, value: int, value_stop: int, markup: Markup) -> int:
+    """Return what an attribute says of its element."""
+    if _is_name(page, name, stop, _CLASS) or _is_name(page, name, stop, _ID) or _is_name(page, name, stop, _ROLE):
+        return _find_words(page, value, value_stop, markup)
+    if _is_name(page, name, stop, _HREF):
+        return HAS_TARGET
+    hidden = _is_name(page, name, stop, _HIDDEN)
+    hidden |= _is_name(page, name, stop, _ARIA) and _holds(page, value, value_stop, _TRUE)
+    hidden |= _is_name(page, name, stop, _STYLE) and _holds(page, value, value_stop, _NONE)
+    return np.int64(hidden) << HIDDEN
+
+
+@compiled
+def _read_value(page: Bytes, at: int, end: int) -> tuple[int, int, int]:
+    """Return where an attribute's value begins and ends, and the byte behind it; ``at`` is behind the ``=``."""
+    while at < end and is_space(page[at]):
+        at += 1
+    quote = page[at] if at < end else 0
+    if quote in (34, 39):
+        begin, at = at + 1, next_byte(page, at + 1, end, quote)
+        return begin, at, at + 1
+    begin = at
+    while at < end and page[at] != MORE and not is_space(page[at]):
+        at += 1
+    return begin, at, at
+
+
+@compiled
+def read_attributes(page: Bytes, at: int, end: int, markup: Markup, wanted: bool) -> tuple[int, int, bool]:
+    """Return what the attributes of a tag say, the byte behind the tag, and whether it closes itself."""
+    marks, closed = np.int64(0), False
+    while at < end and page[at] != MORE:
+        if page[at] == SLASH or is_space(page[at]):
+            closed = page[at] == SLASH
+            at += 1
+            continue
+        name, at, closed = at, _name_end(page, at + 1, end), False
+        stop, value, value_stop, after = at, at, at, at
+        while after < end and is_space(page[after]):
+            after += 1
+        if after < end and page[after] == _EQUALS:
+            value, value_stop, at = _read_value(page, after + 1, end)
+        if wanted:
+            marks |= _marks_of(page, name, stop, value, value_stop, markup)
+    return marks, min(at + 1, end), closed
+
+
+@compiled
+def skip_declaration(page: Bytes, at: int, end: int) -> int:
+    """Return the byte behind a comment, a document type or a processing instruction that begins at ``<``."""
+    if at + 3 < end and page[at + 1] == _EXCLAMATION and page[at + 2] == _DASH and page[at + 3] == _DASH:
+        at += 4
+        if at < end and page[at] == MORE:
+            return at + 1
+        at = next_byte(page, at, end, _DASH)
+        while at + 2 < end:
+            if page[at + 1] == _DASH:
+                if page[at + 2] == MORE:
+                    return at + 3
+                if page[at + 2] == _EXCLAMATION and at + 3 < end and page[at + 3] == MORE:
+                    return at + 4
+            at = next_byte(page, at + 1, end, _DASH)
+        return end
+    return next_byte(page, at, end, MORE) + 1
+
+
+@compiled
+def skip_raw(page: Bytes, at: int, end: int, code: int, markup: Markup) -> int:
+    """Return where the end tag of an element without mark-up begins."""
+    at = next_byte(page, at, end, LESS)
+    while at + 2 < end:
+        if page[at + 1] == SLASH and tag_code(page, at + 2, end, markup)[0] == code:
+            return at
+        at = next_byte(page, at + 1, end, LESS)
+    return end
+
+
+@compiled
+def _put_point(point: int, text: Bytes, place: int) -> int:
+    """Write a code point as UTF-8, one that stands for none as U+FFFD; return where it ends."""
+    if point < 0x80:
+        text[place] = point
+        return place + 1
+    if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
+        point = 0xFFFD
+    if point < 0x800:
+        text[place], text[place + 1] = 0xC0 | point >> 6, 0x80 | point & 63
+        return place + 2
+    if point < 0x10000:
+        text[place], text[place + 1], text[place + 2] = 0xE0 | point >> 12, 0x80 | point >> 6 & 63, 0x80 | point & 63
+        return place + 3
+    text[place], text[place + 1] = 0xF0 | point >> 18, 0x80 | point >> 12 & 63
+    text[place + 2], text[place + 3] = 0x80 | point >> 6 & 63, 0x80 | point & 63
+    return place + 4
+
+
+_WINDOWS_1252 = np.array(
+    [
+        ord(bytes([byte]).decode("cp1252", "replace")) if byte not in b"\x81\x8d\x8f\x90\x9d" else byte
+        for byte in range(128, 160)
+    ],
+    np.int64,
+)
+
+
+@compiled
+def _put_number(page: Bytes, at: int, end: int, text: Bytes, place: int) -> tuple[int, int]:
+    """Write what a numeric reference, whose digits begin at a byte, stands for; return both ends."""
+    base = 10
+    if at < end and page[at] | 32 == 120:
+        base, at = 16, at + 1
+    point, begin = 0, at
+    while at < end:
+        byte = np.int64(page[at])
+        digit = byte - 48 if 48 <= byte <= 57 else (byte | 32) - 87 if base == 16 and 97 <= (byte | 32) <= 102 else 16
+        if digit == 16:
+            break
+        point = min(point * base + digit, 0x110000)
+        at += 1
+    if at == begin:
+        return begin, place
+    at += at < end and page[at] == _SEMICOLON
+    if 128 <= point < 160:
+        point = _WINDOWS_1252[point - 128]
+    return at, _put_point(0xFFFD if point == 0 else point, text, place)
+
+
+@compiled
+def put_reference(page: Bytes, at: int, end: int, text: Bytes, place: int, markup: Markup) -> tuple[int, int]:
+    """Write what the character reference at ``&`` stands for, or ``&`` itself; return both ends."""
+    if at + 1 < end and page[at + 1] == _NUMBER:
+        after, stop = _put_number(page, at + 2, end, text, place)
+        if stop > place:
+            return after, stop
+    key, after, found, behind = _U(0xCBF29CE484222325), at + 1, -1, 0
+    while after < end and after - at < 34:
+        byte = page[after]
+        if not (is_letter(byte) or 48 <= byte <= 57 or byte == _SEMICOLON):
+            break
+        key = (key ^ _U(byte)) * _U(0x100000001B3)
+        after += 1
+        slot = np.int64(key >> _U(64 - REFERENCE_BITS))
+        while markup.reference_keys[slot] != 0:
+            if markup.reference_keys[slot] == key:
+                found, behind = slot, after
+                break
+            slot = slot + 1 & (1 << REFERENCE_BITS) - 1
+        if byte == _SEMICOLON:
+            break
+    if found < 0:
+        text[place] = AND
+        return at + 1, place + 1
+    for each in range(markup.references[found, 0]):
+        text[place + each] = markup.references[found, 1 + each]
+    return behind, place + np.int64(markup.references[found, 0])
+
+
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
+
+DEEPEST = 256
+"""Elements below this depth are not in the tree, as in browsers; their text belongs to the element above."""
+
+TAG, PARENT, FIRST, STOP = range(4)
+"""Columns of elements: code of the tag, the element around it, its first block, and the block after its last."""
+
+ELEMENT, BEGIN, END, LINKED, LINKS, WORDS, ENDS, COMMAS, DIGITS, CAPITALS, LINES = range(11)
+"""Columns of blocks: the innermost element, where its text begins and ends, bytes in links, links, words, ends of
+sentences, commas, digits, capitals, and line breaks."""
+
+_A, _BODY, _BR, _HEAD, _HTML = (CODE[name] for name in ("a", "body", "br", "head", "html"))
+_NOSCRIPT, _P, _PRE, _SVG, _TEMPLATE = (CODE[name] for name in ("noscript", "p", "pre", "svg", "template"))
+_DD, _DL, _DT, _LI, _MENU, _OL, _UL = (CODE[name] for name in ("dd", "dl", "dt", "li", "menu", "ol", "ul"))
+_TABLE, _TBODY, _TD, _TFOOT = (CODE[name] for name in ("table", "tbody", "td", "tfoot"))
+_TH, _THEAD, _TR, _H1, _H6 = (CODE[name] for name in ("th", "thead", "tr", "h1", "h6"))
+
+(
+    _ELEMENTS,
+    _BLOCKS,
+    _DEPTH,
+    _OVERFLOW,
+    _UNSEEN_FROM,
+    _PRE_OPEN,
+    _BEGIN,
+    _PLACE,
+    _IN_LINK,
+    _LINK_FROM,
+    _LINK_DEPTH,
+    _LINKED,
+    _LINKS,
+) = range(13)
+_STATE = 13
+"""What the scanner knows: numbers of elements and blocks, the depth and what is open below it, from which depth on
+nothing is shown, open ``pre``, where the block begins and its text ends, and of links whether one is open, since where
+and at which depth, and the bytes and links of this block."""
+
+_BLANK, _NEWLINE = 32, 10
+_WIDE_ENDS = tuple(int.from_bytes(mark.encode()) for mark in "\u3002\uff01\uff1f\u0964\u104b\u17d4\u1362")
+_WIDE_COMMAS = tuple(int.from_bytes(mark.encode()) for mark in "\u3001\uff0c")
+_ARABIC_ENDS, _ARABIC_COMMA = (
+    tuple(int.from_bytes(mark.encode()) for mark in "\u061f\u06d4"),
+    int.from_bytes("\u060c".encode()),
+)
+
+
+class Tree(NamedTuple):
+    """What a page is made of, and what is used to find it; a page of n bytes has at most n // 3 + 2 elements."""
+
+    elements: npt.NDArray[np.int32]
+    """Shape (elements, 4), in the order of their start tags."""
+    marks: npt.NDArray[np.int64]
+    """Shape (elements,): groups of words in class, id and role."""
+    blocks: npt.NDArray[np.int32]
+    """Shape (blocks, 11), in the order of the page; all blocks of an element are next to each other."""
+    text: Bytes
+    """The texts of the blocks, decoded, with single spaces."""
+    stack: npt.NDArray[np.int32]
+    """Shape (DEEPEST + 1,): the open elements."""
+    opened: npt.NDArray[np.int32]
+    """Shape (256,): how many elements of a tag are open."""
+
+
+def make_tree(size: int) -> Tree:
+    """Return empty arrays for pages of up to ``size`` bytes."""
+    most = size // 3 + 2
+    return Tree(
+        np.empty((most, 4), np.int32),
+        np.empty(most, np.int64),
+        np.empty((most, 11), np.int32),
+        np.empty(size + size // 4 + TESTED + 8, np.uint8),
+        np.empty(DEEPEST + 1, np.int32),
+        np.empty(256, np.int32),
+    )
+
+
+@compiled
+def _measure(text: Bytes, block: Any) -> None:
+    """Count what a block's text is made of."""
+    words, ends, commas, digits, capitals, lines, inside = 0, 0, 0, 0, 0, 0, False
+    at, end = np.int64(block[BEGIN]), np.int64(block[END])
+    while at < end:
+        byte = np.int64(text[at])
+        at += 1
+        if byte <= 32:
+            inside = False
+            lines += byte == _NEWLINE
+            continue
+        words += not inside
+        inside = True
+        if 48 <= byte <= 57:
+            digits += 1
+        elif 65 <= byte <= 90:
+            capitals += 1
+        elif byte in (46, 33, 63):
+            ends += at == end or text[at] <= 32 or text[at] == 34 or text[at] == 39 or text[at] == 41 or text[at] >= 128
+        elif byte == 44:
+            commas += 1
+        elif byte >= 0xD8 and at + 1 < end:
+            point = byte << 16 | np.int64(text[at]) << 8 | np.int64(text[at + 1])
+            ends += point in _WIDE_ENDS or point >> 8 in _ARABIC_ENDS
+            commas += point in _WIDE_COMMAS or point >> 8 == _ARABIC_COMMA
+    block[WORDS], block[ENDS], block[COMMAS] = words, ends, commas
+    block[DIGITS], block[CAPITALS], block[LINES] = digits, capitals, lines
+
+
+@compiled
+def _end_block(state: Any, tree: Tree) -> None:
+    """End the block that is open, where it has text."""
+    begin, place = state[_BEGIN], state[_PLACE]
+    while place > begin and tree.text[place - 1] <= 32:
+        place -= 1
+    if state[_IN_LINK]:
+        state[_LINKED] += max(0, place - state[_LINK_FROM])
+    if place > begin:
+        block = tree.blocks[state[_BLOCKS]]
+        block[ELEMENT], block[BEGIN], block[END] = tree.stack[state[_DEPTH] - 1], begin, place
+        block[LINKED], block[LINKS] = min(state[_LINKED], place - begin), state[_LINKS]
+        _measure(tree.text, block)
+        state[_BLOCKS] += 1
+    state[_BEGIN] = state[_PLACE] = state[_LINK_FROM] = place
+    state[_LINKED], state[_LINKS] = 0, state[_IN_LINK]
+
+
+@compiled
+def _end_link(state: Any) -> None:
+    if state[_IN_LINK]:
+        state[_LINKED] += max(0, state[_PLACE] - state[_LINK_FROM])
+        state[_IN_LINK] = 0
+
+
+@compiled
+def _push(state: Any, tree: Tree, code: int, marks: int, markup: Markup) -> None:
+    """Begin an element."""
+    depth, element = state[_DEPTH], state[_ELEMENTS]
+    if depth > DEEPEST:
+        state[_OVERFLOW] += 1
+        return
+    row = tree.elements[element]
+    row[TAG], row[PARENT], row[FIRST] = code, tree.stack[depth - 1] if depth else 0, state[_BLOCKS]
+    tree.marks[element] = marks
+    tree.stack[depth] = element
+    tree.opened[code] += 1
+    state[_ELEMENTS] += 1
+    state[_DEPTH] += 1
+    state[_PRE_OPEN] += code == _PRE
+    if markup.kinds[code] & UNSEEN and not state[_UNSEEN_FROM]:
+        state[_UNSEEN_FROM] = state[_DEPTH]
+
+
+@compiled
+def _pop(state: Any, tree: Tree, depth: int) -> None:
+    """End elements until there are ``depth`` of them."""
+    while state[_DEPTH] > depth:
+        _end_block(state, tree)
+        state[_DEPTH] -= 1
+        row = tree.elements[tree.stack[state[_DEPTH]]]
+        row[STOP] = state[_BLOCKS]
+        tree.opened[row[TAG]] -= 1
+        state[_PRE_OPEN] -= row[TAG] == _PRE
+    if state[_UNSEEN_FROM] > depth:
+        state[_UNSEEN_FROM] = 0
+    if state[_LINK_DEPTH] > depth:
+        _end_link(state)
+
+
+@compiled
+def _depth_of(state: Any, tree: Tree, code: int, barrier: int, markup: Markup) -> int:
+    """Return the depth of the innermost open element of a tag, -1 where there is none inside of a barrier."""
+    if not tree.opened[code]:
+        return -1
+    for depth in range(state[_DEPTH] - 1, 0, -1):
+        tag = tree.elements[tree.stack[depth], TAG]
+        if tag == code:
+            return depth
+        if markup.kinds[tag] & barrier:
+            return -1
+    return -1
+
+
+@compiled
+def _end_item(state: Any, tree: Tree, code: int, other: int, markup: Markup) -> None:
+    """End the list item that is open in the innermost list."""
+    for depth in range(state[_DEPTH] - 1, 0, -1):
+        tag = tree.elements[tree.stack[depth], TAG]
+        if tag in (code, other):
+            _pop(state, tree, depth)
+            return
+        if tag in (_UL, _OL, _MENU, _DL) or markup.kinds[tag] & (SCOPE | UNSEEN):
+            return
+
+
+@compiled
+def _pop_to_table(state: Any, tree: Tree, code: int) -> None:
+    """End what is open inside of the innermost table, section of a table, or row, whichever a part of it goes into."""
+    depth = state[_DEPTH]
+    while True:
+        tag = tree.elements[tree.stack[depth - 1], TAG]
+        section = tag in (_TBODY, _THEAD, _TFOOT)
+        cell = code in (_TD, _TH)
+        if tag == _TABLE or (section and (cell or code == _TR)) or (tag == _TR and cell):
+            break
+        depth -= 1
+    _pop(state, tree, depth)
+
+
+@compiled
+def _start(state: Any, tree: Tree, code: int, marks: int, markup: Markup) -> None:
+    """Begin an element of the tree, and end those that cannot hold it."""
+    kind = markup.kinds[code]
+    if code == _HTML or (code == _BODY and tree.opened[_BODY]):
+        tree.marks[0] |= marks
+        return
+    top = tree.elements[tree.stack[state[_DEPTH] - 1], TAG]
+    if top == _HEAD and code not in (_NOSCRIPT, _TEMPLATE):
+        _pop(state, tree, state[_DEPTH] - 1)
+    _end_block(state, tree)
+    depth = _depth_of(state, tree, _P, SCOPE | UNSEEN, markup) if kind & CLOSES_PARAGRAPH else -1
+    if depth > 0:
+        _pop(state, tree, depth)
+    if kind & TABLE_PART:
+        if not tree.opened[_TABLE]:
+            return
+        _pop_to_table(state, tree, code)
+    elif code == _LI:
+        _end_item(state, tree, _LI, _LI, markup)
+    elif code in (_DT, _DD):
+        _end_item(state, tree, _DT, _DD, markup)
+    elif _H1 <= code <= _H6 and _H1 <= tree.elements[tree.stack[state[_DEPTH] - 1], TAG] <= _H6:
+        _pop(state, tree, state[_DEPTH] - 1)
+    _push(state, tree, code, marks, markup)
+
+
+@compiled
+def _finish(state: Any, tree: Tree, code: int, markup: Markup) -> None:
+    """Act on the end tag of an element of the tree."""
+    _end_block(state, tree)
+    if code in (_BODY, _HTML):
+        return
+    if state[_OVERFLOW]:
+        state[_OVERFLOW] -= 1
+        return
+    if code == _TABLE or markup.kinds[code] & TABLE_PART:
+        depth = -1
+        if tree.opened[code]:
+            for each in range(state[_DEPTH] - 1, 0, -1):
+                tag = tree.elements[tree.stack[each], TAG]
+                if tag == code:
+                    depth = each
+                if tag in (code, _TABLE):
+                    break
+    else:
+        depth = _depth_of(state, tree, code, SCOPE, markup)
+    if depth > 0:
+        _pop(state, tree, depth)
+
+
+@compiled
+def _put_line(state: Any, tree: Tree) -> None:
+    """Write a line break in place of the space before it."""
+    place = state[_PLACE]
+    if place > state[_BEGIN]:
+        place -= tree.text[place - 1] == _BLANK and not state[_PRE_OPEN]
+        tree.text[place] = _NEWLINE
+        state[_PLACE] = place + 1
+
+
+@compiled
+def _read_text(page: Bytes, at: int, end: int, state: Any, tree: Tree, markup: Markup) -> int:
+    """Add text to the block that is open; return the byte of the next ``<``, at which text may go on."""
+    text, place, begin, pre = tree.text, state[_PLACE], state[_BEGIN], state[_PRE_OPEN]
+    source, target = np.int64(page.ctypes.data), np.int64(text.ctypes.data)
+    while at < end:
+        byte = page[at]
+        if byte == LESS:
+            break
+        if byte > 32 and byte != AND and byte < 0xC2:
+            if pre or at + TESTED > end:
+                text[place] = byte
+                place += 1
+                at += 1
+                continue
+            spaces = find_blanks(source + at)
+            plain = lowest_bit(find_marked(source + at) | spaces & spaces << _U(1))
+            copy_block(target + place, source + at)
+            at += plain
+            place += plain
+            continue
+        before = place
+        if byte == AND:
+            at, place = put_reference(page, at, end, text, place, markup)
+            width = wide_space(text, before, place)
+            space = text[before] <= 32 or width == place - before
+        else:
+            width = 1 if byte <= 32 else wide_space(page, at, end)
+            space = width > 0 and not (pre and byte in (_NEWLINE, _BLANK, 9))
+            if place > begin or byte > 32:
+                text[place] = byte
+                place += 1
+            at += max(abs(width), 1)
+            while space and not pre and at < end and page[at] <= 32:
+                at += 1
+        if space or width < 0:
+            place = before
+            if space and place > begin and text[place - 1] > 32:
+                text[place] = _BLANK
+                place += 1
+    state[_PLACE] = place
+    return at
+
+
+@compiled
+def _read_end(state: Any, tree: Tree, code: int, markup: Markup) -> None:
+    """Act on an end tag; those of ``br``, and of a paragraph that is not open, are line breaks."""
+    if code == _A:
+        _end_link(state)
+    elif code == _BR or (code == _P and not tree.opened[_P]):
+        _put_line(state, tree)
+    elif markup.kinds[code] & BLOCK:
+        _finish(state, tree, code, markup)
+
+
+@compiled
+def _read_start(state: Any, tree: Tree, code: int, marks: int, closed: Any, markup: Markup) -> None:
+    """Act on a start tag; only elements of other languages close themselves."""
+    if code == _A:
+        _end_link(state)
+        if marks & HAS_TARGET:
+            state[_IN_LINK], state[_LINK_FROM], state[_LINK_DEPTH] = 1, state[_PLACE], state[_DEPTH]
+            state[_LINKS] += 1
+    elif code == _BR:
+        if not state[_UNSEEN_FROM]:
+            _put_line(state, tree)
+    elif markup.kinds[code] & BLOCK and not (closed and (code == _SVG or tree.opened[_SVG])):
+        _start(state, tree, code, marks & ~HAS_TARGET, markup)
+
+
+@compiled
+def _read_tag(page: Bytes, at: int, end: int, state: Any, tree: Tree, markup: Markup) -> int:
+    """Act on the tag at ``<``; return the byte behind it, and behind what it holds where that is not mark-up."""
+    closing = page[at + 1] == SLASH
+    code, at = tag_code(page, at + 1 + closing, end, markup)
+    wanted = not closing and (markup.kinds[code] & BLOCK or code == _A)
+    marks, at, closed = read_attributes(page, at, end, markup, wanted)
+    if closing:
+        _read_end(state, tree, code, markup)
+    elif not markup.kinds[code] & RAW:
+        _read_start(state, tree, code, marks, closed, markup)
+    elif not (closed and tree.opened[_SVG]):
+        at = skip_raw(page, at, end, code, markup)
+    return at
+
+
+@allocating
+def scan(page: Bytes, tree: Tree, markup: Markup) -> tuple[int, int]:
+    """Fill a tree with a page, UTF-8; return how many elements and blocks it has."""
+    state = np.zeros(_STATE, np.int64)
+    tree.opened[:] = 0
+    _push(state, tree, _HTML, 0, markup)
+    at, end = 0, len(page)
+    while at < end:
+        if page[at] == LESS and at + 1 < end:
+            byte = page[at + 1]
+            if is_letter(byte) or (byte == SLASH and at + 2 < end and is_letter(page[at + 2])):
+                at = _read_tag(page, at, end, state, tree, markup)
+                continue
+            if byte in (33, 63, SLASH):
+                at = skip_declaration(page, at, end)
+                continue
+        if page[at] == LESS:
+            if not state[_UNSEEN_FROM]:
+                tree.text[state[_PLACE]] = LESS
+                state[_PLACE] += 1
+            at += 1
+        at = next_byte(page, at, end, LESS) if state[_UNSEEN_FROM] else _read_text(page, at, end, state, tree, markup)
+    _pop(state, tree, 0)
+    return state[_ELEMENTS], state[_BLOCKS]

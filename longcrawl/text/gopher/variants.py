@@ -1,0 +1,1035 @@
+"""Gopher's rules as dclm, dolma, NeMo Curator and others define them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.kernels.compiling import compiled
+from longcrawl.kernels.lookup import mixed
+from longcrawl.kernels.memory import eight_at, put_eight
+from longcrawl.kernels.ngrams import (
+    HASHED,
+    clear,
+    covered,
+    forget,
+    keep_repeated,
+    lengthen,
+    most_frequent,
+    note,
+    number_words,
+    same_letters,
+)
+from longcrawl.kernels.texts import copy, decode, last_start
+from longcrawl.text.gopher import words as columns
+from longcrawl.text.gopher import words as page
+from longcrawl.text.gopher.words import (
+    ALPHABETIC,
+    ALPHANUMERIC_FIRST,
+    BULLETS,
+    ELLIPSIS,
+    HASH_SIGN,
+    LETTER,
+    LINE_BREAK,
+    MARKERS,
+    SURE,
+    SYMBOL,
+    TERMINAL,
+    TEXTUAL,
+    Found,
+    Page,
+    Texts,
+    bits_from,
+    count_characters,
+    first_bits,
+    pack_word,
+)
+
+Definitions = Literal["paper", "datatrove", "dclm", "dolma", "nemo-curator"]
+"""Whose reading of Gopher's rules is taken."""
+
+Share = tuple[int, int | None]
+"""The column that is counted, and the one by which it is divided."""
+
+ALL_WORDS = 0
+"""Which words count: all, or those with the flag ``TEXTUAL`` or ``ALPHANUMERIC_FIRST``."""
+
+MEAN, MEDIAN = range(2)
+"""How the length of words is summed up."""
+
+APART, TOGETHER, WORDS_WITH, WORDS_OF = range(4)
+"""Number signs and ellipses: counted apart; in one, ``. . .`` too; words with one; words that are little else."""
+
+DISTINCT, OCCURRENCES = range(2)
+AS_LISTED, LOWERED = range(2)
+"""Stop words: different ones or all of them; as they stand or lowered."""
+
+UNICODE_LINES, STRIPPED_LINES, FILLED_LINES, NEWLINE_RUNS = range(4)
+"""Lines: of ``str.splitlines``; between newlines and not blank, without the white space around them or with it; between
+runs of newlines, empty ones at the ends too."""
+
+BLANK_LINES, BLANK_APART, PAIRS_APART, PAIRS_APART_STRIPPED, NO_PARAGRAPHS = range(4, 9)
+"""Paragraphs: between blank lines, without the white space around them; between two or more newlines of the stripped
+text; between pairs of newlines; those that are not blank of them, without the white space around them; none."""
+
+FIRST, LONGEST = range(2)
+REPEATED_ONLY, ONCE_TOO = range(2)
+IN_WORDS, WITH_SPACES, FOUND_IN_TEXT = range(3)
+"""The most frequent n-gram: which of equally frequent ones; whether one that comes once counts; whether its words'
+characters are counted, its spaces too, or every place at which its words stand in the text with one space between."""
+
+UNION, SKIP, SUM, LATER = range(4)
+"""Repeated n-grams: each word that one covers, once; those but the first, skipping what they cover, spelled without
+spaces; all of them, overlaps too; each word and space that one but the first covers."""
+
+NOTHING, EVERYTHING = range(2)
+"""What the share of n-grams is in a text of fewer than n words."""
+
+
+BULLET_BYTE, ENDING_BYTE, BEFORE_ENDING_BYTE = 1, 2, 4
+
+
+WHAT, SHORT_LINE = range(2)
+LINES, COUNTED, LENGTHS, SYMBOLS, ALPHABETIC_WORDS, STOP_WORDS, STOP_WORD_CASE = range(2, 9)
+SEGMENTS, PARAGRAPHS, GRAM_WORDS, TOP, TOP_ONCE, TOP_SIZE, REPEATED, FEW_WORDS = range(9, 17)
+"""The columns of ``Readings.choices``."""
+
+
+class Reading(NamedTuple):
+    """One project's choices."""
+
+    bullets: str
+    endings: tuple[str, ...]
+    """What a line's end is compared with once it is lowered."""
+    segments: int
+    paragraphs: int
+    repeated: int
+    markers: str = ""
+    """Bullets that are a word by themselves."""
+    lines: int = STRIPPED_LINES
+    counted: int = ALL_WORDS
+    lengths: int = MEAN
+    symbols: int = APART
+    alphabetic: int = ALPHABETIC
+    """The flag that one character of an alphabetic word has."""
+    stop_words: int = OCCURRENCES
+    stop_word_case: int = AS_LISTED
+    gram_words: int = ALL_WORDS
+    top: int = FIRST
+    top_once: int = ONCE_TOO
+    top_size: int = IN_WORDS
+    few_words: int = NOTHING
+
+
+class Readings(NamedTuple):
+    """Some readings in the form that kernels take, a row each."""
+
+    choices: npt.NDArray[np.int64]
+    """Shape (readings, 17): what is counted, and how."""
+    bullets: npt.NDArray[np.uint32]
+    markers: npt.NDArray[np.uint32]
+    """Shape (readings, most): code points, filled up with what is none."""
+    endings: npt.NDArray[np.uint8]
+    """Shape (readings, most, bytes of the longest)."""
+    ending_sizes: npt.NDArray[np.int64]
+    """Shape (readings, most): 0 where there is none."""
+    edges: npt.NDArray[np.uint8]
+    """Shape (readings + 1, 256): ``BULLET_BYTE`` of the first bytes of bullets, ``ENDING_BYTE`` of the last of endings,
+    ``BEFORE_ENDING_BYTE`` of those before; the last row is that of all readings."""
+
+
+_NO_POINT = 0x110000
+
+
+def make_readings(asked: Sequence[tuple[Definitions, int, int]]) -> Readings:
+    """Return how definitions are read, what is counted for each, and of how many characters a line is short."""
+    known = [READINGS[definitions] for definitions, _, _ in asked]
+    choices = [
+        (what, short_line, *_choices(reading)) for (_, what, short_line), reading in zip(asked, known, strict=True)
+    ]
+    most = max(len(reading.endings) for reading in known)
+    longest = max(len(ending.encode()) for reading in known for ending in reading.endings)
+    endings, sizes = np.zeros((len(known), most, longest), np.uint8), np.zeros((len(known), most), np.int64)
+    edges = np.zeros((len(known) + 1, 256), np.uint8)
+    for row, reading in enumerate(known):
+        edges[row, [mark.encode()[0] for mark in reading.bullets + reading.markers]] |= BULLET_BYTE
+        cases = [each.encode() for ending in reading.endings for each in (ending, ending.upper())]
+        edges[row, [ending[-1] for ending in cases]] |= ENDING_BYTE
+        edges[row, [ending[-2] for ending in cases]] |= BEFORE_ENDING_BYTE
+        edges[-1] |= edges[row]
+        for place, ending in enumerate(reading.endings):
+            spelled = np.frombuffer(ending.encode(), np.uint8)
+            endings[row, place, : len(spelled)], sizes[row, place] = spelled, len(spelled)
+    bullets = _points([reading.bullets for reading in known])
+    markers = _points([reading.markers for reading in known])
+    return Readings(np.array(choices, np.int64), bullets, markers, endings, sizes, edges)
+
+
+def _choices(reading: Reading) -> tuple[int, ...]:
+    quality = (reading.lines, reading.counted, reading.lengths, reading.symbols, reading.alphabetic)
+    stop_words = (reading.stop_words, reading.stop_word_case)
+    repetition = (reading.segments, reading.paragraphs, reading.gram_words)
+    top = (reading.top, reading.top_once, reading.top_size)
+    return (*quality, *stop_words, *repetition, *top, reading.repeated, reading.few_words)
+
+
+def _points(characters: Sequence[str]) -> npt.NDArray[np.uint32]:
+    points = np.full((len(characters), max(map(len, characters))), _NO_POINT, np.uint32)
+    for row, each in zip(points, characters, strict=True):
+        row[: len(each)] = list(map(ord, each))
+    return points
+
+
+READINGS: Mapping[Definitions, Reading] = {
+    "paper": Reading(
+        BULLETS,
+        ("...", "…"),
+        markers=MARKERS,
+        stop_words=DISTINCT,
+        segments=STRIPPED_LINES,
+        paragraphs=BLANK_LINES,
+        top_once=REPEATED_ONLY,
+        repeated=UNION,
+    ),
+    "datatrove": Reading(
+        "•-",
+        ("...", "…"),
+        counted=TEXTUAL,
+        stop_words=DISTINCT,
+        lines=UNICODE_LINES,
+        segments=NEWLINE_RUNS,
+        paragraphs=BLANK_APART,
+        top_size=WITH_SPACES,
+        repeated=SKIP,
+    ),
+    "dclm": Reading(
+        "●•*-",
+        ("...", ". . .", "…"),
+        counted=ALPHANUMERIC_FIRST,
+        symbols=TOGETHER,
+        stop_word_case=LOWERED,
+        segments=STRIPPED_LINES,
+        paragraphs=PAIRS_APART_STRIPPED,
+        gram_words=ALPHANUMERIC_FIRST,
+        top=LONGEST,
+        top_once=REPEATED_ONLY,
+        repeated=UNION,
+    ),
+    "dolma": Reading(
+        "*-",
+        ("…",),
+        lengths=MEDIAN,
+        symbols=WORDS_WITH,
+        lines=NEWLINE_RUNS,
+        segments=NEWLINE_RUNS,
+        paragraphs=NO_PARAGRAPHS,
+        repeated=SUM,
+    ),
+    "nemo-curator": Reading(
+        "•‣\N{HYPHEN BULLET}⁌⁍∙○●◘◦⦾⦿",
+        ("...", "[...]", "…", "(...)", "[…]", "-»", "read more..", "read more"),
+        symbols=WORDS_OF,
+        alphabetic=LETTER,
+        segments=FILLED_LINES,
+        paragraphs=PAIRS_APART,
+        top_size=FOUND_IN_TEXT,
+        repeated=LATER,
+        few_words=EVERYTHING,
+    ),
+}
+
+
+def quality_shares(definitions: Definitions) -> dict[str, Share]:
+    """Return of each of Gopher's rules for quality what is counted and what that is divided by."""
+    counted = definitions in ("datatrove", "dclm")
+    words = page.COUNTED_WORDS if counted else page.WORDS
+    length: Share = (page.WORD_CHARACTERS, page.WORDS)
+    if definitions == "datatrove":
+        length = (page.COUNTED_CHARACTERS, page.COUNTED_WORDS)
+    elif definitions == "dolma":
+        length = (page.MEDIAN_LENGTH, None)
+    apart = definitions in ("paper", "datatrove")
+    return {
+        "min_words": (words, None),
+        "max_words": (words, None),
+        "min_mean_word_length": length,
+        "max_mean_word_length": length,
+        "max_hash_ratio": (page.HASHES if apart else page.SYMBOLS, page.WORDS),
+        "max_ellipsis_ratio": (page.ELLIPSES if apart else page.SYMBOLS, page.WORDS),
+        "max_bullet_lines": (page.BULLET_LINES, page.LINES),
+        "max_ellipsis_lines": (page.ELLIPSIS_LINES, page.LINES),
+        "min_alphabetic_words": (page.ALPHABETIC_WORDS, page.WORDS),
+        "min_stop_words": (page.STOP_WORDS, None),
+    }
+
+
+def repetition_shares(definitions: Definitions) -> dict[str, Share]:
+    """Return of each of Gopher's rules for repetition what is counted and what that is divided by."""
+    return dict([*_segment_shares(definitions), *_gram_shares(definitions)])
+
+
+def _segment_shares(definitions: Definitions) -> Iterator[tuple[str, Share]]:
+    later = definitions in ("datatrove", "nemo-curator")
+    segments, characters = (
+        (page.LATER_DUPLICATES, page.LATER_CHARACTERS) if later else (page.DUPLICATES, page.DUPLICATE_CHARACTERS)
+    )
+    named = {"line": page.LINE_SEGMENTS, "paragraph": page.PARAGRAPH_SEGMENTS}
+    if definitions == "dolma":
+        del named["paragraph"]
+    # datatrove asks paragraphs first, and the rule that speaks first is the one in the ledger.
+    for name, first in reversed(named.items()) if definitions == "datatrove" else named.items():
+        of = {"datatrove": page.CHARACTERS, "dolma": page.WORD_CHARACTERS}
+        yield f"max_duplicate_{name}s", (first + segments, first + page.SEGMENTS)
+        yield (
+            f"max_duplicate_{name}_characters",
+            (first + characters, of.get(definitions, first + page.SEGMENT_CHARACTERS)),
+        )
+
+
+def _gram_shares(definitions: Definitions) -> Iterator[tuple[str, Share]]:
+    of = {"datatrove": page.CHARACTERS, "nemo-curator": page.CHARACTERS, "dclm": page.COUNTED_CHARACTERS}
+    all_words = of.get(definitions, page.WORD_CHARACTERS)
+    for n in range(2, 5):
+        yield f"max_top_{n}gram", (page.TOP_2_GRAM + n - 2, all_words)
+    for n in range(5, 11):
+        grams = page.GRAM_CHARACTERS + n - 5 if definitions == "dolma" else all_words
+        yield f"max_duplicate_{n}grams", (page.DUPLICATE_5_GRAMS + n - 5, grams)
+
+
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
+
+_U = np.uint64
+_SEED = _U(0xCBF29CE484222325)
+_PRIME = _U(0x9E3779B97F4A7C15)
+_DOT_KEY = _U(pack_word(b"."))
+_NEWLINE, _CARRIAGE_RETURN, _SPACE, _DOT, _HASH_SIGN = 0x0A, 0x0D, 0x20, 0x2E, 0x23
+
+
+@compiled
+def _is_empty(page: Page, line: int) -> bool:
+    return page.line_begins[line + 1] - 1 == page.line_begins[line]
+
+
+@compiled
+def _is_blank(page: Page, line: int) -> bool:
+    return page.line_words[line + 1] == page.line_words[line]
+
+
+@compiled
+def _keep(page: Page, kept: int, first: int, stop: int, begin: int, end: int) -> int:
+    """Write a segment, which has some lines, if there may be another one like it; give how many are written then."""
+    line = first
+    while line + 1 < stop and _is_blank(page, line):
+        line += 1
+    if not page.line_again[line]:
+        return kept
+    found = _SEED
+    for line in range(first, stop):
+        if not _is_blank(page, line):
+            found = (found ^ page.line_keys[line]) * _PRIME
+            found ^= found >> _U(32)
+    page.segment_begins[kept], page.segment_ends[kept], page.segment_keys[kept] = begin, end, found | HASHED
+    return kept + 1
+
+
+@compiled
+def _find_lines(page: Page, found: Found, cut: int) -> tuple[int, int, int]:
+    """Make segments of lines, ``cut`` as a reading does; give what :func:`_find_segments` does."""
+    kept, segments, characters = 0, 0, 0
+    for line in range(found.lines):
+        begin, end = page.line_begins[line], page.line_begins[line + 1] - 1
+        filled = not _is_blank(page, line)
+        if cut == STRIPPED_LINES and filled:
+            begin = page.word_begins[page.line_words[line]]
+            end = page.word_ends[page.line_words[line + 1] - 1]
+        if filled or (cut == NEWLINE_RUNS and (end > begin or line in (0, found.lines - 1))):
+            segments += 1
+            characters += count_characters(page, found, begin, end)
+            kept = _keep(page, kept, line, line + 1, begin, end)
+    return kept, segments, characters
+
+
+@compiled
+def _find_paragraphs(page: Page, found: Found, cut: int) -> tuple[int, int, int]:
+    """Make segments of paragraphs, which end at blank lines or at empty ones; give what :func:`_find_segments` does."""
+    words, lines = found.words, found.lines
+    blank, strips = cut == BLANK_LINES, cut == BLANK_LINES
+    if words == 0:
+        return 0, np.int64(not blank), 0
+    kept, segments, characters, line = 0, 0, 0, 0
+    while page.line_words[line + 1] == 0:
+        line += 1
+    while line < lines and page.line_words[line] < words:
+        first = line
+        while line < lines and not (_is_blank(page, line) if blank else _is_empty(page, line)):
+            line += 1
+        if line > first:
+            begin, end = page.line_begins[first], page.line_begins[line] - 1
+            # The text is without the white space around it.
+            if strips or segments == 0:
+                begin = page.word_begins[page.line_words[first]]
+            if strips or page.line_words[line] == words:
+                end = page.word_ends[page.line_words[line] - 1]
+            segments += 1
+            characters += count_characters(page, found, begin, end)
+            kept = _keep(page, kept, first, line, begin, end)
+        line += 1
+    return kept, segments, characters
+
+
+@compiled
+def _between_pairs(page: Page, found: Found, cut: int) -> tuple[int, int, int]:
+    """Make paragraphs of what stands between two newlines, as ``str.split`` pairs them."""
+    kept, segments, characters, first, line, lines = 0, 0, 0, 0, 0, found.lines
+    while line < lines:
+        pair = line + 2 < lines and _is_empty(page, line + 1)
+        if not pair and line + 1 < lines:
+            line += 1
+            continue
+        begin, end = page.line_begins[first], page.line_begins[line + 1] - 1
+        filled = page.line_words[line + 1] > page.line_words[first]
+        if cut == PAIRS_APART_STRIPPED and filled:
+            begin = page.word_begins[page.line_words[first]]
+            end = page.word_ends[page.line_words[line + 1] - 1]
+        if filled or cut != PAIRS_APART_STRIPPED:
+            segments += 1
+            characters += count_characters(page, found, begin, end)
+            kept = _keep(page, kept, first, line + 1, begin, end)
+        line += 2 if pair else 1
+        first = line
+    return kept, segments, characters
+
+
+@compiled
+def _find_segments(page: Page, found: Found, cut: int) -> tuple[int, int, int]:
+    """Make segments of lines or paragraphs, ``cut`` as a reading does.
+
+    Returns:
+        How many may come again, which are written, how many there are, and their characters.
+    """
+    if cut == NO_PARAGRAPHS:
+        return 0, 0, 0
+    if cut in (BLANK_LINES, BLANK_APART):
+        return _find_paragraphs(page, found, cut)
+    if cut in (PAIRS_APART, PAIRS_APART_STRIPPED):
+        return _between_pairs(page, found, cut)
+    return _find_lines(page, found, cut)
+
+
+@compiled
+def count_segments(texts: Texts, page: Page, found: Found, cut: int, row: Any) -> None:
+    """Count lines or paragraphs and their characters: all, those that come more than once, and those but their first.
+
+    The ``repeats`` of ``page`` are overwritten; ``row`` is float64 [6], in the order of the columns.
+    """
+    kept, segments, total = _find_segments(page, found, cut)
+    ids, counts, firsts = page.repeats.ids, page.repeats.counts, page.repeats.firsts
+    begins, ends = page.segment_begins, page.segment_ends
+    if kept:
+        number_words(texts.data, begins, ends, page.segment_keys, kept, page.repeats)
+    duplicates, duplicate_characters, later, later_characters = 0, 0, 0, 0
+    for segment in range(kept):
+        number = ids[segment]
+        if counts[number] > 1:
+            characters = count_characters(page, found, begins[segment], ends[segment])
+            duplicates += 1
+            duplicate_characters += characters
+            if firsts[number] != segment:
+                later += 1
+                later_characters += characters
+    row[columns.SEGMENTS], row[columns.SEGMENT_CHARACTERS] = segments, total
+    row[columns.DUPLICATES], row[columns.DUPLICATE_CHARACTERS] = duplicates, duplicate_characters
+    row[columns.LATER_DUPLICATES], row[columns.LATER_CHARACTERS] = later, later_characters
+
+
+@compiled
+def _lowered(byte: int) -> int:
+    return byte + 32 if 0x41 <= byte <= 0x5A else byte
+
+
+@compiled
+def _matches(data: Any, begin: int, end: int, ending: Any, size: int) -> bool:
+    """Whether ``data[begin:end]`` ends in an ending, of that many bytes, once it is lowered."""
+    same = 0
+    while same < size and begin + same < end:
+        if _lowered(data[end - 1 - same]) != ending[size - 1 - same]:
+            return False
+        same += 1
+    return same == size and size > 0
+
+
+@compiled
+def _has_edges(data: Any, begin: int, end: int, edges: Any) -> bool:
+    """Whether a line may begin with a bullet or have an ending, by its first byte and its last two."""
+    if end - begin < 2:
+        return end > begin
+    ending = edges[data[end - 1]] & ENDING_BYTE and edges[data[end - 2]] & BEFORE_ENDING_BYTE
+    return edges[data[begin]] & BULLET_BYTE != 0 or ending != 0
+
+
+@compiled
+def _count_line(data: Any, begin: int, end: int, after_word: int, readings: Readings, reading: int, row: Any) -> None:
+    """Count a line if it begins with a bullet, and if it has an ending; its first word ends at a byte."""
+    if not _has_edges(data, begin, end, readings.edges[reading]):
+        return
+    bulleted, ended = False, False
+    point, after = decode(data, begin)
+    for bullet in readings.bullets[reading]:
+        bulleted |= point == bullet
+    for marker in readings.markers[reading]:
+        bulleted |= point == marker and after == after_word
+    for place in range(readings.ending_sizes.shape[1]):
+        ended |= _matches(data, begin, end, readings.endings[reading, place], readings.ending_sizes[reading, place])
+    row[columns.BULLET_LINES] += bulleted
+    row[columns.ELLIPSIS_LINES] += ended
+
+
+@compiled
+def _is_ending(data: Any, begin: int, end: int, readings: Readings, reading: int) -> bool:
+    """Whether ``data[begin:end]`` is one of a reading's endings."""
+    for place in range(readings.ending_sizes.shape[1]):
+        size = readings.ending_sizes[reading, place]
+        if size == end - begin and _matches(data, begin, end, readings.endings[reading, place], size):
+            return True
+    return False
+
+
+@compiled
+def _count_breaks(data: Any, at: int, end: int, flag_of: Any) -> int:
+    """Count line breaks in white space; a carriage return and the newline after it are one."""
+    breaks = 0
+    while at < end:
+        point, at = decode(data, at)
+        paired = point == _CARRIAGE_RETURN and at < end and data[at] == _NEWLINE
+        breaks += flag_of[point] & LINE_BREAK != 0 and not paired
+    return breaks
+
+
+@compiled
+def _count_unicode_lines(texts: Texts, page: Page, found: Found, readings: Readings, reading: int, row: Any) -> None:
+    """Count lines of ``str.splitlines``, blank ones too, without the white space around them."""
+    data, words, at, first = texts.data, found.words, found.begin, 0
+    for word in range(words + 1):
+        stop = page.word_begins[word] if word < words else found.end
+        alone = stop - at == 1 and data[at] == _SPACE
+        breaks = 0 if alone else _count_breaks(data, at, stop, texts.flags)
+        row[columns.LINES] += breaks
+        if word > first and (breaks or word == words):
+            begin, end = page.word_begins[first], page.word_ends[word - 1]
+            _count_line(data, begin, end, page.word_ends[first], readings, reading, row)
+            first = word
+        if word < words:
+            at = page.word_ends[word]
+    if found.end > found.begin:
+        point, _ = decode(data, last_start(data, found.end))
+        row[columns.LINES] += texts.flags[point] & LINE_BREAK == 0
+
+
+@compiled
+def count_lines(texts: Texts, page: Page, found: Found, readings: Readings, rows: Any) -> None:
+    """Count lines as each reading does, those that begin with a bullet, and those that end in an ellipsis."""
+    data, cuts, filled, runs = texts.data, readings.choices[:, LINES], 0, 0
+    edges = readings.edges[len(cuts)]
+    for line in range(found.lines):
+        first, stop = page.line_words[line], page.line_words[line + 1]
+        begin, end = page.line_begins[line], page.line_begins[line + 1] - 1
+        runs += end > begin or line in (0, found.lines - 1)
+        filled += stop > first
+        if end == begin:
+            continue
+        word_begin, word_end = (page.word_begins[first], page.word_ends[stop - 1]) if stop > first else (begin, begin)
+        if not _has_edges(data, begin, end, edges) and not _has_edges(data, word_begin, word_end, edges):
+            continue
+        for reading in range(len(cuts)):
+            after = page.word_ends[first]
+            if cuts[reading] == NEWLINE_RUNS:
+                _count_line(data, begin, end, after, readings, reading, rows[reading])
+            elif stop > first and not (cuts[reading] == UNICODE_LINES and found.breaks):
+                _count_line(data, word_begin, word_end, after, readings, reading, rows[reading])
+    for reading in range(len(cuts)):
+        if cuts[reading] != UNICODE_LINES:
+            rows[reading, columns.LINES] = runs if cuts[reading] == NEWLINE_RUNS else filled
+        elif found.breaks:
+            _count_unicode_lines(texts, page, found, readings, reading, rows[reading])
+        else:
+            # After the last newline there is no line.
+            rows[reading, columns.LINES] = found.lines - (page.line_begins[found.lines - 1] == found.end)
+
+
+@compiled
+def count_line_rules(texts: Texts, page: Page, found: Found, short: int, row: Any) -> None:
+    """Count lines as FineWeb does: those that are not blank, with the white space around them."""
+    ended, few = 0, 0
+    for line in range(found.lines):
+        if not _is_blank(page, line):
+            begin, end = page.line_begins[line], page.line_begins[line + 1] - 1
+            point, _ = decode(texts.data, last_start(texts.data, end))
+            ended += texts.flags[point] & TERMINAL != 0
+            few += count_characters(page, found, begin, end) <= short
+    row[columns.TERMINAL_LINES], row[columns.SHORT_LINES] = ended, few
+    count_segments(texts, page, found, FILLED_LINES, row[columns.RAW_LINES :][:6])
+
+
+@compiled
+def count_counted(page: Page, found: Found, types: int, counted: int, row: Any) -> None:
+    """Count the words that a reading counts, and their characters."""
+    words, characters, counts = found.words, found.word_characters, page.repeats.counts
+    if counted != ALL_WORDS:
+        words, characters = 0, 0
+        for number in range(types):
+            first = page.repeats.firsts[number]
+            count = np.int64(counts[number]) * (page.type_flags[number] & counted != 0)
+            words += count
+            characters += count * (page.starts[first + 1] - page.starts[first])
+    row[columns.COUNTED_WORDS], row[columns.COUNTED_CHARACTERS] = words, characters
+
+
+@compiled
+def count_alphabetic(page: Page, types: int, flag: int) -> int:
+    """Count the words of which a character has a flag."""
+    found = 0
+    for number in range(types):
+        found += np.int64(page.repeats.counts[number]) * (page.type_flags[number] & flag != 0)
+    return found
+
+
+@compiled
+def median_length(page: Page, types: int) -> float:
+    """Return the middle of the words' lengths, or the mean of the two in the middle; lengths are few, so counted."""
+    firsts, starts, lengths, words, longest = page.repeats.firsts, page.starts, page.lengths, 0, -1
+    for number in range(types):
+        length, count = starts[firsts[number] + 1] - starts[firsts[number]], page.repeats.counts[number]
+        while longest < length:
+            longest += 1
+            lengths[longest] = 0
+        lengths[length] += count
+        words += count
+    length, seen, twice = -1, 0, 0
+    for rank in ((words - 1) // 2, words // 2):
+        while seen <= rank:
+            length += 1
+            seen += lengths[length]
+        twice += length
+    return twice / 2
+
+
+@compiled
+def count_symbols(data: Any, page: Page, found: Found, types: int) -> tuple[int, int]:
+    """Count number signs, and ellipses: ``…`` and three full stops in a row."""
+    hashes, ellipses = 0, 0
+    for number in range(types):
+        if page.type_flags[number] & SYMBOL == 0:
+            continue
+        first, count, dots = page.repeats.firsts[number], page.repeats.counts[number], 0
+        begin, end = page.word_begins[first], page.word_ends[first]
+        if page.type_flags[number] & (HASH_SIGN | ELLIPSIS) == 0 and end - begin <= SURE:
+            # Most have one full stop, at their end.
+            others = bits_from(page.others, begin - found.begin) & first_bits(end - begin)
+            if others & others >> _U(1) & others >> _U(2) == 0:
+                continue
+        for at in range(begin, end):
+            byte = data[at]
+            if byte == _DOT:
+                dots += 1
+                if dots == 3:
+                    ellipses += count
+                    dots = 0
+                continue
+            dots = 0
+            if byte == _HASH_SIGN:
+                hashes += count
+            elif byte == 0xE2 and data[at + 1] == 0x80 and data[at + 2] == 0xA6:
+                ellipses += count
+    return hashes, ellipses
+
+
+@compiled
+def count_spaced_dots(data: Any, page: Page, found: Found) -> int:
+    """Count ``. . .`` in a text, whose second full stop is a word."""
+    count, reached = 0, found.begin
+    for word in range(found.words):
+        at = page.word_begins[word] - 2
+        if page.word_keys[word] != _DOT_KEY or at < reached or at + 5 > found.end:
+            continue
+        dots = data[at] == _DOT and data[at + 4] == _DOT
+        if dots and data[at + 1] == _SPACE and data[at + 3] == _SPACE:
+            count += 1
+            reached = at + 5
+    return count
+
+
+@compiled
+def _is_mostly_runs(data: Any, begin: int, end: int, characters: int) -> bool:
+    """Whether there are more than half as many runs of number signs as characters."""
+    runs = 0
+    for at in range(begin, end):
+        runs += data[at] == _HASH_SIGN and (at == begin or data[at - 1] != _HASH_SIGN)
+    return 2 * runs > characters
+
+
+@compiled
+def count_symbol_words(data: Any, page: Page, types: int, readings: Readings, reading: int) -> int:
+    """Count words with a number sign or an ellipsis, or that are little else."""
+    with_symbol, total = readings.choices[reading, SYMBOLS] == WORDS_WITH, 0
+    for number in range(types):
+        flags, first = page.type_flags[number], page.repeats.firsts[number]
+        begin, end, found = page.word_begins[first], page.word_ends[first], False
+        if with_symbol:
+            found = flags & (HASH_SIGN | ELLIPSIS) != 0
+        elif flags & HASH_SIGN and _is_mostly_runs(data, begin, end, page.starts[first + 1] - page.starts[first]):
+            found = True
+        # An ellipsis that is one word has no letters.
+        elif flags & ALPHABETIC == 0 and readings.edges[reading, data[end - 1]] & ENDING_BYTE:
+            found = _is_ending(data, begin, end, readings, reading)
+        total += found * np.int64(page.repeats.counts[number])
+    return total
+
+
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
+
+_BASE = _U(0x9E3779B97F4A7C15)
+_OTHER_BASE = _U(0xFF51AFD7ED558CCD)
+_BLANK = 0x20
+_LEAST = 5
+"""Words of the shortest n-grams that are found by their letters."""
+_MOST = 10
+"""Words of the longest."""
+_FIRST_LETTERS = 16
+"""Bytes by which these are compared first."""
+
+
+class Spelling(NamedTuple):
+    """Memory for the words of one document in a row, for what compares n-grams by their letters."""
+
+    kept: npt.NDArray[np.int32]
+    """The words that a reading counts in n-grams."""
+    kept_starts: npt.NDArray[np.int64]
+    """Where each of these starts among their characters, and where the last ends."""
+    joined: npt.NDArray[np.uint8]
+    """The bytes of all words without spaces."""
+    begins: npt.NDArray[np.int64]
+    """Where each word begins in it, and where the last ends."""
+    firsts: npt.NDArray[np.uint64]
+    """A hash of as many letters from each word on as have been looked at."""
+    candidates: npt.NDArray[np.int32]
+    """The words at which n-grams may start that stand elsewhere, too."""
+    limits: npt.NDArray[np.int32]
+    """Of each word of these, how many letters are surely too many for such an n-gram."""
+    undecided: npt.NDArray[np.int32]
+    """Those of which as many letters stand elsewhere as have been looked at."""
+    hashed: npt.NDArray[np.int32]
+    """How many bytes from each word on are hashed, whole blocks of eight."""
+    hashes: npt.NDArray[np.uint64]
+    """And to what."""
+
+
+def make_spelling(texts: Texts) -> Spelling:
+    """Allocate memory for the longest document."""
+    longest = int(np.diff(texts.offsets).max(initial=0))
+    words = longest // 2 + longest // 3 + 5
+    kept, candidates, limits, undecided, hashed = np.empty((5, words), np.int32)
+    kept_starts, begins = np.empty((2, words), np.int64)
+    joined = np.empty(longest + 2 * _FIRST_LETTERS, np.uint8)
+    firsts, hashes = np.empty((2, words), np.uint64)
+    return Spelling(kept, kept_starts, joined, begins, firsts, candidates, limits, undecided, hashed, hashes)
+
+
+@compiled
+def _join(data: Any, page: Page, words: int, spelling: Spelling) -> None:
+    """Write the words in a row."""
+    at, begins, ends, places = 0, page.word_begins, page.word_ends, spelling.begins
+    source, target, whole = np.int64(data.ctypes.data), np.int64(spelling.joined.ctypes.data), len(data) - 16
+    for word in range(words):
+        begin, end = begins[word], ends[word]
+        places[word] = at
+        if begin > whole or end > begin + 16:
+            copy(data, begin, end, spelling.joined, at)
+        else:
+            put_eight(target + at, eight_at(source + begin))
+            put_eight(target + at + 8, eight_at(source + begin + 8))
+        at += end - begin
+    places[words] = at
+
+
+@compiled
+def _find_candidates(words: int, seen: Any, spelling: Spelling) -> int:
+    """Write at which words an n-gram may start that stands elsewhere, too, and give how many there are.
+
+    Such n-grams have the same first letters, or fewer of them; some others have them by chance.
+    """
+    begins, firsts = spelling.begins, spelling.firsts
+    address, last = np.int64(spelling.joined.ctypes.data), begins[words] - _FIRST_LETTERS
+    mask = forget(seen, words)
+    for word in range(words):
+        at = address + begins[word]
+        key = (eight_at(at) * _BASE ^ eight_at(at + 8)) * _OTHER_BASE
+        firsts[word] = key
+        note(seen, key >> _U(32) & _U(mask), begins[word] <= last)
+    found, left = 0, 0
+    for word in range(words - _LEAST + 1):
+        again = seen[firsts[word] >> _U(32) & _U(mask)] > 1
+        spelling.candidates[found], spelling.undecided[left], spelling.limits[word] = word, word, _FIRST_LETTERS
+        found += (begins[word + _LEAST] - begins[word] < _FIRST_LETTERS) | again
+        left += again
+    for at in range(found):
+        spelling.hashed[spelling.candidates[at]], spelling.hashes[spelling.candidates[at]] = 0, _U(0)
+    letters = _FIRST_LETTERS
+    while left:
+        letters += 8
+        left = _decide(words, letters, left, seen, spelling)
+    return found
+
+
+@compiled
+def _decide(words: int, letters: int, left: int, seen: Any, spelling: Spelling) -> int:
+    """Write the limits of those undecided whose first letters, so many, stand nowhere else; give how many are left."""
+    begins, firsts, undecided = spelling.begins, spelling.firsts, spelling.undecided
+    mask, last = forget(seen, left), begins[words] - letters
+    address = np.int64(spelling.joined.ctypes.data) + letters - 8
+    for at in range(left):
+        word = undecided[at]
+        key = (firsts[word] ^ eight_at(address + begins[word])) * _BASE
+        firsts[word] = key ^ key >> _U(32)
+        note(seen, firsts[word] >> _U(24) & _U(mask), begins[word] <= last)
+    still = 0
+    for at in range(left):
+        word = undecided[at]
+        undecided[still] = word
+        spelling.limits[word] = letters
+        still += (seen[firsts[word] >> _U(24) & _U(mask)] > 1) & (
+            begins[min(word + _MOST, words)] - begins[word] >= letters
+        )
+    return still
+
+
+@compiled
+def _hash_blocks(spelling: Spelling, word: int, letters: int) -> np.uint64:
+    """Hash the letters from a word on in whole blocks of eight, after those that were hashed before."""
+    at = np.int64(spelling.joined.ctypes.data) + spelling.begins[word]
+    done, found = spelling.hashed[word], spelling.hashes[word]
+    while done + 8 <= letters:
+        found = (found ^ eight_at(at + done)) * _BASE
+        found ^= found >> _U(32)
+        done += 8
+    spelling.hashed[word], spelling.hashes[word] = done, found
+    return found
+
+
+@compiled
+def _drop_long(words: int, n: int, candidates: int, spelling: Spelling) -> int:
+    """Keep the candidates of which n words may stand elsewhere, too; give how many there are."""
+    begins, kept = spelling.begins, 0
+    for candidate in range(candidates):
+        word = spelling.candidates[candidate]
+        spelling.candidates[kept] = word
+        kept += (word + n <= words) & (begins[min(word + n, words)] - begins[word] < spelling.limits[word])
+    return kept
+
+
+@compiled
+def _skipped(page: Page, n: int, candidates: int, spelling: Spelling) -> int:
+    """Count the characters of n-grams that stood before, going on after each; equal ones are spelled equally."""
+    begins, starts, joined, table = spelling.begins, page.starts, spelling.joined, page.repeats.table
+    firsts, keys, letters = page.repeats.gram_firsts, page.repeats.keys, np.int64(joined.ctypes.data)
+    mask = clear(table, candidates)
+    reached, unique, characters = 0, 0, 0
+    for candidate in range(candidates):
+        place = spelling.candidates[candidate]
+        if place < reached:
+            continue
+        begin, length = begins[place], begins[place + n] - begins[place]
+        key = _hash_blocks(spelling, place, length)
+        rest = begin + length // 8 * 8
+        key = (key ^ eight_at(letters + rest) & (_U(1) << _U(8 * (length % 8))) - _U(1)) * _BASE
+        at = mixed(key ^ _U(length)) & mask
+        while table[at] != 0:
+            other = firsts[table[at] - 1]
+            same = keys[table[at] - 1] == key and begins[other + n] - begins[other] == length
+            if same and same_letters(joined, begins[other], begin, length):
+                break
+            at = (at + 1) & mask
+        if table[at] != 0:
+            characters += starts[place + n] - starts[place]
+            reached = place + n
+            continue
+        firsts[unique], keys[unique] = place, key
+        unique += 1
+        table[at] = unique
+    return characters
+
+
+@compiled
+def count_skipped(texts: Texts, page: Page, words: int, spelling: Spelling, row: Any) -> None:
+    """Write the characters of 5- to 10-grams that stood before, compared by their letters."""
+    if words < _LEAST:
+        return
+    _join(texts.data, page, words, spelling)
+    candidates = _find_candidates(words, page.repeats.seen, spelling)
+    for n in range(_LEAST, _MOST + 1):
+        candidates = _drop_long(words, n, candidates, spelling)
+        row[columns.TOP_2_GRAM + n - 2] = _skipped(page, n, candidates, spelling)
+
+
+@compiled
+def _stands_at(data: Any, at: int, begin: int, size: int) -> bool:
+    """Whether the bytes from ``begin`` on stand at another place, too."""
+    same = 0
+    while same < size and data[at + same] == data[begin + same]:
+        same += 1
+    return same == size
+
+
+@compiled
+def _count_in_text(data: Any, page: Page, document: Found, first: int, n: int) -> int:
+    """Count where the n words from ``first`` on, with a space between, stand in the text, inside words too."""
+    begins, ends = page.word_begins, page.word_ends
+    found, reached, head = 0, document.begin, ends[first] - begins[first]
+    size = head + n - 1
+    for word in range(first + 1, first + n):
+        size += ends[word] - begins[word]
+    before, after = data[ends[first] - 1], data[begins[first + 1]]
+    for word in range(document.words - 1):
+        # Before the n-gram's first space a word of the text ends.
+        space = ends[word]
+        if data[space - 1] != before or data[space + 1] != after or data[space] != _BLANK:
+            continue
+        begin = space - head
+        fits = begin >= reached and begin + size <= document.end
+        if not (fits and _stands_at(data, begin, begins[first], head)):
+            continue
+        at, same = space, True
+        for other in range(first + 1, first + n):
+            length = ends[other] - begins[other]
+            same = same and data[at] == _BLANK and _stands_at(data, at + 1, begins[other], length)
+            at += 1 + length
+        if same:
+            found += 1
+            reached = at
+    return found
+
+
+@compiled
+def _longest_of_most_frequent(page: Page, starts: Any, found: int, n: int) -> int:
+    """Return the most frequent n-gram, of several the first of the longest."""
+    counts, firsts = page.repeats.gram_counts, page.repeats.gram_firsts
+    best = 0
+    for gram in range(1, found):
+        longer = starts[firsts[gram] + n] - starts[firsts[gram]] > starts[firsts[best] + n] - starts[firsts[best]]
+        if counts[gram] > counts[best] or (longer and counts[gram] == counts[best]):
+            best = gram
+    return best
+
+
+@compiled
+def _top_characters(
+    texts: Texts, page: Page, document: Found, starts: Any, size: int, found: int, n: int, choices: Any
+) -> int:
+    """Count the characters that a reading gives to the most frequent n-gram."""
+    first, count = 0, 0
+    if size:
+        longest = choices[TOP] == LONGEST
+        gram = _longest_of_most_frequent(page, starts, found, n) if longest else most_frequent(page.repeats, found)
+        first, count = page.repeats.gram_firsts[gram], page.repeats.gram_counts[gram]
+    elif choices[TOP_ONCE] == ONCE_TOO:
+        count = 1
+    length = starts[first + n] - starts[first]
+    if choices[TOP_SIZE] == IN_WORDS:
+        return length * count
+    if choices[TOP_SIZE] == FOUND_IN_TEXT:
+        count = _count_in_text(texts.data, page, document, first, n)
+    return (length + n - 1) * count
+
+
+@compiled
+def _later(page: Page, starts: Any, size: int, n: int) -> int:
+    """Count words and spaces that an n-gram covers which stood before, each once."""
+    places, grams, firsts = page.repeats.places, page.repeats.grams, page.repeats.gram_firsts
+    total, reached = 0, 0
+    for at in range(size):
+        place = places[at]
+        if firsts[grams[at]] == place:
+            continue
+        new = max(place, reached)
+        reached = place + n
+        total += starts[reached] - starts[new] + min(reached - new, n - 1)
+    return total
+
+
+@compiled
+def _summed(page: Page, starts: Any, size: int, n: int) -> int:
+    """Count the characters of all repeated n-grams, as often as they come."""
+    places, total = page.repeats.places, 0
+    for at in range(size):
+        total += starts[places[at] + n] - starts[places[at]]
+    return total
+
+
+@compiled
+def _repeated_characters(page: Page, starts: Any, size: int, n: int, repeated: int) -> int:
+    if repeated == SUM:
+        return _summed(page, starts, size, n)
+    if repeated == LATER:
+        return _later(page, starts, size, n)
+    return covered(page.repeats, starts, size, n)
+
+
+@compiled
+def _start_grams(page: Page, spelling: Spelling, words: int, counted: int) -> tuple[int, int]:
+    """Write the words that count and, as n-grams of one, those that come more than once: how many of either."""
+    ids, counts, flags = page.repeats.ids, page.repeats.counts, page.type_flags
+    kept, size, characters = 0, 0, 0
+    spelling.kept_starts[0] = 0
+    for word in range(words):
+        number = ids[word]
+        page.repeats.places[size], page.repeats.grams[size] = kept, number
+        counts_here = counted == ALL_WORDS or flags[number] & counted != 0
+        size += counts_here and counts[number] > 1
+        kept += counts_here
+        characters += (page.starts[word + 1] - page.starts[word]) * counts_here
+        spelling.kept_starts[kept] = characters
+    return kept, size
+
+
+@compiled
+def count_grams(
+    texts: Texts, page: Page, document: Found, readings: Readings, counted: int, spelling: Spelling, rows: Any
+) -> None:
+    """Count the characters of the most frequent 2- to 4-gram and of repeated 5- to 10-grams, as readings do.
+
+    Args:
+        texts: the documents.
+        page: has the words by their numbers.
+        document: how much there is in it.
+        readings: those are followed that count n-grams of ``counted``.
+        counted: a flag, or ALL_WORDS.
+        spelling: memory for the longest document.
+        rows: float64 [readings, COLUMNS], written.
+    """
+    words, size = _start_grams(page, spelling, document.words, counted)
+    starts, found, longest, choices = spelling.kept_starts, 0, 4, readings.choices
+    for reading in range(len(choices)):
+        here = choices[reading, WHAT] & columns.REPETITION and choices[reading, GRAM_WORDS] == counted
+        if here and choices[reading, REPEATED] != SKIP:
+            longest = 10
+    for n in range(2, min(words, longest) + 1):
+        if size:
+            size, found = lengthen(page.repeats, size)
+            size = keep_repeated(page.repeats, size)
+        for reading in range(len(choices)):
+            row, repeated = rows[reading], choices[reading, REPEATED]
+            here = choices[reading, WHAT] & columns.REPETITION
+            if not here or choices[reading, GRAM_WORDS] != counted or (n > 4 and repeated == SKIP):
+                continue
+            if n <= 4:
+                top = _top_characters(texts, page, document, starts, size, found, n, choices[reading])
+                row[columns.TOP_2_GRAM + n - 2] = top
+            else:
+                row[columns.TOP_2_GRAM + n - 2] = _repeated_characters(page, starts, size, n, repeated)
+            if n > 4 and repeated == SUM:
+                for word in range(n):
+                    row[columns.GRAM_CHARACTERS + n - 5] += starts[words - word] - starts[word]

@@ -1,1 +1,0 @@
-"""Gopher's rules as other projects read them."""

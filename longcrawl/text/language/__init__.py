@@ -1,1 +1,0 @@
-"""Which language a text is in."""

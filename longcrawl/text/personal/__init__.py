@@ -1,1 +1,0 @@
-"""Personal data that a pattern and a check can tell: the stage, and what it looks for."""

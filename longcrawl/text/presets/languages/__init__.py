@@ -1,1 +1,0 @@
-"""Languages as data: one YAML file per language."""

@@ -1,1 +1,0 @@
-"""Patterns of lines as data: one YAML file per named set."""

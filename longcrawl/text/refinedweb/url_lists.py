@@ -1,0 +1,1140 @@
+"""Block lists of domains and URLs: reading them and looking URLs up.
+
+A line names hosts, each with all below it, or addresses: a host and the beginning of a path. Files may be compressed
+and begin with a byte order mark; both are found by their first bytes.
+"""
+
+import bz2
+import csv
+import gzip
+import ipaddress
+import lzma
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import zstandard
+
+from longcrawl.core.addresses import plain_escapes, spell_host, without_dot_segments
+from longcrawl.errors import StageError, warn_user
+from longcrawl.io.files import reread_when_changed
+from longcrawl.io.structured import load_json
+from longcrawl.kernels.compiling import allocating, compiled, forced_inline
+
+BLOCK = 1 << 24
+"""Bytes of a list that are read at once."""
+SAMPLE = 1000
+"""Lines at the beginning of a list by which CSV and its column of hosts are found."""
+LONGEST = 4096
+"""Characters of a line that may name a host; expressions take time that grows with the square of some."""
+MOST_LINE = 500
+"""Bytes of each of these lines on average."""
+
+_MAGIC: Mapping[bytes, Callable[..., Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\x00": lzma.open,
+    b"(\xb5/\xfd": zstandard.open,
+}
+_BOMS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+_UTF8_BOM = b"\xef\xbb\xbf"
+
+_HOST = re.compile(r"(?=.*[a-z_-][a-z0-9_-]*$)(?:[a-z0-9_-]+\.)+[a-z0-9_-]+")
+_USUAL = re.compile(r"(?:(?:0\.0\.0\.0|127\.0\.0\.1|::1?)[ \t]+|\|\|)((?:[a-z0-9_-]+\.)+[a-z_-][a-z0-9_-]*)\^?")
+"""Most lines of hosts files and adblock lists: a million take 6 seconds, and 15 by the rest."""
+_URL = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?[/\\]{2}")
+_COSMETIC = re.compile(r"#[@?$%]{0,2}#")
+_OPTIONS = re.compile(r"\$(~?[\w-]+(?:=[^,]*)?(?:,~?[\w-]+(?:=[^,]*)?)*)$")
+_DNSMASQ = re.compile(r"(?:address|server|local|ipset|nftset)=/(.+)/([^/]*)")
+_UNBOUND = re.compile(r"local-(zone|data):\s*\"?([^\s\"]+)\"?\s*\"?([\w-]*)\"?.*")
+_BIND = re.compile(r"zone\s+\"([^\"]+)\".*")
+_RECORD = re.compile(r"(\S+)\s+(?:\d+\s+)?(?:IN\s+)?(CNAME|A|AAAA|TXT|SOA|NS|MX)\s+(\S+).*", re.IGNORECASE)
+_DECIMAL = re.compile(r"[0-9]*(?:\.[0-9]*){0,2}")
+_SEPARATORS = ",;\t|"
+_COLUMN = re.compile(
+    r"\W*(?:domains?|host(?:_?name)?s?|fqdn|sites?|web_?sites?|urls?|address(?:es)?)\W*", re.IGNORECASE
+)
+_LOCAL = frozenset({"0.0.0.0", "localhost", "localhost.localdomain", "local", "broadcasthost"})  # noqa: S104  # as text
+"""Names that every hosts file has for the machine itself."""
+
+
+class Named(NamedTuple):
+    """A host or an address that a line names."""
+
+    host: str
+    """As :func:`longcrawl.core.addresses.spell_host` spells it; with a dot before it: all hosts below it."""
+    path: str = ""
+    """Path and query; "" for the host and all below it."""
+    is_exception: bool = False
+    """Whether the line takes the host off the list."""
+
+
+class Columns(NamedTuple):
+    """A list in CSV, and where its hosts are."""
+
+    separator: str
+    column: int
+
+    def cells(self, line: str) -> list[str]:
+        """Return the cells of a line."""
+        return next(csv.reader([line], delimiter=self.separator, skipinitialspace=True), [])
+
+
+def read_blocks(file: str) -> Iterator[bytes]:
+    """Return the bytes of a list in blocks of whole lines, decompressed and in UTF-8 without a byte order mark.
+
+    Raises:
+        StageError: it is not there, or cannot be read.
+    """
+    fix = "give the path of a list of domains, one per line"
+    try:
+        with Path(file).open("rb") as opened:
+            magic = opened.read(6)
+        if magic.startswith(b"PK\x03\x04"):
+            raise StageError(f"{file} is a zip archive: unpack it, and name the list in it")
+        opener = next((each for start, each in _MAGIC.items() if magic.startswith(start)), open)
+        with opener(file, "rb") as content:
+            yield from _whole_lines(content)
+    except FileNotFoundError as error:
+        raise StageError(f"{file} cannot be read, it does not exist; {fix}") from error
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError, UnicodeDecodeError) as error:
+        again = "fetch UT1's with `longcrawl lists fetch ut1 --out FOLDER` again"
+        raise StageError(f"{file} cannot be read as a list of domains ({error}); {again}") from error
+
+
+def _whole_lines(content: IO[bytes]) -> Iterator[bytes]:
+    rest = content.read(len(_UTF8_BOM)).removeprefix(_UTF8_BOM)
+    if (encoding := _BOMS.get(rest[:2])) is not None:
+        yield (rest[2:] + content.read()).decode(encoding).encode()
+        return
+    while block := content.read(BLOCK):
+        whole, newline, rest = (rest + block).rpartition(b"\n")
+        if newline:
+            yield whole + newline
+    if rest:
+        yield rest
+
+
+def find_columns(block: bytes, file: str) -> Columns | None:
+    """Return where the hosts of a CSV are, None for a list in another form, by the lines at its beginning.
+
+    Raises:
+        StageError: several columns hold hosts, and none of them is called ``domain``, ``host`` or ``url``.
+    """
+    lines = block[: SAMPLE * MOST_LINE].decode("utf-8", "replace").splitlines()[:SAMPLE]
+    kept = [line for line in lines if line.strip() and line.lstrip()[0] not in "#!;[@|" and not _COSMETIC.search(line)]
+    for separator in _SEPARATORS:
+        if 2 * sum(separator in line for line in kept) <= len(kept):
+            continue
+        rows = [next(csv.reader([line], delimiter=separator, skipinitialspace=True), []) for line in kept]
+        width = max({len(row) for row in rows}, key=[len(row) for row in rows].count, default=0)
+        table = [row for row in rows if len(row) == width]
+        if width < 2 or 2 * len(table) <= len(rows):
+            continue
+        body = table if any(map(_names_host, table[0])) else table[1:] or table
+        found = [at for at in range(width) if 2 * sum(_names_host(row[at]) for row in body) > len(body)]
+        titled = [at for at in found if _COLUMN.fullmatch(table[0][at])]
+        if len(found) > 1 and len(titled) != 1:
+            raise StageError(
+                f"{file} has hosts in the columns {', '.join(str(at + 1) for at in found)}: "
+                "keep one of them, or call one domain"
+            )
+        if found:
+            return Columns(separator, (titled or found)[0])
+    return None
+
+
+def _names_host(cell: str) -> bool:
+    text = cell.strip()
+    return not _DECIMAL.fullmatch(text) and bool(parse_line(text, loose=False))
+
+
+def parse_line(line: str, *, loose: bool = True) -> list[Named] | None:  # noqa: C901, PLR0911  # a return for each form
+    """Return what a line names: none for a comment or a rule without a host, None if it is in no known form.
+
+    Args:
+        line: without white space around it.
+        loose: whether other words may follow a host.
+    """
+    if len(line) <= LONGEST and (found := _USUAL.fullmatch(line)) is not None and found[1] not in _LOCAL:
+        return [Named(found[1])]
+    if len(line) > LONGEST:
+        return None
+    if not line or line[0] in "#!;$" or line.startswith(("// ", "@ ", "@\t")) or line == "//":
+        return []
+    if line.startswith("[") and not line.startswith("[[") and line.endswith("]") and ":" not in line:
+        return []
+    if _COSMETIC.search(line) and not _URL.match(line):
+        return []
+    if (found := _DNSMASQ.fullmatch(line)) is not None:
+        return _hosts(found[1].split("/"), is_exception=found[2] == "#")
+    if (found := _UNBOUND.fullmatch(line)) is not None:
+        return _hosts([found[2]], is_exception=found[1] == "zone" and "transparent" in found[3])
+    if (found := _BIND.fullmatch(line)) is not None:
+        return _hosts([found[1]])
+    if line.startswith(("@@", "|")) or "^" in line.partition("/")[0] or _OPTIONS.search(line.partition("/")[0]):
+        return _adblock(line)
+    if line.startswith("/") and not line.startswith("//"):
+        return [] if re.fullmatch(r"/.+/(?:\$\S*)?", line) and not line[1:-1].replace("/", "").isalnum() else None
+    words = re.split(r"\s#", line, maxsplit=1)[0].split()
+    if len(words) > 1:
+        return _words(line, words, loose=loose)
+    named = _address(words[0].strip("\"',"))
+    return None if named is None else [named]
+
+
+def _words(line: str, words: Sequence[str], *, loose: bool) -> list[Named] | None:
+    if _is_ip(words[0]):
+        names = [name for name in words[1:] if name.lower() not in _LOCAL and not name.lower().startswith("ip6-")]
+        return _hosts(names, single=True) if names else []
+    if (found := _RECORD.fullmatch(line)) is not None:
+        if found[2].upper() in ("SOA", "NS", "MX"):
+            return []
+        return _hosts([found[1]], is_exception=found[3].lower().startswith("rpz-passthru"))
+    first = _address(words[0].strip("\"',"))
+    if first is not None and (loose or words[1].startswith((";", "//"))):
+        return [first]
+    if loose and words[0].isdigit() and len(words) == 2:  # a rank
+        second = _address(words[1])
+        return None if second is None else [second]
+    return None
+
+
+def _hosts(names: Sequence[str], *, is_exception: bool = False, single: bool = False) -> list[Named] | None:
+    found = [Named(host, "", is_exception) for name in names if (host := read_host(name, single=single))]
+    return found or None
+
+
+def _adblock(line: str) -> list[Named] | None:
+    is_exception = line.startswith("@@")
+    body = line.removeprefix("@@")
+    if (options := _OPTIONS.search(body)) is not None:
+        body = body[: options.start()]
+        if "badfilter" in options[1].split(","):  # it undoes a rule like itself
+            if is_exception:
+                return []
+            is_exception = True
+    if body.startswith("/"):
+        return []
+    body = body.lstrip("|").removesuffix("|").removesuffix("*").rstrip("^")
+    if "*" in body.removeprefix("*.") or "^" in body:
+        return []
+    named = _address(body)
+    if named is None or (is_exception and named.path):
+        return []
+    return [named._replace(is_exception=is_exception)]
+
+
+def _address(text: str) -> Named | None:
+    """Return the host or the address that one word is."""
+    scheme = _URL.match(text)
+    behind = text[scheme.end() :] if scheme else text
+    authority = re.split(r"[/\\?#]", behind, maxsplit=1)[0]
+    rest = behind[len(authority) :]
+    name = authority.rpartition("@")[2] if scheme else authority
+    if name.startswith("["):
+        name = name[: name.find("]") + 1]
+    elif name.count(":") == 1:
+        name, _, port = name.partition(":")
+        if not (port.isdigit() or not port):
+            return None
+    host = read_host(name, single=scheme is not None)
+    if not host:
+        return None
+    path, mark, query = re.match(r"([^?#]*)([?#]?)(.*)", rest.replace("\\", "/"), re.DOTALL).groups()  # type: ignore[union-attr]  # matches all
+    path = without_dot_segments(path) + mark + query
+    return Named(host, "" if path == "/" else path)
+
+
+def read_host(name: str, *, single: bool = False) -> str:
+    """Return the spelling of a host with all below it, "" if it is none; ``single``: it may have one label."""
+    below = name.removeprefix("*") if name.startswith("*.") else name
+    if below.isdigit() and not single and int(below) < 1 << 24:  # a rank or a count
+        return ""
+    host = spell_host(below.lstrip("."))
+    if _HOST.fullmatch(host) or (host and _is_ip(host)):
+        return host
+    if re.fullmatch("[a-z0-9_-]+", host) and (single or below.startswith(".")):
+        return host if not below.startswith(".") else f".{host}"
+    return ""
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text.partition("%")[0].strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+UT1_CATEGORIES = (
+    "adult",
+    "agressif",
+    "agressive",
+    "arjel",
+    "chat",
+    "dating",
+    "ddos",
+    "filehosting",
+    "gambling",
+    "mixed_adult",
+    "phishing",
+    "porn",
+    "violence",
+)
+"""What RedPajama-V2 and, as far as is known, RefinedWeb take of UT1."""
+
+DESCRIPTION = "lists.json"
+"""The file that says where the lists of a folder come from."""
+
+_OTHER_NAMES = {"porn": "adult", "agressive": "agressif", "aggressive": "agressif", "violence": "agressif"}
+"""Names that are links to another category in UT1, and that not every copy of it has."""
+
+_PRESETS = Path(__file__).parents[1] / "presets" / "urls"
+
+_KINDS = ("domains", "urls")
+Kind = Literal["domains", "urls", "exceptions"]
+"""Kinds of names in a list: domains, addresses, or domains that are taken off the list."""
+_ENDINGS = ("", ".gz", ".bz2", ".xz", ".zst", ".txt", ".csv")
+
+FETCH = "fetch UT1's with `longcrawl lists fetch ut1 --out FOLDER`"
+
+
+class HashSet(NamedTuple):
+    """A set of 64-bit hashes."""
+
+    hashes: npt.NDArray[np.uint64]
+    """Sorted, each once."""
+    starts: npt.NDArray[np.int32]
+    """Shape (buckets + 1,): where the hashes of each bucket start; a bucket is named by the first bits of a hash."""
+    shift: int
+    """How many bits of a hash are not of its bucket's name."""
+
+
+class Lists(NamedTuple):
+    """The lists by which hosts are judged."""
+
+    blocked: HashSet
+    allowed: HashSet
+    curated: HashSet
+    addresses: HashSet
+
+
+def make_set(parts: Iterable[npt.NDArray[np.uint64]]) -> HashSet:
+    """Make a set of arrays of hashes."""
+    hashes = np.concatenate([np.empty(0, np.uint64), *parts])
+    hashes.sort()
+    # np.unique of millions takes twenty times as long.
+    hashes = hashes[np.diff(hashes, prepend=~hashes[:1]) != 0]
+    bits = max(len(hashes).bit_length() - 3, 1)
+    firsts = np.arange(1 << bits, dtype=np.uint64) << np.uint64(64 - bits)
+    starts = np.append(np.searchsorted(hashes, firsts), len(hashes)).astype(np.int32)
+    return HashSet(hashes, starts, 64 - bits)
+
+
+class BlockLists(NamedTuple):
+    """The hashes of all domains, addresses and exceptions of some files."""
+
+    domains: HashSet
+    addresses: HashSet
+    exceptions: HashSet = make_set([])
+    """Domains that are taken off the list."""
+
+
+class Lines(NamedTuple):
+    """Names of a list, all of one kind."""
+
+    kind: Kind
+    data: bytes
+    hashes: npt.NDArray[np.uint64]
+    """Shape (names,)."""
+    spans: npt.NDArray[np.int64]
+    """Shape (names, 2): where each name starts and stops in ``data``."""
+
+    def name(self, row: int) -> str:
+        """Return a name as it is compared."""
+        start, stop = self.spans[row]
+        return _compared(self.data[start:stop].decode("utf-8", "surrogateescape"))
+
+
+def block_list_files(folder: str, categories: Iterable[str]) -> dict[str, str]:
+    """Return the files of some categories in UT1's layout, and the category of each.
+
+    ``FOLDER/CATEGORY/domains`` and ``FOLDER/CATEGORY/urls`` may have .txt, .csv or the ending of a compressed file. A
+    category that is a link to another is read once.
+
+    Raises:
+        StageError: a category is not there, nor, in UT1, is the one that it is another name of.
+    """
+    found: dict[str, str] = {}
+    seen = set()
+    for category in categories:
+        files = _files(folder, category) or _files(folder, _OTHER_NAMES.get(category, category))
+        if not files:
+            raise StageError(_missing(folder, category))
+        for file in files:
+            if (real := os.path.realpath(file)) not in seen:
+                seen.add(real)
+                found[file] = category
+    return found
+
+
+def describe_lists(folder: str) -> dict[str, Any] | None:
+    """Return what the folder of fetched lists says of them: what they are, licence and SHA-256; None of any other."""
+    try:
+        found = load_json(Path(folder, DESCRIPTION).read_bytes())
+        return {name: found[name] for name in ("about", "url", "licence", "sha256")}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _files(folder: str, category: str) -> list[str]:
+    places = [[Path(folder, category, kind + ending) for ending in _ENDINGS] for kind in _KINDS]
+    return [str(next(file for file in pair if file.is_file())) for pair in places if any(map(Path.is_file, pair))]
+
+
+def _missing(folder: str, category: str) -> str:
+    if not Path(folder).is_dir():
+        return f"{folder} is not a folder of block lists; {FETCH}"
+    known = sorted(each.name for each in Path(folder).iterdir() if _files(folder, each.name))
+    if not known:
+        return f"{folder} has no block lists, which would be files such as {folder}/{category}/domains; {FETCH}"
+    return f"{folder} has no list {category!r}, only: {', '.join(known)}; choose among these with categories"
+
+
+@reread_when_changed(2)
+def read_block_lists(*files: str) -> BlockLists:
+    """Read domains, and addresses from files whose names begin with ``urls``, in any form of ``_list_forms``.
+
+    ``#`` begins a comment. Case makes no difference, nor does ``*.`` or a dot before a domain, nor the scheme, ``www.``
+    or a slash at the end of an address. What is of one label is that host alone: ``localhost``; ``.xxx`` is everything
+    below it. An address among domains counts as an address, and an adblock rule such as ``||host^`` as a domain.
+
+    Raises:
+        StageError: a file cannot be read, or most of its lines name no host.
+    """
+    found: dict[Kind, list[npt.NDArray[np.uint64]]] = {"domains": [], "urls": [], "exceptions": []}
+    for file in files:
+        for lines in _hashed_file(file, seen := _Seen(file)):
+            found[lines.kind].append(lines.hashes)
+        seen.warn()
+    return BlockLists(*map(make_set, found.values()))
+
+
+@reread_when_changed(8)
+def read_domains(path: str | None, *domains: str) -> HashSet:
+    """Read a file of domains in any form of a block list, and add some to them; None is no file.
+
+    Exceptions of a block list, such as ``@@||host^``, name domains as other rules do.
+
+    Raises:
+        StageError: the file cannot be read, most of its lines name no host, or one names an address.
+    """
+    of_file, seen = list[Lines](), _Seen(path or "")
+    if path is not None:
+        of_file = [lines for lines in _hashed_file(path, seen) if len(lines.hashes)]
+        seen.warn()
+    for lines in of_file:
+        if lines.kind == "urls":
+            raise StageError(f"{path} has the address {lines.name(0)!r}: give domains alone, such as example.org")
+    given = _hash_names("domains", [spelled for each in domains if (spelled := _spell_domain(each))])
+    return make_set([given.hashes, *(lines.hashes for lines in of_file)])
+
+
+def read_curated_sources(name: str | None) -> HashSet:
+    """Read the domains of shipped curated sources by their name, or of a file by its path; None has no domain.
+
+    Raises:
+        StageError: there is no such file.
+    """
+    return read_domains(name and str(_shipped_sources().get(name, name)))
+
+
+def curated_files(name: str | None) -> tuple[str, ...]:
+    """Name the file that :func:`read_curated_sources` reads by this name; shipped sources have none to change."""
+    return () if name is None or name in _shipped_sources() else (name,)
+
+
+@lru_cache(maxsize=1)
+def _shipped_sources() -> Mapping[str, Path]:
+    return {file.stem: file for file in _PRESETS.glob("*.txt")}
+
+
+def _is_kind(file: str, kind: str) -> bool:
+    return (kind == "urls") == Path(file).name.startswith("urls")
+
+
+def _hashed_file(file: str, seen: "_Seen") -> Iterator[Lines]:
+    """Return the names of a list in blocks, all of a block by their kinds.
+
+    Raises:
+        StageError: it cannot be read, or most of its lines name no host.
+    """
+    addresses, columns, is_first = _is_kind(file, "urls"), None, True
+    for block in read_blocks(file):
+        if is_first:
+            columns, is_first = find_columns(block, file), False
+        if columns is None:
+            plain, named, others = _hashed_block(block, seen, addresses=addresses)
+            yield plain
+        else:
+            named, others = [], _lines(block)
+        named += _parsed(others, columns, seen, addresses=addresses)
+        for kind in ("domains", "urls", "exceptions"):
+            if names := [name for each, name in named if each == kind]:
+                yield _hash_names(kind, names)
+        seen.end_block(block)
+    seen.check()
+
+
+def _hashed_block(
+    block: bytes, seen: "_Seen", *, addresses: bool
+) -> tuple[Lines, list[tuple[Kind, str]], list[tuple[int, str]]]:
+    """Return the names of lines that are hashed as they stand, those that are spelled first, and all other lines."""
+    most = block.count(b"\n") + 1
+    hashes, spans = np.empty(most, np.uint64), np.empty((most, 3), np.int64)
+    count = hash_lines(np.frombuffer(block, np.uint8), addresses, hashes, spans)
+    hashes, spans = hashes[:count], spans[:count]
+    is_label, is_other = spans[:, 2] == LABEL, spans[:, 2] == OTHER
+    is_spelled = spans[:, 2] == SPELL
+    for start in spans[is_label, 0][:1].tolist():
+        seen.note_label(start, block)
+    seen.hosts += int(count - is_label.sum() - is_other.sum())
+    seen.labels += int(is_label.sum())
+    kind: Kind = "urls" if addresses else "domains"
+    spell = _spell_address if addresses else _spell_domain
+    plain = Lines(kind, block, hashes[~(is_spelled | is_other)], spans[~(is_spelled | is_other), :2])
+    spelled = [(kind, spell(_text(block[start:stop]))) for start, stop, _ in spans[is_spelled].tolist()]
+    others = [(start, _text(block[start:stop])) for start, stop, _ in spans[is_other].tolist()]
+    return plain, [(kind, name) for kind, name in spelled if name], others
+
+
+def _lines(block: bytes) -> list[tuple[int, str]]:
+    """Return the lines of a block, and where each starts."""
+    lines = block.split(b"\n")
+    starts = np.cumsum([0, *(len(line) + 1 for line in lines)]).tolist()
+    return [(start, _text(line)) for start, line in zip(starts, lines, strict=False)]
+
+
+def _parsed(
+    lines: Iterable[tuple[int, str]], columns: Columns | None, seen: "_Seen", *, addresses: bool
+) -> list[tuple[Kind, str]]:
+    """Return what lines in other forms name, by kind."""
+    found: list[tuple[Kind, str]] = []
+    for start, line in lines:
+        text = line.strip()
+        if columns is not None and text and not text.startswith("#"):
+            cells = columns.cells(text)
+            text = cells[columns.column].strip() if columns.column < len(cells) else "-"
+        named = parse_line(text)
+        if named:
+            seen.hosts += 1
+            found += [_kind(each, is_url=addresses and "//" in text) for each in named]
+        elif named is None and (columns is None or seen.hosts or seen.others or seen.has_title):
+            seen.note_other(start, line.strip())
+        elif named is None:
+            seen.has_title = True
+        elif text and text[0] not in "#!;[$":
+            seen.note_rule(start, line.strip())
+    return found
+
+
+def _kind(named: Named, *, is_url: bool) -> tuple[Kind, str]:
+    if named.is_exception:
+        return "exceptions", named.host
+    if named.path or is_url:
+        return "urls", (named.host.removeprefix("www.") + named.path).rstrip("/")
+    return "domains", named.host
+
+
+def _hash_names(kind: Kind, names: Sequence[str]) -> Lines:
+    """Hash names that are spelled already."""
+    encoded = [name.encode("utf-8", "surrogateescape") for name in names]
+    ends, data = np.cumsum([0, *map(len, encoded)]), b"".join(encoded)
+    hashes = np.empty(len(names), np.uint64)
+    hash_names(np.frombuffer(data, np.uint8), ends, kind == "urls", hashes)
+    return Lines(kind, data, hashes, np.stack([ends[:-1], ends[1:]], axis=1))
+
+
+class _Seen:
+    """Counts the lines of a list that name hosts, and those that do not."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.hosts = self.labels = self.others = self.rules = self._lines = 0
+        self.has_title = False
+        """Whether the first row of a CSV names its columns."""
+        self._first: dict[str, tuple[int, str]] = {}
+
+    def note_label(self, start: int, block: bytes) -> None:
+        """Note the first line of one label: a host in a local network, or a word."""
+        self._first.setdefault("label", (start, _text(block[start:].partition(b"\n")[0].strip())))
+
+    def note_other(self, start: int, line: str) -> None:
+        """Note a line in no known form."""
+        self.others += 1
+        self._first.setdefault("other", (start, line))
+
+    def note_rule(self, start: int, line: str) -> None:
+        """Note a rule that names no host."""
+        self.rules += 1
+        self._first.setdefault("rule", (start, line))
+
+    def end_block(self, block: bytes) -> None:
+        """Turn the places of what was noted in a block into the numbers of lines."""
+        for what, (start, line) in self._first.items():
+            if start >= 0:
+                self._first[what] = (-1 - self._lines - block.count(b"\n", 0, start), line)
+        self._lines += block.count(b"\n")
+
+    def check(self) -> None:
+        """Check that most lines name hosts.
+
+        Raises:
+            StageError: they do not; it shows the first one.
+        """
+        wrong = self.others + self.labels
+        if wrong > self.hosts and (self.others or self.labels > 1):
+            raise StageError(
+                f"{self._where('other', 'label')} is not a host, and {wrong:,} of {wrong + self.hosts:,} lines are "
+                "none: give a list of domains, one per line, or a hosts file, adblock rules or a CSV"
+            )
+        if self.rules and not self.hosts and not self.labels:
+            raise StageError(f"{self._where('rule')} names no host, nor does any other line: give a list of domains")
+
+    def warn(self) -> None:
+        """Warn of lines that were passed over."""
+        if self.others:
+            warn_user(f"{self._where('other')} is not a host; lines passed over: {self.others:,}")
+
+    def _where(self, *kinds: str) -> str:
+        number, line = max(self._first[kind] for kind in kinds if kind in self._first)
+        return f"{self.file}, line {-number}: {line[:80]!r}"
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "surrogateescape")
+
+
+def _spell_domain(name: str) -> str:
+    """Return a domain as hosts are spelled; a dot before one label, for everything below it, is kept."""
+    below = name.strip().removeprefix("*")
+    label = below.strip(".")
+    if label and below.startswith(".") and "." not in label:
+        return spell_host(f"a.{label}").removeprefix("a")  # no number by itself
+    return spell_host(label)
+
+
+def _spell_address(name: str) -> str:
+    host = name.partition("/")[0].partition("?")[0].partition("#")[0]
+    path, mark, query = name[len(host) :].partition("?")
+    return (spell_host(host) + without_dot_segments(path) + mark + query).rstrip("/")
+
+
+def _compared(name: str) -> str:
+    """Return a name as the kernels compare it: in lower case by ASCII, without escapes of letters."""
+    return plain_escapes(name).encode("utf-8", "surrogateescape").lower().decode("utf-8", "surrogateescape")
+
+
+def find_categories(files: Mapping[str, str], names: Iterable[str], kind: str) -> dict[str, tuple[str, ...]]:
+    """Find in which categories names stand, letter by letter, by reading the files again.
+
+    Args:
+        files: as :func:`block_list_files` gives them.
+        names: domains, or addresses without www., as URLs spell them.
+        kind: "domains" or "urls".
+
+    Returns:
+        The categories of every name; none for a name that is in no file.
+    """
+    wanted = {_compared(name): name for name in names}
+    places: dict[str, list[str]] = {name: [] for name in wanted.values()}
+    if not wanted:
+        return {}
+    hashes = _hash_names("urls" if kind == "urls" else "domains", [*wanted]).hashes
+    for file, category in files.items():
+        for lines in _hashed_file(file, _Seen(file)):
+            if lines.kind != kind:
+                continue
+            # Unless it sorts, numpy 2.0 fails with uint64 beyond int64.
+            for row in np.flatnonzero(np.isin(lines.hashes, hashes, kind="sort")).tolist():
+                name = wanted.get(lines.name(row))
+                if name is not None and category not in places[name]:
+                    places[name].append(category)
+    return {name: tuple(categories) for name, categories in places.items()}
+
+
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
+
+Bytes = npt.NDArray[np.uint8]
+Hashes = npt.NDArray[np.uint64]
+
+HOST, BLOCKED, ALLOWED, CURATED, URL, SPELLED = range(6)
+COLUMNS = 6
+"""What ``match_lists`` finds of a URL, in bytes and 0 for none: its host, the longest parent domain of it that is
+blocked, allowed and curated, and the longest beginning of host and path that is listed as an address; and 1 if it is to
+be spelled: letters beyond ASCII, escaped or not, a label in Punycode, numbers or IPv6 in the host, dots in the path."""
+
+_MOST_PARENTS = 128
+
+_U = np.uint64
+_SEED = _U(0x9E3779B97F4A7C15)
+_STEP = _U(0xD6E8FEB86659FD93)
+_FINISH = _U(0xFF51AFD7ED558CCD)
+
+_DOT, _SLASH, _COLON, _AT, _PERCENT = ord("."), ord("/"), ord(":"), ord("@"), ord("%")
+_PLUS, _MINUS, _UNDERSCORE, _TILDE, _TWO = ord("+"), ord("-"), ord("_"), ord("~"), ord("2")
+_BACKSLASH, _QUESTION, _NUMBER_SIGN, _AMPERSAND, _SEMICOLON = ord("\\"), ord("?"), ord("#"), ord("&"), ord(";")
+_OPEN, _CLOSE, _LESS, _GREATER, _STAR = ord("["), ord("]"), ord("<"), ord(">"), ord("*")
+_NOUGHT, _NINE, _UPPER_A, _UPPER_Z, _LOWER_A, _LOWER_Z = ord("0"), ord("9"), ord("A"), ord("Z"), ord("a"), ord("z")
+
+
+@forced_inline
+def _stepped(state: np.uint64, byte: int) -> np.uint64:
+    # One-to-one for every byte, so that equally long names differ until the very end.
+    state = (state ^ _U(byte)) * _STEP
+    return state ^ (state >> _U(29))
+
+
+@forced_inline
+def _finished(state: np.uint64) -> np.uint64:
+    state = (state ^ (state >> _U(32))) * _FINISH
+    return state ^ (state >> _U(31))
+
+
+@forced_inline
+def _lowered(byte: int) -> int:
+    return byte + 32 if _UPPER_A <= byte <= _UPPER_Z else byte
+
+
+@forced_inline
+def _hex_digit(byte: int) -> int:
+    """Return what a hexadecimal digit stands for, -1 for another byte."""
+    if _NOUGHT <= byte <= _NINE:
+        return byte - _NOUGHT
+    byte |= 32
+    return byte - _LOWER_A + 10 if _LOWER_A <= byte <= _LOWER_A + 5 else -1
+
+
+@forced_inline
+def next_byte(data: Bytes, at: int, stop: int) -> Any:
+    """Read one byte, or one escape such as %41: the byte, and where the next one begins."""
+    byte = np.int64(data[at])
+    if byte == _PERCENT and at + 2 < stop:
+        high, low = _hex_digit(np.int64(data[at + 1])), _hex_digit(np.int64(data[at + 2]))
+        if high >= 0 and low >= 0:
+            return high * 16 + low, at + 3
+    return byte, at + 1
+
+
+@compiled
+def contains(listed: HashSet, name: np.uint64) -> bool:
+    """Return whether a hash is one of a set."""
+    bucket = np.int64(name >> _U(listed.shift))
+    for place in range(listed.starts[bucket], listed.starts[bucket + 1]):
+        if listed.hashes[place] >= name:
+            return listed.hashes[place] == name
+    return False
+
+
+@compiled
+def _after_scheme(data: Bytes, start: int, stop: int) -> int:
+    """Return where what follows ``scheme://`` or ``//`` begins, -1 where a URL has neither."""
+    at = start
+    while at < stop and _is_of_scheme(np.int64(data[at])):
+        at += 1
+    if at > start:
+        if at == stop or data[at] != _COLON or not _LOWER_A <= data[start] | 32 <= _LOWER_Z:
+            return -1
+        at += 1
+    if at + 1 < stop and _is_slash(data[at]) and _is_slash(data[at + 1]):
+        return at + 2
+    return -1
+
+
+@forced_inline
+def _is_of_scheme(byte: int) -> bool:
+    return _LOWER_A <= byte | 32 <= _LOWER_Z or _NOUGHT <= byte <= _NINE or byte in (_PLUS, _MINUS, _DOT)
+
+
+@forced_inline
+def _is_slash(byte: int) -> bool:
+    # Browsers take a backslash for a slash.
+    return byte in (_SLASH, _BACKSLASH)
+
+
+@compiled
+def _looks_like_host(data: Bytes, start: int, stop: int) -> bool:
+    """Return whether something without a scheme begins as ``example.org/`` or ``example.org:8080`` do."""
+    dotted = False
+    for at in range(start, stop):
+        byte = data[at]
+        if byte in (_SLASH, _QUESTION, _NUMBER_SIGN):
+            break
+        if byte == _COLON:
+            return dotted and at + 1 < stop and _NOUGHT <= data[at + 1] <= _NINE
+        if byte == _AT:
+            return False
+        dotted = dotted or (byte == _DOT and at > start)
+    return dotted
+
+
+@compiled
+def find_authority(data: Bytes, start: int, stop: int) -> Any:
+    """Find the host in a URL: where it starts and stops, where the path starts, where the URL itself does.
+
+    The host is empty where there is none. Space, control characters and angle brackets around the URL are passed over.
+    """
+    while start < stop and (data[start] <= 32 or data[start] == _LESS):
+        start += 1
+    while stop > start and (data[stop - 1] <= 32 or data[stop - 1] == _GREATER):
+        stop -= 1
+    first = _after_scheme(data, start, stop)
+    if first < 0:
+        if not _looks_like_host(data, start, stop):
+            return start, start, start, start, stop
+        first = start
+    after = first
+    while after < stop and data[after] not in (_SLASH, _QUESTION, _NUMBER_SIGN, _BACKSLASH):
+        after += 1
+    host, last = _without_user_and_port(data, first, after)
+    return host, last, after, first, stop
+
+
+@compiled
+def _without_user_and_port(data: Bytes, first: int, after: int) -> Any:
+    """Return where the host starts and stops in what stands between the slashes."""
+    host = first
+    for at in range(first, after):
+        if data[at] == _AT:
+            host = at + 1
+    if host < after and data[host] == _OPEN:
+        host, end = host + 1, _CLOSE
+    else:
+        end = _COLON
+    last = host
+    while last < after and data[last] != end:
+        last += 1
+    return host, last
+
+
+@compiled
+def _read_host(data: Bytes, start: int, stop: int, host: Bytes) -> int:
+    """Write a host in lower case, without escapes and dots at its end; return its length."""
+    length, at = 0, start
+    while at < stop:
+        byte, at = next_byte(data, at, stop)
+        host[length] = _lowered(byte)
+        length += 1
+    while length > 0 and host[length - 1] == _DOT:
+        length -= 1
+    return length
+
+
+@compiled
+def find_spans(data: Bytes, offsets: Any, spans: Any) -> None:
+    """Write where the host of every URL starts and stops: (URLs, 2)."""
+    for row in range(len(offsets) - 1):
+        spans[row, 0], spans[row, 1], _, _, _ = find_authority(data, offsets[row], offsets[row + 1])
+
+
+@compiled
+def _is_spelled(host: Bytes, length: int) -> bool:
+    for at in range(length):
+        if host[at] >= 128 or host[at] == _COLON or _is_punycode(host, at, length):
+            return True
+    return _is_numeric(host, 0, length)
+
+
+@compiled
+def _is_numeric(host: Bytes, start: int, stop: int) -> bool:
+    """Return whether the last label of a host begins with a digit, unless it is an address in its one spelling."""
+    label = stop
+    while label > start and host[label - 1] != _DOT:
+        label -= 1
+    if label == stop or not _NOUGHT <= host[label] <= _NINE:
+        return False
+    parts, at = 0, start
+    while at < stop:
+        first, value = at, 0
+        while at < stop and at - first < 4 and _NOUGHT <= host[at] <= _NINE:
+            value = value * 10 + host[at] - _NOUGHT
+            at += 1
+        if at == first or value > 255 or (at - first > 1 and host[first] == _NOUGHT):
+            return True
+        parts += 1
+        if at < stop:
+            if host[at] != _DOT or at + 1 == stop:
+                return True
+            at += 1
+    return parts != 4
+
+
+@forced_inline
+def _is_punycode(host: Bytes, at: int, length: int) -> bool:
+    """Return whether a label begins here that begins with xn--."""
+    if host[at] != 120 or at + 4 >= length or (at > 0 and host[at - 1] != _DOT):
+        return False
+    return host[at + 1] == 110 and host[at + 2] == 45 and host[at + 3] == 45
+
+
+@compiled
+def write_hosts(data: Bytes, offsets: Any, out: Bytes, ends: Any) -> None:
+    """Write the host of every URL to ``out``, one after the other; ``ends`` are the offsets, 0 first."""
+    ends[0] = 0
+    for row in range(len(offsets) - 1):
+        first, last, _, _, _ = find_authority(data, offsets[row], offsets[row + 1])
+        ends[row + 1] = ends[row] + _read_host(data, first, last, out[ends[row] :])
+
+
+@compiled
+def _is_number(host: Bytes, length: int) -> bool:
+    """Return whether a host is an address of numbers, of which no part is a parent domain."""
+    at = length - 1
+    while at >= 0 and _NOUGHT <= host[at] <= _NINE:
+        at -= 1
+    if at < length - 1 and (at < 0 or host[at] == _DOT):
+        return True
+    at = 0
+    while at < length and host[at] != _COLON:
+        at += 1
+    return at < length
+
+
+@compiled
+def _match_parents(host: Bytes, length: int, lists: Lists, found: Any) -> None:
+    """Look a host and its parent domains up, the shortest first, so that the longest that is listed stays."""
+    count, state = 0, _SEED
+    parents = not _is_number(host, length)
+    for at in range(length - 1, -1, -1):
+        # A host that DNS allows has no more labels than this.
+        if host[at] == _DOT and parents and count < _MOST_PARENTS:
+            # A lone label is looked up as .xxx is listed: everything below xxx.
+            _look_up(_finished(state if count else _stepped(state, _DOT)), length - at - 1, lists, found)
+            count += 1
+        state = _stepped(state, np.int64(host[at]))
+    _look_up(_finished(state), length, lists, found)
+
+
+@compiled
+def _look_up(name: np.uint64, length: int, lists: Lists, found: Any) -> None:
+    if contains(lists.blocked, name):
+        found[BLOCKED] = length
+    if contains(lists.allowed, name):
+        found[ALLOWED] = length
+    if contains(lists.curated, name):
+        found[CURATED] = length
+
+
+@forced_inline
+def _is_unreserved(byte: int) -> bool:
+    if _LOWER_A <= byte | 32 <= _LOWER_Z or _NOUGHT <= byte <= _NINE:
+        return True
+    return byte in (_MINUS, _DOT, _UNDERSCORE, _TILDE)
+
+
+@forced_inline
+def _next_of_path(data: Bytes, at: int, stop: int) -> Any:
+    """Read one byte in lower case, or one escape such as %7E that means the same without (RFC 3986, section 2.3)."""
+    byte, after = next_byte(data, at, stop)
+    if after > at + 1 and not _is_unreserved(byte):
+        byte, after = np.int64(data[at]), at + 1
+    return _lowered(byte), after
+
+
+@compiled
+def _has_dots(data: Bytes, start: int, stop: int) -> bool:
+    """Return whether a path may have segments that are dots, escaped or not."""
+    for at in range(start, stop - 1):
+        if data[at] in (_QUESTION, _NUMBER_SIGN):
+            return False
+        is_escape = at + 2 < stop and data[at + 1] == _PERCENT and data[at + 2] == _TWO
+        if data[at] == _SLASH and (data[at + 1] == _DOT or is_escape):
+            return True
+    return False
+
+
+@forced_inline
+def _ends_step(byte: int) -> bool:
+    """Return whether what is before this byte may be listed as an address, with everything below it."""
+    return byte in (_SLASH, _QUESTION, _NUMBER_SIGN, _AMPERSAND, _SEMICOLON)
+
+
+@forced_inline
+def _starts_with_www(data: Bytes, start: int, stop: int) -> bool:
+    if start + 4 >= stop or data[start + 3] != _DOT:
+        return False
+    return data[start] | 32 == 119 and data[start + 1] | 32 == 119 and data[start + 2] | 32 == 119
+
+
+@compiled
+def _match_address(data: Bytes, after: int, stop: int, host: Bytes, length: int, listed: HashSet) -> int:
+    """Return the bytes of host (without www.) and path up to the last step that is listed, 0 where none is."""
+    longest, state = 0, _SEED
+    first = 4 if _starts_with_www(host, 0, length) else 0
+    for at in range(first, length):
+        state = _stepped(state, np.int64(host[at]))
+    at = after
+    while at < stop:
+        if _ends_step(np.int64(data[at])) and contains(listed, _finished(state)):
+            longest = length - first + at - after
+        byte, at = _next_of_path(data, at, stop)
+        state = _stepped(state, byte)
+    return length - first + stop - after if contains(listed, _finished(state)) else longest
+
+
+@allocating
+def match_lists(data: Bytes, offsets: Any, lists: Lists, host: Bytes, found: Any) -> None:
+    """Look every URL up in all lists; ``found``, of zeros, has shape (URLs, COLUMNS), ``host`` room for the longest."""
+    addresses = lists.addresses
+    for row in range(len(offsets) - 1):
+        first, last, after, _, stop = find_authority(data, offsets[row], offsets[row + 1])
+        length = _read_host(data, first, last, host)
+        found[row, HOST] = length
+        if length:
+            found[row, SPELLED] = _is_spelled(host, length) or (
+                len(addresses.hashes) > 0 and _has_dots(data, after, stop)
+            )
+            _match_parents(host, length, lists, found[row])
+            if len(addresses.hashes):
+                found[row, URL] = _match_address(data, after, stop, host, length, addresses)
+
+
+HASHED, SPELL, OTHER, LABEL = range(4)
+"""Lines of a list: hashed as they stand, to be spelled first, in another form than one name, and of one label."""
+
+
+@compiled
+def hash_lines(data: Bytes, addresses: bool, hashes: Hashes, spans: Any) -> int:  # noqa: C901, FBT001  # a state machine; by position: numba
+    """Hash every line of a list of domains, or of addresses; return how many there were.
+
+    A line ends at a number sign after white space; blank lines and those that begin with one are none.
+    ``spans``, shape (lines, 3), gets where the name of a line starts and stops, and in the third column HASHED, SPELL,
+    OTHER or LABEL. The hash of SPELL and OTHER is of no use; the span of OTHER is the whole line.
+    """
+    count, at, size = 0, 0, len(data)
+    while at < size:
+        while at < size and data[at] <= 32:
+            at += 1
+        start = at
+        while at < size and data[at] > 32:
+            at += 1
+        stop = at
+        while at < size and data[at] <= 32 and data[at] != 10:
+            at += 1
+        is_alone = at == size or data[at] in (10, _NUMBER_SIGN)
+        while at < size and data[at] != 10:
+            at += 1
+        if start == stop or data[start] == _NUMBER_SIGN:
+            continue
+        kind = _kind_of_name(data, start, stop, addresses) if is_alone else OTHER
+        if kind == OTHER:
+            stop = at
+            while data[stop - 1] <= 32:
+                stop -= 1
+        else:
+            start, stop = _trimmed(data, start, stop, addresses)
+            if start == stop:
+                continue
+            hashes[count] = _hash_line(data, start, stop, addresses)
+            if kind == HASHED and not addresses and _is_label(data, start, stop):
+                kind = LABEL
+        spans[count, 0], spans[count, 1], spans[count, 2] = start, stop, kind
+        count += 1
+    return count
+
+
+@compiled
+def hash_names(data: Bytes, offsets: Any, addresses: bool, hashes: Hashes) -> None:  # noqa: FBT001  # by position: numba
+    """Hash domains or addresses that are spelled already, end to end."""
+    for row in range(len(offsets) - 1):
+        hashes[row] = _hash_line(data, offsets[row], offsets[row + 1], addresses)
+
+
+@forced_inline
+def _is_of_host(byte: int) -> bool:
+    if _LOWER_A <= byte | 32 <= _LOWER_Z or _NOUGHT <= byte <= _NINE:
+        return True
+    return byte >= 128 or byte in (_MINUS, _UNDERSCORE, _DOT)
+
+
+@compiled
+def _kind_of_name(data: Bytes, start: int, stop: int, addresses: bool) -> int:  # noqa: C901, FBT001  # as hash_lines
+    """Return HASHED or SPELL for a domain, or for an address, OTHER for what is neither."""
+    kind, last = HASHED, stop
+    if addresses:
+        first = _after_scheme(data, start, stop)
+        start = start if first < 0 else first
+        last = start
+        while last < stop and data[last] not in (_SLASH, _QUESTION, _NUMBER_SIGN):
+            if not _is_of_host(np.int64(data[last])):
+                return OTHER
+            last += 1
+        if _has_dots(data, last, stop):
+            kind = SPELL
+    elif stop - start > 2 and data[start] == _STAR and data[start + 1] == _DOT:
+        start += 1
+    for at in range(start, last):
+        if not _is_of_host(np.int64(data[at])):
+            return OTHER
+    while last > start and data[last - 1] == _DOT:
+        last -= 1
+    if _is_numeric(data, start, last):
+        return SPELL if addresses else OTHER
+    for at in range(start, last):
+        if data[at] >= 128:
+            kind = SPELL
+    return kind
+
+
+@compiled
+def _is_label(data: Bytes, start: int, stop: int) -> bool:
+    for at in range(start, stop):  # noqa: SIM110  # numba has no generators
+        if data[at] == _DOT or data[at] >= 128:
+            return False
+    return True
+
+
+@compiled
+def _trimmed(data: Bytes, start: int, stop: int, addresses: bool) -> Any:  # noqa: FBT001  # as above
+    """Leave out of a line what makes no difference: *. and dots around a domain, scheme, www. and slashes of a URL."""
+    if addresses:
+        first = _after_scheme(data, start, stop)
+        start = start if first < 0 else first
+        if _starts_with_www(data, start, stop):
+            start += 4
+        while stop > start and data[stop - 1] == _SLASH:
+            stop -= 1
+        return (start, stop) if start < stop and data[start] != _SLASH else (start, start)
+    if stop - start > 2 and data[start] == _STAR and data[start + 1] == _DOT:
+        start += 1
+    while stop > start and data[stop - 1] == _DOT:
+        stop -= 1
+    if stop > start and data[start] == _DOT:
+        for at in range(start + 1, stop):
+            if data[at] == _DOT:
+                return start + 1, stop
+    return start, stop
+
+
+@compiled
+def _hash_line(data: Bytes, start: int, stop: int, addresses: bool) -> np.uint64:  # noqa: FBT001  # as above
+    """Hash a name as the look-up does: a domain from its end, an address from its beginning."""
+    state = _SEED
+    if not addresses:
+        for place in range(stop - 1, start - 1, -1):
+            state = _stepped(state, _lowered(np.int64(data[place])))
+        return _finished(state)
+    at = start
+    while at < stop:
+        byte, at = _next_of_path(data, at, stop)
+        state = _stepped(state, byte)
+    return _finished(state)

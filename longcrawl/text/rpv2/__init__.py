@@ -1,1 +1,0 @@
-"""RedPajama-V2's quality signals."""

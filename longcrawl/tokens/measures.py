@@ -1,0 +1,716 @@
+"""Measures of a composition: padding, truncation, concatenation and relatedness, side by side.
+
+Source: H. Liu et al., "Bucket Pre-training is All You Need", 2024, section 2, equations 1 to 3.
+
+Terms are token ids, so that every plan of tokens can be measured, however its documents were put in order. Measured are
+the first ``DOCUMENTS`` documents of a plan by their first ``TOKENS`` tokens, against pairs of the same documents at
+random. 5 MB of tokens take half a second.
+"""
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.core.display import Column, Table
+from longcrawl.core.keyed_hash import keyed_hash
+from longcrawl.errors import StageError
+from longcrawl.tokens.plan import Longs, Plan, Strategy, checked_lengths, document_parts, whole_capacities
+from longcrawl.tokens.strategies import (
+    BestFit,
+    Buckets,
+    DatasetDecomposition,
+    FirstFit,
+    FixedLength,
+    MultiBucket,
+    Planner,
+)
+
+if TYPE_CHECKING:
+    from longcrawl.kernels.term_vectors import TermVectors
+
+
+DOCUMENTS = 10_000
+TOKENS = 512
+DIGITS = 6
+"""Of a logarithm: the last bits of one differ between machines."""
+_LARGEST = (1 << 32) - 1
+
+
+class Beginnings:
+    """The first tokens of the first documents, as they are read."""
+
+    def __init__(self) -> None:
+        self.found: list[npt.NDArray[Any]] = []
+
+    @property
+    def wanted(self) -> bool:
+        """Whether more documents are wanted."""
+        return len(self.found) < DOCUMENTS
+
+    def add(self, tokens: npt.NDArray[Any], ends: Longs) -> None:
+        """Add documents whose tokens are end to end, those that are still wanted; what is not whole is no token."""
+        whole = tokens if tokens.dtype.kind in "iu" else tokens[:0]
+        for start, stop in pairwise([0, *ends[: DOCUMENTS - len(self.found)].tolist()]):
+            self.found.append(np.array(whole[start : min(stop, start + TOKENS)]))
+
+    def add_lists(self, lists: pa.ChunkedArray) -> None:
+        """Add the lists of a column."""
+        for chunk in lists.slice(0, DOCUMENTS - len(self.found)).chunks:
+            lengths = pc.fill_null(pc.list_value_length(chunk), 0).to_numpy(zero_copy_only=False)
+            self.add(chunk.flatten().to_numpy(zero_copy_only=False), np.cumsum(lengths))
+
+    def add_one(self, tokens: Sequence[Any]) -> None:
+        """Add a document of any values."""
+        if self.wanted:
+            self.found.append(
+                np.array([each & _LARGEST for each in tokens[:TOKENS] if isinstance(each, int)], np.uint32)
+            )
+
+
+class Relatedness(NamedTuple):
+    """What :func:`relate` finds."""
+
+    compared_pairs: int
+    """Pairs of documents that follow each other in a sample."""
+    related: float | None
+    """Their mean cosine, 0 to 1; None without a pair."""
+    related_by_chance: float | None
+    """Mean of as many random pairs of the same documents; None without a pair."""
+
+
+def neighbours(plan: Plan, first: int = 0) -> Longs:
+    """Return which documents follow each other in samples, of those that are measured: int64 [pairs, 2].
+
+    Args:
+        plan: of a pool, or of all documents.
+        first: the number of its first document among all.
+    """
+    documents = plan.documents[: 0 if first >= DOCUMENTS else None] + first
+    pairs = np.stack([documents[:-1], documents[1:]], axis=1)
+    inside = np.ones(len(pairs), np.bool_)
+    inside[plan.bounds[1:-1] - 1 if len(pairs) else ()] = False
+    found: Longs = pairs[inside & (pairs[:, 0] != pairs[:, 1]) & (pairs < DOCUMENTS).all(axis=1)]
+    return found
+
+
+def relate(pairs: Longs, vectors: "TermVectors") -> Relatedness:
+    """Compare the documents of each pair.
+
+    >>> texts = [np.array(tokens) for tokens in ([1, 2, 3], [7, 8], [1, 2, 4], [7, 9])]
+    >>> found = relate(np.array([[0, 2], [1, 3]]), weigh(texts))
+    >>> found.compared_pairs, round(found.related, 2)
+    (2, 0.27)
+
+    Args:
+        pairs: int64 [pairs, 2], numbers of documents.
+        vectors: of the documents, see :func:`weigh`.
+    """
+    from longcrawl.kernels.term_vectors import NORM, multiply_pairs
+
+    if not len(pairs):
+        return Relatedness(0, None, None)
+    filled = np.flatnonzero(np.diff(vectors.bounds))
+    order = filled[np.argsort(keyed_hash(map(str, filled.tolist()), "pairs", 0))]
+    means = []
+    for some in (pairs, np.stack([order, np.roll(order, 1)], axis=1)):
+        products = np.empty(len(some), np.int64)
+        multiply_pairs(vectors, np.ascontiguousarray(some[:, 0]), np.ascontiguousarray(some[:, 1]), products)
+        means.append(round(min(int(products.sum()) / NORM**2 / max(len(some), 1), 1.0), DIGITS))
+    return Relatedness(len(pairs), *means)
+
+
+def weigh(beginnings: Iterable[npt.NDArray[np.integer[Any]]]) -> "TermVectors":
+    """Return vectors of documents by what they begin with, ``TOKENS`` tokens of each.
+
+    A token weighs (1 + log(count)) * log(documents / those that have it).
+    """
+    from longcrawl.kernels.term_vectors import NORM, TermVectors
+
+    texts = [each[:TOKENS] for each in beginnings]
+    lengths = np.array([len(each) for each in texts], np.int64)
+    owners = np.repeat(np.arange(len(texts), dtype=np.uint64), lengths)
+    tokens = np.concatenate([np.zeros(0, np.uint32), *texts]).astype(np.uint64) & np.uint64(_LARGEST)
+    keys, counts = np.unique(owners << np.uint64(32) | tokens, return_counts=True)
+    terms, owners = keys.astype(np.uint32), (keys >> np.uint64(32)).astype(np.int64)
+    _, numbers, having = np.unique(terms, return_inverse=True, return_counts=True)
+    rarity = np.round(np.log(np.count_nonzero(lengths) / having), DIGITS)
+    weights = (1 + np.round(np.log(counts), DIGITS)) * rarity[numbers]
+    sizes = np.sqrt(np.bincount(owners, weights**2, minlength=len(texts)))
+    whole = np.rint(NORM * weights / np.maximum(sizes[owners], 1e-9)).astype(np.uint16)
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=len(texts)))])
+    return TermVectors(bounds.astype(np.int64), terms, whole)
+
+
+BLOCK = 1 << 20
+"""Numbers that are added up together; 128 or more."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """The samples of one capacity."""
+
+    capacity: int
+    samples: int
+    documents: int
+    """Documents whose first token is in one of them."""
+    tokens: int
+    """Of documents, without padding."""
+
+
+@dataclass(frozen=True)
+class Composition:
+    """The measures of one plan.
+
+    Documents are those that have tokens: an empty one is in no sample and would only raise ``r_cat``. It is counted in
+    ``empty_documents``.
+    """
+
+    label: str
+    documents: int
+    """M of the paper."""
+    empty_documents: int
+    tokens: int
+    """Of all documents, in samples or dropped."""
+    samples: int
+    """C of the paper."""
+    pieces: int
+    """Documents and parts of documents in all samples."""
+    capacity: int
+    """Tokens of all samples, with padding."""
+    placed_tokens: int
+    """Tokens of documents in samples."""
+    cut_documents: int
+    """Documents that are not whole in one sample: cut, or dropped in part or altogether.
+
+    One whose pieces are all in one sample, with others between, is whole: the sample is one text."""
+    cut_documents_tokens: int
+    """Tokens of these documents."""
+    context: float
+    """For how many earlier tokens of its own document a placed token has in its sample, on average."""
+    whole_context: float
+    """The same if no document were cut: the most that ``context`` can be without dropping tokens."""
+    longer_documents: int
+    """Documents longer than the largest sample, which every plan cuts."""
+    buckets: tuple[Bucket, ...]
+    """Ascending by capacity."""
+    compared_pairs: int = 0
+    """Documents next to each other in a sample that were compared, see :mod:`longcrawl.tokens.measures`."""
+    related: float | None = None
+    """Mean cosine of their TF-IDF weights; None if no pair was compared."""
+    related_by_chance: float | None = None
+    """The same of random pairs of these documents."""
+
+    @property
+    def r_pad(self) -> float:
+        """Equation 1: padding tokens of all samples / length of all samples, both in tokens."""
+        return _ratio(self.capacity - self.placed_tokens, self.capacity)
+
+    @property
+    def r_tru(self) -> float:
+        """Equation 2: documents that were cut / documents. However often one is cut, it counts once.
+
+        A document is cut where it ends up in several samples. One of which all pieces are in one sample, as the planner
+        "interleaved" makes them, is not: each token of it sees all that come before.
+        """
+        return _ratio(self.cut_documents, self.documents)
+
+    @property
+    def r_cat(self) -> float:
+        """Equation 3: documents / samples."""
+        return _ratio(self.documents, self.samples)
+
+    @property
+    def pieces_per_sample(self) -> float:
+        """How many documents or parts of one a sample has; ``r_cat`` counts a document once, in however many it is."""
+        return _ratio(self.pieces, self.samples)
+
+    @property
+    def r_tru_tokens(self) -> float:
+        """Tokens of cut documents / tokens: ``r_tru`` weighted by tokens."""
+        return _ratio(self.cut_documents_tokens, self.tokens)
+
+    @property
+    def dropped(self) -> float:
+        """Tokens in no sample / tokens."""
+        return _ratio(self.tokens - self.placed_tokens, self.tokens)
+
+    @property
+    def context_share(self) -> float:
+        """``context`` / ``whole_context``; 1 where every token sees all of its document before it."""
+        return _ratio(self.context, self.whole_context) if self.whole_context else 1.0
+
+    @property
+    def r_tru_floor(self) -> float:
+        """The least ``r_tru`` with samples of these capacities: documents longer than the largest must be cut."""
+        return _ratio(self.longer_documents, self.documents)
+
+    @property
+    def r_cat_floor(self) -> float:
+        """The least ``r_cat`` with samples of these capacities and this padding.
+
+        All samples together have placed_tokens / (1 - r_pad) tokens, each at least the smallest capacity, so there are
+        at most placed_tokens / ((1 - r_pad) x smallest) of them.
+        """
+        return _ratio(self.documents * self.buckets[0].capacity, self.capacity) if self.buckets else 0.0
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self._tables()))
+
+    def markdown(self) -> str:
+        """Return the row and the table of buckets as Markdown."""
+        return "\n\n".join(table.markdown() for table in self._tables())
+
+    def _tables(self) -> list[Table]:
+        return [table_of([self]), _bucket_table(self)]
+
+
+def _ratio(part: float, whole: float) -> float:
+    return float(part / whole) if whole else 0.0
+
+
+def measure(plan: Plan, label: str = "", capacities: Sequence[int] | None = None) -> Composition:
+    """Measure a plan.
+
+    Args:
+        plan: of any strategy.
+        label: what tables call it.
+        capacities: that samples could have had; those that they have, if left out.
+
+    >>> import longcrawl as lc
+    >>> found = measure(lc.tokens.FixedLength(4, order="given").plan([3, 3, 3]))
+    >>> found.r_pad, round(found.r_tru, 3), found.r_cat, found.pieces_per_sample
+    (0.25, 0.667, 1.0, 1.6666666666666667)
+    """
+    lengths = plan.lengths
+    owners, parts = document_parts(plan.bounds, plan.documents, plan.sizes)
+    whole = np.zeros(len(lengths), np.bool_)
+    whole[owners[parts == lengths[owners]]] = True
+    cut = ~whole & (lengths > 0)
+    documents, tokens, placed = int((lengths > 0).sum()), int(lengths.sum()), int(plan.sizes.sum())
+    possible = sorted(set(capacities if capacities is not None else plan.capacities.tolist()))
+    return Composition(
+        label,
+        documents,
+        len(lengths) - documents,
+        tokens,
+        len(plan),
+        len(plan.sizes),
+        int(plan.capacities.sum()),
+        placed,
+        int(cut.sum()),
+        int(lengths[cut].sum()),
+        _ratio(_context(parts), placed),
+        _ratio(_context(lengths), tokens),
+        int((lengths > possible[-1]).sum()) if possible else documents,
+        _buckets(plan, possible),
+    )
+
+
+def _context(lengths: npt.NDArray[np.integer[Any]]) -> float:
+    """Sum over all tokens of the number of tokens before each in its part, ``BLOCK`` parts at a time."""
+    if len(lengths) > BLOCK:
+        half = len(lengths) // 2 // 8 * 8  # where NumPy cuts an array to add it up, so that blocks change no bit
+        return _context(lengths[:half]) + _context(lengths[half:])
+    # In floating point: the square of a document of five billion tokens does not fit into 64 bits.
+    sizes = lengths.astype(np.float64)
+    return float((sizes * (sizes - 1) / 2).sum())
+
+
+def _buckets(plan: Plan, capacities: Sequence[int]) -> tuple[Bucket, ...]:
+    of_pieces = np.repeat(plan.capacities, np.diff(plan.bounds))
+    found = []
+    for capacity in capacities:
+        here = of_pieces == capacity
+        heads = int((plan.starts[here] == 0).sum())
+        found.append(Bucket(capacity, int((plan.capacities == capacity).sum()), heads, int(plan.sizes[here].sum())))
+    return tuple(found)
+
+
+def measure_pools(
+    pools: Sequence[Composition],
+    label: str,
+    lengths: npt.NDArray[np.integer[Any]],
+    sizes: npt.NDArray[np.integer[Any]],
+) -> Composition:
+    """Measure a plan by what :func:`measure` found of its pools.
+
+    Args:
+        pools: of consecutive documents; capacities must be the same in all.
+        label: what tables call the plan.
+        lengths: tokens of each document.
+        sizes: tokens of each part of a document, in the order of the plan, by which sums are rounded.
+    """
+    found = combine(pools, label)
+    context, whole_context = _ratio(_context(sizes), found.placed_tokens), _ratio(_context(lengths), found.tokens)
+    return replace(found, context=context, whole_context=whole_context)
+
+
+def combine(compositions: Sequence[Composition], label: str = "") -> Composition:
+    """Measure several plans of different documents as one; capacities must be the same in all.
+
+    Args:
+        compositions: at least one.
+        label: what tables call it.
+    """
+    if len(compositions) == 1:
+        return replace(compositions[0], label=label)
+    counts = [each.name for each in fields(Composition) if each.type is int]
+    added = {name: sum(getattr(each, name) for each in compositions) for name in counts}
+    context = sum(each.context * each.placed_tokens for each in compositions)
+    whole_context = sum(each.whole_context * each.tokens for each in compositions)
+    compared = [each for each in compositions if each.compared_pairs]
+    related, by_chance = (
+        _ratio(sum(getattr(each, name) * each.compared_pairs for each in compared), added["compared_pairs"])
+        if compared
+        else None
+        for name in ("related", "related_by_chance")
+    )
+    buckets = [
+        Bucket(
+            here[0].capacity,
+            *(sum(getattr(each, name) for each in here) for name in ("samples", "documents", "tokens")),
+        )
+        for here in zip(*(each.buckets for each in compositions), strict=True)
+    ]
+    return Composition(
+        label=label,
+        context=_ratio(context, added["placed_tokens"]),
+        whole_context=_ratio(whole_context, added["tokens"]),
+        buckets=tuple(buckets),
+        related=related,
+        related_by_chance=by_chance,
+        **added,
+    )
+
+
+def _percent(value: float) -> str:
+    digits = 100 * value
+    if digits >= 1:
+        return f"{digits:.2f}"
+    return "0" if not digits else f"{digits:.2g}" if digits >= 0.0001 else "<0.0001"
+
+
+LEGEND = (
+    "r_pad: padding in all samples. r_tru: documents that are cut, and the share of all tokens that is theirs. r_cat: "
+    "documents per sample. floor: what no plan with these capacities (and this padding) can be below. pieces: "
+    "documents and parts of one per sample. context: tokens of its own document before a token in its sample, of those "
+    "in whole documents. dropped: tokens in no sample."
+)
+RELATED_LEGEND = (
+    "related: mean cosine of TF-IDF weights of tokens, of documents next to each other in a sample, among the first "
+    f"{DOCUMENTS:,}; chance: of any two of them."
+)
+
+
+def legend_of(compositions: Sequence[Composition]) -> str:
+    """Return what the columns of :func:`table_of` mean."""
+    return f"{LEGEND} {RELATED_LEGEND}" if any(each.compared_pairs for each in compositions) else LEGEND
+
+
+def table_of(compositions: Sequence[Composition]) -> Table:
+    """Return a table with a row for each composition."""
+    titles = ["r_pad %", "r_tru %", "floor", "in tokens %", "r_cat", "floor", "pieces", "context %", "dropped %"]
+    rows = [
+        [
+            each.label,
+            _percent(each.r_pad),
+            _percent(each.r_tru),
+            _percent(each.r_tru_floor),
+            _percent(each.r_tru_tokens),
+            f"{each.r_cat:.2f}",
+            f"{each.r_cat_floor:.2f}",
+            f"{each.pieces_per_sample:.2f}",
+            _percent(each.context_share),
+            _percent(each.dropped),
+            f"{each.samples:,}",
+        ]
+        for each in compositions
+    ]
+    if any(each.compared_pairs for each in compositions):
+        titles += ["related", "chance"]
+        rows = [[*row[:-1], *_related(each), row[-1]] for row, each in zip(rows, compositions, strict=True)]
+    return _table("strategy", [*titles, "samples"], rows)
+
+
+def _related(row: Composition) -> list[str]:
+    return ["" if each is None else f"{each:.3f}" for each in (row.related, row.related_by_chance)]
+
+
+def _bucket_table(row: Composition) -> Table:
+    titles = ("samples", "of samples %", "of tokens %", "of documents %", "r_pad %")
+    rows = [
+        [
+            f"{each.capacity:,}",
+            f"{each.samples:,}",
+            _percent(_ratio(each.samples, row.samples)),
+            _percent(_ratio(each.tokens, row.placed_tokens)),
+            _percent(_ratio(each.documents, row.documents)),
+            _percent(1 - _ratio(each.tokens, each.samples * each.capacity)) if each.samples else "",
+        ]
+        for each in row.buckets
+    ]
+    return _table("bucket", titles, rows)
+
+
+def _table(name: str, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Return a table with a column of names, and others of figures."""
+    return Table([Column(name), *(Column(title, "count") for title in titles)], rows)
+
+
+StrategyName = Literal["buckets", "fixed", "multi-bucket", "best-fit", "first-fit", "decomposition"]
+"""The labels of a comparison in small letters, without what follows from the other settings."""
+
+FIRST_FIT_POOL = 256
+
+_DOCUMENTS, _TOKENS, _BOUND = "#4c78a8", "#f58518", "#222222"
+_BINS = 60
+_PANELS = (
+    ("r_pad", "padding: r_pad, %", 100),
+    ("r_tru", "documents cut: r_tru, %", 100),
+    ("r_cat", "documents per sample: r_cat", 1),
+    ("context_share", "context within documents, %", 100),
+)
+
+
+def named_strategy(
+    name: StrategyName,
+    capacities: Sequence[int] = (2048, 4096, 8192, 16384),
+    padding_threshold: float = 0.05,
+    planner: Planner = "algorithm-1",
+    seed: int = 0,
+    pool_size: int | None = None,
+    chunk_tokens: int = Buckets.chunk_tokens,
+) -> Strategy:
+    """Return a strategy by name, such that :func:`default_strategies` measures the same one under its label.
+
+    >>> named_strategy("best-fit", [4096]).label, named_strategy("decomposition", [1024]).capacities
+    ('Best-fit-4096', (256, 512, 1024))
+
+    Args:
+        name: "fixed", "best-fit" and "first-fit" make samples of one length.
+        capacities: in tokens, ascending; "decomposition" adds the half, the quarter … of the first down to 256, since
+            it drops what is shorter.
+        padding_threshold: of "buckets", see :class:`longcrawl.tokens.Buckets`.
+        planner: of "buckets"; "in-order" has "fixed", "multi-bucket" and "first-fit" keep the order of documents, too.
+        seed: of the order of documents that "fixed" and "multi-bucket" concatenate, and of samples of "buckets".
+        pool_size: documents that "buckets" (100,000, if left out) and "first-fit" (256) plan together.
+        chunk_tokens: of the planner "interleaved".
+
+    Raises:
+        StageError: capacities are not a list of whole numbers or do not ascend, there are several where one is
+            needed, or a field is out of its bounds.
+    """
+    sizes = whole_capacities(name, capacities)
+    if name in ("fixed", "best-fit", "first-fit") and len(sizes) > 1:
+        raise StageError(
+            f"the strategy {name!r} makes samples of one length, got the capacities {list(sizes)}: "
+            f"write [{sizes[-1]}], or take buckets, multi-bucket or decomposition"
+        )
+    if pool_size is not None and name not in ("buckets", "first-fit"):
+        raise StageError(f"the strategy {name!r} plans all documents together: leave pool_size out")
+    _check_planner(name, planner, chunk_tokens)
+    order: Literal["shuffled", "given"] = "given" if planner == "in-order" else "shuffled"
+    if name == "fixed":
+        return FixedLength(sizes[0], order, seed)
+    if name == "multi-bucket":
+        return MultiBucket(sizes, order, seed)
+    if name == "best-fit":
+        return BestFit(sizes[0])
+    if name == "first-fit":
+        fitted: Literal["longest-first", "given"] = "given" if planner == "in-order" else "longest-first"
+        return FirstFit(sizes[0], fitted, FIRST_FIT_POOL if pool_size is None else pool_size)
+    if name == "decomposition":
+        return DatasetDecomposition((*_halves(sizes[0]), *sizes))
+    pool = Buckets.pool_size if pool_size is None else pool_size
+    return Buckets(sizes, padding_threshold, planner, seed=seed, pool_size=pool, chunk_tokens=chunk_tokens)
+
+
+def _check_planner(name: str, planner: Planner, chunk_tokens: int) -> None:
+    if planner == "interleaved" and name != "buckets":
+        raise StageError(f"the planner 'interleaved' is one of buckets, got the strategy {name!r}: take buckets")
+    if planner == "in-order" and name in ("best-fit", "decomposition"):
+        raise StageError(
+            f"the strategy {name!r} goes by length and keeps no order: take buckets, or leave planner 'in-order' out"
+        )
+    if planner != "interleaved" and chunk_tokens != Buckets.chunk_tokens:
+        raise StageError(f"the planner {planner!r} makes no chunks: leave chunk_tokens out, or take 'interleaved'")
+
+
+def default_strategies(
+    capacities: Sequence[int] = (2048, 4096, 8192, 16384), padding_threshold: float = 0.05
+) -> tuple[Strategy, ...]:
+    """Return what ``lc.compose`` compares: concatenation, bin packing, decomposition, and buckets of each planner.
+
+    Raises:
+        StageError: the capacities do not ascend, or the threshold is not a share.
+    """
+    sizes = whole_capacities("compose", capacities)
+    return (
+        *(named_strategy("fixed", [size]) for size in sizes),
+        named_strategy("multi-bucket", sizes),
+        named_strategy("best-fit", sizes[-1:]),
+        named_strategy("first-fit", sizes[-1:]),
+        named_strategy("decomposition", sizes),
+        named_strategy("buckets", sizes, padding_threshold),
+        named_strategy("buckets", sizes, padding_threshold, planner="exact-fill"),
+        named_strategy("buckets", sizes, padding_threshold, planner="in-order"),
+    )
+
+
+def _halves(capacity: int) -> list[int]:
+    """Return the half, the quarter and so on down to 256, ascending: a decomposition drops what is shorter."""
+    found: list[int] = []
+    while capacity % 2 == 0 and capacity // 2 >= 256:
+        capacity //= 2
+        found.insert(0, capacity)
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Strategies side by side on the same documents; prints as a table, ``plot()`` draws it.
+
+    >>> print(compare_strategies([900, 300, 5000, 40, 2100]).rows[0].r_tru)
+    0.4
+    """
+
+    lengths: Longs
+    """int64 [documents]"""
+    rows: tuple[Composition, ...]
+    terminated: int = 0
+    """Documents whose lengths were given an end-of-text token; in those of the others it is counted, or left out."""
+
+    def __iter__(self) -> Iterator[Composition]:
+        return iter(self.rows)
+
+    def __getitem__(self, label: str) -> Composition:
+        """Return the row of this label.
+
+        Raises:
+            KeyError: there is none; the message lists those that there are.
+        """
+        for row in self.rows:
+            if row.label == label:
+                return row
+        raise KeyError(f"no strategy {label!r}; known: {', '.join(row.label for row in self.rows)}")
+
+    @property
+    def about(self) -> str:
+        """One sentence about the lengths."""
+        filled = self.lengths[self.lengths > 0]
+        if not len(filled):
+            return f"{len(self.lengths):,} documents, none with a token"
+        low, middle, high = np.percentile(filled, [10, 50, 90])
+        empty = len(self.lengths) - len(filled)
+        return (
+            f"{len(filled):,} documents of {int(filled.sum()):,} tokens: mean {filled.mean():,.1f}, "
+            f"median {middle:,.0f}, the middle 80 % from {low:,.0f} to {high:,.0f}, the longest {filled.max():,}"
+            + (f"; {empty:,} more are empty" if empty else "")
+            + f"; {self._ends(len(filled))}"
+        )
+
+    def _ends(self, filled: int) -> str:
+        if not self.terminated:
+            return "lengths as they are, no end-of-text token added"
+        to = "each" if self.terminated == filled else f"{self.terminated:,} of them"
+        return f"an end-of-text token was added to {to}"
+
+    def __repr__(self) -> str:
+        about = textwrap.fill(self.about, 160, break_on_hyphens=False)
+        return f"{about}\n\n{table_of(self.rows)}\n\n{textwrap.fill(legend_of(self.rows), 110)}"
+
+    def markdown(self) -> str:
+        """Return the table as Markdown."""
+        return table_of(self.rows).markdown()
+
+    def _repr_html_(self) -> str:
+        return replace(table_of(self.rows), title=self.about, notes=[legend_of(self.rows)])._repr_html_()
+
+    def plot(self) -> Any:
+        """Draw the lengths of documents, and a bar of each measure per strategy, and return matplotlib's ``Figure``.
+
+        Lines are capacities and floors.
+
+        Raises:
+            StageError: matplotlib is not installed, or no document has a token.
+        """
+        try:
+            from matplotlib.figure import Figure
+        except ImportError as missing:
+            raise StageError(
+                "pictures need matplotlib: pip install 'longcrawl[plots]', or print the comparison"
+            ) from missing
+        if not self.lengths.any():
+            raise StageError("no document has a token, so there is nothing to draw: pass lengths above 0")
+        figure = Figure(figsize=(13, 2.6 + 0.24 * len(self.rows)), layout="constrained")
+        panels = figure.subplots(1, 1 + len(_PANELS), width_ratios=[1.6] + [1.0] * len(_PANELS))
+        _draw_lengths(panels[0], self)
+        for axes, (name, title, scale) in zip(panels[1:], _PANELS, strict=True):
+            _draw_measure(axes, self, name, title, scale)
+            axes.tick_params(labelleft=axes is panels[1])
+        return figure
+
+
+def compare_strategies(
+    lengths: Any,
+    strategies: Sequence[Strategy] | None = None,
+    beginnings: Sequence[npt.NDArray[np.integer[Any]]] = (),
+) -> Comparison:
+    """Plan the same documents by each strategy and measure the plans.
+
+    Args:
+        lengths: whole numbers [documents], tokens of each.
+        strategies: those of :func:`default_strategies`, if left out.
+        beginnings: the first tokens of the first documents, to measure how related neighbours in samples are.
+
+    Raises:
+        StageError: a length is not a whole number of 0 or more.
+    """
+    checked = checked_lengths(lengths)
+    chosen = default_strategies() if strategies is None else strategies
+    vectors, rows = weigh(beginnings) if len(beginnings) else None, []
+    for each in chosen:
+        plan = each.plan(checked)
+        rows.append(measure(plan, each.label, each.capacities))
+        if vectors is not None:
+            pairs = neighbours(plan)
+            found = relate(pairs[(pairs < len(beginnings)).all(axis=1)], vectors)
+            rows[-1] = replace(rows[-1], **found._asdict())
+    return Comparison(checked, tuple(rows))
+
+
+def _draw_lengths(axes: Any, comparison: Comparison) -> None:
+    lengths = comparison.lengths[comparison.lengths > 0]
+    edges = np.geomspace(1, max(int(lengths.max()), 2) + 1, _BINS + 1)
+    for weights, color, label in ((None, _DOCUMENTS, "documents"), (lengths, _TOKENS, "tokens")):
+        counts, _ = np.histogram(lengths, edges, weights=weights)
+        axes.stairs(100 * counts / counts.sum(), edges, color=color, label=label)
+    for capacity in sorted({bucket.capacity for row in comparison for bucket in row.buckets}):
+        axes.axvline(capacity, color=_BOUND, linewidth=0.7, linestyle=":")
+    axes.set_xscale("log", base=2)
+    axes.set_xlabel("tokens of a document; dotted: capacities", fontsize=8)
+    axes.set_title("share by length, %", fontsize=9)
+    axes.legend(fontsize=7)
+    axes.tick_params(labelsize=7)
+
+
+def _draw_measure(axes: Any, comparison: Comparison, name: str, title: str, scale: float) -> None:
+    rows = comparison.rows
+    values = [scale * getattr(row, name) for row in rows]
+    bars = axes.barh([row.label for row in rows], values, color=_DOCUMENTS, height=0.6)
+    axes.bar_label(bars, [f"{value:.2g}" if value < 10 else f"{value:.1f}" for value in values], padding=3, fontsize=7)
+    for place, row in enumerate(rows):
+        if name in ("r_tru", "r_cat"):
+            floor = scale * getattr(row, f"{name}_floor")
+            axes.plot([floor, floor], [place - 0.4, place + 0.4], color=_BOUND, linewidth=1)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_xlim(0, 1.3 * max(values) or 1)
+    axes.set_title(title, fontsize=9)
+    axes.tick_params(labelsize=7)

@@ -1,0 +1,351 @@
+"""Stages that shape documents of tokens: minimum length, truncation, shuffle, roll, windows.
+
+Source: J. Buckman, "LongCrawl64: A Long-Context Natural-Language Dataset", 2024, "How the dataset was constructed".
+
+A window's first tokens, its *overlap*, are context alone: the window before it had them, so no loss is due on them, and
+each token of a document counts once.
+
+Source: GPT-Simple's data pipeline, "Document windowing". GPT-Simple 0.1.2 also makes windows that are all overlap, with
+a second end-of-document token, and windows of one token more than ``max_length``; here there are none of these.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from longcrawl.core import stages
+from longcrawl.core.keyed_hash import keyed_hash
+from longcrawl.core.places import make_places
+from longcrawl.core.stages import Rewrite, column, document_ids, stage, with_column
+from longcrawl.errors import StageError
+from longcrawl.tokens.loss_mask import LOSS_MASK, loss_mask_of_tokens
+from longcrawl.tokens.plan import checked_lengths
+
+Longs = npt.NDArray[np.int64]
+
+WINDOWS = "windows"
+"""The column beside ``tokens`` that says which windows a document is written as."""
+
+WINDOWS_TYPE = pa.list_(pa.struct([(name, pa.int64()) for name in ("start", "stop", "overlap")]))
+
+
+@dataclass(frozen=True, eq=False)
+class DocumentWindows:
+    """The windows of some documents, document by document; all arrays are int64 [windows]."""
+
+    documents: Longs
+    """The number of the document that each is of."""
+    starts: Longs
+    """Its first token within the document."""
+    stops: Longs
+    """The token after its last one."""
+    overlaps: Longs
+    """With how many tokens of the window before it begins; 0 for the first of a document."""
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+@stage
+class Windows(Rewrite):
+    """Describe by the column ``windows`` how outputs cut documents of more than ``max_length`` tokens.
+
+    The rows stay what they are, one for each document, so that ids are unique, held-out documents are held out whole
+    and the ledger speaks of documents; the outputs ``gpt-simple``, ``datatrove`` and ``megatron`` write the windows.
+    ``windows`` is a list of ``start``, ``stop`` (exclusive) and ``overlap``, in tokens (int64).
+
+    A window has ``max_length`` tokens, the last one of a document at least ``overlap_size`` + 1. The end-of-text token
+    is counted in: without ``end_of_text`` every document gets one more token, which outputs add; with the id, those
+    that do not end with it do. Outputs refuse windows that do not fit what they write.
+
+    >>> import pyarrow as pa
+    >>> table = pa.table({"tokens": pa.array([[1, 2, 3, 4, 5]], pa.list_(pa.uint16()))})
+    >>> [list(window.values()) for window in Windows(4, 1)(table)["windows"][0].as_py()]
+    [[0, 4, 0], [3, 6, 1]]
+
+    ``overlap_probability`` is the share of documents whose windows overlap, chosen by a keyed hash of their ids; the
+    windows of the others share no token. GPT-Simple draws by a hash that differs in every process.
+
+    Raises:
+        StageError: ``max_length`` is less than 1, ``overlap_size`` is negative or more than half of it,
+            ``overlap_probability`` is no probability, or there is no column ``tokens``, or ``id`` where it is needed.
+    """
+
+    max_length: int = 2048
+    overlap_size: int = 0
+    end_of_text: int | None = None
+    overlap_probability: float = 1.0
+    rewrites = "tokens"
+    looks_at = "tokens"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_sizes(self.max_length, self.overlap_size, "windows.")
+        if self.end_of_text is not None and self.end_of_text < 0:
+            raise StageError(f"windows.end_of_text is a token id, 0 or more, got {self.end_of_text}")
+        if not 0 <= self.overlap_probability <= 1:
+            raise StageError(f"windows.overlap_probability is from 0 to 1, got {self.overlap_probability}")
+
+    def settings(self) -> dict[str, Any]:
+        """Return the fields as YAML-ready values; ``overlap_probability`` only if it is not 1."""
+        left_out = {"overlap_probability"} if self.overlap_probability == 1 else set()
+        return {name: value for name, value in super().settings().items() if name not in left_out}
+
+    def rewrite(self, table: pa.Table) -> pa.Table:
+        """Return the table with the column ``windows``."""
+        tokens = column(table, "tokens", self.name)
+        lengths = pc.fill_null(pc.list_value_length(tokens), 0).to_numpy().astype(np.int64)
+        ended = lengths + 1
+        if self.end_of_text is not None:
+            ends, some = np.cumsum(lengths), lengths > 0
+            values = tokens.flatten().to_numpy(zero_copy_only=False)
+            ended[some] -= values[ends[some] - 1] == self.end_of_text
+        made = document_windows(ended, self.max_length, self._overlaps(table))
+        fields = [pa.array(each) for each in (made.starts, made.stops, made.overlaps)]
+        structs = pa.StructArray.from_arrays(fields, fields=list(WINDOWS_TYPE.value_type))
+        offsets = np.searchsorted(made.documents, np.arange(len(lengths) + 1))
+        lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs)
+        return with_column(table, WINDOWS, lists)
+
+    def _overlaps(self, table: pa.Table) -> int | Longs:
+        """Return the tokens that windows share, of each document or of all."""
+        if self.overlap_probability == 1 or not self.overlap_size:
+            return self.overlap_size
+        hashes = keyed_hash(document_ids(table, self.name).to_pylist(), "overlap", 0)
+        return np.where(hashes * 2.0**-64 < self.overlap_probability, self.overlap_size, 0)
+
+
+def document_windows(lengths: Any, max_length: int, overlap_size: int | Longs = 0) -> DocumentWindows:
+    """Cut documents into windows, looking at nothing but their lengths.
+
+    Window k starts at token k * (``max_length`` - ``overlap_size``); the first that reaches the end of its document is
+    the last. So each token is in one window outside of its overlap, and no window is all overlap.
+
+    Args:
+        lengths: whole numbers [documents]: tokens of each, with an end-of-text token that it has or is to get. A
+            document of 0 tokens has no window.
+        max_length: tokens of a window at most.
+        overlap_size: tokens that a window shares with the one before it, at most half of ``max_length``; of all
+            documents, or int64 [documents].
+
+    Raises:
+        StageError: for sizes other than that.
+    """
+    checked = checked_lengths(lengths)
+    sizes = np.asarray(overlap_size, np.int64)
+    for size in (sizes.min(initial=0), sizes.max(initial=0)):
+        _check_sizes(max_length, int(size), "")
+    overlap = np.broadcast_to(sizes, len(checked))
+    stride = max_length - overlap
+    counts = np.where(checked > max_length, -(-(checked - max_length) // stride) + 1, np.minimum(checked, 1))
+    documents = np.repeat(np.arange(len(checked), dtype=np.int64), counts)
+    within = np.arange(len(documents)) - np.repeat(np.cumsum(counts) - counts, counts)
+    starts = within * stride[documents]
+    stops = np.minimum(starts + max_length, checked[documents])
+    return DocumentWindows(documents, starts, stops, np.where(within > 0, overlap[documents], 0))
+
+
+def windows_of_tokens(table: pa.Table, lengths: Longs, needed_by: str) -> DocumentWindows:
+    """Read the column ``windows`` of documents that have so many tokens.
+
+    Raises:
+        StageError: it is not a column of windows, or they do not cover a document from its first token to its last.
+    """
+    lists = column(table, WINDOWS, needed_by)
+    if lists.type != WINDOWS_TYPE and not _is_castable(lists.type):
+        raise StageError(f"the column {WINDOWS!r} is {lists.type}, it must be {WINDOWS_TYPE}: make it with windows")
+    lists = pc.cast(lists, WINDOWS_TYPE)
+    counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
+    values = lists.flatten()
+    starts, stops, overlaps = (values.field(name).to_numpy() for name in ("start", "stop", "overlap"))
+    documents = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
+    found = DocumentWindows(documents, starts, stops, overlaps)
+    wrong = _wrong_documents(found, counts, lengths)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise StageError(
+            f"the windows of row {row:,} do not cover its {lengths[row]:,} tokens, end of text included: put the stage "
+            "windows after all that changes tokens, and set windows.end_of_text where documents end with it already"
+        )
+    return found
+
+
+def _wrong_documents(windows: DocumentWindows, counts: Longs, lengths: Longs) -> npt.NDArray[np.bool_]:
+    """Return the documents whose windows have gaps, are empty, overlap throughout, or do not end as they do."""
+    wrong: npt.NDArray[np.bool_] = (counts == 0) != (lengths == 0)
+    firsts = (np.cumsum(counts) - counts)[counts > 0]
+    before = np.concatenate([[0], windows.stops[:-1]])[: len(windows)]
+    before[firsts] = 0
+    bad = windows.starts + windows.overlaps != before
+    bad |= (windows.overlaps < 0) | (windows.starts < 0) | (windows.stops - windows.starts <= windows.overlaps)
+    bad[firsts] |= windows.overlaps[firsts] != 0
+    lasts = (np.cumsum(counts) - 1)[counts > 0]
+    bad[lasts] |= windows.stops[lasts] != lengths[counts > 0]
+    wrong[windows.documents[bad]] = True
+    return wrong
+
+
+def _is_castable(kind: pa.DataType) -> bool:
+    wanted = WINDOWS_TYPE.value_type
+    return (
+        (pa.types.is_list(kind) or pa.types.is_large_list(kind))
+        and pa.types.is_struct(kind.value_type)
+        and [field.name for field in kind.value_type] == [field.name for field in wanted]
+        and all(pa.types.is_integer(field.type) for field in kind.value_type)
+    )
+
+
+def _check_sizes(max_length: int, overlap_size: int, where: str) -> None:
+    if max_length < 1:
+        raise StageError(f"{where}max_length is a number of tokens, 1 or more, got {max_length}")
+    if not 0 <= 2 * overlap_size <= max_length:
+        raise StageError(
+            f"{where}overlap_size is from 0 to half of max_length, {max_length // 2:,} here, got {overlap_size:,}"
+        )
+
+
+Integers = npt.NDArray[np.int64]
+
+
+@stages.stage
+class MinTokens(stages.Judge):
+    """Keep documents of at least ``n`` tokens; LongCrawl64 keeps 65,536 and more.
+
+    >>> import pyarrow as pa
+    >>> table = pa.table({"tokens": pa.array([[1, 2, 3], [1]], pa.list_(pa.uint16()))})
+    >>> MinTokens(2).judge(table).to_pylist()[1]
+    {'rule': 'min_tokens', 'value': 1.0, 'threshold': 2.0}
+    """
+
+    n: int = 65_536
+    looks_at = "tokens"
+
+    def checks(self, table: pa.Table) -> list[stages.Check]:
+        """Compare the length of ``tokens`` with ``n``."""
+        lengths = _lengths(stages.column(table, "tokens", self.name))
+        return [stages.Check("min_tokens", lengths, pc.greater_equal(lengths, self.n), self.n, "at_least")]
+
+
+@stages.stage
+class Truncate(stages.Rewrite):
+    """Cut each document to its first ``n`` tokens; shorter ones stay as they are, ``n_tokens`` keeps the full count.
+
+    ``loss_mask``, where there is one, is cut with the tokens. Of a document of t tokens, max(0, t - n) are lost; the
+    rectangle's rows table says how many each row had.
+    """
+
+    n: int = 65_536
+    rewrites = "tokens"
+    looks_at = "tokens"
+    code_version: ClassVar[str] = "2"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n < 0:
+            raise StageError(f"truncate.n must not be negative, got {self.n}")
+
+    def rewrite(self, table: pa.Table) -> pa.Table:
+        """Slice ``tokens``, list<uint16|uint32>, and ``loss_mask``, without touching the other columns."""
+        return self.trace(table).documents
+
+    def trace(self, table: pa.Table) -> stages.Edited:
+        """Do what ``rewrite`` does, and list the tokens cut off each longer document."""
+        lengths, columns = _token_columns(table, self.name)
+        kept, done = np.minimum(lengths, self.n), table
+        starts = np.cumsum(lengths) - lengths
+        for name, values in columns.items():
+            flat = values.flatten().to_numpy(zero_copy_only=False)
+            heads = [flat[:0], *(flat[start : start + n] for start, n in zip(starts, kept, strict=True))]
+            done = stages.with_column(done, name, _lists(np.concatenate(heads), kept, values.type))
+        rows = np.flatnonzero(lengths > kept)
+        return stages.Edited(done, (), make_places(rows, "cut", np.stack([kept, lengths], axis=1)[rows], unit="tokens"))
+
+
+@stages.stage
+class Shuffle(stages.Survey):
+    """Order documents by a keyed hash of their ids: no worker count, batch size or order changes the permutation."""
+
+    seed: int = 0
+    orders = True
+
+    def sketch(self, table: pa.Table) -> pa.Table:
+        """Return ``id`` and ``sort_key`` (uint64)."""
+        ids = stages.document_ids(table, self.name)
+        keys = keyed_hash(ids.to_pylist(), "shuffle", self.seed)
+        return pa.table({"id": ids, stages.SORT_KEY: pa.array(keys, pa.uint64())})
+
+    def resolve(self, sketches: pa.Table) -> stages.Order:
+        """Sort by key, then by id.
+
+        Raises:
+            StageError: two documents have the same id; their order would depend on the order in which they came.
+        """
+        stages.reject_duplicate_ids(sketches["id"], self.name)
+        ordered = pc.sort_indices(sketches, sort_keys=[(stages.SORT_KEY, "ascending"), ("id", "ascending")])
+        return stages.Order(ordered.to_numpy().astype(np.int64))
+
+
+@stages.stage
+class Roll(stages.Rewrite):
+    """Roll each document by an amount of its own, as ``numpy.roll``: [12, 5, 7, 4, 21] by 3 is [7, 4, 21, 12, 5].
+
+    The amount is uniform over the document's length and comes from ``seed`` and its id alone; it is kept in the column
+    ``roll`` (int64), so a row can be rolled back. ``loss_mask``, where there is one, is rolled with the tokens.
+    """
+
+    seed: int = 0
+    rewrites = "tokens"
+    looks_at = "tokens"
+
+    def rewrite(self, table: pa.Table) -> pa.Table:
+        """Return the rolled ``tokens`` and ``roll``."""
+        lengths, columns = _token_columns(table, self.name)
+        amounts = roll_amounts(stages.document_ids(table, self.name).to_pylist(), lengths, self.seed)
+        done = table
+        for name, values in columns.items():
+            rolled = _rolled(values.flatten().to_numpy(zero_copy_only=False), lengths, amounts)
+            done = stages.with_column(done, name, _lists(rolled, lengths, values.type))
+        if "roll" in done.column_names:
+            done = done.drop_columns("roll")
+        return done.append_column("roll", pa.array(amounts, pa.int64()))
+
+
+def roll_amounts(ids: list[str], lengths: Integers, seed: int) -> Integers:
+    """Return how far each document is rolled: int64, at least 0 and less than its length (0 for an empty one)."""
+    amounts: Integers = (keyed_hash(ids, "roll", seed) % np.maximum(lengths, 1).astype(np.uint64)).astype(np.int64)
+    return amounts
+
+
+def _rolled(values: npt.NDArray[Any], lengths: Integers, amounts: Integers) -> npt.NDArray[Any]:
+    rolled = np.empty_like(values)
+    start = 0
+    for length, amount in zip(lengths.tolist(), amounts.tolist(), strict=True):
+        stop = start + length
+        rolled[start : start + amount] = values[stop - amount : stop]
+        rolled[start + amount : stop] = values[start : stop - amount]
+        start = stop
+    return rolled
+
+
+def _lengths(tokens: pa.Array) -> pa.Array:
+    return pc.cast(pc.fill_null(pc.list_value_length(tokens), 0), pa.int64())
+
+
+def _token_columns(table: pa.Table, needed_by: str) -> tuple[Integers, dict[str, pa.Array]]:
+    """Return the tokens of each document, and the columns that have a value for each token."""
+    tokens = stages.column(table, "tokens", needed_by)
+    lengths = _lengths(tokens).to_numpy()
+    masks = {LOSS_MASK: loss_mask_of_tokens(table, lengths, needed_by)} if LOSS_MASK in table.column_names else {}
+    return lengths, {"tokens": tokens, **masks}
+
+
+def _lists(values: npt.NDArray[Any], lengths: Integers, like: pa.DataType) -> pa.Array:
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    flat = pa.array(values, like.value_type)
+    if pa.types.is_large_list(like):
+        return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), flat)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), flat)

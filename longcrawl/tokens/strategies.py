@@ -1,0 +1,909 @@
+"""Composition strategies: bucket pre-training (Algorithm 1) and the ones it is compared with.
+
+These are concatenation, bin packing, and the decomposition of documents.
+
+For the first two, the documents left are one list per length, with a set of the lengths that have any: a bit for each,
+a bit for each 64 of these and for each 64 of those. The longest document that fits is then a look at three words,
+whatever the number of documents, so a plan takes time for its pieces and not for its documents times its samples.
+"""
+
+import heapq
+from abc import abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from longcrawl.core.keyed_hash import keyed_hash
+from longcrawl.errors import StageError
+from longcrawl.kernels.compiling import allocating, compiled, forced_inline
+from longcrawl.kernels.lookup import count_up_to
+from longcrawl.tokens.plan import Longs, Plan, Strategy, checked_lengths, join_plans, plan_of_pieces
+
+# Numba compiles plain comparisons best:
+# ruff: noqa: PLR1714
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
+
+Wide = npt.NDArray[np.uint64]
+
+LOOK_BACK = 256
+"""How many lengths exact-fill tries for a pair that closes a sample, and for each of the triples."""
+
+TRIPLES = 8
+"""How many first lengths of a triple it tries."""
+
+_U = np.uint64
+_ONE, _ALL = _U(1), ~_U(0)
+
+
+class NumberSet(NamedTuple):
+    """A set of whole numbers, for the greatest that is not above a bound."""
+
+    low: Wide
+    """A bit for each number."""
+    middle: Wide
+    """A bit for each word of ``low`` that is not 0."""
+    high: Wide
+    """A bit for each word of ``middle`` that is not 0."""
+
+
+class Stock(NamedTuple):
+    """What is left to place, by the number of tokens that is left of each document."""
+
+    first: Longs
+    """int64 [most tokens + 1]: the document to take next of each length; -1 is none."""
+    following: Longs
+    """int64 [documents]: the one after it; -1 is none."""
+    taken: Longs
+    """int64 [documents]: how many tokens of each have been placed."""
+    lengths: NumberSet
+
+
+class Placed(NamedTuple):
+    """The plan so far."""
+
+    documents: Longs
+    """int64 [pieces]"""
+    starts: Longs
+    sizes: Longs
+    ends: Longs
+    """int64 [samples]: how many pieces there are up to each sample's end."""
+    capacities: Longs
+    """int64 [samples]"""
+    counts: Longs
+    """int64 [2]: pieces and samples."""
+
+
+def make_lengths(most: int) -> NumberSet:
+    """Return the empty set of numbers up to ``most``."""
+    low, middle, high = ((most >> shift) + 1 for shift in (6, 12, 18))
+    return NumberSet(np.zeros(low, np.uint64), np.zeros(middle, np.uint64), np.zeros(high, np.uint64))
+
+
+def make_placed(pieces: int, samples: int) -> Placed:
+    """Allocate room for a plan of at most so many pieces and samples."""
+    documents, starts, sizes = (np.empty(pieces, np.int64) for _ in range(3))
+    return Placed(
+        documents, starts, sizes, np.empty(samples, np.int64), np.empty(samples, np.int64), np.zeros(2, np.int64)
+    )
+
+
+@compiled
+def _highest_bit(word: np.uint64) -> int:
+    at = 0
+    for step in (32, 16, 8, 4, 2, 1):
+        if word >> _U(step):
+            at += step
+            word >>= _U(step)
+    return at
+
+
+@forced_inline
+def _lowest_bit(word: np.uint64) -> int:
+    return _highest_bit(word & (~word + _ONE))
+
+
+@forced_inline
+def insert(lengths: NumberSet, value: int) -> None:
+    """Put a number into the set."""
+    lengths.low[value >> 6] |= _ONE << _U(value & 63)
+    lengths.middle[value >> 12] |= _ONE << _U((value >> 6) & 63)
+    lengths.high[value >> 18] |= _ONE << _U((value >> 12) & 63)
+
+
+@forced_inline
+def remove(lengths: NumberSet, value: int) -> None:
+    """Take a number out of the set."""
+    lengths.low[value >> 6] &= ~(_ONE << _U(value & 63))
+    if lengths.low[value >> 6] == 0:
+        lengths.middle[value >> 12] &= ~(_ONE << _U((value >> 6) & 63))
+        if lengths.middle[value >> 12] == 0:
+            lengths.high[value >> 18] &= ~(_ONE << _U((value >> 12) & 63))
+
+
+@compiled
+def greatest(lengths: NumberSet, bound: int) -> int:
+    """Return the greatest number that is at most ``bound``, -1 where there is none."""
+    if bound < 0:
+        return -1
+    at = bound >> 6
+    word = lengths.low[at] & (_ALL >> _U(63 - (bound & 63)))
+    if word:
+        return (at << 6) + _highest_bit(word)
+    above = at >> 6
+    word = lengths.middle[above] & ((_ONE << _U(at & 63)) - _ONE)
+    if not word:
+        top = above >> 6
+        word = lengths.high[top] & ((_ONE << _U(above & 63)) - _ONE)
+        while not word:
+            top -= 1
+            if top < 0:
+                return -1
+            word = lengths.high[top]
+        above = (top << 6) + _highest_bit(word)
+        word = lengths.middle[above]
+    at = (above << 6) + _highest_bit(word)
+    return (at << 6) + _highest_bit(lengths.low[at])
+
+
+@compiled
+def least(lengths: NumberSet) -> int:
+    """Return the least number, -1 where there is none."""
+    for top in range(len(lengths.high)):
+        if lengths.high[top]:
+            above = (top << 6) + _lowest_bit(lengths.high[top])
+            at = (above << 6) + _lowest_bit(lengths.middle[above])
+            return (at << 6) + _lowest_bit(lengths.low[at])
+    return -1
+
+
+@forced_inline
+def _has(lengths: NumberSet, value: int) -> bool:
+    return (lengths.low[value >> 6] >> _U(value & 63)) & _ONE != 0
+
+
+@forced_inline
+def _add(stock: Stock, document: int, length: int) -> None:
+    """Put what is left of a document in front of those of its length."""
+    stock.following[document] = stock.first[length]
+    stock.first[length] = document
+    insert(stock.lengths, length)
+
+
+@forced_inline
+def _take(stock: Stock, length: int) -> int:
+    document = stock.first[length]
+    stock.first[length] = stock.following[document]
+    if stock.first[length] < 0:
+        remove(stock.lengths, length)
+    return document
+
+
+@forced_inline
+def put(placed: Placed, taken: Longs, document: int, size: int) -> None:
+    """Put the next tokens of a document into the sample."""
+    at = placed.counts[0]
+    placed.documents[at], placed.starts[at], placed.sizes[at] = document, taken[document], size
+    taken[document] += size
+    placed.counts[0] = at + 1
+
+
+@forced_inline
+def close(placed: Placed, capacity: int) -> None:
+    """End the sample."""
+    at = placed.counts[1]
+    placed.ends[at], placed.capacities[at] = placed.counts[0], capacity
+    placed.counts[1] = at + 1
+
+
+@allocating
+def _lay_in(lengths: Longs, stock: Stock, placed: Placed, largest: int) -> None:
+    """Fill samples of the largest capacity from longer documents, longest first, and put the rest into stock."""
+    longer = [(-lengths[0], np.int64(0), np.int64(0)) for _ in range(0)]
+    for document in range(len(lengths) - 1, -1, -1):
+        length = lengths[document]
+        if length > largest:
+            longer.append((-length, np.int64(document), np.int64(document)))
+        elif length > 0:
+            _add(stock, document, length)
+    heapq.heapify(longer)
+    turn = np.int64(-1)
+    while len(longer) > 0:
+        length, _, document = longer[0]
+        put(placed, stock.taken, document, largest)
+        close(placed, largest)
+        rest = -length - largest
+        if rest > largest:
+            heapq.heapreplace(longer, (-rest, turn, document))
+            turn -= 1
+        else:
+            heapq.heappop(longer)
+            _add(stock, document, rest)
+
+
+@forced_inline
+def _fill_or_pad(space: int, capacity: int, threshold: float, stock: Stock, placed: Placed) -> None:
+    """Fill what is left of a sample with a chunk of the shortest document where it is more than the threshold."""
+    if space > 0 and space / capacity > threshold:
+        length = least(stock.lengths)
+        if length > 0:
+            document = _take(stock, length)
+            put(placed, stock.taken, document, space)
+            _add(stock, document, length - space)
+    close(placed, capacity)
+
+
+@compiled
+def _closing(stock: Stock, space: int, longest: int) -> tuple[int, int]:
+    """Return the next length and the one after it of a pair or triple that fills ``space``; (longest, 0) is neither."""
+    lengths = stock.lengths
+    one = longest
+    for _ in range(LOOK_BACK):
+        if 2 * one < space:
+            break
+        two = space - one
+        if _has(lengths, two) and (two != one or stock.following[stock.first[one]] >= 0):
+            return one, two
+        one = greatest(lengths, one - 1)
+    one = longest
+    for _ in range(TRIPLES):
+        if one <= 0:
+            break
+        rest = space - one
+        two = greatest(lengths, rest)
+        for _ in range(LOOK_BACK):
+            three = rest - two
+            if two < three or two <= 0:
+                break
+            if two != one and three != two and three != one and _has(lengths, three):
+                return one, two
+            two = greatest(lengths, two - 1)
+        one = greatest(lengths, one - 1)
+    return longest, 0
+
+
+@compiled
+def fill_buckets(
+    lengths: Longs,
+    capacities: Longs,
+    threshold: float,
+    exact: bool,  # noqa: FBT001  # kernels take arguments by position
+    stock: Stock,
+    placed: Placed,
+) -> None:
+    """Plan all documents by Algorithm 1 of "Bucket Pre-training is All You Need".
+
+    Args:
+        lengths: int64 [documents].
+        capacities: int64, ascending.
+        threshold: the share of a sample that may be padding.
+        exact: whether to choose the last documents of a sample so that they fill it, where some do.
+        stock: empty, for lengths up to the largest capacity.
+        placed: room for the plan.
+    """
+    largest = capacities[-1]
+    _lay_in(lengths, stock, placed, largest)
+    while True:
+        length = greatest(stock.lengths, largest)
+        if length < 0:
+            break
+        capacity = capacities[count_up_to(capacities, length - 1)]
+        space, then = capacity, 0
+        while length > 0:
+            put(placed, stock.taken, _take(stock, length), length)
+            space -= length
+            if then > 0:
+                length, then = then, 0
+                continue
+            length = greatest(stock.lengths, space) if space > 0 else -1
+            if exact and 0 < length < space and space - length < 2 * least(stock.lengths):
+                length, then = _closing(stock, space, length)
+        _fill_or_pad(space, capacity, threshold, stock, placed)
+
+
+@allocating
+def best_fit(sizes: Longs, capacity: int, used: NumberSet, samples: Longs) -> int:
+    """Put each item into the fullest sample that has room for it, and return how many samples there are.
+
+    Args:
+        sizes: int64 [items], each from 1 to ``capacity``.
+        capacity: of every sample.
+        used: the empty set of numbers up to ``capacity``.
+        samples: int64 [items], written; of samples that are equally full, the last that came to be so.
+    """
+    first, following = np.full(capacity + 1, -1, np.int64), np.empty(len(sizes), np.int64)
+    count = 0
+    for item in range(len(sizes)):
+        full = greatest(used, capacity - sizes[item])
+        if full < 0:
+            full, sample = 0, count
+            count += 1
+        else:
+            sample = first[full]
+            first[full] = following[sample]
+            if first[full] < 0:
+                remove(used, full)
+        samples[item] = sample
+        full += sizes[item]
+        if full < capacity:
+            following[sample] = first[full]
+            first[full] = sample
+            insert(used, full)
+    return count
+
+
+@allocating
+def first_fit(sizes: Longs, capacity: int, samples: Longs) -> int:
+    """Put each item into the first sample that has room for it, and return how many samples there are.
+
+    The room of the samples is the bottom of a tree in which each node has that of the roomier child, so the first with
+    enough is found from the top down.
+    """
+    leaves = 1
+    while leaves < len(sizes):
+        leaves *= 2
+    room = np.full(2 * leaves, capacity, np.int64)
+    count = 0
+    for item in range(len(sizes)):
+        node = 1
+        while node < leaves:
+            node *= 2
+            if room[node] < sizes[item]:
+                node += 1
+        samples[item] = node - leaves
+        count = max(count, node - leaves + 1)
+        room[node] -= sizes[item]
+        while node > 1:
+            node //= 2
+            room[node] = max(room[2 * node], room[2 * node + 1])
+    return count
+
+
+@allocating
+def binned_greedy(sizes: Longs, capacity: int, bin_of: Longs, look_at: int, samples: Longs) -> int:
+    """Fill one sample after the other from bins of like sizes, and return how many samples there are.
+
+    A sample begins with the first item of the highest bin. Then, of the bin that its room is in, the first of
+    ``look_at`` items that fits, else the first item of the highest bin below; until there is none.
+
+    Args:
+        sizes: int64 [items], each from 1 to ``capacity``.
+        capacity: of every sample.
+        bin_of: int64 [capacity + 1], the bin of each size, never falling.
+        look_at: items of a bin that are compared with the room.
+        samples: int64 [items], written.
+    """
+    first = np.full(bin_of[capacity] + 1, -1, np.int64)
+    following = np.empty(len(sizes), np.int64)
+    for item in range(len(sizes) - 1, -1, -1):
+        following[item] = first[bin_of[sizes[item]]]
+        first[bin_of[sizes[item]]] = item
+    count, highest = 0, len(first) - 1
+    while True:
+        highest = _filled_bin(first, highest)
+        if highest < 0:
+            return count
+        room, at = capacity, highest
+        while at >= 0 and room > 0:
+            item = _take_fitting(first, following, at, sizes, room, look_at)
+            if item >= 0:
+                samples[item] = count
+                room -= sizes[item]
+                at = min(bin_of[room], highest)
+            else:
+                at -= 1
+            at = _filled_bin(first, at)
+        count += 1
+
+
+@compiled
+def _filled_bin(first: Longs, at: int) -> int:
+    """Return the highest bin up to this one that holds something, or -1."""
+    while at >= 0 and first[at] < 0:
+        at -= 1
+    return at
+
+
+@compiled
+def _take_fitting(first: Longs, following: Longs, at: int, sizes: Longs, room: int, look_at: int) -> int:
+    """Take the first item out of a bin that fits, of so many that are looked at, or return -1."""
+    before, item = -1, first[at]
+    for _ in range(look_at):
+        if item < 0:
+            return -1
+        if sizes[item] <= room:
+            if before < 0:
+                first[at] = following[item]
+            else:
+                following[before] = following[item]
+            return item
+        before, item = item, following[item]
+    return -1
+
+
+# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
+
+LOOK_AHEAD = 32
+"""How many documents in order are passed over, as they do not fit, before a sample is closed."""
+
+
+@compiled
+def _gap(lengths: Longs, following: Longs, taken: Longs, capacity: int) -> int:
+    """Return how much of a sample is left where documents are put into it in order."""
+    document, space, passed_over = following[len(lengths)], capacity, 0
+    while document != len(lengths) and space > 0 and passed_over < LOOK_AHEAD:
+        size = lengths[document] - taken[document]
+        if size <= space:
+            space -= size
+        else:
+            passed_over += 1
+        document = following[document]
+    return space
+
+
+@compiled
+def _choose(lengths: Longs, following: Longs, taken: Longs, capacities: Longs, threshold: float) -> int:
+    """Return the smallest capacity whose gap need not be filled, or else that with the smallest share of a gap."""
+    first = following[len(lengths)]
+    size = min(lengths[first] - taken[first], capacities[-1])
+    chosen, least = capacities[-1], 2.0
+    for number in range(count_up_to(capacities, size - 1), len(capacities)):
+        share = _gap(lengths, following, taken, capacities[number]) / capacities[number]
+        if share < least:
+            chosen, least = capacities[number], share
+        if share <= threshold:
+            break
+    return chosen
+
+
+@compiled
+def fill_in_order(
+    lengths: Longs, capacities: Longs, threshold: float, following: Longs, taken: Longs, placed: Placed
+) -> None:
+    """Plan all documents with little padding and few cuts, from those that come next, not the longest.
+
+    Args:
+        lengths: int64 [documents].
+        capacities: int64, ascending.
+        threshold: the share of a sample that may be padding.
+        following: int64 [documents + 1], memory.
+        taken: int64 [documents], zeros.
+        placed: room for the plan.
+    """
+    # Documents left are a list that begins behind the last place, which stands for none.
+    none = len(lengths)
+    at = none
+    for document in range(none):
+        if lengths[document] > 0:
+            following[at] = document
+            at = document
+    following[at] = none
+    while following[none] != none:
+        capacity = _choose(lengths, following, taken, capacities, threshold)
+        space, before, passed_over = capacity, none, 0
+        document = following[none]
+        if lengths[document] - taken[document] > capacity:
+            put(placed, taken, document, capacity)
+            space = 0
+        while space > 0 and following[before] != none and passed_over < LOOK_AHEAD:
+            document = following[before]
+            size = lengths[document] - taken[document]
+            if size > space:
+                before = document
+                passed_over += 1
+                continue
+            put(placed, taken, document, size)
+            space -= size
+            following[before] = following[document]
+        if following[none] != none and space > 0 and space / capacity > threshold:
+            put(placed, taken, following[none], space)
+        close(placed, capacity)
+
+
+@compiled
+def _longest(sizes: Longs, first: int, stop: int) -> int:
+    """Return the first of the longest pieces."""
+    longest = first
+    for piece in range(first + 1, stop):
+        if sizes[piece] > sizes[longest]:
+            longest = piece
+    return longest
+
+
+@compiled
+def interleave(plan: Placed, chunk: int, placed: Placed) -> None:
+    """Cut the longest piece of each sample into chunks and put the other pieces, in their order, between them.
+
+    Args:
+        plan: of samples.
+        chunk: most tokens of a chunk; a sample without a longer piece stays as it is.
+        placed: room for the same samples, and twice as many pieces.
+    """
+    first = 0
+    for sample in range(plan.counts[1]):
+        stop = plan.ends[sample]
+        longest = _longest(plan.sizes, first, stop)
+        if plan.sizes[longest] > chunk:
+            _spread(plan, first, stop, longest, chunk, placed)
+        else:
+            for piece in range(first, stop):
+                _copy(plan, piece, 0, plan.sizes[piece], placed)
+        close(placed, plan.capacities[sample])
+        first = stop
+
+
+@compiled
+def _spread(plan: Placed, first: int, stop: int, longest: int, chunk: int, placed: Placed) -> None:
+    """Put the pieces of a sample between the chunks of the longest.
+
+    The chunks are as few as have ``chunk`` tokens at most, of equal length within a token. Each other piece goes into
+    the gap in which its middle would be if the tokens of all others were spread over the gaps evenly. Chunks without
+    another piece between them stay one piece.
+    """
+    size, others = plan.sizes[longest], -plan.sizes[longest]
+    for piece in range(first, stop):
+        others += plan.sizes[piece]
+    chunks = (size + chunk - 1) // chunk
+    taken, before = np.int64(0), np.int64(0)
+    for piece in range(first, stop):
+        if piece == longest:
+            continue
+        gap = (2 * before + plan.sizes[piece]) * (chunks - 1) // (2 * others)
+        before += plan.sizes[piece]
+        end = (gap + 1) * size // chunks
+        if end > taken:
+            _copy(plan, longest, taken, end - taken, placed)
+            taken = end
+        _copy(plan, piece, 0, plan.sizes[piece], placed)
+    _copy(plan, longest, taken, size - taken, placed)
+
+
+@compiled
+def _copy(plan: Placed, piece: int, skipped: int, size: int, placed: Placed) -> None:
+    """Put tokens of a piece into the sample, from the ``skipped``-th on."""
+    at = placed.counts[0]
+    placed.documents[at], placed.starts[at] = plan.documents[piece], plan.starts[piece] + skipped
+    placed.sizes[at] = size
+    placed.counts[0] = at + 1
+
+
+BINS, EXPONENT, LOOK_AT = 64, 1.5, 512
+
+Planner = Literal["algorithm-1", "exact-fill", "in-order", "interleaved"]
+"""How :class:`Buckets` chooses documents."""
+KEEP_ORDER = ("in-order", "interleaved")
+"""The planners whose samples are of documents that follow each other."""
+
+
+@dataclass(frozen=True)
+class Buckets(Strategy):
+    """Algorithm 1 of H. Liu et al., "Bucket Pre-training is All You Need" (2024).
+
+    The text leaves things open. We read it so:
+
+    * line 3, "select bucket from B to fit d1": the smallest capacity that holds the longest document left; the largest
+      where none does.
+    * lines 4 to 6, "for each document, if it fits, add it": the longest that fits goes next, until none does.
+    * lines 7 to 9, "else if bucket is empty": only the first document can come there, one that is longer than the
+      largest bucket. It fills the bucket, and what is left of it is put back, in front of documents of its length. The
+      text forgets to set b to 0, and to sort again.
+    * line 12, "r = capacity - b": b has been lowered to the space left, so this would be the space used, and the chunk
+      of line 14 would not fit. We take the comment, "remaining space": r = b.
+    * line 13, "r / capacity > P": a gap of more than the share P of its bucket is filled, a smaller one is padded. 0
+      pads only when no document is left, 1 never cuts a document to fill a gap.
+    * line 14, "chunk from shortest document": the shortest that is left. It is longer than the gap, or it would have
+      been placed, so its first r tokens fill it and the rest is put back. With no document left, the gap is padded.
+
+    Among documents of one length what was cut last comes first, then the order given.
+
+    ``planner="exact-fill"`` differs in the last documents of a sample: where two or three are left that fill it to the
+    last token, they are taken instead of the longest that fits. On lengths like those of a web crawl, with P = 1, that
+    leaves less padding at the same truncation. Less padding is fewer samples, so r_cat rises a little; and on few, long
+    documents it may pad and cut more. Both are measured by ``lc.compose``; docs/composition.md has figures.
+
+    ``planner="in-order"`` keeps documents that follow each other together: a sample begins with the first document
+    left and goes on with those that fit, until it has passed over 32. It has the smallest capacity that leaves no
+    larger gap than P, or else that with the smallest share of a gap, which a chunk of the first document left fills;
+    the next sample goes on with it. It is for documents that :class:`longcrawl.long.Related` has put in order.
+
+    ``planner="interleaved"`` makes the same samples, and puts the documents of one between the chunks of its longest,
+    after C. Gao et al., "NExtLong" (2025): what a chunk continues is behind texts that are related and do not help. The
+    chunks are as few as have ``chunk_tokens`` at most, of equal length; the other documents stay in order and whole,
+    spread by tokens. Such a sample is one text, see :attr:`Plan.joined`, and no document of it is
+    cut. One without a longer document than ``chunk_tokens`` is as "in-order" makes it. The paper differs: its negatives
+    are chunks, retrieved for each chunk of a document at random, also behind the last; a chunk may be in many samples.
+    Here each token is in one.
+
+    Args:
+        capacities: of the buckets, in tokens, ascending.
+        padding_threshold: P, the share of a sample that may be padding.
+        planner: ``"algorithm-1"``, ``"exact-fill"``, ``"in-order"`` or ``"interleaved"``.
+        order: of samples within a bucket: ``"shuffled"`` by ``seed``, or ``"planned"``, which goes from samples of few
+            long documents to those of many short ones.
+        seed: of the shuffle.
+        pool_size: how many consecutive documents are planned together; the last pool takes up to twice as many. Pools
+            can be planned at the same time, and ``plan_pool`` holds one. ``plan`` and ``join`` hold the plan of all
+            documents, whatever the size of pools.
+        chunk_tokens: most tokens of a chunk, for "interleaved".
+
+    >>> plan = Buckets([8, 16], padding_threshold=0.5).plan([20, 9, 5, 5, 2])
+    >>> plan.capacities.tolist(), plan.tokens.tolist()
+    ([8, 8, 16, 16], [5, 4, 16, 16])
+    >>> plan = Buckets([16], planner="interleaved", chunk_tokens=3).plan([9, 4, 3])
+    >>> list(zip(plan.documents.tolist(), plan.starts.tolist(), plan.sizes.tolist()))
+    [(0, 0, 3), (1, 0, 4), (0, 3, 3), (2, 0, 3), (0, 6, 3)]
+    """
+
+    capacities: tuple[int, ...] = (2048, 4096, 8192, 16384)
+    padding_threshold: float = 0.05
+    planner: Planner = "algorithm-1"
+    order: Literal["shuffled", "planned"] = "shuffled"
+    seed: int = 0
+    pool_size: int = 100_000
+    chunk_tokens: int = 2048
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.padding_threshold <= 1:
+            raise StageError(
+                f"Buckets.padding_threshold is a share of a bucket, from 0 to 1, got {self.padding_threshold}"
+            )
+        if self.planner == "interleaved" and not 0 < self.chunk_tokens < self.capacities[-1]:
+            raise StageError(
+                f"chunk_tokens of the planner 'interleaved' is {self.chunk_tokens:,}: set it to less than the largest "
+                f"capacity, {self.capacities[-1]:,}, as no document of a sample has two chunks else"
+            )
+
+    @property
+    def label(self) -> str:
+        """What tables call it."""
+        return "Buckets" if self.planner == "algorithm-1" else f"Buckets, {self.planner}"
+
+    def plan_pool(self, lengths: Any) -> Plan:
+        """Plan these documents together, whatever their number; samples stand in the order in which they were made."""
+        checked = checked_lengths(lengths)
+        largest = self.capacities[-1]
+        # A sample begins with a document's last piece or is a chunk of a long one; each may end with one more chunk.
+        samples = int(np.count_nonzero(checked)) + int((checked // largest).sum())
+        placed = make_placed(samples + len(checked), samples)
+        first, following = np.full(largest + 1, -1, np.int64), np.empty(len(checked) + 1, np.int64)
+        taken = np.zeros(len(checked), np.int64)
+        bounds = np.array(self.capacities, np.int64), float(self.padding_threshold)
+        if self.planner in KEEP_ORDER:
+            fill_in_order(checked, *bounds, following, taken, placed)
+        else:
+            stock = Stock(first, following, taken, make_lengths(largest))
+            fill_buckets(checked, *bounds, self.planner == "exact-fill", stock, placed)
+        if self.planner == "interleaved":
+            in_order, placed = placed, make_placed(2 * int(placed.counts[0]), int(placed.counts[1]))
+            interleave(in_order, self.chunk_tokens, placed)
+        pieces, made = placed.counts
+        return Plan(
+            checked,
+            placed.capacities[:made].copy(),
+            np.concatenate([[0], placed.ends[:made]]),
+            *(each[:pieces].copy() for each in (placed.documents, placed.starts, placed.sizes)),
+        )
+
+    def join(self, plans: Iterable[Plan]) -> Plan:
+        """Put the plans of consecutive pools together, with the samples of each bucket in their final order."""
+        return join_plans(plans).in_buckets(self.seed if self.order == "shuffled" else None)
+
+
+class OneCapacity(Strategy):
+    """A strategy whose samples are all of one length."""
+
+    context_length: int
+
+    @property
+    def capacities(self) -> tuple[int, ...]:  # type: ignore[override]  # it is one field
+        """The one capacity."""
+        return (self.context_length,)
+
+    def join(self, plans: Iterable[Plan]) -> Plan:
+        """Put plans together."""
+        return join_plans(plans)
+
+
+@dataclass(frozen=True)
+class FixedLength(OneCapacity):
+    """Concatenate all documents and cut every ``context_length`` tokens; only the last sample is padded.
+
+    ``order`` is that of the documents: ``"shuffled"`` by ``seed``, as the paper's "randomly concatenated", or
+    ``"given"``.
+    """
+
+    title = "Fixed-{context_length}"
+
+    context_length: int = 2048
+    order: Literal["shuffled", "given"] = "shuffled"
+    seed: int = 0
+
+    def plan_pool(self, lengths: Any) -> Plan:
+        """Cut the documents, one after the other."""
+        checked = checked_lengths(lengths)
+        return _chopped(checked, _in_order(len(checked), self.order, self.seed), self.context_length)
+
+
+@dataclass(frozen=True)
+class MultiBucket(Strategy):
+    """The paper's simple multi-bucket baseline: documents go to a bucket by length, and each bucket is concatenated.
+
+    Documents of up to 2,048 tokens are concatenated and cut every 2,048, those of more and up to 4,096 every 4,096, and
+    so on; the largest bucket takes all longer ones too. The last sample of each bucket is padded. ``order`` is as for
+    :class:`FixedLength`.
+    """
+
+    title = "Multi-Bucket"
+
+    capacities: tuple[int, ...] = (2048, 4096, 8192, 16384)
+    order: Literal["shuffled", "given"] = "shuffled"
+    seed: int = 0
+
+    def plan_pool(self, lengths: Any) -> Plan:
+        """Cut the documents of each bucket, one after the other."""
+        checked = checked_lengths(lengths)
+        buckets = np.minimum(np.searchsorted(self.capacities, checked), len(self.capacities) - 1)
+        order = _in_order(len(checked), self.order, self.seed)
+        made = (
+            _chopped(checked, order[buckets[order] == bucket], capacity)
+            for bucket, capacity in enumerate(self.capacities)
+        )
+        return join_plans(made, of_same_documents=True)
+
+
+class BinPacking(OneCapacity):
+    """A strategy that cuts only documents longer than a sample, into pieces of it, and pads what is left of samples."""
+
+    order: Literal["longest-first", "given"] = "longest-first"
+
+    @abstractmethod
+    def _assign(self, sizes: Longs, samples: Longs) -> int:
+        """Write the sample of each piece, and return how many samples there are."""
+
+    def plan_pool(self, lengths: Any) -> Plan:
+        """Pack these documents."""
+        checked = checked_lengths(lengths)
+        pieces = cut_long(checked, self.context_length)
+        if self.order == "longest-first":
+            order = np.argsort(-pieces[2], kind="stable")
+            pieces = (pieces[0][order], pieces[1][order], pieces[2][order])
+        samples = np.empty(len(pieces[2]), np.int64)
+        count = self._assign(pieces[2], samples)
+        return plan_of_pieces(checked, samples, np.full(count, self.context_length), pieces)
+
+
+@dataclass(frozen=True)
+class BestFit(BinPacking):
+    """Best-fit packing of H. Ding et al., "Fewer Truncations Improve Language Modeling" (2024).
+
+    Documents longer than ``context_length`` are cut into pieces of it; then each piece, the longest first, goes to the
+    fullest sample that has room for it. Nothing else is cut, what is left of a sample is padded.
+    """
+
+    title = "Best-fit-{context_length}"
+
+    context_length: int = 2048
+
+    def _assign(self, sizes: Longs, samples: Longs) -> int:
+
+        return best_fit(sizes, self.context_length, make_lengths(self.context_length), samples)
+
+
+@dataclass(frozen=True)
+class FirstFit(BinPacking):
+    """Each document into the first sample that has room for it; longer ones are cut as in :class:`BestFit`.
+
+    ``order="longest-first"`` is first-fit decreasing, ``"given"`` packs documents as they come. ``pool_size`` is the
+    buffer of packers that look at some documents at a time; None packs all together.
+    """
+
+    context_length: int = 2048
+    order: Literal["longest-first", "given"] = "longest-first"
+    pool_size: int | None = None
+
+    @property
+    def label(self) -> str:
+        """What tables call it."""
+        pools = "" if self.pool_size is None else f", pools of {self.pool_size}"
+        return f"First-fit-{self.context_length}{pools}"
+
+    def _assign(self, sizes: Longs, samples: Longs) -> int:
+
+        return first_fit(sizes, self.context_length, samples)
+
+
+@dataclass(frozen=True)
+class BinnedGreedy(BinPacking):
+    """Length-binned greedy packing: samples are filled one after the other, from 64 bins of like lengths.
+
+    Bin k holds entries of ``context_length`` * (k / 64) ** 1.5 tokens and more, so short ones are separated better.
+    A sample begins with an entry of the highest bin that has one. Its room is then filled with the first entry that
+    fits of the bin that the room is in, 512 being looked at, or else of the highest bin below. Entries longer than
+    ``context_length`` are cut into pieces of it. In a bin, entries keep their order.
+
+    ``pool_size`` entries are packed at a time; None packs all together.
+    """
+
+    title = "Binned-greedy-{context_length}"
+    order = "given"
+
+    context_length: int = 2048
+    pool_size: int | None = None
+
+    def _assign(self, sizes: Longs, samples: Longs) -> int:
+
+        edges = self.context_length * (np.arange(1, BINS) / BINS) ** EXPONENT
+        bin_of = np.searchsorted(edges, np.arange(self.context_length + 1), side="right").astype(np.int64)
+        return binned_greedy(sizes, self.context_length, bin_of, LOOK_AT, samples)
+
+
+@dataclass(frozen=True)
+class DatasetDecomposition(Strategy):
+    """Each sample a piece of one document, after H. Pouransari et al., "Dataset Decomposition" (2024).
+
+    From its start on, a document is cut into as many pieces of the largest capacity as it has, then of the next, and so
+    on; the rest, shorter than the smallest, is dropped. This is our reading of the paper, not its code.
+    """
+
+    title = "Decomposition"
+
+    capacities: tuple[int, ...] = (256, 512, 1024, 2048, 4096, 8192, 16384)
+
+    def plan_pool(self, lengths: Any) -> Plan:
+        """Cut each document by itself."""
+        checked = checked_lengths(lengths)
+        left, found = checked.copy(), []
+        for capacity in self.capacities[::-1]:
+            counts, rest = np.divmod(left, capacity)
+            documents = np.repeat(np.arange(len(checked)), counts)
+            within = np.arange(len(documents)) - np.repeat(np.cumsum(counts) - counts, counts)
+            starts = (checked - left)[documents] + within * capacity
+            found.append((documents, starts, np.full(len(documents), capacity)))
+            left = rest
+        documents, starts, sizes = (np.concatenate(each) for each in zip(*found[::-1], strict=True))
+        return Plan(checked, sizes, np.arange(len(sizes) + 1), documents, starts, sizes)
+
+
+def _in_order(documents: int, order: str, seed: int) -> Longs:
+    return np.arange(documents) if order == "given" else _shuffled(documents, seed)
+
+
+@lru_cache(maxsize=1)
+def _shuffled(documents: int, seed: int) -> Longs:
+    """Return the numbers of documents in random order; remembered, since comparisons ask for the same one each time."""
+    order = np.argsort(keyed_hash(map(str, range(documents)), "concatenate", seed), kind="stable")
+    order.flags.writeable = False
+    return order
+
+
+def _chopped(lengths: Longs, order: Longs, capacity: int) -> Plan:
+    """Concatenate some documents in this order and cut every ``capacity`` tokens."""
+    order = order[lengths[order] > 0]
+    ends = np.cumsum(lengths[order])
+    total = int(ends[-1]) if len(ends) else 0
+    # Both are sorted, so a stable sort only merges them; union1d would hash them.
+    stops = np.sort(np.concatenate([ends, np.arange(capacity, total, capacity)]), kind="stable")
+    stops = stops[np.diff(stops, prepend=0) > 0]
+    begins = np.concatenate([[0], stops[:-1]])[: len(stops)]
+    places = np.searchsorted(ends, begins, side="right")
+    documents = order[places]
+    starts = begins - (ends - lengths[order])[places]
+    samples = -(-total // capacity)
+    bounds = np.searchsorted(begins, capacity * np.arange(samples + 1))
+    return Plan(lengths, np.full(samples, capacity), bounds, documents, starts, stops - begins)
+
+
+def cut_long(lengths: Longs, most: int) -> tuple[Longs, Longs, Longs]:
+    """Cut documents into pieces of ``most`` tokens and a rest; return document, start and size of each."""
+    counts = -(-lengths // most)
+    documents = np.repeat(np.arange(len(lengths)), counts)
+    starts = most * (np.arange(len(documents)) - np.repeat(np.cumsum(counts) - counts, counts))
+    return documents, starts, np.minimum(lengths[documents] - starts, most)
