@@ -4,7 +4,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,16 +15,22 @@ from longcrawl.core.fields import Conditions, preset_fields
 from longcrawl.core.stages import column, document_ids, stage
 from longcrawl.dedup.clustering import Clustering, Keep, Linkage, OnLargeCluster
 from longcrawl.dedup.index import Index, SaveIndex
-from longcrawl.dedup.ngrams import hash_units, ngram_hash, split_words, unique_ngrams
+from longcrawl.dedup.ngrams import (
+    Permutations,
+    hash_units,
+    make_scratch,
+    ngram_hash,
+    sign_all,
+    sketch,
+    split_words,
+    unique_ngrams,
+)
 from longcrawl.dedup.normalize import normalize
 from longcrawl.dedup.signatures import MinHashSignatures, NearDuplicates, SimilarityCurve, bands_for_threshold
 from longcrawl.errors import FormatError, StageError, TokenizerError
 from longcrawl.kernels.texts import fixed_binary, valid_texts
 from longcrawl.tokens.encoders import Encoder, load_encoder
 from longcrawl.tokens.tokenizer_files import TokenizerStage, tokenizer_digest
-
-if TYPE_CHECKING:
-    from longcrawl.dedup.ngrams import Permutations
 
 Wide = npt.NDArray[np.uint64]
 Longs = npt.NDArray[np.int64]
@@ -97,6 +103,7 @@ class MinHash(TokenizerStage, NearDuplicates):
     >>> crawl = lc.Crawl(Dataset.from_dict({"id": list(texts), "text": list(texts.values())}))
     >>> print((crawl | lc.dedup.MinHash.preset("fineweb", keep="first")).why("b"))
     b: removed at min_hash, rule near_duplicate: a duplicate of a, similarity 1.00
+
     """
 
     bands: int = 450
@@ -145,6 +152,7 @@ class MinHash(TokenizerStage, NearDuplicates):
 
         Raises:
             StageError: there is no such preset; the message lists those there are.
+
         """
         return cls(**preset_fields(cls, name, changes))
 
@@ -193,8 +201,6 @@ class MinHash(TokenizerStage, NearDuplicates):
         128 hash values); ``n_ngrams`` (int32, unique ones); ``length`` (int64, bytes of the text) to keep the longest;
         ``ngrams`` (lists of uint32, sorted) to verify.
         """
-        from longcrawl.dedup.ngrams import make_scratch, sketch
-
         ids, texts = document_ids(table, self.name), valid_texts(column(table, "text", self.name), self.name)
         units, bounds = self._hash_units(texts)
         documents = len(texts)
@@ -233,6 +239,7 @@ class MinHash(TokenizerStage, NearDuplicates):
 
         Raises:
             FormatError: there is none at one of the places, it was made with other settings, or it lacks n-grams.
+
         """
         indexes = super().open_indexes()
         for index in indexes:
@@ -256,8 +263,6 @@ class MinHash(TokenizerStage, NearDuplicates):
 
     def signatures(self, texts: Texts) -> npt.NDArray[np.uint32]:
         """Return the hash values of texts: uint32 [texts, bands * rows]; of one without n-grams, all 0xFFFFFFFF."""
-        from longcrawl.dedup.ngrams import make_scratch, sign_all
-
         units, bounds = self._hash_units(valid_texts(column(pa.table({"text": texts}), "text", self.name), self.name))
         scratch = make_scratch(int(np.diff(bounds).max(initial=0)), self.permutations)
         found = np.empty((len(texts), self.permutations), np.uint32)
@@ -298,8 +303,6 @@ class MinHash(TokenizerStage, NearDuplicates):
 @lru_cache(maxsize=4)
 def make_permutations(count: int, seed: int) -> "Permutations":
     """Return datasketch's permutations: its generator, its order of draws."""
-    from longcrawl.dedup.ngrams import Permutations
-
     generator = np.random.RandomState(seed)
     factors = generator.randint(0, 1 << 31, count, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
     return Permutations(factors, generator.randint(0, 1 << 32, count, dtype=np.uint32))

@@ -15,7 +15,9 @@ from longcrawl.core.exchange import Decided, Engine, Sketched
 from longcrawl.core.fields import Conditions
 from longcrawl.core.stages import column, document_ids, stage
 from longcrawl.dedup.clustering import Clustering, OnLargeCluster
+from longcrawl.dedup.clusters import band_blocks, index_arrays, near_duplicates_of_earlier, remove_near_duplicates
 from longcrawl.dedup.index import Arrays, IndexedSurvey, Keys, SaveIndex, search_earlier
+from longcrawl.dedup.ngrams import hash_bands
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import fixed_binary, fixed_rows
 
@@ -60,6 +62,7 @@ class SimilarityCurve:
 
         Raises:
             StageError: matplotlib is not installed.
+
         """
         if axes is None:
             try:
@@ -136,8 +139,6 @@ class NearDuplicates(IndexedSurvey):
 
     def find_earlier(self, sketches: pa.Table) -> pa.Table:
         """Return the removals of documents that share a band with one of an earlier dataset."""
-        from longcrawl.dedup.clusters import near_duplicates_of_earlier
-
         return near_duplicates_of_earlier(sketches, self.open_indexes(), self.clustering)[0]
 
     def exchange(self, sketched: Sketched, engine: Engine) -> Decided:
@@ -148,9 +149,8 @@ class NearDuplicates(IndexedSurvey):
         Raises:
             StageError: a cluster is too large under ``on_large_cluster`` "error".
             FormatError: an index of ``against`` cannot be opened, or was made with other settings.
-        """
-        from longcrawl.dedup.clusters import remove_near_duplicates
 
+        """
         return remove_near_duplicates(self.clustering, search_earlier(self, sketched, engine), sketched, engine)
 
     @property
@@ -160,15 +160,11 @@ class NearDuplicates(IndexedSurvey):
 
     def band_keys(self, known: pa.Table) -> Iterator[Keys]:
         """Return the keys of documents that have n-grams, band after band."""
-        from longcrawl.dedup.clusters import band_blocks
-
         for block in band_blocks(known["bands"], np.arange(len(known)), self.curve.bands):
             yield from (keys[:, None] for keys in block)
 
     def arrays(self, known: pa.Table) -> Arrays:
         """Return what similarities and sizes are compared by."""
-        from longcrawl.dedup.clusters import index_arrays
-
         return index_arrays(known)
 
 
@@ -193,6 +189,7 @@ class MinHashSignatures(NearDuplicates):
         against: indexes of earlier dumps, or runs that saved one. A document that shares a band with one that they have
             kept leaves first, by the rule ``near_duplicate_of_earlier``; see :mod:`longcrawl.dedup.clusters`.
         index: with "save", a run writes the index of what it has kept in the end, 16 bytes per band and document.
+
     """
 
     column: str = "signature_sim0.8"
@@ -225,9 +222,8 @@ class MinHashSignatures(NearDuplicates):
 
         Raises:
             StageError: a signature has other bands or rows than the release's.
-        """
-        from longcrawl.dedup.ngrams import hash_bands
 
+        """
         ids, given = document_ids(table, self.name), self._signatures(table)
         bands, rows = RPV2_BANDS[self.column]
         there = given.is_valid().to_numpy(zero_copy_only=False)

@@ -45,11 +45,12 @@ from longcrawl.core.fields import Conditions
 from longcrawl.core.places import MASK, SPAN_SCHEMA, Spans, list_by_document, make_places, no_places
 from longcrawl.core.stages import Check, Edited, SpanSurvey, column, document_ids, stage, with_column
 from longcrawl.dedup import repeats as kernels
-from longcrawl.dedup.normalize import normalize, normalize_with_sources
+from longcrawl.dedup.normalize import convert_spans, normalize, normalize_with_sources
 from longcrawl.dedup.repeats import (
     Segments,
     TokenStore,
     find_among,
+    find_repeats,
     first_of_kind,
     join_sorted,
     mix,
@@ -107,6 +108,7 @@ def exchange_spans(min_tokens: int, sketched: Sketched, engine: Engine) -> Decid
         min_tokens: tokens in a window, 1 or more.
         sketched: see :meth:`longcrawl.dedup.ExactSubstring.sketch`.
         engine: what carries it out.
+
     """
     search, groups, place = _Search(min_tokens, sketched), sketched.groups, sketched.place
     anchors = Exchange(search.make_anchors, _take_anchors, groups, place("anchors"))
@@ -402,6 +404,7 @@ class Unit(Protocol):
 
         Returns:
             int64 [spans, 2], start and stop in bytes of the text, sorted as the spans are.
+
         """
 
 
@@ -452,6 +455,7 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
         StageError: two documents have one id; an id or the column ``text`` is missing; the documents are masked
             already, and to cut them or mask them again would lose that.
         TokenizerError: the tokenizer cannot be loaded.
+
     """
 
     min_tokens: int = 50
@@ -488,6 +492,7 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
         Raises:
             StageError: its tokens do not say which bytes of a text they stand for.
             TokenizerError: it cannot be loaded.
+
         """
         self._unit()
 
@@ -503,9 +508,8 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
 
         Raises:
             StageError: two documents have the same id; ``directory`` holds another search.
-        """
-        from longcrawl.dedup.repeats import find_repeats
 
+        """
         folder = Path(directory)
         store = store_tokens(sketches, folder, self.name)
         found, links = [], []
@@ -612,6 +616,7 @@ def make_unit(name: str, tokenizer: str) -> Unit:
     Raises:
         StageError: a tokenizer that cannot say which bytes a token stands for.
         TokenizerError: the tokenizer cannot be loaded.
+
     """
     if name == "token":
         return Tokens(tokenizer)
@@ -623,9 +628,8 @@ def locate(unit: Unit, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
 
     Returns:
         int64 [spans, 2], start and stop in characters; a span without a whole one is empty.
-    """
-    from longcrawl.dedup.normalize import convert_spans
 
+    """
     places = unit.to_bytes(texts, rows, spans)
     convert_spans(*text_buffers(texts), rows, places, False)
     places[:, 1] = places.max(axis=1)
@@ -681,8 +685,6 @@ class Characters:
 
     def to_bytes(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
         """Count bytes instead of characters."""
-        from longcrawl.dedup.normalize import convert_spans
-
         places = spans.copy()
         convert_spans(*text_buffers(texts), rows, places, True)
         return places

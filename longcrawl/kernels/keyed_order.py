@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.core.keyed_hash import keyed_hash
+from longcrawl.kernels.compiling import compiled
 
 Ints = npt.NDArray[Any]
 
@@ -59,8 +60,6 @@ keyed_order = lru_cache(maxsize=256)(KeyedOrder)
 @cache
 def _compiled_permute() -> Any:
     """Return the kernel; importing numba for every call would cost more than what it does."""
-    from longcrawl.kernels.compiling import compiled
-
     return compiled(_permute)
 
 

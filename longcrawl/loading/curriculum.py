@@ -18,6 +18,7 @@ import numpy.typing as npt
 from longcrawl.core.fields import build, check_fields
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.errors import LoaderError, listed, quoted
+from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.keyed_order import uniform_numbers
 from longcrawl.tokens.plan import Longs
 
@@ -49,6 +50,7 @@ class Phase:
 
     Raises:
         LoaderError: the budget is below 1, or the weights are not numbers from 0 on of which one is positive.
+
     """
 
     duration_tokens: int
@@ -71,6 +73,7 @@ class ConfiguredPhases(tuple[Phase, ...]):  # noqa: SLOT001  # its attributes ha
         packed: whether documents share samples.
         uniform: whether there is no curriculum, so that all buckets are drawn alike.
         samples: that training takes on each rank; None if the configuration does not say it.
+
     """
 
     max_length: int | None = None
@@ -93,6 +96,7 @@ def check_phase(duration_tokens: int, **weights: Mapping[Any, Any]) -> None:
 
     Raises:
         LoaderError: naming the first that is not.
+
     """
     if duration_tokens < 1:
         raise LoaderError(f"duration_tokens is {duration_tokens:,}: give a phase 1 token or more")
@@ -107,6 +111,7 @@ def phases_of(phases: Any, kind: type[Kind]) -> tuple[Kind, ...]:
 
     Raises:
         LoaderError: there is one phase and no list, or a mapping has another field, or a wrong value.
+
     """
     if not isinstance(phases, Sequence) or isinstance(phases, str):
         raise LoaderError(
@@ -132,6 +137,7 @@ class Drained:
         sample: its global index.
         phase: counted from 0.
         bucket: the name; None where no bucket of the phase has a sample left.
+
     """
 
     sample: int
@@ -175,6 +181,7 @@ def even_picks(
         before: int64 [buckets], the samples of each so far.
         numbers: in [0, 1), one for each pick; they choose among buckets with the same deadline. Buckets without a
             share make no difference.
+
     """
     picks, drawn = np.empty(len(numbers), np.uint16), np.flatnonzero(shares)
     _compiled_pick_evenly()(shares[drawn], before[drawn], numbers, picks)
@@ -183,8 +190,6 @@ def even_picks(
 
 @cache
 def _compiled_pick_evenly() -> Any:
-    from longcrawl.kernels.compiling import compiled
-
     return compiled(_pick_evenly)
 
 
@@ -214,6 +219,7 @@ def first_dry(picks: Picks, left: Longs) -> tuple[int, int | None]:
     Args:
         picks: numbers of buckets.
         left: int64 [buckets], what each has.
+
     """
     stop, dry = len(picks), None
     for bucket, room in enumerate(left.tolist()):
@@ -234,6 +240,7 @@ class CurriculumPlan:
         phases: samples and tokens of each phase that was begun.
         drained: where buckets ran dry, in the order of samples.
         halted: whether the plan ends where one did, before its last phase is spent.
+
     """
 
     names: tuple[str, ...]
@@ -323,6 +330,7 @@ def plan_curriculum(
 
     Raises:
         LoaderError: a phase names a bucket that is not in the inventory, or one without tokens.
+
     """
     wanted = phases_of(phases, Phase)
     if not wanted:
@@ -478,6 +486,7 @@ class ComposedPhase:
 
     Raises:
         LoaderError: the budget is below 1, or the weights are not numbers from 0 on of which one is positive.
+
     """
 
     duration_tokens: int
@@ -512,6 +521,7 @@ def bucket_weights(phase: ComposedPhase, number: int, buckets: Sequence[BucketSt
 
     Raises:
         LoaderError: it names a bucket or a capacity that is not there.
+
     """
     tokens = np.array([each.capacity for each in buckets], np.float64) * left
     if phase.mix and phase.capacities:

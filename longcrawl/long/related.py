@@ -44,8 +44,10 @@ from longcrawl.core.stages import (
 from longcrawl.dedup.minhash import MinHash
 from longcrawl.dedup.ngrams import hash_units
 from longcrawl.errors import StageError
+from longcrawl.kernels import term_vectors
+from longcrawl.kernels.term_vectors import NORM, TermVectors
 from longcrawl.kernels.texts import fixed_rows, read_only, valid_texts
-from longcrawl.long.lexical import CRAWL, learn_statistics, look_up
+from longcrawl.long.lexical import CRAWL, learn_statistics, look_up, select_terms
 
 if TYPE_CHECKING:
     from longcrawl.kernels.term_vectors import Graph, TermVectors
@@ -111,6 +113,7 @@ class Related(SpanSurvey):
     >>> rows = [{"id": f"{each}-{word}", "text": f"{word} {each}"} for word in ("one", "two") for each in subjects]
     >>> (lc.Crawl(rows) | Related()).data["id"][:4]
     ['tulips-two', 'tulips-one', 'trains-one', 'trains-two']
+
     """
 
     orders = True
@@ -170,6 +173,7 @@ class Related(SpanSurvey):
 
         Raises:
             StageError: the file cannot be read.
+
         """
         if self.needs_fit:
             return
@@ -187,6 +191,7 @@ class Related(SpanSurvey):
 
         Raises:
             StageError: the statistics are still to be learnt, or a column is missing.
+
         """
         if self.needs_fit:
             raise StageError(
@@ -208,6 +213,7 @@ class Related(SpanSurvey):
 
         Raises:
             StageError: two documents have the same id, or vectors differ in length.
+
         """
         rows = pa.concat_tables(sketches)
         reject_duplicate_ids(rows["id"], self.name)
@@ -268,8 +274,6 @@ class Related(SpanSurvey):
 
     def _order_pool(self, rows: pa.Table) -> Longs:
         """Return the order of the documents of a pool, which come sorted by keyword, rank and id."""
-        from longcrawl.kernels import term_vectors
-
         # Numbers in the order of hashes: of equally good documents the first is a random one.
         numbers = pc.sort_indices(rows, sort_keys=[("rank", "ascending"), ("id", "ascending")]).to_numpy()
         numbers = numbers.astype(np.int64)
@@ -285,8 +289,6 @@ class Related(SpanSurvey):
         return out
 
     def _follow(self, rows: pa.Table, graph: "Graph") -> Longs:
-        from longcrawl.kernels import term_vectors
-
         order = np.empty(len(rows), np.int64)
         if self.method == "tree":
             starts, lengths = np.arange(len(rows)), rows["length"].to_numpy()
@@ -308,9 +310,6 @@ class Related(SpanSurvey):
 
     def _words(self, table: pa.Table) -> dict[str, Any]:
         """Return terms and weights of texts, and the keyword of each."""
-        from longcrawl.kernels.term_vectors import NORM
-        from longcrawl.long.lexical import select_terms
-
         known = look_up(self.statistics)
         units, bounds = hash_units(self._texts(table), None)
         documents = len(bounds) - 1
@@ -344,8 +343,6 @@ class Related(SpanSurvey):
 
 def _vectors_of(rows: pa.Table) -> "tuple[TermVectors, npt.NDArray[np.int16]]":
     """Return the vectors of sketches, and those that documents brought along, of no dimension where they have none."""
-    from longcrawl.kernels.term_vectors import TermVectors
-
     terms, weights = (rows[name].combine_chunks() for name in ("terms", "weights"))
     bounds = np.concatenate([[0], np.cumsum(pc.list_value_length(terms).to_numpy())]).astype(np.int64)
     vectors = TermVectors(bounds, *(read_only(each.flatten().to_numpy()) for each in (terms, weights)))

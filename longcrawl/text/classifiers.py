@@ -17,7 +17,7 @@ from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_colum
 from longcrawl.errors import StageError, known_names, quoted
 from longcrawl.io.files import content_digest
 from longcrawl.kernels.texts import text_buffers, valid_texts
-from longcrawl.text.fasttext import Model, read_model
+from longcrawl.text.fasttext import Model, read_model, score_labels
 
 Scores = Mapping[str, pa.Array]
 """Of each label, float64: a score of every document, null where there is none."""
@@ -81,6 +81,7 @@ class Classifier(Edit):
 
         Raises:
             StageError: no document has a score.
+
         """
         if not self.needs_fit:
             return self
@@ -136,6 +137,7 @@ class Classifier(Edit):
 
         Raises:
             StageError: it names a label that the stage has not, or does not say which of several it is about.
+
         """
         value = getattr(self, name)
         if value is None:
@@ -201,6 +203,7 @@ class FastTextClassifier(Classifier):
     >>> classifier = FastTextClassifier(str(path), "good", at_least=0.5)
     >>> classifier(pa.table({"text": ["a whale", "the casino"]}))["text"].to_pylist()
     ['a whale']
+
     """
 
     model: str = ""
@@ -224,6 +227,7 @@ class FastTextClassifier(Classifier):
 
         Raises:
             StageError: the file cannot be read, or has no such label.
+
         """
         self.measure(pa.array([], pa.large_string()))
 
@@ -232,6 +236,7 @@ class FastTextClassifier(Classifier):
 
         Raises:
             StageError: as for :meth:`prepare`.
+
         """
         if not self.model:
             raise StageError(
@@ -252,8 +257,6 @@ class FastTextClassifier(Classifier):
 
 def score_texts(model: Model, texts: pa.Array, labels: Sequence[int]) -> npt.NDArray[np.float32]:
     """Return the probabilities of labels, by number, in large strings: float32 [texts, labels], NaN where unknown."""
-    from longcrawl.text.fasttext import score_labels
-
     data, offsets = text_buffers(texts)
     found = np.empty((len(texts), len(labels)), np.float32)
     score_labels(model.words, model.vectors, data, offsets, model.memory(), np.array(labels, np.int32), found)

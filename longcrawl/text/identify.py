@@ -19,7 +19,7 @@ from longcrawl.io.files import reread_when_changed
 from longcrawl.kernels.code_points import NUMERIC, UPPER, WORD, load_characters
 from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.texts import decode, text_buffers, valid_texts
-from longcrawl.text.fasttext import read_model
+from longcrawl.text.fasttext import classify, read_model
 from longcrawl.text.languages import language_code, language_files, parse_tag, places_of_languages, read_languages
 
 # Inside the kernel ints and numpy ints are one type, which mypy cannot know:
@@ -95,6 +95,7 @@ def load_identifier(model: str) -> Identifier:
 
     Raises:
         StageError: nothing has that name, its package is not installed, or the file is not a model of languages.
+
     """
     if (path := model_file(model)) is not None:
         return _load_fasttext(path)
@@ -111,6 +112,7 @@ def model_file(model: str) -> str | None:
 
     Raises:
         StageError: the package that brings lid.176 is not installed.
+
     """
     if model != "lid.176":
         return model if model.endswith(_ENDINGS) else None
@@ -133,8 +135,6 @@ def _load_fasttext(path: str) -> Identifier:
     codes = pa.array([language_code(_WIKIPEDIA_CODES.get(label, label)) for label in model.labels], pa.string())
 
     def identify(texts: pa.Array) -> Identified:
-        from longcrawl.text.fasttext import classify
-
         data, offsets = text_buffers(texts)
         labels, scores = np.empty(len(texts), np.int32), np.empty(len(texts), np.float32)
         classify(model.words, model.vectors, data, offsets, model.memory(), labels, scores)
@@ -245,6 +245,7 @@ class IdentifyLanguage(Edit):
     >>> edited, (check,) = IdentifyLanguage().edit(pa.table({"text": texts}))
     >>> edited["language"].to_pylist(), check.passes.to_pylist()
     (['en', 'en'], [True, False])
+
     """
 
     counts: ClassVar[str | None] = "language"
@@ -283,6 +284,7 @@ class IdentifyLanguage(Edit):
 
         Raises:
             StageError: there is no such model, or its package is not installed.
+
         """
         self._identify(pa.array([], pa.large_string()))
 

@@ -17,6 +17,7 @@ from longcrawl.core.stages import Rewrite, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.io.files import reread_when_changed
 from longcrawl.kernels import code_points as kind
+from longcrawl.kernels import lookup
 from longcrawl.kernels import lookup as word_lists
 from longcrawl.kernels.code_points import Characters, load_characters
 from longcrawl.kernels.compiling import allocating, compiled, forced_inline
@@ -407,6 +408,7 @@ def measure(data: Any, offsets: Any, languages: Any, tables: Any, scratch: Scrat
         tables: ``Tables`` of the signals.
         scratch: memory for the longest document.
         measured: ``Measured`` of the signals, written; ``rows`` and ``sums`` are zeros.
+
     """
     line, values, sums = np.int64(0), measured.values, measured.sums
     scratch.starts[0] = 0
@@ -442,6 +444,7 @@ def load_model(path: str) -> Any:
 
     Raises:
         StageError: there is no such file, it is not a model, or fastText is not installed.
+
     """
     if not Path(path).is_file():
         raise StageError(f"{path} does not exist; give the path of a fastText model (.bin or .ftz), or leave it out")
@@ -536,6 +539,7 @@ class Signals(Rewrite):
     >>> made = Signals(line_signals=["rps_lines_num_words"])(pa.table({"text": ["One line. And a second one!"]}))
     >>> made["signals"][0]["rps_doc_word_count"].as_py(), made["line_signals"][0].as_py()
     (6.0, {'rps_lines_num_words': [[0.0, 27.0, 6.0]]})
+
     """
 
     line_signals: tuple[str, ...] = ()
@@ -564,6 +568,7 @@ class Signals(Rewrite):
 
         Raises:
             StageError: a list or a model cannot be read.
+
         """
         for path in self._models.values():
             load_model(path)
@@ -689,8 +694,6 @@ def _measure(texts: pa.Array, languages: npt.NDArray[np.int32], lists: _Lists, c
 
 def _document_signals(measured: Counted) -> dict[str, Doubles]:
     """Turn counts into signals by RedPajama-V2's definitions; NaN is null."""
-    from longcrawl.kernels import lookup
-
     rows = measured.rows
     length, lines, raw, words = (rows[:, at] for at in (CHARACTERS, LINES, RAW_WORDS, WORDS))
     characters = rows[:, WORD_CHARACTERS]

@@ -21,7 +21,7 @@ from longcrawl.errors import StageError
 from longcrawl.io.files import check_target, make_folder, writing
 from longcrawl.kernels.texts import text_buffers, valid_texts
 from longcrawl.text.classifiers import score_texts
-from longcrawl.text.fasttext import Model, Vectors, make_words, read_model, write_model
+from longcrawl.text.fasttext import Model, Vectors, make_words, read_model, set_first_rows, train, write_model
 from longcrawl.text.values import tables
 
 LABELS = ("good", "bad")
@@ -156,6 +156,7 @@ def train_classifier(
 
     Raises:
         StageError: a set has fewer than two documents of its own, a setting is out of range, or the file exists.
+
     """
     path, asked = Path(path), _Settings(labels, word_ngrams, dimensions, buckets, characters, min_count, seed)
     asked.check()
@@ -298,8 +299,6 @@ def _write_trained(
 
 def _first_model(texts: Sequence[_Text], labels: Sequence[str], asked: _Settings) -> tuple[Model, list[int]]:
     """Return a model of the words of texts that has learnt nothing, and how often each of its words is in them."""
-    from longcrawl.text.fasttext import set_first_rows
-
     counts = Counter(word for text in texts for word in _words(text.content))
     counts[_END] = len(texts)
     common = sorted(
@@ -319,8 +318,6 @@ def _first_model(texts: Sequence[_Text], labels: Sequence[str], asked: _Settings
 
 def _learn(model: Model, texts: Sequence[_Text], order: Sequence[int], epochs: int, rate: float, seed: int) -> float:
     """Let a model learn from texts, in another order in each epoch; return the mean loss of the last one."""
-    from longcrawl.text.fasttext import train
-
     data, offsets = text_buffers(pa.array([text.content for text in texts], pa.large_binary()))
     labels = np.array([order.index(text.label) for text in texts], np.int32)
     sizes = np.diff(offsets).astype(np.float64)

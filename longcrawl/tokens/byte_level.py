@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from longcrawl.errors import TokenizerError
 from longcrawl.tokens.splitting import CL100K_PATTERN, GPT2_PATTERN, O200K_PATTERN
+from longcrawl.tokens.word_table import find_halves
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -101,6 +102,7 @@ def parse_ranks(content: bytes, where: str) -> dict[bytes, int]:
 
     Raises:
         TokenizerError: a line is not that, the ranks are not 0 … n - 1, or one of the 256 bytes is missing.
+
     """
     ranks: dict[bytes, int] = {}
     for number, line in enumerate(content.splitlines(), start=1):
@@ -133,6 +135,7 @@ def rank_file(content: bytes, where: str) -> RankFile:
 
     Raises:
         TokenizerError: see :func:`parse_ranks`.
+
     """
     ranks = parse_ranks(content, where)
     of_gpt2 = GPT2_PATTERN, {END_OF_TEXT: len(ranks)}
@@ -150,9 +153,8 @@ def recover_merges(ranks: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
     Raises:
         TokenizerError: a token is not the join of two tokens of better rank, so no list of merges makes it, or tokens
             are too long.
-    """
-    from longcrawl.tokens.word_table import find_halves
 
+    """
     _require_short_tokens(ranks)
     tokens = sorted(ranks, key=ranks.__getitem__)
     halves = find_halves(tokens).tolist()
@@ -169,6 +171,7 @@ def tokenizer_document(
 
     Raises:
         TokenizerError: see :func:`recover_merges`.
+
     """
     spell, special = _alphabet(), {END_OF_TEXT: len(ranks)} if special is None else dict(special)
     merges = [[_spelled(left, spell), _spelled(right, spell)] for left, right in recover_merges(ranks)]
@@ -206,6 +209,7 @@ def byte_level_bpe(document: Mapping[str, Any]) -> ByteLevelBPE:
 
     Raises:
         TokenizerError: it is something else, or something that ranks cannot say; the sentence says what.
+
     """
     model = document["model"]
     normalizer, added, pattern = _normalizer(document), _plain_added(document), _pattern(document)

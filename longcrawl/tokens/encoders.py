@@ -33,7 +33,7 @@ from longcrawl.errors import TokenizerError, reason_of, unreadable, warn_user
 from longcrawl.io.files import whole_file
 from longcrawl.io.structured import load_json
 from longcrawl.kernels.kept_arrays import Arrays, kept_arrays, shipped_arrays
-from longcrawl.kernels.texts import read_only, text_buffers
+from longcrawl.kernels.texts import find_unordered, read_only, text_buffers
 from longcrawl.tokens import splitting
 from longcrawl.tokens.byte_level import (
     END_OF_TEXT,
@@ -45,6 +45,7 @@ from longcrawl.tokens.byte_level import (
 )
 from longcrawl.tokens.splitting import GPT2_PATTERN, PATTERNS
 from longcrawl.tokens.tokenizer_files import configured_end, tokenizer_file, tokenizer_name
+from longcrawl.tokens.word_table import PAST_END, encode_texts, make_tables
 
 if TYPE_CHECKING:
     from longcrawl.tokens.word_table import Tables
@@ -111,15 +112,11 @@ class BytePairs:
 
     @cached_property
     def _tables(self) -> "Tables":
-        from longcrawl.tokens.word_table import make_tables
-
         tokens = sorted(self._bpe.ranks, key=self._bpe.ranks.__getitem__)
         return make_tables(PATTERNS[self._bpe.pattern], tokens, self._room)
 
     def encode_texts(self, texts: Texts) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
         """Return the ids of all texts, in uint16 where they fit, and their offsets."""
-        from longcrawl.tokens.word_table import PAST_END
-
         data, bounds = text_buffers(one_array(texts))
         # What kernels read past the end of the last texts may be of nobody: these texts are copied.
         safe = int(np.searchsorted(bounds[1:], len(data) - PAST_END, "right"))
@@ -146,8 +143,6 @@ class BytePairs:
         self, text: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64], ranks: npt.NDArray[np.uint32]
     ) -> npt.NDArray[np.int64]:
         """Write the ranks of texts, and return where those of each begin and the last end."""
-        from longcrawl.tokens.word_table import encode_texts
-
         offsets = np.zeros(len(bounds), np.int64)
         with self._lock:
             count = encode_texts(read_only(text), read_only(bounds), self._tables, LONGEST_PIECE, ranks, offsets)
@@ -241,6 +236,7 @@ class Tokenizers:
 
         Raises:
             TokenizerError: there are none, or one of ``MOST_IDS`` or more.
+
         """
         ids: dict[str, int] = self.tokenizer.get_vocab(with_added_tokens=True)
         greatest = max(ids.values(), default=-1)
@@ -351,6 +347,7 @@ def require_equal(bpe: ByteLevelBPE, fast: "ByRanks", exact: Tokenizers) -> None
 
     Raises:
         TokenizerError: they differ, or the pattern has what they read in different ways.
+
     """
     _require_one_reading(bpe.pattern)
     if bpe.pattern not in PATTERNS:
@@ -404,6 +401,7 @@ def require_equal_cuts(pattern: str, *texts: str) -> None:
 
     Raises:
         TokenizerError: they differ, or tiktoken cannot use the pattern.
+
     """
     import tiktoken
     from tokenizers import Regex, pre_tokenizers
@@ -435,8 +433,6 @@ def combining_classes() -> npt.NDArray[np.uint8]:
 
 def may_change(texts: "pa.LargeStringArray") -> npt.NDArray[np.bool_]:
     """Return of each text whether NFC may be another one; of texts that are valid UTF-8."""
-    from longcrawl.kernels.texts import find_unordered
-
     data, bounds = text_buffers(texts)
     found = np.zeros(len(texts), np.bool_)
     find_unordered(read_only(data), read_only(bounds), read_only(combining_classes()), found)
@@ -635,6 +631,7 @@ def load_encoder(tokenizer: Any, end_of_text: str | None = None, engine: Engine 
     Raises:
         TokenizerError: nothing is there, it is not a tokenizer, it has no token ``end_of_text``, or ``engine`` is
             "tiktoken" and ranks cannot say what the tokenizer does. Or GPT-2's pattern cuts a token of a file of ranks.
+
     """
     if engine not in get_args(Engine):
         raise TokenizerError(f"engine={engine!r} is none of {', '.join(map(repr, get_args(Engine)))}")
@@ -723,6 +720,7 @@ class Encoder:
 
         Raises:
             TokenizerError: they are not texts, one has a lone surrogate, or is not valid UTF-8 in its Arrow array.
+
         """
         array = _as_arrow(texts)
         try:
@@ -738,6 +736,7 @@ class Encoder:
 
         Raises:
             TokenizerError: an id that the tokenizer does not have.
+
         """
         known = self._known_ids
         if unknown := [int(token) for token in ids if int(token) not in known]:
@@ -750,6 +749,7 @@ class Encoder:
 
         Raises:
             TokenizerError: the tokenizer has no token of that name, or None was asked and it has no usual one.
+
         """
         asked = self._end_of_text_name
         if asked is not None:
@@ -792,6 +792,7 @@ class Encoder:
 
         Raises:
             TokenizerError: it is not a byte-level BPE, whose tokens are the bytes of a text cut into pieces.
+
         """
         bpe = self._ranked.bpe
         if bpe is None or bpe.changes:
@@ -811,6 +812,7 @@ class Encoder:
 
         Raises:
             TokenizerError: ranks of which one cannot be made by merges.
+
         """
         as_read = self._ranks is None and not self._sets_dropout
         content = self._content if as_read else json.dumps(self._document, ensure_ascii=False).encode()

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from longcrawl.core.display import Column, Table
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.errors import StageError
+from longcrawl.kernels.term_vectors import NORM, TermVectors, multiply_pairs
 from longcrawl.tokens.plan import Longs, Plan, Strategy, checked_lengths, document_parts, whole_capacities
 from longcrawl.tokens.strategies import (
     BestFit,
@@ -31,10 +32,6 @@ from longcrawl.tokens.strategies import (
     MultiBucket,
     Planner,
 )
-
-if TYPE_CHECKING:
-    from longcrawl.kernels.term_vectors import TermVectors
-
 
 DOCUMENTS = 10_000
 TOKENS = 512
@@ -91,6 +88,7 @@ def neighbours(plan: Plan, first: int = 0) -> Longs:
     Args:
         plan: of a pool, or of all documents.
         first: the number of its first document among all.
+
     """
     documents = plan.documents[: 0 if first >= DOCUMENTS else None] + first
     pairs = np.stack([documents[:-1], documents[1:]], axis=1)
@@ -111,9 +109,8 @@ def relate(pairs: Longs, vectors: "TermVectors") -> Relatedness:
     Args:
         pairs: int64 [pairs, 2], numbers of documents.
         vectors: of the documents, see :func:`weigh`.
-    """
-    from longcrawl.kernels.term_vectors import NORM, multiply_pairs
 
+    """
     if not len(pairs):
         return Relatedness(0, None, None)
     filled = np.flatnonzero(np.diff(vectors.bounds))
@@ -131,8 +128,6 @@ def weigh(beginnings: Iterable[npt.NDArray[np.integer[Any]]]) -> "TermVectors":
 
     A token weighs (1 + log(count)) * log(documents / those that have it).
     """
-    from longcrawl.kernels.term_vectors import NORM, TermVectors
-
     texts = [each[:TOKENS] for each in beginnings]
     lengths = np.array([len(each) for each in texts], np.int64)
     owners = np.repeat(np.arange(len(texts), dtype=np.uint64), lengths)
@@ -287,6 +282,7 @@ def measure(plan: Plan, label: str = "", capacities: Sequence[int] | None = None
     >>> found = measure(lc.tokens.FixedLength(4, order="given").plan([3, 3, 3]))
     >>> found.r_pad, round(found.r_tru, 3), found.r_cat, found.pieces_per_sample
     (0.25, 0.667, 1.0, 1.6666666666666667)
+
     """
     lengths = plan.lengths
     owners, parts = document_parts(plan.bounds, plan.documents, plan.sizes)
@@ -346,6 +342,7 @@ def measure_pools(
         label: what tables call the plan.
         lengths: tokens of each document.
         sizes: tokens of each part of a document, in the order of the plan, by which sums are rounded.
+
     """
     found = combine(pools, label)
     context, whole_context = _ratio(_context(sizes), found.placed_tokens), _ratio(_context(lengths), found.tokens)
@@ -358,6 +355,7 @@ def combine(compositions: Sequence[Composition], label: str = "") -> Composition
     Args:
         compositions: at least one.
         label: what tables call it.
+
     """
     if len(compositions) == 1:
         return replace(compositions[0], label=label)
@@ -506,6 +504,7 @@ def named_strategy(
     Raises:
         StageError: capacities are not a list of whole numbers or do not ascend, there are several where one is
             needed, or a field is out of its bounds.
+
     """
     sizes = whole_capacities(name, capacities)
     if name in ("fixed", "best-fit", "first-fit") and len(sizes) > 1:
@@ -550,6 +549,7 @@ def default_strategies(
 
     Raises:
         StageError: the capacities do not ascend, or the threshold is not a share.
+
     """
     sizes = whole_capacities("compose", capacities)
     return (
@@ -595,6 +595,7 @@ class Comparison:
 
         Raises:
             KeyError: there is none; the message lists those that there are.
+
         """
         for row in self.rows:
             if row.label == label:
@@ -640,6 +641,7 @@ class Comparison:
 
         Raises:
             StageError: matplotlib is not installed, or no document has a token.
+
         """
         try:
             from matplotlib.figure import Figure
@@ -672,6 +674,7 @@ def compare_strategies(
 
     Raises:
         StageError: a length is not a whole number of 0 or more.
+
     """
     checked = checked_lengths(lengths)
     chosen = default_strategies() if strategies is None else strategies

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from longcrawl.core.stages import SORT_KEY, column, with_column
 from longcrawl.errors import FormatError, StageError, warn_user
 from longcrawl.formats.shards.shard import LIST_LIMIT, N_TOKENS, OVERLAP, TOKENS, Documents, check_ids, check_word
+from longcrawl.formats.spill import copy_values
 from longcrawl.formats.token_rows import FOUND, ORIGINS
 from longcrawl.io.block_checksums import SUFFIX, DigestedFile, checksums_of
 from longcrawl.io.files import checksum, partial_path, publish, remove, write_text
@@ -91,6 +92,7 @@ class DocumentStream:
     Raises:
         FormatError: no tokens, null or negative ones, or ids that the token type or the vocabulary does not have.
         StageError: no column ``tokens``, or a loss mask that does not fit it.
+
     """
 
     source: Iterable[DocumentBatch] | DocumentBatch
@@ -216,8 +218,6 @@ class DocumentStream:
 
 def _spread(values: npt.NDArray[Any], starts: Longs, lengths: Longs, places: Longs, count: int) -> npt.NDArray[Any]:
     """Return an array of ``count`` values with stretches of another one at ``places``, and nothing set between them."""
-    from longcrawl.formats.spill import copy_values
-
     given, made = np.ascontiguousarray(values), np.empty(count, values.dtype)
     width = values.dtype.itemsize
     copy_values(given.ctypes.data + starts * width, lengths * width, places * width, made.view(np.uint8))
@@ -236,6 +236,7 @@ def documents_of(table: pa.Table) -> Documents:
     Raises:
         FormatError: the tokens are not lists of integers, or there are nulls among them.
         StageError: no column ``tokens``, or a loss mask that does not fit it.
+
     """
     if not isinstance(table, pa.Table):
         raise FormatError(
@@ -306,6 +307,7 @@ class NewFiles:
     Attributes:
         path: of the shard, for messages.
         digested: the files that were opened, by what follows its stem.
+
     """
 
     def __init__(self, path: Path, besides: Mapping[str, Path], opened: ExitStack) -> None:
@@ -406,6 +408,7 @@ def spilled_columns(table: pa.Table, name: str, bucket: str | None) -> pa.Table:
     Raises:
         StageError: no column ``tokens``, or no column of text that says the bucket; documents that are windows already
             are cut into windows again.
+
     """
     tokens = column(table, TOKENS, name)
     if {WINDOWS, OVERLAP} <= {*table.column_names}:
@@ -460,6 +463,7 @@ def entries_of(
     Raises:
         StageError: windows do not fit the tokens.
         FormatError: tokens or ids that cannot be stored.
+
     """
     given = documents_of(table)
     # A window that comes from another shard may go on in the next one, and then has no end.

@@ -15,7 +15,7 @@ import yaml
 from longcrawl.core.batches import plain_dtypes
 from longcrawl.core.fields import check_fields
 from longcrawl.core.ledger.edits import EDITS
-from longcrawl.core.outputs import RESULTS
+from longcrawl.core.outputs import OUTPUTS, RESULTS
 from longcrawl.core.templates import read_template
 from longcrawl.errors import FormatError, RecipeError
 from longcrawl.io.stored_tables import read_footers
@@ -74,6 +74,7 @@ def citations(recipe: Mapping[str, Any], inputs: Mapping[str, Sequence[str]]) ->
     ...     print(each.key, each.used)
     weber2024redpajama ('redpajama-v2', 'signal_rules')
     buckman2024longcrawl64 ('roll',)
+
     """
     used: dict[str, list[str]] = {}
     for name, entry in _works(recipe, inputs):
@@ -95,10 +96,6 @@ def _works(recipe: Mapping[str, Any], inputs: Mapping[str, Sequence[str]]) -> It
     yield from ((name, entries[_OF_STAGES[name]]) for name in stages if name in _OF_STAGES)
     if not recipe["outputs"]:
         return
-    from longcrawl.core.outputs import (
-        OUTPUTS,  # a source that is read by itself has none
-        RESULTS,
-    )
 
     outputs = [OUTPUTS.find(name).name for name in recipe["outputs"]]
     yield from ((name, RESULTS[name].citation) for name in outputs if RESULTS[name].citation)
@@ -185,6 +182,7 @@ def head_problems(head: Mapping[str, Any]) -> list[str]:
 
     >>> head_problems({"license": "mine", "language": ["English"]})[0]
     "license 'mine' is not one that the Hub knows: write license: other, and license_name: mine"
+
     """
     return [*_value_problems(head), *_config_problems(head)]
 
@@ -390,6 +388,7 @@ def read_front_matter(card: str, name: str = "README.md") -> dict[str, Any]:
 
     Raises:
         FormatError: it is not YAML.
+
     """
     text = card.replace("\r\n", "\n")
     found = FRONT_MATTER.match(text)

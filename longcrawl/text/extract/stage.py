@@ -14,6 +14,7 @@ from longcrawl.core.stages import Check, Edit, column, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import check_not_masked, valid_texts
 from longcrawl.text.extract._pool import Extracted, WorkerSettings, extract_pages
+from longcrawl.text.extract.blocks import extract_blocks, load_model
 from longcrawl.text.refinedweb.formatting import format_text
 
 _WALL_SECONDS = 60.0
@@ -74,6 +75,7 @@ class ExtractText(Edit):
     >>> page = "<html><body><nav>Home</nav><main><p>The story.</p><p>See https://example.org</p></main></body></html>"
     >>> ExtractText(engine="resiliparse")(pa.table({"id": ["a"], "html": [page]})).to_pylist()
     [{'id': 'a', 'text': 'The story.\n\nSee'}]
+
     """
 
     rewrites = "text"
@@ -112,10 +114,9 @@ class ExtractText(Edit):
 
         Raises:
             StageError: the engine is not installed.
+
         """
         if self.engine == "blocks":
-            from longcrawl.text.extract.blocks import load_model
-
             load_model()
         else:
             extract_pages(None, self._worker_settings(), self.workers)
@@ -125,6 +126,7 @@ class ExtractText(Edit):
 
         Raises:
             StageError: there is no column ``html``, it is not one of strings, or the engine is not installed.
+
         """
         check_not_masked(table, self.name)
         pages = valid_texts(column(table, "html", self.name), self.name, "html")
@@ -143,8 +145,6 @@ class ExtractText(Edit):
     def _extract(self, pages: pa.Array, chosen: npt.NDArray[np.bool_]) -> list[Extracted]:
         """Return what became of the pages that are chosen."""
         if self.engine == "blocks":
-            from longcrawl.text.extract.blocks import extract_blocks
-
             return [Extracted(text) for text in extract_blocks(pages, chosen, self.favor).filter(chosen).to_pylist()]
         # Buffers of the column itself: no page is copied before it is in the pipe.
         sent = [memoryview(pages[row].as_buffer()) for row in np.flatnonzero(chosen).tolist()]

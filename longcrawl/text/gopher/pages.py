@@ -37,6 +37,7 @@ from longcrawl.text.gopher.variants import (
     count_symbol_words,
     count_symbols,
     make_readings,
+    make_spelling,
     median_length,
 )
 from longcrawl.text.gopher.words import (
@@ -54,7 +55,10 @@ from longcrawl.text.gopher.words import (
     flag_types,
     hash_lines,
     load_reading_characters,
+    make_page,
     number_page_words,
+    pack_word,
+    read_words,
     tell_apart,
     write_keys,
     write_starts,
@@ -258,6 +262,7 @@ def measure_pages(
         page: memory for the longest document.
         spelling: the same.
         rows: float64 [readings, documents, COLUMNS], zeros, written.
+
     """
     next_break, what, choices = np.int64(0), 0, readings.choices
     for reading in range(len(choices)):
@@ -315,10 +320,8 @@ def count_pages(texts: pa.Array, asked: Sequence[Asked], words: Words = "whitesp
         texts: large strings; a null one is counted as if it were empty.
         asked: what is counted; the columns have the numbers of ``page_columns``.
         words: what a word is in scripts that are written without spaces.
-    """
-    from longcrawl.text.gopher.variants import make_spelling
-    from longcrawl.text.gopher.words import make_page
 
+    """
     batch = _batch(texts, words)
     listed = [_stop_word_lists(each) for each in asked]
     lists = list(dict.fromkeys(chain.from_iterable(listed)))
@@ -336,8 +339,6 @@ def count_pages(texts: pa.Array, asked: Sequence[Asked], words: Words = "whitesp
 
 def distinct_words(texts: pa.Array, words: Words = "whitespace") -> Iterator[dict[str, int]]:
     """Return how often each word that has a letter stands in each valid text, in lower case."""
-    from longcrawl.text.gopher.words import flag_types, make_page, number_page_words, read_words, write_keys
-
     batch = _batch(texts, words)
     page, next_break = make_page(batch), 0
     for document in range(len(texts)):
@@ -357,16 +358,12 @@ def distinct_words(texts: pa.Array, words: Words = "whitespace") -> Iterator[dic
 
 def _batch(texts: pa.Array, words: Words) -> Any:
     """Return the texts in the form that kernels read, with the breaks of ICU where these are asked for."""
-    from longcrawl.text.gopher.words import Texts
-
     batch = Texts(*text_buffers(texts), load_reading_characters(), _MODES[words], np.zeros(0, np.int64))
     return batch._replace(mode=columns.AT_BREAKS, breaks=_icu_breaks(batch)) if words == "icu" else batch
 
 
 def _icu_breaks(batch: Any) -> npt.NDArray[np.int64]:
     """Return the bytes, ascending, at which ICU begins a word inside the runs of scripts without spaces."""
-    from longcrawl.text.gopher.words import flag_types, make_page, read_words, tell_apart
-
     breaker, page, breaks = load_segmenter(), make_page(batch), [np.zeros(0, np.int64)]
     for document in range(len(batch.offsets) - 1):
         found, _ = read_words(batch, document, 0, page)
@@ -383,6 +380,7 @@ def load_segmenter() -> Any:
 
     Raises:
         StageError: ``icu4py`` is not installed.
+
     """
     try:
         from icu4py.breakers import WordBreaker
@@ -431,9 +429,6 @@ def _short_words(
     languages: int, numbers: Mapping[tuple[int, str], int]
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
     """Return the table of the keys of short words, and which word of its list each is, for ``StopWords``."""
-    from longcrawl.kernels.ngrams import GOLDEN
-    from longcrawl.text.gopher.words import PACKED, pack_word
-
     short = {
         (each[0], pack_word(each[1].encode())): numbers[each] for each in numbers if len(each[1].encode()) <= PACKED
     }
@@ -481,8 +476,6 @@ class _Text(NamedTuple):
 
 
 def _split(text: str, words: Words, short_line: int) -> _Text:
-    from longcrawl.text.gopher.words import make_page, read_words
-
     batch = _batch(pa.array([text], pa.large_string()), words)
     page = make_page(batch)
     found, _ = read_words(batch, 0, 0, page)

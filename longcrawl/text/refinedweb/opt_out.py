@@ -14,6 +14,7 @@ from longcrawl.core.addresses import plain_escapes, spell_host, without_dot_segm
 from longcrawl.core.stages import Check, Judge, column, stage
 from longcrawl.errors import StageError, unreadable
 from longcrawl.kernels.texts import valid_texts
+from longcrawl.text.refinedweb.url_filter import url_hosts
 from longcrawl.text.refinedweb.url_lists import Columns, find_columns, parse_line, read_blocks, read_host
 
 _AS_IT_IS = "".join(set(map(chr, range(128))) - set("*$"))
@@ -66,6 +67,7 @@ class OptOut(Judge):
 
     Raises:
         StageError: a list is not there, or a line of it is not such an entry.
+
     """
 
     lists: tuple[str, ...] = ()
@@ -131,9 +133,8 @@ def of_domains(urls: pa.Array, listed: Mapping[str, Sequence[Entry]]) -> list[li
     Args:
         urls: large strings.
         listed: by domain, in lower case and Punycode.
-    """
-    from longcrawl.text.refinedweb.url_filter import url_hosts
 
+    """
     hosts = pc.dictionary_encode(url_hosts(urls))
     known = []
     for host in hosts.dictionary.to_pylist():

@@ -89,6 +89,7 @@ def read_url_words(name: str) -> UrlWords:
 
     Raises:
         StageError: there is no such file, it is not of the form of the shipped one, or a word of it can never be found.
+
     """
     lists = _read(name)
     strict = sorted({_part(word, name) for word in lists["strict"]})
@@ -298,6 +299,7 @@ def match_words(
         parts: bool, (URLs or 1, strict words): gets which were found; with one row those of the last URL.
         words: bool, (URLs or 1, hard and soft words): the same of these.
         counts: of zeros, (URLs, 3): STRICT, HARD and SOFT.
+
     """
     strict, whole, kinds = lists.automaton, lists.vocabulary, lists.kinds
     for row in range(len(offsets) - 1):
@@ -543,6 +545,7 @@ class UrlFilter(Judge):
 
     >>> UrlFilter().explain("https://my.web-cam.example/Sex_and%20ESCORT?x")
     [UrlMatch(rule='max_soft_words', matched='escort, sex', domain='my.web-cam.example', categories=())]
+
     """
 
     code_version: ClassVar[str] = "3"
@@ -598,13 +601,12 @@ class UrlFilter(Judge):
 
         Raises:
             StageError: a list or a file of words is not there or cannot be read.
+
         """
         self.checks(pa.table({"url": pa.array([], pa.large_string())}))
 
     def checks(self, table: pa.Table) -> list[Check]:
         """Match the column ``url`` of every document."""
-        from longcrawl.text.refinedweb import url_lists as kernels
-
         urls = self._urls(table)
         found = match_lists(urls, self._lists())
         checks = []
@@ -632,6 +634,7 @@ class UrlFilter(Judge):
 
         Raises:
             StageError: a list or a file of words cannot be read.
+
         """
         table = pa.table({"url": pa.array([url], pa.large_string())})
         return self.with_categories(self.matches(table)[0])
@@ -731,6 +734,7 @@ def url_hits(documents: Any, stage: UrlFilter | None = None, min_documents: int 
     2 of 3 documents leave
     documents  rule       matched  domain           categories  example
             2  hard_word  xxx      a.xxx-b.example              http://a.xxx-b.example/
+
     """
     if stage is not None:
         return count_hits(tables(documents, _BATCH), stage, min_documents)
