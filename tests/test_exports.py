@@ -27,7 +27,7 @@ HEAVY = ("numba", "zarr", "transformers", "torch", "tokenizers", "tiktoken", "sc
         "longcrawl",
         *(
             f"longcrawl.{each}"
-            for each in ("text", "dedup", "engines", "tokens", "formats", "loading", "long", "integrations", "samples")
+            for each in ("text", "dedup", "run.engines", "tokens", "formats", "loading", "long", "loading.integrations")
         ),
     ],
 )

@@ -17,38 +17,23 @@ from house import FILES, MODULES, ROOT, imported, statements, tree
 
 ORDER = (
     "errors",
-    "storage",
-    "engines",
+    "io",
     "core",
     "kernels",
-    "models",
-    "display",
-    "ledger",
+    "sources",
     "text",
-    "composition",
     "tokens",
     "dedup",
     "long",
-    "samples",
     "formats",
-    "sources",
-    "loading",
-    "integrations",
-    "evaluate",
-    "manifest",
-    "card",
-    "recipe",
     "run",
-    "plan",
-    "takedown",
-    "hub",
+    "loading",
+    "publish",
     "builders",
     "crawl",
-    "audit",
-    "report",
     "cli",
 )
-ALONE = dict.fromkeys(("_installed", "_lazy", "_version", "printable", "urls"), "errors") | {"__main__": "cli"}
+ALONE = dict.fromkeys(("_lazy", "_version", "urls"), "errors") | {"__main__": "cli"}
 """Modules at the top, and the package with which they stand; every package may import those beside errors."""
 
 

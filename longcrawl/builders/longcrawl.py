@@ -21,7 +21,7 @@ from longcrawl.builders.cached import code_hash, shard_key
 from longcrawl.builders.register import unresolved
 from longcrawl.core.sources import SOURCES, BadFiles, Part, Source, check_fields_named, make_source
 from longcrawl.errors import CorruptionError, LongCrawlError, SourceError, as_lines, known_names, no_documents, one_line
-from longcrawl.run.card.front_matter import citations, names_common_crawl, software
+from longcrawl.run.card.citations import citations, names_common_crawl, software
 from longcrawl.urls import is_url
 
 logger = logging.getLogger("longcrawl")

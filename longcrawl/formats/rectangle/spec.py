@@ -66,7 +66,6 @@ from longcrawl.formats.rectangle.chunks import (
     Folder,
     StoredArray,
     Tokens,
-    ZarrReader,
     bands_of,
     dense_layout,
     parse_layout,
@@ -133,6 +132,8 @@ class SplitArray:
         if self.engine == "direct":
             reader = DirectReader(stored, missing)
         else:
+            from longcrawl.formats.rectangle.zarr_reader import ZarrReader  # zarr takes 0.1 s to import
+
             reader = ZarrReader(stored, Folder(self.root), missing)
         object.__setattr__(self, "_reader", reader)
 

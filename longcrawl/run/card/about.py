@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from longcrawl.errors import RunError
-from longcrawl.run.card.front_matter import citations, facts_of, software
+from longcrawl.run.card.citations import citations, software
+from longcrawl.run.card.front_matter import facts_of
 from longcrawl.run.manifest import MANIFEST, input_names, read_manifest
 
 

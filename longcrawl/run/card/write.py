@@ -35,15 +35,8 @@ from longcrawl.io.sealed import seal
 from longcrawl.io.structured import load_json
 from longcrawl.run.analysis import Analysis, Lengths, bin_name
 from longcrawl.run.card import sections
-from longcrawl.run.card.front_matter import (
-    FRONT_MATTER,
-    citations,
-    front_matter,
-    head_problems,
-    read_front_matter,
-    software,
-    yaml_block,
-)
+from longcrawl.run.card.citations import citations, software
+from longcrawl.run.card.front_matter import FRONT_MATTER, front_matter, head_problems, read_front_matter, yaml_block
 from longcrawl.run.card.sections import PICTURES, datasheet, ranked_rules
 from longcrawl.run.manifest import MANIFEST, input_names, lost_ledger, open_run, read_sealed
 from longcrawl.urls import REPOSITORY
