@@ -1,7 +1,9 @@
-"""What a report, a card and a notebook look like: pictures of their main states beside golden ones.
+"""Compares pictures of a report, a card and a notebook with golden ones.
 
-After a change that is meant to be seen, ``LONGCRAWL_GOLDEN=write pytest tests/report/test_screens.py`` accepts the new
-pictures into ``tests/report/golden/screens``; look at each before it is committed.
+After a change that is meant to be seen, accept the new pictures into ``tests/report/golden/screens``
+and look at each before it is committed::
+
+    LONGCRAWL_GOLDEN=write pytest tests/report/test_screens.py
 """
 
 import io
