@@ -51,7 +51,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# Files are synced before they get their names: test_run.py takes 105 s with temporary files on a disk, 83 s in memory.
+# Files are synced before they get their names: test_job.py takes 105 s with temporary files on a disk, 83 s in memory.
 # Examples of hypothesis make folders of their own, by tempfile: of tests/formats they took 25 s on a disk.
 MEMORY = Path("/dev/shm")  # noqa: S108  # pytest makes a folder of its own there
 if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 << 30:
@@ -59,14 +59,34 @@ if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 4 << 30:
     os.environ.setdefault("TMPDIR", str(MEMORY))
     tempfile.tempdir = None  # which pytest has looked up already
 
+WHOLE = ("", "cli", "core", "publish", "repository", "run", "workflows")
+"""Folders of whole runs and of what compiles little, and the files at the top: any process takes any of their files."""
+
 FIRST = ("text", "dedup")
 """Folders of tests that compile most kernels: two processes take one each before all other folders."""
 
-FORKING = ("test_duplicate_ids.py", "test_run.py", "test_run_surveys.py", "test_run_index.py", "test_run_damage.py")
+FORKING = (
+    "run/test_ids.py",
+    "run/test_job.py",
+    "run/test_removals.py",
+    "run/test_removals_index.py",
+    "run/test_job_damage.py",
+)
 """Files that fork most, which takes as long as a process is large: they are first, and the other whole runs next."""
 
-LARGE = ("test_crawl.py", "test_stage_calls.py", "test_run_inputs.py", "test_object_stores.py", "test_places.py")
+LARGE = (
+    "test_crawl.py",
+    "core/test_batches.py",
+    "run/test_inputs.py",
+    "workflows/test_object_stores.py",
+    "workflows/test_places.py",
+)
 """Files of whole runs that import most, such as torch and a server of S3: they come after the others."""
+
+
+def folder_of(file: str) -> str:
+    """Return the folder of ``tests/`` in which a file is, at any depth, or nothing for a file at the top."""
+    return next(iter(Path(file).parts[1:-1]), "")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -84,12 +104,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
         def _next_file(self, node: Any) -> str:
             """Return a whole run, else a file of a folder that this process has begun, else of a new folder."""
-            mine = {Path(file).parent for file in self.assigned_work.get(node, ())}
-            begun = {Path(file).parent for files in self.assigned_work.values() for file in files}
+            mine = {folder_of(file) for file in self.assigned_work.get(node, ())}
+            begun = {folder_of(file) for files in self.assigned_work.values() for file in files}
             waiting = list(self.workqueue)
-            whole = (file for file in waiting if Path(file).parent == Path("tests"))
-            own = (file for file in waiting if Path(file).parent in mine)
-            new = (file for file in waiting if Path(file).parent not in begun)
+            whole = (file for file in waiting if folder_of(file) in WHOLE)
+            own = (file for file in waiting if folder_of(file) in mine)
+            new = (file for file in waiting if folder_of(file) not in begun)
             return next(itertools.chain(whole, own, new, waiting))
 
     config.option.loadscopereorder = False
@@ -113,12 +133,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Order files for several processes: whole runs come first, then the folders that compile most."""
     if config.getoption("numprocesses", None) is None and not hasattr(config, "workerinput"):
         return
-    whole = Path(__file__).parent
 
     def turn(item: pytest.Item) -> tuple[bool, int, Path]:
-        folder = item.path.parent
-        names, name = ((*FORKING, "", *LARGE), item.path.name) if folder == whole else ((*FIRST, ""), folder.name)
-        return (folder != whole, names.index(name if name in names else ""), item.path)
+        file = item.nodeid.partition("::")[0]
+        folder = folder_of(file)
+        whole = folder in WHOLE
+        names, name = ((*FORKING, "", *LARGE), file.removeprefix("tests/")) if whole else ((*FIRST, ""), folder)
+        return (not whole, names.index(name if name in names else ""), item.path)
 
     items.sort(key=turn)
 
@@ -246,7 +267,8 @@ def longcrawl(
     """Return a function that runs a command of ``longcrawl`` in a process of its own, forked where all is imported.
 
     Most of the time of a short command is importing, and taking apart what was imported. That commands start where
-    nothing is imported, and as they are installed, is tested in ``test_run.py``, by the README and in ``test_cli.py``.
+    nothing is imported, and as they are installed, is tested in ``run/test_job.py``, by the README and
+    in ``cli/test_commands.py``.
     """
     return lambda *words, given=b"": forked(words, given)
 

@@ -1,7 +1,7 @@
 """Where longcrawl's own kinds are, by their names: ``module:Class``, imported when one is asked for.
 
 A new kind is one line here, beside its class with ``@stage``, ``@source``, ``@output``, ``@result`` or
-``@shard_format``; ``tests/test_kinds.py`` names a line that is missing or wrong.
+``@shard_format``; ``tests/core/test_kinds.py`` names a line that is missing or wrong.
 """
 
 SOURCES = {

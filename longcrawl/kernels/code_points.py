@@ -75,7 +75,7 @@ DEFAULT_IGNORABLE = (
 """Ranges of code points that show nothing by themselves: Default_Ignorable_Code_Point of Unicode 14.0 to 16.0."""
 
 SHIPPED = Path(__file__).parent
-"""The folder of shipped arrays; ``tests/test_shipped_tables.py`` writes and compares them."""
+"""The folder of shipped arrays; ``tests/kernels/test_code_points.py`` writes and compares them."""
 
 _UNTOUCHED = {"Cn", "Co", "Cs"}
 """Unassigned, private and surrogate code points have none of the properties and are their own normal form."""

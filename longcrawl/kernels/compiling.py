@@ -4,7 +4,7 @@ Importing a module that defines kernels imports neither numba nor llvmlite. The 
 digest of everything that its machine code holds: its code, the kernels and intrinsics that it calls, and the constants
 that any of them names. They are kept where numba keeps such files: in ``NUMBA_CACHE_DIR``, else beside the source, else
 in the user's cache folder. Private names of numba are the option ``_nrt`` and ``numba.core.event``, which numba's
-developer documentation describes; ``tests/test_kernels.py`` checks both.
+developer documentation describes; ``tests/kernels/test_compiling.py`` checks both.
 """
 
 import gc

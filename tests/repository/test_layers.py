@@ -1,0 +1,205 @@
+"""The order of packages, and figures of all code, which ``pytest -s tests/repository/test_layers.py`` prints.
+
+A package imports only from packages to its left. Inside a package, anything goes but a circle.
+"""
+
+import ast
+import gc
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from functools import cache
+
+import house
+import pytest
+from house import FILES, MODULES, ROOT, imported, statements, tree
+
+ORDER = (
+    "errors",
+    "io",
+    "core",
+    "kernels",
+    "sources",
+    "text",
+    "tokens",
+    "dedup",
+    "long",
+    "formats",
+    "run",
+    "loading",
+    "publish",
+    "builders",
+    "crawl",
+    "cli",
+)
+ALONE = dict.fromkeys(("_lazy", "_version", "urls"), "errors") | {"__main__": "cli"}
+"""Modules at the top, and the package with which they stand; every package may import those beside errors."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def without_collections() -> Iterator[None]:
+    """Keep trees of all modules out of the garbage collector, which took twice as long as parsing them."""
+    gc.disable()
+    yield
+    tree.cache_clear()
+    statements.cache_clear()
+    gc.enable()
+
+
+def place(module: str) -> int:
+    name = module.split(".")[1]
+    return ORDER.index(ALONE.get(name, name))
+
+
+INSIDE = sorted(set(FILES) - {"longcrawl"})
+
+
+def test_a_package_imports_only_from_packages_to_its_left():
+    imports = ((module, name) for module in INSIDE for name in imported(module) - {"longcrawl"})
+    assert [f"{module} imports {name}, to its right" for module, name in imports if place(name) > place(module)] == []
+
+
+def test_no_import_is_relative():
+    relative = ((module, node) for module in FILES for node in statements(module))
+    assert [module for module, node in relative if isinstance(node, ast.ImportFrom) and node.level] == []
+
+
+def is_list_of_names(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+
+
+def listed(module: str) -> set[str]:
+    """Return the names in a module's ``__all__`` that it imports."""
+    lists = [node for node in tree(module).body if is_list_of_names(node)]
+    names = {name for node in lists for name in ast.literal_eval(node.value)}  # type: ignore[attr-defined]
+    imports = [node for node in tree(module).body if isinstance(node, ast.ImportFrom)]
+    return names & {alias.name for node in imports for alias in node.names}
+
+
+def test_modules_list_names_only_where_they_pass_some_on():
+    """Of all others every name without an underscore is public; ``__init__`` lists those of a package."""
+    listing = [module for module in sorted(MODULES) if any(map(is_list_of_names, tree(module).body))]
+    assert listing == [module for module in listing if listed(module)]
+
+
+@cache
+def code_lines(module: str) -> frozenset[int]:
+    """Return the lines of a module that hold neither comments nor docstrings alone."""
+    nothing = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    found: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(FILES[module].read_text("utf-8")).readline):
+        if token.type not in nothing:
+            found.update(range(token.start[0], token.end[0] + 1))
+    for node in statements(module):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            found.difference_update(range(node.lineno, node.end_lineno + 1))
+    return frozenset(found)
+
+
+def import_lines(module: str) -> set[int]:
+    """Return the lines of a module that hold imports and ``__all__``."""
+    named = [node for node in tree(module).body if is_list_of_names(node)]
+    named += [node for node in statements(module) if isinstance(node, ast.Import | ast.ImportFrom)]
+    return {line for node in named for line in range(node.lineno, node.end_lineno + 1)} & code_lines(module)
+
+
+def private_imports() -> list[str]:
+    """Return who imports a private module from outside its folder."""
+    imports = ((module, name) for module in INSIDE for name in imported(module) if "._" in name)
+    return [f"{by} imports {name}" for by, name in imports if not by.startswith(f"{name[: name.index('._')]}.")]
+
+
+def docstrings(begin: str) -> list[str]:
+    """Return the functions whose docstring begins with a word."""
+    functions = (
+        (module, node)
+        for module in FILES
+        for node in statements(module)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    return [
+        f"{module}.{each.name}" for module, each in functions if re.match(rf"{begin}\b", ast.get_docstring(each) or "")
+    ]
+
+
+def repeated_places(most: int = 5) -> list[tuple[str, int]]:
+    """Return where more code lines than ``most`` in a row are those of another place: module and line."""
+    where: dict[tuple[str, ...], list[tuple[str, int]]] = {}
+    for module, file in FILES.items():
+        lines = file.read_text("utf-8").splitlines()
+        code = [lines[line - 1].strip() for line in sorted(code_lines(module) - import_lines(module))]
+        for place in range(len(code) - most):
+            where.setdefault(tuple(code[place : place + most + 1]), []).append((module, place))
+    found = {place for places in where.values() if len(places) > 1 for place in places}
+    return [(module, place) for module, place in sorted(found) if (module, place - 1) not in found]
+
+
+def defined(path: str) -> set[str]:
+    """Return the classes and functions of a file of longcrawl/, methods as Class.method; of a folder nothing."""
+    file = ROOT / "longcrawl" / path
+    tops = ast.parse(file.read_text("utf-8")).body if file.is_file() else []
+    named = [top for top in tops if isinstance(top, ast.ClassDef | ast.FunctionDef)]
+    methods = [(top.name, each.name) for top in named for each in top.body if isinstance(each, ast.FunctionDef)]
+    return {top.name for top in named} | {f"{top}.{name}" for top, name in methods}
+
+
+def test_the_way_of_a_document_in_the_guide_is_there():
+    """Each file is, and each name in a file of the same step; steps and files are in the order of CONTRIBUTING.md."""
+    guide = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    way = guide.partition("The way of a document")[2].partition("A new stage")[0]
+    steps = [re.findall(r"`([^`]+)`", step) for step in re.split(r"^\d\. ", way, flags=re.MULTILINE)[1:]]
+    assert len(steps) == 8
+    for named in steps:
+        paths = dict.fromkeys(each.partition(":")[0] for each in named if "/" in each)
+        assert [path for path in paths if not (ROOT / "longcrawl" / path).exists()] == []
+        known = {path: defined(path) for path in paths}
+        assert [
+            each for each in named if ":" in each and each.partition(":")[2] not in known[each.partition(":")[0]]
+        ] == []
+        names = {each for each in named if not re.search("[/:]", each)} - {"refinedweb", "gpt-simple", "write.py"}
+        assert names <= set().union(*known.values())
+
+
+@cache
+def figures() -> dict[str, float]:
+    return house.figures() | {
+        "modules at the top": len([*(ROOT / "longcrawl").glob("*.py")]),
+        "private imports across packages": len(private_imports()),
+        'function docstrings that begin with "Give"': len(docstrings("Give")),
+        "repeated places": len(repeated_places()),
+    }
+
+
+MOST = {
+    "import circles": 13,
+    "imports of our own modules in functions": 145,
+    "private names of numba and llvmlite": 38,
+    "places that patch numba or llvmlite": 4,
+    "names at the top of longcrawl/": 33,
+    "modules at the top": 12,
+    "private imports across packages": 0,
+    'function docstrings that begin with "Give"': 0,
+    "repeated places": 13,
+}
+WALKED = {
+    "files entered, WARC to rectangle": 122,
+    "files entered, first row of load_dataset": 27,
+    "files entered, Rectangle[0]": 15,
+    "files entered, rule to its row in the ledger": 16,
+    "our modules loaded by the builder for warc": 240,
+}
+"""As MOST, of figures that take a run."""
+
+
+@pytest.mark.parametrize("figure", MOST)
+def test_no_figure_of_the_house_grows(figure):
+    for name, value in figures().items():
+        print(f"{value:10,.1f}  {name}")  # noqa: T201  # read with -s
+    assert figures()[figure] <= MOST[figure], private_imports() + docstrings("Give") + house.circles()
+
+
+@pytest.mark.slow
+def test_no_walk_through_the_house_grows():
+    found = {"our modules loaded by the builder for warc": house.loaded_by_the_builder()} | house.walked()
+    assert {name: value for name, value in found.items() if value > WALKED[name]} == {}
