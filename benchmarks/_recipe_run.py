@@ -190,7 +190,7 @@ def main() -> None:
 
     run = lc.run
     from longcrawl.core import clock
-    from longcrawl.io import files, sealed
+    from longcrawl.io import files, structured
     from longcrawl.kernels import compiling
     from longcrawl.run import job, part, segments
     from longcrawl.run.engines import local
@@ -213,10 +213,10 @@ def main() -> None:
     for owner, name, step in (
         (compiling.Kernel, "_compile", "kernels"),  # what is compiled; kernels on disk load within their steps
         (files, "checksum", "digests"),
-        (sealed, "checksum", "digests"),
-        (sealed.Marker, "write", "markers"),
-        (sealed.Marker, "entries", "markers"),
-        (sealed.Marker, "problems", "markers"),
+        (structured, "checksum", "digests"),
+        (structured.Marker, "write", "markers"),
+        (structured.Marker, "entries", "markers"),
+        (structured.Marker, "problems", "markers"),
         (job, "analyse", "analysis"),
         (job, "write_card", "card"),
         (part, "_keep", KEPT),

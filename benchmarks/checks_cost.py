@@ -36,7 +36,7 @@ from line_corrections import documents, synthetic
 from rectangle_loader import make_tokens
 
 import longcrawl as lc
-from longcrawl.core.ledger.edits import count_edits, edit_writer
+from longcrawl.core.ledger import count_edits, edit_writer
 from longcrawl.core.places import edit_rows
 from longcrawl.core.sources import BadFiles
 from longcrawl.formats.rectangle.write import Layout

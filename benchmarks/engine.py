@@ -36,7 +36,7 @@ from longcrawl.core.stages import REMOVAL_SCHEMA
 from longcrawl.dedup import ExactDocuments, MinHash, clusters
 from longcrawl.dedup.exact import EqualHashes
 from longcrawl.dedup.index import IndexedSurvey
-from longcrawl.io.sealed import Marker
+from longcrawl.io.structured import Marker
 from longcrawl.kernels.texts import fixed_binary
 from longcrawl.run import removals
 from longcrawl.run.engines import Engine, Exchange, Local, Spark

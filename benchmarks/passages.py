@@ -29,7 +29,7 @@ from engine import Measured, spent
 
 from longcrawl.core.exchange import Sketched
 from longcrawl.dedup import ExactSubstring
-from longcrawl.io.sealed import Marker
+from longcrawl.io.structured import Marker
 from longcrawl.run.engines import Engine, Exchange, Local, Spark
 from longcrawl.run.stored_parts import part_marker, sketches
 

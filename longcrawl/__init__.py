@@ -13,9 +13,8 @@ from longcrawl.builders import register_with_datasets
 if TYPE_CHECKING:
     from longcrawl import dedup, formats, loading, long, text, tokens
     from longcrawl.builders.longcrawl import load
-    from longcrawl.core.ledger.clusters import Cluster, Clusters
-    from longcrawl.core.ledger.funnel import Funnel
-    from longcrawl.core.ledger.reasons import Reason
+    from longcrawl.core.funnel import Funnel
+    from longcrawl.core.ledger import Cluster, Clusters, Reason
     from longcrawl.crawl import Crawl
     from longcrawl.crawl import open_crawl as open  # noqa: A004  # lc.open reads as it should
     from longcrawl.errors import LongCrawlError

@@ -19,20 +19,24 @@ import pyarrow.dataset as pads
 from longcrawl.builders.longcrawl import first_cause, load
 from longcrawl.core.batches import Check, in_one_chunk, with_column
 from longcrawl.core.documents import as_documents, warn_of_crawl, with_crawl
-from longcrawl.core.ledger.clusters import Clusters, find_clusters
-from longcrawl.core.ledger.edits import (
+from longcrawl.core.funnel import Funnel, FunnelRow, count_values
+from longcrawl.core.ledger import (
+    LEDGER_SCHEMA,
     NO_EDITS,
+    Clusters,
     Contamination,
     Edits,
+    Reason,
     count_contamination,
+    count_rules,
+    entries,
+    find_clusters,
     find_edits,
+    find_reason,
     split_traced,
     trace_batch,
 )
-from longcrawl.core.ledger.funnel import Funnel, FunnelRow, count_values
-from longcrawl.core.ledger.reasons import LEDGER_SCHEMA, Reason, count_rules, entries, find_reason
 from longcrawl.core.outputs import OUTPUTS, write_output
-from longcrawl.core.pipeline import label_stages, stages_fault
 from longcrawl.core.places import EDIT_SCHEMA
 from longcrawl.core.sources import SOURCES
 from longcrawl.core.stages import (
@@ -44,7 +48,9 @@ from longcrawl.core.stages import (
     Survey,
     WithSpans,
     document_ids,
+    label_stages,
     reject_duplicate_ids,
+    stages_fault,
 )
 from longcrawl.dedup.decontaminate import Decontaminate
 from longcrawl.errors import (

@@ -10,7 +10,7 @@ import pytest
 from datasets import Dataset
 
 import longcrawl as lc
-from longcrawl.core.ledger.reasons import LEDGER_SCHEMA
+from longcrawl.core.ledger import LEDGER_SCHEMA
 from longcrawl.core.stages import Check
 from longcrawl.errors import FormatError, LedgerError, LongCrawlError, StageError
 from longcrawl.run.part import Tally, run_fused

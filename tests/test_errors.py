@@ -17,8 +17,8 @@ import yaml
 
 import longcrawl as lc
 from longcrawl.cli import commands as cli
-from longcrawl.core.ledger.funnel import Funnel
-from longcrawl.core.ledger.reasons import Reason
+from longcrawl.core.funnel import Funnel
+from longcrawl.core.ledger import Reason
 from longcrawl.errors import as_lines, one_line, printable, show
 
 ROOT = Path(__file__).parent.parent

@@ -28,7 +28,7 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def _kinds(registry: Any, title: str, about: str) -> str:
-    from longcrawl.core.fields import describe_fields, presets_of
+    from longcrawl.core.registry import describe_fields, presets_of
 
     parts = [f"# {title}\n\n{about} `longcrawl {title.lower()} NAME` prints the same."]
     for name in registry:

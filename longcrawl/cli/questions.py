@@ -59,7 +59,7 @@ def _show_kinds(registry: "Registry[Any]", what: str, name: str | None) -> None:
     if name is not None:
         show(_description(registry, name))
         return
-    from longcrawl.core.fields import describe_kind
+    from longcrawl.core.registry import describe_kind
 
     found, broken = [], []
     for each in registry:
@@ -74,7 +74,7 @@ def _show_kinds(registry: "Registry[Any]", what: str, name: str | None) -> None:
 
 def _description(registry: "Registry[Any]", name: str) -> str:
     """Return the docstring of a kind and its fields, with types and defaults."""
-    from longcrawl.core.fields import describe_fields, describe_kind, presets_of
+    from longcrawl.core.registry import describe_fields, describe_kind, presets_of
 
     kind = registry.find(name)
     rows = describe_fields(kind)

@@ -29,7 +29,7 @@ import pyarrow as pa
 from longcrawl.errors import CorruptionError
 from longcrawl.io.files import remove, reread_when_changed, whole_file, write_values
 from longcrawl.io.place import scratch
-from longcrawl.io.sealed import DamagedWorkError, Marker
+from longcrawl.io.structured import DamagedWorkError, Marker
 
 T = TypeVar("T")
 R = TypeVar("R")

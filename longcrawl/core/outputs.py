@@ -24,21 +24,26 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, dataclass_transf
 
 import pyarrow as pa
 
+import longcrawl
 from longcrawl.core import kinds
 from longcrawl.core.exchange import Engine
-from longcrawl.core.fields import check_fields, plain_settings
-from longcrawl.core.registry import Registry
+from longcrawl.core.registry import Registry, check_fields, plain_settings
 from longcrawl.core.removal import Removal
 from longcrawl.core.stages import Stage
-from longcrawl.core.templates import read_template
 from longcrawl.errors import FormatError, LongCrawlError, StageError, as_lines, known_names, one_line, warn_user
 from longcrawl.io.files import check_target
-from longcrawl.io.sealed import verify_described
 from longcrawl.io.stored_tables import DESCRIPTIONS, scan_tables
-from longcrawl.io.structured import load_json
+from longcrawl.io.structured import load_json, verify_described
 
 if TYPE_CHECKING:
     import pyarrow.dataset as pads
+
+
+def read_template(name: str) -> str:
+    """Return a file of ``cards/``, of the package itself or, in a checkout, beside it."""
+    package = Path(longcrawl.__file__).parent
+    inside = package / "cards"
+    return ((inside if inside.is_dir() else package.parent / "cards") / name).read_text("utf-8")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.io import sealed
+from longcrawl.io import structured
 from longcrawl.io.files import file_entries, remove, write_text
 
 Longs = npt.NDArray[np.int64]
@@ -196,8 +196,8 @@ class Changes:
         if not (changed or self.dropped):
             return Removal(self.described, documents, (), (), proof.kept, proof.windows, proof.found)
         files |= file_entries(self.folder, changed)
-        described = {name: value for name, value in self.described.items() if name not in ("files", sealed.SEAL)}
+        described = {name: value for name, value in self.described.items() if name not in ("files", structured.SEAL)}
         described["files"] = dict(sorted(files.items()))
-        write_text(self.folder / description, sealed.seal(described))
+        write_text(self.folder / description, structured.seal(described))
         dropped = tuple(name for name in dict.fromkeys(self.dropped) if name not in changed)
         return Removal(described, documents, (*changed, description), dropped, proof.kept, proof.windows, proof.found)

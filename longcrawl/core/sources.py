@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, dataclass_transf
 import pyarrow as pa
 
 from longcrawl.core import kinds
-from longcrawl.core.fields import check_fields, plain_settings
-from longcrawl.core.registry import Registry
+from longcrawl.core.registry import Registry, check_fields, plain_settings
 from longcrawl.errors import SourceError, listed_with_near, shortened, warn_user
 from longcrawl.urls import hide_secrets, is_url, plain_urls, with_options, without_secrets
 

@@ -1,4 +1,4 @@
-"""Stages: the four kinds, the registry, and the answers of surveys.
+"""Stages: the four kinds, the registry, the answers of surveys, and pipelines of stages.
 
 A stage is a frozen dataclass that is its own configuration. :meth:`Stage.apply` is what it does to a batch of
 documents, :attr:`Stage.needs` what it must have seen before. There are four kinds:
@@ -17,16 +17,20 @@ A :class:`SpanSurvey` answers with :class:`longcrawl.core.stages.Spans`, and ``e
 of documents once all spans are known: :class:`WithSpans` is that as an ordinary edit. Sketches may be larger than
 memory, so ``find`` takes them table by table and has a folder for its files. One that orders documents by what is in
 all of them answers with the place of each, ``sort_key``, where others have ``start`` and ``end``.
+
+A stage that keeps one of several equal texts relies on it. If a later stage removes that one for what it shares with
+another document, but not its text, the content is gone and no copy is kept.
 """
 
 import dataclasses
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, NoReturn, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Literal, NoReturn, TypeVar, cast, dataclass_transform
 
 import numpy as np
 import numpy.typing as npt
@@ -48,9 +52,16 @@ from longcrawl.core.batches import (
     with_column,
 )
 from longcrawl.core.exchange import Decided, Engine, InMemory, Sketched, with_report
-from longcrawl.core.fields import Conditions, check_effects, check_fields, plain_settings
 from longcrawl.core.places import PLACE_SCHEMA, SPAN_SCHEMA, LineChange, Spans, changed_places
-from longcrawl.core.registry import Registry, is_ours, stage_name
+from longcrawl.core.registry import (
+    Conditions,
+    Registry,
+    check_effects,
+    check_fields,
+    is_ours,
+    plain_settings,
+    stage_name,
+)
 from longcrawl.errors import LongCrawlError, StageError
 from longcrawl.io.files import content_digest
 
@@ -110,7 +121,7 @@ class Stage(ABC):
     rewrites: ClassVar[str | None] = None
     """The column that it replaces by another one of the same name, or makes: ``remove_columns`` does not remove it."""
     copies_share: ClassVar[Literal["list", "url", "text", "passages"] | None] = None
-    """What documents have in common that it takes for copies; :mod:`longcrawl.core.pipeline` has the order."""
+    """What documents have in common that it takes for copies; :mod:`longcrawl.core.stages` has the order."""
     judges: ClassVar[bool] = False
     """Whether it measures documents by rules, and removes those that fail."""
     edits: ClassVar[bool] = False
@@ -499,3 +510,131 @@ class WithSpans(Edit):
     def trace(self, table: pa.Table) -> Edited:
         """Apply the spans to a batch, and list what changed."""
         return self.survey.trace_spans(table, self.spans)
+
+
+_ORDER = ("list", "url", "text", "passages")
+"""What copies share, see :attr:`Stage.copies_share`, in the order in which stages may come."""
+
+
+def label_stages(names: Sequence[str]) -> list[str]:
+    """Name the stages of one pipeline apart: a second ``min_words`` is ``min_words_2``, a dotted path is its class.
+
+    >>> label_stages(["min_words", "my_package.stages:OnlyPoems", "min_words"])
+    ['min_words', 'only_poems', 'min_words_2']
+    """
+    seen: Counter[str] = Counter()
+    labels = []
+    for name in map(stage_name, names):
+        seen[name] += 1
+        labels.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    return labels
+
+
+def stages_fault(stages: Sequence[tuple[str, Stage]]) -> str | None:
+    """Return what is wrong with the labelled stages of a recipe or a crawl, and what to do; None if nothing is."""
+    return bytes_fault(stages) or order_fault(stages)
+
+
+def bytes_fault(stages: Iterable[tuple[str, Stage]]) -> str | None:
+    """Return in which setting ``min_bytes`` counts bytes of another text than ``tokenize`` encodes; None if in none.
+
+    It would keep documents that are too short, or remove some that are long enough.
+    """
+    by_name: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    for label, stage in stages:
+        by_name.setdefault(stage.name, []).append((label, stage.settings()))
+    for counts, counted in by_name.get("min_bytes", []):
+        for encodes, encoded in by_name.get("tokenize", []):
+            for field in ["json_escaped", "ensure_ascii"] if encoded["json_escaped"] else ["json_escaped"]:
+                if counted[field] != encoded[field]:
+                    return (
+                        f"{counts}.{field} is {counted[field]} and {encodes}.{field} is {encoded[field]}: set both "
+                        f"alike (of a recipe: --set stages.{counts}.{field}={str(encoded[field]).lower()})"
+                    )
+    return None
+
+
+def order_fault(stages: Iterable[tuple[str, Stage]]) -> str | None:
+    """Return what is wrong with labelled stages one after the other, and what to do; None if nothing is.
+
+    * Copies by a list go before those by URL, and these before those by text. Else the document that stands for several
+      equal texts may leave for one of another text.
+    * Whole documents go before passages: of passages no copy is kept, so that two equal documents lose all they have.
+      After one look at whole documents there may be others: cutting makes texts equal that were not.
+    * Nothing orders documents again after a stage that has put related ones together.
+    * No stage replaces the measures of another.
+    """
+    before: dict[str, str] = {}
+    measured: dict[str, str] = {}
+    related = ""
+    for label, stage in stages:
+        if twice := [name for name in stage.measures_in if name in measured]:
+            fix = f"set {label}.column to another name" if hasattr(stage, "column") else "leave one of them out"
+            return f"{label} would replace the column {twice[0]!r} that {measured[twice[0]]} sets: {fix}"
+        measured |= dict.fromkeys(stage.measures_in, label)
+        if related and stage.orders:
+            return f"{label} would undo the order in which {related} puts related documents: leave one of them out"
+        if stage.relates:
+            related = label
+        kind = stage.copies_share
+        if kind is None:
+            continue
+        later = [each for each in before if _ORDER.index(each) > _ORDER.index(kind)]
+        if later == ["passages"] and not (kind == "text" and "text" in before):
+            cutter = before["passages"]
+            return f"{label} comes after {cutter}, which keeps no copy of a repeated text: put {label} before {cutter}"
+        if kind != "text" and later:
+            first = before[later[0]]
+            return (
+                f"{label} after {first} would remove documents for which {first} has removed all copies: "
+                f"put {label} before {first}"
+            )
+        before.setdefault(kind, label)
+    return None
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Stages that run fused over each part; ``ends_with`` needs all parts before the next segment can start."""
+
+    number: int
+    stages: tuple[tuple[str, Stage], ...]
+    ends_with: tuple[str, Stage] | None
+    begins_with: tuple[str, SpanSurvey] | None
+    """The survey that ended the segment before and found spans, which are applied first."""
+
+    @property
+    def keeps_documents(self) -> bool:
+        """Whether its stages or spans may change or remove documents, so that it has to write those that stay."""
+        return self.number == 0 or bool(self.stages) or self.begins_with is not None
+
+    @property
+    def survey(self) -> Survey | None:
+        """The survey that ends it, which needs sketches of the documents that it keeps."""
+        last: Any = self.ends_with[1] if self.ends_with else None
+        return None if last is None or last.needs == "fit" else last
+
+
+def next_segments(
+    number: int, stages: Sequence[tuple[str, Stage]], found: tuple[str, SpanSurvey] | None, parts: int
+) -> list[Segment]:
+    """Return the next segment and, if its survey waits for earlier parts, those that each part then passes by itself.
+
+    The last of them ends with a stage that needs all parts together, or with the output.
+    """
+    segments = [next_segment(number, stages, found)]
+    if parts == 1 or segments[0].survey is None or not segments[0].survey.after_parts:
+        return segments
+    while (survey := segments[-1].survey) is not None and (survey.within_parts or survey.after_parts):
+        stages = stages[len(segments[-1].stages) + 1 :]
+        spans = segments[-1].ends_with if survey.needs == "spans" else None
+        segments.append(next_segment(segments[-1].number + 1, stages, cast("Any", spans)))
+    return segments
+
+
+def next_segment(number: int, stages: Sequence[tuple[str, Stage]], found: tuple[str, SpanSurvey] | None) -> Segment:
+    """Return the segment that the stages still to run begin with; ``found`` is the one before's survey of spans."""
+    for place, (label, stage) in enumerate(stages):
+        if stage.needs not in ("batch", "order"):
+            return Segment(number, tuple(stages[:place]), (label, stage), found)
+    return Segment(number, tuple(stages), None, found)

@@ -60,7 +60,7 @@ import pyarrow.compute as pc
 
 from longcrawl.core.exchange import DOCUMENT, Decided, Engine, Exchange, Sketched, cut, key_ranges, no_rows, take_each
 from longcrawl.core.keyed_hash import keyed_hash
-from longcrawl.core.ledger.reasons import number_rule
+from longcrawl.core.ledger import number_rule
 from longcrawl.core.stages import REMOVAL_SCHEMA
 from longcrawl.dedup.clustering import Clustering
 from longcrawl.dedup.index import REMOVALS, Arrays, Index, removal_table, staying, take_ids

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.fields import Conditions, preset_fields
 from longcrawl.core.places import MASK, TAG, list_by_document, make_places, no_places
+from longcrawl.core.registry import Conditions, preset_fields
 from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
 from longcrawl.dedup import evaluation_sets
 from longcrawl.dedup import evaluation_sets as evaluation

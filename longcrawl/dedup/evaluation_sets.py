@@ -45,8 +45,8 @@ from longcrawl.dedup.normalize import BLANK
 from longcrawl.dedup.substring import NormalText, Unit, locate, make_unit
 from longcrawl.errors import FormatError, StageError, reason_of
 from longcrawl.io.files import file_entries, remove, reread_when_changed, whole_file, writing
+from longcrawl.kernels.code_points import cache_folder
 from longcrawl.kernels.compiling import compiled, forced_inline
-from longcrawl.kernels.kept_arrays import cache_folder
 from longcrawl.kernels.texts import read_only, text_buffers
 from longcrawl.tokens.encoders import EncodedTexts, load_encoder
 from longcrawl.tokens.tokenizer_files import tokenizer_digest

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from longcrawl.core.addresses import plain_escapes, spell_host, without_dot_segments
 from longcrawl.core.exchange import DOCUMENT, Decided, Engine, Exchange, Sketched, cut, key_ranges
 from longcrawl.core.keyed_hash import keyed_hash
-from longcrawl.core.ledger.reasons import number_rule
+from longcrawl.core.ledger import number_rule
 from longcrawl.core.stages import PART, REMOVAL_SCHEMA, Check, Judge, column, document_ids, stage
 from longcrawl.dedup.index import (
     REMOVALS,

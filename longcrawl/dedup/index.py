@@ -65,8 +65,7 @@ from longcrawl.io.files import (
     whole_file,
     write_text,
 )
-from longcrawl.io.sealed import Marker, is_sealed, seal, verify_files
-from longcrawl.io.structured import load_json
+from longcrawl.io.structured import Marker, is_sealed, load_json, seal, verify_files
 
 INDEX = "index"
 """The folder of a run that holds the indexes that it saved, by stage."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.fields import Conditions, preset_fields
+from longcrawl.core.registry import Conditions, preset_fields
 from longcrawl.core.stages import column, document_ids, stage
 from longcrawl.dedup.clustering import Clustering, Keep, Linkage, OnLargeCluster
 from longcrawl.dedup.index import Index, SaveIndex

@@ -32,7 +32,7 @@ from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.stages import reject_duplicate_ids
 from longcrawl.errors import StageError
 from longcrawl.io.files import whole_file
-from longcrawl.io.sealed import Marker
+from longcrawl.io.structured import Marker
 from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 
 Longs = npt.NDArray[np.int64]

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.exchange import Decided, Engine, Sketched
-from longcrawl.core.fields import Conditions
+from longcrawl.core.registry import Conditions
 from longcrawl.core.stages import column, document_ids, stage
 from longcrawl.dedup.clustering import Clustering, OnLargeCluster
 from longcrawl.dedup.clusters import band_blocks, index_arrays, near_duplicates_of_earlier, remove_near_duplicates

@@ -41,8 +41,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.exchange import Decided, Engine, Exchange, Sketched, cut, key_ranges
-from longcrawl.core.fields import Conditions
 from longcrawl.core.places import MASK, SPAN_SCHEMA, Spans, list_by_document, make_places, no_places
+from longcrawl.core.registry import Conditions
 from longcrawl.core.stages import Check, Edited, SpanSurvey, column, document_ids, stage, with_column
 from longcrawl.dedup import repeats as kernels
 from longcrawl.dedup.normalize import convert_spans, normalize, normalize_with_sources

@@ -64,7 +64,7 @@ from longcrawl.formats.order import (
 )
 from longcrawl.formats.spill import ROW_GROUP, SpillReader, ahead, read_order, row_groups, row_sizes, spill_documents
 from longcrawl.formats.spill import changes as stretches
-from longcrawl.io import sealed
+from longcrawl.io import structured
 from longcrawl.io.files import file_entries, whole_file, write_text
 from longcrawl.io.stored_tables import GroupedTable, read_footers, read_row, read_table, scan_tables, table_writer
 
@@ -114,8 +114,8 @@ def dataset_configs(described: Mapping[str, Any], folder: str = "") -> list[dict
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """Read ``parquet.json``, with the errors of :func:`longcrawl.io.sealed.read_description`."""
-    return sealed.read_description(
+    """Read ``parquet.json``, with the errors of :func:`longcrawl.io.structured.read_description`."""
+    return structured.read_description(
         path / DESCRIPTION, "parquet", VERSION, ("splits", "by", "columns", "files"), ("documents", "bytes", "files")
     )
 
@@ -218,7 +218,7 @@ class ParquetWriter(OrderedWriter):
         write_text(target / "README.md", f"---\n{head}---\n\n{about}\n")
         files = [each["files"] for each in written] + [file_entries(target, ["README.md"])]
         described["files"] = dict(sorted(entry for entries in files for entry in entries.items()))
-        write_text(target / DESCRIPTION, sealed.seal(described))
+        write_text(target / DESCRIPTION, structured.seal(described))
         return described
 
     def _splits(self, stretch: Stretch) -> list[tuple[str, list[tuple[int, int]]]]:

@@ -25,7 +25,7 @@ from longcrawl.core.stages import SORT_KEY, document_ids
 from longcrawl.errors import FormatError, StageError
 from longcrawl.io.files import whole_file, write_text, write_values
 from longcrawl.io.place import bring, url_of
-from longcrawl.io.sealed import DamagedWorkError, Marker
+from longcrawl.io.structured import DamagedWorkError, Marker
 from longcrawl.kernels.compiling import compiled, forced_inline
 from longcrawl.kernels.memory import byte_at, copy_block, eight_at, four_at, put_eight
 

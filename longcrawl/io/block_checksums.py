@@ -3,7 +3,7 @@
 Specification
 -------------
 ``00000.bin.crc32c`` lies beside ``00000.bin``; no reader of other projects takes it for a shard, and none needs it. It
-is JSON whose last entry, ``sha256``, is the SHA-256 of the JSON without it (:mod:`longcrawl.io.sealed`):
+is JSON whose last entry, ``sha256``, is the SHA-256 of the JSON without it (:mod:`longcrawl.io.structured`):
 
 * ``longcrawl_block_checksums``: 1;
 * ``block_bytes``: 65,536;
@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, unreadable
-from longcrawl.io import sealed
+from longcrawl.io import structured
 
 SUFFIX = ".crc32c"
 VERSION = 1
@@ -216,7 +216,7 @@ def checksums_of(files: Mapping[str, Path], known: Mapping[str, list[int] | None
         suffix: {"bytes": file.stat().st_size, "crc32c": "".join(f"{each:08x}" for each in sums[suffix])}
         for suffix, file in sorted(files.items())
     }
-    return sealed.seal({KIND: VERSION, "block_bytes": BLOCK_BYTES, "files": described})
+    return structured.seal({KIND: VERSION, "block_bytes": BLOCK_BYTES, "files": described})
 
 
 def read_checksums(shard: Path, *files: Path) -> BlockChecksums | None:
@@ -244,7 +244,7 @@ def parse_checksums(text: bytes, where: str, stem: str) -> BlockChecksums:
         CorruptionError: it was changed, or is not one.
     """
     fix = f"copy {where} back, or remove it to read the shard without it"
-    described = sealed.unsealed(text, where, fix)
+    described = structured.unsealed(text, where, fix)
     with unreadable(where, CorruptionError, fix):
         known = described[KIND] == VERSION and described["block_bytes"] == BLOCK_BYTES
         files = {suffix: _blocks(stem + suffix, entry) for suffix, entry in described["files"].items()}

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.core.fields import check_fields
+from longcrawl.core.registry import check_fields
 from longcrawl.errors import LoaderError, listed
 from longcrawl.formats.buckets.spec import ComposedBucket, open_composed
 from longcrawl.formats.shards.spec import named_split

@@ -24,7 +24,7 @@ from longcrawl.errors import CorruptionError, LoaderError, warn_user
 from longcrawl.formats.rectangle.spec import SplitArray
 from longcrawl.formats.shards import datatrove, gpt_simple
 from longcrawl.formats.shards.spec import FORMATS, KIND
-from longcrawl.io import sealed
+from longcrawl.io import structured
 from longcrawl.io.file_systems import fetch, fetch_spans, sizes_of
 from longcrawl.loading.window_files import TokenFile
 from longcrawl.urls import is_url
@@ -162,7 +162,7 @@ def _read_description(output: str, path: str) -> _Description | None:
             text = fetch(file) if is_url(file) else Path(file).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             continue
-        content = sealed.unsealed(text, file, "copy it back, or write the output again")
+        content = structured.unsealed(text, file, "copy it back, or write the output again")
         if KIND in content:
             return _Description(file, content)
     return None

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.core.fields import check_fields
+from longcrawl.core.registry import check_fields
 from longcrawl.core.sources import BadFile, BadFiles, Loss, LostRecords, OnBadFiles, Part
 from longcrawl.errors import CorruptionError, LoaderError, SourceError
 from longcrawl.formats.shards.shard import TokenShard

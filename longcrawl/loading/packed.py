@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from longcrawl.core.fields import check_fields
+from longcrawl.core.registry import check_fields
 from longcrawl.errors import FormatError, LoaderError, listed
 from longcrawl.formats.shards.spec import SPLITS, find_format, named_split, shards_in
 from longcrawl.loading.curriculum import (

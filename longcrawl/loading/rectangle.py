@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.core.fields import check_fields
+from longcrawl.core.registry import check_fields
 from longcrawl.errors import LoaderError, LongCrawlError, listed
 from longcrawl.formats.rectangle import spec
 from longcrawl.formats.rectangle.source import read_rows

@@ -26,8 +26,7 @@ from longcrawl.formats.shards.spec import (
 )
 from longcrawl.io.block_checksums import SUFFIX, BlockChecksums, parse_checksums
 from longcrawl.io.file_systems import exists, fetch, information_of, size_of, sizes_of
-from longcrawl.io.files import write_text
-from longcrawl.io.listing import match_files
+from longcrawl.io.files import match_files, write_text
 from longcrawl.io.structured import load_json
 from longcrawl.sources.files import absolute, list_tree, match_remote
 from longcrawl.tokens.packing import copy_windows

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from longcrawl.core.fields import check_fields
+from longcrawl.core.registry import check_fields
 from longcrawl.errors import LoaderError
 from longcrawl.loading.curriculum import CurriculumPlan, Mixing, OnExhausted, Phase, phases_of, plan_curriculum
 from longcrawl.loading.feed import Batch

@@ -23,7 +23,7 @@ from typing import Any, ClassVar, Literal, overload
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.core.fields import check_fields
+from longcrawl.core.registry import check_fields
 from longcrawl.errors import CorruptionError, LoaderError
 from longcrawl.formats.shards.base import Check
 from longcrawl.kernels.keyed_order import KeyedOrder, file_order, keyed_order

@@ -26,9 +26,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.exchange import DOCUMENT, Decided, Engine, Exchange, Sketched, cut, key_ranges
-from longcrawl.core.fields import Conditions
 from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.places import Spans, no_places
+from longcrawl.core.registry import Conditions
 from longcrawl.core.stages import (
     SORT_KEY,
     Check,

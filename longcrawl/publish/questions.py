@@ -14,13 +14,24 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from longcrawl.core.display import Table
-from longcrawl.core.fields import build
-from longcrawl.core.ledger.clusters import Clusters, find_clusters
-from longcrawl.core.ledger.edits import EDITS, Contamination, TextEdit, count_contamination, find_edits
-from longcrawl.core.ledger.funnel import Funnel, RemovalRates, value_tables
-from longcrawl.core.ledger.reasons import DUPLICATE_IDS, LEDGER, Reason, find_reason, open_ledger
+from longcrawl.core.funnel import Funnel, RemovalRates, value_tables
+from longcrawl.core.ledger import (
+    DUPLICATE_IDS,
+    EDITS,
+    LEDGER,
+    Clusters,
+    Contamination,
+    Reason,
+    TextEdit,
+    count_contamination,
+    find_clusters,
+    find_edits,
+    find_reason,
+    open_ledger,
+)
 from longcrawl.core.outputs import RESULTS, Inspection, Result
 from longcrawl.core.places import EDIT_SCHEMA
+from longcrawl.core.registry import build
 from longcrawl.core.sources import BadFiles, Part, Source
 from longcrawl.dedup import Decontaminate
 from longcrawl.errors import (
@@ -35,8 +46,8 @@ from longcrawl.errors import (
     unreadable,
 )
 from longcrawl.io.place import bring, bring_folder, given_url, name_of
-from longcrawl.io.sealed import check_unchanged
 from longcrawl.io.stored_tables import DAMAGED
+from longcrawl.io.structured import check_unchanged
 from longcrawl.run.analysis import Analysis, analyse
 from longcrawl.run.manifest import (
     MANIFEST,

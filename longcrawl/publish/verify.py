@@ -16,7 +16,7 @@ from longcrawl.errors import FormatError, HubError
 from longcrawl.formats.shards.spec import verify_shard, verify_shards
 from longcrawl.io.file_systems import ask, fetch, file_system_of
 from longcrawl.io.files import BLOCK
-from longcrawl.io.sealed import is_sealed, verify_files
+from longcrawl.io.structured import is_sealed, verify_files
 from longcrawl.publish.hub.client import (
     DESCRIPTION_BYTES,
     UNFINISHED,

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from longcrawl.core.fields import describe_kind
 from longcrawl.core.outputs import OUTPUTS
+from longcrawl.core.registry import describe_kind
 from longcrawl.core.sources import SOURCES, BadFiles, Part, make_source
 from longcrawl.core.stages import STAGES
 from longcrawl.errors import LongCrawlError, RecipeError, SourceError, one_line

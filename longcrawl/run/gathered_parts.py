@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from longcrawl.core.sources import BadFiles, Part, Source
-from longcrawl.io.sealed import Marker
+from longcrawl.io.structured import Marker
 from longcrawl.run.manifest import INPUTS, WORK
 from longcrawl.run.recipe import Recipe
 

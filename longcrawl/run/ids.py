@@ -28,13 +28,13 @@ import pyarrow.compute as pc
 
 from longcrawl.core.exchange import Engine, Exchange, cut, key_ranges
 from longcrawl.core.keyed_hash import keyed_hash
-from longcrawl.core.ledger.reasons import DUPLICATE_IDS, LEDGER_SCHEMA
+from longcrawl.core.ledger import DUPLICATE_IDS, LEDGER_SCHEMA
 from longcrawl.core.sources import BadFiles, OnDuplicateIds, Part, Source
 from longcrawl.errors import NotYetError, RunError
 from longcrawl.io.files import write_values
 from longcrawl.io.place import bring
-from longcrawl.io.sealed import Marker
 from longcrawl.io.stored_tables import write_table
+from longcrawl.io.structured import Marker
 from longcrawl.run.gathered_parts import read_gathered
 from longcrawl.run.stored_parts import mark_rows, part_marker, removed_rows
 from longcrawl.sources.files import InputFile, reading

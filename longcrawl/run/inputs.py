@@ -13,16 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from longcrawl.core.display import counted
-from longcrawl.core.installed import installed_versions
-from longcrawl.core.ledger.funnel import Funnel
+from longcrawl.core.funnel import Funnel
 from longcrawl.core.outputs import RESULTS
-from longcrawl.core.registry import Implementation, is_ours
+from longcrawl.core.registry import Implementation, installed_versions, is_ours
 from longcrawl.core.sources import Part, Source, lacks_field
 from longcrawl.core.stages import Stage
 from longcrawl.errors import RunError, SourceError
 from longcrawl.io.files import PARTIAL, content_digest, remove, whole_files
 from longcrawl.io.place import given_url, is_there, names_in, open_place, takes_runs
-from longcrawl.io.sealed import Marker
+from longcrawl.io.structured import Marker
 from longcrawl.run.analysis import Lengths
 from longcrawl.run.gathered_parts import GATHERED
 from longcrawl.run.ids import IDS

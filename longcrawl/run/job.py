@@ -25,14 +25,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from longcrawl.core.exchange import Engine
-from longcrawl.core.ledger.funnel import Funnel, FunnelRow, RemovalRates, total
+from longcrawl.core.funnel import Funnel, FunnelRow, RemovalRates, total
 from longcrawl.core.outputs import RESULTS, Writer, mark_related
-from longcrawl.core.pipeline import Segment, next_segments
-from longcrawl.core.stages import SpanSurvey, Stage, Survey
+from longcrawl.core.stages import Segment, SpanSurvey, Stage, Survey, next_segments
 from longcrawl.errors import DISK_FULL, RunError, warn_user
 from longcrawl.io.files import file_entries, remove, remove_partial, write_text
 from longcrawl.io.place import bring_folder, drop, is_there, names_in, url_of
-from longcrawl.io.sealed import DamagedWorkError, Marker, seal
+from longcrawl.io.structured import DamagedWorkError, Marker, seal
 from longcrawl.run import ids, inputs, removals, segments
 from longcrawl.run import removals as indexes
 from longcrawl.run.analysis import Lengths, analyse

@@ -10,15 +10,13 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from longcrawl.core.ledger.edits import EDITS
-from longcrawl.core.ledger.funnel import Funnel
-from longcrawl.core.ledger.reasons import LEDGER
+from longcrawl.core.funnel import Funnel
+from longcrawl.core.ledger import EDITS, LEDGER
 from longcrawl.core.outputs import OUTPUTS, RESULTS
 from longcrawl.errors import RunError
 from longcrawl.io.lease import working_owner
 from longcrawl.io.place import bring, bring_folder, given_url, may_hold_run, name_of, open_place, url_of
-from longcrawl.io.sealed import Marker, is_sealed
-from longcrawl.io.structured import Kinds, is_count, load_json, may_be_count, misfits
+from longcrawl.io.structured import Kinds, Marker, is_count, is_sealed, load_json, may_be_count, misfits
 from longcrawl.run.engines.hold import LOCK, at_work
 
 WORK = "work"

@@ -4,7 +4,7 @@ Stages that look at one document at a time run one after the other on each table
 leave: what the first rule drops is never written anywhere.
 
 A part is done when its marker is there, which is written last and stands for all files of the part, see
-:mod:`longcrawl.io.sealed`. Whatever is read of them is compared with the marker first.
+:mod:`longcrawl.io.structured`. Whatever is read of them is compared with the marker first.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,19 +19,26 @@ import pyarrow.compute as pc
 from longcrawl.core.batches import hold_texts, release_texts, text_lengths
 from longcrawl.core.clock import CoreClock
 from longcrawl.core.display import counted
-from longcrawl.core.ledger.edits import EDITS, count_edits, edit_writer
-from longcrawl.core.ledger.funnel import FunnelRow, count_values, total
-from longcrawl.core.ledger.reasons import DUPLICATE_IDS, LEDGER, LEDGER_SCHEMA, count_rules, entries
+from longcrawl.core.funnel import FunnelRow, count_values, total
+from longcrawl.core.ledger import (
+    DUPLICATE_IDS,
+    EDITS,
+    LEDGER,
+    LEDGER_SCHEMA,
+    count_edits,
+    count_rules,
+    edit_writer,
+    entries,
+)
 from longcrawl.core.outputs import Writer
-from longcrawl.core.pipeline import Segment
 from longcrawl.core.places import edit_rows
 from longcrawl.core.sources import BadFiles, Part, Source
-from longcrawl.core.stages import Outcome, Spans, Stage, WithSpans
+from longcrawl.core.stages import Outcome, Segment, Spans, Stage, WithSpans
 from longcrawl.errors import NotYetError, warn_user
 from longcrawl.io.files import remove, whole_files
 from longcrawl.io.place import is_there
-from longcrawl.io.sealed import Marker
 from longcrawl.io.stored_tables import read_table, write_table
+from longcrawl.io.structured import Marker
 from longcrawl.run import ids
 from longcrawl.run.analysis import Lengths
 from longcrawl.run.gathered_parts import read_gathered

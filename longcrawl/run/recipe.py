@@ -17,13 +17,11 @@ from typing import Any, get_args
 
 import yaml
 
-from longcrawl.core.fields import build, plain_settings, preset_fields, presets_of, spell
-from longcrawl.core.ledger.funnel import Reference
+from longcrawl.core.funnel import Reference
 from longcrawl.core.outputs import OUTPUTS, Output
-from longcrawl.core.pipeline import bytes_fault, label_stages, stages_fault
-from longcrawl.core.registry import Implementation
+from longcrawl.core.registry import Implementation, build, plain_settings, preset_fields, presets_of, spell
 from longcrawl.core.sources import SOURCES, OnDuplicateIds, Source, make_source
-from longcrawl.core.stages import STAGES, Stage
+from longcrawl.core.stages import STAGES, Stage, bytes_fault, label_stages, stages_fault
 from longcrawl.errors import RecipeError, known_names, quoted
 from longcrawl.io.structured import RepeatedKeyError, load_yaml
 from longcrawl.run.card.front_matter import CardFacts

@@ -24,13 +24,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.exchange import DOCUMENT, Decided, Engine, Sketched, pack_table, report_of, unpack_table
-from longcrawl.core.ledger.reasons import LEDGER, entries
+from longcrawl.core.ledger import LEDGER, entries
 from longcrawl.core.stages import PART, SpanSurvey, Stage, Survey
 from longcrawl.dedup.index import DESCRIPTION, INDEX
 from longcrawl.io.files import folder_bytes, remove
 from longcrawl.io.place import is_there, names_in, scratch
-from longcrawl.io.sealed import Marker
 from longcrawl.io.stored_tables import read_table, write_table
+from longcrawl.io.structured import Marker
 from longcrawl.run.manifest import WORK
 from longcrawl.run.stored_parts import (
     input_marker,

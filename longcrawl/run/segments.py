@@ -35,7 +35,7 @@ from longcrawl.errors import warn_user
 from longcrawl.formats.spill import PLANNED, sealed
 from longcrawl.io.files import file_entries, file_sizes, whole_files
 from longcrawl.io.place import bring, name_of, url_of
-from longcrawl.io.sealed import DamagedWorkError, Marker, verify_files
+from longcrawl.io.structured import DamagedWorkError, Marker, verify_files
 from longcrawl.run.inputs import still_open
 from longcrawl.run.manifest import MANIFEST, PLAN, WORK
 from longcrawl.run.part import SPILL, spilled

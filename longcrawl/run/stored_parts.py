@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from longcrawl.io.files import whole_file
 from longcrawl.io.place import is_there
-from longcrawl.io.sealed import Marker
 from longcrawl.io.stored_tables import read_table, write_table
+from longcrawl.io.structured import Marker
 
 
 def removed_rows(file: Path, marker: Path) -> npt.NDArray[np.int64]:

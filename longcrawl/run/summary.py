@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from longcrawl.core.clock import CoreClock
-from longcrawl.core.ledger.funnel import Funnel, RemovalRates
+from longcrawl.core.funnel import Funnel, RemovalRates
 from longcrawl.core.outputs import RESULTS
 from longcrawl.errors import as_lines
 from longcrawl.io.files import folder_bytes
-from longcrawl.io.sealed import Marker
+from longcrawl.io.structured import Marker
 
 
 @dataclass

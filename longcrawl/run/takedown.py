@@ -20,8 +20,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from longcrawl.core.display import counted
-from longcrawl.core.ledger.edits import EDITS
-from longcrawl.core.ledger.reasons import LEDGER
+from longcrawl.core.ledger import EDITS, LEDGER
 from longcrawl.core.outputs import RESULTS
 from longcrawl.core.removal import Removal, rows_of_ids
 from longcrawl.dedup.exact import normalise_url
@@ -29,9 +28,8 @@ from longcrawl.dedup.index import DESCRIPTION as INDEX_DESCRIPTION
 from longcrawl.dedup.index import INDEX, remove_from_index
 from longcrawl.errors import CorruptionError, RunError, as_lines, listed, unreadable
 from longcrawl.io.files import check_target, file_entries, partial_path, remove, whole_file, write_text, writing
-from longcrawl.io.sealed import seal
 from longcrawl.io.stored_tables import as_written, read_table, table_writer, write_table
-from longcrawl.io.structured import load_json
+from longcrawl.io.structured import load_json, seal
 from longcrawl.run.analysis import analyse
 from longcrawl.run.card.write import card
 from longcrawl.run.manifest import MANIFEST, TOKEN_TABLES, read_sealed

@@ -29,8 +29,7 @@ from fsspec.utils import glob_translate
 
 from longcrawl.errors import NotYetError, SourceError, reason_of, unreadable
 from longcrawl.io.file_systems import REQUESTS, CutAnswerError, ask, fetch, file_system_of, look_again, verdict_of
-from longcrawl.io.files import checksum
-from longcrawl.io.listing import is_listed, list_files, why_no_file
+from longcrawl.io.files import checksum, is_listed, list_files, why_no_file
 from longcrawl.urls import is_url, path_of, without_secrets
 
 logger = logging.getLogger("longcrawl")
@@ -237,9 +236,9 @@ def absolute(path: str) -> str:
 def list_tree(folder: str) -> list[str]:
     """List all files below a folder, relative to it, sorted; a missing folder has none.
 
-    Hidden files and those that jobs write beside data are left out, see :func:`longcrawl.io.listing.is_listed`.
+    Hidden files and those that jobs write beside data are left out, see :func:`longcrawl.io.files.is_listed`.
 
-    Of a local folder, links are followed, and what cannot be read is listed too, see :mod:`longcrawl.io.listing`.
+    Of a local folder, links are followed, and what cannot be read is listed too, see :mod:`longcrawl.io.files`.
 
     Raises:
         NotYetError: a server does not list a folder now.

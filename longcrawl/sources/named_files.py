@@ -20,7 +20,7 @@ from urllib.parse import unquote
 from longcrawl.core.display import counted
 from longcrawl.core.sources import Loss, Part
 from longcrawl.errors import SourceError, listed, quoted, warn_user
-from longcrawl.io.listing import match_files, unreachable
+from longcrawl.io.files import match_files, unreachable
 from longcrawl.sources.blocks import read_blocks
 from longcrawl.sources.files import DamagedFileError, absolute, list_tree, match_remote, reading
 from longcrawl.urls import has_pattern, is_url, join, path_of, without_secrets

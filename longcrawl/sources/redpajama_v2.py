@@ -38,7 +38,7 @@ from longcrawl.core import sources
 from longcrawl.core.sources import BadFiles, LostRecords, UncheckedDataError
 from longcrawl.core.stages import Stage
 from longcrawl.errors import SourceError, listed, quoted
-from longcrawl.io.listing import unreachable, why_no_file
+from longcrawl.io.files import unreachable, why_no_file
 from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.memory import (
     count_bits,

@@ -35,7 +35,7 @@ from longcrawl.core.documents import as_text
 from longcrawl.core.dotted import names_in, names_of, path_of, type_at
 from longcrawl.core.sources import LostRecords
 from longcrawl.errors import MOST_QUOTED, SourceError, listed_with_near, shortened
-from longcrawl.io.listing import why_no_file
+from longcrawl.io.files import why_no_file
 from longcrawl.sources.blocks import RECORD_BYTES, read_bytes, read_steps, seeming_encoding, too_long
 from longcrawl.sources.csv_rows import ENDINGS, read_csv, read_names
 from longcrawl.sources.encodings import LOOKED_AT, Decoding, check_encoding, seems_binary

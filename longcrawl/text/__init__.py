@@ -8,14 +8,13 @@ if TYPE_CHECKING:
     from longcrawl.text.c4 import C4Quality
     from longcrawl.text.classifiers import FastTextClassifier
     from longcrawl.text.explain import Explanation, explain
-    from longcrawl.text.extract.stage import ExtractText
+    from longcrawl.text.extract.stage import ExtractText, format_text
     from longcrawl.text.filters import Language, MinBytes, MinChars, MinWords, SignalRules
     from longcrawl.text.fit import FittedThresholds, fit_thresholds
     from longcrawl.text.gopher.stages import FineWebQuality, GopherQuality, GopherRepetition
     from longcrawl.text.identify import IdentifyLanguage
     from longcrawl.text.languages import find_language, language_shares, language_tables, read_languages
     from longcrawl.text.personal import PersonalData
-    from longcrawl.text.refinedweb.formatting import format_text
     from longcrawl.text.refinedweb.line_corrections import LineCorrections, ProposedLines, propose_lines
     from longcrawl.text.refinedweb.opt_out import OptOut
     from longcrawl.text.refinedweb.url_filter import UrlFilter, UrlHits, UrlMatch, url_hits

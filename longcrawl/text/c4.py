@@ -15,8 +15,7 @@ from longcrawl.errors import StageError
 from longcrawl.io.files import reread_when_changed
 from longcrawl.kernels.code_points import NUMERIC, SENTENCE_END, SPACE, WORD, load_characters
 from longcrawl.kernels.compiling import allocating, compiled, forced_inline
-from longcrawl.kernels.lookup import read_word_lists
-from longcrawl.kernels.phrases import OTHERS, PhraseTree, make_tree, step
+from longcrawl.kernels.lookup import OTHERS, PhraseTree, make_tree, read_word_lists, step
 from longcrawl.kernels.texts import (
     begins_with,
     check_not_masked,

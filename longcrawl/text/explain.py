@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.display import Column, Table, counted, figure
-from longcrawl.core.pipeline import label_stages
 from longcrawl.core.places import LineChange
-from longcrawl.core.stages import Check, Stage, column
+from longcrawl.core.stages import Check, Stage, column, label_stages
 from longcrawl.errors import StageError, as_lines, one_line
 
 Span = tuple[int, int]

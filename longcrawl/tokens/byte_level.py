@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from longcrawl.errors import TokenizerError
+from longcrawl.tokens.bpe import find_halves
 from longcrawl.tokens.splitting import CL100K_PATTERN, GPT2_PATTERN, O200K_PATTERN
-from longcrawl.tokens.word_table import find_halves
 
 END_OF_TEXT = "<|endoftext|>"
 

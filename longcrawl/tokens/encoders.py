@@ -32,9 +32,10 @@ from longcrawl import kernels
 from longcrawl.errors import TokenizerError, reason_of, unreadable, warn_user
 from longcrawl.io.files import whole_file
 from longcrawl.io.structured import load_json
-from longcrawl.kernels.kept_arrays import Arrays, kept_arrays, shipped_arrays
+from longcrawl.kernels.code_points import Arrays, kept_arrays, shipped_arrays
 from longcrawl.kernels.texts import find_unordered, read_only, text_buffers
 from longcrawl.tokens import splitting
+from longcrawl.tokens.bpe import PAST_END, encode_texts, make_tables
 from longcrawl.tokens.byte_level import (
     END_OF_TEXT,
     ByteLevelBPE,
@@ -45,10 +46,9 @@ from longcrawl.tokens.byte_level import (
 )
 from longcrawl.tokens.splitting import GPT2_PATTERN, PATTERNS
 from longcrawl.tokens.tokenizer_files import configured_end, tokenizer_file, tokenizer_name
-from longcrawl.tokens.word_table import PAST_END, encode_texts, make_tables
 
 if TYPE_CHECKING:
-    from longcrawl.tokens.word_table import Tables
+    from longcrawl.tokens.bpe import Tables
 
 
 MOST_IDS = 1 << 24

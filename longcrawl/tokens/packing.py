@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.core.fields import check_fields
+from longcrawl.core.registry import check_fields
 from longcrawl.errors import LoaderError, StageError
 from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 from longcrawl.kernels.lookup import count_up_to

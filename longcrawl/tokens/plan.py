@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.core.fields import check_fields
 from longcrawl.core.keyed_hash import keyed_hash
+from longcrawl.core.registry import check_fields
 from longcrawl.errors import StageError
 
 Longs = npt.NDArray[np.int64]

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from longcrawl.kernels.code_points import shipped_arrays
 from longcrawl.kernels.compiling import compiled, forced_inline
-from longcrawl.kernels.kept_arrays import shipped_arrays
 from longcrawl.kernels.memory import (
     byte_at,
     eight_at,

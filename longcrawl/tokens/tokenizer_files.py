@@ -16,7 +16,7 @@ from longcrawl.errors import MOST_QUOTED, TokenizerError, shortened, unreadable,
 from longcrawl.io.files import content_digest, whole_file
 from longcrawl.io.place import is_there
 from longcrawl.io.structured import load_json
-from longcrawl.kernels.kept_arrays import cache_folder
+from longcrawl.kernels.code_points import cache_folder
 
 CONFIGURATION = "tokenizer_config.json"
 

@@ -9,7 +9,7 @@ from datasets import Dataset
 from datasets.fingerprint import Hasher
 
 import longcrawl as lc
-from longcrawl.core import fields
+from longcrawl.core import registry
 from longcrawl.core.batches import as_table
 from longcrawl.core.stages import STAGES, Check, first_failure
 from longcrawl.errors import StageError
@@ -119,7 +119,7 @@ def test_a_setting_without_effect_is_refused(name, alone, more):
         StageError, match=rf"{name}\.{field} has no effect with .*: leave it out, or set .*{next(iter(more))}"
     ):
         STAGES.make(name, alone)
-    assert STAGES.make(name, alone | more).settings()[field] == fields.plain(alone[field])
+    assert STAGES.make(name, alone | more).settings()[field] == registry.plain(alone[field])
 
 
 def test_every_condition_is_tried_and_presets_leave_out_what_has_no_effect():

@@ -16,7 +16,7 @@ from longcrawl.dedup import index as indexes
 from longcrawl.dedup.index import open_index, take_ids, write_index
 from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.io.files import file_entries
-from longcrawl.io.sealed import seal
+from longcrawl.io.structured import seal
 
 few = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=12)
 

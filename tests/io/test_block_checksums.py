@@ -20,7 +20,7 @@ from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.io import block_checksums
 from longcrawl.io.block_checksums import BLOCK_BYTES, DigestedFile, checksums_of, read_checksums
 from longcrawl.io.files import checksum
-from longcrawl.io.sealed import seal
+from longcrawl.io.structured import seal
 
 END = 7
 EVERY = list(FORMATS)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from longcrawl.dedup.normalize import load_normal_forms
 from longcrawl.kernels import code_points
-from longcrawl.kernels.kept_arrays import ship_arrays, shipped_arrays
+from longcrawl.kernels.code_points import ship_arrays, shipped_arrays
 from longcrawl.text.gopher.words import load_page_characters
 from longcrawl.text.refinedweb.url_filter import load_folded
 

@@ -19,8 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl
-from longcrawl.kernels import compiling, lookup, phrases
-from longcrawl.kernels.kept_arrays import kept_arrays
+from longcrawl.kernels import compiling, lookup
+from longcrawl.kernels import lookup as phrases
+from longcrawl.kernels.code_points import kept_arrays
 from longcrawl.text import rpv2 as signals
 
 NAMES = [each.name for each in pkgutil.walk_packages(longcrawl.__path__, "longcrawl.") if "__main__" not in each.name]

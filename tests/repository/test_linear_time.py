@@ -21,7 +21,7 @@ from longcrawl.dedup import exact, ngrams
 from longcrawl.errors import FormatError
 from longcrawl.formats import documents as parquet
 from longcrawl.formats.token_output import unescape
-from longcrawl.io import listing
+from longcrawl.io import files
 from longcrawl.publish.report import page as sections
 from longcrawl.run import analysis
 from longcrawl.sources import compressed, encodings, json_lines, redpajama_v2
@@ -31,8 +31,9 @@ from longcrawl.sources.warc import records as warc_fields
 from longcrawl.sources.warc import records as warc_records
 from longcrawl.text import identify, rpv2
 from longcrawl.text import languages as _language_codes
+from longcrawl.text.extract import stage
 from longcrawl.text.gopher import pages
-from longcrawl.text.refinedweb import formatting, url_filter
+from longcrawl.text.refinedweb import url_filter
 
 ROOT = Path(__file__).parents[2]
 FUNCTIONS = {"compile", "search", "sub", "match", "fullmatch", "split", "findall", "finditer"}
@@ -143,8 +144,8 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
     "longcrawl/sources/encodings.py:_CONTROLS": (search(encodings._CONTROLS), repeated("|\1|", "|a|")),
     "longcrawl/sources/compressed.py:_NOT_IN_TEXT": (search(compressed._NOT_IN_TEXT), repeated("|\1|", "|a|")),
     "longcrawl/sources/compressed.py:_OTHERS": (match(compressed._OTHERS), repeated("|BZh|", "|P|")),
-    "longcrawl/io/listing.py:_OF_JOBS": (
-        listing._OF_JOBS.fullmatch,
+    "longcrawl/io/files.py:_OF_JOBS": (
+        files._OF_JOBS.fullmatch,
         repeated("_temporary|a|", "_temporary|a|-", "_committed_|1|."),
     ),
     "longcrawl/sources/encodings.py:_ENDS": (search(encodings._ENDS), repeated("|<|", "|a|")),
@@ -224,20 +225,20 @@ CRAWLED: dict[str, tuple[Callable[[str], object], list[Text]]] = {
         repeated("|/.|", "|/..|", "|/a/..|", "|/%2e|", "/|%2e|", "|/a|/.."),
     ),
     "longcrawl/text/refinedweb/url_filter.py:_PATH": (url_filter._without_dots, repeated(*URLS, "|/.|", ":|/|")),
-    "longcrawl/text/refinedweb/formatting.py:_URL": (
-        formatting.format_text,
+    "longcrawl/text/extract/stage.py:_URL": (
+        stage.format_text,
         repeated("|http://|", "|http://a |", "|www.|", "http://a|)|", "http://a|](|", "|w|"),
     ),
-    "longcrawl/text/refinedweb/formatting.py:_BETWEEN": (
-        formatting.format_text,
+    "longcrawl/text/extract/stage.py:_BETWEEN": (
+        stage.format_text,
         repeated("|(http://a |", "|http://a , |", "(|http://a,|)", "http://a|, |x", "|(|http://a"),
     ),
-    "longcrawl/text/refinedweb/formatting.py:_BLANKS": (
-        formatting.format_text,
+    "longcrawl/text/extract/stage.py:_BLANKS": (
+        stage.format_text,
         repeated("http://a| |", "|http://a   |", "| |http://a"),
     ),
-    "longcrawl/text/refinedweb/formatting.py:format_text": (
-        formatting.format_text,
+    "longcrawl/text/extract/stage.py:format_text": (
+        stage.format_text,
         repeated(*BLANK, "http://a|\n |", "http://a| \n|x"),
     ),
     "longcrawl/text/identify.py:_stream_safe": (
@@ -286,8 +287,8 @@ OWN: dict[str, str] = {
     "longcrawl/sources/installed.py:_LICENCE": "names of files of installed packages",
     "longcrawl/sources/installed.py:_METADATA_FOLDER": "names of files of installed packages",
     "longcrawl/sources/installed.py:_normalized": "names of installed packages",
-    "longcrawl/core/ledger/clusters.py:direct": "names of rules, by RE2",
-    "longcrawl/core/ledger/clusters.py:_follow": "names of rules, by RE2",
+    "longcrawl/core/ledger.py:direct": "names of rules, by RE2",
+    "longcrawl/core/ledger.py:_follow": "names of rules, by RE2",
     "longcrawl/text/refinedweb/fetch_lists.py:_CATEGORY": "names of folders in a list that a user fetches",
     "longcrawl/formats/rectangle/chunks.py:chunk_of_file": "names of files of an output",
     "longcrawl/formats/shards/datatrove.py:_read_metadata": "the second line of a shard's metadata",
@@ -296,8 +297,8 @@ OWN: dict[str, str] = {
     "longcrawl/core/documents.py:as_text": "times as Arrow spells them",
     "longcrawl/publish/hub/client.py:SHA256": "checksums of a manifest",
     "longcrawl/publish/hub/documents.py:_card_there": "names of files of a repository",
-    "longcrawl/core/ledger/reasons.py:leads_on": "names of rules",
-    "longcrawl/io/listing.py:match_files": "the pattern of files that a user types",
+    "longcrawl/core/ledger.py:leads_on": "names of rules",
+    "longcrawl/io/files.py:match_files": "the pattern of files that a user types",
     "longcrawl/run/card/front_matter.py:FRONT_MATTER": "a run's README.md",
     "longcrawl/run/card/write.py:_LAST": "a run's README.md",
     "longcrawl/run/card/write.py:_SECTION": "a run's README.md",

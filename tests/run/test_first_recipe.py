@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import longcrawl as lc
 from longcrawl.cli.commands import app
-from longcrawl.core.fields import build
+from longcrawl.core.registry import build
 from longcrawl.errors import LongCrawlError, RecipeError, RunError, SourceError, StageError
 from longcrawl.io.structured import load_yaml
 from longcrawl.run.first_recipe import first_recipe

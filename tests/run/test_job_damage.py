@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 import longcrawl as lc
-from longcrawl.core.pipeline import Segment
+from longcrawl.core.stages import Segment
 from longcrawl.errors import LongCrawlError, RunError
-from longcrawl.io.sealed import DamagedWorkError, Marker, seal
+from longcrawl.io.structured import DamagedWorkError, Marker, seal
 from longcrawl.run.engines import Local, hold
 from longcrawl.run.segments import check_results
 

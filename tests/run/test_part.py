@@ -17,10 +17,10 @@ import pyarrow as pa
 import pytest
 
 import longcrawl as lc
-from longcrawl.core.pipeline import next_segment
+from longcrawl.core.stages import next_segment
 from longcrawl.errors import RunError
 from longcrawl.io.files import remove_partial, whole_files, write_text
-from longcrawl.io.sealed import Marker
+from longcrawl.io.structured import Marker
 from longcrawl.run import segments
 from longcrawl.run.engines import local
 from longcrawl.run.manifest import WORK

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 import longcrawl as lc
-from longcrawl.core.ledger.funnel import Funnel
+from longcrawl.core.funnel import Funnel
 from longcrawl.errors import RecipeError, RunError
-from longcrawl.io.sealed import Marker
+from longcrawl.io.structured import Marker
 from longcrawl.run import removals
 from longcrawl.run.engines import Local
 from longcrawl.run.segments import do_once, group_inputs

@@ -15,7 +15,7 @@ import yaml
 import longcrawl as lc
 from longcrawl.dedup.index import open_index
 from longcrawl.errors import FormatError, RunError
-from longcrawl.io.sealed import seal
+from longcrawl.io.structured import seal
 
 TOKENIZE = {"tokenize": {"tokenizer": "trained", "vocabulary_size": 300}}
 SHORT = "too short"

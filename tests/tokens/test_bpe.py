@@ -16,13 +16,12 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from longcrawl.errors import TokenizerError
-from longcrawl.kernels.kept_arrays import ship_arrays
+from longcrawl.kernels.code_points import ship_arrays
 from longcrawl.tokens import bpe, encoders, splitting
-from longcrawl.tokens.bpe import make_merges, merge_long, merge_parts
+from longcrawl.tokens.bpe import PART, make_merges, make_tables, merge_long, merge_parts
 from longcrawl.tokens.byte_level import ByteLevelBPE, byte_level_bpe, parse_ranks
 from longcrawl.tokens.encoders import BytePairs, Tiktoken, by_ranks
 from longcrawl.tokens.splitting import GPT2_PATTERN, PATTERNS, character_classes
-from longcrawl.tokens.word_table import PART, make_tables
 
 BYTES = {bytes([byte]): byte for byte in range(256)}
 

@@ -54,7 +54,7 @@ def ids_of_tokenizers(encoder: Encoder, text: str) -> list[int]:
 
 def test_tokens_of_many_thousand_bytes_load_at_once_and_are_left_to_tokenizers(tmp_path, monkeypatch):
     document = doubled_document(16)
-    monkeypatch.setattr("longcrawl.tokens.word_table.find_halves", pytest.fail)
+    monkeypatch.setattr("longcrawl.tokens.bpe.find_halves", pytest.fail)
     encoder = saved(tmp_path, document)
     assert encoder.engine == "tokenizers"
     text = "b" + "a" * 200_000
@@ -82,7 +82,7 @@ def test_ranks_of_many_thousand_bytes_are_left_to_tiktoken(tmp_path):
 
 HALVES = """
 import ctypes
-from longcrawl.tokens.word_table import find_halves
+from longcrawl.tokens.bpe import find_halves
 tokens = [bytes([byte]) for byte in range(256)] + [b"a" * 2**power for power in range(1, 15)]
 LEAST_THAT_IS_MAPPED = -3
 assert ctypes.CDLL(None).mallopt(LEAST_THAT_IS_MAPPED, 4096)

@@ -21,7 +21,7 @@ from longcrawl.errors import (
     reason_of,
     unreadable,
 )
-from longcrawl.io.sealed import seal
+from longcrawl.io.structured import seal
 from longcrawl.run.recipe import parse_recipe
 from longcrawl.tokens.encoders import load_encoder
 

@@ -29,7 +29,7 @@ from longcrawl.formats import order, spill
 from longcrawl.io import file_systems, lease, place
 from longcrawl.io.files import write_text
 from longcrawl.io.lease import Heartbeat, Watched, read_owner
-from longcrawl.io.sealed import DamagedWorkError, Marker
+from longcrawl.io.structured import DamagedWorkError, Marker
 from longcrawl.publish import questions
 from longcrawl.run import ids, removals
 from longcrawl.run.engines import Local, Shared, hold

@@ -42,7 +42,7 @@ from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.rectangle.spec import SplitArray, open_loss_mask, open_split
 from longcrawl.formats.shards.shard import TokenShard
 from longcrawl.formats.shards.spec import FORMATS
-from longcrawl.io import sealed
+from longcrawl.io import structured
 from longcrawl.io.stored_tables import read_table
 from longcrawl.tokens.plan import JOINED
 from longcrawl.urls import is_url
@@ -232,7 +232,7 @@ def open_composed(path: str | os.PathLike[str]) -> Composed:
     if not (folder / DESCRIPTION).exists() and (folder / "composed" / DESCRIPTION).exists():
         folder = folder / "composed"
     described = read_description(folder)
-    if not sealed.is_sealed(folder / DESCRIPTION, described):
+    if not structured.is_sealed(folder / DESCRIPTION, described):
         raise CorruptionError(
             f"{folder / DESCRIPTION} has been changed: the SHA-256 that it gives of itself differs; copy it again, or "
             "build the dataset again"
@@ -246,9 +246,9 @@ def open_composed(path: str | os.PathLike[str]) -> Composed:
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """Read ``composed.json``, with the errors of :func:`longcrawl.io.sealed.read_description`."""
+    """Read ``composed.json``, with the errors of :func:`longcrawl.io.structured.read_description`."""
     needed = ("stored_as", "dtype", "end_of_text", "json_escaped", "loss_mask", "splits", "buckets", "files")
-    return sealed.read_description(path / DESCRIPTION, "composed", VERSION, needed, ("documents", "tokens"))
+    return structured.read_description(path / DESCRIPTION, "composed", VERSION, needed, ("documents", "tokens"))
 
 
 class _FilePieces(NamedTuple):

@@ -43,7 +43,7 @@ from longcrawl.formats.spill import (
 )
 from longcrawl.formats.token_output import TokenOutput, TokenWriter
 from longcrawl.formats.token_rows import FOUND, ORIGINS
-from longcrawl.io import sealed
+from longcrawl.io import structured
 from longcrawl.io.files import file_entries, whole_file, whole_files, write_text, write_values
 from longcrawl.io.place import bring
 from longcrawl.io.stored_tables import GroupedTable
@@ -656,7 +656,7 @@ class ComposedWriter(TokenWriter):
                 | composition_numbers(each.composition)
                 for each in plans
             ]
-        write_text(target / DESCRIPTION, sealed.seal(described))
+        write_text(target / DESCRIPTION, structured.seal(described))
         return described
 
     def _splits(self, stretch: Stretch) -> dict[str, tuple[int, int]]:

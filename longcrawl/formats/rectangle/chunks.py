@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from longcrawl.errors import CorruptionError, FormatError, NotYetError, unreadable
 from longcrawl.io.file_systems import ask, exists, fetch, file_system_of, open_ranges
-from longcrawl.io.listing import list_files
+from longcrawl.io.files import list_files
 from longcrawl.urls import is_url
 
 Pair = tuple[int, int]

@@ -27,8 +27,8 @@ from longcrawl.formats.rectangle.write import BAND, Layout, RectangleOutput, lay
 from longcrawl.formats.token_output import TOKENIZER, decode_beginning
 from longcrawl.formats.token_rows import token_table
 from longcrawl.io.files import whole_file
-from longcrawl.io.sealed import is_sealed, verify_files
 from longcrawl.io.stored_tables import read_table, table_writer
+from longcrawl.io.structured import is_sealed, verify_files
 
 ATTRIBUTES = ("end_of_text", "vocabulary_size", "tokenizer", "json_escaped", "rolled", "loss_mask")
 """Of the group, in the order in which they are written."""

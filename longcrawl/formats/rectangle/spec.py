@@ -73,7 +73,7 @@ from longcrawl.formats.rectangle.chunks import (
 from longcrawl.formats.rectangle.chunks import Band as Band  # noqa: PLC0414  # it is in the signatures below
 from longcrawl.formats.rectangle.chunks import OnMissingChunks as OnMissingChunks  # noqa: PLC0414  # as above
 from longcrawl.formats.rectangle.chunks import whole_bands as whole_bands  # noqa: PLC0414  # for who fetches them
-from longcrawl.io import sealed
+from longcrawl.io import structured
 from longcrawl.io.structured import load_json
 
 Engine = Literal["auto", "direct", "zarr"]
@@ -275,8 +275,8 @@ def take_bands(array: SplitArray, kept: tuple[int, ...]) -> SplitArray:
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """Read ``rectangle.json``, with the errors of :func:`longcrawl.io.sealed.read_description`."""
-    return sealed.read_description(path / DESCRIPTION, "rectangle", VERSION, ("shapes", "files", "json_escaped"))
+    """Read ``rectangle.json``, with the errors of :func:`longcrawl.io.structured.read_description`."""
+    return structured.read_description(path / DESCRIPTION, "rectangle", VERSION, ("shapes", "files", "json_escaped"))
 
 
 def has_split(path: str | os.PathLike[str], split: str) -> bool:
@@ -325,7 +325,7 @@ def _recorded_checksums(folder: Folder, split: str) -> dict[str, str]:
     """Return the SHA-256 of all files of a finished dataset of longcrawl; nothing of others."""
     name = DESCRIPTIONS["/" in split]
     text = folder.read(name)
-    return {} if text is None else sealed.sealed_files(text, f"{folder.root}/{name}")
+    return {} if text is None else structured.sealed_files(text, f"{folder.root}/{name}")
 
 
 def _attributes(folder: Folder, checksums: Mapping[str, str]) -> Mapping[str, Any]:

@@ -27,7 +27,7 @@ from longcrawl.formats.shards.shard import TOKENS
 from longcrawl.formats.spill import read_batches, read_order, read_places, spill_documents
 from longcrawl.formats.token_output import TokenOutput, TokenWriter
 from longcrawl.formats.token_rows import FOUND
-from longcrawl.io import sealed
+from longcrawl.io import structured
 from longcrawl.io.files import file_entries, partial_path, publish, whole_file, whole_files, write_text
 from longcrawl.io.stored_tables import read_table, table_writer, write_table
 from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED, loss_mask_of_tokens
@@ -374,7 +374,7 @@ class RectangleWriter(TokenWriter):
             **self._group_attributes(masked=written[0]["masked"]),
             "files": dict(sorted(files.items())),
         }
-        write_text(target / DESCRIPTION, sealed.seal(described))
+        write_text(target / DESCRIPTION, structured.seal(described))
         return described
 
     def _layouts(self, dtype: str, *, masked: bool) -> dict[str, Layout]:

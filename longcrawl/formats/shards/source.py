@@ -25,7 +25,7 @@ from longcrawl.formats.shards.base import Check
 from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, TokenShard
 from longcrawl.formats.shards.spec import FORMATS, sort_into_splits
 from longcrawl.io.block_checksums import SUFFIX as CHECKSUMS
-from longcrawl.io.listing import why_no_file
+from longcrawl.io.files import why_no_file
 from longcrawl.sources.files import DamagedFileError, local_copy
 from longcrawl.sources.named_files import DataFiles, named_parts
 from longcrawl.tokens.loss_mask import LOSS_MASK, LOSS_MASK_TYPE

@@ -34,8 +34,8 @@ from longcrawl.errors import CorruptionError, FormatError
 from longcrawl.formats.shards import datatrove, gpt_simple, megatron, nanogpt, parquet  # noqa: F401  # each registers its format
 from longcrawl.formats.shards.base import FORMATS, ShardFormat
 from longcrawl.formats.shards.shard import TokenShard, local_path
-from longcrawl.io import sealed
-from longcrawl.io.listing import list_files
+from longcrawl.io import structured
+from longcrawl.io.files import list_files
 from longcrawl.io.structured import load_json
 
 __all__ = ["FORMATS", "find_format", "open_shard", "shard_suffixes", "shards_in", "verify_shard", "verify_shards"]
@@ -83,9 +83,9 @@ def find_format(path: "str | Path", name: str | None = None) -> type[ShardFormat
 
 
 def read_description(path: Path, name: str) -> dict[str, Any]:
-    """Read ``NAME.json``, with the errors of :func:`longcrawl.io.sealed.read_description`."""
+    """Read ``NAME.json``, with the errors of :func:`longcrawl.io.structured.read_description`."""
     needed = ("splits", "dtype", "end_of_text", "json_escaped", "files")
-    return sealed.read_description(path / f"{name}.json", "token_shards", VERSION, needed, ("documents", "tokens"))
+    return structured.read_description(path / f"{name}.json", "token_shards", VERSION, needed, ("documents", "tokens"))
 
 
 def shard_suffixes(name: str | None = None) -> set[str]:

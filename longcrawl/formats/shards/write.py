@@ -32,7 +32,7 @@ from longcrawl.formats.shards.writing import (
 from longcrawl.formats.spill import SpillReader, ahead, row_groups, spill_documents
 from longcrawl.formats.token_output import TokenOutput, TokenWriter, last_stage
 from longcrawl.formats.token_rows import FOUND, ORIGINS
-from longcrawl.io import sealed
+from longcrawl.io import structured
 from longcrawl.io.files import file_entries, write_text
 from longcrawl.io.stored_tables import write_table
 from longcrawl.tokens.loss_mask import LOSS_MASK
@@ -243,7 +243,7 @@ class ShardWriter(TokenWriter):
         if self.tokenize is not None:
             files.append(file_entries(target, [self.tokenize.encoder().save(str(target))]))
         described["files"] = dict(sorted(entry for entries in files for entry in entries.items()))
-        write_text(target / f"{self.settings.name}.json", sealed.seal(described))
+        write_text(target / f"{self.settings.name}.json", structured.seal(described))
         return described
 
     @property

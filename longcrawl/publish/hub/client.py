@@ -24,11 +24,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import yaml
 
-from longcrawl.core.outputs import RESULTS
-from longcrawl.core.templates import read_template
+from longcrawl.core.outputs import RESULTS, read_template
 from longcrawl.errors import FormatError, HubError, LongCrawlError, RunError, warn_user
-from longcrawl.io.sealed import seal
-from longcrawl.io.structured import is_count, load_json, load_yaml
+from longcrawl.io.structured import is_count, load_json, load_yaml, seal
 from longcrawl.run.card.write import CARD
 from longcrawl.run.manifest import MANIFEST
 from longcrawl.urls import REPOSITORY

@@ -24,8 +24,8 @@ from longcrawl.formats.rectangle import spec
 from longcrawl.formats.rectangle.write import BAND, ORIGINS, Layout, lay_out, write_band
 from longcrawl.io.file_systems import fetch as fetch_bytes
 from longcrawl.io.files import file_entries, remove_partial, whole_file, whole_files, write_text, writing
-from longcrawl.io.sealed import Marker, seal
 from longcrawl.io.stored_tables import write_table
+from longcrawl.io.structured import Marker, seal
 from longcrawl.publish.hub import client
 from longcrawl.urls import REPOSITORY
 

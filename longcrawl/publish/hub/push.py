@@ -21,16 +21,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from longcrawl.core.display import counted
-from longcrawl.core.ledger.edits import EDITS
-from longcrawl.core.ledger.reasons import LEDGER
+from longcrawl.core.ledger import EDITS, LEDGER
 from longcrawl.core.outputs import RESULTS, TokenRows
 from longcrawl.errors import FormatError, HubError, RunError, as_lines, warn_user
 from longcrawl.formats.shards.parquet import row_groups
 from longcrawl.formats.token_output import BEGINNING, TEXT, TOKENIZER, with_texts
 from longcrawl.io.files import checksum, file_entries, publish, remove, whole_file, write_text, writing
 from longcrawl.io.place import check_writable
-from longcrawl.io.sealed import Marker, seal, verify_files
 from longcrawl.io.stored_tables import GroupedTable, check_undamaged
+from longcrawl.io.structured import Marker, seal, verify_files
 from longcrawl.publish.hub import client
 from longcrawl.publish.hub import client as remote
 from longcrawl.run.card.front_matter import card_problems

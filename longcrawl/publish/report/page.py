@@ -27,12 +27,9 @@ import yaml
 
 from longcrawl.core.addresses import url_hosts
 from longcrawl.core.display import Table, percent
-from longcrawl.core.ledger.clusters import Clusters
-from longcrawl.core.ledger.edits import EDITS, EditCounts
-from longcrawl.core.ledger.funnel import Funnel, FunnelRow, RemovalRates, value_tables
-from longcrawl.core.ledger.reasons import LEDGER
-from longcrawl.core.outputs import RESULTS
-from longcrawl.core.templates import read_template
+from longcrawl.core.funnel import Funnel, FunnelRow, RemovalRates, value_tables
+from longcrawl.core.ledger import EDITS, LEDGER, Clusters, EditCounts
+from longcrawl.core.outputs import RESULTS, read_template
 from longcrawl.errors import RunError, shortened, unreadable
 from longcrawl.io.files import check_target, write_text, writing
 from longcrawl.io.place import bring, check_writable, url_of

@@ -15,12 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from longcrawl.core.display import counted
+from longcrawl.core.funnel import Funnel
 from longcrawl.core.keyed_hash import keyed_hash
-from longcrawl.core.ledger.clusters import Cluster, Clusters
-from longcrawl.core.ledger.funnel import Funnel
-from longcrawl.core.ledger.reasons import DUPLICATE_IDS, LEDGER, LEDGER_SCHEMA, Reason, follow, open_ledger
-from longcrawl.core.pipeline import label_stages
-from longcrawl.core.stages import Stage
+from longcrawl.core.ledger import DUPLICATE_IDS, LEDGER, LEDGER_SCHEMA, Cluster, Clusters, Reason, follow, open_ledger
+from longcrawl.core.stages import Stage, label_stages
 from longcrawl.core.word_diff import diff_words
 from longcrawl.errors import LedgerError, LongCrawlError, as_lines, one_line, shortened
 from longcrawl.publish.questions import source_documents

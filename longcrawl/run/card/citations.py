@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from longcrawl.core.outputs import OUTPUTS, RESULTS
-from longcrawl.core.templates import read_template
+from longcrawl.core.outputs import OUTPUTS, RESULTS, read_template
 
 _ENTRY = re.compile(r"@\w+\s*\{\s*(?P<key>[^\s{},]+)\s*,")
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import yaml
 
 from longcrawl.core.batches import plain_dtypes
-from longcrawl.core.fields import check_fields
-from longcrawl.core.ledger.edits import EDITS
+from longcrawl.core.ledger import EDITS
 from longcrawl.core.outputs import RESULTS
+from longcrawl.core.registry import check_fields
 from longcrawl.errors import FormatError, RecipeError
 from longcrawl.io.stored_tables import read_footers
 from longcrawl.io.structured import load_yaml

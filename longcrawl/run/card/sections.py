@@ -14,16 +14,20 @@ from string import Template
 from typing import Any, NamedTuple
 
 from longcrawl.core.display import Cell, Code, Column, Table, code, counted, percent, plain
-from longcrawl.core.fields import build
-from longcrawl.core.ledger.clusters import Cluster, find_clusters
-from longcrawl.core.ledger.edits import EDITS, contaminated_tables, repeated_spans
-from longcrawl.core.ledger.funnel import Funnel, RemovalRates, value_tables
-from longcrawl.core.ledger.reasons import LEDGER, open_ledger
-from longcrawl.core.outputs import RESULTS, Result
-from longcrawl.core.pipeline import label_stages
+from longcrawl.core.funnel import Funnel, RemovalRates, value_tables
+from longcrawl.core.ledger import (
+    EDITS,
+    LEDGER,
+    Cluster,
+    contaminated_tables,
+    find_clusters,
+    open_ledger,
+    repeated_spans,
+)
+from longcrawl.core.outputs import RESULTS, Result, read_template
 from longcrawl.core.places import EDIT_SCHEMA
-from longcrawl.core.stages import STAGES, Survey
-from longcrawl.core.templates import read_template
+from longcrawl.core.registry import build
+from longcrawl.core.stages import STAGES, Survey, label_stages
 from longcrawl.errors import RecipeError, shortened
 from longcrawl.io.stored_tables import read_footers
 from longcrawl.run.analysis import Analysis, Lengths, bin_name, length_table

@@ -26,13 +26,12 @@ from typing import Any
 import yaml
 
 from longcrawl.core.display import code, counted, fenced, plain
-from longcrawl.core.ledger.funnel import Funnel
-from longcrawl.core.pipeline import label_stages
+from longcrawl.core.funnel import Funnel
+from longcrawl.core.stages import label_stages
 from longcrawl.errors import RunError, StageError, as_lines, unreadable
 from longcrawl.io.files import checksum, file_entries, write_text, writing
 from longcrawl.io.place import check_writable, name_of
-from longcrawl.io.sealed import seal
-from longcrawl.io.structured import load_json
+from longcrawl.io.structured import load_json, seal
 from longcrawl.run.analysis import Analysis, Lengths, bin_name
 from longcrawl.run.card import sections
 from longcrawl.run.card.citations import citations, software

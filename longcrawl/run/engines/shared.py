@@ -28,12 +28,12 @@ from typing import Any, Self, TypeVar
 from uuid import uuid4
 
 from longcrawl.core.exchange import Exchange, exchange_files, with_checksum, without_checksum
-from longcrawl.core.installed import installed_versions
+from longcrawl.core.registry import installed_versions
 from longcrawl.errors import RunError, show
 from longcrawl.io.files import PARTIAL, partial_path, publish, whole_file, write_text
 from longcrawl.io.lease import BEAT, STALE, Heartbeat, Watched, read_owner
 from longcrawl.io.place import url_of
-from longcrawl.io.sealed import Marker
+from longcrawl.io.structured import Marker
 from longcrawl.run.engines.hold import LOCK, Hold
 from longcrawl.run.engines.worker import answer, pack, unpack
 

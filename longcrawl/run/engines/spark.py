@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from longcrawl.core.exchange import Exchange, pack_table, unpack_table
-from longcrawl.core.installed import installed_versions
+from longcrawl.core.registry import installed_versions
 from longcrawl.errors import LongCrawlError, RunError
 from longcrawl.run.engines.hold import HeldAlone
 from longcrawl.run.engines.worker import answer, pack, restorable, unpack

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from longcrawl.core.installed import installed_versions
+from longcrawl.core.registry import installed_versions
 from longcrawl.errors import LongCrawlError, RunError
 
 T = TypeVar("T")

@@ -38,8 +38,7 @@ from isal import isal_zlib
 from longcrawl.errors import SourceError
 from longcrawl.sources.compressed import GZIP, ZSTD, is_skippable
 from longcrawl.sources.encodings import guess_encoding
-from longcrawl.sources.json_lines import is_utf8
-from longcrawl.sources.warc.records import HEADER_BYTES, Message, length_of, parse_fields
+from longcrawl.sources.warc.records import HEADER_BYTES, Message, is_utf8, length_of, parse_fields
 
 State = Literal["whole", "cut", "damaged"]
 

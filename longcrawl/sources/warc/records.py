@@ -23,7 +23,6 @@ from longcrawl.sources.compressed import (
     decompress_beginning,
     occurrences,
 )
-from longcrawl.sources.json_lines import is_utf8
 
 HEADER_BYTES = 1 << 20
 """How long the header of a record, or of an HTTP message, is at most."""
@@ -417,6 +416,15 @@ def _read_first(first: bytes) -> tuple[Fields, int]:
             fields, length = _parse_head(data[: end.end()])
             return ({}, 0) if length is None else (fields, end.end() + length)
     return {}, 0
+
+
+def is_utf8(data: bytes | memoryview) -> bool:
+    """Return whether bytes are valid UTF-8."""
+    try:
+        str(data, "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _parse_head(header: bytes) -> tuple[Fields, int | None]:

@@ -14,9 +14,8 @@ import pyarrow as pa
 
 from longcrawl.errors import StageError
 from longcrawl.kernels.compiling import compiled
-from longcrawl.kernels.lookup import Vocabulary, find_word, make_vocabulary
+from longcrawl.kernels.lookup import PhraseTree, Vocabulary, find_word, lowered, make_tree, make_vocabulary, step
 from longcrawl.kernels.ngrams import GOLDEN, HASHED
-from longcrawl.kernels.phrases import PhraseTree, lowered, make_tree, step
 from longcrawl.kernels.texts import decode, text_buffers
 from longcrawl.text.gopher import variants as defined
 from longcrawl.text.gopher import words as columns

@@ -8,7 +8,7 @@ step                     paper       class               module in ``longcrawl/`
 reading WARC             3.1         Warc                sources/warc/source.py
 URL filter               3.1, G.1    UrlFilter           text/refinedweb/url_filter.py
 text extraction          3.1         ExtractText         text/extract/stage.py
-no URLs, few line feeds  3.1         format_text         text/refinedweb/formatting.py
+no URLs, few line feeds  3.1         format_text         text/extract/stage.py
 language identification  3.1         IdentifyLanguage    text/identify.py
 English only             3.1, D      Language            text/filters.py
 repetition removal       3.2         GopherRepetition    text/gopher/stages.py

@@ -26,6 +26,7 @@ from longcrawl.errors import StageError
 from longcrawl.io.files import check_target, make_folder, reread_when_changed, write_text
 from longcrawl.kernels.code_points import NUMERIC, SPACE, UPPER, WORD, load_characters
 from longcrawl.kernels.compiling import allocating, compiled
+from longcrawl.kernels.lookup import OTHERS, PhraseTree, make_tree, step
 from longcrawl.kernels.memory import (
     TESTED,
     count_bits,
@@ -39,7 +40,6 @@ from longcrawl.kernels.memory import (
     highest_bit,
     lowest_bit,
 )
-from longcrawl.kernels.phrases import OTHERS, PhraseTree, make_tree, step
 from longcrawl.kernels.texts import check_not_masked, copy, decode, skip_space, text_buffers, text_column, valid_texts
 from longcrawl.text.languages import places_of_languages
 from longcrawl.text.line_places import LOGGED, locate_lines, most_lines

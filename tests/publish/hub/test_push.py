@@ -34,7 +34,7 @@ from longcrawl.cli.commands import app
 from longcrawl.core.sources import SOURCES
 from longcrawl.errors import FormatError, HubError, LongCrawlError, NotYetError, RunError, SourceError
 from longcrawl.io import file_systems
-from longcrawl.io.sealed import seal
+from longcrawl.io.structured import seal
 from longcrawl.publish.hub.client import hub_errors, over_limits
 
 push_module = importlib.import_module("longcrawl.publish.hub.push")

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import longcrawl as lc
 from longcrawl.cli.commands import app
-from longcrawl.core.ledger.clusters import Clusters
+from longcrawl.core.ledger import Clusters
 from longcrawl.errors import CorruptionError, LedgerError, RunError
 from longcrawl.publish.report.page import ReportPage, domain_table, length_tables
 from longcrawl.publish.report.removed_documents import SHOWN, Place, passages

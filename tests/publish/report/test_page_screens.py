@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 from PIL import Image, ImageChops, ImageFilter
 
 import longcrawl as lc
-from longcrawl.io.sealed import seal
+from longcrawl.io.structured import seal
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only on Linux can a browser be told its fonts")
 GOLDEN = Path(__file__).parent / "golden"

@@ -16,7 +16,7 @@ from huggingface_hub import DatasetCard, DatasetCardData
 
 import longcrawl as lc
 from longcrawl.core import batches
-from longcrawl.core.fields import plain_settings
+from longcrawl.core.registry import plain_settings
 from longcrawl.errors import RecipeError
 from longcrawl.run.card.citations import bibtex_problem, citations
 from longcrawl.run.card.front_matter import CardFacts, front_matter, head_problems, yaml_block

@@ -23,10 +23,10 @@ from typer.testing import CliRunner
 import longcrawl as lc
 from longcrawl.cli.commands import app
 from longcrawl.core.display import code, plain, table
-from longcrawl.core.ledger.funnel import Funnel, FunnelRow
+from longcrawl.core.funnel import Funnel, FunnelRow
 from longcrawl.errors import FormatError, RunError
 from longcrawl.io.files import checksum
-from longcrawl.io.sealed import seal
+from longcrawl.io.structured import seal
 from longcrawl.run.card.front_matter import head_problems
 from longcrawl.run.card.sections import CardSource
 from longcrawl.run.card.write import SECTIONS, Merged, card_text, merge

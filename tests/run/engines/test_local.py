@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from longcrawl.core.exchange import pack_table, unpack_table
-from longcrawl.core.installed import installed_versions
+from longcrawl.core.registry import installed_versions
 from longcrawl.errors import CorruptionError, RunError
-from longcrawl.io.sealed import DamagedWorkError
+from longcrawl.io.structured import DamagedWorkError
 from longcrawl.run.engines import Exchange, Local, Spark
 from longcrawl.run.engines.local import map_tasks
 from longcrawl.run.engines.worker import answer, pack, run_packed

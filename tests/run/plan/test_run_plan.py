@@ -14,7 +14,7 @@ import longcrawl as lc
 from longcrawl.cli.commands import app
 from longcrawl.core.sources import Part
 from longcrawl.errors import RunError
-from longcrawl.io.sealed import seal
+from longcrawl.io.structured import seal
 from longcrawl.run.plan.estimates import Drawn, Thinning, draw_sample, estimate_parts, estimate_total
 from longcrawl.run.summary import RunCosts
 from longcrawl.sources.text import Text

@@ -18,9 +18,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.core.ledger.edits import EDITS, EditCounts, RuleEdits, TextEdit, add_edits, count_edits, edit_writer
-from longcrawl.core.ledger.funnel import Funnel, FunnelRow
-from longcrawl.core.ledger.reasons import open_ledger
+from longcrawl.core.funnel import Funnel, FunnelRow
+from longcrawl.core.ledger import (
+    EDITS,
+    EditCounts,
+    RuleEdits,
+    TextEdit,
+    add_edits,
+    count_edits,
+    edit_writer,
+    open_ledger,
+)
 from longcrawl.core.places import (
     EDIT_SCHEMA,
     PLACE_SCHEMA,

@@ -20,7 +20,7 @@ from longcrawl.loading import collators
 from longcrawl.loading.feed import AskedOrder
 from longcrawl.loading.integrations.transformers import check_documents, check_resume
 
-SCRIPT = Path(__file__).parent / "stock_trainer.py"
+SCRIPT = Path(__file__).parents[1] / "stock_trainer.py"
 KINDS = ("rectangle", "packed", "windows", "buckets", "mixture")
 FEEDS = ("rectangle", "packed", "buckets")
 PACKED_FIRST = [pytest.param(kind, marks=() if kind == "packed" else pytest.mark.slow) for kind in KINDS]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longcrawl.core.ledger.funnel import Funnel, FunnelRow, Reference, RemovalRates, total
+from longcrawl.core.funnel import Funnel, FunnelRow, Reference, RemovalRates, total
 from longcrawl.errors import RecipeError
 
 FUNNEL = Funnel(

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longcrawl.core.ledger.funnel import Funnel, FunnelRow, add_values, count_values
-from longcrawl.core.ledger.reasons import LEDGER_SCHEMA, Reason, count_rules, entries, find_reason
-from longcrawl.core.pipeline import label_stages
-from longcrawl.core.stages import VERDICT_SCHEMA
+from longcrawl.core.funnel import Funnel, FunnelRow, add_values, count_values
+from longcrawl.core.ledger import LEDGER_SCHEMA, Reason, count_rules, entries, find_reason
+from longcrawl.core.stages import VERDICT_SCHEMA, label_stages
 from longcrawl.errors import LedgerError, one_line
 
 FUNNEL = Funnel(

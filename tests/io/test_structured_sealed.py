@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from longcrawl.io.sealed import is_sealed, seal
+from longcrawl.io.structured import is_sealed, seal
 
 
 @pytest.mark.parametrize("content", [{}, {"rows": 1}, {"a": [1, {"b": 'é\ud800 "sha256": "'}], "z": None}])

@@ -13,7 +13,7 @@ import pytest
 import longcrawl as lc
 from longcrawl.core.sources import BadFiles, make_source
 from longcrawl.errors import LongCrawlError, SourceError
-from longcrawl.io.listing import list_files, match_files
+from longcrawl.io.files import list_files, match_files
 from longcrawl.publish.compose import read_lengths
 from longcrawl.sources.files import list_tree
 from longcrawl.sources.redpajama_v2 import RedPajamaV2

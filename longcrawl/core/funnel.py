@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.display import BAR, Cell, Code, Column, ShareRow, Table, Tabular, share_table
-from longcrawl.core.fields import check_fields
-from longcrawl.core.ledger.edits import EditCounts, add_edits
+from longcrawl.core.ledger import EditCounts, add_edits
+from longcrawl.core.registry import check_fields
 from longcrawl.errors import RecipeError
 
 MOST_VALUES = 20
@@ -160,7 +160,7 @@ class Reference:
 class RemovalRates(Tabular):
     """A funnel in percent: a table in a terminal, in Markdown and in a notebook.
 
-    >>> from longcrawl.core.ledger.funnel import FunnelRow
+    >>> from longcrawl.core.funnel import FunnelRow
     >>> funnel = Funnel("warc", 200, (FunnelRow("language", 200, 100), FunnelRow("gopher_quality", 100, 25)))
     >>> print(RemovalRates(funnel, Reference("RefinedWeb", {"language": 0.48})))
     stage               kept    of all  of before  RefinedWeb
@@ -216,7 +216,7 @@ def value_tables(funnel: Funnel) -> list[Table]:
 
     A column in which no document has a value has none.
 
-    >>> from longcrawl.core.ledger.funnel import FunnelRow
+    >>> from longcrawl.core.funnel import FunnelRow
     >>> row = FunnelRow("identify_language", 5, 4, values={"language": {"en": 3, "de": 1}})
     >>> print(value_tables(Funnel("warc", 5, (row,)))[0])
     language     documents    share

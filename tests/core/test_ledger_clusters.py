@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.core.ledger.clusters import find_clusters
-from longcrawl.core.ledger.reasons import LEDGER_SCHEMA, find_reason
+from longcrawl.core.ledger import LEDGER_SCHEMA, find_clusters, find_reason
 from longcrawl.core.word_diff import COMPARED, diff_words
 
 
