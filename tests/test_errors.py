@@ -204,4 +204,4 @@ def test_nothing_else_prints():
             if name == "warnings.warn":
                 assert ast.unparse(node.args[0]).startswith("one_line("), f"{file}:{node.lineno}"
             if isinstance(node, ast.Attribute) and ast.unparse(node) in ("sys.stdout", "sys.stderr"):
-                assert file.name == "printable.py", f"{file}:{node.lineno}"
+                assert file.name == "errors.py", f"{file}:{node.lineno}"

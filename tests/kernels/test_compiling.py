@@ -288,8 +288,8 @@ def test_a_kernel_is_compiled_again_when_what_its_code_holds_has_changed(named, 
 
 
 def test_digests_are_those_of_another_process():
-    program = "from longcrawl.kernels import compiling; from longcrawl.text.rpv2 import _kernels; "
-    program += "print(compiling._digest(_kernels.measure.py_func))"
+    program = "from longcrawl.kernels import compiling; from longcrawl.text import rpv2; "
+    program += "print(compiling._digest(rpv2.measure.py_func))"
     command, environment = [sys.executable, "-c", program], os.environ | {"PYTHONHASHSEED": "7"}
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     assert printed.strip() == compiling._digest(signals.measure.py_func)

@@ -629,7 +629,7 @@ def test_a_run_that_fetches_no_documents_names_what_keeps_none(shards, tmp_path)
 
 
 def test_a_plan_counts_what_a_run_fetches(shards, tmp_path):
-    assert re.search(r"redpajama-v2 +4 ", str(longcrawl.run.plan(recipe_of(shards, tmp_path, WORDS))))
+    assert re.search(r"redpajama-v2 +4 ", str(longcrawl.plan(recipe_of(shards, tmp_path, WORDS))))
 
 
 def test_recipes_without_the_field_keep_their_digests(shards):

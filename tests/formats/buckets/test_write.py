@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
+from longcrawl.core.outputs import RESULTS
 from longcrawl.errors import CorruptionError, FormatError, SourceError, StageError
 from longcrawl.formats import open_composed
 from longcrawl.formats.buckets import write as composed_build
@@ -347,7 +348,7 @@ def test_a_domain_without_tokens_has_no_bucket(tmp_path):
     composed = compose(documents([0, 9, 0], kind=["a", "b", "a"]), tmp_path / "out", domains="kind")
     assert [each.path for each in composed.buckets] == ["train/b/16"]
     assert [(each["folder"], each["samples"]) for each in composed.described["domains"]] == [("a", 0), ("b", 1)]
-    assert "`a` | 0 | 0 |" in lc.core.results.RESULTS["composed"].composition(tmp_path / "out", composed.described)
+    assert "`a` | 0 | 0 |" in RESULTS["composed"].composition(tmp_path / "out", composed.described)
 
 
 @pytest.mark.parametrize(

@@ -422,8 +422,8 @@ def test_the_shipped_recipes_run(name, tmp_path, source, tokenizer):
         ({"composed": {"capacities": [64, 128], "heldout": 0.1}}, None),
     ],
 )
-def test_a_run_imports_neither_datasets_nor_scipy(outputs, windows, source, tokenizer, tmp_path):
-    # They take a second of a run of some, and again in each of its workers.
+def test_a_run_does_not_import_datasets(outputs, windows, source, tokenizer, tmp_path):
+    # It takes half a second, and again in each worker.
     made = spec(source, tokenizer, windows=windows) | {"outputs": outputs}
     made["stages"][:0] = [
         "url_filter",
@@ -432,15 +432,14 @@ def test_a_run_imports_neither_datasets_nor_scipy(outputs, windows, source, toke
     ]
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(yaml.safe_dump(made, sort_keys=False))
-    lc.run(recipe, tmp_path / "compiled")  # where numba compiles, it imports scipy
     code = f"""
 import sys
 import longcrawl as lc
 lc.run({str(recipe)!r}, {str(tmp_path / "out")!r})
-print(sorted({{"datasets", "scipy.linalg"}} & set(sys.modules)))
+print("datasets" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    assert done.stdout.splitlines()[-1] == "False"
 
 
 def test_windows_are_cut_as_they_overlap():
