@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.errors import FormatError, LongCrawlError, RunError, SourceError, StageError
 from longcrawl.publish.compose import read_lengths
-from longcrawl.run.manifest import NEEDED
 from longcrawl.tokens import Buckets, DatasetDecomposition, FixedLength, Plan, compare_strategies, measure
 
 LENGTHS = st.integers(1, 200).flatmap(lambda most: st.lists(st.integers(0, most), max_size=40))
@@ -323,11 +322,21 @@ def test_of_a_run_only_what_it_wrote_is_read(tmp_path, tokenizer):
     for name in ("parquet", "ledger"):
         (tmp_path / name).mkdir()
         write(tmp_path / name / "0.parquet", ROWS, ["text", "n_tokens"])
-    recipe = {"name": "two", "source": {"builder": "text"}, "stages": [], "outputs": {"parquet": {}}}
-    funnel = {"source": "text", "documents": 2, "stages": []}
-    blocks = {"recipe": recipe, "funnel": funnel, "output": {"format": "parquet"}}
-    blocks = {name: dict.fromkeys(entries) | blocks.get(name, {}) for name, entries in NEEDED.items()}
-    (tmp_path / "manifest.json").write_text(json.dumps({"longcrawl_run": 1, **blocks}))
+    recipe = {"name": "two", "about": "", "source": {"builder": "text"}, "stages": [], "outputs": {"parquet": {}}}
+    manifest = {
+        "longcrawl_run": 1,
+        "recipe": recipe | {"card": {}, "reference": {}},
+        "digest": "",
+        "versions": {"longcrawl": "0"},
+        "inputs": {},
+        "bad_files": [],
+        "left_out": {},
+        "funnel": {"source": "text", "documents": 2, "characters": 9, "stages": []},
+        "output": {"format": "parquet"},
+        "analysis": {},
+        "files": {},
+    }
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     assert read_lengths(tmp_path).tokens.tolist() == [3, 0]
     assert read_lengths(tmp_path, tokenizer).tokens.tolist() == [4, 15]
 

@@ -17,10 +17,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import longcrawl as lc
+from longcrawl.core.addresses import spell_host, url_hosts
 from longcrawl.errors import CorruptionError
 from longcrawl.io.stored_tables import scan_tables
 from longcrawl.publish.report import Analysis
-from longcrawl.run.analysis import DomainCounts, analyse, url_hosts
+from longcrawl.run.analysis import DomainCounts, analyse
 from longcrawl.run.engines import Local
 from longcrawl.text.refinedweb.url_filter import url_hosts as hosts_of_filter
 
