@@ -18,6 +18,7 @@ from datasets.data_files import DataFilesDict, DataFilesList, sanitize_patterns
 
 from longcrawl.builders.cached import code_hash
 from longcrawl.errors import LongCrawlError
+from longcrawl.sources.files import absolute
 
 NAME = "longcrawl"
 MODULE = "longcrawl.builders.longcrawl"
@@ -30,6 +31,7 @@ def register() -> None:
 
     Raises:
         LongCrawlError: this release of `datasets` has moved the names that registration needs.
+
     """
     try:
         packaged_modules._PACKAGED_DATASETS_MODULES[NAME] = (MODULE, code_hash())  # noqa: SLF001  # there is no public registry
@@ -90,8 +92,6 @@ def unresolved(data_files: Any) -> DataFilesDict:
 
 def _our_module(factory: Any) -> Any:
     """Return the builder for `datasets`, with ``data_files`` unresolved or none; it decides what to read then."""
-    from longcrawl.sources.files import absolute
-
     module_path, digest = packaged_modules._PACKAGED_DATASETS_MODULES[NAME]  # noqa: SLF001  # there is no public registry
     settings: dict[str, Any] = {"dataset_name": NAME, "data_files": unresolved(factory.data_files)}
     if factory.data_dir:

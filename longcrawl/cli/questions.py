@@ -360,13 +360,12 @@ def validate(
     training samples are counted. The exit code is 1 if a bucket has too few samples, or if the phases do not add up to
     --training-tokens.
     """
-    from longcrawl.loading.validation import read_curriculum
-    from longcrawl.loading.validation import validate as validate_curriculum
+    from longcrawl.loading import validation
 
-    settings: dict[str, Any] = {} if curriculum is None else read_curriculum(curriculum)
+    settings: dict[str, Any] = {} if curriculum is None else validation.read_curriculum(curriculum)
     settings |= {"max_length": max_length, "training_tokens": training_tokens, "mix_by": mix_by, "epochs": epochs}
     settings |= {"split": split, **({} if on_exhausted is None else {"on_exhausted": on_exhausted})}
-    report = validate_curriculum(path, **settings)
+    report = validation.validate(path, **settings)
     show(report)
     if not report.ok:
         raise typer.Exit(1)

@@ -16,6 +16,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from longcrawl.dedup.minhash import MinHash
+from longcrawl.text.rpv2 import Signals
+
 _THINGS = (
     "harbour", "kitchen", "library", "garden", "mill", "road", "letter", "engine", "field", "school", "market",
     "bridge", "winter", "journal", "lamp", "orchard", "river", "station", "teacher", "sailor", "printer", "map",
@@ -267,8 +270,6 @@ def list_part(root: Path, part: str) -> None:
 
 def measure_signals(records: Sequence[Record]) -> Iterable[dict[str, Any]]:
     """Yield the signals of records, as ``signals`` computes them, in the shape of the release's files."""
-    from longcrawl.text.rpv2 import Signals
-
     columns = {"raw_content": "text", "url": "url", "language": "language", "perplexity": "perplexity"}
     columns |= {name: name for name in ("bucket", "original_length", "original_nlines", "language_score")}
     table = pa.table({ours: [record[theirs] for record in records] for theirs, ours in columns.items()})
@@ -281,8 +282,6 @@ def measure_signals(records: Sequence[Record]) -> Iterable[dict[str, Any]]:
 
 def sign_documents(texts: Sequence[str]) -> list[dict[str, list[bytes]]]:
     """Return a document's signatures: bands are equal where those of MinHash over 13-grams of words are."""
-    from longcrawl.dedup.minhash import MinHash
-
     table = pa.table({"id": [str(number) for number in range(len(texts))], "text": list(texts)})
     signed: list[dict[str, list[bytes]]] = [{} for _ in texts]
     for similarity, (bands, rows) in SIGNATURES.items():
