@@ -7,13 +7,13 @@ documents, :attr:`Stage.needs` what it must have seen before. There are four kin
 * :class:`Rewrite` turns one table of documents into another: tokenisation, truncation.
 * :class:`Edit` does both: it corrects documents, and measures which of them are not worth keeping.
 * :class:`Survey` needs all documents: ``sketch`` is per batch and pure, ``resolve`` turns all sketches into
-  removals (deduplication), an order (shuffling) or spans (see :mod:`longcrawl.core.stages`).
+  removals (deduplication), an order (shuffling) or spans (:class:`SpanSurvey`).
 
 Each works in ``crawl | stage`` and in a recipe, and all but surveys alone too, with equal rows: a judge in
 ``dataset.filter(stage, batched=True)``, a rewrite or an edit in ``dataset.map(stage, batched=True)``. Any other call by
 `datasets` is rejected, see :mod:`longcrawl.core.batches`.
 
-A :class:`SpanSurvey` answers with :class:`longcrawl.core.stages.Spans`, and ``edit_spans`` is what it does to a batch
+A :class:`SpanSurvey` answers with :class:`longcrawl.core.places.Spans`, and ``edit_spans`` is what it does to a batch
 of documents once all spans are known: :class:`WithSpans` is that as an ordinary edit. Sketches may be larger than
 memory, so ``find`` takes them table by table and has a folder for its files. One that orders documents by what is in
 all of them answers with the place of each, ``sort_key``, where others have ``start`` and ``end``.

@@ -49,6 +49,9 @@ Documents are numbered in the order of preference: of two, the smaller number is
 is its smallest number, so neither the order of bands nor that of links matters.
 """
 
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -69,10 +72,6 @@ from longcrawl.errors import CorruptionError, StageError, warn_user
 from longcrawl.kernels.compiling import allocating, compiled, inlined
 from longcrawl.kernels.lookup import order_by, stable_order
 from longcrawl.kernels.texts import fixed_binary, fixed_rows
-
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 
 Wide = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.uint32]

@@ -21,7 +21,6 @@ from longcrawl.core.places import MASK, TAG, list_by_document, make_places, no_p
 from longcrawl.core.registry import Conditions, preset_fields
 from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
 from longcrawl.dedup import evaluation_sets
-from longcrawl.dedup import evaluation_sets as evaluation
 from longcrawl.dedup.index import DESCRIPTION
 from longcrawl.dedup.substring import cut_spans, masked_column
 from longcrawl.errors import StageError, TokenizerError
@@ -203,7 +202,7 @@ class Decontaminate(TokenizerStage, Edit):
             StageError: an evaluation set cannot be read.
         """
         names = [each for each in self.against if not _is_index(each)]
-        evaluation.write_evaluation_index(Path(folder), _read(tuple(names), self.columns), self._ngrams)
+        evaluation_sets.write_evaluation_index(Path(folder), _read(tuple(names), self.columns), self._ngrams)
 
     def checks(self, table: pa.Table) -> Sequence[Check]:
         """Measure the share of items in every document."""
@@ -246,7 +245,7 @@ class Decontaminate(TokenizerStage, Edit):
         counts = replaced_by * (places[:, 1] - places[:, 0])
         return Edited(table, checks, make_places(found.rows, rule, places, counts, also_id=found.items))
 
-    def _checks(self, found: evaluation.Found, places: Longs, lengths: Longs, pieces: Longs) -> list[Check]:
+    def _checks(self, found: evaluation_sets.Found, places: Longs, lengths: Longs, pieces: Longs) -> list[Check]:
         if self.policy == "tag":
             return []
         if self.policy == "drop":
@@ -264,8 +263,8 @@ class Decontaminate(TokenizerStage, Edit):
         return checks
 
     @property
-    def _ngrams(self) -> evaluation.Ngrams:
-        return evaluation.Ngrams(self.ngram, self.unit, self.tokenizer)
+    def _ngrams(self) -> evaluation_sets.Ngrams:
+        return evaluation_sets.Ngrams(self.ngram, self.unit, self.tokenizer)
 
     def _folders(self) -> dict[str, str]:
         """Return the folder of the index that has each evaluation set."""
@@ -276,8 +275,8 @@ class Decontaminate(TokenizerStage, Edit):
         made = _made(names, states, self.columns, self._ngrams) if names else ""
         return {each: made if each in names else each for each in self.against}
 
-    def _indexes(self) -> evaluation.EvaluationIndexes:
-        return evaluation.open_evaluation_indexes(self._ngrams, *dict.fromkeys(self._folders().values()))
+    def _indexes(self) -> evaluation_sets.EvaluationIndexes:
+        return evaluation_sets.open_evaluation_indexes(self._ngrams, *dict.fromkeys(self._folders().values()))
 
 
 def _is_index(given: str) -> bool:
@@ -314,12 +313,12 @@ def _made(
     names: tuple[str, ...],
     _states: tuple[str | None, ...],
     columns: tuple[str, ...],
-    ngrams: evaluation.Ngrams,
+    ngrams: evaluation_sets.Ngrams,
 ) -> str:
-    return str(evaluation.kept_index(_read(names, columns), ngrams))
+    return str(evaluation_sets.kept_index(_read(names, columns), ngrams))
 
 
-def _tagged(found: evaluation.Found, documents: int) -> pa.Array:
+def _tagged(found: evaluation_sets.Found, documents: int) -> pa.Array:
     spans = {"item": found.items, "start": pa.array(found.places[:, 0]), "end": pa.array(found.places[:, 1])}
     return list_by_document(found.rows, spans, documents).cast(TAG_TYPE)
 

@@ -13,6 +13,9 @@ process. Among d n-grams of documents and i of items, one is found that no item 
 An n-gram hashes as ``ngrams.py`` says, to all 64 bits.
 """
 
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
 import hashlib
 import json
 import unicodedata
@@ -225,10 +228,6 @@ def _joined(table: pa.Table) -> pa.Array:
     """Return the values of each row in lines, in the order of the columns."""
     parts = [column.combine_chunks() for column in table.columns]
     return pc.binary_join_element_wise(*parts, pa.scalar("\n", pa.large_string()))
-
-
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 
 Wide = npt.NDArray[np.uint64]

@@ -11,9 +11,12 @@ spaces each character is a word. In numbers of 64 bits that wrap around, ``mix``
 
 A document of fewer units than an n-gram has one n-gram, all of it; one without a unit has none.
 
-``ngrams.py`` says how n-grams are hashed; signatures are those of datasketch's scheme "affine32": the hash of an n-gram
-is mixed once, then permuted by ``a * hash + b`` in 32 bits that wrap around, and the least value is kept.
+Signatures are those of datasketch's scheme "affine32": the hash of an n-gram is mixed once, then permuted by
+``a * hash + b`` in 32 bits that wrap around, and the least value is kept.
 """
+
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 import re
 from collections.abc import Sequence
@@ -129,10 +132,6 @@ def _mix(number: int) -> int:
     number = (number ^ number >> 33) * MIX_1 & MASK
     number = (number ^ number >> 33) * MIX_2 & MASK
     return number ^ number >> 33
-
-
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 
 Bytes = npt.NDArray[np.uint8]

@@ -14,6 +14,9 @@ Categories and cases follow the Unicode version of this Python: what is done wit
 kernels index, shipped or kept as the tables of ``longcrawl.kernels.code_points`` are.
 """
 
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
 import string
 import unicodedata
 from functools import lru_cache
@@ -189,10 +192,6 @@ def _without_accents(character: str) -> tuple[int, bytes]:
         return REMOVED | ACCENT | (0 if all(map(unicodedata.combining, decomposed)) else BREAKS), b""
     marked = MARKED if any(map(unicodedata.combining, kept)) else 0
     return marked | (0 if kept == character else MAPPED), kept.encode()
-
-
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 
 MOST_PER_BYTE = 3

@@ -1,18 +1,21 @@
 """Repeated stretches of tokens, found in bounded memory, pass by pass.
 
-The passes of the first step count anchors, those of the second look windows up (see ``_substring_kernels``); each takes
-the anchors or windows whose hash falls into its part, and writes what it found to a file of its own. A pass whose file
-is there is not done again. What is found in the end does not depend on how many passes there are: windows with equal
-tokens have equal hashes, so they meet in one pass, and each stretch is compared token by token.
+The passes of the first step count anchors, those of the second look windows up; each takes the anchors or windows
+whose hash falls into its part, and writes what it found to a file of its own. A pass whose file is there is not done
+again. What is found in the end does not depend on how many passes there are: windows with equal tokens have equal
+hashes, so they meet in one pass, and each stretch is compared token by token.
 
 An *anchor* of a window is the least hash of its grams, ``gram`` tokens in a row. Equal windows have equal anchors, and
 several windows in a row share one, so far fewer counts than there are windows tell which windows' anchors occur once:
 those windows cannot repeat. The others are hashed and looked up in a table of those met before, and where a hash is
 found tokens are compared one by one.
 
-Equal windows have equal anchors, see ``_substring_kernels``, and a dozen windows in a row share one: a segment of 60
-tokens holds them all. A row has a hash, by which it is sent, the place of its first token, and its tokens.
+A *segment* of 60 tokens holds a dozen windows of one anchor. A row of an exchange has its hash, by which it is sent,
+the place of its first token, and its tokens.
 """
+
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc, index"
 
 import mmap
 from array import array
@@ -149,10 +152,6 @@ def _open(folder: Path, described: dict[str, Any]) -> TokenStore:
     with (folder / "tokens.bin").open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     return TokenStore(np.frombuffer(mapped, described["dtype"]), bounds, mapped)
-
-
-# Numba takes arguments by position. Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc, index"
 
 
 Tokens = npt.NDArray[Any]

@@ -44,7 +44,7 @@ from longcrawl.core.exchange import Decided, Engine, Exchange, Sketched, cut, ke
 from longcrawl.core.places import MASK, SPAN_SCHEMA, Spans, list_by_document, make_places, no_places
 from longcrawl.core.registry import Conditions
 from longcrawl.core.stages import Check, Edited, SpanSurvey, column, document_ids, stage, with_column
-from longcrawl.dedup import repeats as kernels
+from longcrawl.dedup import repeats
 from longcrawl.dedup.normalize import convert_spans, normalize, normalize_with_sources
 from longcrawl.dedup.repeats import (
     Segments,
@@ -152,7 +152,7 @@ class _Search:
 
     def count_sent(self, anchors: Exchange, partition: int) -> int:
         """Return how many tokens are sent at most for the repeated anchors of a partition."""
-        found, windows = anchors.read(partition), kernels.make_windows(np.empty(0, np.uint8), np.uint8(0), self.length)
+        found, windows = anchors.read(partition), repeats.make_windows(np.empty(0, np.uint8), np.uint8(0), self.length)
         width = self.length - windows.gram + 1
         each = np.where(found["frequent"].to_numpy(), width * self.length, width + self.length - 1)
         return int((found["count"].to_numpy().astype(np.int64) * each).sum())

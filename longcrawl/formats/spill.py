@@ -5,6 +5,9 @@ some 40 bytes about each: its size, its language and where a shuffle puts it. Th
 cut into files of about equal size. Pass two gathers the documents of one file, a row group or a band at a time.
 """
 
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value"
+
 import itertools
 import json
 from base64 import b64encode
@@ -28,9 +31,6 @@ from longcrawl.io.place import bring, url_of
 from longcrawl.io.structured import DamagedWorkError, Marker
 from longcrawl.kernels.compiling import compiled, forced_inline
 from longcrawl.kernels.memory import byte_at, copy_block, eight_at, four_at, put_eight
-
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value"
 
 
 @forced_inline

@@ -1,5 +1,8 @@
 """Hash tables, word lists and phrase trees for kernels."""
 
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
 import gzip
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -148,10 +151,6 @@ def _read(file: Path) -> str:
         raise StageError(f"{file} does not exist; give the path of a word list, or leave the field out") from error
     except (OSError, EOFError, UnicodeDecodeError) as error:
         raise StageError(f"{file} cannot be read as UTF-8 text: {error}; download it again") from error
-
-
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 
 Letters = npt.NDArray[Any]
@@ -377,10 +376,6 @@ def _capitals() -> dict[str, list[int]]:
     for at in np.flatnonzero(points != lower).tolist():
         found.setdefault(chr(lower[at]), []).append(int(points[at]))
     return found
-
-
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 
 OTHERS = np.uint32(128)

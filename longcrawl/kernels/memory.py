@@ -1,6 +1,6 @@
 """What kernels compile to few instructions: numbers at any address, ends of bits, the least of 32, tests of 64."""
 
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
 # mypy: disable-error-code="misc"
 
 from typing import Any

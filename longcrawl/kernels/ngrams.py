@@ -5,7 +5,7 @@ Words get numbers by full comparison, so no two different ones can be taken for 
 long ones cost little.
 """
 
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 from typing import Any, NamedTuple

@@ -4,7 +4,7 @@ A vector has whole numbers, so that sums depend on no order and no machine. Docu
 of equally similar ones the smaller number comes first.
 """
 
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 from typing import Any, NamedTuple

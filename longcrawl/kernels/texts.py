@@ -1,5 +1,8 @@
 """Text columns as buffers for kernels, and kernels that read and copy UTF-8."""
 
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
 from typing import Any
 
 import numpy as np
@@ -11,10 +14,6 @@ from longcrawl.errors import StageError
 from longcrawl.kernels.code_points import SPACE
 from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.memory import eight_at
-
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.uint16]

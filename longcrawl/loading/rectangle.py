@@ -5,8 +5,7 @@ context window ``g // row_batches``; rows and columns that do not fill a batch o
 shuffled and rolled, every batch is a fair sample. Targets are the stored tokens; text is the targets one place later,
 behind a pad token.
 
-Rows come first, then columns, and edges are left out: global batch ``g`` is row batch ``g % row_batches`` of context
-window ``g // row_batches``. Decoded chunks are kept by when the walk needs them next.
+Decoded chunks are kept by when the walk needs them next.
 """
 
 import math

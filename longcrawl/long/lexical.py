@@ -1,5 +1,8 @@
 """Long-range lexical dependency: rare words that recur after long gaps."""
 
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -26,10 +29,6 @@ from longcrawl.io.stored_tables import write_table
 from longcrawl.io.structured import SEAL
 from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 from longcrawl.kernels.texts import valid_texts
-
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 
 Wide = npt.NDArray[np.uint64]
 

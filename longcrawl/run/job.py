@@ -33,7 +33,6 @@ from longcrawl.io.files import file_entries, remove, remove_partial, write_text
 from longcrawl.io.place import bring_folder, drop, is_there, names_in, url_of
 from longcrawl.io.structured import DamagedWorkError, Marker, seal
 from longcrawl.run import ids, inputs, removals, segments
-from longcrawl.run import removals as indexes
 from longcrawl.run.analysis import Lengths, analyse
 from longcrawl.run.card.write import CARD, write_card
 from longcrawl.run.engines.local import Local
@@ -195,7 +194,7 @@ class _Job:
         if is_there(self.folder / MANIFEST):
             return read_manifest(self.folder)
         remove_partial(self.folder, IDLE)
-        fingerprints, used = inputs.stage_fingerprints(self.recipe), indexes.indexes_used(self.recipe.stages)
+        fingerprints, used = inputs.stage_fingerprints(self.recipe), removals.indexes_used(self.recipe.stages)
         inputs.pin_inputs(self.folder, self.recipe, self.parts, fingerprints, used)
         for label, stage in self.recipe.stages:
             stage.prepare()
@@ -433,7 +432,7 @@ class _Job:
         for segment, label, survey in self.indexed:
             with self.costs.measure(label, f"{segment}-index"):
                 self.markers.append(
-                    indexes.save_index(self.folder, segment, len(self.parts), label, survey, self.engine)
+                    removals.save_index(self.folder, segment, len(self.parts), label, survey, self.engine)
                 )
 
     def _describe(self, written: dict[str, Any]) -> dict[str, Any]:
@@ -457,7 +456,7 @@ class _Job:
         if others := self.recipe.others:
             manifest["implementations"] = others
         files = segments.check_results(self.folder, self.markers, self.engine)
-        if used := indexes.indexes_used(self.recipe.stages):
+        if used := removals.indexes_used(self.recipe.stages):
             manifest["indexes"] = used
         documents = RESULTS[self.recipe.output.name].ids(self.folder / self.recipe.output.name)
         manifest["analysis"] = analyse(documents, self.engine).as_dict()

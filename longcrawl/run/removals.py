@@ -6,8 +6,7 @@ needs all sketches in one process still, see :meth:`longcrawl.core.stages.Survey
 
 For each survey with ``index="save"``, ``RUN/index/STAGE/`` holds what the run has kept in the end, see
 :mod:`longcrawl.dedup.index`. A document that a later stage removed is not in it, so its duplicate in a later dataset
-may stay, as in RefinedWeb. One process makes it where it can hold all sketches, else tasks do, as those of
-:mod:`longcrawl.run.removals`.
+may stay, as in RefinedWeb. One process makes it where it can hold all sketches, else tasks do.
 """
 
 import hashlib

@@ -3,7 +3,8 @@
 Whatever is read is compared with the marker first; see :mod:`longcrawl.run.part`. A segment between two surveys, in
 which no stage is, keeps no documents of its own: they are those of the segment before without what its survey removes.
 
-Every input would otherwise read the ids of all removed documents, and look its own up among them.
+Removed rows have a file for each input, which would otherwise read the ids of all removed documents and look its own up
+among them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

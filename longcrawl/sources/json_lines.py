@@ -1,6 +1,6 @@
 """Reads JSON lines into Arrow columns.
 
-The lines go through the kernels beside this file; what those do not take goes through Python's ``json``, which decides.
+The lines go through kernels; what those do not take goes through Python's ``json``, which decides.
 Both give the same values: a lone surrogate escape (``\ud800``), which no UTF-8 can hold, becomes U+FFFD, and of a
 key that comes twice the last one counts.
 
@@ -8,6 +8,10 @@ The kernels take the common shape exactly and leave everything else to Python's 
 not 0 was not understood here, which does not mean that it is wrong. A line that they accept, ``json.loads`` accepts,
 with the same values; the tests hold them to it.
 """
+
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return"
+# ruff: noqa: C901, FBT001, PLR0911, PLR0912
 
 import json
 import math
@@ -41,12 +45,6 @@ from longcrawl.kernels.memory import (
 from longcrawl.sources.blocks import BLOCK_BYTES, STEP_BYTES
 from longcrawl.sources.compressed import LARGE_BYTES
 from longcrawl.sources.files import DamagedFileError
-
-# A test of bytes is one long chain of cases:
-# ruff: noqa: C901, PLR0912
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return"
-
 
 QUOTE, BACKSLASH, MINUS, DOT = 34, 92, 45, 46
 
@@ -305,12 +303,6 @@ def end_of_word(data: Any, at: int, end: int) -> int:
     ):
         return at + 5
     return -1
-
-
-# A byte automaton is one long chain of cases, and numba takes arguments by position:
-# ruff: noqa: C901, FBT001, PLR0911, PLR0912
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return"
 
 
 ABSENT, NULL, PLAIN, ESCAPED, NUMBER, LITERAL, NESTED = range(7)

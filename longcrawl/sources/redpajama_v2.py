@@ -16,8 +16,11 @@ As in ``longcrawl.sources.json_lines``, a line whose status is 1 was not underst
 
 A record is ``{"id": …, "id_int": …, "metadata": {…}, "quality_signals": {NAME: [[start, end, value], …], …}}``, offsets
 in code points of the document. A document-level signal has one span, a line-level one has a span per line.
-``longcrawl.sources.json_lines`` says what a status means.
 """
+
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return"
+# ruff: noqa: C901, PLR0911, PLR0912
 
 import copy
 import itertools
@@ -155,12 +158,6 @@ def signals_type(names: Sequence[str]) -> pa.StructType:
 def line_signals_type(names: Sequence[str]) -> pa.StructType:
     """Return the type of the line-level signals asked for: lists of [start, end, value]."""
     return pa.struct([pa.field(name, SPANS) for name in names])
-
-
-# A byte automaton is one long chain of cases, and numba takes arguments by position:
-# ruff: noqa: C901, PLR0911, PLR0912
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return"
 
 
 _EVERY, _ONE, _NO_BITS = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(1), np.uint64(0)

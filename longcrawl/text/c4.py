@@ -1,5 +1,9 @@
 """C4's rules: keep lines that look like sentences, and pages with enough of them."""
 
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+# ruff: noqa: FBT001, SIM110
+
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -30,12 +34,6 @@ from longcrawl.kernels.texts import (
 )
 from longcrawl.text.languages import Languages, find_language, places_of_languages
 from longcrawl.text.line_places import LOGGED, locate_lines, log_line, most_lines, shift_lines
-
-# Numba compiles plain loops, and takes arguments by position:
-# ruff: noqa: FBT001, SIM110
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.uint16]

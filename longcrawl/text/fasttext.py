@@ -2,10 +2,12 @@
 
 Words are found 64 bytes at a time, and what is remembered of those of a stretch is loaded while the next are looked up.
 
-Rows are added in fastText's order and precision, and without the interpreter lock.
-
-Sums are taken in fastText's order and in its precision, so that scores are equal in every bit.
+Rows and sums are added in fastText's order and precision, without the interpreter lock: scores are equal in every bit.
 """
+
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+# ruff: noqa: FBT001
 
 import math
 import mmap
@@ -361,10 +363,6 @@ def _check(rows: Floats, output: Floats, words: int, buckets: int, labels: int) 
         raise ValueError("its vectors are not those of its labels")
 
 
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
-
 Integers = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
 Hashes = npt.NDArray[np.uint64]
@@ -520,12 +518,6 @@ def remember(line: int, low: np.uint64, high: np.uint64, size: int, hashed: np.u
         for each in range(2 * pair, min(2 * pair + 2, len(listed))):
             rows |= _U(listed[each]) << _U(32 * (each - 2 * pair))
         put_eight(line + 24 + 8 * pair, rows)
-
-
-# numba takes arguments by position alone:
-# ruff: noqa: FBT001
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 
 _OFFSET, _PRIME, _32_BITS = _U(2166136261), _U(16777619), _U(0xFFFFFFFF)
@@ -909,10 +901,6 @@ def read_text(
     if found:
         hidden *= np.float32(1.0 / found)
     return found
-
-
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 
 _LOWEST = np.float32(math.log(1e-5))

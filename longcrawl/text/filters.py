@@ -1,5 +1,8 @@
 """Filters by size, language and given quality signals."""
 
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, operator, arg-type"
+
 import json
 import math
 import string
@@ -20,10 +23,6 @@ from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.texts import decode, text_buffers, valid_texts
 from longcrawl.text.languages import places_of_languages
 from longcrawl.text.presets import Presets
-
-# Inside the kernel ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, operator, arg-type"
-
 
 _BEGINS, _STAYS = 1, 2
 """What a character does to a word: white space neither, punctuation cannot begin one."""

@@ -1,5 +1,8 @@
 """Language identification: models, thresholds and the stage."""
 
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, operator, arg-type"
+
 import importlib.util
 import string
 from collections.abc import Callable, Mapping
@@ -21,10 +24,6 @@ from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.texts import decode, text_buffers, valid_texts
 from longcrawl.text.fasttext import classify, read_model
 from longcrawl.text.languages import language_code, language_files, parse_tag, places_of_languages, read_languages
-
-# Inside the kernel ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, operator, arg-type"
-
 
 CHEROKEE = (0x13A0, 0x13F5)
 """Letters that Unicode calls capitals, though texts without capitals are written in them."""

@@ -1,5 +1,9 @@
 """Character positions of lines that kernels changed."""
 
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value"
+# ruff: noqa: FBT001
+
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -10,12 +14,6 @@ import pyarrow as pa
 from longcrawl.core.places import make_places, no_places
 from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.texts import SHORT, count_characters
-
-# Numba takes arguments by position:
-# ruff: noqa: FBT001
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value"
-
 
 Bytes = npt.NDArray[np.uint8]
 

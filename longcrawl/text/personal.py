@@ -4,6 +4,10 @@ Sixty-four bytes are looked at at once for what all of them have: an ``@``, a di
 and look at a bounded number of bytes around: time grows with the length of a text alone.
 """
 
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+# ruff: noqa: C901, PLR0911
+
 import string
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -29,12 +33,6 @@ from longcrawl.kernels.texts import (
     text_column,
     valid_texts,
 )
-
-# Checks of a few bytes after each other; a call for each would cost more than what it does:
-# ruff: noqa: C901, PLR0911
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -480,12 +478,6 @@ def number(data: Bytes, at: int, start: int, end: int, kinds: int, sizes: Any) -
             if stop > at:
                 return first, stop, PHONE
     return at, at, 0
-
-
-# Checks of a few bytes after each other; a call for each would cost more than what it does:
-# ruff: noqa: C901, PLR0911
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 
 _U = np.uint64

@@ -4,6 +4,9 @@ A line is decoded into code points and their flags, small enough to stay in the 
 normalised words and its line signals are found. Equal words, equal n-grams and listed phrases need the whole document.
 """
 
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -18,7 +21,6 @@ from longcrawl.errors import StageError
 from longcrawl.io.files import reread_when_changed
 from longcrawl.kernels import code_points as kind
 from longcrawl.kernels import lookup
-from longcrawl.kernels import lookup as word_lists
 from longcrawl.kernels.code_points import Characters, load_characters
 from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 from longcrawl.kernels.lookup import Phrases, Vocabulary, find_word, order_by, round_to_8_digits
@@ -27,10 +29,6 @@ from longcrawl.kernels.texts import decode, text_buffers, valid_texts
 from longcrawl.sources.redpajama_v2 import DOCUMENT_SIGNALS, LINE_SIGNALS, SIGNALS_TYPE, SPANS, line_signals_type
 from longcrawl.text.gopher.words import NGRAMS
 from longcrawl.text.languages import find_language, places_of_languages
-
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 
 Row = npt.NDArray[np.float64]
 Points = npt.NDArray[np.uint32]
@@ -573,7 +571,7 @@ class Signals(Rewrite):
         for path in self._models.values():
             load_model(path)
         if self.domain_categories is not None:
-            word_lists.read_domain_categories(self.domain_categories)
+            lookup.read_domain_categories(self.domain_categories)
         self.rewrite(pa.table({"text": pa.array([], pa.large_string()), "url": pa.array([], pa.string())}))
 
     def rewrite(self, table: pa.Table) -> pa.Table:
@@ -627,7 +625,7 @@ class Signals(Rewrite):
         for signal, path in self._models.items():
             known[signal] = model_scores(path, texts)
         if self.domain_categories is not None:
-            categories = word_lists.read_domain_categories(self.domain_categories)
+            categories = lookup.read_domain_categories(self.domain_categories)
             known["rps_doc_ut1_blacklist"] = _looked_up(self._domains(table), categories)
         return known
 
@@ -642,9 +640,9 @@ class Tables(NamedTuple):
     """What kernels compare text with."""
 
     characters: Characters
-    stop_words: word_lists.Vocabulary
+    stop_words: lookup.Vocabulary
     """Of all languages."""
-    phrases: word_lists.Phrases
+    phrases: lookup.Phrases
     """The listed ones of all languages."""
 
 
@@ -665,12 +663,12 @@ class Counted(NamedTuple):
 
 @reread_when_changed(4)
 def _load_lists(stop_words: str | None, bad_words: str | None) -> _Lists:
-    stops = word_lists.read_word_lists(stop_words) if stop_words is not None else {}
-    bad = word_lists.read_word_lists(bad_words) if bad_words is not None else {}
+    stops = lookup.read_word_lists(stop_words) if stop_words is not None else {}
+    bad = lookup.read_word_lists(bad_words) if bad_words is not None else {}
     return _Lists(
         (tuple(stops), tuple(bad)),
-        word_lists.make_vocabulary((number, word) for number, words in enumerate(stops.values()) for word in words),
-        word_lists.make_phrases((number, word) for number, words in enumerate(bad.values()) for word in words),
+        lookup.make_vocabulary((number, word) for number, words in enumerate(stops.values()) for word in words),
+        lookup.make_phrases((number, word) for number, words in enumerate(bad.values()) for word in words),
     )
 
 

@@ -17,6 +17,9 @@ A word is compared in full, never by its hash alone, so what a text is encoded t
 it. When the table is full, all words but the vocabulary are forgotten.
 """
 
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -37,10 +40,6 @@ from longcrawl.kernels.memory import (
     put_four,
 )
 from longcrawl.tokens.splitting import AHEAD, character_classes, split
-
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 
 Wide = npt.NDArray[np.uint64]
 Ranks = npt.NDArray[np.uint32]
@@ -180,10 +179,6 @@ def possible_joins(joins: Wide, halves: Ranks) -> Wide:
     left, right = (halves[side::2][joins & _RANK].astype(np.uint64) for side in (0, 1))
     wanted: Wide = joins[(left == NONE) | (joins >> _U(RANK_BITS) == (left << _U(RANK_BITS) | right))]
     return wanted
-
-
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 
 Longs = npt.NDArray[np.int64]
@@ -512,10 +507,6 @@ def merge_parts(
         written = following
 
 
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
-
 Bytes = npt.NDArray[np.uint8]
 
 LONGEST_WORD = 128
@@ -749,10 +740,6 @@ def find_halves(tokens: Sequence[bytes]) -> npt.NDArray[np.int64]:
     _, vocabulary, merges = make_words(tokens, 0)
     halves = list_halves(vocabulary, merges)
     return np.where(halves == NONE, -1, halves.astype(np.int64)).reshape(-1, 2)
-
-
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 
 PART = 1 << 14

@@ -8,6 +8,9 @@ Source: GPT-Simple's data pipeline, "Sequence packing".
 No Python object is made per token or document.
 """
 
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,11 +26,6 @@ from longcrawl.kernels.lookup import count_up_to
 from longcrawl.kernels.texts import read_only
 from longcrawl.tokens.plan import Longs, PackingPlan, Plan, Strategy, check_capacities
 from longcrawl.tokens.strategies import BestFit, BinnedGreedy, FirstFit, cut_long
-
-# Numba takes arguments by position and compiles plain loops best:
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 
 Ints = npt.NDArray[Any]
 

@@ -5,6 +5,10 @@ these bits cannot tell is scanned by the character. Kernels of this package take
 Texts are valid UTF-8, and 64 bytes after their end can be read.
 """
 
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+# ruff: noqa: PLR1714, SIM109
+
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -76,12 +80,6 @@ def character_classes() -> npt.NDArray[np.uint8]:
     They are those of the regular expressions of tiktoken, of which asking takes 0.3 s; a test asks, and writes them.
     """
     return shipped_arrays(SHIPPED, "tiktoken")["classes"]
-
-
-# To look for a byte in a tuple, numba compiles functions of its own:
-# ruff: noqa: SIM109, PLR1714
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 
 Longs = npt.NDArray[np.int64]

@@ -2,10 +2,15 @@
 
 These are concatenation, bin packing, and the decomposition of documents.
 
-For the first two, the documents left are one list per length, with a set of the lengths that have any: a bit for each,
-a bit for each 64 of these and for each 64 of those. The longest document that fits is then a look at three words,
-whatever the number of documents, so a plan takes time for its pieces and not for its documents times its samples.
+``fill_buckets`` keeps the documents that remain as one list per length, with a set of the lengths that have any: a
+bit for each, a bit for each 64 of these and for each 64 of those. The longest document that fits is then a look at
+three words, whatever the number of documents, so a plan takes time for its pieces and not for its documents times its
+samples.
 """
+
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+# ruff: noqa: PLR1714
 
 import heapq
 from abc import abstractmethod
@@ -22,12 +27,6 @@ from longcrawl.errors import StageError
 from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 from longcrawl.kernels.lookup import count_up_to
 from longcrawl.tokens.plan import Longs, Plan, Strategy, checked_lengths, join_plans, plan_of_pieces
-
-# Numba compiles plain comparisons best:
-# ruff: noqa: PLR1714
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 
 Wide = npt.NDArray[np.uint64]
 
@@ -424,10 +423,6 @@ def _take_fitting(first: Longs, following: Longs, at: int, sizes: Longs, room: i
             return item
         before, item = item, following[item]
     return -1
-
-
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 
 LOOK_AHEAD = 32

@@ -17,7 +17,6 @@ from longcrawl.errors import FormatError, HubError, one_line
 from longcrawl.io.files import checksum
 from longcrawl.io.stored_tables import GroupedTable
 from longcrawl.publish.hub import client
-from longcrawl.publish.hub import client as remote
 from longcrawl.run.card.front_matter import FRONT_MATTER, config_info, read_front_matter, yaml_block
 from longcrawl.run.card.write import CARD
 from longcrawl.run.manifest import MANIFEST
@@ -84,7 +83,7 @@ def _card_there(repo: str, there: client.Repository) -> str | None:
         HubError: the repository holds what a push of documents would mix with, or replace.
     """
     client.check_ignores_nothing(repo, there)
-    if {MANIFEST, remote.UNFINISHED} & there.files.keys():
+    if {MANIFEST, client.UNFINISHED} & there.files.keys():
         raise HubError(
             f"{repo} holds a run, or a part of one, and documents of a crawl do not go beside it: choose another "
             "repository, or delete the run's files on the Hub"

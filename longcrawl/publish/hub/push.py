@@ -31,7 +31,6 @@ from longcrawl.io.place import check_writable
 from longcrawl.io.stored_tables import GroupedTable, check_undamaged
 from longcrawl.io.structured import Marker, seal, verify_files
 from longcrawl.publish.hub import client
-from longcrawl.publish.hub import client as remote
 from longcrawl.run.card.front_matter import card_problems
 from longcrawl.run.card.write import CARD, card, is_marked, local_paths
 from longcrawl.run.engines.hold import LOCK, hold_alone
@@ -421,7 +420,7 @@ def _push(
     manifest = read_sealed(folder)
     _check_limits(folder, manifest)
     _check_whole(folder, manifest)
-    remote.read_card(folder / CARD)
+    client.read_card(folder / CARD)
     first, dropped = changed_tables(folder, manifest, tables)
     with client.hub_errors(repo, client.NOTHING_SENT):
         api = client.connect(signed_in=not dry_run)
@@ -431,26 +430,26 @@ def _push(
         prepare(folder, tables, num_proc)
         manifest, first, dropped = read_sealed(folder), [], []
         _check_limits(folder, manifest)
-    card = remote.read_card(folder / CARD)
+    card = client.read_card(folder / CARD)
     digests = {name: entry["sha256"] for name, entry in manifest["files"].items() if name not in dropped}
     # A person may edit the card of a finished run.
     digests |= {name: checksum(folder / name) for name in (CARD, MANIFEST)}
-    remote.warn_of_edits(folder / CARD, manifest["files"], digests[CARD])
+    client.warn_of_edits(folder / CARD, manifest["files"], digests[CARD])
     with client.hub_errors(repo, client.NOTHING_SENT):
-        tag = f"{remote.TAG_BEGINS}{manifest['sha256'][:TAG_LENGTH]}"
+        tag = f"{client.TAG_BEGINS}{manifest['sha256'][:TAG_LENGTH]}"
         earlier = _earlier(repo, there, {tag, instead_of}) if there else _Earlier()
         planned = _plan(folder, digests, repo, tag, there or client.Repository(visibility, "", {}, {}), earlier)
         _check_instead_of(instead_of, planned, there, earlier)
         before = there.files.get(CARD) if there and not earlier.unfinished and instead_of != CARD else None
         if there and before and not before.is_like(folder / CARD, digests[CARD]):
-            remote.check_card_is_ours(api, repo, there.head)
+            client.check_card_is_ours(api, repo, there.head)
         if dry_run:
             unseen = there is None and not client.is_signed_in()
             return replace(
                 planned, problems=tuple(card_problems(card)), first=tuple(first), dropped=tuple(dropped), unseen=unseen
             )
         if CARD in planned.send:
-            remote.check_front_matter(folder / CARD, card)
+            client.check_front_matter(folder / CARD, card)
     with client.hub_errors(repo, client.SOME_SENT):
         return _carry_out(api, folder, planned, there)
 
@@ -486,7 +485,7 @@ def _earlier(repo: str, there: client.Repository, accepted: set[str | None]) -> 
     unfinished = None
     if MANIFEST in there.files:
         files = frozenset({*_manifest_files(repo, there), CARD, MANIFEST})
-    if remote.UNFINISHED in there.files:
+    if client.UNFINISHED in there.files:
         begun = _begun(repo, there)
         if begun.tag not in accepted:
             raise HubError(
@@ -502,9 +501,9 @@ def _check_instead_of(
 ) -> None:
     """Check that ``instead_of`` names what may be replaced; the same command again finds its own push there."""
     own = earlier.unfinished == planned.tag or not (planned.send or planned.delete)
-    if instead_of in (None, CARD, earlier.unfinished) or (own and remote.TAG.fullmatch(str(instead_of))):
+    if instead_of in (None, CARD, earlier.unfinished) or (own and client.TAG.fullmatch(str(instead_of))):
         return
-    whole = ", ".join(sorted(tag for tag in there.tags if remote.TAG.fullmatch(tag))) if there else ""
+    whole = ", ".join(sorted(tag for tag in there.tags if client.TAG.fullmatch(tag))) if there else ""
     found = f"a part of {earlier.unfinished}" if earlier.unfinished else f"no unfinished push, and {whole or 'no run'}"
     raise HubError(
         f"--instead-of {instead_of!r} names nothing that could be replaced, as {planned.repo} holds {found}: "
@@ -512,12 +511,12 @@ def _check_instead_of(
     )
 
 
-def _begun(repo: str, there: client.Repository) -> remote.UnfinishedPush:
+def _begun(repo: str, there: client.Repository) -> client.UnfinishedPush:
     try:
-        return remote.UnfinishedPush.read(_fetch(repo, there, remote.UNFINISHED))
+        return client.UnfinishedPush.read(_fetch(repo, there, client.UNFINISHED))
     except FormatError as wrong:
         raise HubError(
-            f"{repo} holds an {remote.UNFINISHED} which is not as this longcrawl writes it: upgrade longcrawl, or "
+            f"{repo} holds an {client.UNFINISHED} which is not as this longcrawl writes it: upgrade longcrawl, or "
             "delete it on the Hub"
         ) from wrong
 
@@ -525,12 +524,12 @@ def _begun(repo: str, there: client.Repository) -> remote.UnfinishedPush:
 def _manifest_files(repo: str, there: client.Repository) -> set[str]:
     try:
         text = _fetch(repo, there, MANIFEST)
-        manifest = remote.read_remote(text, "it")
+        manifest = client.read_remote(text, "it")
     except FormatError as wrong:
         raise _not_ours(repo, MANIFEST) from wrong
     if "longcrawl_run" not in manifest:
         raise _not_ours(repo, MANIFEST)
-    if not remote.is_intact(manifest, text):
+    if not client.is_intact(manifest, text):
         raise HubError(
             f"{repo} holds a {MANIFEST} that was changed after a run put it there, so nothing says which files are the "
             "run's: restore it from its history on the Hub, or choose another repository"
@@ -539,7 +538,7 @@ def _manifest_files(repo: str, there: client.Repository) -> set[str]:
 
 
 def _fetch(repo: str, there: client.Repository, name: str) -> bytes:
-    if there.files[name].size > remote.DESCRIPTION_BYTES:
+    if there.files[name].size > client.DESCRIPTION_BYTES:
         raise _not_ours(repo, name)
     return client.fetch_file(repo, there, name)
 
@@ -561,10 +560,10 @@ def _plan(
     }
     _check_ours(repo, digests, same, there, earlier)
     delete = tuple(sorted((earlier.files & there.files.keys()) - digests.keys()))
-    changes = sum(not remote.says_how_to_read(name) for name in digests.keys() - same) + len(delete)
+    changes = sum(not client.says_how_to_read(name) for name in digests.keys() - same) + len(delete)
     begins = changes > COMMIT_FILES and earlier.unfinished != tag
     if begins:
-        same = {name for name in same if not remote.says_how_to_read(name)}
+        same = {name for name in same if not client.says_how_to_read(name)}
     sizes = {name: (folder / name).stat().st_size for name in sorted(digests)}
     return Push(
         repo,
@@ -619,7 +618,7 @@ def _commit(api: "HfApi", folder: Path, planned: Push, there: client.Repository)
 
     left = [part for part in _parts(folder, planned, there) if part]
     head, done = there.head, 0
-    divisible = planned.begins or remote.UNFINISHED in there.files
+    divisible = planned.begins or client.UNFINISHED in there.files
     while left:
         of = f", part {done + 1} of {done + len(left)}" if done or len(left) > 1 else ""
         try:
@@ -641,7 +640,7 @@ def _parts(folder: Path, planned: Push, there: client.Repository) -> list[list[A
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
     def says_how(operation: Any) -> bool:
-        return remote.says_how_to_read(operation.path_in_repo)
+        return client.says_how_to_read(operation.path_in_repo)
 
     deleted: list[Any] = [CommitOperationDelete(name, is_folder=False) for name in planned.delete]
     sent: list[Any] = [CommitOperationAdd(name, folder / name) for name in sorted(planned.send)]
@@ -649,20 +648,20 @@ def _parts(folder: Path, planned: Push, there: client.Repository) -> list[list[A
     changes = [*filterfalse(says_how, [*deleted, *sent])]
     parts = [changes[start : start + COMMIT_FILES] for start in range(0, max(len(changes), 1), COMMIT_FILES)]
     if planned.begins:
-        begun = remote.UnfinishedPush(planned.tag, frozenset({*planned.digests, *planned.delete}))
+        begun = client.UnfinishedPush(planned.tag, frozenset({*planned.digests, *planned.delete}))
         gone = [
-            name for name in planned.digests if remote.says_how_to_read(name) and name in there.files.keys() - {CARD}
+            name for name in planned.digests if client.says_how_to_read(name) and name in there.files.keys() - {CARD}
         ]
         opening += [CommitOperationDelete(name, is_folder=False) for name in gone]
         # Whatever the first commit is cut down to, it says whose push this is.
         opening[:0] = [
-            CommitOperationAdd(remote.UNFINISHED, begun.as_json()),
+            CommitOperationAdd(client.UNFINISHED, begun.as_json()),
             CommitOperationAdd(CARD, begun.as_card()),
         ]
     parts[0] = opening + parts[0]
     parts[-1] += filter(says_how, sent)
-    if planned.begins or remote.UNFINISHED in there.files:
-        parts[-1].append(CommitOperationDelete(remote.UNFINISHED, is_folder=False))
+    if planned.begins or client.UNFINISHED in there.files:
+        parts[-1].append(CommitOperationDelete(client.UNFINISHED, is_folder=False))
     return parts
 
 

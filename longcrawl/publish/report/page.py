@@ -4,8 +4,9 @@ The page needs no network and runs no script but its own. Text of crawled pages 
 Content-Security-Policy allows the one script and the one style sheet by their SHA-256, forbids every request, and so
 holds even if something were not escaped.
 
-HTML without styles, scripts or links of its own, in which all text is escaped. :class:`longcrawl.core.display.Table`
-cannot paint these tables: it has styles, which the page's policy forbids, and no groups of columns and rows.
+Tables are HTML without styles, scripts or links of its own, in which all text is escaped.
+:class:`longcrawl.core.display.Table` cannot paint these tables: it has styles, which the page's policy forbids, and
+no groups of columns and rows.
 """
 
 import base64

@@ -5,6 +5,9 @@ prose there is around a block, in the elements that hold it; then its length and
 they are (``nav``, ``class="comments"``) are around it, other than those around most of the page's prose.
 """
 
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -42,10 +45,6 @@ from longcrawl.text.extract.html import (
     make_tree,
     scan,
 )
-
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 
 _U = np.uint64
 
@@ -120,10 +119,6 @@ def _rounded_down(thresholds: npt.NDArray[np.float64]) -> npt.NDArray[np.float32
 
 def _depth(children: Sequence[Sequence[int]], node: int) -> int:
     return 0 if node < 0 else 1 + max(_depth(children, child) for child in children[node])
-
-
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 
 Favor = Literal["precision", "balanced", "recall"]

@@ -5,6 +5,10 @@ a text is in: inline elements are not in the tree, and formatting elements that 
 linear in the page's bytes, whatever they are.
 """
 
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+# ruff: noqa: FBT001
+
 from collections.abc import Iterable
 from functools import cache
 from html.entities import html5
@@ -197,12 +201,6 @@ def load_markup() -> Markup:
 def tag_slot(key: int) -> int:
     """Return where a name is looked for first."""
     return (key * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) >> 56
-
-
-# Numba compiles plain loops, and takes arguments by position:
-# ruff: noqa: FBT001
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 
 Bytes = npt.NDArray[np.uint8]
@@ -516,10 +514,6 @@ def put_reference(page: Bytes, at: int, end: int, text: Bytes, place: int, marku
     for each in range(markup.references[found, 0]):
         text[place + each] = markup.references[found, 1 + each]
     return behind, place + np.int64(markup.references[found, 0])
-
-
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 
 DEEPEST = 256

@@ -1,5 +1,8 @@
 """Counts behind Gopher's and FineWeb's rules, and the places in one document."""
 
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -62,10 +65,6 @@ from longcrawl.text.gopher.words import (
     write_keys,
     write_starts,
 )
-
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 
 _U = np.uint64
 _BYTES = (_U(1) << _U(8 * PACKED)) - _U(1)

@@ -1,5 +1,8 @@
 """Gopher's rules as dclm, dolma, NeMo Curator and others define them."""
 
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -295,10 +298,6 @@ def _gram_shares(definitions: Definitions) -> Iterator[tuple[str, Share]]:
     for n in range(5, 11):
         grams = page.GRAM_CHARACTERS + n - 5 if definitions == "dolma" else all_words
         yield f"max_duplicate_{n}grams", (page.DUPLICATE_5_GRAMS + n - 5, grams)
-
-
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 
 _U = np.uint64
@@ -686,10 +685,6 @@ def count_symbol_words(data: Any, page: Page, types: int, readings: Readings, re
             found = _is_ending(data, begin, end, readings, reading)
         total += found * np.int64(page.repeats.counts[number])
     return total
-
-
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 
 _BASE = _U(0x9E3779B97F4A7C15)

@@ -7,6 +7,9 @@ ASCII, and a word of up to seven bytes is its own key.
 Asked of this Python's own ``str`` and ``unicodedata``: rules follow its Unicode version.
 """
 
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
 import unicodedata
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -223,11 +226,6 @@ _RULES: Rules = {
     MARKER: MARKERS.__contains__,
     LINE_BREAK: lambda character: len(f"a{character}b".splitlines()) > 1,
 }
-
-
-# Numba takes arguments by position and compiles plain loops best:
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 
 Integers = npt.NDArray[np.int64]

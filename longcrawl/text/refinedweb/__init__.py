@@ -21,8 +21,8 @@ URL deduplication        3.3         Urls                dedup/exact.py
 
 ``recipes/refinedweb.yaml`` runs them as stages (``url_filter``, ``extract_text``, …), ``urls`` before ``min_hash``:
 URLs of all parts are compared before any text. ``ExtractText`` calls ``format_text``. Words, curated sources and line
-patterns are data in ``text/presets``; ``fetch_lists`` downloads block lists. ``text/lines`` locates changed lines, as
-it does for C4's rules. ``docs/refinedweb.md`` describes the whole way, from the archive to the output.
+patterns are data in ``text/presets``; ``fetch_lists`` downloads block lists. ``text/line_places`` locates changed
+lines, as it does for C4's rules. ``docs/refinedweb.md`` describes the whole way, from the archive to the output.
 
 Source: Penedo et al., "The RefinedWeb Dataset for Falcon LLM", 2023, https://arxiv.org/abs/2306.01116.
 """

@@ -4,6 +4,10 @@ What extraction leaves behind differs between crawls: buttons, menus, notices. T
 RefinedWeb's paper names; these are counted in one's own documents, to be read by a person before they are used.
 """
 
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+# ruff: noqa: PLR1714, SIM109
+
 import json
 import math
 from collections import defaultdict
@@ -45,12 +49,6 @@ from longcrawl.text.languages import places_of_languages
 from longcrawl.text.line_places import LOGGED, locate_lines, most_lines
 from longcrawl.text.presets import Presets
 from longcrawl.text.values import tables
-
-# To look for a byte in a tuple, numba compiles functions of its own:
-# ruff: noqa: SIM109, PLR1714
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 
 Bytes = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.uint16]

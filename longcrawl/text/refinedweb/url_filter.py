@@ -5,6 +5,9 @@ The counts show where to look for false positives.
 Words are parts of what is left of a URL without its marks, or whole words.
 """
 
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
 import hashlib
 import re
 import unicodedata
@@ -32,8 +35,7 @@ from longcrawl.kernels.compiling import compiled, forced_inline
 from longcrawl.kernels.lookup import Vocabulary, find_word, make_vocabulary
 from longcrawl.kernels.texts import text_buffers, valid_texts
 from longcrawl.text.presets import Presets
-from longcrawl.text.refinedweb import url_lists as block_lists
-from longcrawl.text.refinedweb import url_lists as kernels
+from longcrawl.text.refinedweb import url_lists
 from longcrawl.text.refinedweb.url_lists import Lists, find_authority, make_set, next_byte
 from longcrawl.text.values import tables
 
@@ -192,10 +194,6 @@ def _complete(steps: list[list[int]], spelled: list[int]) -> list[int]:
     return shorter
 
 
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
-
 _PATH = re.compile(r"([^/?#]*)([^?#]*)")
 _BEYOND_ASCII = re.compile("(?:%[89a-fA-F][0-9a-fA-F])+")
 Bytes = npt.NDArray[np.uint8]
@@ -315,17 +313,17 @@ def match_words(
 def match_lists(urls: pa.Array, lists: Lists) -> npt.NDArray[np.int32]:
     """Look large strings up in all lists: int32, (URLs, ``COLUMNS`` of the kernels); a null is an empty URL."""
     found = _match_lists(urls, lists)
-    rows = np.flatnonzero(found[:, kernels.SPELLED])
+    rows = np.flatnonzero(found[:, url_lists.SPELLED])
     if len(rows):
         found[rows] = _match_lists(_respelled(urls.take(pa.array(rows)), spell_host), lists)
-        found[rows, kernels.SPELLED] = 1
+        found[rows, url_lists.SPELLED] = 1
     return found
 
 
 def _match_lists(urls: pa.Array, lists: Lists) -> npt.NDArray[np.int32]:
     data, offsets = text_buffers(urls)
-    found = np.zeros((len(urls), kernels.COLUMNS), np.int32)
-    kernels.match_lists(data, offsets, lists, np.empty(_longest(offsets), np.uint8), found)
+    found = np.zeros((len(urls), url_lists.COLUMNS), np.int32)
+    url_lists.match_lists(data, offsets, lists, np.empty(_longest(offsets), np.uint8), found)
     return found
 
 
@@ -342,10 +340,10 @@ def match_url_words(
 def url_hosts(urls: pa.Array) -> pa.Array:
     """Return the host of each URL, a column of large strings: in lower case and Punycode, empty where there is none."""
     nothing = make_set([])
-    respell = match_lists(urls, Lists(nothing, nothing, nothing, nothing))[:, kernels.SPELLED] > 0
+    respell = match_lists(urls, Lists(nothing, nothing, nothing, nothing))[:, url_lists.SPELLED] > 0
     data, offsets = text_buffers(_spelled(urls, respell, spell_host))
     out, ends = np.empty(int(offsets[-1] - offsets[0]), np.uint8), np.empty(len(offsets), np.int64)
-    kernels.write_hosts(data, offsets, out, ends)
+    url_lists.write_hosts(data, offsets, out, ends)
     # Escapes may have been of any bytes.
     names = [out[start:stop].tobytes().decode("utf-8", "replace") for start, stop in pairwise(ends.tolist())]
     return pa.array(names, pa.large_string())
@@ -356,16 +354,16 @@ def name_matches(
 ) -> list[dict[str, str]]:
     """Name the ``host`` of each URL, and by rule all that is listed of it: empty for none, words joined by commas."""
     found, hosts = match_lists(urls, lists), url_hosts(urls).to_pylist()
-    respell = found[:, kernels.SPELLED] > 0
+    respell = found[:, url_lists.SPELLED] > 0
     spelled = _spelled(urls, respell, spell_host).to_pylist()
     seen = None if words is None else _count_words(urls, words, respell, len(urls), strict_in)
     named = []
     for row, host in enumerate(hosts):
         names = {
             "host": host,
-            "blocked_domain": _parent(host, found[row, kernels.BLOCKED]),
-            "blocked_url": _address(spelled[row] or "", host, found[row, kernels.URL]),
-            "curated_source": _parent(host, found[row, kernels.CURATED]),
+            "blocked_domain": _parent(host, found[row, url_lists.BLOCKED]),
+            "blocked_url": _address(spelled[row] or "", host, found[row, url_lists.URL]),
+            "curated_source": _parent(host, found[row, url_lists.CURATED]),
         }
         if words is not None and seen is not None:
             whole = np.flatnonzero(seen[2][row])
@@ -385,7 +383,7 @@ def _spelled(urls: pa.Array, chosen: npt.NDArray[np.bool_], spell: Callable[[str
 def _respelled(urls: pa.Array, spell: Callable[[str], str]) -> pa.Array:
     data, offsets = text_buffers(urls)
     spans = np.empty((len(urls), 2), np.int64)
-    kernels.find_spans(data, offsets, spans)
+    url_lists.find_spans(data, offsets, spans)
     made = []
     for row, (start, stop) in enumerate(spans.tolist()):
         before, host, after = (
@@ -448,7 +446,7 @@ def _address(url: str, host: str, length: int) -> str:
     if not length:
         return ""
     data = np.frombuffer(url.encode(), np.uint8)
-    _, _, after, _, stop = kernels.find_authority(data, 0, len(data))
+    _, _, after, _, stop = url_lists.find_authority(data, 0, len(data))
     # Bytes have a lower case in ASCII alone, as the kernels do.
     listed = (host.removeprefix("www.").encode() + data[after:stop].tobytes().lower())[:length]
     return plain_escapes(listed.decode("utf-8", "surrogateescape"))
@@ -551,7 +549,7 @@ class UrlFilter(Judge):
     code_version: ClassVar[str] = "3"
 
     lists: str | None = None
-    categories: tuple[str, ...] = block_lists.UT1_CATEGORIES
+    categories: tuple[str, ...] = url_lists.UT1_CATEGORIES
     allowed_domains: tuple[str, ...] = ()
     allow_list: str | None = None
     allowed_from: Literal["lists", "lists-and-words"] = "lists"
@@ -573,15 +571,15 @@ class UrlFilter(Judge):
         """Name the lists and the files of words."""
         allowed = () if self.allow_list is None else (self.allow_list,)
         words = URL_WORDS.own_files(self.words)
-        return (*self._categories, *allowed, *words, *block_lists.curated_files(self.curated_sources))
+        return (*self._categories, *allowed, *words, *url_lists.curated_files(self.curated_sources))
 
     def materials(self) -> dict[str, dict[str, Any]]:
         """Return what ``lists.json`` says of lists, and the SHA-256 of lists and words of a user's own."""
         found = {}
         if self.lists is not None:
-            found[self.lists] = block_lists.describe_lists(self.lists) or {"sha256": _digest(self._categories)}
+            found[self.lists] = url_lists.describe_lists(self.lists) or {"sha256": _digest(self._categories)}
         for file in URL_WORDS.own_files(self.words):
-            described = block_lists.describe_lists(str(Path(file).parent)) or {}
+            described = url_lists.describe_lists(str(Path(file).parent)) or {}
             about = {name: described[name] for name in ("about", "licence") if name in described}
             found[file] = about | {"sha256": content_digest(file)}
         return found
@@ -611,20 +609,20 @@ class UrlFilter(Judge):
         found = match_lists(urls, self._lists())
         checks = []
         if self.on_no_host == "drop":
-            checks.append(_unmeasured("no_host", found[:, kernels.HOST] > 0))
+            checks.append(_unmeasured("no_host", found[:, url_lists.HOST] > 0))
         if self.lists is not None:
-            checks.append(_unmeasured("blocked_domain", found[:, kernels.BLOCKED] <= found[:, kernels.ALLOWED]))
-            checks.append(_unmeasured("blocked_url", found[:, kernels.URL] == 0))
+            checks.append(_unmeasured("blocked_domain", found[:, url_lists.BLOCKED] <= found[:, url_lists.ALLOWED]))
+            checks.append(_unmeasured("blocked_url", found[:, url_lists.URL] == 0))
         if (words := self._words()) is not None:
-            counts = match_url_words(urls, words, found[:, kernels.SPELLED] > 0, self.strict_in)
+            counts = match_url_words(urls, words, found[:, url_lists.SPELLED] > 0, self.strict_in)
             if self.allowed_from == "lists-and-words":
-                counts[found[:, kernels.ALLOWED] > 0] = 0
+                counts[found[:, url_lists.ALLOWED] > 0] = 0
             checks.append(_at_most("strict_word", counts[:, STRICT], 0))
             checks.append(_at_most("hard_word", counts[:, HARD], 0))
             if self.max_soft_words is not None:
                 checks.append(_at_most("max_soft_words", counts[:, SOFT], self.max_soft_words))
         if self.curated_sources is not None:
-            checks.append(_unmeasured("curated_source", found[:, kernels.CURATED] == 0))
+            checks.append(_unmeasured("curated_source", found[:, url_lists.CURATED] == 0))
         return checks
 
     def explain(self, url: str | None) -> list[UrlMatch]:
@@ -650,21 +648,21 @@ class UrlFilter(Judge):
         known = {}
         for rule, kind in (("blocked_domain", "domains"), ("blocked_url", "urls")):
             names = {each.matched for each in matches if each.rule == rule}
-            known[rule] = block_lists.find_categories(self._categories, names, kind)
+            known[rule] = url_lists.find_categories(self._categories, names, kind)
         return [each._replace(categories=known.get(each.rule, {}).get(each.matched, ())) for each in matches]
 
     @cached_property
     def _categories(self) -> dict[str, str]:
         # Dozens of files are looked for: once for this stage, not for every batch.
-        return {} if self.lists is None else block_lists.block_list_files(self.lists, self.categories)
+        return {} if self.lists is None else url_lists.block_list_files(self.lists, self.categories)
 
-    def _lists(self) -> block_lists.Lists:
-        blocked = block_lists.read_block_lists(*self._categories)
-        allowed = block_lists.read_domains(self.allow_list, *self.allowed_domains)
+    def _lists(self) -> url_lists.Lists:
+        blocked = url_lists.read_block_lists(*self._categories)
+        allowed = url_lists.read_domains(self.allow_list, *self.allowed_domains)
         if len(blocked.exceptions.hashes):
-            allowed = block_lists.make_set([allowed.hashes, blocked.exceptions.hashes])
-        return block_lists.Lists(
-            blocked.domains, allowed, block_lists.read_curated_sources(self.curated_sources), blocked.addresses
+            allowed = url_lists.make_set([allowed.hashes, blocked.exceptions.hashes])
+        return url_lists.Lists(
+            blocked.domains, allowed, url_lists.read_curated_sources(self.curated_sources), blocked.addresses
         )
 
     def _words(self) -> UrlWords | None:

@@ -4,6 +4,9 @@ A line names hosts, each with all below it, or addresses: a host and the beginni
 and begin with a byte order mark; both are found by their first bytes.
 """
 
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
 import bz2
 import csv
 import gzip
@@ -410,7 +413,7 @@ def _missing(folder: str, category: str) -> str:
 
 @reread_when_changed(2)
 def read_block_lists(*files: str) -> BlockLists:
-    """Read domains, and addresses from files whose names begin with ``urls``, in any form of ``_list_forms``.
+    """Read domains, and addresses from files whose names begin with ``urls``; :func:`parse_line` has the forms.
 
     ``#`` begins a comment. Case makes no difference, nor does ``*.`` or a dot before a domain, nor the scheme, ``www.``
     or a slash at the end of an address. What is of one label is that host alone: ``localhost``; ``.xxx`` is everything
@@ -668,10 +671,6 @@ def find_categories(files: Mapping[str, str], names: Iterable[str], kind: str) -
                 if name is not None and category not in places[name]:
                     places[name].append(category)
     return {name: tuple(categories) for name, categories in places.items()}
-
-
-# Inside the kernels ints and numpy ints are one type, which mypy cannot know:
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 
 Bytes = npt.NDArray[np.uint8]
