@@ -28,6 +28,8 @@ from longcrawl.errors import show
 F = TypeVar("F", bound=Callable[..., Any])
 
 _thread = local()
+_UNREADABLE = (EOFError, UnpicklingError, ImportError, AttributeError)
+"""Raised when numba reads a kept file that was cut, or that names a type of a module that has moved."""
 _counts = {"compiled": 0}
 
 
@@ -68,7 +70,7 @@ class Kernel:
         """Run the machine code for arguments of these types."""
         try:
             return self._entry(*arguments)
-        except (_NotCompiledError, EOFError, UnpicklingError):
+        except (_NotCompiledError, *_UNREADABLE):
             self._compile(arguments)
             return self._entry(*arguments)
 
@@ -115,7 +117,7 @@ class Kernel:
                 _thread.may_compile = True
                 try:
                     self._entry.compile(tuple(map(typeof, arguments)))
-                except (EOFError, UnpicklingError):  # a file that was cut
+                except _UNREADABLE:
                     for file in Path(folder).glob(f"*{self._kept_name}*.nb?"):
                         file.unlink(missing_ok=True)
                     self._entry.compile(tuple(map(typeof, arguments)))

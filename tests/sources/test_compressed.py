@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from longcrawl.core.sources import BadFiles
+from longcrawl.core.sources import BadFiles, UncheckedDataError
 from longcrawl.sources import compressed
 from longcrawl.sources.compressed import MOST_HEADER_BYTES, BrokenMemberError, header_bytes
 from longcrawl.sources.text import Text
@@ -154,9 +154,13 @@ def test_short_members_that_are_whole_have_the_same_events(list_members, checksu
         content[place] ^= 4
     elif damage == "cut":
         del content[place:]
+
+    def outcome(**settings):
+        try:
+            found, broken = list_members(compressed.Members(io.BytesIO(content), "gzip", checksums, **settings))
+        except UncheckedDataError as wrong:  # part of a longer member was passed on before it was found broken
+            return str(wrong)
+        return found, str(broken)
+
     with mock.patch.object(compressed, "WHOLE_BYTES", 900):
-        whole = compressed.Members(io.BytesIO(content), "gzip", checksums, short_whole=True)
-        found, broken = list_members(whole)
-        expected, expected_broken = list_members(compressed.Members(io.BytesIO(content), "gzip"))
-    assert found == expected
-    assert str(broken) == str(expected_broken)
+        assert outcome(short_whole=True) == outcome()
