@@ -70,7 +70,7 @@ def test_a_dictionary_behind_a_plain_page(tmp_path, read_confined):
     path.write_bytes(content[:start] + content[middle:end] + content[start:middle] + content[end:])
     with path.open("rb") as file:
         chunks = next(column_chunks(file))
-        assert [page.kind for page in column_pages(file, chunks["text"])] == ["values", "dictionary", "values"]
+        assert [page.kind for page in column_pages(file, chunks["text",])] == ["values", "dictionary", "values"]
         column = parquet_rows._column(file, chunks, "text")
         assert parquet_rows._longest(pytest.fail, file, 0, column) >= LONG
     source, bad = Text(data_files=str(path), max_record_bytes=LIMIT), BadFiles("skip")
