@@ -17,19 +17,15 @@ import pyarrow as pa
 
 import longcrawl as lc
 from longcrawl.cli.questions import USUAL
+from longcrawl.core.display import progress_bar
 from longcrawl.core.sources import BadFiles, LostRecords, make_source
 from longcrawl.core.stages import STAGES
 from longcrawl.dedup.substring import UNITS
-from longcrawl.kernels.compiling import count_compiled
+from longcrawl.kernels.compiling import at_first_compile, count_compiled
+from longcrawl.run.compile_ahead import documents
 from longcrawl.run.engines.local import map_tasks, usable_cpus
 from longcrawl.run.recipe import parse_recipe
 
-DOCUMENTS = 40
-SENTENCES = (
-    "The river rose to the old bridge.",
-    "They have seen the water of the lake.",
-    "It was cold, and that was it.",
-)
 SHAPES: dict[str, Sequence[Any]] = {
     "composed": [{"composed": {"capacities": [32, 64]}}],
     "datatrove": [{"datatrove": {}}],
@@ -49,7 +45,9 @@ def compile_kernels(num_proc: int | None = None) -> str:
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         prepare(Path(folder))
-        compiled = sum(map_tasks(partial(_compile, Path(folder)), range(len(tasks())), workers))
+        numbers = range(len(tasks()))
+        done = map_tasks(partial(_compile, Path(folder)), numbers, workers)
+        compiled = sum(progress_bar(done, total=len(numbers), desc="warm", unit="task"))
     return f"{compiled:,} kernels compiled in {time.monotonic() - started:.0f} s, by {workers} processes"
 
 
@@ -81,20 +79,6 @@ def prepare(folder: Path) -> None:
         file.writelines(json.dumps(row) + "\n" for row in table.to_pylist())
     trained = lc.tokens.Tokenize("trained", vocabulary_size=300).fit([table], str(folder / "trained"))
     Path(trained.tokenizer).rename(folder / "tokenizer.json")
-
-
-def documents() -> pa.Table:
-    """Return documents with lines, bullets, repetitions, other alphabets, and some that are nearly equal."""
-    texts = []
-    for number in range(DOCUMENTS):
-        words = [f"{SENTENCES[(number + place) % 3]} Word{number * 97 + place} élan." for place in range(30)]
-        lines = ["- " + words[0], *words[1:20], " ".join(words[20:]), words[1], "Wörter, слова, 言葉…"]
-        texts.append("\n".join(lines) if number % 5 else SENTENCES[0] * 40)
-    urls = [f"http://www.example{number % 7}.org/page/{number}?from=list" for number in range(DOCUMENTS)]
-    ids = [f"document-{number}" for number in range(DOCUMENTS)]
-    return pa.table(
-        {"id": ids, "url": urls, "text": pa.array(texts, pa.large_string()), "language": ["en"] * DOCUMENTS}
-    )
 
 
 def explain(_: Path) -> None:
@@ -274,6 +258,6 @@ def _read(shape: str, written: Path) -> Iterator[Any]:
 def _compile(folder: Path, number: int) -> int:
     """Do one of the tasks; return how many kernels it compiled."""
     before = count_compiled()
-    with redirect_stderr(io.StringIO()):
+    with redirect_stderr(io.StringIO()), at_first_compile(lambda: None):  # its runs need no helper
         tasks()[number](folder)
     return count_compiled() - before

@@ -11,7 +11,7 @@ import gc
 import hashlib
 import multiprocessing
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import cache, cached_property, update_wrapper
 from pathlib import Path
 from pickle import UnpicklingError
@@ -31,6 +31,38 @@ _thread = local()
 _UNREADABLE = (EOFError, UnpicklingError, ImportError, AttributeError)
 """Raised when numba reads a kept file that was cut, or that names a type of a module that has moved."""
 _counts = {"compiled": 0}
+_waits = {"seconds": -1.0}
+_at_first: list[Callable[[], object]] = []
+
+
+@contextmanager
+def at_first_compile(call: Callable[[], object]) -> Iterator[None]:
+    """Call ``call`` when a process first has to compile a kernel that is kept; only the outermost of several is called.
+
+    Processes that are forked from this one call it too.
+    """
+    _at_first.append(call)
+    try:
+        yield
+    finally:
+        _at_first.pop()
+
+
+def _call_first() -> None:
+    if _at_first:
+        call, _at_first[0] = _at_first[0], lambda: None
+        call()
+
+
+def expect(kernel: Any) -> None:
+    """Do ahead what :func:`at_first_compile` asks for if a kernel that is needed later has to be compiled."""
+    if _at_first and kernel.is_missing():
+        _call_first()
+
+
+def never_wait() -> None:
+    """Raise ``filelock.Timeout`` in this process where a call would wait for another process to compile a kernel."""
+    _waits["seconds"] = 0.0
 
 
 def count_compiled() -> int:
@@ -74,6 +106,11 @@ class Kernel:
             self._compile(arguments)
             return self._entry(*arguments)
 
+    def is_missing(self) -> bool:
+        """Return whether there is a folder for machine code, but none of this kernel in it."""
+        folder = self._entry.stats.cache_path
+        return bool(folder) and not any(Path(folder).glob(f"*.{self._kept_name}-*.nbi"))
+
     @cached_property
     def in_kernels(self) -> Any:
         """The dispatcher that kernels call, without an entry point for Python, which is a large part of compiling."""
@@ -111,9 +148,12 @@ class Kernel:
         from numba import typeof
 
         folder, was_on = self._entry.stats.cache_path, gc.isenabled()
+        if folder:
+            _call_first()
         gc.disable()  # it would walk through all objects of the compiler: a tenth of the time
         try:
-            with FileLock(Path(folder, f"{self._kept_name}.lock")) if folder else nullcontext():
+            lock = FileLock(Path(folder, f"{self._kept_name}.lock"), _waits["seconds"]) if folder else nullcontext()
+            with lock:
                 _thread.may_compile = True
                 try:
                     self._entry.compile(tuple(map(typeof, arguments)))

@@ -35,6 +35,7 @@ from longcrawl.io.structured import DamagedWorkError, Marker, seal
 from longcrawl.run import ids, inputs, removals, segments
 from longcrawl.run.analysis import Lengths, analyse
 from longcrawl.run.card.write import CARD, write_card
+from longcrawl.run.compile_ahead import compiling_ahead
 from longcrawl.run.engines.local import Local
 from longcrawl.run.gathered_parts import gather_small, local_bytes
 from longcrawl.run.manifest import MANIFEST, PLAN, VERSION, WORK, read_manifest
@@ -121,7 +122,8 @@ def _work_on(
         # A listing, as machines that share a folder may remember for a while that a file was not there.
         with engine.hold(folder / WORK, lambda: MANIFEST in names_in(folder)) as leading:
             if leading is not None:
-                return _finish(recipe, folder, leading, plan)
+                with compiling_ahead(recipe, folder / WORK):
+                    return _finish(recipe, folder, leading, plan)
         inputs.reject_other_contents(folder, recipe)
         return read_manifest(folder), {}
     except OSError as failed:

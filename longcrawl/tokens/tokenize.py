@@ -15,6 +15,8 @@ from longcrawl.core.keyed_hash import choose
 from longcrawl.core.stages import Rewrite, column, stage
 from longcrawl.errors import StageError, TokenizerError
 from longcrawl.io.files import whole_file
+from longcrawl.kernels.compiling import expect
+from longcrawl.tokens.bpe import encode_texts
 from longcrawl.tokens.byte_level import END_OF_TEXT
 from longcrawl.tokens.encoders import EncodedTexts, Encoder, load_encoder, one_thread
 from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED, loss_mask
@@ -138,8 +140,10 @@ class Tokenize(TokenizerStage, Rewrite):
         return dataclasses.replace(self, tokenizer=str(path), train_documents=None)
 
     def prepare(self) -> None:
-        """Load the tokenizer, unless it is yet to be trained."""
-        if not self.needs_fit:
+        """Load the tokenizer; if it is yet to be trained, its kernels may be compiled meanwhile."""
+        if self.needs_fit:
+            expect(encode_texts)
+        else:
             self._value_type(self.encoder())
 
     def encoder(self) -> Encoder:

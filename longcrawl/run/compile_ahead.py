@@ -1,0 +1,146 @@
+"""Helper process that compiles a run's kernels, from its last stage to its first, while the run starts at the first.
+
+It applies the stages to made-up documents. The run never depends on it: it writes nothing but compiled kernels, and
+what it cannot do is left to the run, which compiles every kernel that is still missing when it calls it. So a stage
+that needs other columns, files that are not there, a GPU or another package is skipped.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from filelock import FileLock, Timeout
+
+from longcrawl.core.registry import is_ours
+from longcrawl.core.stages import STAGES, SpanSurvey, Stage, Survey
+from longcrawl.errors import LongCrawlError
+from longcrawl.kernels.compiling import at_first_compile, never_wait
+from longcrawl.run.engines.local import usable_cpus
+from longcrawl.run.recipe import Recipe
+
+DOCUMENTS = 40
+SENTENCES = (
+    "The river rose to the old bridge.",
+    "They have seen the water of the lake.",
+    "It was cold, and that was it.",
+)
+FOLDER = "compile-ahead"
+"""The folder in a run's ``work`` for the helper's lock and files."""
+PRIORITY = 5
+"""How much lower than the run's its priority is."""
+PAUSE = 0.2
+"""Seconds until it looks again at kernels that another process compiles."""
+
+
+@contextlib.contextmanager
+def compiling_ahead(recipe: Recipe, work: Path) -> Iterator[None]:
+    """Start the helper if a process of the run compiles a kernel; end it with the run."""
+    started = list[subprocess.Popen[bytes]]()
+
+    def start() -> None:
+        if usable_cpus() > 1:
+            started.append(_start(recipe, work / FOLDER))
+
+    with at_first_compile(start):
+        try:
+            yield
+        finally:
+            for each in started:
+                each.kill()
+                each.communicate()
+
+
+def _start(recipe: Recipe, folder: Path) -> "subprocess.Popen[bytes]":
+    ours = [stage for _, stage in recipe.stages if is_ours(type(stage)) and not stage.uses_gpu]
+    given = {"folder": str(folder.resolve()), "stages": [[stage.name, stage.settings()] for stage in ours]}
+    # Files come from the cache of the Hub, into which the run alone downloads.
+    command, environment = [sys.executable, "-m", "longcrawl.run.compile_ahead"], os.environ | {"HF_HUB_OFFLINE": "1"}
+    nowhere = subprocess.DEVNULL
+    helper = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere)  # noqa: S603  # this Python, our module
+    assert helper.stdin is not None  # it is a pipe
+    with contextlib.suppress(BrokenPipeError):
+        helper.stdin.write(json.dumps(given).encode() + b"\n")
+        helper.stdin.flush()
+    return helper
+
+
+def main() -> None:
+    """Compile for the stages that stdin names in a line of JSON, until all are done or stdin is closed."""
+    given = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_run, daemon=True).start()
+    os.nice(PRIORITY)
+    folder = Path(given["folder"])
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(Timeout), FileLock(folder / "lock", blocking=False):  # one helper for all processes
+        never_wait()
+        compile_stages(given["stages"], folder)
+
+
+def _end_with_run() -> None:
+    """End this process when its run closes stdin or is killed."""
+    os.read(sys.stdin.fileno(), 1)
+    os._exit(0)
+
+
+def compile_stages(named: Sequence[tuple[str, Mapping[str, Any]]], folder: Path) -> None:
+    """Apply stages to made-up documents, the last first; those whose kernels others compile wait for another turn."""
+    table = made_up()
+    waiting = [STAGES.make(name, dict(settings)) for name, settings in reversed(named)]
+    while waiting:
+        blocked = []
+        for stage in waiting:
+            try:
+                _apply(stage, table, folder)
+            except Timeout:
+                blocked.append(stage)
+            except (LongCrawlError, OSError, LookupError, pa.ArrowException):  # nothing that it can do ahead
+                continue
+        if blocked == waiting:
+            time.sleep(PAUSE)
+        waiting = blocked
+
+
+def _apply(stage: Stage, table: pa.Table, folder: Path) -> None:
+    fitted = stage.fit([table], str(folder))
+    fitted.prepare()
+    if isinstance(fitted, SpanSurvey):
+        fitted.edit_spans(table, fitted.resolve(fitted.sketch(table)))
+    elif isinstance(fitted, Survey) and not fitted.orders:
+        fitted.resolve(fitted.sketch(table))
+    else:
+        fitted.apply(table)
+
+
+def made_up() -> pa.Table:
+    """Return made-up documents with all columns that stages usually look at."""
+    table = documents()
+    pages = [f"<main><h1>Title</h1><p>{text}</p></main>" for text in table["text"].to_pylist()]
+    tokens = pa.array([[number, 1, 2, 3] for number in range(DOCUMENTS)], pa.list_(pa.uint16()))
+    made = table.append_column("html", pa.array(pages, pa.large_string())).append_column("tokens", tokens)
+    return made.append_column("n_tokens", pa.array([4] * DOCUMENTS, pa.int64()))
+
+
+def documents() -> pa.Table:
+    """Return documents with lines, bullets, repetitions, other alphabets, and some that are nearly equal."""
+    texts = []
+    for number in range(DOCUMENTS):
+        words = [f"{SENTENCES[(number + place) % 3]} Word{number * 97 + place} élan." for place in range(30)]
+        lines = ["- " + words[0], *words[1:20], " ".join(words[20:]), words[1], "Wörter, слова, 言葉…"]
+        texts.append("\n".join(lines) if number % 5 else SENTENCES[0] * 40)
+    urls = [f"http://www.example{number % 7}.org/page/{number}?from=list" for number in range(DOCUMENTS)]
+    ids = [f"document-{number}" for number in range(DOCUMENTS)]
+    return pa.table(
+        {"id": ids, "url": urls, "text": pa.array(texts, pa.large_string()), "language": ["en"] * DOCUMENTS}
+    )
+
+
+if __name__ == "__main__":
+    main()

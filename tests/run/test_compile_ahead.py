@@ -1,0 +1,76 @@
+"""The helper that compiles beside a run."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+STAGES = [{"min_words": {"n": 2}}]
+RUN = """
+import json, sys
+import longcrawl as lc
+from longcrawl.run import compile_ahead
+from longcrawl.run.recipe import parse_recipe
+
+compile_ahead.usable_cpus = lambda: 2
+started, start = [], compile_ahead._start
+compile_ahead._start = lambda *given: started.append(start(*given)) or started[-1]
+lc.run(parse_recipe(json.loads(sys.argv[1])), sys.argv[2])
+print(json.dumps([[each.pid, each.returncode] for each in started]))
+"""
+
+
+def run(folder: Path) -> list[list[int]]:
+    """Run a recipe in a process of its own; return the process ids and exit codes of its helpers."""
+    (folder.parent / "documents.txt").write_text("one two three\n")
+    spec = {
+        "longcrawl": 1,
+        "name": "tiny",
+        "source": {"builder": "text", "data_files": str(folder.parent / "documents.txt")},
+        "stages": STAGES,
+        "outputs": {"parquet": {}},
+    }
+    command = [sys.executable, "-c", RUN, json.dumps(spec), str(folder)]
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(folder.parent / "kernels")}
+    return json.loads(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_a_run_that_compiles_starts_one_helper_and_ends_it(tmp_path):
+    ((process, code),) = run(tmp_path / "helped")
+    assert code is not None
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)
+    assert run(tmp_path / "compiled") == []
+    assert contents(tmp_path / "helped") == contents(tmp_path / "compiled")
+
+
+def help_with(stages: list[tuple[str, dict[str, object]]], folder: Path) -> "subprocess.Popen[bytes]":
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(folder / "kernels")}
+    command = [sys.executable, "-m", "longcrawl.run.compile_ahead"]
+    helper = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE)
+    helper.stdin.write(json.dumps({"folder": str(folder), "stages": stages}).encode() + b"\n")
+    helper.stdin.flush()
+    return helper
+
+
+def test_the_helper_compiles_and_skips_what_it_cannot_apply(tmp_path):
+    with help_with([("min_words", {"n": 2}), ("decontaminate", {"against": ["not-there.txt"]})], tmp_path) as helper:
+        assert helper.wait() == 0
+    assert [file.suffix for file in sorted((tmp_path / "kernels").rglob("*.nb?"))] == [".nbc", ".nbi"]
+
+
+def test_the_helper_ends_when_its_run_is_killed(tmp_path):
+    helper = help_with([("gopher_repetition", {})], tmp_path)
+    helper.stdin.close()
+    started = time.monotonic()
+    assert helper.wait() == 0
+    assert time.monotonic() - started < 5
+    assert list(tmp_path.rglob("*.nbi")) == []
