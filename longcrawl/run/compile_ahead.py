@@ -34,8 +34,8 @@ SENTENCES = (
 )
 FOLDER = "compile-ahead"
 """The folder in a run's ``work`` for the helper's lock and files."""
-PRIORITY = 5
-"""How much lower than the run's its priority is."""
+PRIORITY = 1
+"""How much lower than the run's its priority is; not more, as the run may wait for a kernel that it compiles."""
 PAUSE = 0.2
 """Seconds until it looks again at kernels that another process compiles."""
 
