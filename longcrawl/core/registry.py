@@ -365,13 +365,13 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
     def spelling(self, kind: type[T]) -> str:
         """Return what finds a kind in any process: its name, or its dotted path where nobody announces it."""
         name = _name(kind)
-        if _is_ours(kind) or kind.__module__ == "__main__" or "<locals>" in kind.__qualname__:
+        if is_ours(kind) or kind.__module__ == "__main__" or "<locals>" in kind.__qualname__:
             return name
         return name if len(self._announced().get(name, [])) == 1 and self.find(name) is kind else _path(kind)
 
     def implementation(self, kind: type[T]) -> Implementation:
         """Describe where the code of a kind from another package is, and what it is; nothing for longcrawl's own."""
-        if _is_ours(kind):
+        if is_ours(kind):
             return {}
         about = {"path": _path(kind)}
         if package := _packages(tuple(sys.path)).get(kind.__module__.partition(".")[0]):
@@ -450,10 +450,6 @@ def _name(kind: object) -> str:
 
 def _path(kind: type) -> str:
     return f"{kind.__module__}:{kind.__qualname__}"
-
-
-def _is_ours(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] == "longcrawl"
 
 
 def _package(entry: metadata.EntryPoint) -> str:

@@ -178,8 +178,9 @@ class _Job:
         self.reports: dict[str, list[str]] = {}
         """By label, what stages have to say about what they did and what they did not."""
         self.left_out: Counter[str] = Counter()
+        """How many records of the source are not documents, by the source's rule."""
         self.encodings: Counter[str] = Counter()
-        """How many records of the source are no documents, by the source's rule."""
+        """How many files and pages of the source are in each encoding."""
         self.source_lengths: Lengths | None = None
         """Of the texts that the source gave; None where it gives pages, from which texts are still to be extracted."""
         self.costs = RunCosts(self.work)

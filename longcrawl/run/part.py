@@ -47,7 +47,7 @@ from longcrawl.run.stored_parts import SPANS_MARKER, left_of, part_file, part_ma
 from longcrawl.sources.files import reading
 
 SPILL = "spill"
-"""The folder in it that holds what outputs write in their first pass."""
+"""The folder in ``work`` that holds what outputs write in their first pass."""
 _LENGTHS = "characters of the text"
 
 

@@ -26,7 +26,6 @@ from longcrawl.kernels.ngrams import (
 )
 from longcrawl.kernels.texts import copy, decode, last_start
 from longcrawl.text.gopher import words as columns
-from longcrawl.text.gopher import words as page
 from longcrawl.text.gopher.words import (
     ALPHABETIC,
     ALPHANUMERIC_FIRST,
@@ -246,24 +245,24 @@ READINGS: Mapping[Definitions, Reading] = {
 def quality_shares(definitions: Definitions) -> dict[str, Share]:
     """Return of each of Gopher's rules for quality what is counted and what that is divided by."""
     counted = definitions in ("datatrove", "dclm")
-    words = page.COUNTED_WORDS if counted else page.WORDS
-    length: Share = (page.WORD_CHARACTERS, page.WORDS)
+    words = columns.COUNTED_WORDS if counted else columns.WORDS
+    length: Share = (columns.WORD_CHARACTERS, columns.WORDS)
     if definitions == "datatrove":
-        length = (page.COUNTED_CHARACTERS, page.COUNTED_WORDS)
+        length = (columns.COUNTED_CHARACTERS, columns.COUNTED_WORDS)
     elif definitions == "dolma":
-        length = (page.MEDIAN_LENGTH, None)
+        length = (columns.MEDIAN_LENGTH, None)
     apart = definitions in ("paper", "datatrove")
     return {
         "min_words": (words, None),
         "max_words": (words, None),
         "min_mean_word_length": length,
         "max_mean_word_length": length,
-        "max_hash_ratio": (page.HASHES if apart else page.SYMBOLS, page.WORDS),
-        "max_ellipsis_ratio": (page.ELLIPSES if apart else page.SYMBOLS, page.WORDS),
-        "max_bullet_lines": (page.BULLET_LINES, page.LINES),
-        "max_ellipsis_lines": (page.ELLIPSIS_LINES, page.LINES),
-        "min_alphabetic_words": (page.ALPHABETIC_WORDS, page.WORDS),
-        "min_stop_words": (page.STOP_WORDS, None),
+        "max_hash_ratio": (columns.HASHES if apart else columns.SYMBOLS, columns.WORDS),
+        "max_ellipsis_ratio": (columns.ELLIPSES if apart else columns.SYMBOLS, columns.WORDS),
+        "max_bullet_lines": (columns.BULLET_LINES, columns.LINES),
+        "max_ellipsis_lines": (columns.ELLIPSIS_LINES, columns.LINES),
+        "min_alphabetic_words": (columns.ALPHABETIC_WORDS, columns.WORDS),
+        "min_stop_words": (columns.STOP_WORDS, None),
     }
 
 
@@ -275,29 +274,31 @@ def repetition_shares(definitions: Definitions) -> dict[str, Share]:
 def _segment_shares(definitions: Definitions) -> Iterator[tuple[str, Share]]:
     later = definitions in ("datatrove", "nemo-curator")
     segments, characters = (
-        (page.LATER_DUPLICATES, page.LATER_CHARACTERS) if later else (page.DUPLICATES, page.DUPLICATE_CHARACTERS)
+        (columns.LATER_DUPLICATES, columns.LATER_CHARACTERS)
+        if later
+        else (columns.DUPLICATES, columns.DUPLICATE_CHARACTERS)
     )
-    named = {"line": page.LINE_SEGMENTS, "paragraph": page.PARAGRAPH_SEGMENTS}
+    named = {"line": columns.LINE_SEGMENTS, "paragraph": columns.PARAGRAPH_SEGMENTS}
     if definitions == "dolma":
         del named["paragraph"]
     # datatrove asks paragraphs first, and the rule that speaks first is the one in the ledger.
     for name, first in reversed(named.items()) if definitions == "datatrove" else named.items():
-        of = {"datatrove": page.CHARACTERS, "dolma": page.WORD_CHARACTERS}
-        yield f"max_duplicate_{name}s", (first + segments, first + page.SEGMENTS)
+        of = {"datatrove": columns.CHARACTERS, "dolma": columns.WORD_CHARACTERS}
+        yield f"max_duplicate_{name}s", (first + segments, first + columns.SEGMENTS)
         yield (
             f"max_duplicate_{name}_characters",
-            (first + characters, of.get(definitions, first + page.SEGMENT_CHARACTERS)),
+            (first + characters, of.get(definitions, first + columns.SEGMENT_CHARACTERS)),
         )
 
 
 def _gram_shares(definitions: Definitions) -> Iterator[tuple[str, Share]]:
-    of = {"datatrove": page.CHARACTERS, "nemo-curator": page.CHARACTERS, "dclm": page.COUNTED_CHARACTERS}
-    all_words = of.get(definitions, page.WORD_CHARACTERS)
+    of = {"datatrove": columns.CHARACTERS, "nemo-curator": columns.CHARACTERS, "dclm": columns.COUNTED_CHARACTERS}
+    all_words = of.get(definitions, columns.WORD_CHARACTERS)
     for n in range(2, 5):
-        yield f"max_top_{n}gram", (page.TOP_2_GRAM + n - 2, all_words)
+        yield f"max_top_{n}gram", (columns.TOP_2_GRAM + n - 2, all_words)
     for n in range(5, 11):
-        grams = page.GRAM_CHARACTERS + n - 5 if definitions == "dolma" else all_words
-        yield f"max_duplicate_{n}grams", (page.DUPLICATE_5_GRAMS + n - 5, grams)
+        grams = columns.GRAM_CHARACTERS + n - 5 if definitions == "dolma" else all_words
+        yield f"max_duplicate_{n}grams", (columns.DUPLICATE_5_GRAMS + n - 5, grams)
 
 
 _U = np.uint64
