@@ -104,7 +104,7 @@ STAGES = (
 )
 
 ROOT = Path(__file__).parents[1]
-COMMAND = [sys.executable, "-m", "longcrawl.cli"]
+COMMAND = [sys.executable, "-m", "longcrawl"]
 
 
 def spent(command: Sequence[str], folder: Path | None = None, **environment: str) -> float:

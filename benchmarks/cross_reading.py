@@ -189,7 +189,7 @@ def carry_out(typed: str, source: Path, out: Path, windows: tuple[int, int] | No
     else:
         options = [source, "--tokenizer", "trained", "--output-dir", out]
         options += ["--max-length", windows[0], "--overlap-size", windows[1]] if windows else []
-    command = [sys.executable, "-m", "longcrawl.cli", *typed.split(), *map(str, options)]
+    command = [sys.executable, "-m", "longcrawl", *typed.split(), *map(str, options)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"longcrawl {typed} failed:\n{done.stderr[-3000:]}")

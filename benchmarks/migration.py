@@ -105,7 +105,7 @@ def run_theirs(python: str, folder: Path, out: Path, way: tuple[str, str]) -> Ve
 
 def run_ours(folder: Path, names: list[str]) -> Verdicts:
     (folder / "recipe.yaml").write_text(RECIPE)
-    command = [sys.executable, "-m", "longcrawl.cli", "run", "recipe.yaml", "--out", "ours"]
+    command = [sys.executable, "-m", "longcrawl", "run", "recipe.yaml", "--out", "ours"]
     subprocess.run(command, check=True, capture_output=True, cwd=folder)
     removed = pads.dataset(folder / "ours" / "ledger").to_table(["id", "stage", "rule"]).to_pylist()
     return dict.fromkeys(names, KEPT) | {row["id"]: (row["stage"], row["rule"]) for row in removed}

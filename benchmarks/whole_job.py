@@ -69,7 +69,7 @@ def recipe(documents: Path, tokenizer: str) -> dict[str, object]:
 def run_ours(recipe_file: Path, out: Path) -> tuple[float, float, list[int]]:
     """Return CPU seconds, wall seconds, and how many documents each filter kept."""
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    command = [sys.executable, "-m", "longcrawl.cli", "run", str(recipe_file), "--out", str(out)]
+    command = [sys.executable, "-m", "longcrawl", "run", str(recipe_file), "--out", str(out)]
     subprocess.run(command, check=True, capture_output=True, text=True, env=os.environ | {"HF_HUB_OFFLINE": "1"})
     wall, after = time.monotonic() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

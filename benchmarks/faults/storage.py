@@ -371,7 +371,7 @@ class OtherFolders(OnSmallDisk):
         else:
             (self.disk.folder / "filler").write_bytes(bytes(60_000))
         named = chance.choice((("TMPDIR",), ("HF_HOME", "NUMBA_CACHE_DIR")))
-        command = [sys.executable, "-m", "longcrawl.cli", "run", RECIPE, "--out", str(self.out)]
+        command = [sys.executable, "-m", "longcrawl", "run", RECIPE, "--out", str(self.out)]
         for setting in settings_of(RECIPE, self.source):
             command += ["--set", setting]
         environment = os.environ | dict.fromkeys(named, str(self.disk.folder))

@@ -120,7 +120,7 @@ def fork_command(words: tuple[object, ...], stderr: int, size: int = resource.RL
 
 def start(*words: object) -> subprocess.Popen:
     """Start a command as it is typed, in a python of its own."""
-    command = [sys.executable, "-m", "longcrawl.cli", *map(str, words)]
+    command = [sys.executable, "-m", "longcrawl", *map(str, words)]
     return subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
     )

@@ -159,8 +159,10 @@ def test_short_members_that_are_whole_have_the_same_events(list_members, checksu
         try:
             found, broken = list_members(compressed.Members(io.BytesIO(content), "gzip", checksums, **settings))
         except UncheckedDataError as wrong:  # part of a longer member was passed on before it was found broken
-            return str(wrong)
+            return None, str(wrong)
         return found, str(broken)
 
     with mock.patch.object(compressed, "WHOLE_BYTES", 900):
-        assert outcome(short_whole=True) == outcome()
+        (whole, broken), (pieces, expected) = outcome(short_whole=True), outcome()
+    assert broken == expected
+    assert whole == pieces or None in (whole, pieces)

@@ -127,7 +127,7 @@ def test_the_stages_are_those_of_the_paper_in_its_order():
 
 def command(name: str, source: Path, out: Path) -> list[str]:
     sets = [word for each in settings(source) for word in ("--set", each)]
-    return [sys.executable, "-m", "longcrawl.cli", "run", name, "--out", str(out), "--num-proc", "2", *sets]
+    return [sys.executable, "-m", "longcrawl", "run", name, "--out", str(out), "--num-proc", "2", *sets]
 
 
 def kill_a_run(words: list[str], out: Path, sign: str) -> None:

@@ -336,7 +336,7 @@ def test_a_driver_that_is_killed_is_followed_by_another_engine(
 ):
     out = tmp_path / "out"
     first = ["--engine", "spark", "--master", "local[2]"] if engines.startswith("spark") else []
-    words = [sys.executable, "-m", "longcrawl.cli", "run", recipe, "--out", out, *first]
+    words = [sys.executable, "-m", "longcrawl", "run", recipe, "--out", out, *first]
     with subprocess.Popen(words, start_new_session=True, stderr=subprocess.DEVNULL) as command:
         wait_until(lambda: len([*out.glob("work/segment-0/*.json")]) >= 2)
         os.killpg(command.pid, signal.SIGKILL)
