@@ -15,6 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, dataclass_transform
 
+import numpy as np
 import pyarrow as pa
 
 from longcrawl.core import kinds
@@ -431,3 +432,14 @@ def make_source(name: str, settings: Mapping[str, Any]) -> Source:
         SourceError: unknown source or field; the message lists the known ones.
     """
     return SOURCES.make(name, settings)
+
+
+def is_utf8(block: bytes | memoryview) -> bool:
+    """Return whether bytes are UTF-8, without building their text."""
+    offsets = np.array([0, len(block)], dtype=np.int64)
+    text = pa.LargeStringArray.from_buffers(1, pa.py_buffer(offsets), pa.py_buffer(block))
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True

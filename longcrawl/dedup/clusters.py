@@ -1038,7 +1038,7 @@ def _compare_alone(settings: Clustering, sketched: Sketched, earlier: Exchange, 
 
 
 def _take_members(settings: Clustering, _: int, tables: Tables) -> pa.Table:
-    """Decide about the documents of some clusters as with all of them in one process (``COMPARED``)."""
+    """Decide about the documents of some clusters as with all of them in one process (``NEAR``)."""
     # Each table has documents of one section, in reading order.
     found = sorted(tables, key=lambda table: table[DOCUMENT][0].as_py())
     if not found:

@@ -144,7 +144,6 @@ _W = np.uint32
 _MIX_1, _MIX_2, _GOLDEN = _U(MIX_1), _U(MIX_2), _U(GOLDEN)
 _WORD_SEED, _WORD_FACTOR, _NGRAM_FACTOR = _U(WORD_SEED), _U(WORD_FACTOR), _U(NGRAM_FACTOR)
 _WITHOUT_SPACES = np.array(WITHOUT_SPACES, np.uint32)
-_FIRST_WITHOUT_SPACES = FIRST_WITHOUT_SPACES
 
 NOTHING = _W(0xFFFFFFFF)
 """The hash value of an empty set."""
@@ -231,7 +230,7 @@ def _has_words_alone(data: Bytes, at: int, end: int) -> bool:
         found |= find_leads_of_three(place)
         place += 64
     for byte in data[end - (last - place) : end]:
-        found |= _U(byte >= _FIRST_WITHOUT_SPACES)
+        found |= _U(byte >= FIRST_WITHOUT_SPACES)
     return found != _U(0)
 
 
@@ -258,7 +257,7 @@ def _find_ends_alone(data: Bytes, at: int, end: int, ends: Wide, count: int) -> 
     start = at
     while at < end:
         first = data[at]
-        alone = first >= _FIRST_WITHOUT_SPACES and _stands_alone(data, at)
+        alone = first >= FIRST_WITHOUT_SPACES and _stands_alone(data, at)
         if at > start and (alone or first == BLANK):
             ends[count] = at
             count += 1

@@ -541,8 +541,6 @@ STRETCH = 1 << 18
 ROWS = 1 << 24
 """Tokens of the rows of these windows, one by one, at most."""
 
-_SEGMENT_MIX = np.uint64(0xA0761D6478BD642F)
-
 
 @dataclass(frozen=True)
 class Segments:
@@ -619,7 +617,7 @@ def _cut_segments(windows: HashedWindows, place: int, changes: Longs, stop: int)
 
 def mix(values: Wide) -> Wide:
     """Return other numbers for numbers, of which each bit follows from all bits: the least of many hashes are small."""
-    mixed = (values ^ (values >> np.uint64(29))) * _SEGMENT_MIX
+    mixed = (values ^ (values >> np.uint64(29))) * _ANCHOR_MIX
     return mixed ^ (mixed >> np.uint64(32))
 
 
@@ -816,7 +814,8 @@ def find_repeats(
     Args:
         store: the tokens.
         min_tokens: tokens in a window, 1 or more.
-        memory: bytes that the search may hold beside the store's 8 bytes per document; ``LEAST_MEMORY`` or more.
+        memory: bytes that the search may hold beside the store's 8 bytes per document, at least
+            ``substring.LEAST_MEMORY``.
         folder: holds the passes that are done, in a few bytes per token; it belongs to these documents and settings.
         hash_mask: the bits of hashes that are used; fewer make passes slower, and change nothing else.
 

@@ -258,7 +258,6 @@ find_others = _tester(
 )
 """Which bytes are no letters of ASCII."""
 find_line_feeds = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("\n"))))
-find_backslashes = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("\\"))))
 find_quotes = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord('"'))))
 find_commas = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord(","))))
 find_dots = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("."))))

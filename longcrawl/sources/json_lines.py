@@ -1124,14 +1124,3 @@ def _spell(value: Any) -> str:
     if isinstance(value, dict | list):
         return "an object" if isinstance(value, dict) else "a list"
     return "a number" if isinstance(value, Spelled) else "true or false" if isinstance(value, bool) else "text"
-
-
-def is_utf8(block: bytes | memoryview) -> bool:
-    """Return whether bytes are UTF-8, without building their text."""
-    offsets = np.array([0, len(block)], dtype=np.int64)
-    text = pa.LargeStringArray.from_buffers(1, pa.py_buffer(offsets), pa.py_buffer(block))
-    try:
-        text.validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True

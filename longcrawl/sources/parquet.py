@@ -23,10 +23,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from longcrawl.core.dotted import column_at
+from longcrawl.core.sources import is_utf8
 from longcrawl.errors import listed, reason_of
 from longcrawl.io.stored_tables import footer_fault
 from longcrawl.sources.files import DamagedFileError, local_copy
-from longcrawl.sources.json_lines import is_utf8
 
 HEADER_BYTES = 1 << 16
 """A header may hold a minimum and a maximum of the values; Arrow reads 16 kB of it first, and 16 MB at most."""

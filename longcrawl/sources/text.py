@@ -32,7 +32,7 @@ import pyarrow.compute as pc
 
 from longcrawl.core import sources
 from longcrawl.core.dotted import names_in, names_of, path_of, type_at
-from longcrawl.core.sources import LostRecords
+from longcrawl.core.sources import LostRecords, is_utf8
 from longcrawl.core.spelled import as_text
 from longcrawl.errors import MOST_QUOTED, SourceError, listed_with_near, shortened
 from longcrawl.io.files import why_no_file
@@ -40,7 +40,7 @@ from longcrawl.sources.blocks import RECORD_BYTES, read_bytes, read_steps, seemi
 from longcrawl.sources.csv_rows import ENDINGS, read_csv, read_names
 from longcrawl.sources.encodings import LOOKED_AT, Decoding, check_encoding, seems_binary
 from longcrawl.sources.files import DamagedFileError
-from longcrawl.sources.json_lines import LineReader, array_blocks, begins_array, is_utf8, parse_object
+from longcrawl.sources.json_lines import LineReader, array_blocks, begins_array, parse_object
 from longcrawl.sources.named_files import DataFiles, has_ending, named_parts, spell_endings
 from longcrawl.sources.parquet import open_parquet, read_rows, up_to, utf8_rows, written_out
 from longcrawl.urls import is_url

@@ -364,7 +364,6 @@ def _check(rows: Floats, output: Floats, words: int, buckets: int, labels: int) 
 
 
 Integers = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.int32]
 Hashes = npt.NDArray[np.uint64]
 Memory = npt.NDArray[np.uint64]
 """uint64 [slots, 8], a cache line each: the bytes of a word that was met before, how many these are, how many rows it
@@ -402,15 +401,15 @@ class Scratch(NamedTuple):
 
     bracketed: Bytes
     """A word between < and >."""
-    listed: Numbers
+    listed: Int32s
     """Rows that are still to be added."""
-    hashes: Numbers
+    hashes: Int32s
     """Of all words, where there are n-grams of words."""
     edges: Integers
     """Where words of a stretch begin, and where they end."""
     keys: Hashes
     """Of each of these words its bytes, and its address in the memory."""
-    buckets: Numbers
+    buckets: Int32s
     """int32 [characters of an n-gram + 1, 17]: 16 hashes, then their buckets by length; and in the last column, of each
     length, a bit for each bucket that has a row.
     """
@@ -508,7 +507,7 @@ def find_places(text: Bytes, edges: Integers, count: int, memory: Memory, keys: 
 
 
 @compiled
-def remember(line: int, low: np.uint64, high: np.uint64, size: int, hashed: np.uint64, listed: Numbers) -> None:
+def remember(line: int, low: np.uint64, high: np.uint64, size: int, hashed: np.uint64, listed: Int32s) -> None:
     """Write a word at an address of the memory, with its rows."""
     put_eight(line, low)
     put_eight(line + 8, high)
@@ -610,7 +609,7 @@ def _find(words: Words, data: Bytes, start: int, stop: int, hashed: np.uint64) -
 
 
 @compiled
-def _spend(rows: Floats, listed: Numbers, count: int, vector: Floats, trains: bool) -> None:
+def _spend(rows: Floats, listed: Int32s, count: int, vector: Floats, trains: bool) -> None:
     """Add the listed rows to a vector, in their order; or, where it trains, the vector to each of them.
 
     Four at a time, as the vector need not be read and written for each; sums are the same.
@@ -675,7 +674,7 @@ def _row_of(words: Words, bucket: int) -> int:
 
 
 @forced_inline
-def _list_ngrams(words: Words, bracketed: Bytes, size: int, start: int, listed: Numbers, found: int) -> int:
+def _list_ngrams(words: Words, bracketed: Bytes, size: int, start: int, listed: Int32s, found: int) -> int:
     """List the rows of the n-grams that begin at a byte behind those found; return how many there are then."""
     inverse = 1.0 / words.buckets
     value, at = _OFFSET, start
@@ -705,7 +704,7 @@ def _is_ascii(data: Bytes, size: int) -> bool:
 
 
 @compiled
-def _list_ascii(words: Words, bracketed: Bytes, size: int, buckets: Numbers, listed: Numbers, found: int) -> int:
+def _list_ascii(words: Words, bracketed: Bytes, size: int, buckets: Int32s, listed: Int32s, found: int) -> int:
     """List the rows of all n-grams of a word in ASCII behind those found; return how many there are then.
 
     Those that begin at 16 bytes in a row are hashed side by side; of those that go beyond the word nothing is kept.
@@ -734,7 +733,7 @@ def _list_ascii(words: Words, bracketed: Bytes, size: int, buckets: Numbers, lis
 
 
 @compiled
-def _hash_side_by_side(words: Words, bracketed: Bytes, at: int, hashes: Numbers, buckets: Numbers) -> None:
+def _hash_side_by_side(words: Words, bracketed: Bytes, at: int, hashes: Int32s, buckets: Int32s) -> None:
     """Take 16 bytes from a place on into a hash each, and write the buckets of these."""
     count, inverse = np.int64(words.buckets), 1.0 / words.buckets
     behind = bracketed[at : at + LANES]
@@ -747,7 +746,7 @@ def _hash_side_by_side(words: Words, bracketed: Bytes, at: int, hashes: Numbers,
 
 
 @compiled
-def _having_rows(words: Words, buckets: Numbers, places: int) -> np.uint64:
+def _having_rows(words: Words, buckets: Int32s, places: int) -> np.uint64:
     """Return a bit for each of the first buckets, of 16 at most, that has a row."""
     having = (_U(1) << _U(min(max(places, 0), LANES))) - _U(1)
     if len(words.kept) == 0 or having == _U(0):
@@ -929,7 +928,7 @@ def _right(vectors: Vectors, node: int, labels: int, hidden: Floats) -> np.float
 
 
 @compiled
-def _best_of_tree(vectors: Vectors, hidden: Floats, nodes: Numbers, scores: Floats) -> tuple[int, np.float32]:
+def _best_of_tree(vectors: Vectors, hidden: Floats, nodes: Int32s, scores: Floats) -> tuple[int, np.float32]:
     """Walk down the tree, left first, past everything that cannot be better than what was found."""
     labels = (len(vectors.children) + 1) // 2
     best, best_score = -1, _LOWEST
@@ -951,7 +950,7 @@ def _best_of_tree(vectors: Vectors, hidden: Floats, nodes: Numbers, scores: Floa
 
 
 @compiled
-def _one_of_tree(vectors: Vectors, hidden: Floats, label: int, nodes: Numbers) -> np.float32:
+def _one_of_tree(vectors: Vectors, hidden: Floats, label: int, nodes: Int32s) -> np.float32:
     """Return the probability of a label, 0 where fastText does not list it, as it is below 0.00001."""
     labels = (len(vectors.children) + 1) // 2
     nodes[0], depth = label, 1
@@ -1020,7 +1019,7 @@ def _best_of_all(vectors: Vectors, hidden: Floats, scores: Floats) -> tuple[int,
 
 @allocating
 def classify(
-    words: Words, vectors: Vectors, data: Bytes, offsets: Integers, memory: Memory, labels: Numbers, scores: Floats
+    words: Words, vectors: Vectors, data: Bytes, offsets: Integers, memory: Memory, labels: Int32s, scores: Floats
 ) -> None:
     """Write the best label of every text, int32, -1 where none has a score, and its probability, float32.
 
@@ -1040,7 +1039,7 @@ def classify(
 
 @allocating
 def score_labels(
-    words: Words, vectors: Vectors, data: Bytes, offsets: Integers, memory: Memory, wanted: Numbers, scores: Floats
+    words: Words, vectors: Vectors, data: Bytes, offsets: Integers, memory: Memory, wanted: Int32s, scores: Floats
 ) -> None:
     """Write the probabilities of wanted labels, float32 [texts, wanted]; NaN for a text of which nothing is known.
 
@@ -1070,7 +1069,7 @@ def train(
     offsets: Integers,
     memory: Memory,
     order: Integers,
-    labels: Numbers,
+    labels: Int32s,
     rates: Floats,
 ) -> float:
     """Learn from texts, one after the other as ``order`` has them; return the sum of their losses.

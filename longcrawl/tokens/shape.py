@@ -208,9 +208,6 @@ def _check_sizes(max_length: int, overlap_size: int, where: str) -> None:
         )
 
 
-Integers = npt.NDArray[np.int64]
-
-
 @stages.stage
 class MinTokens(stages.Judge):
     """Keep documents of at least ``n`` tokens; LongCrawl64 keeps 65,536 and more.
@@ -314,13 +311,13 @@ class Roll(stages.Rewrite):
         return done.append_column("roll", pa.array(amounts, pa.int64()))
 
 
-def roll_amounts(ids: list[str], lengths: Integers, seed: int) -> Integers:
+def roll_amounts(ids: list[str], lengths: Longs, seed: int) -> Longs:
     """Return how far each document is rolled: int64, at least 0 and less than its length (0 for an empty one)."""
-    amounts: Integers = (keyed_hash(ids, "roll", seed) % np.maximum(lengths, 1).astype(np.uint64)).astype(np.int64)
+    amounts: Longs = (keyed_hash(ids, "roll", seed) % np.maximum(lengths, 1).astype(np.uint64)).astype(np.int64)
     return amounts
 
 
-def _rolled(values: npt.NDArray[Any], lengths: Integers, amounts: Integers) -> npt.NDArray[Any]:
+def _rolled(values: npt.NDArray[Any], lengths: Longs, amounts: Longs) -> npt.NDArray[Any]:
     rolled = np.empty_like(values)
     start = 0
     for length, amount in zip(lengths.tolist(), amounts.tolist(), strict=True):
@@ -335,7 +332,7 @@ def _lengths(tokens: pa.Array) -> pa.Array:
     return pc.cast(pc.fill_null(pc.list_value_length(tokens), 0), pa.int64())
 
 
-def _token_columns(table: pa.Table, needed_by: str) -> tuple[Integers, dict[str, pa.Array]]:
+def _token_columns(table: pa.Table, needed_by: str) -> tuple[Longs, dict[str, pa.Array]]:
     """Return the tokens of each document, and the columns that have a value for each token."""
     tokens = stages.column(table, "tokens", needed_by)
     lengths = _lengths(tokens).to_numpy()
@@ -343,7 +340,7 @@ def _token_columns(table: pa.Table, needed_by: str) -> tuple[Integers, dict[str,
     return lengths, {"tokens": tokens, **masks}
 
 
-def _lists(values: npt.NDArray[Any], lengths: Integers, like: pa.DataType) -> pa.Array:
+def _lists(values: npt.NDArray[Any], lengths: Longs, like: pa.DataType) -> pa.Array:
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     flat = pa.array(values, like.value_type)
     if pa.types.is_large_list(like):

@@ -35,10 +35,11 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import zstandard
 from isal import isal_zlib
 
+from longcrawl.core.sources import is_utf8
 from longcrawl.errors import SourceError
 from longcrawl.sources.compressed import GZIP, ZSTD, is_skippable
 from longcrawl.sources.encodings import guess_encoding
-from longcrawl.sources.warc.records import HEADER_BYTES, Message, is_utf8, length_of, parse_fields
+from longcrawl.sources.warc.records import HEADER_BYTES, Message, length_of, parse_fields
 
 State = Literal["whole", "cut", "damaged"]
 

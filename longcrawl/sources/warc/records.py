@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO, Literal, NamedTuple, get_args
 
-from longcrawl.core.sources import BadFiles
+from longcrawl.core.sources import BadFiles, is_utf8
 from longcrawl.sources.compressed import (
     GZIP,
     BrokenMemberError,
@@ -416,15 +416,6 @@ def _read_first(first: bytes) -> tuple[Fields, int]:
             fields, length = _parse_head(data[: end.end()])
             return ({}, 0) if length is None else (fields, end.end() + length)
     return {}, 0
-
-
-def is_utf8(data: bytes | memoryview) -> bool:
-    """Return whether bytes are valid UTF-8."""
-    try:
-        str(data, "utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _parse_head(header: bytes) -> tuple[Fields, int | None]:

@@ -552,7 +552,7 @@ _STATE = 13
 nothing is shown, open ``pre``, where the block begins and its text ends, and of links whether one is open, since where
 and at which depth, and the bytes and links of this block."""
 
-_BLANK, _NEWLINE = 32, 10
+_NEWLINE = 10
 _WIDE_ENDS = tuple(int.from_bytes(mark.encode()) for mark in "\u3002\uff01\uff1f\u0964\u104b\u17d4\u1362")
 _WIDE_COMMAS = tuple(int.from_bytes(mark.encode()) for mark in "\u3001\uff0c")
 _ARABIC_ENDS, _ARABIC_COMMA = (
@@ -777,7 +777,7 @@ def _put_line(state: Any, tree: Tree) -> None:
     """Write a line break in place of the space before it."""
     place = state[_PLACE]
     if place > state[_BEGIN]:
-        place -= tree.text[place - 1] == _BLANK and not state[_PRE_OPEN]
+        place -= tree.text[place - 1] == _SPACE and not state[_PRE_OPEN]
         tree.text[place] = _NEWLINE
         state[_PLACE] = place + 1
 
@@ -810,7 +810,7 @@ def _read_text(page: Bytes, at: int, end: int, state: Any, tree: Tree, markup: M
             space = text[before] <= 32 or width == place - before
         else:
             width = 1 if byte <= 32 else wide_space(page, at, end)
-            space = width > 0 and not (pre and byte in (_NEWLINE, _BLANK, 9))
+            space = width > 0 and not (pre and byte in (_NEWLINE, _SPACE, 9))
             if place > begin or byte > 32:
                 text[place] = byte
                 place += 1
@@ -820,7 +820,7 @@ def _read_text(page: Bytes, at: int, end: int, state: Any, tree: Tree, markup: M
         if space or width < 0:
             place = before
             if space and place > begin and text[place - 1] > 32:
-                text[place] = _BLANK
+                text[place] = _SPACE
                 place += 1
     state[_PLACE] = place
     return at

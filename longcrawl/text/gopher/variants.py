@@ -690,7 +690,6 @@ def count_symbol_words(data: Any, page: Page, types: int, readings: Readings, re
 
 _BASE = _U(0x9E3779B97F4A7C15)
 _OTHER_BASE = _U(0xFF51AFD7ED558CCD)
-_BLANK = 0x20
 _LEAST = 5
 """Words of the shortest n-grams that are found by their letters."""
 _MOST = 10
@@ -892,7 +891,7 @@ def _count_in_text(data: Any, page: Page, document: Found, first: int, n: int) -
     for word in range(document.words - 1):
         # Before the n-gram's first space a word of the text ends.
         space = ends[word]
-        if data[space - 1] != before or data[space + 1] != after or data[space] != _BLANK:
+        if data[space - 1] != before or data[space + 1] != after or data[space] != _SPACE:
             continue
         begin = space - head
         fits = begin >= reached and begin + size <= document.end
@@ -901,7 +900,7 @@ def _count_in_text(data: Any, page: Page, document: Found, first: int, n: int) -
         at, same = space, True
         for other in range(first + 1, first + n):
             length = ends[other] - begins[other]
-            same = same and data[at] == _BLANK and _stands_at(data, at + 1, begins[other], length)
+            same = same and data[at] == _SPACE and _stands_at(data, at + 1, begins[other], length)
             at += 1 + length
         if same:
             found += 1

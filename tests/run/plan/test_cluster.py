@@ -1,11 +1,9 @@
 """What a plan says of a cluster: figures computed by hand, by constants that the tests set themselves."""
 
-import json
 from dataclasses import replace
 from math import inf
 from pathlib import Path
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -198,33 +196,6 @@ def test_cores_without_a_file_do_not_count():
     assert only(made.wall_hours) == pytest.approx((1001 / 10 + 100) / 3600)
     assert "30 of 40 cores have no file: take 10 cores or fewer" in str(made)
     assert made.shuffled == exact(0.0)
-
-
-RECIPE = """
-longcrawl: 1
-name: planned
-source: {builder: text, data_dir: texts}
-stages:
-  - min_chars: {n: 60}
-  - exact_documents
-  - tokenize: {tokenizer: trained, vocabulary_size: 300}
-  - shuffle
-outputs:
-  gpt-simple: {}
-"""
-
-
-@pytest.fixture
-def recipe(tmp_path, monkeypatch) -> str:
-    (tmp_path / "texts").mkdir()
-    chance = np.random.default_rng(0)
-    for part in range(4):
-        texts = ["tide " * chance.integers(1, 60) for _ in range(40)]
-        lines = [json.dumps({"id": f"{part}-{number}", "text": text}) for number, text in enumerate(texts)]
-        (tmp_path / "texts" / f"{part}.jsonl").write_text("\n".join(lines))
-    (tmp_path / "planned.yaml").write_text(RECIPE)
-    monkeypatch.chdir(tmp_path)
-    return "planned.yaml"
 
 
 def test_more_files_have_more_of_what_the_sample_has(recipe):

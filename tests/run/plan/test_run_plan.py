@@ -133,33 +133,6 @@ def test_more_duplicates_are_expected_of_more_documents(seed, cluster, share):
     assert kept.low - slack <= truth <= kept.high + slack
 
 
-RECIPE = """
-longcrawl: 1
-name: planned
-source: {builder: text, data_dir: texts}
-stages:
-  - min_chars: {n: 60}
-  - exact_documents
-  - tokenize: {tokenizer: trained, vocabulary_size: 300}
-  - shuffle
-outputs:
-  gpt-simple: {}
-"""
-
-
-@pytest.fixture
-def recipe(tmp_path, monkeypatch):
-    (tmp_path / "texts").mkdir()
-    chance = np.random.default_rng(0)
-    for part in range(4):
-        texts = ["tide " * chance.integers(1, 60) for _ in range(40)]
-        lines = [json.dumps({"id": f"{part}-{number}", "text": text}) for number, text in enumerate(texts)]
-        (tmp_path / "texts" / f"{part}.jsonl").write_text("\n".join(lines))
-    (tmp_path / "planned.yaml").write_text(RECIPE)
-    monkeypatch.chdir(tmp_path)
-    return "planned.yaml"
-
-
 def test_a_plan_of_all_documents_is_what_the_run_becomes(recipe):
     made = lc.plan(recipe, documents=160)
     assert lc.Plan.from_dict(json.loads(json.dumps(made.as_dict()))) == made
