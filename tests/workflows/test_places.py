@@ -26,13 +26,13 @@ from longcrawl.cli.commands import app
 from longcrawl.core.exchange import Exchange
 from longcrawl.errors import NotYetError, RunError, SourceError
 from longcrawl.formats import order, spill
-from longcrawl.io import file_systems, lease, place
+from longcrawl.io import file_systems, place
 from longcrawl.io.files import write_text
-from longcrawl.io.lease import Heartbeat, Watched, read_owner
 from longcrawl.io.structured import DamagedWorkError, Marker
 from longcrawl.publish import questions
 from longcrawl.run import ids, removals
 from longcrawl.run.engines import Local, Shared, hold
+from longcrawl.run.engines.hold import Heartbeat, Watched, read_owner
 
 FILES, ROWS = 3, 12
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -395,7 +395,7 @@ def test_of_two_that_see_a_stale_lock_one_notices_that_it_has_lost_it(lock, monk
         if seconds == hold.SETTLES:
             place.overwrite(lock, json.dumps({"owner": "y", "host": "elsewhere"}))
 
-    gone = json.dumps({**lease._process(os.getpid()), "owner": "x", "started": 1})
+    gone = json.dumps({**hold._process(os.getpid()), "owner": "x", "started": 1})
     place.create(lock, gone)
     with hold.hold_alone(lock.parent) as held:
         held.check()

@@ -1,9 +1,9 @@
 """The engine of machines that share a folder: each types the same command, as the tasks of a Slurm array do.
 
 One process leads: it carries the run out, and posts the tasks of each step in the run's folder. All processes, this
-one too, take tasks under a lease (:mod:`longcrawl.io.lease`) and write the result beside them. A process that has
-ended, or shows no progress, loses its leases, and another one takes its task, or the lead; what is finished is known by
-the files of the run.
+one too, take tasks under a lease (:mod:`longcrawl.run.engines.hold`) and write the result beside them. A process that
+has ended, or shows no progress, loses its leases, and another one takes its task, or the lead; what is finished is
+known by the files of the run.
 
 ``work/tasks/ID/`` is a step::
 
@@ -31,10 +31,9 @@ from longcrawl.core.exchange import Exchange, exchange_files, with_checksum, wit
 from longcrawl.core.registry import installed_versions
 from longcrawl.errors import RunError, show
 from longcrawl.io.files import PARTIAL, partial_path, publish, whole_file, write_text
-from longcrawl.io.lease import BEAT, STALE, Heartbeat, Watched, read_owner
 from longcrawl.io.place import url_of
 from longcrawl.io.structured import Marker
-from longcrawl.run.engines.hold import LOCK, Hold
+from longcrawl.run.engines.hold import BEAT, LOCK, STALE, Heartbeat, Hold, Watched, read_owner
 from longcrawl.run.engines.worker import answer, pack, unpack
 
 T = TypeVar("T")

@@ -17,9 +17,8 @@ import pytest
 import yaml
 
 from longcrawl.errors import RunError
-from longcrawl.io import lease
-from longcrawl.io.lease import Heartbeat, Watched
 from longcrawl.run.engines import Local, Shared, hold
+from longcrawl.run.engines.hold import Heartbeat, Watched
 from longcrawl.run.engines.shared import _Step
 
 FILES, ROWS = 6, 20
@@ -187,7 +186,7 @@ def test_a_machine_that_is_gone_loses_its_task(folder, whole, tmp_path, director
     machines = Machines(folder, tmp_path / "out", tmp_path / "marks")
     machines.start(1, "for another")
     wait_until((tmp_path / "out" / "work" / "lock").exists)
-    leads = lease.read_owner(tmp_path / "out" / "work" / "lock")["namespace"]
+    leads = hold.read_owner(tmp_path / "out" / "work" / "lock")["namespace"]
     machines.start(1, "all")
     wait_until(lambda: any(mark.name.split()[2] != leads for mark in machines.find("began")))
     (lost,) = (mark.name.split() for mark in machines.find("began") if mark.name.split()[2] != leads)
@@ -416,7 +415,7 @@ def test_a_lease_of_a_process_that_has_ended_on_this_machine_is_taken_at_once(tm
     ended = multiprocessing.get_context("fork").Process(target=os.getpid)
     ended.start()
     lock = tmp_path / "lock"
-    lock.write_text(json.dumps({"owner": "x", **lease._process(ended.pid)}))
+    lock.write_text(json.dumps({"owner": "x", **hold._process(ended.pid)}))
     ended.join()
     Watched(lock).remove_if_stale()
     assert not lock.exists()
