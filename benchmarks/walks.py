@@ -1,4 +1,4 @@
-"""How many files a reader enters on four walks through the code, traced by ``sys.setprofile``.
+"""Counts the files entered on four walks through the code, traced by ``sys.setprofile``.
 
     python benchmarks/walks.py [--list]
 
