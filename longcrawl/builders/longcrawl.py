@@ -15,9 +15,9 @@ from typing import Any
 
 import datasets
 import pyarrow as pa
+from datasets.builder import Key
 
-from longcrawl._version import __version__
-from longcrawl.builders.cached import code_hash, shard_key
+from longcrawl._version import __version__, code_hash
 from longcrawl.builders.register import unresolved
 from longcrawl.core.sources import SOURCES, BadFiles, Part, Source, check_fields_named, make_source
 from longcrawl.errors import CorruptionError, LongCrawlError, SourceError, as_lines, known_names, no_documents, one_line
@@ -123,7 +123,7 @@ class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets`
             )
             try:
                 for number, table in enumerate(tables):
-                    yield shard_key(shard, number), table
+                    yield Key(shard, number), table
             except CorruptionError as changed:
                 raise ChangedDataError(str(changed)) from changed
         if bad_files.found:

@@ -13,8 +13,9 @@ from typing import Any
 
 import datasets
 import pyarrow as pa
+from datasets.builder import Key
 
-from longcrawl.builders.cached import code_hash, shard_key
+from longcrawl._version import code_hash
 from longcrawl.core.outputs import RESULTS, Result, TokenRows
 from longcrawl.errors import FormatError, RunError
 from longcrawl.formats.token_output import BEGINNING, TOKENIZER, with_texts
@@ -126,7 +127,7 @@ class OutputTokens(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datase
     def _generate_tables(self, rows: TokenRows, parts: list[tuple[int, int]]) -> Iterator[tuple[Any, pa.Table]]:
         for shard, (start, stop) in enumerate(parts):
             for number, table in enumerate(self._tables(rows, start, stop)):
-                yield shard_key(shard, number), table
+                yield Key(shard, number), table
 
     def _tables(self, rows: TokenRows, start: int, stop: int) -> Iterator[pa.Table]:
         """Read rows, with the beginning of each text if there is a tokenizer."""

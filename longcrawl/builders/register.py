@@ -16,7 +16,7 @@ import datasets.load
 from datasets import packaged_modules
 from datasets.data_files import DataFilesDict, DataFilesList, sanitize_patterns
 
-from longcrawl.builders.cached import code_hash
+from longcrawl._version import code_hash
 from longcrawl.errors import LongCrawlError
 from longcrawl.sources.files import absolute
 

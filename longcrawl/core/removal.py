@@ -20,10 +20,10 @@ from longcrawl.io.files import file_entries, remove, write_text
 
 Longs = npt.NDArray[np.int64]
 
-TOKENS = 20
-"""Of a document that are looked for together."""
-LETTERS = 100
-"""The same of a text."""
+PROOF_TOKENS = 20
+"""Tokens of a removed document that are searched for together."""
+PROOF_LETTERS = 100
+"""Letters of a removed text that are searched for together."""
 BLOCK = 1 << 22
 _BASE, _BITS = 0x9E3779B97F4A7C15, (1 << 64) - 1
 _SIFTED = 16, 26

@@ -48,7 +48,7 @@ from longcrawl.core.outputs import (
     output,
     result,
 )
-from longcrawl.core.removal import LETTERS, Changes, Proof, Removal, rows_of_ids
+from longcrawl.core.removal import PROOF_LETTERS, Changes, Proof, Removal, rows_of_ids
 from longcrawl.core.stages import Stage
 from longcrawl.errors import CorruptionError, FormatError, as_lines, printable
 from longcrawl.formats.order import (
@@ -384,7 +384,7 @@ def _shown(value: Any) -> str:
 
 def _without_documents(folder: Path, ids: pa.Array) -> Removal:
     """Write the files that hold some documents again without them; see :class:`longcrawl.core.outputs.Result`."""
-    changes, proof, gone = Changes(folder, read_description(folder)), Proof(LETTERS), 0
+    changes, proof, gone = Changes(folder, read_description(folder)), Proof(PROOF_LETTERS), 0
     for name in [name for name in changes.described["files"] if name.endswith(".parquet")]:
         if len(rows := rows_of_ids(read_table(folder / name, ["id"]), ids)):
             gone += len(rows)

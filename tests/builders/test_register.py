@@ -1,6 +1,6 @@
 """Registration: every private name of `datasets` that we lean on, and what it must do for us.
 
-Where one of the first tests fails after an upgrade of `datasets`, ``register.py`` and ``cached.py`` are all to change.
+If one of the first tests fails after an upgrade of `datasets`, change ``register.py``.
 """
 
 import inspect
@@ -17,7 +17,9 @@ import pytest
 from datasets import load_dataset, packaged_modules
 
 import longcrawl
-from longcrawl.builders import cached, register
+from longcrawl import _version
+from longcrawl._version import code_hash
+from longcrawl.builders import register
 from longcrawl.builders.longcrawl import LongCrawl, about_source
 from longcrawl.core.sources import make_source
 from longcrawl.errors import LongCrawlError, SourceError
@@ -25,7 +27,7 @@ from longcrawl.errors import LongCrawlError, SourceError
 
 def test_private_name_packaged_datasets_modules():
     registry = packaged_modules._PACKAGED_DATASETS_MODULES
-    assert registry["longcrawl"] == (register.MODULE, cached.code_hash())
+    assert registry["longcrawl"] == (register.MODULE, code_hash())
     assert datasets.load._PACKAGED_DATASETS_MODULES is registry
     module, digest = registry["json"]
     assert module.startswith("datasets.packaged_modules")
@@ -62,12 +64,7 @@ def test_private_name_sanitize_patterns():
 
 
 def test_private_name_key():
-    key = cached.shard_key(3, 4)
-    if hasattr(datasets.builder, "Key"):
-        assert key == datasets.builder.Key(3, 4)
-        assert str(key) == "(3, 4)"
-    else:
-        assert key == "3_4"
+    assert str(datasets.builder.Key(3, 4)) == "(3, 4)"
 
 
 def test_names_of_the_builder_that_we_override():
@@ -197,22 +194,22 @@ def test_load_needs_no_registry(tmp_path, monkeypatch):
 def test_the_cache_is_used_until_the_input_changes(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "one"}\n')
-    first = LongCrawl(config_name="text", hash=cached.code_hash(), data_dir=str(tmp_path))
-    again = LongCrawl(config_name="text", hash=cached.code_hash(), data_dir=str(tmp_path), text_field="text")
+    first = LongCrawl(config_name="text", hash=code_hash(), data_dir=str(tmp_path))
+    again = LongCrawl(config_name="text", hash=code_hash(), data_dir=str(tmp_path), text_field="text")
     assert first.cache_dir == again.cache_dir
-    assert cached.code_hash() in first.cache_dir
+    assert code_hash() in first.cache_dir
     path.write_text('{"text": "another"}\n')
-    assert LongCrawl(config_name="text", hash=cached.code_hash(), data_dir=str(tmp_path)).cache_dir != first.cache_dir
+    assert LongCrawl(config_name="text", hash=code_hash(), data_dir=str(tmp_path)).cache_dir != first.cache_dir
     assert longcrawl.load("text", data_dir=str(tmp_path))["text"] == ["another"]
 
 
 def test_the_code_hash_covers_every_module(tmp_path, monkeypatch):
     (tmp_path / "sources").mkdir()
     (tmp_path / "sources/warc.py").write_text("VERSION = 1")
-    monkeypatch.setattr(longcrawl, "__file__", str(tmp_path / "__init__.py"))
-    before = cached.code_hash.__wrapped__()
+    monkeypatch.setattr(_version, "__file__", str(tmp_path / "__init__.py"))
+    before = code_hash.__wrapped__()
     (tmp_path / "sources/warc.py").write_text("VERSION = 2")
-    assert cached.code_hash.__wrapped__() != before != cached.code_hash()
+    assert code_hash.__wrapped__() != before != code_hash()
 
 
 def run_python(code: str, folder: Path) -> str:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from longcrawl.core.display import Column, Table, table
 from longcrawl.core.outputs import Inspection, Output, Result, TokenRows, Verification, result
-from longcrawl.core.removal import TOKENS, Changes, Longs, Proof, Removal, filled_holes, rows_of_ids
+from longcrawl.core.removal import PROOF_TOKENS, Changes, Longs, Proof, Removal, filled_holes, rows_of_ids
 from longcrawl.errors import FormatError, as_lines, printable
 from longcrawl.formats.buckets import spec
 from longcrawl.formats.buckets.write import ComposedOutput, composition_numbers, composition_of
@@ -66,7 +66,7 @@ def without_documents(folder: Path, ids: pa.Array, layouts: Mapping[int, dict[st
         ids: of the documents, strings.
         layouts: of the arrays of a bucket, by its capacity and by what follows its path; empty for shards.
     """
-    changes, proof, gone = Changes(folder, dict(spec.read_description(folder))), Proof(TOKENS), 0
+    changes, proof, gone = Changes(folder, dict(spec.read_description(folder))), Proof(PROOF_TOKENS), 0
     opened = spec.open_composed(folder)
     groups = list[tuple[_Group, dict[str, _Rewriting]]]()
     for path in dict.fromkeys(bucket.path.rpartition("/")[0] for bucket in opened.buckets):

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from longcrawl.core.display import Column, Table, table
 from longcrawl.core.outputs import Inspection, Output, Result, TokenRows, Verification, result
-from longcrawl.core.removal import TOKENS, Changes, Longs, Proof, Removal, filled_holes, rows_of_ids
+from longcrawl.core.removal import PROOF_TOKENS, Changes, Longs, Proof, Removal, filled_holes, rows_of_ids
 from longcrawl.errors import CorruptionError, FormatError, TokenizerError, as_lines, printable, unreadable
 from longcrawl.formats.rectangle import spec
 from longcrawl.formats.rectangle.chunks import ArrayLayout
@@ -42,7 +42,7 @@ def without_documents(folder: Path, ids: pa.Array, layouts: dict[str, Layout]) -
         ids: of the documents, strings.
         layouts: of a split's arrays, by what follows the split in their names.
     """
-    changes, proof, splits = Changes(folder, spec.read_description(folder)), Proof(TOKENS), list[_Split]()
+    changes, proof, splits = Changes(folder, spec.read_description(folder)), Proof(PROOF_TOKENS), list[_Split]()
     shapes = changes.described["shapes"]
     for name in list(shapes):
         table = read_table(folder / "rows" / f"{name}.parquet")

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from longcrawl.core.display import Code, Column, Table, counted
 from longcrawl.core.outputs import Inspection, Output, Result, TokenRows, Verification, read_template, result
-from longcrawl.core.removal import TOKENS, Changes, Longs, Proof, Removal, rows_of_ids
+from longcrawl.core.removal import PROOF_TOKENS, Changes, Longs, Proof, Removal, rows_of_ids
 from longcrawl.errors import CorruptionError, as_lines, printable
 from longcrawl.formats.order import counts_of_split, describe_order
 from longcrawl.formats.shards.shard import OVERLAP, Documents, TokenShard
@@ -39,7 +39,7 @@ def without_documents(folder: Path, name: str, ids: pa.Array, opened: Open, sett
         opened: opens a shard by its name.
         settings: of the format's ``write`` that the description does not have.
     """
-    changes, proof, shards = Changes(folder, read_description(folder, name)), Proof(TOKENS), list[_Shard]()
+    changes, proof, shards = Changes(folder, read_description(folder, name)), Proof(PROOF_TOKENS), list[_Shard]()
     for table in [table for table in changes.described["files"] if table.startswith("documents/")]:
         if len(rows := rows_of_ids(read_table(folder / table, ["id"]), ids)):
             shards.append(_Shard(table, read_table(folder / table), rows))
