@@ -44,7 +44,7 @@ def lengths(documents: int, chance: np.random.Generator | None = None, most: int
 
 def tables(documents: int) -> Iterator[pa.Table]:
     """Yield documents as a run's last stage hands them to the writer."""
-    from longcrawl.core.keyed_hash import keyed_hash
+    from longcrawl.kernels.keyed_hash import keyed_hash
 
     chance = np.random.default_rng(1)
     stream = (1 + chance.zipf(1.2, 4_000_000) % 50_000).astype(np.uint16)

@@ -38,9 +38,9 @@ from longcrawl.dedup.exact import EqualHashes
 from longcrawl.dedup.index import IndexedSurvey
 from longcrawl.io.structured import Marker
 from longcrawl.kernels.texts import fixed_binary
-from longcrawl.run import removals
+from longcrawl.run import inputs
 from longcrawl.run.engines import Engine, Exchange, Local, Spark
-from longcrawl.run.stored_parts import part_marker, sketches, stored_rows
+from longcrawl.run.part import part_marker, sketches, stored_rows
 
 IN_TABLE = 1000
 PAGES, DEDUPLICATED, FILES = 3e9, 2e9, 100_000
@@ -309,7 +309,7 @@ def compare(case: Case, engines: dict[str, Engine], folder: Path) -> tuple[dict[
 def extrapolate(case: Case, many: Measured, few: Measured, cost: Cost) -> float:
     """Print and return the core-hours that a case takes for all documents of a dump."""
     each = max(many.seconds - few.seconds, 0.0) / (case.documents - FEW)
-    groups = math.ceil(DEDUPLICATED * case.bytes_each() / removals.TASK)
+    groups = math.ceil(DEDUPLICATED * case.bytes_each() / inputs.TASK)
     shape = case.shape(DEDUPLICATED, groups)
     tasks = sum(tasks + partitions for _, tasks, partitions in shape) + 2 * groups  # what is earlier, what is removed
     tables = sum(tasks * partitions for _, tasks, partitions in shape)
@@ -318,7 +318,7 @@ def extrapolate(case: Case, many: Measured, few: Measured, cost: Cost) -> float:
     print(
         f"  {case.name}: {sum(hours):,.1f} core-hours: {hours[0]:,.1f} by documents, {1e6 * each:.2f} us each "
         f"({many.seconds:.2f} CPU s of {case.documents:,} less {few.seconds:.2f} of {FEW}); {hours[1]:,.1f} by "
-        f"{tasks:,} tasks ({groups:,} groups of {removals.TASK >> 20} MiB of sketches); {hours[2]:,.1f} by up to "
+        f"{tasks:,} tasks ({groups:,} groups of {inputs.TASK >> 20} MiB of sketches); {hours[2]:,.1f} by up to "
         f"{tables:.1e} tables; {hours[3]:,.1f} by keys in large partitions, where small ones above took less"
     )
     if many.edges:

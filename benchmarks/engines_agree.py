@@ -22,7 +22,7 @@ from _needed import lacks, shared
 import longcrawl as lc
 from longcrawl.dedup import clusters, index, substring
 from longcrawl.formats import order
-from longcrawl.run import ids, removals
+from longcrawl.run import inputs, part
 from longcrawl.run.engines import Engine, Local, Shared, Spark
 
 ENGINES = ("1 process", "2 processes", "4 processes", "3 sharing", "Spark")
@@ -94,7 +94,7 @@ def digest_of(engine: str, recipe: str, out: Path, data: Path) -> str:
 
 def carry_out(engine: str, recipe: str, out: str, overrides: list[str]) -> None:
     """Run a recipe with all that may be exchanged exchanged."""
-    removals.HELD, removals.TASK, ids.HELD, ids.PIECE, order.HELD, order.PIECE = 0, 64 << 10, 0, 1000, 0, 1000
+    inputs.HELD, inputs.TASK, part.HELD, part.PIECE, order.HELD, order.PIECE = 0, 64 << 10, 0, 1000, 0, 1000
     clusters.SECTION, clusters.PIECE, clusters.TABLES = 100, 1000, 1000
     substring.PIECE, index.PIECE = 1 << 18, 1000
     made: dict[str, Engine] = {"3 sharing": Shared(), "Spark": Spark(master="local-cluster[2,1,1024]")}

@@ -28,9 +28,8 @@ import numpy as np
 import zstandard
 
 import longcrawl as lc
-from longcrawl.tokens.byte_level import byte_level_bpe
+from longcrawl.tokens.bpe import GPT2_PATTERN, byte_level_bpe
 from longcrawl.tokens.encoders import Encoder, load_encoder
-from longcrawl.tokens.splitting import GPT2_PATTERN
 
 LENGTH, ROWS, BATCH = 2048, 8, 1000
 WORDS = 20_000

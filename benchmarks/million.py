@@ -70,11 +70,11 @@ def recipe(folder: Path, tokenizer: str) -> dict[str, object]:
 def run(folder: Path, num_proc: int, *, exchange: bool) -> None:
     """Carry out the recipe in this process and its workers."""
     import longcrawl as lc
-    from longcrawl.run import removals
+    from longcrawl.run import inputs
     from longcrawl.run.recipe import parse_recipe
 
     if exchange:
-        removals.HELD, removals.TASK = 0, 16 << 20
+        inputs.HELD, inputs.TASK = 0, 16 << 20
     done = lc.run(parse_recipe(json.loads((folder / "recipe.json").read_text())), folder / "out", num_proc=num_proc)
     print(done)
 

@@ -33,7 +33,7 @@ CHARACTERS = 5_000
 
 def tables(documents: int) -> Iterator[pa.Table]:
     """Yield documents as a run's last stage hands them to the writer: words of a Zipf distribution, of many lengths."""
-    from longcrawl.core.keyed_hash import keyed_hash
+    from longcrawl.kernels.keyed_hash import keyed_hash
 
     random = np.random.default_rng(0)
     words = ["".join(random.choice(list("etaoinshrdlu"), size)) for size in random.integers(2, 9, 20_000)]

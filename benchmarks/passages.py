@@ -31,7 +31,7 @@ from longcrawl.core.exchange import Sketched
 from longcrawl.dedup import ExactSubstring
 from longcrawl.io.structured import Marker
 from longcrawl.run.engines import Engine, Exchange, Local, Spark
-from longcrawl.run.stored_parts import part_marker, sketches
+from longcrawl.run.part import part_marker, sketches
 
 IN_TABLE = 1000
 

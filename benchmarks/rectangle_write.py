@@ -54,7 +54,7 @@ def tables(rows: int, length: int):
 
 
 def hash_ids(ids: list[str]) -> np.ndarray:
-    from longcrawl.core.keyed_hash import keyed_hash
+    from longcrawl.kernels.keyed_hash import keyed_hash
 
     return keyed_hash(ids, "shuffle", 0)
 

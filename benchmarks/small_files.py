@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from longcrawl.run import gathered_parts
+from longcrawl.run import part
 from longcrawl.run.job import run
 from longcrawl.run.manifest import read_manifest
 from longcrawl.run.recipe import load_recipe
@@ -32,7 +32,7 @@ stages:
 outputs:
   gpt-simple: {{heldout: 0.01}}
 """
-FEW = gathered_parts.ALONE
+FEW = part.ALONE
 WAYS = {"each file a part": 10**9, "a few parts of many files": FEW}
 
 
@@ -45,7 +45,7 @@ def make_files(folder: Path, files: int) -> None:
 
 
 def timed(recipe: Path, out: Path, alone: int) -> tuple[float, float, Any]:
-    gathered_parts.ALONE = alone
+    part.ALONE = alone
     cpu, wall = time.process_time(), time.perf_counter()
     run(load_recipe(recipe), out)
     spent = time.process_time() - cpu, time.perf_counter() - wall

@@ -29,9 +29,8 @@ import numpy as np
 import pyarrow as pa
 
 from longcrawl.tokens import Tokenize
-from longcrawl.tokens.byte_level import ByteLevelBPE, byte_level_bpe
+from longcrawl.tokens.bpe import GPT2_PATTERN, ByteLevelBPE, byte_level_bpe
 from longcrawl.tokens.encoders import BytePairs, load_encoder
-from longcrawl.tokens.splitting import GPT2_PATTERN
 
 _TAIL = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORD = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+"

@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 
 from longcrawl.tokens import Tokenize
+from longcrawl.tokens.bpe import GPT2_PATTERN, PATTERNS, QWEN2
 from longcrawl.tokens.encoders import Encoder
-from longcrawl.tokens.splitting import GPT2_PATTERN, PATTERNS, QWEN2
 
 ROOT = Path(__file__).parent.parent
 QWEN = next(pattern for pattern, kind in PATTERNS.items() if kind == QWEN2)

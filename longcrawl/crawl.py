@@ -63,10 +63,10 @@ from longcrawl.errors import (
     quoted,
     warn_user,
 )
-from longcrawl.formats.guess import guess_source
 from longcrawl.io.file_systems import file_system_of
 from longcrawl.publish.hub.client import Visibility, visibility_of
 from longcrawl.publish.hub.documents import push_documents
+from longcrawl.run.first_recipe import guess_source
 from longcrawl.urls import is_url
 
 Row = Mapping[str, Any]

@@ -21,7 +21,7 @@ from longcrawl._version import __version__, code_hash
 from longcrawl.builders.register import unresolved
 from longcrawl.core.sources import SOURCES, BadFiles, Part, Source, check_fields_named, make_source
 from longcrawl.errors import CorruptionError, LongCrawlError, SourceError, as_lines, known_names, no_documents, one_line
-from longcrawl.run.card.citations import citations, names_common_crawl, software
+from longcrawl.run.card.front_matter import citations, names_common_crawl, software
 from longcrawl.urls import is_url
 
 logger = logging.getLogger("longcrawl")
@@ -139,7 +139,7 @@ def about_source(source: Source) -> dict[str, str]:
     """Return description, citation, homepage and licence of a source: of the run that wrote it, if it is known."""
     folder = getattr(source, "data_dir", None)
     if isinstance(folder, str) and not is_url(folder):
-        from longcrawl.run.card.about import about_output  # only outputs of runs need manifest and card
+        from longcrawl.run.card.write import about_output  # only outputs of runs need manifest and card
 
         if (about := about_output(Path(folder))) is not None:
             return about | {"homepage": source.homepage}

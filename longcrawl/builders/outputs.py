@@ -20,9 +20,8 @@ from longcrawl.core.outputs import RESULTS, Result, TokenRows
 from longcrawl.errors import FormatError, RunError
 from longcrawl.formats.token_output import BEGINNING, TOKENIZER, with_texts
 from longcrawl.io.structured import load_json
-from longcrawl.run.card.about import about_run
 from longcrawl.run.card.front_matter import read_front_matter
-from longcrawl.run.card.write import CARD
+from longcrawl.run.card.write import CARD, about_run
 from longcrawl.run.manifest import MANIFEST, TOKEN_TABLES, read_manifest
 
 PART_TOKENS = 1 << 24

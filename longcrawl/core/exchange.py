@@ -27,8 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from longcrawl.errors import CorruptionError
-from longcrawl.io.files import remove, reread_when_changed, whole_file, write_values
-from longcrawl.io.place import scratch
+from longcrawl.io.files import remove, reread_when_changed, scratch, whole_file, write_values
 from longcrawl.io.structured import DamagedWorkError, Marker
 
 T = TypeVar("T")

@@ -30,7 +30,7 @@ STAGES = {
     "gopher_quality": "longcrawl.text.gopher.stages:GopherQuality",
     "gopher_repetition": "longcrawl.text.gopher.stages:GopherRepetition",
     "identify_language": "longcrawl.text.identify:IdentifyLanguage",
-    "information_gain": "longcrawl.long.gain:InformationGain",
+    "information_gain": "longcrawl.long.dependency:InformationGain",
     "language": "longcrawl.text.filters:Language",
     "lexical_dependency": "longcrawl.long.lexical:LexicalDependency",
     "line_corrections": "longcrawl.text.refinedweb.line_corrections:LineCorrections",
@@ -71,7 +71,7 @@ RESULTS = {
     "megatron": "longcrawl.formats.shards.facts:MegatronResult",
     "nanogpt": "longcrawl.formats.shards.facts:NanoGptResult",
     "parquet": "longcrawl.formats.documents:ParquetResult",
-    "rectangle": "longcrawl.formats.rectangle.facts:RectangleResult",
+    "rectangle": "longcrawl.formats.rectangle.write:RectangleResult",
 }
 SHARD_FORMATS = {
     "datatrove": "longcrawl.formats.shards.datatrove:Datatrove",

@@ -446,7 +446,7 @@ LEDGER_SCHEMA = REMOVAL_SCHEMA.insert(1, pa.field("stage", pa.string()))
 """``value`` was measured by ``rule`` against ``threshold``; ``kept_id`` is the document that a duplicate duplicates."""
 
 DUPLICATE_IDS = "duplicate_ids"
-"""Where documents leave a run whose id another one has, see :mod:`longcrawl.run.ids`."""
+"""Where documents leave a run whose id another one has, see :mod:`longcrawl.run.part`."""
 
 EARLIER = r"^(seen_before|near_duplicate_of_earlier)(_\d+)?$"
 """The rules whose ``kept_id`` is a document of an earlier dataset, which may have the id of one in this."""

@@ -49,12 +49,9 @@ Documents are numbered in the order of preference: of two, the smaller number is
 is its smallest number, so neither the order of bands nor that of links matters.
 """
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -62,16 +59,38 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.exchange import DOCUMENT, Decided, Engine, Exchange, Sketched, cut, key_ranges, no_rows, take_each
-from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.ledger import number_rule
 from longcrawl.core.stages import REMOVAL_SCHEMA
-from longcrawl.dedup.clustering import Clustering
 from longcrawl.dedup.index import REMOVALS, Arrays, Index, removal_table, staying, take_ids
 from longcrawl.dedup.ngrams import GOLDEN, MIX_1
 from longcrawl.errors import CorruptionError, StageError, warn_user
 from longcrawl.kernels.compiling import allocating, compiled, inlined
+from longcrawl.kernels.keyed_hash import keyed_hash
 from longcrawl.kernels.lookup import order_by, stable_order
 from longcrawl.kernels.texts import fixed_binary, fixed_rows
+
+Keep = Literal["random", "longest", "first"]
+Linkage = Literal["single", "star"]
+OnLargeCluster = Literal["warn", "error", "keep"]
+
+
+class Clustering(NamedTuple):
+    """What decides about documents that share a band key; see :class:`longcrawl.dedup.MinHash`."""
+
+    stage: str
+    bands: int
+    keep: Keep
+    seed: int
+    verify: float | None
+    linkage: Linkage
+    min_size_ratio: float | None
+    max_cluster: int | None
+    on_large_cluster: OnLargeCluster
+
+
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
 
 Wide = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.uint32]

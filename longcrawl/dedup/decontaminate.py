@@ -26,8 +26,7 @@ from longcrawl.dedup.substring import cut_spans, masked_column
 from longcrawl.errors import StageError, TokenizerError
 from longcrawl.io.files import checksum, content_digest
 from longcrawl.kernels.texts import check_not_masked, valid_texts
-from longcrawl.tokens.encoders import load_encoder
-from longcrawl.tokens.tokenizer_files import TokenizerStage
+from longcrawl.tokens.encoders import TokenizerStage, load_encoder
 
 Longs = npt.NDArray[np.int64]
 

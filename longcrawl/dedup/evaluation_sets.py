@@ -51,8 +51,7 @@ from longcrawl.io.files import file_entries, remove, reread_when_changed, whole_
 from longcrawl.kernels.code_points import cache_folder
 from longcrawl.kernels.compiling import compiled, forced_inline
 from longcrawl.kernels.texts import read_only, text_buffers
-from longcrawl.tokens.encoders import EncodedTexts, load_encoder
-from longcrawl.tokens.tokenizer_files import tokenizer_digest
+from longcrawl.tokens.encoders import EncodedTexts, load_encoder, tokenizer_digest
 from longcrawl.urls import REPOSITORY
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 
 from longcrawl.core.addresses import plain_escapes, spell_host, without_dot_segments
 from longcrawl.core.exchange import DOCUMENT, Decided, Engine, Exchange, Sketched, cut, key_ranges
-from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.ledger import number_rule
 from longcrawl.core.stages import PART, REMOVAL_SCHEMA, Check, Judge, column, document_ids, stage
 from longcrawl.dedup.index import (
@@ -36,6 +35,7 @@ from longcrawl.dedup.index import (
 )
 from longcrawl.dedup.normalize import normalize
 from longcrawl.errors import StageError
+from longcrawl.kernels.keyed_hash import keyed_hash
 from longcrawl.kernels.texts import fixed_rows, valid_texts
 
 HASH_BYTES = 16

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from longcrawl.core.registry import Conditions, preset_fields
 from longcrawl.core.stages import column, document_ids, stage
-from longcrawl.dedup.clustering import Clustering, Keep, Linkage, OnLargeCluster
+from longcrawl.dedup.clusters import Clustering, Keep, Linkage, OnLargeCluster
 from longcrawl.dedup.index import Index, SaveIndex
 from longcrawl.dedup.ngrams import (
     Permutations,
@@ -29,8 +29,7 @@ from longcrawl.dedup.normalize import normalize
 from longcrawl.dedup.signatures import MinHashSignatures, NearDuplicates, SimilarityCurve, bands_for_threshold
 from longcrawl.errors import FormatError, StageError, TokenizerError
 from longcrawl.kernels.texts import fixed_binary, valid_texts
-from longcrawl.tokens.encoders import Encoder, load_encoder
-from longcrawl.tokens.tokenizer_files import TokenizerStage, tokenizer_digest
+from longcrawl.tokens.encoders import Encoder, TokenizerStage, load_encoder, tokenizer_digest
 
 Wide = npt.NDArray[np.uint64]
 Longs = npt.NDArray[np.int64]

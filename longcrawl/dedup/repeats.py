@@ -31,12 +31,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.display import progress_bar
-from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.stages import reject_duplicate_ids
 from longcrawl.errors import StageError
 from longcrawl.io.files import whole_file
 from longcrawl.io.structured import Marker
 from longcrawl.kernels.compiling import allocating, compiled, forced_inline
+from longcrawl.kernels.keyed_hash import keyed_hash
 
 Longs = npt.NDArray[np.int64]
 

@@ -14,8 +14,14 @@ import pyarrow.compute as pc
 from longcrawl.core.exchange import Decided, Engine, Sketched
 from longcrawl.core.registry import Conditions
 from longcrawl.core.stages import column, document_ids, stage
-from longcrawl.dedup.clustering import Clustering, OnLargeCluster
-from longcrawl.dedup.clusters import band_blocks, index_arrays, near_duplicates_of_earlier, remove_near_duplicates
+from longcrawl.dedup.clusters import (
+    Clustering,
+    OnLargeCluster,
+    band_blocks,
+    index_arrays,
+    near_duplicates_of_earlier,
+    remove_near_duplicates,
+)
 from longcrawl.dedup.index import Arrays, IndexedSurvey, Keys, SaveIndex, search_earlier
 from longcrawl.dedup.ngrams import hash_bands
 from longcrawl.errors import StageError

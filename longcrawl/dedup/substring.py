@@ -62,8 +62,7 @@ from longcrawl.dedup.repeats import (
 )
 from longcrawl.errors import StageError, TokenizerError
 from longcrawl.kernels.texts import text_buffers, valid_texts
-from longcrawl.tokens.encoders import EncodedTexts, load_encoder
-from longcrawl.tokens.tokenizer_files import TokenizerStage
+from longcrawl.tokens.encoders import EncodedTexts, TokenizerStage, load_encoder
 
 Longs = npt.NDArray[np.int64]
 Wide = npt.NDArray[np.uint64]

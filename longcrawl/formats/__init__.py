@@ -9,8 +9,7 @@ if TYPE_CHECKING:
     from longcrawl.formats.buckets.spec import Composed, ComposedBucket, ComposedSamples, open_composed
     from longcrawl.formats.buckets.write import ComposedOutput
     from longcrawl.formats.documents import ParquetOutput, ParquetResult
-    from longcrawl.formats.rectangle.facts import RectangleResult
-    from longcrawl.formats.rectangle.write import RectangleOutput
+    from longcrawl.formats.rectangle.write import RectangleOutput, RectangleResult
     from longcrawl.formats.shards import datatrove, gpt_simple, megatron, nanogpt
     from longcrawl.formats.shards import parquet as token_parquet
     from longcrawl.formats.shards.convert import Conversion

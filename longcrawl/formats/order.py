@@ -38,8 +38,7 @@ from longcrawl.formats.spill import (
     read_places,
     sealed,
 )
-from longcrawl.io.files import whole_file, write_text, write_values
-from longcrawl.io.place import bring
+from longcrawl.io.files import bring, whole_file, write_text, write_values
 
 SPLITS = ("train", "heldout", "val")
 

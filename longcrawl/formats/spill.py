@@ -23,13 +23,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.batches import is_bytes
-from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.stages import SORT_KEY, document_ids
 from longcrawl.errors import FormatError, StageError
-from longcrawl.io.files import whole_file, write_text, write_values
-from longcrawl.io.place import bring, url_of
+from longcrawl.io.files import bring, url_of, whole_file, write_text, write_values
 from longcrawl.io.structured import DamagedWorkError, Marker
 from longcrawl.kernels.compiling import compiled, forced_inline
+from longcrawl.kernels.keyed_hash import keyed_hash
 from longcrawl.kernels.memory import byte_at, copy_block, eight_at, four_at, put_eight
 
 

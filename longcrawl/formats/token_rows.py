@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from longcrawl.formats.shards.shard import N_TOKENS
-from longcrawl.tokens.loss_mask import LOSS_MASK
+from longcrawl.tokens.tokenize import LOSS_MASK
 
 INPUT_IDS = "input_ids"
 ORIGINS = ("id", "url", "language")

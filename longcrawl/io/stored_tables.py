@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from longcrawl.errors import CorruptionError, quoted, unreadable
-from longcrawl.io.files import content_digest, reread_when_changed, whole_file
-from longcrawl.io.place import bring
+from longcrawl.io.files import bring, content_digest, reread_when_changed, whole_file
 from longcrawl.io.structured import verify_files
 
 if TYPE_CHECKING:

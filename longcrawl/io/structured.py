@@ -20,8 +20,7 @@ from typing import Any, Self
 import yaml
 
 from longcrawl.errors import CorruptionError, FormatError, RunError, quoted, unreadable, warn_user
-from longcrawl.io.files import checksum, content_digest, file_entries, write_text
-from longcrawl.io.place import bring, bring_again
+from longcrawl.io.files import bring, bring_again, checksum, content_digest, file_entries, write_text
 
 DEPTH = 100
 """How deep lists and mappings may lie in one another."""

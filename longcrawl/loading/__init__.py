@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from longcrawl.loading.buckets import ComposedBatches
     from longcrawl.loading.curriculum import ComposedPhase, CurriculumPlan, Phase, plan_curriculum
     from longcrawl.loading.datatrove import DatatroveFileDataset, DatatroveFolderDataset
+    from longcrawl.loading.feed import Origin
     from longcrawl.loading.jsonl import Jsonl
-    from longcrawl.loading.origins import Origin
     from longcrawl.loading.packed import Packed
     from longcrawl.loading.rectangle import Rectangle
     from longcrawl.loading.validation import read_curriculum, validate

@@ -22,7 +22,7 @@ from longcrawl.core.registry import check_fields
 from longcrawl.errors import LoaderError, listed
 from longcrawl.formats.buckets.spec import ComposedBucket, open_composed
 from longcrawl.formats.shards.spec import named_split
-from longcrawl.kernels.keyed_order import uniform_numbers
+from longcrawl.kernels.keyed_hash import uniform_numbers
 from longcrawl.loading.curriculum import (
     MOST_BUCKETS,
     BucketStock,
@@ -40,9 +40,7 @@ from longcrawl.loading.curriculum import (
     phases_of,
     picked,
 )
-from longcrawl.loading.feed import Batch
-from longcrawl.loading.identity import TokenFacts, changed_values
-from longcrawl.loading.origins import Origin
+from longcrawl.loading.feed import Batch, Origin, TokenFacts, changed_values
 from longcrawl.loading.planned_feed import MOST_EPOCHS, TOLERANCE, CurriculumReport, PlannedFeed, Stock
 from longcrawl.loading.samples import ComposedDataset, DeliveredBucket, Positions, Rows, assemble, origins_of
 from longcrawl.tokens.plan import Longs

@@ -15,11 +15,10 @@ from typing import Any, Literal, NamedTuple, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.registry import build, check_fields
 from longcrawl.errors import LoaderError, listed, quoted
 from longcrawl.kernels.compiling import compiled
-from longcrawl.kernels.keyed_order import uniform_numbers
+from longcrawl.kernels.keyed_hash import keyed_hash, uniform_numbers
 from longcrawl.tokens.plan import Longs
 
 MixBy = Literal["tokens", "samples"]

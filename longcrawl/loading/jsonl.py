@@ -27,10 +27,8 @@ from longcrawl.core.registry import check_fields
 from longcrawl.core.sources import BadFile, BadFiles, Loss, LostRecords, OnBadFiles, Part
 from longcrawl.errors import CorruptionError, LoaderError, SourceError
 from longcrawl.formats.shards.shard import TokenShard
-from longcrawl.kernels.keyed_order import KeyedOrder, file_order
-from longcrawl.loading.feed import Batch, Feed, Status
-from longcrawl.loading.identity import TokenFacts, changed_values, data_changes, data_identity
-from longcrawl.loading.origins import Origin
+from longcrawl.kernels.keyed_hash import KeyedOrder, file_order
+from longcrawl.loading.feed import Batch, Feed, Origin, Status, TokenFacts, changed_values, data_changes, data_identity
 from longcrawl.loading.samples import LastBatch, Positions, Rows, ShardBucket, assemble
 from longcrawl.loading.window_files import TokenFile, file_sizes
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks, stop_at, too_long
@@ -38,11 +36,10 @@ from longcrawl.sources.compressed import stored_compression
 from longcrawl.sources.files import DamagedFileError, absolute
 from longcrawl.sources.json_lines import parse_object, read_lines
 from longcrawl.sources.named_files import has_ending, named_parts
-from longcrawl.tokens.encoders import Encoder, load_encoder
+from longcrawl.tokens.encoders import Encoder, load_encoder, name_tokenizer
 from longcrawl.tokens.packing import AnyPacking, plan_packing
 from longcrawl.tokens.plan import Longs
 from longcrawl.tokens.shape import document_windows
-from longcrawl.tokens.tokenizer_files import name_tokenizer
 from longcrawl.urls import has_pattern, is_url
 
 ShuffleJson = Literal["none", "files", "blocks"]

@@ -27,9 +27,16 @@ from longcrawl.loading.curriculum import (
     phases_of,
     plan_curriculum,
 )
-from longcrawl.loading.feed import Batch, Status
-from longcrawl.loading.identity import TokenFacts, changed_values, check_ids, recorded_facts, warn_of_absent
-from longcrawl.loading.origins import Origin
+from longcrawl.loading.feed import (
+    Batch,
+    Origin,
+    Status,
+    TokenFacts,
+    changed_values,
+    check_ids,
+    recorded_facts,
+    warn_of_absent,
+)
 from longcrawl.loading.planned_feed import CurriculumReport, PlannedFeed, Stock, sufficient_epochs
 from longcrawl.loading.samples import LastBatch, Positions, Rows, ShardBucket, assemble, origins_of
 from longcrawl.tokens.packing import AnyPacking, check_packing, plan_packing

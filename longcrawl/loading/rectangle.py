@@ -33,9 +33,16 @@ from longcrawl.formats.rectangle.source import read_rows
 from longcrawl.formats.rectangle.spec import Band
 from longcrawl.formats.shards.spec import named_split
 from longcrawl.formats.token_rows import FOUND
-from longcrawl.loading.feed import Batch, Feed
-from longcrawl.loading.identity import TokenFacts, changed_values, sample_changes, sample_digests
-from longcrawl.loading.origins import Origin, rolled_origins
+from longcrawl.loading.feed import (
+    Batch,
+    Feed,
+    Origin,
+    TokenFacts,
+    changed_values,
+    rolled_origins,
+    sample_changes,
+    sample_digests,
+)
 from longcrawl.run.engines.local import usable_cpus
 from longcrawl.urls import is_url
 

@@ -12,11 +12,9 @@ import numpy.typing as npt
 
 from longcrawl.formats.buckets.spec import ComposedBucket
 from longcrawl.formats.shards.shard import TokenShard
-from longcrawl.kernels.keyed_order import KeyedOrder, keyed_order
+from longcrawl.kernels.keyed_hash import KeyedOrder, keyed_order
 from longcrawl.loading.curriculum import BucketStock
-from longcrawl.loading.feed import Batch
-from longcrawl.loading.identity import data_changes, data_identity
-from longcrawl.loading.origins import Origin, entry_origins, sample_origins
+from longcrawl.loading.feed import Batch, Origin, data_changes, data_identity, entry_origins, sample_origins
 from longcrawl.loading.window_files import TokenFile
 from longcrawl.tokens.packing import fill_pieces, lay_out, padded_rows
 from longcrawl.tokens.plan import Longs, PackingPlan, joined_pieces

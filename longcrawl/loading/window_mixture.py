@@ -17,9 +17,7 @@ import numpy as np
 from longcrawl.core.registry import check_fields
 from longcrawl.errors import LoaderError
 from longcrawl.loading.curriculum import CurriculumPlan, Mixing, OnExhausted, Phase, phases_of, plan_curriculum
-from longcrawl.loading.feed import Batch
-from longcrawl.loading.identity import changed_values, data_changes, data_identity
-from longcrawl.loading.origins import Longs, Origin
+from longcrawl.loading.feed import Batch, Longs, Origin, changed_values, data_changes, data_identity
 from longcrawl.loading.planned_feed import CurriculumReport, PlannedFeed, Stock, sufficient_epochs
 from longcrawl.loading.windows import Windows, order_identity
 

@@ -26,19 +26,25 @@ import numpy.typing as npt
 from longcrawl.core.registry import check_fields
 from longcrawl.errors import CorruptionError, LoaderError
 from longcrawl.formats.shards.base import Check
-from longcrawl.kernels.keyed_order import KeyedOrder, file_order, keyed_order
+from longcrawl.kernels.keyed_hash import KeyedOrder, file_order, keyed_order
 from longcrawl.loading import window_files
-from longcrawl.loading.feed import Batch, Feed, Index, items, rows_of, whole_numbers
-from longcrawl.loading.identity import (
+from longcrawl.loading.feed import (
+    Batch,
+    Feed,
+    Index,
+    Origin,
     TokenFacts,
     changed_values,
     check_ids,
     data_changes,
     data_identity,
+    entry_origins,
+    items,
     recorded_facts,
+    rows_of,
     warn_of_absent,
+    whole_numbers,
 )
-from longcrawl.loading.origins import Origin, entry_origins
 from longcrawl.loading.window_files import ShardTokens, content_names, open_ends, open_tokens
 from longcrawl.tokens.packing import locate, positions_from_end_of_text, positions_from_ends
 

@@ -5,8 +5,13 @@ from typing import TYPE_CHECKING
 from longcrawl._lazy import lazy
 
 if TYPE_CHECKING:
-    from longcrawl.long.dependency import AttentionDependency, DependencyScore
-    from longcrawl.long.gain import InformationGain, PositionGain, TokenGains
+    from longcrawl.long.dependency import (
+        AttentionDependency,
+        DependencyScore,
+        InformationGain,
+        PositionGain,
+        TokenGains,
+    )
     from longcrawl.long.lexical import LexicalDependency, WordStatistics, count_words
     from longcrawl.long.related import Related
 

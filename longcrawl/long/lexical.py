@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from longcrawl.core.keyed_hash import choose
 from longcrawl.core.places import no_places
 from longcrawl.core.registry import Conditions
 from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
@@ -28,6 +27,7 @@ from longcrawl.io.files import reread_when_changed
 from longcrawl.io.stored_tables import write_table
 from longcrawl.io.structured import SEAL
 from longcrawl.kernels.compiling import allocating, compiled, forced_inline
+from longcrawl.kernels.keyed_hash import choose
 from longcrawl.kernels.texts import valid_texts
 
 Wide = npt.NDArray[np.uint64]

@@ -26,7 +26,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.exchange import DOCUMENT, Decided, Engine, Exchange, Sketched, cut, key_ranges
-from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.places import Spans, no_places
 from longcrawl.core.registry import Conditions
 from longcrawl.core.stages import (
@@ -45,6 +44,7 @@ from longcrawl.dedup.minhash import MinHash
 from longcrawl.dedup.ngrams import hash_units
 from longcrawl.errors import StageError
 from longcrawl.kernels import term_vectors
+from longcrawl.kernels.keyed_hash import keyed_hash
 from longcrawl.kernels.term_vectors import NORM, TermVectors
 from longcrawl.kernels.texts import fixed_rows, read_only, valid_texts
 from longcrawl.long.lexical import CRAWL, learn_statistics, look_up, select_terms

@@ -22,8 +22,7 @@ from longcrawl.formats.shards import parquet as token_parquet
 from longcrawl.formats.shards.shard import check_word
 from longcrawl.formats.shards.spec import open_shard
 from longcrawl.formats.shards.writing import Terminate
-from longcrawl.io.files import match_files, unreachable, why_no_file
-from longcrawl.io.place import given_url
+from longcrawl.io.files import given_url, match_files, unreachable, why_no_file
 from longcrawl.publish.questions import check_recorded, find_result, open_output
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks
 from longcrawl.sources.csv_rows import ENDINGS, read_csv

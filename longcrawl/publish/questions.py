@@ -45,7 +45,7 @@ from longcrawl.errors import (
     listed,
     unreadable,
 )
-from longcrawl.io.place import bring, bring_folder, given_url, name_of
+from longcrawl.io.files import bring, bring_folder, given_url, name_of
 from longcrawl.io.stored_tables import DAMAGED
 from longcrawl.io.structured import check_unchanged
 from longcrawl.run.analysis import Analysis, analyse

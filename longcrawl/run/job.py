@@ -29,20 +29,39 @@ from longcrawl.core.funnel import Funnel, FunnelRow, RemovalRates, total
 from longcrawl.core.outputs import RESULTS, Writer, mark_related
 from longcrawl.core.stages import Segment, SpanSurvey, Stage, Survey, next_segments
 from longcrawl.errors import DISK_FULL, RunError, warn_user
-from longcrawl.io.files import file_entries, remove, remove_partial, write_text
-from longcrawl.io.place import bring_folder, drop, is_there, names_in, url_of
+from longcrawl.io.files import (
+    bring_folder,
+    drop,
+    file_entries,
+    is_there,
+    names_in,
+    remove,
+    remove_partial,
+    url_of,
+    write_text,
+)
 from longcrawl.io.structured import DamagedWorkError, Marker, seal
-from longcrawl.run import ids, inputs, removals, segments
+from longcrawl.run import inputs, segments
+from longcrawl.run import inputs as removals
+from longcrawl.run import part as ids
 from longcrawl.run.analysis import Lengths, analyse
 from longcrawl.run.card.write import CARD, write_card
 from longcrawl.run.compile_ahead import compiling_ahead
 from longcrawl.run.engines.local import Local
-from longcrawl.run.gathered_parts import gather_small, local_bytes
+from longcrawl.run.inputs import Removed
 from longcrawl.run.manifest import MANIFEST, PLAN, VERSION, WORK, read_manifest
-from longcrawl.run.part import SPILL, PartTask, amount_left, mark_fitted, run_part
+from longcrawl.run.part import (
+    SPILL,
+    PartTask,
+    amount_left,
+    gather_small,
+    input_marker,
+    local_bytes,
+    mark_fitted,
+    part_marker,
+    run_part,
+)
 from longcrawl.run.recipe import Recipe, check_order, load_recipe
-from longcrawl.run.removals import Removed
-from longcrawl.run.stored_parts import input_marker, part_marker
 from longcrawl.run.summary import ComparedPlan, RunCosts, RunSummary, StageCost
 from longcrawl.sources.files import InputFile
 

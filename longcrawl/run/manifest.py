@@ -14,7 +14,7 @@ from longcrawl.core.funnel import Funnel
 from longcrawl.core.ledger import EDITS, LEDGER
 from longcrawl.core.outputs import OUTPUTS, RESULTS
 from longcrawl.errors import RunError
-from longcrawl.io.place import bring, bring_folder, given_url, may_hold_run, name_of, open_place, url_of
+from longcrawl.io.files import bring, bring_folder, given_url, may_hold_run, name_of, open_place, url_of
 from longcrawl.io.structured import Kinds, Marker, is_count, is_sealed, load_json, may_be_count, misfits
 from longcrawl.run.engines.hold import LOCK, at_work, working_owner
 

@@ -12,8 +12,7 @@ from longcrawl.core.registry import is_ours
 from longcrawl.core.sources import BadFiles, Part
 from longcrawl.core.stages import Needs
 from longcrawl.errors import RunError, one_line
-from longcrawl.io.files import why_no_file, writing
-from longcrawl.io.place import is_there, url_of
+from longcrawl.io.files import is_there, url_of, why_no_file, writing
 from longcrawl.run.inputs import check_output, check_plan, needed_source, reject_other_contents, run_folder, train_parts
 from longcrawl.run.manifest import MANIFEST
 from longcrawl.run.part import Tally, run_fused

@@ -46,7 +46,7 @@ class Recipe:
     parts: int = 1
     """In how many parts of the input deduplication looks for duplicates, see :mod:`longcrawl.run.segments`."""
     on_duplicate_ids: OnDuplicateIds = "error"
-    """What documents of one id do, a field of ``source`` for every source, see :mod:`longcrawl.run.ids`."""
+    """What documents of one id do, a field of ``source`` for every source, see :mod:`longcrawl.run.part`."""
     reference: Reference = field(default_factory=Reference)
 
     def as_dict(self) -> dict[str, Any]:

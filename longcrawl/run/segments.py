@@ -28,18 +28,16 @@ import pyarrow as pa
 from longcrawl.core.clock import CoreClock
 from longcrawl.core.display import progress_bar
 from longcrawl.core.exchange import Engine, Exchange, no_rows, take_each
-from longcrawl.core.keyed_hash import HASH, LAST, filter_hashes, last_chosen, likely_last, up_to_hash
 from longcrawl.core.outputs import Writer, WriteTask
 from longcrawl.core.stages import Stage
 from longcrawl.errors import warn_user
 from longcrawl.formats.spill import PLANNED, sealed
-from longcrawl.io.files import file_entries, file_sizes, whole_files
-from longcrawl.io.place import bring, name_of, url_of
+from longcrawl.io.files import bring, file_entries, file_sizes, name_of, url_of, whole_files
 from longcrawl.io.structured import DamagedWorkError, Marker, verify_files
+from longcrawl.kernels.keyed_hash import HASH, LAST, filter_hashes, last_chosen, likely_last, up_to_hash
 from longcrawl.run.inputs import still_open
 from longcrawl.run.manifest import MANIFEST, PLAN, WORK
-from longcrawl.run.part import SPILL, spilled
-from longcrawl.run.stored_parts import part_marker, survivors
+from longcrawl.run.part import SPILL, part_marker, spilled, survivors
 
 HASHED = 1 << 30
 """Bytes of files whose SHA-256 one task computes: about a second for each of two GB."""

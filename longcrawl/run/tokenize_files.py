@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from longcrawl.errors import RecipeError, known_names
-from longcrawl.formats.guess import guess_source
+from longcrawl.run.first_recipe import guess_source
 from longcrawl.run.job import run
 from longcrawl.run.recipe import Recipe, parse_recipe
 from longcrawl.run.summary import RunSummary
-from longcrawl.tokens.tokenizer_files import tokenizer_name
+from longcrawl.tokens.encoders import tokenizer_name
 from longcrawl.urls import is_url
 
 FORMATS = ("gpt-simple", "datatrove", "megatron", "nanogpt")

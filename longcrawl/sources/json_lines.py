@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.core.dotted import MISSING, find_value, names_in
+from longcrawl.core.documents import MISSING, find_value, names_in
 from longcrawl.errors import listed, listed_with_near
 from longcrawl.kernels.compiling import compiled
 from longcrawl.kernels.memory import (
@@ -783,7 +783,7 @@ class LineReader:
     ``string`` and ``large_string`` columns take texts, and numbers, true and false as they are spelled; ``int64`` and
     ``float64`` columns take numbers. A line is lost when it is not a JSON object, when a field holds something else, or
     when a field that is not nullable is null or absent. A name with a dot reaches into objects, see
-    :mod:`longcrawl.core.dotted`.
+    :mod:`longcrawl.core.documents`.
     """
 
     def __init__(self, schema: pa.Schema) -> None:

@@ -31,9 +31,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core import sources
-from longcrawl.core.dotted import names_in, names_of, path_of, type_at
+from longcrawl.core.documents import as_text, names_in, names_of, path_of, type_at
 from longcrawl.core.sources import LostRecords, is_utf8
-from longcrawl.core.spelled import as_text
 from longcrawl.errors import MOST_QUOTED, SourceError, listed_with_near, shortened
 from longcrawl.io.files import why_no_file
 from longcrawl.sources.blocks import RECORD_BYTES, read_bytes, read_steps, seeming_encoding, too_long

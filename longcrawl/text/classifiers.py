@@ -11,11 +11,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.keyed_hash import choose, reached_by
 from longcrawl.core.places import no_places
 from longcrawl.core.stages import Check, Edit, Edited, column, stage, with_column
 from longcrawl.errors import StageError, known_names, quoted
 from longcrawl.io.files import content_digest
+from longcrawl.kernels.keyed_hash import choose, reached_by
 from longcrawl.kernels.texts import text_buffers, valid_texts
 from longcrawl.text.fasttext import Model, read_model, score_labels
 

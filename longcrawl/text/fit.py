@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 import yaml
 
 from longcrawl.core.display import Cell, Column, Table
-from longcrawl.core.keyed_hash import reached_by
 from longcrawl.core.stages import column
 from longcrawl.errors import StageError
 from longcrawl.io.files import write_text
+from longcrawl.kernels.keyed_hash import reached_by
 from longcrawl.kernels.texts import valid_texts
 from longcrawl.text.gopher.pages import distinct_words
 from longcrawl.text.gopher.stages import TextRules

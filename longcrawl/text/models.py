@@ -21,7 +21,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from longcrawl.core.keyed_hash import choose, reached_by
 from longcrawl.core.places import no_places
 from longcrawl.core.registry import Conditions
 from longcrawl.core.stages import Check, Edit, Edited, column, with_column
@@ -29,6 +28,7 @@ from longcrawl.errors import StageError, unreadable
 from longcrawl.io.files import content_digest, partial_path, reread_when_changed
 from longcrawl.io.structured import load_json
 from longcrawl.kernels.code_points import cache_folder
+from longcrawl.kernels.keyed_hash import choose, reached_by
 from longcrawl.kernels.texts import valid_texts
 
 TAKEN = "a folder that save_pretrained wrote, a Hub id, a pair (model, tokenizer) or a pipeline"

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.display import Cell, Column, Table, Tabular, progress_bar
-from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.stages import column
 from longcrawl.errors import StageError
 from longcrawl.io.files import check_target, make_folder, writing
+from longcrawl.kernels.keyed_hash import keyed_hash
 from longcrawl.kernels.texts import text_buffers, valid_texts
 from longcrawl.text.classifiers import score_texts
 from longcrawl.text.fasttext import Model, Vectors, make_words, read_model, set_first_rows, train, write_model

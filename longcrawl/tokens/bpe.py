@@ -1,4 +1,13 @@
-"""Byte pair encoding by rank, as kernels, with a table of known words.
+"""Byte pair encoding: patterns that split texts, ranks and merges, and the kernels that join bytes.
+
+Both say the same thing. A list of merges names the pairs that are joined, best first; ranks name what they give.
+Ranks follow from merges by counting. Merges follow from ranks because a token is the join of exactly the two parts
+that byte pair encoding of its own bytes, with better ranks only, ends in. Where that holds for every token, joining
+by rank and joining by merge give the same tokens for every text.
+
+Most pieces are found 64 bytes at a time, by a bit for each byte that is a letter, a digit or white space of ASCII. What
+these bits cannot tell is scanned by the character. Kernels of this package take addresses, which are plain integers.
+Texts are valid UTF-8, and 64 bytes after their end can be read.
 
 Short pieces are searched for their lowest rank again and again, those of a few bytes several at a time. Long ones keep
 a list of pairs for every rank, so that their time grows with their length alone. Very long ones are encoded in parts
@@ -17,20 +26,37 @@ A word is compared in full, never by its hash alone, so what a text is encoded t
 it. When the table is full, all words but the vocabulary are forgotten.
 """
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
-from collections.abc import Sequence
-from typing import NamedTuple
+import base64
+import binascii
+import hashlib
+import itertools
+import json
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from longcrawl.errors import TokenizerError
+from longcrawl.kernels.code_points import shipped_arrays
 from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 from longcrawl.kernels.lookup import stable_order
 from longcrawl.kernels.memory import (
     byte_at,
     eight_at,
+    find_apostrophes,
+    find_blanks,
+    find_breaks,
+    find_capitals,
+    find_digits,
+    find_high,
+    find_others,
+    find_slashes,
+    find_white,
     four_at,
     highest_bit,
     least_of_many,
@@ -38,8 +64,361 @@ from longcrawl.kernels.memory import (
     prefetch,
     put_eight,
     put_four,
+    write_places,
 )
-from longcrawl.tokens.splitting import AHEAD, character_classes, split
+
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+# ruff: noqa: PLR1714, SIM109
+
+
+GPT2, CL100K, LLAMA3, QWEN2, O200K = range(5)
+
+UPPER, LOWER, EITHER_CASE, MARK, NUMBER, SPACE, OTHER = (1 << bit for bit in range(7))
+"""Upper or title case, lower case, letters without case or that modify others, and what is no letter."""
+
+SHIPPED = Path(__file__).with_name("classes.npz")
+
+_TAIL = r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+_CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_CAPITAL_CLASS, _SMALL_CLASS = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+
+GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
+"""GPT-2's pre-tokenisation, in the possessive spelling that does not backtrack over long words."""
+CL100K_PATTERN = (
+    r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
+)
+"""tiktoken's, but for `{1,3}+`, which keeps all digits together where `tokenizers` reads it."""
+O200K_PATTERN = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_CAPITAL_CLASS}*{_SMALL_CLASS}+{_CONTRACTIONS}?"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?{_CAPITAL_CLASS}+{_SMALL_CLASS}*{_CONTRACTIONS}?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*" + _TAIL
+)
+
+PATTERNS: Mapping[str, int] = {
+    GPT2_PATTERN: GPT2,
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": GPT2,
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": GPT2,
+    r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": GPT2,
+    CL100K_PATTERN: CL100K,
+    CL100K_PATTERN.replace("{1,3}", "{1,3}+"): CL100K,
+    _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*" + _TAIL: LLAMA3,
+    _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*" + _TAIL: QWEN2,
+    O200K_PATTERN: O200K,
+}
+"""What the scanner splits by, in the spellings that tokenizers have; any other pattern is left to its library."""
+
+
+@cache
+def character_classes() -> npt.NDArray[np.uint8]:
+    """Return the class of every code point.
+
+    They are those of the regular expressions of tiktoken, of which asking takes 0.3 s; a test asks, and writes them.
+    """
+    return shipped_arrays(SHIPPED, "tiktoken")["classes"]
+
+
+Longs = npt.NDArray[np.int64]
+
+AHEAD = 64
+"""Bytes whose ends of pieces are found at once; as many can be read after the end of a text."""
+
+_LETTER = UPPER | LOWER | EITHER_CASE
+_NO_WORD = OTHER | MARK
+_CAPITALS = UPPER | EITHER_CASE | MARK
+_SMALL = LOWER | EITHER_CASE | MARK
+_WORD = _LETTER | MARK
+
+_A, _D, _E, _L, _M, _R, _S, _T, _V, _Z = b"adelmrstvz"
+_U = np.uint64
+_ONES = _U(0x0101010101010101)
+_HIGH = _U(0x8080808080808080)
+_CASE = _U(0x20) * _ONES
+_FROM_A = _U(0x80 - _A) * _ONES
+_AFTER_Z = _U(0x7F - _Z) * _ONES
+
+
+@compiled
+def _character(classes: int, at: int) -> tuple[int, int]:
+    """Return the class of the character at an address and the address after it."""
+    first = byte_at(at)
+    if first < 0x80:
+        return byte_at(classes + first), at + 1
+    point, second = first & 0x1F, byte_at(at + 1) & 0x3F
+    if first < 0xE0:
+        return byte_at(classes + (point << 6 | second)), at + 2
+    third = byte_at(at + 2) & 0x3F
+    if first < 0xF0:
+        return byte_at(classes + ((first & 0xF) << 12 | second << 6 | third)), at + 3
+    point = (first & 7) << 18 | second << 12 | third << 6 | byte_at(at + 3) & 0x3F
+    return byte_at(classes + point), at + 4
+
+
+@compiled
+def _run_end(classes: int, at: int, end: int, kinds: int) -> int:
+    """Find the first character that is of none of ``kinds``."""
+    while at < end:
+        kind, after = _character(classes, at)
+        if kind & kinds == 0:
+            return at
+        at = after
+    return end
+
+
+@forced_inline
+def _letters_end(classes: int, at: int, end: int, case: np.uint64, kinds: int) -> int:
+    """As :func:`_run_end`, ASCII letters eight at a time; ``case`` is what makes capitals small, 0 to stop at them."""
+    while at < end:
+        eight = eight_at(at)
+        folded = (eight | case) & ~_HIGH
+        others = (~(folded + _FROM_A) | (folded + _AFTER_Z) | eight) & _HIGH
+        if others == _U(0):
+            at += 8
+            continue
+        at += lowest_bit(others) >> 3
+        if at >= end:
+            return end
+        if byte_at(at) < 0x80:
+            return at
+        while at < end and byte_at(at) >= 0x80:
+            kind, after = _character(classes, at)
+            if kind & kinds == 0:
+                return at
+            at = after
+    return end
+
+
+@compiled
+def _contraction_end(at: int, end: int, folded: int) -> int:
+    """Return the end of 's 'd 'm 't 'll 've 're at ``at``, or ``at``; 0x20 as ``folded`` takes capitals and U+017F."""
+    if at + 1 >= end or byte_at(at) != 0x27:
+        return at
+    first = byte_at(at + 1)
+    if folded and first == 0xC5 and byte_at(at + 2) == 0xBF:
+        return at + 3
+    first |= folded
+    if first == _S or first == _D or first == _M or first == _T:
+        return at + 2
+    if at + 2 >= end:
+        return at
+    second = byte_at(at + 2) | folded
+    if first == _L:
+        return at + 3 if second == _L else at
+    return at + 3 if second == _E and (first == _V or first == _R) else at
+
+
+@compiled
+def _breaks_line(at: int) -> bool:
+    return byte_at(at) == 0x0A or byte_at(at) == 0x0D
+
+
+@compiled
+def _space_end(classes: int, at: int, end: int, lines: int, whole_tail: int) -> int:
+    r"""Find the end of a piece of white space: ``\s*[\r\n]+`` where ``lines``, then ``\s+(?!\S)``, then ``\s``.
+
+    With ``whole_tail`` white space at the end of a text is one piece, as ``\s++$`` before these has it.
+    """
+    stop, last, after_line = at, at, at
+    while stop < end:
+        kind, after = _character(classes, stop)
+        if kind != SPACE:
+            break
+        if lines and _breaks_line(stop):
+            after_line = after
+        last, stop = stop, after
+    if whole_tail and stop == end:
+        return stop
+    if after_line > at:
+        return after_line
+    return stop if stop == end or last == at else last
+
+
+@forced_inline
+def _gpt2_end(classes: int, at: int, end: int) -> int:
+    start = at + 1 if byte_at(at) == 0x20 and at + 1 < end else at
+    kind, after = _character(classes, start)
+    if kind & _LETTER:
+        return _letters_end(classes, after, end, _CASE, _LETTER)
+    if kind == SPACE:
+        return _space_end(classes, at, end, 0, 1)
+    stop = _contraction_end(at, end, 0)
+    if stop > at:
+        return stop
+    return _run_end(classes, after, end, NUMBER if kind == NUMBER else _NO_WORD)
+
+
+@compiled
+def _numbers_end(classes: int, at: int, end: int, most: int) -> int:
+    for _ in range(most):
+        if at < end:
+            kind, after = _character(classes, at)
+            if kind != NUMBER:
+                return at
+            at = after
+    return at
+
+
+@forced_inline
+def _cl100k_end(pattern: int, classes: int, at: int, end: int) -> int:
+    """Find the end of a piece of cl100k's pattern, or of Llama 3's or Qwen2's, which differ in tails and numbers."""
+    kind, after = _character(classes, at)
+    if kind & _LETTER:
+        return _letters_end(classes, after, end, _CASE, _LETTER)
+    if kind == NUMBER:
+        return after if pattern == QWEN2 else _numbers_end(classes, after, end, 2)
+    stop = _contraction_end(at, end, 0x20)
+    if stop > at:
+        return stop
+    following, second = 0, after
+    if after < end:
+        following, second = _character(classes, after)
+    if following & _LETTER and not _breaks_line(at):
+        return _letters_end(classes, second, end, _CASE, _LETTER)
+    if kind & _NO_WORD or (byte_at(at) == 0x20 and following & _NO_WORD):
+        stop = _run_end(classes, after, end, _NO_WORD)
+        while stop < end and _breaks_line(stop):
+            stop += 1
+        return stop
+    return _space_end(classes, at, end, 1, 1 if pattern == CL100K else 0)
+
+
+@compiled
+def _cased_word_end(classes: int, at: int, end: int) -> int:
+    """Find the end of capitals, then small letters, from ``at`` on; ``at`` itself where there are none.
+
+    Both runs take marks and letters without case, and the second has one character at least if any can be given
+    back: without a small letter after the capitals the word ends after the last character of both runs.
+    """
+    both = stop = at
+    while stop < end:
+        kind, after = _character(classes, stop)
+        if kind & _CAPITALS == 0:
+            if kind == LOWER:
+                return _letters_end(classes, after, end, _U(0), _SMALL) if after < end else end
+            break
+        if kind & _SMALL:
+            both = after
+        stop = after
+    return both if both > at else stop
+
+
+@forced_inline
+def _o200k_end(classes: int, at: int, end: int) -> int:
+    kind, after = _character(classes, at)
+    start = at
+    if kind & _WORD == 0 and kind != NUMBER and not _breaks_line(at):
+        start = after
+    if start > at or kind & _WORD:
+        stop = _cased_word_end(classes, start, end)
+        if stop > start:
+            return _contraction_end(stop, end, 0x20)
+    if kind == NUMBER:
+        return _numbers_end(classes, after, end, 2)
+    following = 0
+    if after < end:
+        following, _ = _character(classes, after)
+    if kind & _NO_WORD or (byte_at(at) == 0x20 and following & _NO_WORD):
+        stop = _run_end(classes, after, end, _NO_WORD)
+        while stop < end and (_breaks_line(stop) or byte_at(stop) == 0x2F):
+            stop += 1
+        return stop
+    return _space_end(classes, at, end, 1, 0)
+
+
+@forced_inline
+def _piece_end(pattern: int, classes: int, at: int, end: int) -> int:
+    """Return where the piece that starts at ``at`` ends."""
+    if pattern == GPT2:
+        return _gpt2_end(classes, at, end)
+    if pattern == O200K:
+        return _o200k_end(classes, at, end)
+    return _cl100k_end(pattern, classes, at, end)
+
+
+@forced_inline
+def _up_to(bits: np.uint64) -> np.uint64:
+    """Return the lowest bit and all below it; all where there is none."""
+    return bits ^ (bits - _U(1))
+
+
+@compiled
+def _ends_ahead(pattern: int, at: int, end: int) -> np.uint64:
+    """Return a bit for each of the ``AHEAD`` bytes from ``at`` on where a piece ends, as far as bits can tell.
+
+    Pieces beyond the last bit, or all where there is none, are for :func:`_piece_end`: those with characters beyond
+    ASCII, contractions, rare white space, and what is cut by the end of these bytes or of the text.
+    """
+    one = _U(1)
+    beyond = find_high(at)
+    if end - at < AHEAD:
+        beyond |= one << _U(end - at)
+    # Where a piece ends, the two bytes that follow it decide.
+    known = ((beyond - one) & ~beyond) >> one
+    letters, digits, white, blanks = ~find_others(at), find_digits(at), find_white(at), find_blanks(at)
+    others, quotes = ~(letters | digits | white), find_apostrophes(at)
+    first_letters, first_digits = letters & ~(letters << one), digits & ~(digits << one)
+    first_others = others & ~(others << one)
+    if pattern == GPT2:
+        ends = (first_letters | first_digits | first_others) & ~(blanks << one)
+        ends |= white & ~(white << one & white >> one)
+        contracted = quotes & letters >> one & (ends | one)
+        return ends & known & _up_to(contracted) & ~one
+    breaks = find_breaks(at)
+    within = white & ~breaks
+    before_letters = within | first_others & ~(others >> one) & ~(blanks << one)
+    ends = first_letters & ~(before_letters << one) | first_others & ~(blanks << one) | first_digits
+    if pattern == QWEN2:
+        ends |= digits
+    else:
+        threes = digits & digits << one & digits << _U(2)
+        fourth = first_digits << _U(3) & threes
+        while fourth != _U(0):
+            ends |= fourth
+            fourth = fourth << _U(3) & threes
+    # A sum carries through a run of ones, from its first on: through line breaks that follow other characters.
+    taken = breaks & ~(breaks + (breaks & others << one))
+    indents = breaks << one & within
+    ends |= white & ~(white << one) & ~taken | within & ~(white >> one) | indents
+    # What follows a line break is no piece where another line break ends it.
+    inside = within & known
+    after_indents = inside + (indents & known) & ~inside
+    if after_indents & (breaks | ~known) != _U(0):
+        known &= _up_to(breaks)
+    if pattern == O200K:
+        capitals = find_capitals(at)
+        ends |= capitals & (letters & ~capitals) << one
+        known &= _up_to(quotes & letters << one & letters >> one) >> one
+        known &= _up_to(taken & find_slashes(at) >> one)
+    else:
+        known &= _up_to(quotes & letters >> one & (ends | one))
+    return ends & known & ~one
+
+
+@compiled
+def split(
+    pattern: int, classes: int, at: int, end: int, starts: Longs, count: np.uint64, most: int
+) -> tuple[int, np.uint64]:
+    """Enter where pieces start, after ``count`` that are there, until there are ``most`` or a few more.
+
+    Returns where the next one starts, and how many there are: fewer than ``most`` and ``AHEAD``, for which ``starts``
+    has room, and so for what ``write_places`` writes too much: no more than 63 pieces end within ``AHEAD`` bytes.
+    """
+    while at < end and count < _U(most):
+        starts[count] = at
+        count += _U(1)
+        ends = _ends_ahead(pattern, at, end) if eight_at(at) & _HIGH == _U(0) else _U(0)
+        if ends == _U(0):
+            at = _piece_end(pattern, classes, at, end)
+            continue
+        count = write_places(ends, at, starts, count) - _U(1)
+        at += highest_bit(ends)
+    return at, count
+
+
+# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
+
 
 Wide = npt.NDArray[np.uint64]
 Ranks = npt.NDArray[np.uint32]
@@ -48,7 +427,6 @@ RANK_BITS = 21
 """Two parts and their rank fit in one number; the largest vocabularies have 2**18 tokens."""
 NONE = np.uint32(0xFFFFFFFF)
 
-_U = np.uint64
 _RANK = _U((1 << RANK_BITS) - 1)
 _EMPTY = _U(0xFFFFFFFFFFFFFFFF)
 _MIX = 0x9E3779B97F4A7C15
@@ -180,8 +558,6 @@ def possible_joins(joins: Wide, halves: Ranks) -> Wide:
     wanted: Wide = joins[(left == NONE) | (joins >> _U(RANK_BITS) == (left << _U(RANK_BITS) | right))]
     return wanted
 
-
-Longs = npt.NDArray[np.int64]
 
 SHORT = 64
 """Bytes of the longest piece that is searched from its start for each merge."""
@@ -927,3 +1303,326 @@ def encode_texts(text: Bytes, bounds: Longs, tables: Tables, longest: int, out: 
             offsets[written_texts], piece = written, last
         written = _write(tables, block, piece, count, out, written)
     return np.int64(written)
+
+
+END_OF_TEXT = "<|endoftext|>"
+
+_MOST_ADDED = 128
+"""Texts are searched for each added token: with thousands, as files for speech have, `tokenizers` is faster."""
+_MOST_SQUARES = 1 << 28
+"""Limit of the sum of squared token lengths, to which the time of finding merges is proportional: 1.5 s here.
+
+GPT-2's is 1 % of it. Runs of one character in the training text make tokens of many thousand bytes.
+"""
+
+_FILL_IN_THE_MIDDLE = {"<|fim_prefix|>": 100_258, "<|fim_middle|>": 100_259, "<|fim_suffix|>": 100_260}
+_PUBLISHED: Mapping[str, tuple[str, Mapping[str, int]]] = {
+    "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7": (
+        CL100K_PATTERN,
+        {END_OF_TEXT: 100_257, **_FILL_IN_THE_MIDDLE, "<|endofprompt|>": 100_276},
+    ),
+    "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d": (
+        O200K_PATTERN,
+        {END_OF_TEXT: 199_999, "<|endofprompt|>": 200_018},
+    ),
+}
+"""Patterns and special tokens of `cl100k_base.tiktoken` and `o200k_base.tiktoken`, by the SHA-256 of the file."""
+
+
+@dataclass(frozen=True)
+class ByteLevelBPE:
+    """A byte-level BPE: pattern, ranks, the id of each rank, and what is done to a text before."""
+
+    pattern: str
+    ranks: Mapping[bytes, int]
+    """Every token's bytes to its rank 0 … n - 1; lower ranks are joined first."""
+    ids: npt.NDArray[np.uint32] | None
+    """The id of each rank; None where the two are the same."""
+    normalizer: Literal["", "NFC"] = ""
+    added: tuple[str, ...] = ()
+    """Tokens that a text is cut at before anything else."""
+
+    @property
+    def changes(self) -> str:
+        """Return why the tokens of a text may not be its bytes, cut into pieces; empty where they are."""
+        if self.normalizer:
+            return f"it has a normalizer ({self.normalizer})"
+        if self.added:
+            return _matches_first(self.added)
+        return ""
+
+    def id_of(self, spelled: str) -> int | None:
+        """Return the id of a token by its spelling in a `tokenizer.json`; None where there is none."""
+        spell = _bytes_by_spelling()
+        if not all(character in spell for character in spelled):
+            return None
+        rank = self.ranks.get(bytes(spell[character] for character in spelled))
+        return rank if rank is None or self.ids is None else int(self.ids[rank])
+
+    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return arrays that :meth:`from_arrays` makes an equal one of."""
+        tokens = sorted(self.ranks, key=self.ranks.__getitem__)
+        ids = np.arange(len(tokens), dtype=np.uint32) if self.ids is None else self.ids
+        lengths = np.array([len(token) for token in tokens], np.int64)
+        before = json.dumps([self.pattern, self.normalizer, self.added])
+        joined, split = (np.frombuffer(each, np.uint8) for each in (b"".join(tokens), before.encode()))
+        return {"split": split, "tokens": joined, "lengths": lengths, "ids": ids}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> "ByteLevelBPE":
+        """Return what :meth:`to_arrays` was called on, its ranks in ascending order."""
+        joined, stops = arrays["tokens"].tobytes(), np.cumsum(arrays["lengths"]).tolist()
+        tokens = [joined[start:stop] for start, stop in itertools.pairwise([0, *stops])]
+        ranks = {token: rank for rank, token in enumerate(tokens)}
+        pattern, normalizer, added = json.loads(arrays["split"].tobytes())
+        return cls(pattern, ranks, _unless_ranks(arrays["ids"]), normalizer, tuple(added))
+
+
+def parse_ranks(content: bytes, where: str) -> dict[bytes, int]:
+    """Return the ranks of a `*.tiktoken` file: one base64 token and its rank per line.
+
+    Raises:
+        TokenizerError: a line is not that, the ranks are not 0 … n - 1, or one of the 256 bytes is missing.
+
+    """
+    ranks: dict[bytes, int] = {}
+    for number, line in enumerate(content.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            token, rank = line.split()
+            ranks[base64.b64decode(token, validate=True)] = int(rank)
+        except (ValueError, binascii.Error) as wrong:
+            raise TokenizerError(f"{where}, line {number}: {line[:80]!r} is not a base64 token and its rank") from wrong
+    if sorted(ranks.values()) != list(range(len(ranks))):
+        raise TokenizerError(f"{where}: its ranks are not 0 to {len(ranks) - 1}, each once; is the file cut?")
+    _require_all_bytes(ranks, where)
+    return ranks
+
+
+class RankFile(NamedTuple):
+    """What a `*.tiktoken` file says, and what it leaves to the program that reads it."""
+
+    ranks: Mapping[bytes, int]
+    pattern: str
+    special: Mapping[str, int]
+    """Ids of special tokens by their spelling; the end of text is among them."""
+
+
+def rank_file(content: bytes, where: str) -> RankFile:
+    """Return the ranks of a `*.tiktoken` file with its pattern and special tokens, which the file does not say.
+
+    Those of cl100k and o200k are known by the digest of the file; any other one has GPT-2's.
+
+    Raises:
+        TokenizerError: see :func:`parse_ranks`.
+
+    """
+    ranks = parse_ranks(content, where)
+    of_gpt2 = GPT2_PATTERN, {END_OF_TEXT: len(ranks)}
+    return RankFile(ranks, *_PUBLISHED.get(hashlib.sha256(content).hexdigest(), of_gpt2))
+
+
+def has_long_tokens(tokens: Iterable[bytes | str]) -> bool:
+    """Whether tokens are so long that finding the merges behind them takes seconds to hours."""
+    return sum(len(token) ** 2 for token in tokens) > _MOST_SQUARES
+
+
+def recover_merges(ranks: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
+    """Return the merge behind every token of more than one byte, best rank first.
+
+    Raises:
+        TokenizerError: a token is not the join of two tokens of better rank, so no list of merges makes it, or tokens
+            are too long.
+
+    """
+    _require_short_tokens(ranks)
+    tokens = sorted(ranks, key=ranks.__getitem__)
+    halves = find_halves(tokens).tolist()
+    for token, (left, _) in zip(tokens, halves, strict=True):
+        if left < 0 and len(token) > 1:
+            raise TokenizerError(f"token {token!r} of rank {ranks[token]} cannot be made by merges of two others")
+    return [(tokens[left], tokens[right]) for left, right in halves if left >= 0]
+
+
+def tokenizer_document(
+    ranks: Mapping[bytes, int], pattern: str = GPT2_PATTERN, special: Mapping[str, int] | None = None
+) -> dict[str, Any]:
+    """Return the content of a `tokenizer.json` whose ids are ``ranks``; None is end of text after them.
+
+    Raises:
+        TokenizerError: see :func:`recover_merges`.
+
+    """
+    spell, special = _alphabet(), {END_OF_TEXT: len(ranks)} if special is None else dict(special)
+    merges = [[_spelled(left, spell), _spelled(right, spell)] for left, right in recover_merges(ranks)]
+    vocabulary = {_spelled(token, spell): rank for token, rank in sorted(ranks.items(), key=lambda item: item[1])}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+    steps = {"type": "Sequence", "pretokenizers": [split, {**byte_level, "use_regex": False}]}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [{"id": token, "content": name, **flags} for name, token in special.items()],
+        "normalizer": None,
+        "pre_tokenizer": byte_level if pattern == GPT2_PATTERN else steps,
+        "post_processor": None,
+        "decoder": byte_level,
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": "",
+            "end_of_word_suffix": "",
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": vocabulary | special,
+            "merges": merges,
+        },
+    }
+
+
+def byte_level_bpe(document: Mapping[str, Any]) -> ByteLevelBPE:
+    """Return the ranks of a `tokenizer.json` that is a byte-level BPE.
+
+    Raises:
+        TokenizerError: it is something else, or something that ranks cannot say; the sentence says what.
+
+    """
+    model = document["model"]
+    normalizer, added, pattern = _normalizer(document), _plain_added(document), _pattern(document)
+    _require_plain_model(model)
+    _require_short_tokens(model["vocab"])
+    spell = _bytes_by_spelling()
+    try:
+        merges = [_merge(pair, spell) for pair in model["merges"]]
+    except KeyError as unknown:
+        raise TokenizerError(f"a merge has the character {unknown}, which is not the spelling of any byte") from unknown
+    ranks = _ranks(merges, model["vocab"])
+    listed = set(merges)
+    if wrong := next((merge for merge in recover_merges(ranks) if merge not in listed), None):
+        raise TokenizerError(f"joining by rank would merge {wrong}, which is not among its merges")
+    alphabet = _alphabet()
+    ids = np.array([model["vocab"][_spelled(token, alphabet)] for token in ranks], np.uint32)
+    if model.get("ignore_merges") and len(ranks) != len(model["vocab"]):
+        raise TokenizerError("it ignores merges for whole words, and some words of its vocabulary have no merge")
+    return ByteLevelBPE(pattern, ranks, _unless_ranks(ids), normalizer, added)
+
+
+def _unless_ranks(ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32] | None:
+    return None if np.array_equal(ids, np.arange(len(ids))) else ids
+
+
+def _normalizer(document: Mapping[str, Any]) -> Literal["", "NFC"]:
+    if document.get("normalizer") is None:
+        return ""
+    kind = _object(document["normalizer"]).get("type")
+    if kind != "NFC":
+        raise TokenizerError(f"it has a normalizer ({kind})")
+    return "NFC"
+
+
+def _matches_first(added: Sequence[str]) -> str:
+    return f"it matches {len(added):,} added tokens before anything else, {added[0]!r} among them"
+
+
+def _plain_added(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the added tokens that texts may hold, each of which is another one, also as NFC."""
+    added_tokens = [*map(_object, document.get("added_tokens") or [])]
+    plain = tuple(added["content"] for added in added_tokens if added["content"] and not added["special"])
+    if len(plain) > _MOST_ADDED:
+        raise TokenizerError(_matches_first(plain))
+    spelled = [unicodedata.normalize("NFC", added["content"]) for added in added_tokens if added["content"]]
+    if plain and len(set(spelled)) < len(spelled):
+        raise TokenizerError("two of its added tokens are one")
+    return plain
+
+
+def _pattern(document: Mapping[str, Any]) -> str:
+    step = _object(document.get("pre_tokenizer") or {"type": "none"})
+    steps = [*map(_object, step["pretokenizers"])] if step.get("type") == "Sequence" else [step]
+    last = steps[-1] if steps else {"type": "none"}
+    if last.get("type") != "ByteLevel" or last.get("add_prefix_space", True):
+        raise TokenizerError("its pre-tokenizer is not byte level without a prefix space")
+    if len(steps) == 1 and last.get("use_regex", True):
+        return GPT2_PATTERN
+    if len(steps) == 2 and steps[0].get("type") == "Split" and not last.get("use_regex", True):
+        split = steps[0]
+        if "Regex" in split["pattern"] and split["behavior"] == "Isolated" and not split.get("invert"):
+            return str(split["pattern"]["Regex"])
+    raise TokenizerError(
+        f"its pre-tokenizer is not one pattern ({' then '.join(str(step.get('type')) for step in steps)})"
+    )
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    """Return a part of a `tokenizer.json`; `tokenizers` also reads lists of the fields in their order."""
+    if not isinstance(value, Mapping):
+        raise TokenizerError("it has fields without their names")
+    return value
+
+
+def _require_short_tokens(tokens: Iterable[bytes | str]) -> None:
+    if has_long_tokens(tokens):
+        longest = max(map(len, tokens))
+        raise TokenizerError(
+            f"its tokens, of up to {longest:,} bytes, are too long to find their merges: pass its tokenizer.json"
+        )
+
+
+def _require_plain_model(model: Mapping[str, Any]) -> None:
+    if model.get("type", "BPE") != "BPE" or "merges" not in model:
+        raise TokenizerError(f"its model is {model.get('type')}, not BPE")
+    if len(set(model["vocab"].values())) < len(model["vocab"]):
+        raise TokenizerError("its vocabulary has one id for two tokens")
+    for name in ("continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
+        if model.get(name):
+            raise TokenizerError(f"its model sets {name} to {model[name]!r}")
+
+
+def _merge(pair: Any, spell: Mapping[str, int]) -> tuple[bytes, bytes]:
+    left, right = pair.split(" ") if isinstance(pair, str) else pair
+    return bytes(spell[character] for character in left), bytes(spell[character] for character in right)
+
+
+def _ranks(merges: Iterable[tuple[bytes, bytes]], vocabulary: Mapping[str, int]) -> dict[bytes, int]:
+    """Rank the 256 bytes in the order of their ids, then the tokens in the order of their merges."""
+    singles = [
+        (vocabulary[character], bytes([byte])) for byte, character in enumerate(_alphabet()) if character in vocabulary
+    ]
+    ranks = {token: rank for rank, (_, token) in enumerate(sorted(singles))}
+    _require_all_bytes(ranks, "its vocabulary")
+    token = b""
+    for left, right in merges:
+        if left + right == token:
+            continue
+        token = left + right
+        if token in ranks:
+            raise TokenizerError(f"the merges that make {token!r} do not follow one another")
+        ranks[token] = len(ranks)
+    return ranks
+
+
+def _require_all_bytes(ranks: Mapping[bytes, int], where: str) -> None:
+    missing = [byte for byte in range(256) if bytes([byte]) not in ranks]
+    if missing:
+        raise TokenizerError(f"{where}: {len(missing)} of the 256 bytes are not tokens, 0x{missing[0]:02x} among them")
+
+
+def _alphabet() -> list[str]:
+    """Return the character that spells each byte in a `tokenizer.json`: itself if printable, else from U+0100 on."""
+    printing = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    others = iter(range(256, 512))
+    return [chr(byte) if byte in printing else chr(next(others)) for byte in range(256)]
+
+
+@cache
+def _bytes_by_spelling() -> Mapping[str, int]:
+    return {character: byte for byte, character in enumerate(_alphabet())}
+
+
+def _spelled(token: bytes, alphabet: list[str]) -> str:
+    return "".join([alphabet[byte] for byte in token])

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.display import Column, Table
-from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.errors import StageError
+from longcrawl.kernels.keyed_hash import keyed_hash
 from longcrawl.kernels.term_vectors import NORM, TermVectors, multiply_pairs
 from longcrawl.tokens.plan import Longs, Plan, Strategy, checked_lengths, document_parts, whole_capacities
 from longcrawl.tokens.strategies import (

@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.registry import check_fields
 from longcrawl.errors import StageError
+from longcrawl.kernels.keyed_hash import keyed_hash
 
 Longs = npt.NDArray[np.int64]
 

@@ -22,9 +22,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.errors import StageError
 from longcrawl.kernels.compiling import allocating, compiled, forced_inline
+from longcrawl.kernels.keyed_hash import keyed_hash
 from longcrawl.kernels.lookup import count_up_to
 from longcrawl.tokens.plan import Longs, Plan, Strategy, checked_lengths, join_plans, plan_of_pieces
 

@@ -16,7 +16,7 @@ from datasets.table import InMemoryTable
 
 import longcrawl as lc
 from longcrawl.errors import LongCrawlError, RunError, SourceError, StageError
-from longcrawl.formats.guess import guess_source
+from longcrawl.run.first_recipe import guess_source
 from longcrawl.run.recipe import parse_recipe
 
 ROWS = [{"id": "a", "text": "one two three", "n": 1}, {"id": "b", "text": "one", "n": None}]

@@ -15,8 +15,7 @@ from scipy.sparse.csgraph import connected_components
 from longcrawl.core.exchange import Exchange, InMemory, Sketched, no_rows, report_of, take_each, with_report
 from longcrawl.core.stages import REMOVAL_SCHEMA
 from longcrawl.dedup import MinHash, clusters
-from longcrawl.dedup.clustering import Clustering
-from longcrawl.dedup.clusters import remove_near_duplicates
+from longcrawl.dedup.clusters import Clustering, remove_near_duplicates
 from longcrawl.dedup.index import REMOVALS
 from longcrawl.errors import StageError
 from longcrawl.kernels.texts import fixed_binary

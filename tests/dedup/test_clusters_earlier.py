@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 import longcrawl as lc
 from longcrawl.dedup import MinHash
-from longcrawl.dedup.clustering import Clustering
-from longcrawl.dedup.clusters import PAIRS, estimate, near_duplicates_of_earlier
+from longcrawl.dedup.clusters import PAIRS, Clustering, estimate, near_duplicates_of_earlier
 from longcrawl.dedup.index import open_index
 from longcrawl.errors import CorruptionError, FormatError, StageError
 from longcrawl.kernels.texts import fixed_binary

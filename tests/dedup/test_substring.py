@@ -29,7 +29,7 @@ from longcrawl.dedup.normalize import normalize
 from longcrawl.dedup.repeats import ALL_BITS, RangeFile, TokenStore, find_repeats, merge_ranges, separated, store_tokens
 from longcrawl.dedup.substring import MASK_TYPE, UNITS, locate, make_unit
 from longcrawl.errors import StageError
-from longcrawl.tokens.byte_level import _alphabet
+from longcrawl.tokens.bpe import _alphabet
 
 SEEN = "A sentence that stands in two documents, word for word. "
 TEXTS = {

@@ -4,8 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longcrawl.core.keyed_hash import keyed_hash
-from longcrawl.kernels.keyed_order import KeyedOrder
+from longcrawl.kernels.keyed_hash import KeyedOrder, keyed_hash
 
 EIGHT = [7, 2, 4, 0, 1, 5, 3, 6]
 """Of the first pass of windows with seed 0; a state that is kept counts on it."""

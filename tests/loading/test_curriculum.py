@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from longcrawl.cli.commands import app
 from longcrawl.errors import LoaderError
-from longcrawl.kernels.keyed_order import uniform_numbers
+from longcrawl.kernels.keyed_hash import uniform_numbers
 from longcrawl.loading import (
     CurriculumPlan,
     Packed,

@@ -21,7 +21,7 @@ from longcrawl.dedup.ngrams import hash_units
 from longcrawl.errors import RecipeError, StageError
 from longcrawl.kernels import term_vectors
 from longcrawl.long.lexical import read_statistics
-from longcrawl.run.removals import Batch, grouped_sketches
+from longcrawl.run.inputs import Batch, grouped_sketches
 from longcrawl.tokens.measures import neighbours, relate, weigh
 
 STAGE = lc.long.Related

@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 import longcrawl as lc
 from longcrawl.cli.commands import app
 from longcrawl.errors import RunError
-from longcrawl.io import place
+from longcrawl.io import files
 
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a finished run with a ledger, edits and clusters, in a folder where local copies of URLs would be seen."""
-    monkeypatch.setenv(place.PLACES, str(tmp_path / "places"))
+    monkeypatch.setenv(files.PLACES, str(tmp_path / "places"))
     monkeypatch.chdir(tmp_path)
     texts = [f"some words {row % 6} of a page that are long enough\n\n\nand a line" for row in range(12)]
     rows = [{"id": f"d{row}", "text": text, "url": f"https://example.org/{row}"} for row, text in enumerate(texts)]

@@ -10,8 +10,8 @@ import pytest
 import longcrawl as lc
 from longcrawl.core.sources import BadFiles, Part
 from longcrawl.errors import RunError, SourceError
-from longcrawl.run import gathered_parts
-from longcrawl.run.gathered_parts import SMALL, gather_small
+from longcrawl.run import part as gathered_parts
+from longcrawl.run.part import SMALL, gather_small
 from longcrawl.run.recipe import Recipe, load_recipe
 
 RECIPE = """

@@ -19,7 +19,7 @@ import longcrawl as lc
 from longcrawl.errors import RecipeError, RunError
 from longcrawl.publish.questions import run_url_hits
 from longcrawl.publish.report.removed_documents import removed_documents
-from longcrawl.run import ids
+from longcrawl.run import part as ids
 from longcrawl.run.engines import Local
 from longcrawl.run.recipe import parse_recipe
 from longcrawl.sources.text import Text

@@ -16,7 +16,7 @@ import longcrawl as lc
 from longcrawl.core.funnel import Funnel
 from longcrawl.errors import RecipeError, RunError
 from longcrawl.io.structured import Marker
-from longcrawl.run import removals
+from longcrawl.run import inputs as removals
 from longcrawl.run.engines import Local
 from longcrawl.run.segments import do_once, group_inputs
 

@@ -21,9 +21,9 @@ from typer.testing import CliRunner
 
 import longcrawl as lc
 from longcrawl.cli.commands import app
-from longcrawl.core.keyed_hash import reached_by
 from longcrawl.errors import StageError
 from longcrawl.io.files import content_digest
+from longcrawl.kernels.keyed_hash import reached_by
 from longcrawl.run.recipe import load_recipe
 from longcrawl.text.classifiers import score_texts
 from longcrawl.text.fasttext import read_model

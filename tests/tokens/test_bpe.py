@@ -17,11 +17,22 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from longcrawl.errors import TokenizerError
 from longcrawl.kernels.code_points import ship_arrays
-from longcrawl.tokens import bpe, encoders, splitting
-from longcrawl.tokens.bpe import PART, make_merges, make_tables, merge_long, merge_parts
-from longcrawl.tokens.byte_level import ByteLevelBPE, byte_level_bpe, parse_ranks
+from longcrawl.tokens import bpe, encoders
+from longcrawl.tokens import bpe as splitting
+from longcrawl.tokens.bpe import (
+    GPT2_PATTERN,
+    PART,
+    PATTERNS,
+    ByteLevelBPE,
+    byte_level_bpe,
+    character_classes,
+    make_merges,
+    make_tables,
+    merge_long,
+    merge_parts,
+    parse_ranks,
+)
 from longcrawl.tokens.encoders import BytePairs, Tiktoken, by_ranks
-from longcrawl.tokens.splitting import GPT2_PATTERN, PATTERNS, character_classes
 
 BYTES = {bytes([byte]): byte for byte in range(256)}
 

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers, trainers
 
 from longcrawl.errors import TokenizerError
-from longcrawl.tokens import byte_level, splitting
-from longcrawl.tokens.byte_level import byte_level_bpe
+from longcrawl.tokens import bpe
+from longcrawl.tokens.bpe import CL100K_PATTERN, GPT2_PATTERN, O200K_PATTERN, byte_level_bpe
 from longcrawl.tokens.encoders import BytePairs, Encoder, load_encoder
-from longcrawl.tokens.splitting import CL100K_PATTERN, GPT2_PATTERN, O200K_PATTERN
 
 NAMES = ("cl100k_base", "o200k_base")
 TEXTS = ["def f(self):\n    return x.value2024;\r\n\r\n  ", "Don't WE'RE camelCase 12345 café 中文/\n/ end  \n  "]
@@ -51,9 +50,9 @@ def write_ranks(folder: Path, pattern: str) -> Path:
 @pytest.mark.parametrize("name", NAMES)
 def test_digests_patterns_and_special_tokens_are_those_of_tiktoken(name, monkeypatch):
     source = inspect.getsource(getattr(import_module("tiktoken_ext.openai_public"), name))
-    (known,) = [known for digest, known in byte_level._PUBLISHED.items() if digest in source]
+    (known,) = [known for digest, known in bpe._PUBLISHED.items() if digest in source]
     wanted = published(name, monkeypatch)
-    assert splitting.PATTERNS[known[0]] == splitting.PATTERNS[wanted["pat_str"]]
+    assert bpe.PATTERNS[known[0]] == bpe.PATTERNS[wanted["pat_str"]]
     assert known[1] == wanted["special_tokens"]
 
 
@@ -65,7 +64,7 @@ def known(request, tmp_path_factory):
         special = published(request.param, patch)["special_tokens"]
         path = write_ranks(tmp_path_factory.mktemp("ranks"), pattern)
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        patch.setattr(byte_level, "_PUBLISHED", {digest: (pattern, special)})
+        patch.setattr(bpe, "_PUBLISHED", {digest: (pattern, special)})
         encoder = Encoder(path)
         peer = tiktoken.Encoding(
             "peer",
@@ -104,7 +103,7 @@ def test_a_published_file_is_saved_with_its_pattern(known, tmp_path):
 @pytest.mark.parametrize("pattern", [CL100K_PATTERN, O200K_PATTERN], ids=NAMES)
 @pytest.mark.parametrize("engine", ["auto", "tokenizers"])
 def test_ranks_of_another_pattern_are_refused(tmp_path, monkeypatch, pattern, engine):
-    monkeypatch.setattr(byte_level, "_PUBLISHED", {})
+    monkeypatch.setattr(bpe, "_PUBLISHED", {})
     with pytest.raises(TokenizerError, match=r"own.tiktoken: its ranks are not of GPT-2's pattern, which cuts \d+ of"):
         load_encoder(str(write_ranks(tmp_path, pattern)), engine=engine)
 

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from longcrawl.errors import TokenizerError
 from longcrawl.tokens import encoders
 from longcrawl.tokens import encoders as _engines
-from longcrawl.tokens.byte_level import byte_level_bpe, parse_ranks, recover_merges
+from longcrawl.tokens.bpe import GPT2_PATTERN, byte_level_bpe, parse_ranks, recover_merges
 from longcrawl.tokens.encoders import Encoder, load_encoder
-from longcrawl.tokens.splitting import GPT2_PATTERN
 
 SENTENCE = (
     "the crawl of a web page is a long walk; don't stop, we'll see 2024 café straße Москва 東京 \U0001f600 e\u0301"
@@ -284,7 +283,7 @@ def test_saved_tokenizer_opens_in_tokenizers_with_equal_ids(both, tmp_path):
 
 
 def test_recovered_merges_are_the_trained_ones(trained):
-    from longcrawl.tokens.byte_level import _alphabet
+    from longcrawl.tokens.bpe import _alphabet
 
     document = json.loads(trained.read_text())
     spelled = [

@@ -14,8 +14,8 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from longcrawl.errors import TokenizerError
 from longcrawl.kernels.code_points import ship_arrays
 from longcrawl.tokens import encoders
+from longcrawl.tokens.bpe import CL100K_PATTERN, GPT2_PATTERN, LLAMA3, O200K_PATTERN, PATTERNS, QWEN2
 from longcrawl.tokens.encoders import BytePairs, Encoder, Prepared, combining_classes, may_change
-from longcrawl.tokens.splitting import CL100K_PATTERN, GPT2_PATTERN, LLAMA3, O200K_PATTERN, PATTERNS, QWEN2
 
 NFC = normalizers.NFC()
 UNCERTAIN = 255

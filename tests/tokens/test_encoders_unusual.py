@@ -13,9 +13,8 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from longcrawl.errors import TokenizerError
-from longcrawl.tokens.byte_level import ByteLevelBPE, tokenizer_document
+from longcrawl.tokens.bpe import PATTERNS, ByteLevelBPE, tokenizer_document
 from longcrawl.tokens.encoders import BytePairs, Encoder, Tiktoken, one_thread, require_equal_cuts
-from longcrawl.tokens.splitting import PATTERNS
 
 BYTES = {bytes([byte]): byte for byte in range(256)}
 

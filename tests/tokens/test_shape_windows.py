@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.errors import StageError
+from longcrawl.kernels.keyed_hash import keyed_hash
 from longcrawl.tokens.shape import Windows, document_windows, windows_of_tokens
 
 END = 0

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import longcrawl as lc
-from longcrawl.core.keyed_hash import choose, keyed_hash
 from longcrawl.errors import StageError
+from longcrawl.kernels.keyed_hash import choose, keyed_hash
 from longcrawl.run import segments
 from longcrawl.run.recipe import load_recipe, recipes
 from longcrawl.tokens import Tokenize

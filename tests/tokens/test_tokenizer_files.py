@@ -15,9 +15,8 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 
 import longcrawl as lc
 from longcrawl.errors import TokenizerError
-from longcrawl.tokens import tokenizer_files
-from longcrawl.tokens.encoders import load_encoder
-from longcrawl.tokens.tokenizer_files import tokenizer_name
+from longcrawl.tokens import encoders
+from longcrawl.tokens.encoders import load_encoder, tokenizer_name
 
 TEXTS = [
     "The tide was out, and the boats lay on the sand.",
@@ -34,7 +33,7 @@ def cache(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TOKENIZERS_PARALLELISM", "false")
-        patch.setattr(tokenizer_files, "cache_folder", lambda: folder)
+        patch.setattr(encoders, "cache_folder", lambda: folder)
         yield
 
 
@@ -388,10 +387,10 @@ def test_a_tokenizer_of_the_hub_comes_with_its_eos_token(with_ends, tmp_path, mo
         return str(saved / file)
 
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
-    tokenizer_files._from_hub.cache_clear()
+    encoders._from_hub.cache_clear()
     assert load_encoder("org/own").end_of_text == 1
     assert asked == [("org/own", "tokenizer.json"), ("org/own", "tokenizer_config.json")]
     (saved / "tokenizer_config.json").unlink()
     with pytest.warns(UserWarning, match="tokenizer_config.json of org/other is not in the cache, and the Hub was not"):
         assert load_encoder("org/other").end_of_text == 2
-    tokenizer_files._from_hub.cache_clear()
+    encoders._from_hub.cache_clear()

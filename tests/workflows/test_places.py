@@ -26,11 +26,11 @@ from longcrawl.cli.commands import app
 from longcrawl.core.exchange import Exchange
 from longcrawl.errors import NotYetError, RunError, SourceError
 from longcrawl.formats import order, spill
-from longcrawl.io import file_systems, place
+from longcrawl.io import file_systems, files
 from longcrawl.io.files import write_text
 from longcrawl.io.structured import DamagedWorkError, Marker
 from longcrawl.publish import questions
-from longcrawl.run import ids, removals
+from longcrawl.run import inputs, part
 from longcrawl.run.engines import Local, Shared, hold
 from longcrawl.run.engines.hold import Heartbeat, Watched, read_owner
 
@@ -105,7 +105,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Nobody else takes the locks of these stores, so a run looks at its own again at once.
     """
     monkeypatch.setattr(hold, "SETTLES", 0.05)
-    monkeypatch.setenv(place.PLACES, str(tmp_path / "places"))
+    monkeypatch.setenv(files.PLACES, str(tmp_path / "places"))
     monkeypatch.chdir(tmp_path)
     return tmp_path / "places"
 
@@ -149,7 +149,7 @@ class Machines(Local):
     @contextmanager
     def on(self, number: int) -> Iterator[None]:
         """Put the folder of a machine in the place of the driver's."""
-        (top,) = Path(os.environ[place.PLACES]).glob(f"{place.PREFIX}*")
+        (top,) = Path(os.environ[files.PLACES]).glob(f"{files.PREFIX}*")
         asides = [top.with_name(f"of {name}") for name in ("the driver", number)]
         asides[1].mkdir(exist_ok=True)
         top.rename(asides[0])
@@ -259,7 +259,7 @@ def machines_share(store: Any, tmp_path: Path, output: str, monkeypatch: pytest.
     recipe = write_recipe(tmp_path, output)
     lc.run(recipe, tmp_path / "local")
     for module, name, value in (
-        (removals, "HELD", 0), (removals, "TASK", 1), (order, "HELD", 0), (order, "PIECE", 5), (ids, "HELD", 0),
+        (inputs, "HELD", 0), (inputs, "TASK", 1), (order, "HELD", 0), (order, "PIECE", 5), (part, "HELD", 0),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
     lc.run(recipe, store.url("run"), engine=Machines())
@@ -306,7 +306,7 @@ def test_a_run_in_a_bucket_that_is_killed_is_finished_on_another_machine(bucket,
 def test_the_copies_of_a_killed_command_go_with_the_next_one(store, tmp_path, places):
     recipe = write_recipe(tmp_path, **BRIEF)
     bucket = store.url().strip("/").partition("://")[2]
-    left, other = (places / f"{place.PREFIX}{name}/s3/{bucket}/{name}" for name in ("run", "other"))
+    left, other = (places / f"{files.PREFIX}{name}/s3/{bucket}/{name}" for name in ("run", "other"))
     for folder in (left, other):
         folder.mkdir(parents=True)
     lc.run(recipe, store.url("run"))
@@ -315,17 +315,17 @@ def test_the_copies_of_a_killed_command_go_with_the_next_one(store, tmp_path, pl
 
 @pytest.fixture
 def lock(store: Any) -> Iterator[Path]:
-    with place.open_place(store.url("run")) as folder:
+    with files.open_place(store.url("run")) as folder:
         yield folder / "work" / "lock"
 
 
 @pytest.mark.slow
 def test_one_of_two_commands_keeps_the_lock_of_a_bucket_which_both_may_create(bucket, monkeypatch):
     monkeypatch.setattr(hold, "SETTLES", 1.0)
-    with place.open_place(bucket.url("run")) as one, place.open_place(bucket.url("run")) as other:
+    with files.open_place(bucket.url("run")) as one, files.open_place(bucket.url("run")) as other:
         with hold.hold_alone(one / "work"), pytest.raises(RunError, match="another run is working in hf://buckets/me/"):
             hold.hold_alone(other / "work").__enter__()
-        late = threading.Timer(0.5, lambda: place.overwrite(one / "work" / "lock", '{"owner": "other"}'))
+        late = threading.Timer(0.5, lambda: files.overwrite(one / "work" / "lock", '{"owner": "other"}'))
         late.start()
         with pytest.raises(RunError, match="another process has begun to work in hf"), hold.hold_alone(one / "work"):
             pass
@@ -334,7 +334,7 @@ def test_one_of_two_commands_keeps_the_lock_of_a_bucket_which_both_may_create(bu
 
 def test_one_of_many_creates_an_object(lock):
     with ThreadPoolExecutor(8) as pool:
-        assert sum(pool.map(lambda number: place.create(lock, str(number)), range(16))) == 1
+        assert sum(pool.map(lambda number: files.create(lock, str(number)), range(16))) == 1
     assert not lock.exists()
 
 
@@ -373,9 +373,9 @@ def test_a_lock_that_its_process_could_not_remove_is_taken_by_it(store, lock):
     """A server that failed to the end of a run left it, and in a notebook the process lives on."""
     heartbeat = Heartbeat()
     heartbeat.take(lock)
-    left = place.read_store(lock)
+    left = files.read_store(lock)
     heartbeat.stop()
-    place.create(lock, str(left))
+    files.create(lock, str(left))
     with hold.hold_alone(lock.parent) as held:
         held.check()
 
@@ -384,7 +384,7 @@ def test_a_lock_that_its_process_could_not_remove_is_taken_by_it(store, lock):
 def test_the_lock_of_a_machine_that_is_gone_is_taken(store, lock, tmp_path, monkeypatch):
     monkeypatch.setattr(hold, "STALE", 0.0)
     monkeypatch.setattr(hold, "SETTLES", 0.05)
-    place.create(lock, json.dumps({"owner": "x", "host": "elsewhere", "process": 1}))
+    files.create(lock, json.dumps({"owner": "x", "host": "elsewhere", "process": 1}))
     with pytest.warns(UserWarning, match=rf"^{store.url('run')} is of elsewhere: waiting"):
         lc.run(write_recipe(tmp_path, **BRIEF), store.url("run"))
 
@@ -393,13 +393,13 @@ def test_of_two_that_see_a_stale_lock_one_notices_that_it_has_lost_it(lock, monk
     def lose(seconds: float) -> None:
         pause(seconds)
         if seconds == hold.SETTLES:
-            place.overwrite(lock, json.dumps({"owner": "y", "host": "elsewhere"}))
+            files.overwrite(lock, json.dumps({"owner": "y", "host": "elsewhere"}))
 
     gone = json.dumps({**hold._process(os.getpid()), "owner": "x", "started": 1})
-    place.create(lock, gone)
+    files.create(lock, gone)
     with hold.hold_alone(lock.parent) as held:
         held.check()
-    place.create(lock, gone)
+    files.create(lock, gone)
     pause = time.sleep
     monkeypatch.setattr(time, "sleep", lose)
     taken = hold.hold_alone(lock.parent)
@@ -410,7 +410,7 @@ def test_of_two_that_see_a_stale_lock_one_notices_that_it_has_lost_it(lock, monk
 @pytest.mark.slow
 def test_what_a_store_does_not_take_is_one_sentence(store, tmp_path, monkeypatch):
     monkeypatch.setattr(file_systems, "RETRY_SECONDS", 0.05)
-    monkeypatch.setattr(place, "PATIENCE", 0.05)
+    monkeypatch.setattr(files, "PATIENCE", 0.05)
     recipe, url = write_recipe(tmp_path, **BRIEF), store.url("run")
     with pytest.raises(SourceError, match=r"^s3://no-such-bucket/run/\S+: the server has no bucket 'no-such-bucket'"):
         lc.run(recipe, "s3://no-such-bucket/run")
@@ -429,7 +429,7 @@ def test_what_a_store_does_not_take_is_one_sentence(store, tmp_path, monkeypatch
     lc.run(recipe, url)
     lc.run(recipe, tmp_path / "local")
     assert store.files("run") == files_of(tmp_path / "local")
-    monkeypatch.setenv(place.PLACES, str(recipe))
+    monkeypatch.setenv(files.PLACES, str(recipe))
     with pytest.raises(RunError, match=rf"takes no local copies of {url} .*set LONGCRAWL_PLACES=FOLDER$"):
         lc.run(recipe, url)
 
@@ -469,7 +469,7 @@ def test_the_command_line_writes_to_a_store(store, tmp_path, monkeypatch):
 
 
 def test_a_file_that_changes_on_this_machine_is_fetched_again(store):
-    with place.open_place(store.url("run")) as folder:
+    with files.open_place(store.url("run")) as folder:
         marker = Marker(folder / "a.json", {}, {})
         write_text(folder / "a.txt", "as it was")
         Marker(marker.path, {}, Marker.entries(marker.path, [folder / "a.txt"])).write()
@@ -483,7 +483,7 @@ def test_a_file_that_changes_on_this_machine_is_fetched_again(store):
 
 
 def test_a_spilled_file_that_another_machine_fetches_is_compared(store):
-    with place.open_place(store.url("run")) as one, place.open_place(store.url("run")) as other:
+    with files.open_place(store.url("run")) as one, files.open_place(store.url("run")) as other:
         marker = one / "work" / "spill" / spill.sealed(1)
         file = marker.with_name("00001.arrow")
         write_text(file, "as it was written")
@@ -491,7 +491,7 @@ def test_a_spilled_file_that_another_machine_fetches_is_compared(store):
         fetched = other / "work" / "spill" / file.name
         assert spill.checked(fetched, marker.name).read_text() == "as it was written"
         fetched.unlink()
-        place.overwrite(fetched, "as it was writteN")
+        files.overwrite(fetched, "as it was writteN")
         with pytest.raises(DamagedWorkError, match="00001.arrow has been changed"):
             spill.checked(fetched, marker.name)
         assert not fetched.exists()

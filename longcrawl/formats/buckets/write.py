@@ -44,10 +44,8 @@ from longcrawl.formats.spill import (
 from longcrawl.formats.token_output import TokenOutput, TokenWriter
 from longcrawl.formats.token_rows import FOUND, ORIGINS
 from longcrawl.io import structured
-from longcrawl.io.files import file_entries, whole_file, whole_files, write_text, write_values
-from longcrawl.io.place import bring
+from longcrawl.io.files import bring, file_entries, whole_file, whole_files, write_text, write_values
 from longcrawl.io.stored_tables import GroupedTable
-from longcrawl.tokens.loss_mask import LOSS_MASK, MASKED
 from longcrawl.tokens.measures import (
     DOCUMENTS,
     Bucket,
@@ -66,6 +64,7 @@ from longcrawl.tokens.measures import TOKENS as FIRST_TOKENS
 from longcrawl.tokens.plan import JOINED, Longs, Strategy, document_parts, joined_pieces
 from longcrawl.tokens.shape import WINDOWS, Windows
 from longcrawl.tokens.strategies import KEEP_ORDER, Buckets, Planner
+from longcrawl.tokens.tokenize import LOSS_MASK, MASKED
 
 DOMAIN = "domain"
 KEPT = (*ORIGINS, *FOUND, DOMAIN, N_TOKENS)

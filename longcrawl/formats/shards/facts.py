@@ -21,7 +21,7 @@ from longcrawl.formats.shards.write import ShardOutput
 from longcrawl.formats.token_output import decode_beginning
 from longcrawl.formats.token_rows import ORIGINS, token_table
 from longcrawl.io.stored_tables import read_row, read_table, write_table
-from longcrawl.tokens.loss_mask import LOSS_MASK
+from longcrawl.tokens.tokenize import LOSS_MASK
 
 Open = Callable[[str], TokenShard]
 """Opens a shard of the output by its name."""

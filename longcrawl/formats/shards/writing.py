@@ -21,8 +21,8 @@ from longcrawl.formats.spill import copy_values
 from longcrawl.formats.token_rows import FOUND, ORIGINS
 from longcrawl.io.block_checksums import SUFFIX, DigestedFile, checksums_of
 from longcrawl.io.files import checksum, partial_path, publish, remove, write_text
-from longcrawl.tokens.loss_mask import LOSS_MASK, loss_mask_of_tokens
 from longcrawl.tokens.shape import WINDOWS, DocumentWindows, windows_of_tokens
+from longcrawl.tokens.tokenize import LOSS_MASK, loss_mask_of_tokens
 
 DocumentBatch: TypeAlias = pa.Table | Documents
 """Documents to write: a table with the column ``tokens`` and, if need be, ``overlap`` and ``loss_mask``; or arrays."""

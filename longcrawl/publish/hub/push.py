@@ -26,8 +26,7 @@ from longcrawl.core.outputs import RESULTS, TokenRows
 from longcrawl.errors import FormatError, HubError, RunError, as_lines, warn_user
 from longcrawl.formats.shards.parquet import row_groups
 from longcrawl.formats.token_output import BEGINNING, TEXT, TOKENIZER, with_texts
-from longcrawl.io.files import checksum, file_entries, publish, remove, whole_file, write_text, writing
-from longcrawl.io.place import check_writable
+from longcrawl.io.files import check_writable, checksum, file_entries, publish, remove, whole_file, write_text, writing
 from longcrawl.io.stored_tables import GroupedTable, check_undamaged
 from longcrawl.io.structured import Marker, seal, verify_files
 from longcrawl.publish.hub import client

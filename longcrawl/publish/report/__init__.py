@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from longcrawl._lazy import lazy
 
 if TYPE_CHECKING:
-    from longcrawl.formats.rectangle.facts import RectangleResult
+    from longcrawl.formats.rectangle.write import RectangleResult
     from longcrawl.run.analysis import Analysis
     from longcrawl.text.values import plot_rules
 

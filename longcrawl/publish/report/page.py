@@ -32,8 +32,7 @@ from longcrawl.core.funnel import Funnel, FunnelRow, RemovalRates, value_tables
 from longcrawl.core.ledger import EDITS, LEDGER, Clusters, EditCounts
 from longcrawl.core.outputs import RESULTS, read_template
 from longcrawl.errors import RunError, shortened, unreadable
-from longcrawl.io.files import check_target, write_text, writing
-from longcrawl.io.place import bring, check_writable, url_of
+from longcrawl.io.files import bring, check_target, check_writable, url_of, write_text, writing
 from longcrawl.publish.questions import clusters
 from longcrawl.publish.report import removed_documents as texts
 from longcrawl.publish.report.removed_documents import escape, removed_documents

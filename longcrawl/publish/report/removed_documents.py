@@ -16,11 +16,11 @@ import pyarrow.dataset as pads
 
 from longcrawl.core.display import counted
 from longcrawl.core.funnel import Funnel
-from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.ledger import DUPLICATE_IDS, LEDGER, LEDGER_SCHEMA, Cluster, Clusters, Reason, follow, open_ledger
 from longcrawl.core.stages import Stage, label_stages
 from longcrawl.core.word_diff import diff_words
 from longcrawl.errors import LedgerError, LongCrawlError, as_lines, one_line, shortened
+from longcrawl.kernels.keyed_hash import keyed_hash
 from longcrawl.publish.questions import source_documents
 from longcrawl.run.manifest import open_run, read_manifest
 from longcrawl.run.recipe import load_recipe

@@ -29,16 +29,48 @@ from longcrawl.core.display import code, counted, fenced, plain
 from longcrawl.core.funnel import Funnel
 from longcrawl.core.stages import label_stages
 from longcrawl.errors import RunError, StageError, as_lines, unreadable
-from longcrawl.io.files import checksum, file_entries, write_text, writing
-from longcrawl.io.place import check_writable, name_of
+from longcrawl.io.files import check_writable, checksum, file_entries, name_of, write_text, writing
 from longcrawl.io.structured import load_json, seal
 from longcrawl.run.analysis import Analysis, Lengths, bin_name
 from longcrawl.run.card import sections
-from longcrawl.run.card.citations import citations, software
-from longcrawl.run.card.front_matter import FRONT_MATTER, front_matter, head_problems, read_front_matter, yaml_block
+from longcrawl.run.card.front_matter import (
+    FRONT_MATTER,
+    citations,
+    facts_of,
+    front_matter,
+    head_problems,
+    read_front_matter,
+    software,
+    yaml_block,
+)
 from longcrawl.run.card.sections import PICTURES, datasheet, ranked_rules
-from longcrawl.run.manifest import MANIFEST, input_names, lost_ledger, open_run, read_sealed
+from longcrawl.run.manifest import MANIFEST, input_names, lost_ledger, open_run, read_manifest, read_sealed
 from longcrawl.urls import REPOSITORY
+
+
+def about_run(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Return description, citation and licence as the recipe of a run has them."""
+    recipe, facts = manifest["recipe"], facts_of(manifest)
+    works = [*citations(recipe, input_names(manifest)), software(manifest["versions"]["longcrawl"])]
+    name = facts["pretty_name"] or recipe["name"]
+    license_of = (facts["license_name"] or facts["license"], facts["license_link"])
+    return {
+        "description": recipe.get("about") or f"{name}, made by a recipe of longcrawl.",
+        "citation": "\n\n".join([*filter(None, [facts["citation"]]), *(each.bibtex for each in works)]),
+        "license": ", ".join(filter(None, license_of)),
+    }
+
+
+def about_output(folder: Path) -> dict[str, str] | None:
+    """Return them of the run whose folder or output this is; None if there is no manifest that can be read."""
+    for place in (folder, folder.absolute().parent):
+        if (place / MANIFEST).is_file():
+            try:
+                return about_run(read_manifest(place))
+            except RunError:  # The output is read without it, and verify reports it.
+                return None
+    return None
+
 
 FOLDERS, FILES = ("data_dir", "lists", "base_url"), ("data_files", "paths", "against")
 """Fields whose values are paths, whatever they look like."""

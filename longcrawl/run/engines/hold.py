@@ -30,9 +30,8 @@ from typing import Any, Literal, Protocol, Self, TypeVar
 from uuid import uuid4
 
 from longcrawl.errors import LongCrawlError, NotYetError, RunError, warn_user
-from longcrawl.io import place
-from longcrawl.io.files import partial_path
-from longcrawl.io.place import clear_others, name_of, url_of
+from longcrawl.io import files
+from longcrawl.io.files import clear_others, name_of, partial_path, url_of
 
 BEAT = 5.0
 STALE = 60.0
@@ -104,22 +103,22 @@ class _Files:
 
 
 class _Objects:
-    create = staticmethod(place.create)
-    read = staticmethod(place.read_store)
-    changed = staticmethod(place.changed_at)
-    renew = staticmethod(place.overwrite)
-    remove = staticmethod(place.drop)
+    create = staticmethod(files.create)
+    read = staticmethod(files.read_store)
+    changed = staticmethod(files.changed_at)
+    renew = staticmethod(files.overwrite)
+    remove = staticmethod(files.drop)
 
     def take_away(self, path: Path, owner: dict[str, Any]) -> None:
         if read_owner(path) == owner:
-            place.drop(path)
+            files.drop(path)
 
 
 _FILES, _OBJECTS = _Files(), _Objects()
 
 
 def _carrier(path: Path) -> _Carrier:
-    return _FILES if place.url_of(path) is None else _OBJECTS
+    return _FILES if files.url_of(path) is None else _OBJECTS
 
 
 class Heartbeat:

@@ -30,11 +30,10 @@ from uuid import uuid4
 from longcrawl.core.exchange import Exchange, exchange_files, with_checksum, without_checksum
 from longcrawl.core.registry import installed_versions
 from longcrawl.errors import RunError, show
-from longcrawl.io.files import PARTIAL, partial_path, publish, whole_file, write_text
-from longcrawl.io.place import url_of
+from longcrawl.io.files import PARTIAL, partial_path, publish, url_of, whole_file, write_text
 from longcrawl.io.structured import Marker
 from longcrawl.run.engines.hold import BEAT, LOCK, STALE, Heartbeat, Hold, Watched, read_owner
-from longcrawl.run.engines.worker import answer, pack, unpack
+from longcrawl.run.engines.local import answer, pack, unpack
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -26,7 +26,7 @@ from longcrawl.core.exchange import Exchange, pack_table, unpack_table
 from longcrawl.core.registry import installed_versions
 from longcrawl.errors import LongCrawlError, RunError
 from longcrawl.run.engines.hold import HeldAlone
-from longcrawl.run.engines.worker import answer, pack, restorable, unpack
+from longcrawl.run.engines.local import answer, pack, restorable, unpack
 
 T = TypeVar("T")
 R = TypeVar("R")

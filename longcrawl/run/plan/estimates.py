@@ -24,13 +24,12 @@ import pyarrow.compute as pc
 from longcrawl.core.clock import CoreClock
 from longcrawl.core.display import Column, Table, Tabular
 from longcrawl.core.funnel import Funnel, total
-from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.sources import BadFiles, Part, Source
 from longcrawl.errors import RunError, one_line
 from longcrawl.io.files import check_target, write_text, writing
 from longcrawl.io.structured import is_sealed, load_json, seal
-from longcrawl.run.gathered_parts import read_gathered
-from longcrawl.run.part import characters
+from longcrawl.kernels.keyed_hash import keyed_hash
+from longcrawl.run.part import characters, read_gathered
 from longcrawl.run.summary import StageCost
 
 Doubles = npt.NDArray[np.float64]

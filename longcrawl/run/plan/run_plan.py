@@ -21,15 +21,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.clock import CoreClock
-from longcrawl.core.keyed_hash import keyed_hash
 from longcrawl.core.outputs import Output
 from longcrawl.core.stages import PART, SORT_KEY, Stage, Survey, WithSpans, document_ids
 from longcrawl.errors import RunError
 from longcrawl.io.files import file_entries, folder_bytes, whole_files
 from longcrawl.kernels.compiling import count_compiled
-from longcrawl.run.gathered_parts import gather_small
+from longcrawl.kernels.keyed_hash import keyed_hash
 from longcrawl.run.inputs import needed_source, train_parts
-from longcrawl.run.part import Tally, characters, run_fused
+from longcrawl.run.part import Tally, characters, gather_small, run_fused
 from longcrawl.run.plan.estimates import (
     TYPICAL,
     Doubles,

@@ -26,8 +26,8 @@ import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError, LongCrawlError
 from longcrawl.formats.rectangle import write as rectangle
 from longcrawl.formats.rectangle import write as rectangle_build
-from longcrawl.formats.rectangle.facts import RectangleResult
 from longcrawl.formats.rectangle.spec import open_loss_mask, open_split
+from longcrawl.formats.rectangle.write import RectangleResult
 from longcrawl.io.stored_tables import read_table
 
 ROWS, LENGTH = 150, 96

@@ -25,9 +25,8 @@ from longcrawl.errors import CorruptionError, FormatError, LongCrawlError, Stage
 from longcrawl.formats.order import heldout_rows
 from longcrawl.formats.rectangle import write as rectangle
 from longcrawl.formats.rectangle import write as rectangle_build
-from longcrawl.formats.rectangle.facts import RectangleResult
 from longcrawl.formats.rectangle.spec import open_split
-from longcrawl.formats.rectangle.write import RectangleOutput
+from longcrawl.formats.rectangle.write import RectangleOutput, RectangleResult
 from longcrawl.formats.token_output import unescape
 
 END_OF_TEXT = 7

@@ -19,9 +19,8 @@ import longcrawl as lc
 from longcrawl.errors import CorruptionError, FormatError, LoaderError, StageError
 from longcrawl.formats.rectangle import write as rectangle
 from longcrawl.formats.rectangle import write as rectangle_build
-from longcrawl.formats.rectangle.facts import RectangleResult
 from longcrawl.formats.rectangle.spec import open_loss_mask, open_split
-from longcrawl.formats.rectangle.write import RectangleOutput
+from longcrawl.formats.rectangle.write import RectangleOutput, RectangleResult
 
 END_OF_TEXT = 7
 

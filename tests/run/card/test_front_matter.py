@@ -18,8 +18,14 @@ import longcrawl as lc
 from longcrawl.core import batches
 from longcrawl.core.registry import plain_settings
 from longcrawl.errors import RecipeError
-from longcrawl.run.card.citations import bibtex_problem, citations
-from longcrawl.run.card.front_matter import CardFacts, front_matter, head_problems, yaml_block
+from longcrawl.run.card.front_matter import (
+    CardFacts,
+    bibtex_problem,
+    citations,
+    front_matter,
+    head_problems,
+    yaml_block,
+)
 from longcrawl.run.card.sections import CardSource
 from longcrawl.run.card.write import SECTIONS, elsewhere, local_paths, write_card
 from longcrawl.run.recipe import parse_recipe

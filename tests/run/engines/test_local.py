@@ -17,8 +17,7 @@ from longcrawl.core.registry import installed_versions
 from longcrawl.errors import CorruptionError, RunError
 from longcrawl.io.structured import DamagedWorkError
 from longcrawl.run.engines import Exchange, Local, Spark
-from longcrawl.run.engines.local import map_tasks
-from longcrawl.run.engines.worker import answer, pack, run_packed
+from longcrawl.run.engines.local import answer, map_tasks, pack, run_packed
 
 
 def end_worker(_: int) -> None:
