@@ -130,7 +130,7 @@ class Timed:
         self.function = function
 
     def __call__(self, task: Any) -> tuple[Any, int, float, float]:
-        from longcrawl.core.clock import _seconds
+        from longcrawl.core.stages import _seconds
 
         started = _seconds()
         result, spent, busiest = in_threads(self.function, task)
@@ -189,7 +189,7 @@ def main() -> None:
     import longcrawl as lc
 
     run = lc.run
-    from longcrawl.core import clock
+    from longcrawl.core import stages
     from longcrawl.io import files, structured
     from longcrawl.kernels import compiling
     from longcrawl.run import job, part, segments
@@ -197,7 +197,7 @@ def main() -> None:
     from longcrawl.run.recipe import load_recipe
 
     start_up = time.process_time()
-    now = clock._seconds  # noqa: SLF001  # a benchmark of it
+    now = stages._seconds  # noqa: SLF001  # a benchmark of it
     steps, path = Steps(now), LongestPath()
     loaded = load_recipe(recipe, settings)
     names = {loaded.source.name: READ, loaded.output.name: WRITE, "read": READ, "all": WRITE, "write": WRITE}
@@ -209,7 +209,7 @@ def main() -> None:
             yield
         self.seconds[name] += now() - started
 
-    clock.CoreClock.measure = measure  # type: ignore[method-assign]  # as above
+    stages.CoreClock.measure = measure  # type: ignore[method-assign]  # as above
     for owner, name, step in (
         (compiling.Kernel, "_compile", "kernels"),  # what is compiled; kernels on disk load within their steps
         (files, "checksum", "digests"),

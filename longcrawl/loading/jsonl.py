@@ -33,9 +33,8 @@ from longcrawl.loading.samples import LastBatch, Positions, Rows, ShardBucket, a
 from longcrawl.loading.window_files import TokenFile, file_sizes
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks, stop_at, too_long
 from longcrawl.sources.compressed import stored_compression
-from longcrawl.sources.files import DamagedFileError, absolute
+from longcrawl.sources.files import DamagedFileError, absolute, has_ending, named_parts
 from longcrawl.sources.json_lines import parse_object, read_lines
-from longcrawl.sources.named_files import has_ending, named_parts
 from longcrawl.tokens.encoders import Encoder, load_encoder, name_tokenizer
 from longcrawl.tokens.packing import AnyPacking, plan_packing
 from longcrawl.tokens.plan import Longs

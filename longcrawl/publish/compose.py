@@ -26,9 +26,8 @@ from longcrawl.io.files import given_url, match_files, unreachable, why_no_file
 from longcrawl.publish.questions import check_recorded, find_result, open_output
 from longcrawl.sources.blocks import RECORD_BYTES, read_blocks
 from longcrawl.sources.csv_rows import ENDINGS, read_csv
-from longcrawl.sources.files import DamagedFileError, absolute, list_tree
+from longcrawl.sources.files import DamagedFileError, absolute, has_ending, list_tree, readable, spell_endings
 from longcrawl.sources.json_lines import read_lines
-from longcrawl.sources.named_files import has_ending, readable, spell_endings
 from longcrawl.sources.parquet import open_parquet
 from longcrawl.sources.text import EXTENSIONS, RECORDS, WHOLE, Text, kind_of
 from longcrawl.text.values import tables

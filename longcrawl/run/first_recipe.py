@@ -22,8 +22,7 @@ from longcrawl.io.structured import load_yaml
 from longcrawl.run.inputs import train_parts
 from longcrawl.run.recipe import parse_recipe, read_recipe
 from longcrawl.sources import text
-from longcrawl.sources.files import absolute, list_tree, opened
-from longcrawl.sources.named_files import count_endings, has_ending, spell_endings
+from longcrawl.sources.files import absolute, count_endings, has_ending, list_tree, opened, spell_endings
 from longcrawl.sources.text import RECORDS, without_set
 from longcrawl.sources.warc import source as warc
 from longcrawl.urls import DATASETS, REPOSITORY, has_pattern, is_url, join, path_of

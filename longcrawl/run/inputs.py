@@ -51,7 +51,7 @@ from longcrawl.io.files import (
 from longcrawl.io.stored_tables import read_table, write_table
 from longcrawl.io.structured import Marker
 from longcrawl.run.analysis import Lengths
-from longcrawl.run.manifest import EMPTIED, INPUTS, MANIFEST, WORK
+from longcrawl.run.manifest import EMPTIED, INPUTS, MANIFEST, WORK, ComparedPlan
 from longcrawl.run.part import (
     GATHERED,
     IDS,
@@ -66,7 +66,6 @@ from longcrawl.run.part import (
     stored_rows,
 )
 from longcrawl.run.recipe import Recipe
-from longcrawl.run.summary import ComparedPlan
 from longcrawl.sources.files import InputFile, changed_files
 from longcrawl.urls import without_secrets
 

@@ -49,7 +49,17 @@ from longcrawl.run.card.write import CARD, write_card
 from longcrawl.run.compile_ahead import compiling_ahead
 from longcrawl.run.engines.local import Local
 from longcrawl.run.inputs import Removed
-from longcrawl.run.manifest import MANIFEST, PLAN, VERSION, WORK, read_manifest
+from longcrawl.run.manifest import (
+    MANIFEST,
+    PLAN,
+    VERSION,
+    WORK,
+    ComparedPlan,
+    RunCosts,
+    RunSummary,
+    StageCost,
+    read_manifest,
+)
 from longcrawl.run.part import (
     SPILL,
     PartTask,
@@ -62,7 +72,6 @@ from longcrawl.run.part import (
     run_part,
 )
 from longcrawl.run.recipe import Recipe, check_order, load_recipe
-from longcrawl.run.summary import ComparedPlan, RunCosts, RunSummary, StageCost
 from longcrawl.sources.files import InputFile
 
 _Function = Callable[[Any], dict[str, Any]]

@@ -46,7 +46,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from longcrawl.core.batches import hold_texts, release_texts, text_lengths
-from longcrawl.core.clock import CoreClock
 from longcrawl.core.display import counted
 from longcrawl.core.exchange import Engine, Exchange, cut, key_ranges
 from longcrawl.core.funnel import FunnelRow, count_values, total
@@ -63,7 +62,7 @@ from longcrawl.core.ledger import (
 from longcrawl.core.outputs import Writer
 from longcrawl.core.places import edit_rows
 from longcrawl.core.sources import BadFiles, OnDuplicateIds, Part, Source
-from longcrawl.core.stages import Outcome, Segment, Spans, Stage, WithSpans
+from longcrawl.core.stages import CoreClock, Outcome, Segment, Spans, Stage, WithSpans
 from longcrawl.errors import NotYetError, RunError, warn_user
 from longcrawl.io.files import bring, is_there, remove, whole_file, whole_files, write_values
 from longcrawl.io.stored_tables import read_table, write_table

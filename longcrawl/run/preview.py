@@ -14,10 +14,9 @@ from longcrawl.core.stages import Needs
 from longcrawl.errors import RunError, one_line
 from longcrawl.io.files import is_there, url_of, why_no_file, writing
 from longcrawl.run.inputs import check_output, check_plan, needed_source, reject_other_contents, run_folder, train_parts
-from longcrawl.run.manifest import MANIFEST
+from longcrawl.run.manifest import MANIFEST, ComparedPlan
 from longcrawl.run.part import Tally, run_fused
 from longcrawl.run.recipe import Recipe, check_order, load_recipe
-from longcrawl.run.summary import ComparedPlan
 from longcrawl.urls import is_url, without_secrets
 
 FEW = 3

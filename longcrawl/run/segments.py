@@ -25,11 +25,10 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from longcrawl.core.clock import CoreClock
 from longcrawl.core.display import progress_bar
 from longcrawl.core.exchange import Engine, Exchange, no_rows, take_each
 from longcrawl.core.outputs import Writer, WriteTask
-from longcrawl.core.stages import Stage
+from longcrawl.core.stages import CoreClock, Stage
 from longcrawl.errors import warn_user
 from longcrawl.formats.spill import PLANNED, sealed
 from longcrawl.io.files import bring, file_entries, file_sizes, name_of, url_of, whole_files

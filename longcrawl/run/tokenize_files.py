@@ -7,8 +7,8 @@ from typing import Any
 from longcrawl.errors import RecipeError, known_names
 from longcrawl.run.first_recipe import guess_source
 from longcrawl.run.job import run
+from longcrawl.run.manifest import RunSummary
 from longcrawl.run.recipe import Recipe, parse_recipe
-from longcrawl.run.summary import RunSummary
 from longcrawl.tokens.encoders import tokenizer_name
 from longcrawl.urls import is_url
 

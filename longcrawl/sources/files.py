@@ -1,4 +1,4 @@
-"""Input files: listing, opening, fetching, and which bytes of them were read.
+"""Input files: those that a user names, found, opened and fetched, and which bytes of them were read.
 
 Local files are hashed in one pass after the part has been read, while they are in the page cache; their size, times of
 change and inode before and after show that nobody has replaced them in between. Remote files are hashed as they are
@@ -14,7 +14,8 @@ import posixpath
 import re
 import stat
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -27,10 +28,12 @@ from fsspec.asyn import AsyncFileSystem
 from fsspec.spec import AbstractFileSystem
 from fsspec.utils import glob_translate
 
-from longcrawl.errors import NotYetError, SourceError, reason_of, unreadable
+from longcrawl.core.display import counted
+from longcrawl.core.sources import Part
+from longcrawl.errors import NotYetError, SourceError, listed, reason_of, unreadable, warn_user
 from longcrawl.io.file_systems import REQUESTS, CutAnswerError, ask, fetch, file_system_of, look_again, verdict_of
-from longcrawl.io.files import checksum, is_listed, list_files, why_no_file
-from longcrawl.urls import is_url, path_of, without_secrets
+from longcrawl.io.files import checksum, is_listed, list_files, match_files, unreachable, why_no_file
+from longcrawl.urls import has_pattern, is_url, join, path_of, without_secrets
 
 logger = logging.getLogger("longcrawl")
 
@@ -490,3 +493,217 @@ def _open_remote(path: str) -> _Ranges | None:
         return _Ranges(path, file, size, entity_tag(information)) if whole else None
 
     return ask(path, request)
+
+
+_ABOUT = ("README", "LICENSE", "LICENCE")
+_READ_PACKED = (".gz", ".zst")
+_PACKED = (*_READ_PACKED, ".xz", ".bz2", ".lz4")
+DataFiles = str | tuple[str, ...] | Mapping[str, Any] | None
+"""A path, URL or glob, several, or a mapping from splits to them."""
+
+
+def named_parts(
+    source: str,
+    data_dir: str | None,
+    data_files: DataFiles,
+    endings: tuple[str, ...],
+    example: str,
+    splits: Callable[[list[str]], Mapping[str, list[str]]] | None = None,
+    *,
+    whole: tuple[str, ...] = (),
+    hint: str = "",
+) -> dict[str, list[Part]]:
+    """Return a part per file of every split, named relative to ``data_dir`` or the deepest folder that all files share.
+
+    Args:
+        source: its name, for messages.
+        data_dir: a folder, read with all folders in it, or what ``data_files`` are relative to.
+        data_files: what to read; None for all files of ``data_dir`` with one of the endings.
+        endings: of the files that the source reads, in lower case.
+        example: a pattern of such files, for messages.
+        whole: those endings whose files are one document each, see :func:`readable`.
+        hint: what to do about a folder without such files, as the end of a message.
+        splits: gives the files of each split, of the names of all files below ``data_dir``; None for all those with
+            one of the endings as "train", and a warning of others.
+
+    Raises:
+        SourceError: no file was named or found.
+    """
+    if data_files:
+        files = chosen_files(data_dir, data_files)
+    else:
+        files = _below(source, data_dir, endings, example, splits, whole, hint)
+    base = _base_of([_written(file) for chosen in files.values() for file in chosen], data_dir)
+    return {split: _parts(chosen, base) for split, chosen in files.items()}
+
+
+def _parts(files: list[str], base: str) -> list[Part]:
+    """Name files by their paths.
+
+    Raises:
+        SourceError: two URLs differ in their queries or users only, so that their documents would have the same ids.
+    """
+    parts: dict[str, Part] = {}
+    for file in sorted(set(files)):
+        # Ids are UTF-8, which names of files need not be.
+        name = _written(file).removeprefix(base).lstrip("/").encode("utf-8", "backslashreplace").decode()
+        if name in parts:
+            raise SourceError(f"{without_secrets(file)} is named twice, with two queries or users: name each path once")
+        parts[name] = Part(name, (file,))
+    return [parts[name] for name in sorted(parts)]
+
+
+def _written(file: str) -> str:
+    """Return the path of a file as ids and manifests have it: without query, and without the password of a URL."""
+    return path_of(without_secrets(file))
+
+
+def _below(
+    source: str,
+    data_dir: str | None,
+    endings: tuple[str, ...],
+    example: str,
+    splits: Callable[[list[str]], Mapping[str, list[str]]] | None,
+    whole: tuple[str, ...],
+    hint: str,
+) -> dict[str, list[str]]:
+    if not data_dir:
+        raise SourceError(
+            f"source {source!r} has nothing to read; set data_dir='FOLDER' or data_files='FOLDER/{example}'"
+        )
+    base = absolute(data_dir)
+    if not is_url(base) and not Path(base).is_dir():
+        raise SourceError(f"{base} is not a folder; set data_dir to one, or data_files to the file")
+    tree = list_tree(base)
+    others = [] if is_url(base) else unreachable(base, [name for name in tree if not has_ending(name, endings)])
+    names = readable(tree, endings, whole)
+    if not names and not others:
+        raise SourceError(
+            f"{without_secrets(base)} holds no file that can be read; known endings: {spell_endings(endings)}; found: "
+            f"{count_endings(tree)}{hint}"
+        )
+    if splits is None:
+        found = {"train": names}
+        if left := _left_out([name for name in tree if name not in others], endings):
+            warn_user(f"source {source!r}: {left}")
+    else:
+        found = dict(splits(tree))
+    if others:
+        found["train"] = [*found.get("train", []), *others]
+    files = {split: [join(base, name) for name in names] for split, names in found.items()}
+    return files if is_url(base) else {split: _once(names) for split, names in files.items()}
+
+
+def _left_out(tree: Sequence[str], endings: tuple[str, ...]) -> str:
+    """Return in a sentence what files of a folder are not read by their endings; nothing where there are none.
+
+    A README and a LICENSE say something of the others, and do not count; hidden files are not listed at all.
+    """
+    left = [name for name in tree if not has_ending(name, endings) and not _is_about(name)]
+    files = f"{counted(len(left), 'file')} of data_dir {'is' if len(left) == 1 else 'are'}"
+    return (
+        f"{files} not read, by ending: {count_endings(left)}. Convert or rename them, or move them away" if left else ""
+    )
+
+
+def has_ending(name: str, endings: tuple[str, ...]) -> bool:
+    """Return whether the name of a file has one of some endings, in any case."""
+    return name.lower().endswith(endings)
+
+
+def readable(names: Iterable[str], endings: tuple[str, ...], whole: tuple[str, ...]) -> list[str]:
+    """Return the names of files with one of some endings.
+
+    A README or LICENSE that would be one document is left out beside files of records: it is about them.
+    """
+    found = [name for name in names if has_ending(name, endings)]
+    if all(has_ending(name, whole) for name in found):
+        return found
+    return [name for name in found if not (has_ending(name, whole) and _is_about(name))]
+
+
+def spell_endings(endings: Iterable[str]) -> str:
+    """Return endings for a message, those of compressed files once.
+
+    >>> spell_endings([".csv", ".csv.gz", ".csv.zst", ".parquet"])
+    '.csv, .parquet, and the same before .gz and .zst'
+    """
+    plain = [ending for ending in endings if not ending.endswith(_READ_PACKED)]
+    packed = ", and the same before .gz and .zst" if len(plain) < len(list(endings)) else ""
+    return ", ".join(plain) + packed
+
+
+def _is_about(name: str) -> bool:
+    return name.rpartition("/")[2].upper().startswith(_ABOUT)
+
+
+def count_endings(names: Iterable[str]) -> str:
+    """Return the endings of files with the number of each, for a message.
+
+    >>> count_endings(["a.pdf", "b.pdf", "c.xml.gz"])
+    '.pdf 2, .xml.gz 1'
+    """
+    counts = Counter(_ending(name.rpartition("/")[2]) for name in names)
+    return listed(f"{ending} {count:,}" for ending, count in sorted(counts.items())) if counts else "no files"
+
+
+def _ending(name: str) -> str:
+    """Return the ending of a name, with what is before it where that says that it is packed."""
+    stem, ending = posixpath.splitext(name)
+    return posixpath.splitext(stem)[1] + ending if ending in _PACKED else ending or "none"
+
+
+def _once(files: list[str]) -> list[str]:
+    """Leave out names of files that have another name here: rather those with links in them, then the later ones."""
+    real = {file: os.path.realpath(file) for file in files}
+    ordered = sorted(real, key=lambda file: (Path(file).is_symlink(), real[file] != file, file))
+    first = {real[file]: file for file in reversed(ordered)}
+    return [file for file in files if first[real[file]] == file]
+
+
+def chosen_files(data_dir: str | None, data_files: DataFiles) -> dict[str, list[str]]:
+    """Return the paths and URLs that ``data_files`` names, by split.
+
+    Raises:
+        SourceError: a pattern matches nothing.
+    """
+    chosen = data_files if isinstance(data_files, Mapping) else {"train": data_files}
+    base = absolute(data_dir or "")
+    files: dict[str, list[str]] = {}
+    for split, patterns in chosen.items():
+        listed = [patterns] if isinstance(patterns, str) else list(patterns or [])
+        files[split] = [file for pattern in listed for file in _expand(str(pattern), base)]
+    return files
+
+
+def _expand(pattern: str, base: str) -> list[str]:
+    """Return the files that a path, URL or glob stands for, relative ones below ``base``.
+
+    Raises:
+        SourceError: there are none.
+    """
+    rooted = is_url(pattern) or pattern.startswith(("/", "~", "file://")) or Path(pattern).is_absolute()
+    path = absolute(pattern if rooted else join(base, pattern))
+    if not has_pattern(path) or (not is_url(path) and Path(path).is_file()):
+        return [path]
+    if not is_url(path):
+        try:
+            return _found(_once(match_files(path)), pattern)
+        except ValueError as wrong:
+            raise SourceError(f"{pattern} is not a pattern ({wrong}). Change data_files") from wrong
+    return _found(match_remote(path), pattern)
+
+
+def _found(files: list[str], pattern: str) -> list[str]:
+    if not files:
+        raise SourceError(f"no file matches {without_secrets(pattern)!r}; check data_files")
+    return files
+
+
+def _base_of(files: list[str], data_dir: str | None) -> str:
+    """Return the folder that names are relative to: ``data_dir``, else the deepest folder that all files share."""
+    base = _written(absolute(data_dir or "")).rstrip("/")
+    if data_dir and all(file.startswith(f"{base}/") for file in files):
+        return base
+    folders = [posixpath.dirname(file).split("/") for file in files]
+    return "/".join(steps[0] for steps in itertools.takewhile(lambda steps: len(set(steps)) == 1, zip(*folders)))  # noqa: B905  # it ends with the shortest

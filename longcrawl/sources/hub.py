@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from longcrawl.core import sources
 from longcrawl.errors import SourceError, reason_of
 from longcrawl.io.file_systems import ask
-from longcrawl.sources.named_files import has_ending, named_parts
+from longcrawl.sources.files import has_ending, named_parts
 from longcrawl.sources.text import EXTENSIONS, Text
 from longcrawl.urls import DATASETS, REPOSITORY
 

@@ -38,9 +38,8 @@ from longcrawl.io.files import why_no_file
 from longcrawl.sources.blocks import RECORD_BYTES, read_bytes, read_steps, seeming_encoding, too_long
 from longcrawl.sources.csv_rows import ENDINGS, read_csv, read_names
 from longcrawl.sources.encodings import LOOKED_AT, Decoding, check_encoding, seems_binary
-from longcrawl.sources.files import DamagedFileError
+from longcrawl.sources.files import DamagedFileError, DataFiles, has_ending, named_parts, spell_endings
 from longcrawl.sources.json_lines import LineReader, array_blocks, begins_array, parse_object
-from longcrawl.sources.named_files import DataFiles, has_ending, named_parts, spell_endings
 from longcrawl.sources.parquet import open_parquet, read_rows, up_to, utf8_rows, written_out
 from longcrawl.urls import is_url
 

@@ -26,8 +26,7 @@ from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, TokenShard
 from longcrawl.formats.shards.spec import FORMATS, sort_into_splits
 from longcrawl.io.block_checksums import SUFFIX as CHECKSUMS
 from longcrawl.io.files import why_no_file
-from longcrawl.sources.files import DamagedFileError, local_copy
-from longcrawl.sources.named_files import DataFiles, named_parts
+from longcrawl.sources.files import DamagedFileError, DataFiles, local_copy, named_parts
 from longcrawl.tokens.tokenize import LOSS_MASK, LOSS_MASK_TYPE
 from longcrawl.urls import is_url
 

@@ -67,8 +67,8 @@ from longcrawl.core.sources import (
 from longcrawl.errors import SourceError, one_line
 from longcrawl.sources.blocks import BLOCK_BYTES
 from longcrawl.sources.encodings import GUESSED
-from longcrawl.sources.files import DamagedFileError, opened
-from longcrawl.sources.named_files import COMMON_CRAWL, DataFiles, Listed, named_parts, parse_slice, read_lists
+from longcrawl.sources.files import DamagedFileError, DataFiles, named_parts, opened
+from longcrawl.sources.path_lists import COMMON_CRAWL, Listed, parse_slice, read_lists
 from longcrawl.sources.warc import pages
 from longcrawl.sources.warc.pages import LeftOutError
 from longcrawl.sources.warc.records import Fields, Lost, Message, Record, list_ids, read_records
@@ -262,7 +262,8 @@ class Warc(Source):
     storage_options: StorageOptions = None
 
     def __post_init__(self) -> None:
-        parse_slice(self.files)
+        if self.files is not None:
+            parse_slice(self.files)
         super().__post_init__()
         if self.paths and (self.data_dir or self.data_files):
             raise SourceError("source 'warc' has paths beside data_dir or data_files: set only one of them")

@@ -15,8 +15,8 @@ from longcrawl.cli.commands import app
 from longcrawl.core.sources import Part
 from longcrawl.errors import RunError
 from longcrawl.io.structured import seal
+from longcrawl.run.manifest import RunCosts
 from longcrawl.run.plan.estimates import Drawn, Thinning, draw_sample, estimate_parts, estimate_total
-from longcrawl.run.summary import RunCosts
 from longcrawl.sources.text import Text
 
 DRAWS = 30

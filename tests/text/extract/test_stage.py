@@ -21,9 +21,8 @@ import yaml
 from datasets import Dataset
 
 import longcrawl as lc
-from longcrawl.core.clock import CoreClock
 from longcrawl.core.sources import BadFiles
-from longcrawl.core.stages import STAGES, Rewrite, column, first_failure, stage, with_column
+from longcrawl.core.stages import STAGES, CoreClock, Rewrite, column, first_failure, stage, with_column
 from longcrawl.errors import StageError
 from longcrawl.run.part import Tally, run_fused
 from longcrawl.sources.warc.source import Warc

@@ -1,0 +1,181 @@
+"""Lists of paths, such as Common Crawl's ``warc.paths.gz``: which files of a dump a source reads.
+
+A list names one file on each line. It is read whole before any file of it. Its lines come from elsewhere, so each has
+to name a file of the source below the base: a path from the root, another server, ``..`` and the like are errors, and
+nothing is read then. Documents are the same from a server and from a mirror on disk, since parts have the names that
+the list has.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from longcrawl.core.display import counted
+from longcrawl.core.sources import Loss, Part
+from longcrawl.errors import SourceError, quoted, warn_user
+from longcrawl.sources.blocks import read_blocks
+from longcrawl.sources.files import DamagedFileError, absolute, has_ending, reading
+from longcrawl.urls import is_url, join, path_of, without_secrets
+
+COMMON_CRAWL = "https://data.commoncrawl.org/"
+LONGEST_LINE = 4_096
+"""Bytes; paths of Common Crawl have some 140."""
+MOST_PATHS = 10_000_000
+"""In all lists of a source together; all dumps of Common Crawl together have as many."""
+
+_NO_STOP = MOST_PATHS + 1
+_SLICE = re.compile(r"([0-9]{0,12}):([0-9]{0,12})(?::([0-9]{1,12}))?")
+_NOT_BELOW = ("", ".", "..")
+"""Steps of a path that may lead out of a folder; a scheme and a path from the root have an empty one."""
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What lists of paths name."""
+
+    parts: tuple[Part, ...]
+    """A part for each file, sorted, with the names that the lists have."""
+    lists: Mapping[str, Mapping[str, Any]]
+    """Bytes, SHA-256 and number of paths of each list, by its path or URL without secrets."""
+
+
+def parse_slice(files: Any) -> range:
+    """Return which paths ``START:STOP:STEP`` stands for, counted from 0; each of the three may be left out.
+
+    >>> parse_slice("0:90000:90")
+    range(0, 90000, 90)
+
+    Raises:
+        SourceError: it is not such a slice, or it holds no path.
+    """
+    if files is None:
+        return range(_NO_STOP)
+    found = _SLICE.fullmatch(files) if isinstance(files, str) else None
+    if found is None:
+        raise SourceError(
+            f"files takes a slice in quotes, such as '0:1000' or '0:90000:90', got {quoted(files)}: YAML reads 10:20 "
+            "without quotes as a number, so type --set 'source.files=\"10:20\"'"
+        )
+    start, stop, step = (int(each or default) for each, default in zip(found.groups(), (0, _NO_STOP, 1), strict=True))
+    if start >= stop or not step:
+        raise SourceError(
+            f"files {files!r} holds no path: set it to START:STOP with START below STOP, such as '0:1000'"
+        )
+    return range(start, stop, step)
+
+
+def read_lists(paths: Sequence[str], base_url: str, files: str | None, endings: tuple[str, ...]) -> Listed:
+    """Read lists of paths, and choose among their lines.
+
+    Args:
+        paths: the lists, local files or URLs; gzip and zstd are decompressed.
+        base_url: what the paths in them are relative to, a URL or a folder.
+        files: which paths to take of all lists, one after the other, as :func:`parse_slice` reads it; None for all.
+        endings: of the files that the source reads.
+
+    Raises:
+        SourceError: a list is missing or damaged, or has fewer paths than the slice; a line that was chosen does not
+            name a file below the base.
+        NotYetError: the server of a list does not give it now.
+    """
+    chosen, base = parse_slice(files), _list_base(base_url)
+    root = path_of(without_secrets(base)).rstrip("/") + "/"
+    lists = dict[str, Mapping[str, Any]]()
+    found = dict[str, Part]()
+    count = repeated = 0
+    for path in map(absolute, paths):
+        name, before = without_secrets(path), count
+        if name in lists:
+            raise SourceError(f"paths names {name} twice: name each list once")
+        with reading([path]) as read:
+            for number, line in _list_lines(path):
+                if count in chosen:
+                    try:
+                        below = _below_root(line, root, endings)
+                    except SourceError as wrong:
+                        raise SourceError(f"{name}, line {number:,}: {wrong}") from None
+                    repeated += below in found
+                    found[below] = Part(below, (join(base, below),))
+                count += 1
+                if count > MOST_PATHS:
+                    raise SourceError(f"{name} has more than {MOST_PATHS:,} paths: write those you want into a list")
+        lists[name] = {"bytes": read[0].bytes, "sha256": read[0].sha256, "paths": count - before}
+    _check_range(files, chosen, count, list(lists))
+    if repeated:
+        warn_user(f"{counted(repeated, 'line')} of {', '.join(lists)} repeat a path: each file is read once")
+    return Listed(tuple(found[name] for name in sorted(found)), lists)
+
+
+def _list_base(base_url: str) -> str:
+    """Return the base without a slash at its end.
+
+    Raises:
+        SourceError: it is a folder, and is not there.
+    """
+    base = absolute(base_url)
+    if not is_url(base) and not Path(base).is_dir():
+        raise SourceError(f"{base} is not a folder: set base_url to the folder, or to the URL, that paths start at")
+    return base
+
+
+def _list_lines(path: str) -> Iterator[tuple[int, str]]:
+    """Yield number and text of the lines of a list that are not blank.
+
+    Raises:
+        SourceError: the list is missing, damaged, or not text; whatever the policy for broken files is, as nobody knows
+            which files it would have named.
+    """
+    name = without_secrets(path)
+
+    def stop(loss: Loss) -> None:
+        if loss.kind == "line":
+            raise SourceError(f"{name}, line {loss.line:,} has more than {LONGEST_LINE:,} bytes: check paths")
+        raise SourceError(f"{name} {loss.reason}: fetch it again")
+
+    number = 0
+    try:
+        for block in read_blocks(path, most_bytes=LONGEST_LINE, on_loss=stop):
+            for number, line in enumerate(bytes(block).splitlines(), number + 1):  # noqa: B020  # it begins where the last block ended
+                if text := line.strip():
+                    yield number, text.decode("utf-8-sig")
+    except DamagedFileError as damage:
+        raise SourceError(f"the list {name} {damage}: check paths") from damage
+    except UnicodeDecodeError as wrong:
+        raise SourceError(f"{name}, line {number:,} is not UTF-8: check paths") from wrong
+
+
+def _below_root(line: str, root: str, endings: tuple[str, ...]) -> str:
+    """Return the path of a line relative to the root.
+
+    Raises:
+        SourceError: it may lead elsewhere, or it does not name a file that the source reads.
+    """
+    path = (line if is_url(root) else line.removeprefix("file://")).removeprefix(root)
+    leaves = any(step in _NOT_BELOW for step in unquote(path).split("/"))
+    # Two colons chain file systems of fsspec; a query and a fragment are no part of a file's name.
+    if leaves or "::" in path or not path.isprintable() or any(sign in path for sign in "\\?#"):
+        raise SourceError(
+            f"{quoted(line)} is not a path below {root}. Fix the line, or set base_url to what the paths start at"
+        )
+    if not has_ending(path, endings):
+        raise SourceError(
+            f"{quoted(line)} does not end in {', '.join(endings)}. Set paths to a list of such files, or name files "
+            "with data_files"
+        )
+    return path
+
+
+def _check_range(files: str | None, chosen: range, count: int, names: Sequence[str]) -> None:
+    """Check that a slice ends within the lists.
+
+    Raises:
+        SourceError: it does not, or they are empty.
+    """
+    there = f"{', '.join(names)} has {counted(count, 'path')}"
+    if not count:
+        raise SourceError(f"{there}: check paths")
+    if chosen.start >= count or (chosen.stop > count and chosen.stop != _NO_STOP):
+        raise SourceError(f"files is {files!r}, and {there}: set files to a slice of '0:{count}'")
