@@ -52,18 +52,24 @@ from longcrawl.core.removal import PROOF_LETTERS, Changes, Proof, Removal, rows_
 from longcrawl.core.stages import Stage
 from longcrawl.errors import CorruptionError, FormatError, as_lines, printable
 from longcrawl.formats.order import (
+    ROW_GROUP,
+    SpillReader,
     Stretch,
+    ahead,
     check_heldout,
     counts_of_split,
     cut,
     describe_order,
     exchange_order,
     order_documents,
+    read_order,
+    row_groups,
+    row_sizes,
+    spill_documents,
     split_rows,
     split_totals,
 )
-from longcrawl.formats.spill import ROW_GROUP, SpillReader, ahead, read_order, row_groups, row_sizes, spill_documents
-from longcrawl.formats.spill import changes as stretches
+from longcrawl.formats.order import changes as stretches
 from longcrawl.io import structured
 from longcrawl.io.files import file_entries, whole_file, write_text
 from longcrawl.io.stored_tables import GroupedTable, read_footers, read_row, read_table, scan_tables, table_writer

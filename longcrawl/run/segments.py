@@ -30,7 +30,7 @@ from longcrawl.core.exchange import Engine, Exchange, no_rows, take_each
 from longcrawl.core.outputs import Writer, WriteTask
 from longcrawl.core.stages import CoreClock, Stage
 from longcrawl.errors import warn_user
-from longcrawl.formats.spill import PLANNED, sealed
+from longcrawl.formats.order import PLANNED, sealed
 from longcrawl.io.files import bring, file_entries, file_sizes, name_of, url_of, whole_files
 from longcrawl.io.structured import DamagedWorkError, Marker, verify_files
 from longcrawl.kernels.keyed_hash import HASH, LAST, filter_hashes, last_chosen, likely_last, up_to_hash

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 import longcrawl as lc
 from longcrawl.core.outputs import OUTPUTS, RESULTS
 from longcrawl.errors import CorruptionError, FormatError, LedgerError, StageError
-from longcrawl.formats import spill
+from longcrawl.formats import order
 from longcrawl.formats.documents import ParquetOutput, folder_name
-from longcrawl.formats.spill import row_bytes
+from longcrawl.formats.order import row_bytes
 
 LANGUAGES = ["en", "en", "en", "de", "de", None]
 STAGES = [{"min_chars": {"n": 40}}, "exact_documents"]
@@ -168,7 +168,7 @@ def test_a_document_larger_than_a_file_has_one_of_its_own(tmp_path):
 
 def test_row_groups_are_bounded_and_change_nothing(documents, tmp_path, monkeypatch):
     lc.Crawl(documents).to_parquet(tmp_path / "one")
-    monkeypatch.setattr(spill, "ROW_GROUP", 8_000)
+    monkeypatch.setattr(order, "ROW_GROUP", 8_000)
     lc.Crawl(documents).to_parquet(tmp_path / "many")
     (file,) = (tmp_path / "many").glob("*.parquet")
     assert pq.read_metadata(file).num_row_groups >= 5

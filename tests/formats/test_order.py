@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from longcrawl.errors import FormatError
 from longcrawl.formats import order
-from longcrawl.formats import spill as spilled
-from longcrawl.formats.spill import ORDER, PLACE, SpillReader, _hash_ids, ahead, read_places, spill_documents
+from longcrawl.formats import order as spilled
+from longcrawl.formats.order import ORDER, PLACE, SpillReader, _hash_ids, ahead, read_places, spill_documents
 from longcrawl.run.engines import Local
 
 documents = st.tuples(st.sampled_from(["en", "fr", None]), st.integers(0, 3) | st.integers(0, 2**64 - 1), st.text("ab"))

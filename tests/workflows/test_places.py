@@ -25,7 +25,8 @@ import longcrawl as lc
 from longcrawl.cli.commands import app
 from longcrawl.core.exchange import Exchange
 from longcrawl.errors import NotYetError, RunError, SourceError
-from longcrawl.formats import order, spill
+from longcrawl.formats import order
+from longcrawl.formats import order as spill
 from longcrawl.io import file_systems, files
 from longcrawl.io.files import write_text
 from longcrawl.io.structured import DamagedWorkError, Marker

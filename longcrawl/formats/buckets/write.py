@@ -25,22 +25,25 @@ from longcrawl.core.stages import SORT_KEY, Stage, column
 from longcrawl.errors import FormatError, StageError
 from longcrawl.formats.buckets.spec import DESCRIPTION, FILE_DOCUMENTS, HOLDS_MASK, VERSION
 from longcrawl.formats.documents import UNKNOWN, folder_name
-from longcrawl.formats.order import Stretch, exchange_order, order_documents, split_rows
+from longcrawl.formats.order import (
+    ORDER,
+    PLACE,
+    PLANNED,
+    Stretch,
+    checked,
+    exchange_order,
+    order_documents,
+    read_batches,
+    read_order,
+    read_places,
+    spill_documents,
+    split_rows,
+)
 from longcrawl.formats.rectangle.spec import LOSS_MASK_SUFFIX
 from longcrawl.formats.rectangle.write import BAND, Checksum, Layout, lay_out, write_band
 from longcrawl.formats.shards.shard import N_TOKENS, TOKENS, Documents
 from longcrawl.formats.shards.spec import FORMATS
 from longcrawl.formats.shards.writing import OnLoss, TokenType, WrittenShard, check_text_column, entries_of
-from longcrawl.formats.spill import (
-    ORDER,
-    PLACE,
-    PLANNED,
-    checked,
-    read_batches,
-    read_order,
-    read_places,
-    spill_documents,
-)
 from longcrawl.formats.token_output import TokenOutput, TokenWriter
 from longcrawl.formats.token_rows import FOUND, ORIGINS
 from longcrawl.io import structured

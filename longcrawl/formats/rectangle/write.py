@@ -1,6 +1,6 @@
 """Writes rectangles, changes them, and describes them.
 
-Pass one keeps every document's tokens and where it came from (:mod:`longcrawl.formats.spill`), since the
+Pass one keeps every document's tokens and where it came from (:mod:`longcrawl.formats.order`), since the
 number of rows is known only at the end. Then one sort of some 70 bytes per row gives the order. Pass two gathers one
 band of rows by its places and writes it whole: one writer per shard, so nothing is ever read back and rewritten.
 
@@ -39,11 +39,18 @@ from longcrawl.core.outputs import (
 from longcrawl.core.removal import PROOF_TOKENS, Changes, Longs, Proof, Removal, filled_holes, rows_of_ids
 from longcrawl.core.stages import SORT_KEY, Stage, column
 from longcrawl.errors import CorruptionError, FormatError, StageError, TokenizerError, as_lines, printable, unreadable
-from longcrawl.formats.order import exchange_order, order_documents, split_rows
+from longcrawl.formats.order import (
+    exchange_order,
+    order_documents,
+    read_batches,
+    read_order,
+    read_places,
+    spill_documents,
+    split_rows,
+)
 from longcrawl.formats.rectangle import spec
 from longcrawl.formats.rectangle.spec import DESCRIPTION, LOSS_MASK_SUFFIX, VERSION, ArrayLayout
 from longcrawl.formats.shards.shard import TOKENS
-from longcrawl.formats.spill import read_batches, read_order, read_places, spill_documents
 from longcrawl.formats.token_output import TOKENIZER, TokenOutput, TokenWriter, decode_beginning
 from longcrawl.formats.token_rows import FOUND, token_table
 from longcrawl.io import structured

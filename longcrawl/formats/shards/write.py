@@ -16,7 +16,18 @@ from longcrawl.core.outputs import WriteTask, are_shuffled, output
 from longcrawl.core.stages import Stage
 from longcrawl.errors import StageError
 from longcrawl.formats.documents import folder_name
-from longcrawl.formats.order import Stretch, cut, exchange_order, order_documents, split_rows, split_totals
+from longcrawl.formats.order import (
+    SpillReader,
+    Stretch,
+    ahead,
+    cut,
+    exchange_order,
+    order_documents,
+    row_groups,
+    spill_documents,
+    split_rows,
+    split_totals,
+)
 from longcrawl.formats.shards import gpt_simple, nanogpt
 from longcrawl.formats.shards.shard import N_TOKENS, OVERLAP, TOKENS, Documents
 from longcrawl.formats.shards.spec import FORMATS, STARTS, VERSION
@@ -29,7 +40,6 @@ from longcrawl.formats.shards.writing import (
     stored_type,
     token_bytes,
 )
-from longcrawl.formats.spill import SpillReader, ahead, row_groups, spill_documents
 from longcrawl.formats.token_output import TokenOutput, TokenWriter, last_stage
 from longcrawl.formats.token_rows import FOUND, ORIGINS
 from longcrawl.io import structured
