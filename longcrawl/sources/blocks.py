@@ -11,6 +11,8 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Literal
 
+import numpy as np
+
 from longcrawl.core.sources import Checksums, Loss, LostRecords
 from longcrawl.errors import SourceError
 from longcrawl.sources.compressed import (
@@ -20,9 +22,6 @@ from longcrawl.sources.compressed import (
     Members,
     Room,
     Window,
-    count_line_feeds,
-    last_line_end,
-    line_end,
     stored_compression,
 )
 from longcrawl.sources.encodings import (
@@ -54,6 +53,9 @@ READ_BYTES = 1 << 18
 
 STEP_BYTES = 1 << 19
 """How much is looked through at a time: a core's own cache has it when it is looked at again."""
+
+FIRST_BYTES, WINDOW_BYTES = 1 << 13, 1 << 16
+"""How much is searched for the end of a line, first and then at a time."""
 
 LONG_STEP_BYTES = 2 * STEP_BYTES
 """Whole lines up to this length are not cut."""
@@ -319,6 +321,34 @@ class _Lines:
 def _cut(piece: bytes | memoryview, size: int) -> Iterator[memoryview]:
     text = memoryview(piece)
     return (text[start : start + size] for start in range(0, len(text), size))
+
+
+def last_line_end(text: bytes | memoryview) -> int:
+    """Return where the last line ends that does end; 0 where none does."""
+    if isinstance(text, bytes):
+        return text.rfind(b"\n") + 1
+    stop, window = len(text), FIRST_BYTES
+    while stop:
+        start = max(stop - window, 0)
+        if (found := bytes(text[start:stop]).rfind(b"\n")) >= 0:
+            return start + found + 1
+        stop, window = start, WINDOW_BYTES
+    return 0
+
+
+def line_end(text: memoryview, near: int) -> int:
+    """Return where the last line before a place ends, or else the first one after it; 0 where no line ends."""
+    if end := last_line_end(text[:near]):
+        return end
+    for start in range(near, len(text), WINDOW_BYTES):
+        if (found := bytes(text[start : start + WINDOW_BYTES]).find(b"\n")) >= 0:
+            return start + found + 1
+    return 0
+
+
+def count_line_feeds(text: memoryview) -> int:
+    """Count the line feeds of a text."""
+    return int(np.count_nonzero(np.frombuffer(text, np.uint8) == ord("\n")))
 
 
 def seeming_encoding(path: str) -> str | None:

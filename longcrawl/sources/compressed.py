@@ -190,9 +190,6 @@ SHORT_BYTES = 1 << 18
 LARGE_BYTES = 36 << 20
 """How long the first array is: a block of lines, and the piece that goes beyond it."""
 
-FIRST_BYTES, WINDOW_BYTES = 1 << 13, 1 << 16
-"""How much is looked at for a line feed at first, and then at a time."""
-
 
 class Gathered:
     """Bytes that are added at the end and taken from the beginning.
@@ -312,34 +309,6 @@ class Window:
     def _allocate(self, size: int) -> None:
         self._memory = np.empty(size, np.uint8).data
         self._readable = self._memory.toreadonly()
-
-
-def last_line_end(text: bytes | memoryview) -> int:
-    """Return where the last line ends that does end; 0 where none does."""
-    if isinstance(text, bytes):
-        return text.rfind(b"\n") + 1
-    stop, window = len(text), FIRST_BYTES
-    while stop:
-        start = max(stop - window, 0)
-        if (found := bytes(text[start:stop]).rfind(b"\n")) >= 0:
-            return start + found + 1
-        stop, window = start, WINDOW_BYTES
-    return 0
-
-
-def line_end(text: memoryview, near: int) -> int:
-    """Return where the last line before a place ends, or else the first one after it; 0 where no line ends."""
-    if end := last_line_end(text[:near]):
-        return end
-    for start in range(near, len(text), WINDOW_BYTES):
-        if (found := bytes(text[start : start + WINDOW_BYTES]).find(b"\n")) >= 0:
-            return start + found + 1
-    return 0
-
-
-def count_line_feeds(text: memoryview) -> int:
-    """Count the line feeds of a text."""
-    return int(np.count_nonzero(np.frombuffer(text, np.uint8) == ord("\n")))
 
 
 Compression = Literal["none", "gzip", "zstd"]

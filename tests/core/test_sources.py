@@ -94,15 +94,18 @@ def packed(kind: str, data: bytes) -> bytes:
 
 @given(st.lists(st.tuples(st.binary(max_size=40), st.integers(0, 60), st.integers(0, 30)), max_size=12))
 def test_gathered_bytes_are_those_that_came(steps):
-    with mock.patch.multiple(compressed, SMALL_BYTES=25, LARGE_BYTES=50, WINDOW_BYTES=7):
+    with (
+        mock.patch.multiple(compressed, SMALL_BYTES=25, LARGE_BYTES=50),
+        mock.patch.object(blocks, "WINDOW_BYTES", 7),
+    ):
         found, expected = compressed.Gathered(), b""
         for piece, taken, dropped in steps:
             found.add(piece)
             expected += piece
             near = min(taken, len(expected))
             ends = expected.rfind(b"\n", 0, near) + 1 or expected.find(b"\n", near) + 1
-            assert compressed.line_end(memoryview(expected), near) == ends
-            assert compressed.count_line_feeds(memoryview(expected)) == expected.count(b"\n")
+            assert blocks.line_end(memoryview(expected), near) == ends
+            assert blocks.count_line_feeds(memoryview(expected)) == expected.count(b"\n")
             assert found.take(near) == expected[:near]
             expected = expected[near:]
             found.drop(count := min(dropped, len(expected)))

@@ -15,7 +15,7 @@ from longcrawl.core.stages import Check, Judge, Outcome, Stage, column, stage
 from longcrawl.errors import StageError
 from longcrawl.io.files import reread_when_changed
 from longcrawl.kernels.texts import valid_texts
-from longcrawl.text.gopher import words as page
+from longcrawl.text.gopher import words as columns
 from longcrawl.text.gopher.pages import Asked, Words, count_pages, find_marks, load_segmenter
 from longcrawl.text.gopher.variants import Definitions, Share, quality_shares, repetition_shares
 from longcrawl.text.languages import language_files, places_of_languages, read_languages
@@ -87,7 +87,7 @@ class TextRules(Judge):
         places = self.places(table, settings, self.on_unknown_language)
         measured = self._measured in table.column_names
         counts = _read_counts(table[self._measured]) if measured else _count_together([self], table)[0]
-        unspaced = {"max_unspaced_letters": (page.UNSPACED_LETTERS, page.WORD_CHARACTERS)}
+        unspaced = {"max_unspaced_letters": (columns.UNSPACED_LETTERS, columns.WORD_CHARACTERS)}
         shares = (unspaced if self.words == "whitespace" else {}) | dict(self.shares())
         return [
             _check(name, _divided(counts, share), settings.bounds[name], places)
@@ -196,7 +196,7 @@ def _count_together(rules: Sequence[TextRules], table: pa.Table) -> list[Doubles
         beside = [place for place, other in enumerate(asked) if _fits_beside(one, other)]
         if beside:
             other = asked[beside[0]]
-            with_words = one if one.what & page.QUALITY else other
+            with_words = one if one.what & columns.QUALITY else other
             short_line = max(one.short_line, other.short_line)
             asked[beside[0]] = with_words._replace(what=one.what | other.what, short_line=short_line)
         else:
@@ -215,7 +215,7 @@ def _asked(rules: TextRules, table: pa.Table) -> Asked:
 
 def _fits_beside(one: Asked, other: Asked) -> bool:
     """Whether one row has what both ask for: by the same definitions, with one list of stop words."""
-    return one.definitions == other.definitions and not one.what & other.what & ~page.REPETITION
+    return one.definitions == other.definitions and not one.what & other.what & ~columns.REPETITION
 
 
 def _write_counts(counts: Doubles) -> pa.Array:
@@ -225,9 +225,9 @@ def _write_counts(counts: Doubles) -> pa.Array:
 
 
 def _read_counts(measured: pa.ChunkedArray) -> Doubles:
-    rows = [np.zeros((0, page.COLUMNS))]
+    rows = [np.zeros((0, columns.COLUMNS))]
     for chunk in measured.chunks:
-        counted: Doubles = chunk.dictionary.flatten().to_numpy().reshape(-1, page.COLUMNS)
+        counted: Doubles = chunk.dictionary.flatten().to_numpy().reshape(-1, columns.COLUMNS)
         rows.append(counted[chunk.indices.to_numpy()])
     return np.concatenate(rows).T
 
@@ -312,7 +312,7 @@ class GopherQuality(TextRules):
     stop_words: tuple[str, ...] = STOP_WORDS
     definitions: Definitions = "paper"
 
-    columns: ClassVar[int] = page.QUALITY
+    columns: ClassVar[int] = columns.QUALITY
 
     def shares(self) -> Mapping[str, Share]:
         """Return what each rule counts and divides by, in the order in which rules speak."""
@@ -376,7 +376,7 @@ class GopherRepetition(TextRules):
     max_duplicate_10grams: float | None = 0.1
     definitions: Definitions = "paper"
 
-    columns: ClassVar[int] = page.REPETITION
+    columns: ClassVar[int] = columns.REPETITION
 
     def shares(self) -> Mapping[str, Share]:
         """Return what each rule counts and divides by, in the order in which rules speak."""
@@ -404,14 +404,14 @@ class FineWebQuality(TextRules):
     max_later_line_characters: float | None = 0.01
     max_newline_ratio: float | None = 0.3
 
-    columns: ClassVar[int] = page.LINE_RULES
+    columns: ClassVar[int] = columns.LINE_RULES
 
     def shares(self) -> Mapping[str, Share]:
         """Return what each rule counts and divides by, in the order in which rules speak."""
-        lines = page.RAW_LINES + page.SEGMENTS
+        lines = columns.RAW_LINES + columns.SEGMENTS
         return {
-            "min_terminal_lines": (page.TERMINAL_LINES, lines),
-            "max_short_lines": (page.SHORT_LINES, lines),
-            "max_later_line_characters": (page.RAW_LINES + page.LATER_CHARACTERS, page.LINE_CHARACTERS),
-            "max_newline_ratio": (page.NEWLINES, page.WORDS),
+            "min_terminal_lines": (columns.TERMINAL_LINES, lines),
+            "max_short_lines": (columns.SHORT_LINES, lines),
+            "max_later_line_characters": (columns.RAW_LINES + columns.LATER_CHARACTERS, columns.LINE_CHARACTERS),
+            "max_newline_ratio": (columns.NEWLINES, columns.WORDS),
         }
