@@ -18,7 +18,7 @@ from longcrawl.io.structured import DamagedWorkError, Marker, seal
 from longcrawl.run.engines import Local, hold
 from longcrawl.run.segments import check_results
 
-RUN, SEGMENTS, SURVEYS = (importlib.import_module(f"longcrawl.run.{name}") for name in ("job", "segments", "removals"))
+RUN, SEGMENTS, SURVEYS = (importlib.import_module(f"longcrawl.run.{name}") for name in ("job", "segments", "inputs"))
 STOPS = {
     "in a search": (SURVEYS, "keep_spans"),
     "before the manifest": (RUN, "write_card"),

@@ -16,7 +16,7 @@ import longcrawl as lc
 from longcrawl.core.funnel import Funnel
 from longcrawl.errors import RecipeError, RunError
 from longcrawl.io.structured import Marker
-from longcrawl.run import inputs as removals
+from longcrawl.run import inputs
 from longcrawl.run.engines import Local
 from longcrawl.run.segments import do_once, group_inputs
 
@@ -136,7 +136,7 @@ class Counted(Local):
 
 def test_what_one_process_has_decided_is_written_by_tasks(source, in_parts, tmp_path, monkeypatch, directory_digest):
     """One process wrote ledger, rows and marker of each of 90,000 inputs, one after the other."""
-    monkeypatch.setattr(removals, "WRITTEN", 2)
+    monkeypatch.setattr(inputs, "WRITTEN", 2)
     lc.run(recipe(source), tmp_path / "out", engine=Counted())
     assert directory_digest(tmp_path / "out") == directory_digest(in_parts)
     # URLs and near-duplicates of the three inputs of the first part, URLs of the two of the second.
@@ -163,8 +163,8 @@ def test_progress_counts_what_it_names(tmp_path, capsys, unit, shown):
 def test_a_search_of_spans_that_has_no_exchange_takes_all_documents(
     source, in_parts, tmp_path, monkeypatch, directory_digest
 ):
-    monkeypatch.setattr(removals, "HELD", 0)
-    monkeypatch.setattr(removals, "TASK", 1)
+    monkeypatch.setattr(inputs, "HELD", 0)
+    monkeypatch.setattr(inputs, "TASK", 1)
     monkeypatch.delattr(lc.dedup.ExactSubstring, "exchange")
     lc.run(recipe(source), tmp_path / "out")
     assert directory_digest(tmp_path / "out") == directory_digest(in_parts)
@@ -175,10 +175,10 @@ import os, signal, sys
 import longcrawl as lc
 from longcrawl.run.engines import Local
 from longcrawl.core.exchange import Exchange
-from longcrawl.run import removals
+from longcrawl.run import inputs
 
 recipe, out, step = sys.argv[1:]
-removals.HELD, removals.TASK, write = 0, 1, Exchange.write
+inputs.HELD, inputs.TASK, write = 0, 1, Exchange.write
 
 def write_or_die(self, partition, tables):
     if self.folder.name == step and partition == self.partitions - 1:
@@ -201,8 +201,8 @@ def test_an_exchange_of_passages_that_is_killed_is_finished_by_others(
     assert python(KILLED, recipe(source), out, step).returncode == -signal.SIGKILL
     assert [folder.name for folder in out.glob("work/search-*")] == ["search-2-0"]
     assert len([*out.glob(f"work/search-*/*/{step}-rows/*.rows")]) == (1 if step == "spans" else 3)
-    monkeypatch.setattr(removals, "HELD", 0)
-    monkeypatch.setattr(removals, "TASK", 1)
+    monkeypatch.setattr(inputs, "HELD", 0)
+    monkeypatch.setattr(inputs, "TASK", 1)
     lc.run(recipe(source), out)
     assert directory_digest(out) == directory_digest(in_parts)
 
@@ -307,14 +307,14 @@ def test_parts_are_runs_one_after_the_other(tmp_path, stages):
     files = write_revisits(tmp_path / "files")
     named = [(each, {}) if isinstance(each, str) else next(iter(each.items())) for each in stages]
     kept, before = set(), []
-    for part, inputs in enumerate(group_inputs(len(files), 3)):
+    for part, members in enumerate(group_inputs(len(files), 3)):
         labels = iter(["urls", "urls_2"])
         chosen = []
         for name, settings in named:
             label = next(labels) if name == "urls" else name
             indexed = {"index": "save", "against": [str(run / "index" / label) for run in before]}
             chosen.append({name: settings | (indexed if name in ("urls", "exact_documents") else {})})
-        kept |= run_stages([files[number] for number in inputs], tmp_path / f"part-{part}", chosen)
+        kept |= run_stages([files[number] for number in members], tmp_path / f"part-{part}", chosen)
         before.append(tmp_path / f"part-{part}")
     assert run_stages(files, tmp_path / "whole", stages, 3) == kept
     assert len(run_stages(files, tmp_path / "one", stages)) < len(kept)

@@ -133,9 +133,9 @@ def test_the_bytes_do_not_depend_on_the_number_of_processes(parts, tmp_path):
 
 IN_TASKS = """
 from longcrawl.dedup import index
-from longcrawl.run import removals
+from longcrawl.run import inputs
 
-removals.HELD, removals.TASK, index.PIECE = 0, 1, 2
+inputs.HELD, inputs.TASK, index.PIECE = 0, 1, 2
 """
 """Makes each input a group of an exchange, and each band several ranges of keys."""
 

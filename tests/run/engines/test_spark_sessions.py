@@ -73,10 +73,10 @@ import os, sys
 os.environ["PYSPARK_PYTHON"], os.environ["SPARK_LOCAL_IP"] = sys.executable, "127.0.0.1"
 from pyspark.sql import SparkSession
 import longcrawl as lc
-from longcrawl.run import removals
+from longcrawl.run import inputs
 
 if __name__ == "__main__":
-    removals.HELD, removals.TASK = 0, 1
+    inputs.HELD, inputs.TASK = 0, 1
     session = SparkSession.builder.remote("local[2]").getOrCreate()
     assert type(session).__module__ == "pyspark.sql.connect.session"
     lc.run(sys.argv[1], sys.argv[2], engine=lc.engines.Spark(session))
