@@ -297,8 +297,8 @@ def give_directory_digest() -> Callable[[Path], str]:
 
 
 LIMITS = {
-    "run.removals": {"HELD": 0, "TASK": 1, "WRITTEN": 1},
-    "run.ids": {"HELD": 0, "PIECE": 16},
+    "run.inputs": {"HELD": 0, "TASK": 1, "WRITTEN": 1},
+    "run.part": {"HELD": 0, "PIECE": 16},
     "formats.order": {"HELD": 0, "PIECE": 8},
     "dedup.clusters": {"SECTION": 5, "PIECE": 8, "BANDS": 7, "TABLES": 10, "SENT": 1},
     "dedup.substring": {"PIECE": 1500, "SENT": 1, "FREQUENT": 2},
