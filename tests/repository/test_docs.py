@@ -1,12 +1,14 @@
-"""Documentation that runs: every code block of README.md and docs, every doctest, every verb of the CLI."""
+"""Documentation that runs: every code block of README.md and docs, every doctest, every verb of the CLI.
 
-import base64
+Each page starts in an empty folder. Its ```sh and ```python blocks run there in order, offline, each with its own names.
+A ```text block directly behind one is its output, with `...` for what varies. If that ends in `SomeError: MESSAGE`, the
+command must fail. `<!-- not run: REASON -->` on the line before a block skips it.
+"""
+
 import doctest
-import gzip
 import importlib.util
 import itertools
 import json
-import operator
 import os
 import pkgutil
 import re
@@ -14,39 +16,34 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
-from datasets import load_dataset
 from typer.testing import CliRunner
 
 import longcrawl
 from longcrawl.cli.commands import app
 
 ROOT = Path(__file__).parents[2]
-SPARK = bool(importlib.util.find_spec("pyspark")) and shutil.which("java") is not None
-TORCH = importlib.util.find_spec("torch")
-TRAINER = TORCH and importlib.util.find_spec("accelerate")
-NOT_HERE = ("pytest", "longcrawl push", "longcrawl fetch")
-"""What stands in shell blocks of the README that another test runs."""
-LONG = (
-    "filters",
-    "classifiers",
-    "dedup",
-    "refinedweb",
-    "composition",
-    "feeds",
-    "living",
-    "long",
-    "origins",
-    "plan",
-    "migrate",
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
+TORCH = importlib.util.find_spec("torch") and importlib.util.find_spec("accelerate")
+NEEDS = {
+    "docs/feeds.md": (TORCH, "pip install torch accelerate"),
+    "docs/origins.md": (TORCH, "pip install torch accelerate"),
+    "docs/cluster.md": (
+        importlib.util.find_spec("pyspark") and shutil.which("java"),
+        "pip install -e '.[spark]', openjdk-17-jre-headless",
+    ),
+}
+"""Pages that need more than a developer has, and how to get it."""
+BLOCK = re.compile(
+    r"^(<!-- not run: .+ -->\n)?```(\w+)\n(.*?)^```\n(?:\n*```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL
 )
-LONG += ("takedown",)
-"""Pages whose blocks take seconds: .ci/run runs them beside the wheel."""
-OF_TORCH = ("feeds", "origins")
-"""Pages that feed a model of torch."""
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FAILS = re.compile(r"^\w*Error: .*\Z", re.MULTILINE | re.DOTALL)
+SHOWN = doctest.OutputChecker()
+OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 TINY = """
 longcrawl: 1
 name: tiny
@@ -62,161 +59,118 @@ MODULES = sorted(
 )
 
 
-def blocks(document: str) -> list[tuple[str, str]]:
-    return BLOCK.findall((ROOT / document).read_text("utf-8"))
+class Block(NamedTuple):
+    """A block of a page that runs, and the output shown behind it."""
+
+    language: str
+    text: str
+    shown: str
+
+    def check(self, *outputs: str) -> None:
+        """Compare the shown output with what the block printed to one stream or another."""
+        if self.shown and not any(SHOWN.check_output(self.shown, output, OPTIONS) for output in outputs):
+            example = doctest.Example(self.text, self.shown)
+            pytest.fail(f"{self.text}{SHOWN.output_difference(example, outputs[-1], OPTIONS)}", pytrace=False)
 
 
-@pytest.fixture(scope="module")
-def workplace(tmp_path_factory):
-    """Return a folder as a reader of the README has it: a rank file of single bytes and a small web archive."""
-    folder = tmp_path_factory.mktemp("reader")
-    ranks = (f"{base64.b64encode(bytes([byte])).decode()} {byte}" for byte in range(256))
-    (folder / "gpt2.tiktoken").write_text("\n".join(ranks) + "\n")
-    page = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>A page</p>"
-    head = f"WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: https://a/\r\nContent-Length: {len(page)}\r\n\r\n"
-    (folder / "books").mkdir()
-    (folder / "spam").mkdir()
-    for number in range(3):
-        (folder / f"books/{number}.txt").write_text(f"A text of somebody's own, the {number}th.")
-        (folder / f"spam/{number}.txt").write_text(f"Win {number} prizes now.")
-    (folder / "crawl").mkdir()
-    (folder / "crawl/a.warc.gz").write_bytes(gzip.compress(head.encode() + page + b"\r\n\r\n"))
-    return folder
+def blocks(document: str) -> list[Block]:
+    found = BLOCK.findall((ROOT / document).read_text("utf-8"))
+    return [Block(*rest) for skipped, *rest in found if not skipped and rest[0] in ("python", "sh")]
 
 
-@pytest.fixture(scope="module")
-def release(workplace, make_release):
-    words = " ".join(f"word{(7 * i) % 1009}" for i in range(20_000))
-    make_release(workplace / "release", {"2023-06/0000/en_head": [f"{number} {words}" for number in range(12)]})
-
-
-PAGE = """
+PROGRAM = """
 import json, os, sys
-
-os.chdir(sys.argv[1])
 
 def run(texts, names, bare):
     for number, text in enumerate(texts):
         names.clear()
         names.update(bare)
         exec(compile(text, f"<block {number}>", "exec"), names)
+        print("\\0", flush=True)
 
-run(json.loads(sys.argv[2]), globals(), {name: globals()[name] for name in ("__name__", "__builtins__")})
+run(json.loads(sys.argv[1]), globals(), {name: globals()[name] for name in ("__name__", "__builtins__")})
 """
 
 
-@pytest.fixture(scope="module")
-def blocks_of_python(python):
-    """Return a function that runs blocks one after the other, none with names of another, in one process."""
+@pytest.fixture
+def run_page(longcrawl, python, tmp_path, monkeypatch):
+    """Return a function that runs a page in an empty folder and yields each block with what it printed."""
+    monkeypatch.chdir(tmp_path)
 
-    def run_blocks(texts: list[str], folder: Path) -> None:
-        done = python(PAGE, folder, json.dumps(texts))
-        assert done.returncode == 0, done.stderr[-2000:]
+    def sh(block: Block) -> subprocess.CompletedProcess:
+        lines = block.text.replace("\\\n", "").splitlines()
+        if all(line.startswith("longcrawl ") and not re.search("[|<>&$;]", line) for line in lines):
+            done = [longcrawl(*shlex.split(line, comments=True)[1:]) for line in lines]
+            output, errors = ("".join(getattr(each, name) for each in done) for name in ("stdout", "stderr"))
+            return subprocess.CompletedProcess(lines, max(each.returncode for each in done), output, errors)
+        paths = {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+        environment = os.environ | paths | {"HF_DATASETS_CACHE": str(tmp_path / ".cache"), "HF_HUB_OFFLINE": "1"}
+        words = ["bash", "-euc", block.text.replace("pip install -e .\n", "")]
+        return subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
 
-    return run_blocks
+    def run(document: str) -> Iterator[tuple[Block, str]]:
+        for language, each in itertools.groupby(blocks(document), key=lambda block: block.language):
+            group = list(each)
+            if language == "python":
+                done = python(PROGRAM, json.dumps([block.text for block in group]))
+                assert done.returncode == 0, done.stderr[-2000:]
+                for block, output in zip(group, done.stdout.split("\0\n"), strict=False):
+                    block.check(output)
+                    yield block, output
+            for block in group if language == "sh" else ():
+                done = sh(block)
+                assert bool(done.returncode) == bool(FAILS.search(block.shown)), (block.text, done.stderr[-2000:])
+                block.check(done.stdout, done.stderr, done.stdout + done.stderr)
+                yield block, done.stdout + done.stderr
 
-
-def shell(command: str, folder: Path) -> None:
-    """Run what stands in a shell block with `longcrawl` of this environment; installing has been done."""
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    environment |= {"HF_DATASETS_CACHE": str(folder / ".cache"), "HF_HUB_OFFLINE": "1"}
-    words = ["bash", "-euc", command]
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-
-
-@pytest.mark.slow
-def test_every_block_of_the_readme_runs(workplace, release, longcrawl, blocks_of_python, monkeypatch):
-    monkeypatch.chdir(workplace)
-    ran = 0
-    for language, group in itertools.groupby(blocks("README.md"), key=operator.itemgetter(0)):
-        texts = [text for _, text in group if language == "python" or not any(word in text for word in NOT_HERE)]
-        if language == "python":
-            blocks_of_python(texts, workplace)
-        for text in texts if language == "sh" else ():
-            lines = text.splitlines()
-            if all(line.startswith("longcrawl ") and not line.endswith("\\") for line in lines):
-                for line in lines:
-                    asked = longcrawl(*shlex.split(line, comments=True)[1:])
-                    assert asked.returncode == 0, (line, asked.stderr[-2000:])
-            else:
-                shell(text.replace("pip install -e .\n", ""), workplace)
-        ran += len(texts) if language in ("python", "sh") else 0
-    assert ran >= 6
-    assert (workplace / "quickstart" / "manifest.json").exists()
-    assert json.loads((workplace / "mini64" / "manifest.json").read_text())["output"]["shapes"]["train"] == [11, 65536]
+    return run
 
 
 @pytest.mark.slow
-def test_every_block_of_the_formats_runs(workplace, blocks_of_python):
-    if not (workplace / "mini.zarr").exists():
-        text = next(text for language, text in blocks("README.md") if language == "python")
-        assert 'lc.open("installed")' in text
-        lines = [" ".join(f"word{(number + 7 * i) % 1009}" for i in range(5000)) for number in range(13)]
-        (workplace / "long.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in lines))
-        blocks_of_python([text.replace('"installed"', '"text", data_files="long.jsonl"')], workplace)
-    texts = [text for language, text in blocks("docs/formats.md") if language == "python"]
-    assert len(texts) == 8
-    blocks_of_python(texts, workplace)
+def test_every_block_of_the_readme_runs(run_page):
+    for block, output in run_page("README.md"):
+        assert output.strip(), block.text
+    assert Path("quickstart/manifest.json").exists()
 
 
-def test_every_block_of_publishing_runs(tmp_path, monkeypatch, hub):
+def test_the_readme_has_at_most_120_lines():
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 120
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page[5:-3], marks=() if page == "docs/extend.md" else pytest.mark.slow)
+        for page in PAGES
+        if page != "docs/publish.md" and blocks(page)
+    ],
+)
+def test_every_block_of_a_page_runs(page, run_page):
+    present, how = NEEDS.get(page, (True, ""))
+    if not present:
+        pytest.skip(f"{page} needs {how}")
+    assert list(run_page(page))
+
+
+def test_every_block_of_publishing_runs(tmp_path, monkeypatch, hub, capsys):
     monkeypatch.chdir(tmp_path)
     texts = (" ".join(f"word{(number + 7 * i) % 1009}" for i in range(1500 if number else 3)) for number in range(13))
     Path("texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     Path("tiny.yaml").write_text(TINY)
     longcrawl.run("tiny.yaml", "quickstart")
-    ran = 0
-    for language, text in blocks("docs/publish.md"):
-        if language == "sh" and "longcrawl" in text:
-            for line in text.splitlines():
-                done = CliRunner().invoke(app, shlex.split(line, comments=True)[1:])
-                assert done.exit_code == 0, f"{line}: {done.exception}"
-                ran += 1
-        elif language == "python" and "quickstart" in text:
-            exec(compile(text, "publish.md", "exec"), {})  # noqa: S102  # a page of our own
-            ran += 1
-    assert ran == 13
+    for block in blocks("docs/publish.md"):
+        capsys.readouterr()
+        if block.language == "python":
+            exec(compile(block.text, "publish.md", "exec"), {})  # noqa: S102  # a page of our own
+            block.check(capsys.readouterr().out)
+            continue
+        printed = ""
+        for line in block.text.replace("\\\n", "").splitlines():
+            done = CliRunner().invoke(app, shlex.split(line, comments=True)[1:])
+            assert done.exit_code == 0, f"{line}: {done.exception}"
+            printed += done.output
+        block.check(printed)
     assert hub.repositories["me/quickstart"].tags
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(
-    not SPARK, reason="Spark needs PySpark and Java: pip install -e '.[spark]', openjdk-17-jre-headless"
-)
-def test_every_block_for_a_cluster_runs_that_needs_none(tmp_path, blocks_of_python):
-    blocks_of_python([text for language, text in blocks("docs/cluster.md") if language == "python"], tmp_path)
-    assert (tmp_path / "quickstart-spark" / "manifest.json").exists()
-    (command,) = (text for _, text in blocks("docs/cluster.md") if text.startswith("printf"))
-    texts = (" ".join(f"word{(number + 7 * i) % 1009}" for i in range(1500)) for number in range(13))
-    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    (tmp_path / "my-recipe.yaml").write_text(TINY)
-    shell(command, tmp_path)
-    assert (tmp_path / "run" / "manifest.json").exists()
-
-
-@pytest.mark.parametrize("page", ["extend", *(pytest.param(page, marks=pytest.mark.slow) for page in LONG)])
-def test_every_block_of_a_page_runs(page, tmp_path, blocks_of_python):
-    if page in OF_TORCH and not TORCH:
-        pytest.skip("feeding a model needs torch: pip install torch")
-    texts = [text for language, text in blocks(f"docs/{page}.md") if language == "python"]
-    if not TRAINER:
-        texts = [text for text in texts if "import LlamaConfig" not in text]
-    assert texts
-    blocks_of_python(texts, tmp_path)
-
-
-@pytest.mark.slow
-def test_every_block_of_the_tutorial_runs(tmp_path, longcrawl, blocks_of_python, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for language, group in itertools.groupby(blocks("docs/tutorial.md"), key=operator.itemgetter(0)):
-        texts = [text for _, text in group]
-        if language == "python":
-            blocks_of_python(texts, tmp_path)
-        for line in "".join(texts).splitlines() if language == "sh" else ():
-            asked = longcrawl(*shlex.split(line, comments=True)[1:])
-            assert asked.returncode == 0, (line, asked.stderr[-2000:])
-    assert (tmp_path / "pages" / "report.html").exists()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("material") is None, reason="the site needs pip install -e '.[docs]'")
@@ -235,33 +189,24 @@ def test_the_site_builds_without_warnings(tmp_path):
     assert 'id="gopher_quality"' in stages
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", ["README.md", *PAGES])
 def test_links_of_a_page_lead_to_files(page):
     """As GitHub resolves them; MkDocs checks pages and headings, where it can be installed."""
-    prose = re.sub(r"`[^`\n]*`", "", BLOCK.sub("", page.read_text("utf-8")))
+    prose = re.sub(r"`[^`\n]*`", "", BLOCK.sub("", (ROOT / page).read_text("utf-8")))
     for target in re.findall(r"\]\(([^)#\s]+)", prose):
-        assert target.startswith("https://") or (page.parent / target).exists(), target
+        assert target.startswith("https://") or (ROOT / page).parent.joinpath(target).exists(), target
 
 
 def test_every_page_is_in_the_navigation_of_the_site():
     navigation = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2]
-    pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
+    pages = {path.removeprefix("docs/") for path in PAGES}
     pages |= {f"notebooks/{path.stem}.md" for path in (ROOT / "notebooks").glob("*.ipynb")}
     assert {page for page in pages if f": {page}\n" not in navigation} == set()
 
 
-def test_the_readme_holds_the_two_commands():
-    commands = [text.strip() for language, text in blocks("README.md") if language == "sh"]
-    assert "pip install -e .\nlongcrawl run quickstart --out quickstart" in commands
-    assert 'pip install -e ".[test]" && pytest -n 2' in commands
-
-
-def test_every_verb_is_in_the_readme_and_says_what_it_does():
-    said = "\n".join(text for language, text in blocks("README.md") if language == "sh")
-    for command in app.registered_commands:
-        name = command.name or command.callback.__name__
-        assert f"longcrawl {name}" in said
-        assert command.callback.__doc__
+def test_ci_finds_the_test_command_in_the_readme():
+    assert 'pip install -e ".[test]" && pytest -n 2\n' in (ROOT / "README.md").read_text("utf-8")
+    assert "pip install -e .\nlongcrawl run quickstart --out quickstart" in blocks("README.md")[0].text
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -269,14 +214,3 @@ def test_examples_in_docstrings_hold(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     failed, _ = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert failed == 0
-
-
-def test_links_and_pictures_of_the_readme_exist():
-    prose = BLOCK.sub("", (ROOT / "README.md").read_text("utf-8"))
-    for target in re.findall(r"\]\(([^)#]+)\)", prose):
-        assert target.startswith("https://") or (ROOT / target).exists(), target
-
-
-def test_load_dataset_is_what_the_readme_says_it_is(workplace, release):
-    data = load_dataset("longcrawl", "redpajama-v2", data_dir=str(workplace / "release"), split="train")
-    assert len(data) == 12
