@@ -1,6 +1,6 @@
 """Documentation that runs: every code block of README.md and docs, every doctest, every verb of the CLI.
 
-Each page starts in an empty folder. Its ```sh and ```python blocks run there in order, offline, each with its own names.
+Each page starts in an empty folder. Its ```sh and ```python blocks run in order, offline, each with its own names.
 A ```text block directly behind one is its output, with `...` for what varies. If that ends in `SomeError: MESSAGE`, the
 command must fail. `<!-- not run: REASON -->` on the line before a block skips it.
 """
