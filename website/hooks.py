@@ -1,7 +1,7 @@
-"""What MkDocs adds to docs/: README, notebooks and the reference as pages, and links that also work on GitHub.
+"""Adds README, notebooks and the reference to the site, and makes links that work on GitHub work there.
 
-A link in docs/ is relative to its file in the repository. Here it leads to the page that the file becomes, or to a copy
-of the file.
+A link in docs/ is relative to its file in the repository. On the site it leads to the page made from that file, or to a
+copy of the file.
 """
 
 import posixpath
@@ -19,13 +19,26 @@ import notebook_page  # noqa: E402
 import reference  # noqa: E402
 
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
-"""Pages of the site that are elsewhere than in docs/, by their path in the repository."""
+"""Pages of the site whose files are outside docs/, by their path in the repository."""
 LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(?=[)#])")
 FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 
 
+def on_config(config: Any) -> Any:
+    """Replace ``FOLDER/*`` in the navigation by the pages of that folder of docs/, its index first."""
+    for section in config.nav:
+        for entries in section.values():
+            for entry in entries if isinstance(entries, list) else ():
+                for title, target in entry.items():
+                    if target.endswith("/*"):
+                        names = sorted(path.name for path in (ROOT / "docs" / target[:-2]).glob("*.md"))
+                        names.sort(key=lambda name: name != "index.md")
+                        entry[title] = [f"{target[:-1]}{name}" for name in names]
+    return config
+
+
 def on_files(files: Files, config: Any) -> Files:
-    """Add what is made here, and copies of the files that pages link."""
+    """Add generated pages, and copies of the files that pages link."""
     texts = {file.src_uri: file.content_string for file in files.documentation_pages()}
     for source, uri in PAGES.items():
         texts[uri] = (ROOT / source).read_text("utf-8")
@@ -46,7 +59,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Let links lead to pages of the site."""
+    """Rewrite links to files of the repository as links to pages of the site."""
     folder = posixpath.dirname(page.file.src_uri)
 
     def moved(found: re.Match[str]) -> str:
@@ -59,7 +72,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def _source(uri: str) -> str:
-    """Return where the file of a page is in the repository."""
+    """Return the path of a page's file in the repository."""
     for source, page in PAGES.items():
         if page == uri:
             return source
@@ -71,7 +84,7 @@ def _resolve(uri: str, target: str) -> str:
 
 
 def _uri(path: str) -> str | None:
-    """Return where a file of the repository is on the site; None where it is not a file."""
+    """Return the path of a file of the repository on the site, or None if there is no such file."""
     if path in PAGES:
         return PAGES[path]
     if path.startswith("docs/"):

@@ -1,4 +1,4 @@
-"""A notebook as a page: its text, its code, and what the cells returned."""
+"""A notebook as a page: its text, code and outputs."""
 
 import base64
 import json
@@ -10,7 +10,7 @@ STYLE = re.compile(r"<style[^>]*>.*?</style>", re.DOTALL)
 
 
 def page(path: Path) -> tuple[str, dict[str, bytes]]:
-    """Return a notebook as Markdown, and the pictures that it shows by their names."""
+    """Return a notebook as Markdown, and its pictures by name."""
     pictures: dict[str, bytes] = {}
     parts = []
     for number, cell in enumerate(json.loads(path.read_text("utf-8"))["cells"]):
@@ -26,10 +26,10 @@ def _output(output: dict[str, Any], name: str, pictures: dict[str, bytes]) -> st
     data = {kind: "".join(text) for kind, text in output.get("data", {}).items()}
     if "image/png" in data:
         pictures[f"{name}.png"] = base64.b64decode(data["image/png"])
-        return f"![What the cell shows]({name}.png)"
+        return f"![Output of the cell]({name}.png)"
     if "image/svg+xml" in data:
         pictures[f"{name}.svg"] = data["image/svg+xml"].encode()
-        return f"![What the cell shows]({name}.svg)"
+        return f"![Output of the cell]({name}.svg)"
     if "text/html" in data:
         lines = (line.strip() for line in STYLE.sub("", data["text/html"]).splitlines())
         return f'<div class="cell-output">{" ".join(line for line in lines if line)}</div>'

@@ -21,10 +21,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 import longcrawl
 from longcrawl.cli.commands import app
+from longcrawl.core.outputs import OUTPUTS
+from longcrawl.core.sources import SOURCES
+from longcrawl.core.stages import STAGES
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
@@ -179,7 +183,7 @@ def test_the_site_builds_without_warnings(tmp_path):
     built = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr[-2000:]
     pages = {path.relative_to(tmp_path / "site").as_posix() for path in (tmp_path / "site").rglob("*.html")}
-    assert {"index.html", "tutorial.html", "reference/stages.html", "notebooks/00_first_crawl.html"} <= pages
+    assert {"index.html", "tutorial.html", "reference/feeds.html", "notebooks/00_first_crawl.html"} <= pages
     for page in pages:
         text = (tmp_path / "site" / page).read_text("utf-8")
         fetched = re.findall(r'<(?:script|link|img)[^>]*(?:src|href)="?(?:https?:)?//[^">]*', text)
@@ -187,6 +191,23 @@ def test_the_site_builds_without_warnings(tmp_path):
     stages = (tmp_path / "site/reference/stages.html").read_text("utf-8")
     assert "RedPajama-V2&rsquo;s sense" in stages or "RedPajama-V2's sense" in stages
     assert 'id="gopher_quality"' in stages
+
+
+@pytest.fixture
+def reference(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "website")
+    return importlib.import_module("reference")
+
+
+def test_every_snippet_of_the_reference_is_a_recipe(reference, tmp_path):
+    """Each needs a stage, a source or an output beside it; fields are those that the kind has."""
+    path, pages = tmp_path / "recipe.yaml", dict(reference.pages())
+    for group, kinds in (("Stages", STAGES), ("Sources", SOURCES), ("Outputs", OUTPUTS)):
+        for name in kinds:
+            recipe = yaml.safe_load(TINY) | yaml.safe_load(reference.snippet(group, name))
+            path.write_text(yaml.safe_dump(recipe))
+            assert longcrawl.load_recipe(path)
+            assert f"## {name}\n" in pages[f"reference/{group.lower()}.md"]
 
 
 @pytest.mark.parametrize("page", ["README.md", *PAGES])
@@ -199,7 +220,8 @@ def test_links_of_a_page_lead_to_files(page):
 
 def test_every_page_is_in_the_navigation_of_the_site():
     navigation = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2]
-    pages = {path.removeprefix("docs/") for path in PAGES}
+    pages = {path.removeprefix("docs/") for path in PAGES if not path.startswith("docs/adr/")}
+    assert "adr/*\n" in navigation
     pages |= {f"notebooks/{path.stem}.md" for path in (ROOT / "notebooks").glob("*.ipynb")}
     assert {page for page in pages if f": {page}\n" not in navigation} == set()
 
