@@ -206,7 +206,7 @@ def describe(docstring: str) -> tuple[str, dict[str, str]]:
         else:
             section = section if not line else ""
             text.append(_plain(line))
-    return "\n".join([*text, "```"] if example else text).strip(), entries
+    return re.sub(r"\n{3,}", "\n\n", "\n".join([*text, "```"] if example else text)).strip(), entries
 
 
 def _plain(line: str) -> str:
@@ -256,7 +256,7 @@ def _command(name: str, command: Any) -> str:
         value = each.default() if callable(each.default) else each.default
         default = "" if value in (None, False, True, ()) or each.required else f" By default `{value}`."
         names = ", ".join(each.opts + each.secondary_opts)
-        lines.append(f"- `{names}`: {each.help or ''}{default}")
+        lines.append(f"- `{names}`{' (required)' if each.required else ''}: {each.help or ''}{default}")
     example = (command.epilog or "").removeprefix("Example: ")
     blocks = [f"## {name}", command.help or "", f"```text\n{usage}\n```", "\n".join(lines)]
     blocks += [f"Example:\n\n```sh\n{example.replace(', or ', chr(10))}\n```"] if example else []
