@@ -94,11 +94,10 @@ def _kinds(registry: Any, title: str) -> str:
     parts = [f"# {title}\n\n{ABOUT[title]} `longcrawl {title.lower()} NAME` prints the same text.", _index(kinds)]
     for name, kind in kinds.items():
         text, entries = describe(inspect.getdoc(kind) or "")
-        presets = sorted(presets_of(kind))
         parts += [f"## {name}", text, f"In a recipe:\n\n```yaml\n{snippet(title, name)}\n```"]
         parts += [f"In Python: `{public}`"] if (public := _public(kind)) else []
         parts += _fields(describe_fields(kind), entries)
-        parts += [f"Presets: {', '.join(f'`{preset}`' for preset in presets)}"] if presets else []
+        parts += _presets(presets_of(kind))
     return "\n\n".join(parts) + "\n"
 
 
@@ -128,6 +127,14 @@ def _fields(fields: Iterable[tuple[str, str, str]], entries: Mapping[str, str]) 
         for field, takes, default in fields
     ]
     return ["**Fields**", "\n".join(lines)] if lines else []
+
+
+def _presets(presets: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    values = {
+        name: "`, `".join(f"{field}: {value}" for field, value in presets[name].items()) for name in sorted(presets)
+    }
+    lines = [f"- **`{name}`** sets `{fields}`" for name, fields in values.items()]
+    return ["**Presets**, as in `{preset: NAME}`", "\n".join(lines)] if lines else []
 
 
 def _code(takes: str) -> str:
