@@ -43,7 +43,7 @@ NEEDS = {
 }
 """Pages that need more than a developer has, and how to get it."""
 BLOCK = re.compile(
-    r"^(<!-- not run: .+ -->\n)?```(\w+)\n(.*?)^```\n(?:\n*```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL
+    r"^(<!-- not run: [^\n]+ -->\n)?```(\w+)\n(.*?)^```\n(?:\n*```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL
 )
 FAILS = re.compile(r"^\w*Error: .*\Z", re.MULTILINE | re.DOTALL)
 SHOWN = doctest.OutputChecker()
