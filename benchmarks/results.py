@@ -1,4 +1,4 @@
-"""Run benchmark scripts and record their output in benchmarks/results/, one Markdown file for each script.
+"""Run benchmark scripts and record their output in benchmarks/results/, one JSON file for each script.
 
     python benchmarks/results.py tokenization "recipes --recipes datatrove gpt-simple"
 
@@ -9,6 +9,7 @@ measures nothing. Without arguments the recorded results are listed, with the la
 
 import argparse
 import datetime as dt
+import json
 import os
 import platform
 import shlex
@@ -61,20 +62,19 @@ def record(asked: str) -> Path:
     if done.returncode or not done.stdout.strip() or done.stdout.startswith("nothing is measured"):
         sys.exit(f"{name} measured nothing: {done.stdout.strip() or f'exit status {done.returncode}'}")
     facts = {
+        "script": f"benchmarks/{name}.py",
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
-        "command": f"`python benchmarks/{without_folders(shlex.join([f'{name}.py', *options]))}`",
+        "command": f"python benchmarks/{without_folders(shlex.join([f'{name}.py', *options]))}",
         "machine": f"{processor()}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}",
-        "load before and after": f"{load:.1f} and {os.getloadavg()[0]:.1f}",
-        "took": f"{took:.0f} s",
+        "load": [round(load, 1), round(os.getloadavg()[0], 1)],
+        "seconds": round(took),
         "commit": commit(),
-        "Python": platform.python_version(),
-        **{package: version(package) for package in PACKAGES},
+        "versions": {"python": platform.python_version(), **{package: version(package) for package in PACKAGES}},
+        "output": without_folders(done.stdout.rstrip()).splitlines(),
     }
-    rows = "".join(f"| {key} | {value} |\n" for key, value in facts.items())
     RESULTS.mkdir(exist_ok=True)
-    file = RESULTS / f"{name.replace('/', '-')}.md"
-    output = without_folders(done.stdout.rstrip())
-    file.write_text(f"# {name}\n\n| | |\n| --- | --- |\n{rows}\n```text\n{output}\n```\n", encoding="utf-8")
+    file = RESULTS / f"{name.replace('/', '-')}.json"
+    file.write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return file
 
 
@@ -83,11 +83,10 @@ def main() -> None:
     parser.add_argument("scripts", nargs="*", metavar="NAME", help="a script, quoted together with its options")
     for asked in parser.parse_args().scripts:
         print(f"wrote {record(asked).relative_to(FOLDER.parent)}", flush=True)
-    found = sorted(RESULTS.glob("*.md"))
+    found = sorted(RESULTS.glob("*.json"))
     for file in found:
-        lines = file.read_text("utf-8").splitlines()
-        dated = next(line for line in lines if line.startswith("| date |"))
-        print(f"{file.stem}, {dated.split('|')[2].strip()}: {lines[-2]}")
+        facts = json.loads(file.read_text("utf-8"))
+        print(f"{facts['date']} {file.stem}: {facts['output'][-1]}")
     print(len(found))
 
 
