@@ -128,7 +128,8 @@ def main() -> None:
         for name, settings in {"13-grams": {"ngram": 13}, **lc.dedup.Decontaminate.presets}.items():
             if settings.get("unit") == "token":
                 continue
-            tell(name, lc.dedup.Decontaminate(**{**settings, "against": [str(exam)], "policy": "tag"}), made, places)
+            kept = {key: settings[key] for key in settings if key not in lc.dedup.Decontaminate.only_with}
+            tell(name, lc.dedup.Decontaminate(**{**kept, "against": [str(exam)], "policy": "tag"}), made, places)
         stage = lc.dedup.Decontaminate(against=[str(exam)])
         stage.prepare()
         tables = tables_of(made)
