@@ -1,4 +1,4 @@
-"""Stages that compare documents with each other."""
+"""Deduplication and decontamination stages, which compare documents with each other or with evaluation sets."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Evaluation sets out of training data: documents, or passages of them, that have n-grams of their items.
+"""Decontamination: removes training documents, or passages of them, that share n-grams with evaluation sets.
 
 Sources: T. Brown et al., "Language Models are Few-Shot Learners" (GPT-3), 2020, appendix C; H. Touvron et al., "Llama
 2: Open Foundation and Fine-Tuned Chat Models", 2023, A.6; N. Lambert et al., "Tülu 3: Pushing Frontiers in Open
@@ -31,7 +31,7 @@ from longcrawl.tokens.encoders import TokenizerStage, load_encoder
 Longs = npt.NDArray[np.int64]
 
 CONTAMINATION = "contamination"
-"""The column that the policy "tag" adds, list<struct<item, start, end>>."""
+"""Name of the column that the policy "tag" adds, list<struct<item, start, end>>."""
 
 TAG_TYPE = pa.list_(pa.struct([("item", pa.string()), ("start", pa.int64()), ("end", pa.int64())]))
 
@@ -42,51 +42,54 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "tulu3": {"ngram": 8, "unit": "word", "policy": "drop", "min_overlap": 0.5},
     }
 )
-"""Settings by name, see :meth:`Decontaminate.preset`."""
+"""Published settings by name; see :meth:`Decontaminate.preset`."""
 
 
 @stage
 class Decontaminate(TokenizerStage, Edit):
-    r"""Remove documents that hold items of evaluation sets, or cut, mask or tag the passages that do.
+    r"""Remove documents that contain items of evaluation sets, or cut, mask or tag the passages that do.
 
     Texts and items are normalised (:mod:`longcrawl.dedup.normalize`), so that case, accents, punctuation, line breaks
-    and characters that show nothing make no difference, and cut into words or tokens. A document has an item if at
-    least ``min_overlap`` of the item's units lie in n-grams that the document has too; with 0 one n-gram is enough.
-    Contaminated are the passages of the document that such n-grams cover. Items of fewer units than an n-gram are not
-    looked for: the card says how many these are.
+    and invisible characters make no difference, and split into words or tokens. A document contains an item if at least
+    ``min_overlap`` of the item's units are in n-grams that the document also has; with 0, one n-gram is enough. The
+    passages that such n-grams cover are contaminated. Items with fewer units than an n-gram are not searched for; the
+    card gives their number.
 
-    The edit ledger has every passage with its item, such as ``gsm8k#17``: the evaluation set, and the row of the item,
-    from 0. Datasets of one name have a digest behind it. A passage of several items is of the one that begins first, or
-    else goes furthest. ``crawl.contamination()`` and ``longcrawl contamination RUN`` count passages, items and
-    documents by evaluation set.
+    The edit ledger lists every passage with its item, such as ``gsm8k#17``: the evaluation set and the row of the item,
+    counted from 0. If two datasets have the same name, a digest is appended to the name. If items overlap, the shared
+    passage belongs to the item that begins first or, of those that begin together, to the one that ends last.
+    ``crawl.contamination()`` and ``longcrawl contamination RUN`` count passages, items and documents by evaluation set.
 
-    ``policy`` says what happens to documents with such passages:
+    ``policy`` decides what happens to documents with such passages:
 
-    * "drop": they leave, by the rule ``contaminated``, whose value is the greatest share of an item that they have;
-    * "cut": the passages go, with ``window`` characters on either side. What is left joins;
-    * "mask": the column ``masked`` says where no loss is computed, as that of ``ExactSubstring``;
+    * "drop": the document is removed by the rule ``contaminated``. The rule's value is the greatest share of an item
+      found in the document;
+    * "cut": the passages are removed, with ``window`` characters on either side, and the remaining pieces are joined;
+    * "mask": the column ``masked`` marks where no loss is computed, as that of ``ExactSubstring`` does;
     * "tag": the column ``contamination`` lists item, start and end; nothing else changes.
 
     Args:
-        against: evaluation sets: datasets; .jsonl, .json, .parquet, .csv, .tsv and .txt files (an item per line),
-            folders of ``save_to_disk``, ``ORG/NAME[@REVISION][:CONFIGURATION[:SPLIT]]`` of the Hub, or indexes of
-            :meth:`save_index_of_items`. Where none is named, the split for tests is read. An index of all of them is
-            made once and kept in ``$XDG_CACHE_HOME/longcrawl``.
+        against: evaluation sets: datasets; .jsonl, .json, .parquet, .csv, .tsv and .txt files (an item per line);
+            folders of ``save_to_disk``; ``ORG/NAME[@REVISION][:CONFIGURATION[:SPLIT]]`` on the Hub; or indexes written
+            by :meth:`save_index_of_items`. If no split is named, the test split is read. One index of all sets is built
+            once and kept in ``$XDG_CACHE_HOME/longcrawl``.
         ngram: units in an n-gram.
-        unit: "word", or "token" of ``tokenizer``. The first word of an item may have another token inside a text.
-        policy: see above.
-        min_overlap: share of an item's units, above.
-        window: for "cut": characters that go on either side of a passage.
-        min_piece: for "cut": what stays between two passages, before the first or behind the last, goes too if it has
+        unit: "word", or "token" of ``tokenizer``. The first word of an item may have a different token inside a text.
+        policy: "drop", "cut", "mask" or "tag".
+        min_overlap: least share of an item's units that must be in shared n-grams.
+        window: for "cut": characters removed on either side of a passage.
+        min_piece: for "cut": a piece between two passages, before the first or after the last is also removed if it has
             fewer characters.
-        max_pieces: for "cut": a document leaves that passages part into more pieces, those too short counted.
-        min_characters: for "cut" and "mask": a document leaves of which fewer characters stay, or are not masked.
-        columns: those that make an item, of which each evaluation set has some; joined in lines, the texts of lists
-            and structs in their order. All columns with text but ``id`` if left out.
-        tokenizer: a file, a Hub id or an object, see :func:`longcrawl.tokens.encoders.load_encoder`.
+        max_pieces: for "cut": a document is removed if its passages split it into more pieces than this. Pieces that
+            are too short count.
+        min_characters: for "cut" and "mask": a document is removed if fewer characters remain, or remain unmasked.
+        columns: columns that make an item; each evaluation set has at least one of them. Their values are joined by
+            line breaks, and so are the texts of lists and structs, in their order. By default, all columns with text
+            except ``id``.
+        tokenizer: a file, a Hub id or an object; see :func:`longcrawl.tokens.encoders.load_encoder`.
 
-    Of items that share an n-gram, 64 are looked at. :mod:`longcrawl.dedup.evaluation_sets` gives the chance of equal
-    hashes.
+    At most 64 items are compared for each n-gram. :mod:`longcrawl.dedup.evaluation_sets` gives the probability that
+    different n-grams share a hash.
 
     >>> from datasets import Dataset
     >>> import longcrawl as lc
@@ -97,8 +100,8 @@ class Decontaminate(TokenizerStage, Edit):
     'Quiz night! ? Answers on Monday.'
 
     Raises:
-        StageError: an evaluation set cannot be read; the documents are masked already, and to cut them or mask them
-            again would lose that.
+        StageError: an evaluation set cannot be read, or the documents are already masked: cutting or masking them again
+            would lose those masks.
         TokenizerError: the tokenizer cannot be loaded.
     """
 
@@ -141,35 +144,37 @@ class Decontaminate(TokenizerStage, Edit):
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> "Decontaminate":
-        """Return a stage with published settings; ``changes`` are fields that are to differ, ``against`` among them.
+        """Return a stage with published settings; ``changes`` overrides fields and must include ``against``.
 
-        * "gpt3" (arXiv 2005.14165, appendix C): 13-grams of words go with 200 characters on either side, as do pieces
-          of fewer than 200; a document in more than 10 pieces leaves. Pieces stay one document here, where GPT-3 made
-          documents of them. Left out: 13-grams of more than 10 training documents were ignored. Accents, which GPT-3
-          kept, make no difference here.
-        * "llama2" (arXiv 2307.09288, A.6): an item of which 80 % of the tokens lie in n-grams of more than 10 tokens is
-          "dirty". Llama 2 analysed its evaluation sets by this and removed nothing. Left out: up to 4 tokens of an
-          n-gram could differ, and n-grams of several training documents counted together. Set ``tokenizer`` to the
-          model's. Llama 3 (arXiv 2407.21783, 5.1.4) has 8-grams and a share chosen for each evaluation set: no preset.
-        * "tulu3" (arXiv 2411.15124, 3.2): 8-grams of words, and half of an item in one training document; there "more
-          than half" of tokens of spaCy, and prompts alone were compared: name them with ``columns``. Left out:
-          training datasets with more than 2 % of an evaluation set's items were removed as a whole.
+        * "gpt3" (arXiv 2005.14165, appendix C): 13-grams of words are cut with 200 characters on either side, and so
+          are pieces of fewer than 200; a document in more than 10 pieces is removed. The pieces of a document stay
+          together here, while GPT-3 made each a document. Not implemented: GPT-3 ignored 13-grams found in more than 10
+          training documents. Accents make no difference here; GPT-3 kept them.
+        * "llama2" (arXiv 2307.09288, A.6): an item is "dirty" if 80 % of its tokens are in shared n-grams of more than
+          10 tokens. Llama 2 analysed its evaluation sets this way and removed nothing. Not implemented: up to 4 tokens
+          of an n-gram could differ, and n-grams of several training documents counted together. Set ``tokenizer`` to
+          the model's. Llama 3 (arXiv 2407.21783, 5.1.4) uses 8-grams and a share chosen for each evaluation set, so it
+          has no preset.
+        * "tulu3" (arXiv 2411.15124, 3.2): 8-grams of words, and half of an item in one training document. Tülu 3
+          counted "more than half" of spaCy tokens and compared only prompts: name their columns with ``columns``. Not
+          implemented: training datasets that contained more than 2 % of an evaluation set's items were removed as a
+          whole.
 
         Raises:
-            StageError: there is no such preset; the message lists those there are.
+            StageError: there is no such preset; the message lists the known ones.
         """
         return cls(**preset_fields(cls, name, changes))
 
     def files(self) -> tuple[str, ...]:
-        """Name the evaluation sets, and the tokenizer's file, that are on this machine."""
+        """Return the local paths among the evaluation sets, and the tokenizer's file."""
         return (*super().files(), *(each for each in self.against if Path(each).exists()))
 
     def prepare(self) -> None:
-        """Read the evaluation sets, make their index and compile the kernels.
+        """Read the evaluation sets, build their index and compile the kernels.
 
         Raises:
-            StageError: there is none, or one cannot be read.
-            TokenizerError: the tokenizer cannot be loaded, or does not say which bytes its tokens stand for.
+            StageError: no evaluation set is named, or one cannot be read.
+            TokenizerError: the tokenizer cannot be loaded, or does not map its tokens to bytes.
         """
         if self.unit == "token":
             try:
@@ -181,7 +186,7 @@ class Decontaminate(TokenizerStage, Edit):
         self._indexes().find(pa.array(["a text"], pa.large_string()), self.min_overlap)
 
     def limits(self) -> tuple[str, ...]:
-        """Describe how many items there were, and how many were too short to be looked for."""
+        """Describe how many items each evaluation set has, and how many were too short to search for."""
         sizes = self._indexes().sizes()
         unit = f"{self.ngram} {self.unit}s"
         return tuple(
@@ -190,12 +195,12 @@ class Decontaminate(TokenizerStage, Edit):
         )
 
     def used_indexes(self) -> dict[str, str]:
-        """Return by evaluation set the SHA-256 of the index that has it."""
+        """Return the SHA-256 of the index that holds each evaluation set."""
         folders = self._folders()
         return {given: checksum(Path(folders[given], DESCRIPTION)) for given in self.against}
 
     def save_index_of_items(self, folder: str | Path) -> None:
-        """Write the index of the evaluation sets, which ``against`` takes where these cannot be read.
+        """Write an index of the evaluation sets, for ``against`` on machines that cannot read them.
 
         Raises:
             StageError: an evaluation set cannot be read.
@@ -204,20 +209,20 @@ class Decontaminate(TokenizerStage, Edit):
         evaluation_sets.write_evaluation_index(Path(folder), _read(tuple(names), self.columns), self._ngrams)
 
     def checks(self, table: pa.Table) -> Sequence[Check]:
-        """Measure the share of items in every document."""
+        """Measure the greatest share of an item found in each document."""
         return self._edited(table, record="nothing").checks
 
     def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
-        """Do what ``policy`` says to a batch of documents."""
+        """Apply ``policy`` to a batch of documents."""
         edited = self._edited(table, record="nothing")
         return edited.documents, edited.checks
 
     def trace(self, table: pa.Table) -> Edited:
-        """Do what ``edit`` does, and list the passages, each with its item."""
+        """Apply ``policy`` to a batch of documents, and list the passages with their items."""
         return self._edited(table, record="places")
 
     def marks(self, text: str, rule: str) -> Sequence[tuple[int, int]]:  # noqa: ARG002  # all rules are about these
-        """Return the passages of a text that items have."""
+        """Return the passages of a text that are shared with evaluation items."""
         found = self._indexes().find(pa.array([text], pa.large_string()), self.min_overlap)
         return [(start, stop) for start, stop in found.places.tolist()]
 
@@ -323,17 +328,18 @@ def _tagged(found: evaluation_sets.Found, documents: int) -> pa.Array:
 
 
 def widen(rows: Longs, places: Longs, lengths: Longs, window: int, min_piece: int) -> tuple[Longs, Longs]:
-    """Return passages with the characters around them that go too, and into how many pieces each document falls.
+    """Widen passages by ``window`` characters on either side, and count the pieces that each document falls into.
 
     Args:
-        rows: int64 [spans], the document of each, in increasing order.
-        places: int64 [spans, 2], sorted within a document, none overlapping.
+        rows: int64 [spans], the document of each passage, in increasing order.
+        places: int64 [spans, 2], start and stop in characters, sorted within a document, none overlapping.
         lengths: int64 [documents], in characters.
-        window: characters on either side; what lies between two passages is of the first as far as it reaches.
-        min_piece: a piece of fewer characters goes with the passage before it, or else behind it.
+        window: characters on either side. Between two passages, the first takes its window before the second does.
+        min_piece: a piece with fewer characters is merged into the passage before it or, at the start of the document,
+            into the one after it.
 
     Returns:
-        The wider passages, and int64 [documents], counted before short pieces go.
+        The wider passages, and int64 [documents], the number of pieces before short ones are removed.
     """
     wide = places.copy()
     first = np.ones(len(rows), bool)

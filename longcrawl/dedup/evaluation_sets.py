@@ -1,16 +1,15 @@
-"""Evaluation sets: their items, an index of their n-grams, and where documents contain them.
+"""Evaluation sets: reads their items, indexes their n-grams and finds them in documents.
 
-An index is one of :mod:`longcrawl.dedup.index` with one band. Its documents are items, with ids such as ``gsm8k#17``:
-the evaluation set, and the row of the item. Its keys are the 64-bit hashes of n-grams, and beside them are::
+An index is that of :mod:`longcrawl.dedup.index` with one band. Its documents are items, with ids such as ``gsm8k#17``:
+the evaluation set and the row of the item. Its keys are the 64-bit hashes of n-grams. Two more arrays are stored::
 
     positions.npy   int64 (entries,): the unit of the item at which each n-gram starts
     lengths.npy     int64 (documents,): units of each item
 
-It is made once for the same items and settings, in ``$XDG_CACHE_HOME/longcrawl/evaluation``, and mapped by every
-process. Among d n-grams of documents and i of items, one is found that no item has with a probability below
-``d * i / 2**64``.
+The index of given items and settings is made once, in ``$XDG_CACHE_HOME/longcrawl/evaluation``, and mapped by every
+process. Among d n-grams of documents and i of items, the probability of any false match is below ``d * i / 2**64``.
 
-An n-gram hashes as ``ngrams.py`` says, to all 64 bits.
+N-grams are hashed as described in :mod:`longcrawl.dedup.ngrams`, but all 64 bits are kept.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
@@ -59,13 +58,13 @@ if TYPE_CHECKING:
 
 
 FOLDER = "evaluation"
-"""Of the cache folder: texts of datasets, and indexes."""
+"""Subfolder of the cache folder for texts of datasets and for indexes."""
 SPLITS = ("test", "validation", "dev", "valid", "val", "eval", "train")
-"""Names of splits, by which a file is not called; of a dataset the first of those that it has is read."""
+"""Names of splits, most preferred first: the first that a dataset has is read. They never name an evaluation set."""
 
 _BUILDERS = {".json": "json", ".jsonl": "json", ".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "text"}
 _MEDIUM = {"bytes", "path"}
-"""Fields of an image or a sound in `datasets`: no text."""
+"""Fields of an image or a sound in `datasets`, which have no text."""
 _EMPTY = "has no rows: leave it out, or name another split"
 _PACKED = (".gz", ".zst", ".xz", ".bz2")
 _FORMS = "a dataset, a .jsonl, .json, .parquet, .csv or .txt file, a folder of save_to_disk or ORG/NAME of the Hub"
@@ -76,16 +75,16 @@ class EvaluationSet(NamedTuple):
 
     name: str
     items: pa.Array
-    """Large strings, one per row; what belongs to an item stands in lines."""
+    """Large strings, one per row; the parts of an item are joined by line breaks."""
 
 
 def keep_dataset(data: Any) -> str:
-    """Return what names an evaluation set: a name or path as it is, of a dataset the path of its texts.
+    """Return the name or path of an evaluation set; the texts of a dataset are first written to a file.
 
-    They are written to ``$XDG_CACHE_HOME/longcrawl/evaluation``, to a file that is named after their content.
+    The file is in ``$XDG_CACHE_HOME/longcrawl/evaluation`` and is named after its content.
 
     Raises:
-        StageError: it is neither, it has no text, or the folder cannot be written.
+        StageError: ``data`` is of another type or has no text, or the folder cannot be written.
     """
     if isinstance(data, str | Path):
         return str(data)
@@ -107,14 +106,14 @@ def keep_dataset(data: Any) -> str:
 
 
 def read_evaluation_set(given: str, columns: Sequence[str]) -> EvaluationSet:
-    """Read an evaluation set by its path or its name on the Hub, ``ORG/NAME[@REVISION][:CONFIGURATION[:SPLIT]]``.
+    """Read an evaluation set from a path or from the Hub.
 
     Args:
-        given: see above.
-        columns: those that make an item, of which it has some; all columns with text if empty.
+        given: a path, or ``ORG/NAME[@REVISION][:CONFIGURATION[:SPLIT]]``.
+        columns: columns that make an item; the set must have at least one of them. All columns with text if empty.
 
     Raises:
-        StageError: it cannot be read, or has no such column.
+        StageError: the set cannot be read, or has no such column.
     """
     data, name = _opened(given)
     shown = given if kept_name(given) is None else f"the evaluation set {name}"
@@ -129,7 +128,7 @@ def read_evaluation_set(given: str, columns: Sequence[str]) -> EvaluationSet:
 
 
 def kept_name(given: str) -> str | None:
-    """Return the name, with its digest, of a dataset that :func:`keep_dataset` has written; None of anything else."""
+    """Return the name, with its digest, of a dataset written by :func:`keep_dataset`, or None for any other path."""
     return Path(given).stem if Path(given).parent == cache_folder() / FOLDER else None
 
 
@@ -181,7 +180,7 @@ def _split(data: Any, given: str) -> "Dataset":
 
 
 def _name(path: Path) -> str:
-    """Name a file by its stem, with its folder where that is a split's name; without the digest of what we keep."""
+    """Name an evaluation set by its file's stem, with the folder if the stem is a split; without the digest we add."""
     if kept := kept_name(str(path)):
         return kept.rpartition("-")[0]
     stem = path.name.partition(".")[0] or path.name
@@ -189,7 +188,7 @@ def _name(path: Path) -> str:
 
 
 def _text_columns(table: pa.Table) -> pa.Table:
-    """Return the columns with text but for ids, as large strings: of lists and structs a line for each text."""
+    """Return the columns with text except ids, as large strings; lists and structs have a line for each text."""
     made = {field.name: table[field.name] for field in table.schema if field.name != "id" and _has_text(field.type)}
     return pa.table({name: _strings(values) for name, values in made.items()})
 
@@ -205,14 +204,14 @@ def _has_text(kind: pa.DataType) -> bool:
 
 
 def _strings(values: pa.ChunkedArray) -> pa.Array:
-    """Return the texts of each row in lines, "" for none."""
+    """Return the texts of each row joined by line breaks, "" for none."""
     if not pa.types.is_nested(values.type):
         return pc.fill_null(pc.cast(values.combine_chunks(), pa.large_string()), "")
     return pa.array(["\n".join(_texts(value)) for value in values.to_pylist()], pa.large_string())
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield the texts of lists and structs in their order, but for ids, images and sounds."""
+    """Yield the texts of lists and structs in their order, without ids, images and sounds."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict) and value.keys() != _MEDIUM:
@@ -224,7 +223,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _joined(table: pa.Table) -> pa.Array:
-    """Return the values of each row in lines, in the order of the columns."""
+    """Join the values of each row by line breaks, in the order of the columns."""
     parts = [column.combine_chunks() for column in table.columns]
     return pc.binary_join_element_wise(*parts, pa.scalar("\n", pa.large_string()))
 
@@ -243,7 +242,7 @@ def _bits(key: np.uint64) -> np.uint64:
 
 @compiled
 def fill_filter(keys: Wide, words: Wide, shift: int) -> None:
-    """Enter keys into a filter, uint64 [a power of two]; the bits of a key from ``shift`` on name its word."""
+    """Add keys to a filter, uint64 [a power of two]; the bits of a key from ``shift`` on select its word."""
     for at in range(len(keys)):
         words[keys[at] >> _U(shift)] |= _bits(keys[at])
 
@@ -252,14 +251,14 @@ def fill_filter(keys: Wide, words: Wide, shift: int) -> None:
 def find_ngrams(
     units: Wide, bounds: Any, n: int, words: Wide, shift: int, documents: Any, places: Any, keys: Wide
 ) -> int:
-    """Write the n-grams that a filter has, or all where it has no words; return how many there are.
+    """Write the n-grams that pass a filter, or all if the filter is empty; return their number.
 
     Args:
         units: uint64 [units], hashes of words or tokens.
-        bounds: int64 [documents + 1], where each document starts.
-        n: units in an n-gram; a document of fewer has none.
+        bounds: int64 [documents + 1], start of each document.
+        n: units in an n-gram; a shorter document has none.
         words: the filter, see :func:`fill_filter`.
-        shift: of the filter.
+        shift: shift of the filter.
         documents: int64 [units], written: the document of each n-gram.
         places: int64 [units], written: the unit of its document at which it starts.
         keys: uint64 [units], written: its hash.
@@ -287,12 +286,12 @@ def find_ngrams(
 
 @compiled
 def convert_words(data: Any, offsets: Any, ends: Wide, rows: Any, spans: Any) -> None:
-    """Replace spans of words of normal forms by their bytes.
+    """Convert spans of words in normal forms to bytes, in place.
 
     Args:
         data: uint8 [bytes], the normal forms.
-        offsets: int64 [texts + 1], where each starts.
-        ends: uint64 [bytes of the longest + 1], memory.
+        offsets: int64 [texts + 1], start of each form.
+        ends: uint64 [bytes of the longest + 1], scratch memory.
         rows: int64 [spans], the text of each span, in increasing order.
         spans: int64 [spans, 2], start and stop, written.
     """
@@ -313,21 +312,21 @@ def convert_words(data: Any, offsets: Any, ends: Wide, rows: Any, spans: Any) ->
 Longs = npt.NDArray[np.int64]
 
 STAGE = "decontaminate"
-"""The stage whose index it is."""
+"""Name of the stage that the index belongs to."""
 MOST_ITEMS = 64
-"""Items of an index that are looked at for one n-gram: more have it where it is of the form of all questions."""
+"""Greatest number of items compared for one n-gram; only boilerplate of questions occurs in more."""
 
 
 @dataclass(frozen=True)
 class Ngrams:
-    """What items and documents are compared by: n-grams of words or tokens of their normal forms."""
+    """Settings of the n-grams by which items and documents are compared: words or tokens of their normal forms."""
 
     size: int
     unit: Literal["word", "token"]
     tokenizer: str
 
     def settings(self) -> dict[str, Any]:
-        """Return what hashes depend on; a tokenizer's file is identified by its content."""
+        """Return the settings that hashes depend on; a tokenizer's file is identified by its content."""
         made: dict[str, Any] = {
             "ngram": self.size,
             "unit": self.unit,
@@ -339,11 +338,11 @@ class Ngrams:
         return made
 
     def hash_units(self, texts: pa.Array) -> tuple[Wide, Longs]:
-        """Return the hashes of the units of large strings, and where each text starts among them."""
+        """Return the hashes of the units of large strings, and the offset of each text among them."""
         return hash_units(texts, load_encoder(self.tokenizer) if self.unit == "token" else None)
 
     def locate(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
-        """Return the characters, int64 [spans, 2], that spans of units stand for, as :func:`substring.locate` does."""
+        """Convert spans of units to characters, int64 [spans, 2], as :func:`substring.locate` does."""
         unit: Unit = make_unit("token", self.tokenizer) if self.unit == "token" else _Words()
         return locate(NormalText(unit), texts, rows, spans)
 
@@ -356,7 +355,7 @@ class _Words:
         return EncodedTexts(*hash_units(texts, None))
 
     def to_bytes(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
-        """Find the words again."""
+        """Return the bytes of spans of words."""
         data, offsets = text_buffers(texts)
         places = spans.copy()
         convert_words(data, offsets, np.empty(int(np.diff(offsets).max(initial=0)) + 1, np.uint64), rows, places)
@@ -364,7 +363,7 @@ class _Words:
 
 
 def write_evaluation_index(folder: Path, sets: Iterable[EvaluationSet], ngrams: Ngrams) -> None:
-    """Write the index of evaluation sets; what lies in the folder is replaced."""
+    """Write an index of evaluation sets, replacing the content of the folder."""
     ids, tables = [], []
     for each in sets:
         ids += [f"{each.name}#{row}" for row in range(len(each.items))]
@@ -394,10 +393,10 @@ def _all_ngrams(units: Wide, bounds: Longs, size: int) -> tuple[Longs, Longs, Wi
 
 
 def kept_index(sets: Sequence[EvaluationSet], ngrams: Ngrams) -> Path:
-    """Return the folder of the index of evaluation sets in the cache folder, made where it is not there or damaged.
+    """Return the cached index of evaluation sets; it is built if it is missing or damaged.
 
     Raises:
-        StageError: the folder cannot be written.
+        StageError: the cache folder cannot be written.
     """
     digest = hashlib.sha256(json.dumps(ngrams.settings(), sort_keys=True).encode())
     for each in sets:
@@ -417,17 +416,17 @@ def kept_index(sets: Sequence[EvaluationSet], ngrams: Ngrams) -> Path:
 
 
 class _Items(NamedTuple):
-    """What an index has of its n-grams and items, mapped."""
+    """N-grams and items of an opened index, mapped."""
 
     ngrams: Index
     positions: Longs
     lengths: Longs
     ids: pa.ChunkedArray
-    """In memory: some are asked for in each batch."""
+    """Held in memory, since each batch reads some."""
 
 
 class EvaluationIndexes(NamedTuple):
-    """Indexes that have been opened, and a filter of all their n-grams."""
+    """Opened indexes, and a filter of all their n-grams."""
 
     ngrams: Ngrams
     indexes: tuple[_Items, ...]
@@ -436,7 +435,7 @@ class EvaluationIndexes(NamedTuple):
     shift: int
 
     def sizes(self) -> dict[str, tuple[int, int]]:
-        """Return for each evaluation set how many items it has, and how many of them are shorter than an n-gram."""
+        """Return for each evaluation set the number of its items, and of those shorter than an n-gram."""
         items, short = Counter[str](), Counter[str]()
         for each in self.indexes:
             names = (name.rpartition("#")[0] for name in each.ids.to_pylist())
@@ -446,7 +445,10 @@ class EvaluationIndexes(NamedTuple):
         return {name: (count, short[name]) for name, count in items.items()}
 
     def find(self, texts: pa.Array, min_overlap: float) -> "Found":
-        """Find the items of which large strings have an n-gram, and at least a share of the units in such n-grams."""
+        """Find the items that share n-grams with texts.
+
+        At least the share ``min_overlap`` of an item's units must be in shared n-grams of one text.
+        """
         units, bounds = self.ngrams.hash_units(texts)
         documents, places = np.empty(len(units), np.int64), np.empty(len(units), np.int64)
         keys = np.empty(len(units), np.uint64)
@@ -468,7 +470,7 @@ class EvaluationIndexes(NamedTuple):
         return Found(spans[whole, 0], located[whole], self._names(spans[whole, 3]), greatest)
 
     def _pairs(self, documents: Longs, places: Longs, keys: Wide) -> Longs:
-        """Return n-grams of documents that items have: document, item, place in the document and in the item."""
+        """Return shared n-grams: document, item, position in the document and position in the item."""
         found, before = [np.empty((0, 4), np.int64)], 0
         for each in self.indexes:
             asked, entries = each.ngrams.entries(0, keys, MOST_ITEMS)
@@ -479,7 +481,7 @@ class EvaluationIndexes(NamedTuple):
         return pairs[np.lexsort((pairs[:, 3], pairs[:, 1], pairs[:, 0]))]
 
     def _overlaps(self, pairs: Longs) -> tuple[Longs, npt.NDArray[np.float64]]:
-        """Return where each item of a document begins among pairs, and the share of its units that the document has."""
+        """Return the start of each (document, item) among pairs, and the share of the item's units that was found."""
         new = _changes(pairs[:, :2])
         gained = np.minimum(np.diff(pairs[:, 3], prepend=0), self.ngrams.size)
         gained[new] = self.ngrams.size
@@ -488,38 +490,38 @@ class EvaluationIndexes(NamedTuple):
         return starts, np.add.reduceat(gained, starts) / lengths[pairs[starts, 1]]
 
     def _names(self, items: Longs) -> pa.Array:
-        """Return the ids of items, counted through all indexes."""
+        """Return the ids of items, which are numbered across all indexes."""
         chunks = [chunk for each in self.indexes for chunk in each.ids.chunks]
         return take_ids(pa.chunked_array(chunks, pa.string()), items).combine_chunks()
 
 
 class Found(NamedTuple):
-    """Where texts have n-grams of items."""
+    """Passages of texts that share n-grams with items."""
 
     rows: Longs
     """int64 [spans], the text of each span, in increasing order."""
     places: Longs
     """int64 [spans, 2], start and stop in characters; those of one text are sorted and do not overlap."""
     items: pa.Array
-    """The id of the item that each span is of."""
+    """The id of the item of each span."""
     overlaps: npt.NDArray[np.float64]
-    """float64 [texts], the greatest share of an item that a text has; 0 for no n-gram."""
+    """float64 [texts], the greatest share of an item found in each text; 0 without a shared n-gram."""
 
 
 def no_contamination(texts: int) -> Found:
-    """Return that nothing was found in so many texts."""
+    """Return an empty result for a number of texts."""
     return Found(np.empty(0, np.int64), np.empty((0, 2), np.int64), pa.array([], pa.string()), np.zeros(texts))
 
 
 def _changes(rows: Longs) -> npt.NDArray[np.bool_]:
-    """Return which rows differ from the one before; the first does."""
+    """Return which rows differ from the previous row; the first does."""
     new = np.ones(len(rows), bool)
     new[1:] = (rows[1:] != rows[:-1]).any(axis=1)
     return new
 
 
 def _runs(pairs: Longs, size: int) -> Longs:
-    """Join n-grams of one item that touch in a document: document, start and stop in units, item."""
+    """Join n-grams of one item that touch or overlap in a document: document, start and stop in units, item."""
     pairs = pairs[np.lexsort((pairs[:, 2], pairs[:, 1], pairs[:, 0]))]
     new = _changes(pairs[:, :2])
     new[1:] |= np.diff(pairs[:, 2]) > size
@@ -530,9 +532,9 @@ def _runs(pairs: Longs, size: int) -> Longs:
 
 
 def _separate(runs: Longs) -> Longs:
-    """Cut runs so that none overlap: what several items have is of the run that begins first, or else is longest."""
+    """Remove overlaps: a stretch of several items goes to the run that begins first or, of these, the longest."""
     runs = runs[np.lexsort((runs[:, 3], -runs[:, 2], runs[:, 1], runs[:, 0]))]
-    room = int(runs[:, 2].max(initial=0)) + 1  # so that each document begins behind the one before
+    room = int(runs[:, 2].max(initial=0)) + 1  # so that each document begins after the one before
     behind = runs[:, 0] * room
     reached = np.maximum.accumulate(runs[:, 2] + behind)
     before = np.concatenate([[-1], reached[:-1]])[: len(runs)] - behind
@@ -541,7 +543,7 @@ def _separate(runs: Longs) -> Longs:
 
 
 def _dense(texts: pa.Array, rows: Longs) -> tuple[pa.Array, Longs]:
-    """Return the texts that some rows name, and the rows among these."""
+    """Return the distinct texts that some rows name, and the rows renumbered among them."""
     named, places = np.unique(rows, return_inverse=True)
     return texts.take(pa.array(named)), places.astype(np.int64)
 
@@ -550,7 +552,7 @@ def open_evaluation_index(folder: str, ngrams: Ngrams) -> _Items:
     """Open an index.
 
     Raises:
-        FormatError: there is none, or it was made with other settings, or is damaged.
+        FormatError: there is no index, or it was made with other settings, or it is damaged.
     """
     index = open_index(folder, STAGE, ngrams.settings())
     keys = index.array(band_names(0)[0], np.uint64, None, 1)
@@ -561,10 +563,10 @@ def open_evaluation_index(folder: str, ngrams: Ngrams) -> _Items:
 
 @reread_when_changed(4)
 def open_evaluation_indexes(ngrams: Ngrams, *folders: str) -> EvaluationIndexes:
-    """Open indexes and make the filter of their n-grams, 16 bits for each.
+    """Open indexes and build the filter of their n-grams, 16 to 32 bits for each.
 
     Raises:
-        FormatError: there is none in a folder, or it was made with other settings, or is damaged.
+        FormatError: a folder has no index, or it was made with other settings, or it is damaged.
     """
     opened = tuple(open_evaluation_index(folder, ngrams) for folder in folders)
     bits = max(sum(len(each.positions) for each in opened).bit_length() - 2, 1)

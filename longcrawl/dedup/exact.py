@@ -1,9 +1,10 @@
-"""Exact deduplication by text, URL or a list of duplicates.
+"""Exact deduplication by text, by URL or by a list of duplicates.
 
-Documents of the same URL are the same page, crawled twice, or under parameters that change nothing.
+Documents with the same URL are one page crawled twice, possibly under parameters that change nothing.
 
-If documents are in several groups, the first of each hash in each group meets those of the other groups: a million
-equal documents are as many rows as there are groups. Each group then learns which of its first documents are removed.
+If documents are in several groups, only the first document of each hash in each group is compared with other groups, so
+a million equal documents take as many rows as there are groups. Each group then learns which of its first documents are
+removed.
 """
 
 import hashlib
@@ -43,16 +44,16 @@ HASH_BYTES = 16
 
 @dataclass(frozen=True)
 class EqualHashes(IndexedSurvey):
-    """Keep one of all documents that have the same 128-bit hash.
+    """Base of stages that keep one of all documents with the same 128-bit hash.
 
-    Two different things among 1e9 share a hash with probability 1.5e-21. ``keep`` is "first" or "random". The first
-    document is that of the first file, in the order in which the source lists files, and of the first row. The random
-    one has the smallest keyed hash of ``seed`` and id, and does not depend on the order of documents. A run of several
-    ``parts`` takes them one after the other, as RefinedWeb does: the documents that earlier parts kept in the end,
-    after all stages, remove those of later parts that have their hash. A document whose hash is null is kept.
-    ``against`` names indexes of earlier datasets, or runs that saved one: documents that they have are removed by the
-    rule ``seen_before``, with the number of the index if there are several. With ``index="save"`` a run writes an index
-    of the documents that it has kept in the end.
+    Two different inputs among 1e9 share a hash with probability 1.5e-21. ``keep`` is "first" or "random". The first
+    document is the first row of the first file, in the order in which the source lists files. The random one has the
+    smallest keyed hash of ``seed`` and id, and does not depend on the order of documents. A run with several ``parts``
+    processes them one after the other, as RefinedWeb does: documents that earlier parts finally kept, after all stages,
+    remove documents of later parts with the same hash. A document with a null hash is kept. ``against`` names indexes
+    of earlier datasets, or runs that saved one: documents found there are removed by the rule ``seen_before``, with the
+    number of the index if there are several. With ``index="save"`` a run writes an index of the documents that it
+    finally kept.
     """
 
     keep: Literal["first", "random"] = "first"
@@ -64,20 +65,20 @@ class EqualHashes(IndexedSurvey):
     key: ClassVar[str] = "hash"
     words: ClassVar[int] = 2
     same: ClassVar[str]
-    """The rule by which a duplicate leaves."""
+    """Name of the rule that removes duplicates."""
 
     @abstractmethod
     def hashes(self, table: pa.Table) -> pa.Array:
-        """Return the 16-byte hash of each document; null keeps it."""
+        """Return the 16-byte hash of each document, or null to keep it."""
 
     def sketch(self, table: pa.Table) -> pa.Table:
         """Return ``id`` and ``hash`` (16 bytes)."""
         return pa.table({"id": document_ids(table, self.name), "hash": self.hashes(table)})
 
     def exchange(self, sketched: Sketched, engine: Engine) -> Decided:
-        """Keep one document of each hash; the first of each hash in each group meets those of other groups.
+        """Keep one document of each hash; the first of each hash in each group is compared with those of other groups.
 
-        Its row has 16 bytes of hash, number, rank and id; a group and the rows of as many documents are in memory.
+        A row has 16 bytes of hash, number, rank and id. A task holds one group and as many such rows in memory.
         """
         earlier, groups = search_earlier(self, sketched, engine), sketched.groups
         first = Exchange(partial(self._make_first, sketched, earlier), _take_first, groups, sketched.place("first"))
@@ -89,7 +90,7 @@ class EqualHashes(IndexedSurvey):
 
     @property
     def index_bands(self) -> int:
-        """One: the hashes themselves."""
+        """Number of bands in an index: one, with the hashes themselves."""
         return 1
 
     def band_keys(self, known: pa.Table) -> Iterator[Keys]:
@@ -97,7 +98,7 @@ class EqualHashes(IndexedSurvey):
         yield _words(known["hash"])
 
     def find_earlier(self, sketches: pa.Table) -> pa.Table:
-        """Return the removals of documents whose hash an earlier dataset has."""
+        """Return the removals of documents with a hash found in an earlier dataset."""
         removals = [REMOVAL_SCHEMA.empty_table()]
         left = sketches.filter(pc.is_valid(sketches["hash"]))
         indexes = self.open_indexes()
@@ -112,18 +113,21 @@ class EqualHashes(IndexedSurvey):
     def _with_rank(self, sketches: pa.Table) -> pa.Table:
         if self.keep == "first":
             return sketches
-        ids = (name.as_py() for name in sketches["id"])  # not as a list, which would hold every id as an object
+        ids = (name.as_py() for name in sketches["id"])  # a generator, since a list would hold every id as an object
         return sketches.append_column("rank", pa.array(keyed_hash(ids, self.name, self.seed), pa.uint64()))
 
     def _group(self, sketched: Sketched, earlier: Exchange, group: int) -> tuple[pa.Table, Places]:
-        """Return the documents of a group that have a hash, numbered and ordered, and the places of their leaders."""
+        """Return the sorted documents of a group with their numbers, and the position of each one's leader.
+
+        Documents without a hash, or found in earlier datasets, are not among them.
+        """
         table = sketched.table(group)
         places = staying(table["hash"], group, sketched, earlier)
         numbers = pa.array(sketched.starts[group] + places)
         return _ordered(self._with_rank(table.take(places).append_column(DOCUMENT, numbers)))
 
     def _make_first(self, sketched: Sketched, earlier: Exchange, group: int) -> Iterator[tuple[int, pa.Table]]:
-        """Send the first document of each hash of a group to those of other groups, by ranges of hashes."""
+        """Send the first document of each hash in a group to the partition of its range of hashes."""
         if sketched.groups == 1:
             return
         known, leaders = self._group(sketched, earlier, group)
@@ -131,7 +135,7 @@ class EqualHashes(IndexedSurvey):
         yield from cut(first, key_ranges(_words(first["hash"])[:, 0].byteswap(), sketched.groups))
 
     def _take_removals(self, sketched: Sketched, earlier: Exchange, group: int, tables: Iterator[pa.Table]) -> pa.Table:
-        """Return the removals of a group: a document leaves for what its leader leaves for, or for its leader."""
+        """Return the removals of a group: each duplicate is removed in favour of the document that is finally kept."""
         known, leaders = self._group(sketched, earlier, group)
         left = pa.concat_tables([FOLLOWERS.empty_table(), *tables])
         kept = known["id"].take(leaders)
@@ -144,11 +148,11 @@ class EqualHashes(IndexedSurvey):
 
 
 FOLLOWERS = pa.schema([(DOCUMENT, pa.int64()), ("kept_id", pa.string())])
-"""Documents that are first of their hash in a group, but not among all groups."""
+"""Schema of documents that are first of their hash in a group, but not among all groups."""
 
 
 def _ordered(known: pa.Table) -> tuple[pa.Table, Places]:
-    """Return documents with equal hashes side by side, and the place of the one of each hash that is kept."""
+    """Sort documents by hash, and return the position of the document kept for each."""
     keys = [key for key in ("hash", PART, "rank", DOCUMENT) if key in known.column_names]
     known = known.take(pc.sort_indices(known, sort_keys=[(key, "ascending") for key in keys]))
     hashes, places = known["hash"], np.arange(known.num_rows)
@@ -181,17 +185,17 @@ TRACKING_PARAMETERS = re.compile(
     r"|(?:php|j|asp)?sess(?:ion)?_?id|aspsessionid.*|cfid|cftoken|zenid|oscsid|replytocom|share|print|amp",
     re.IGNORECASE,
 )
-"""Names of parameters that follow a visitor or a session, or show the same page to be printed or shared."""
+"""Names of query parameters that track a visitor or a session, or select a version to print or share."""
 
 _SHORT_SESSION = re.compile(r"s_?id=(?=[^=]*\d)[0-9a-z]{16,}", re.IGNORECASE)
-"""``sid`` is a session where its value looks like one; else it may well be the story's number."""
+"""A ``sid`` that looks like a session; other values may well be the number of a story."""
 
 _SESSION_IN_PATH = re.compile(r";(?:jsessionid|phpsessid|sid)=[^/;]*", re.IGNORECASE)
 _SCHEME = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?//", re.IGNORECASE)
 _AUTHORITY_END = re.compile("[/?#]")
 _ALLOWED = ":/?#[]@!$&'()*+,;=%"
 MOST_AUTHORITY = 1_000
-"""Characters of user, host and port together, where the host is not ASCII. A host has 255 at most, by the DNS."""
+"""Characters of user, host and port together that are parsed if not all are ASCII. The DNS allows 255 for a host."""
 
 _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 
@@ -200,9 +204,12 @@ _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 class ListedDuplicates(Judge):
     """Remove documents that the release itself lists as duplicates (column ``duplicate``, bool).
 
-    RedPajama-V2 lists every document whose digest a Bloom filter had seen in a newer snapshot, so a share of about 1 in
-    10,000 to 1 in 100 unique documents is listed too. ``on_missing`` says what a document gets whose list is not there
-    (``duplicate`` is null): "drop" shows it in the ledger as ``no_duplicates_list``.
+    RedPajama-V2 lists every document with a digest that a Bloom filter had seen in a newer snapshot, so between about 1
+    in 10,000 and 1 in 100 unique documents are also listed.
+
+    Args:
+        on_missing: what happens to a document without a list (``duplicate`` is null): "drop" removes it by the rule
+            ``no_duplicates_list``, "keep" keeps it.
     """
 
     on_missing: Literal["drop", "keep"] = "drop"
@@ -210,7 +217,7 @@ class ListedDuplicates(Judge):
     copies_share = "list"
 
     def checks(self, table: pa.Table) -> list[Check]:
-        """Look at ``duplicate``."""
+        """Check the column ``duplicate``."""
         listed = pc.cast(column(table, "duplicate", self.name), pa.bool_())
         nothing = pa.nulls(table.num_rows, pa.float64())
         checks = [Check("listed_duplicate", nothing, pc.fill_null(pc.invert(listed), True))]
@@ -219,17 +226,17 @@ class ListedDuplicates(Judge):
         return checks
 
     def keeps_unread(self, table: pa.Table) -> pa.Array:
-        """Return which documents are not listed."""
+        """Return which documents are kept, without reading their texts."""
         return pc.is_null(self.judge(table)["rule"])
 
 
 @stage
 class ExactDocuments(EqualHashes):
-    """Keep one of all documents that have exactly the same text; an empty text and a null one are the same.
+    """Keep one of all documents with exactly the same text; an empty text equals a null one.
 
-    With ``text="normalised"``, texts are the same whose normal forms are (:mod:`longcrawl.dedup.normalize`), whatever
-    their case, accents, punctuation, white space and characters that show nothing; all texts of punctuation only are
-    then the same as an empty one.
+    With ``text="normalised"``, texts are equal if their normal forms are (:mod:`longcrawl.dedup.normalize`), regardless
+    of case, accents, punctuation, white space and invisible characters. A text with only punctuation then equals an
+    empty one.
 
     >>> import pyarrow as pa
     >>> table = pa.table({"id": ["a", "b"], "text": ["To be, or not to be?", "to be -- or not to BE"]})
@@ -258,24 +265,26 @@ class ExactDocuments(EqualHashes):
         return pa.array([hashlib.blake2b(one.as_buffer(), digest_size=16).digest() for one in data], pa.binary(16))
 
     def hashed(self) -> dict[str, Any]:
-        """Return the settings on which the hashes depend."""
+        """Return the settings that the hashes depend on."""
         return {"text": self.text, "code_version": self.code_version}
 
 
 def normalise_url(url: str, query: Query = "drop-tracking") -> str:
-    """Return the form in which URLs are compared; it is empty, or begins with a slash, where there is no host.
+    """Return the normal form in which URLs are compared.
+
+    It is empty or begins with a slash if the URL has no host.
 
     * The scheme, user names, ``www.``, a default port, the fragment, dot segments (``/a/../``) and slashes at the end
-      of the path go.
-    * The host is spelled as browsers do: in lower case and Punycode (UTS 46), without a dot at its end, ``0x7f.1`` as
+      of the path are removed.
+    * The host is spelled as in browsers: in lower case and Punycode (UTS 46), without a dot at its end, ``0x7f.1`` as
       ``127.0.0.1``, an IPv6 address compressed and in brackets.
-    * Escapes of letters, digits, ``-``, ``.``, ``_`` and ``~`` are undone; others are upper case, and what needs an
-      escape gets one (RFC 3986, section 6.2.2): ``a%2Fb`` is not ``a/b``.
-    * Session ids in the path go: ``;jsessionid=…``.
-    * Of the query, parameters whose name is one of ``TRACKING_PARAMETERS`` go ("drop-tracking"), as does ``sid`` with
-      16 or more letters and digits; all of them go ("none") or none ("all"). The rest are sorted.
+    * Escapes of letters, digits, ``-``, ``.``, ``_`` and ``~`` are decoded. Other escapes are upper case, and
+      characters that need an escape get one (RFC 3986, section 6.2.2): ``a%2Fb`` is not ``a/b``.
+    * Session ids in the path are removed: ``;jsessionid=…``.
+    * With "drop-tracking", query parameters named in ``TRACKING_PARAMETERS`` are removed, and ``sid`` with 16 or more
+      letters and digits. "none" keeps no parameters, "all" keeps all of them. Kept parameters are sorted.
 
-    What cannot be parsed keeps its host as it stands.
+    A URL that cannot be parsed keeps its host unchanged.
 
     >>> normalise_url("HTTPS://www.Example.org:443/a%2Db/;jsessionid=1F?b=2&utm_source=x&a=1#top")
     'example.org/a-b?a=1&b=2'
@@ -299,10 +308,10 @@ def normalise_url(url: str, query: Query = "drop-tracking") -> str:
 
 
 def _checked(url: str) -> str:
-    """Return a URL whose host, if not ASCII, is as short as a host can be: time grows with the square of its length.
+    """Return the URL unless its host is not ASCII and too long: parsing time grows with the square of the length.
 
     Raises:
-        ValueError: it is longer.
+        ValueError: the authority has more than ``MOST_AUTHORITY`` characters.
     """
     authority = _AUTHORITY_END.split(url.partition("//")[2], 1)[0]
     if len(authority) > MOST_AUTHORITY and not authority.isascii():
@@ -311,19 +320,19 @@ def _checked(url: str) -> str:
 
 
 def _host(authority: str) -> str:
-    # Not ``hostname`` of urlsplit, which lowers a final Σ to ς.
+    # The ``hostname`` of urlsplit would lower a final Σ to ς.
     host = authority.rpartition("@")[2]
     return host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
 
 
 def _with_slashes(url: str) -> str:
-    """Return a URL with slashes for the backslashes before its query, as browsers read it."""
+    """Replace backslashes before the query by slashes, as browsers do."""
     before, mark, after = url.partition("?") if "?" in url.partition("#")[0] else url.partition("#")
     return before.replace("\\", "/") + mark + after
 
 
 def _spell(text: str) -> str:
-    """Escape what must be escaped, and nothing that need not be."""
+    """Escape the characters that need it, and decode escapes that do not."""
     unescaped = plain_escapes(text)
     return (
         unescaped if unescaped.isascii() and unescaped.isalnum() else quote(unescaped, _ALLOWED, errors="surrogatepass")
@@ -346,14 +355,17 @@ def _stays(parameter: str, query: Query) -> bool:
 
 @stage
 class Urls(EqualHashes):
-    """Keep one of all documents whose URL is the same by :func:`normalise_url`.
+    """Keep one of all documents with the same URL, as normalised by :func:`normalise_url`.
 
-    RefinedWeb works on its parts one after the other, and the URLs of documents that earlier parts have kept, after all
-    stages, remove documents from later ones: ``parts`` in one run, or ``index="save"`` in each run and
-    ``against=[the runs before]`` in the next. Both keep the same documents. A document without a URL, or with one that
-    names no host, is kept.
+    RefinedWeb processes its parts one after the other, and URLs of documents that earlier parts kept, after all stages,
+    remove documents of later ones: use ``parts`` in one run, or ``index="save"`` in each run and ``against=[earlier
+    runs]`` in the next. Both keep the same documents. A document without a URL, or with a URL that has no host, is
+    kept.
 
-    Source: RefinedWeb, section 3.3; its Table 16 shows URLs that differ in parameters only.
+    Source: RefinedWeb, section 3.3; its Table 16 shows URLs that differ only in parameters.
+
+    Args:
+        query: "drop-tracking" ignores tracking parameters, "none" the whole query; "all" compares the whole query.
     """
 
     query: Query = "drop-tracking"
@@ -370,7 +382,7 @@ class Urls(EqualHashes):
         return pa.array([self._hash(url) for url in urls.to_pylist()], pa.binary(16))
 
     def hashed(self) -> dict[str, Any]:
-        """Return the settings on which the hashes depend."""
+        """Return the settings that the hashes depend on."""
         return {"query": self.query, "code_version": self.code_version}
 
     def _hash(self, url: str | None) -> bytes | None:

@@ -1,4 +1,4 @@
-"""Near-duplicates by MinHash, as RefinedWeb and those before and after it remove them."""
+"""Near-duplicate removal by MinHash, as in RefinedWeb, FineWeb and Lee et al. (2022)."""
 
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ Longs = npt.NDArray[np.int64]
 Texts: TypeAlias = Sequence[str | None] | pa.Array | pa.ChunkedArray
 
 SAMPLE = 128
-"""Of how many hash values a byte is kept, from which similarities are estimated: within 0.04 (one s.e.) at 0.8."""
+"""Hash values of which one byte each is kept, to estimate similarities: within 0.04 (one s.e.) at 0.8."""
 
 MOST_PERMUTATIONS = 1 << 20
 
@@ -47,54 +47,54 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "refinedweb": {"bands": 450, "rows": 20, "ngram": 5, "unit": "token"},
     }
 )
-"""Settings by name, see :meth:`MinHash.preset`."""
+"""Published settings by name; see :meth:`MinHash.preset`."""
 
 
 @stage
 class MinHash(TokenizerStage, NearDuplicates):
-    """Keep one of all documents whose n-grams are nearly the same.
+    """Keep one of all documents with nearly the same n-grams.
 
-    A text is normalised (:mod:`longcrawl.dedup.normalize`), cut into words or tokens, and is then the set of its
-    n-grams (:mod:`longcrawl.dedup.ngrams`). Two documents whose hash values agree in all rows of a band are linked:
-    of those with Jaccard similarity s a share of ``1 - (1 - s**rows)**bands``, which ``print(stage.curve)`` shows.
-    Hash values are those of datasketch's scheme "affine32", bit for bit.
+    A text is normalised (:mod:`longcrawl.dedup.normalize`), split into words or tokens, and represented by the set of
+    its n-grams (:mod:`longcrawl.dedup.ngrams`). Two documents are linked if their hash values agree in all rows of a
+    band. A pair of Jaccard similarity s is linked with probability ``1 - (1 - s**rows)**bands``, which
+    ``print(stage.curve)`` shows. Hash values equal those of datasketch's scheme "affine32", bit for bit.
 
-    A document of fewer units than an n-gram is compared as a whole: it duplicates those with the same normal form, as
-    do others that have only one n-gram. One without any (empty, null, nothing but punctuation) is always kept.
+    A document with fewer units than an n-gram is compared as a whole: it duplicates those with the same normal form. So
+    do other documents with only one n-gram. A document without any (empty, null, only punctuation) is always kept.
     Among n documents, two with different hash values share a band key with probability n**2 / 2**65 per band.
 
-    Nothing depends on batch size, and only ``keep="first"`` depends on the order of documents. The ledger gives the
-    kept document and, as the value, the Jaccard similarity to it, measured where ``verify`` is set and else estimated
-    from 128 hash values.
+    The result does not depend on batch size, and only ``keep="first"`` depends on the order of documents. The ledger
+    names the kept document. Its value is the Jaccard similarity to it, exact if ``verify`` is set and otherwise
+    estimated from 128 hash values.
 
     Args:
-        bands: how many bands. RefinedWeb's main text says "20 buckets of 450"; with that, half of all pairs are found
-            at similarity 0.993. Its appendix gives the formula and the parameters of Lee et al., who have 450 of 20.
+        bands: number of bands. RefinedWeb's main text gives "20 buckets of 450", with which half of all pairs are found
+            at similarity 0.993. Its appendix gives the formula and the parameters of Lee et al., who use 450 of 20.
         rows: hash values in a band.
         ngram: units in an n-gram.
         unit: "token" of ``tokenizer``, or "word".
-        seed: of the permutations, as datasketch takes it, and of the choice "random".
-        keep: of a cluster, "random", the "longest" in bytes of text (of equally long ones, the smallest id), or the
-            "first" in reading order.
-        tokenizer: a file, a Hub id or an object, see :func:`longcrawl.tokens.encoders.load_encoder`; for the unit
+        seed: seed of the permutations, as in datasketch, and of the choice "random".
+        keep: document of a cluster to keep: "random", the "longest" in bytes of text (of equally long ones, the
+            smallest id), or the "first" in reading order.
+        tokenizer: a file, a Hub id or an object; see :func:`longcrawl.tokens.encoders.load_encoder`. Used with the unit
             "token".
-        verify: the least Jaccard similarity at which two documents that share a band are linked. N-grams are then part
-            of the sketch, 4 bytes each. All pairs that share a band key count; where one key has more than 1,024
-            different sets of n-grams, each is compared with the 1,024 before and the 1,024 after it in size.
-        linkage: "single": what is linked is one cluster, as in the paper, even if A and C are only both like B.
-            "star": a document leaves only if it is itself that similar to one that is kept; needs ``verify``. It is
-            compared with those kept before it in its cluster, with the first 4,096 of a size that allows it.
-        min_size_ratio: two documents are linked only if the smaller has at least this share of the other's n-grams.
-            It holds for each link: under linkage "single" a cluster may still chain from long to short documents,
-            under "star" it holds for the kept document too.
-        max_cluster: the size of a cluster beyond which ``on_large_cluster`` applies; None for never.
+        verify: least Jaccard similarity at which two documents that share a band are linked. The sketch then includes
+            n-grams, 4 bytes each. All pairs that share a band key are compared, unless more than 1,024 different sets
+            of n-grams share it: then each is compared with the 1,024 before and the 1,024 after it in size.
+        linkage: "single": linked documents form one cluster, as in the paper, even if A and C are only linked through
+            B. "star": a document is removed only if it is itself similar enough to a kept one; needs ``verify``. It is
+            compared with the documents kept before it in its cluster, up to the first 4,096 of a suitable size.
+        min_size_ratio: two documents are linked only if the smaller has at least this share of the other's n-grams. The
+            bound holds for each link: with linkage "single" a cluster may still chain from long to short documents;
+            with "star" it also holds for the kept document.
+        max_cluster: greatest size of a cluster; beyond it ``on_large_cluster`` applies. None for no bound.
         on_large_cluster: "warn", "error", or "keep" all of its documents and warn.
         against: indexes of earlier datasets, or runs that saved one. A document that shares a band with one that they
-            have kept leaves by the rule ``near_duplicate_of_earlier``, before those left are compared with each other.
-            ``verify``, for which the index must have been saved with ``verify`` set, and ``min_size_ratio`` hold here
-            too, for 64 documents of each band key of an index; ``linkage`` and ``max_cluster`` look at this dataset
-            only. See :mod:`longcrawl.dedup.clusters`.
-        index: with "save", a run writes the index of what it has kept in the end, 16 bytes per band and document.
+            kept is removed by the rule ``near_duplicate_of_earlier``, before the rest are compared with each other.
+            ``verify`` and ``min_size_ratio`` also apply here, to at most 64 documents of each band key of an index;
+            ``verify`` needs an index that was saved with it. ``linkage`` and ``max_cluster`` only apply to this
+            dataset. See :mod:`longcrawl.dedup.clusters`.
+        index: with "save", a run writes an index of the documents that it finally kept, 16 bytes per band and document.
 
     >>> from datasets import Dataset
     >>> import longcrawl as lc
@@ -102,7 +102,6 @@ class MinHash(TokenizerStage, NearDuplicates):
     >>> crawl = lc.Crawl(Dataset.from_dict({"id": list(texts), "text": list(texts.values())}))
     >>> print((crawl | lc.dedup.MinHash.preset("fineweb", keep="first")).why("b"))
     b: removed at min_hash, rule near_duplicate: a duplicate of a, similarity 1.00
-
     """
 
     bands: int = 450
@@ -141,17 +140,16 @@ class MinHash(TokenizerStage, NearDuplicates):
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> "MinHash":
-        """Return a stage with published settings; ``changes`` are fields that are to differ.
+        """Return a stage with published settings; ``changes`` overrides fields.
 
         * "refinedweb": 450 bands of 20 over GPT-2 tokens (arXiv 2306.01116, G.3.1);
         * "fineweb": 14 bands of 8 over words;
         * "lee2022": 450 bands of 20 over words (arXiv 2107.06499), and ``verify`` at 0.8. They compared edit
           similarity; here it is the Jaccard similarity of the n-grams. Clusters are connected components, as theirs:
-          set ``linkage="star"`` where each removed document is to be that similar to the kept one.
+          set ``linkage="star"`` if each removed document must be that similar to the kept one.
 
         Raises:
-            StageError: there is no such preset; the message lists those there are.
-
+            StageError: there is no such preset; the message lists the known ones.
         """
         return cls(**preset_fields(cls, name, changes))
 
@@ -159,7 +157,7 @@ class MinHash(TokenizerStage, NearDuplicates):
     def for_threshold(
         cls, threshold: float, permutations: int = 128, false_positive_weight: float = 0.5, **fields: Any
     ) -> "MinHash":
-        """Return a stage whose bands are the best for a similarity threshold, as datasketch's optimiser sees it.
+        """Return a stage with the bands that datasketch's optimiser chooses for a similarity threshold.
 
         >>> MinHash.for_threshold(0.8, unit="word").curve
         SimilarityCurve(bands=9, rows=13)
@@ -169,22 +167,22 @@ class MinHash(TokenizerStage, NearDuplicates):
 
     @staticmethod
     def from_signatures(column: str = "signature_sim0.8", **fields: Any) -> MinHashSignatures:
-        """Return a stage that clusters by the signatures that RedPajama-V2 publishes; no text is read."""
+        """Return a stage that uses the signatures published with RedPajama-V2; no text is read."""
         return MinHashSignatures(column, **fields)
 
     @property
     def permutations(self) -> int:
-        """How many hash values a signature has."""
+        """Number of hash values in a signature."""
         return self.bands * self.rows
 
     @property
     def curve(self) -> SimilarityCurve:
-        """How likely a pair of a given similarity is found; print it, or plot it."""
+        """Probability that a pair is found, by its similarity; can be printed or plotted."""
         return SimilarityCurve(self.bands, self.rows)
 
     @property
     def clustering(self) -> Clustering:
-        """What decides about documents that share a band."""
+        """Settings that decide about documents that share a band."""
         names = ("bands", "keep", "seed", "verify", "linkage", "min_size_ratio", "max_cluster", "on_large_cluster")
         return Clustering(self.name, **{name: getattr(self, name) for name in names})
 
@@ -194,10 +192,10 @@ class MinHash(TokenizerStage, NearDuplicates):
         self.sketch(pa.table({"id": ["a"], "text": ["a text"]}))
 
     def sketch(self, table: pa.Table) -> pa.Table:
-        """Return what documents are compared by.
+        """Return the columns by which documents are compared.
 
-        ``id``; ``bands`` (8 bytes per band, null for a document without n-grams); ``sample`` (the low byte of up to
-        128 hash values); ``n_ngrams`` (int32, unique ones); ``length`` (int64, bytes of the text) to keep the longest;
+        ``id``; ``bands`` (8 bytes per band, null for a document without n-grams); ``sample`` (the low byte of up to 128
+        hash values); ``n_ngrams`` (int32, unique ones); ``length`` (int64, bytes of the text) to keep the longest;
         ``ngrams`` (lists of uint32, sorted) to verify.
         """
         ids, texts = document_ids(table, self.name), valid_texts(column(table, "text", self.name), self.name)
@@ -223,9 +221,9 @@ class MinHash(TokenizerStage, NearDuplicates):
         return pa.table(made)
 
     def hashed(self) -> dict[str, Any]:
-        """Return the settings on which band keys depend; a tokenizer's file is identified by its content.
+        """Return the settings that the band keys depend on; a tokenizer's file is identified by its content.
 
-        Python's version of Unicode is among them, since texts are normalised by its tables.
+        Python's version of Unicode is one of them, since texts are normalised by its tables.
         """
         names = ("bands", "rows", "ngram", "unit", "seed", "code_version")
         made = {name: getattr(self, name) for name in names} | {"unicode": unicodedata.unidata_version}
@@ -237,8 +235,7 @@ class MinHash(TokenizerStage, NearDuplicates):
         """Open the indexes in the order in which ``against`` names them.
 
         Raises:
-            FormatError: there is none at one of the places, it was made with other settings, or it lacks n-grams.
-
+            FormatError: there is no index at one of the paths, it was made with other settings, or it lacks n-grams.
         """
         indexes = super().open_indexes()
         for index in indexes:
@@ -250,7 +247,7 @@ class MinHash(TokenizerStage, NearDuplicates):
         return indexes
 
     def ngrams(self, text: str) -> list[tuple[str | int, ...]]:
-        """Return the unique n-grams that a text is compared by, in the order in which they first come.
+        """Return the unique n-grams by which a text is compared, in the order of their first occurrence.
 
         >>> MinHash(unit="word", ngram=2).ngrams("To be, or not")
         [('to', 'be'), ('be', 'or'), ('or', 'not')]
@@ -261,7 +258,7 @@ class MinHash(TokenizerStage, NearDuplicates):
         return unique_ngrams(self._encoder().encode(normal).ids.tolist(), self.ngram)
 
     def signatures(self, texts: Texts) -> npt.NDArray[np.uint32]:
-        """Return the hash values of texts: uint32 [texts, bands * rows]; of one without n-grams, all 0xFFFFFFFF."""
+        """Return the hash values of texts, uint32 [texts, bands * rows]; all 0xFFFFFFFF for a text without n-grams."""
         units, bounds = self._hash_units(valid_texts(column(pa.table({"text": texts}), "text", self.name), self.name))
         scratch = make_scratch(int(np.diff(bounds).max(initial=0)), self.permutations)
         found = np.empty((len(texts), self.permutations), np.uint32)
@@ -271,8 +268,8 @@ class MinHash(TokenizerStage, NearDuplicates):
     def to_datasketch(self, texts: Texts) -> list[Any]:
         """Return a ``datasketch.MinHash`` per text, for its indexes and formats.
 
-        Each equals one that datasketch fills itself: ``datasketch.MinHash(num_perm=stage.permutations,
-        seed=stage.seed, hashfunc=lc.dedup.ngram_hash)`` updated with ``stage.ngrams(text)``.
+        Each equals one built by datasketch itself: ``datasketch.MinHash(num_perm=stage.permutations, seed=stage.seed,
+        hashfunc=lc.dedup.ngram_hash)`` updated with ``stage.ngrams(text)``.
         """
         from datasketch import MinHash as Sketch
 
@@ -295,13 +292,13 @@ class MinHash(TokenizerStage, NearDuplicates):
             raise TokenizerError(f"{self.name}.tokenizer: {missing}; or set unit='word', which takes none") from missing
 
     def _hash_units(self, texts: pa.Array) -> tuple[Wide, Longs]:
-        """Return the hashes of the words or tokens of all texts, and where each text starts among them."""
+        """Return the hashes of the words or tokens of all texts, and the offset of each text among them."""
         return hash_units(texts, self._encoder() if self.unit == "token" else None)
 
 
 @lru_cache(maxsize=4)
 def make_permutations(count: int, seed: int) -> "Permutations":
-    """Return datasketch's permutations: its generator, its order of draws."""
+    """Return datasketch's permutations, drawn from the same generator in the same order."""
     generator = np.random.RandomState(seed)
     factors = generator.randint(0, 1 << 31, count, dtype=np.uint32) * np.uint32(2) + np.uint32(1)
     return Permutations(factors, generator.randint(0, 1 << 32, count, dtype=np.uint32))

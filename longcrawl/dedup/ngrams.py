@@ -1,18 +1,20 @@
-"""N-grams of a document and their MinHash signatures, as kernels.
+"""N-grams of documents and their MinHash signatures, as kernels.
 
-A unit is a word of the normal form or a token of it. Words stand between spaces; in scripts that are written without
-spaces each character is a word. In numbers of 64 bits that wrap around, ``mix`` being MurmurHash3's finaliser:
+A unit is a word or a token of the normal form. Words are separated by spaces; in scripts that are written without
+spaces each character is a word. The following are 64-bit numbers that wrap around, and ``mix`` is MurmurHash3's
+finaliser:
 
 * a token hashes to ``mix((id + 1) * 0x9E3779B97F4A7C15)``;
-* a word hashes to ``mix(h ^ bytes)``, where ``h`` begins as 0xCBF29CE484222325 and takes in its UTF-8 eight bytes at a
-  time, each group a little-endian number: ``h = (h ^ group) * 0xC2B2AE3D27D4EB4F``, then ``h ^= h >> 32``;
-* an n-gram hashes to the upper 32 bits of ``mix(h)``, where ``h`` takes in its units one by one:
-  ``h = h * 0x9FB21C651E98DF25 + unit``.
+* a word hashes to ``mix(h ^ bytes)``, where ``bytes`` is its length. ``h`` begins as 0xCBF29CE484222325 and takes in
+  its UTF-8 eight bytes at a time, each group a little-endian number: ``h = (h ^ group) * 0xC2B2AE3D27D4EB4F``, then ``h
+  ^= h >> 32``;
+* an n-gram hashes to the upper 32 bits of ``mix(h)``, where ``h`` takes in its units one by one: ``h = h *
+  0x9FB21C651E98DF25 + unit``.
 
-A document of fewer units than an n-gram has one n-gram, all of it; one without a unit has none.
+A document with fewer units than an n-gram has one n-gram, all of it; one without a unit has none.
 
-Signatures are those of datasketch's scheme "affine32": the hash of an n-gram is mixed once, then permuted by
-``a * hash + b`` in 32 bits that wrap around, and the least value is kept.
+Signatures are those of datasketch's scheme "affine32": the hash of an n-gram is mixed once, then permuted by ``a * hash
++ b`` in 32 bits that wrap around, and the least value is kept.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
@@ -47,7 +49,7 @@ WITHOUT_SPACES = (
     (0x1780, 0x17FF),  # Khmer
     (0x3040, 0x30FF),  # kana
     (0x31F0, 0x31FF),  # more kana
-    (0x3400, 0x4DBF),  # Chinese characters, here and below
+    (0x3400, 0x4DBF),  # Chinese characters, as are 0x4E00, 0xF900 and 0x20000
     (0x4E00, 0x9FFF),
     (0xA9E0, 0xA9FF),  # more Burmese
     (0xAA60, 0xAA7F),
@@ -55,10 +57,10 @@ WITHOUT_SPACES = (
     (0x1B000, 0x1B16F),  # historic kana
     (0x20000, 0x3FFFF),
 )
-"""Ranges of code points whose characters are words by themselves."""
+"""Ranges of code points in which each character is a word."""
 
 FIRST_WITHOUT_SPACES = 0xE0
-"""No character of these ranges has a UTF-8 that begins with a smaller byte."""
+"""Smallest first byte in UTF-8 of any character in these ranges."""
 
 _ALONE = "".join(f"{chr(first)}-{chr(last)}" for first, last in WITHOUT_SPACES)
 _WORD = re.compile(f"[{_ALONE}]|[^ {_ALONE}]+")
@@ -74,7 +76,7 @@ def split_words(normal: str) -> list[str]:
 
 
 def unique_ngrams(units: Sequence[str] | Sequence[int], n: int) -> list[tuple[str | int, ...]]:
-    """Return every n-gram once, in the order in which they first come; all units where they are fewer than n.
+    """Return every n-gram once, in the order of first occurrence; if there are fewer than n units, one of all units.
 
     >>> unique_ngrams(["to", "be", "or", "not", "to", "be"], 2)
     [('to', 'be'), ('be', 'or'), ('or', 'not'), ('not', 'to')]
@@ -85,10 +87,10 @@ def unique_ngrams(units: Sequence[str] | Sequence[int], n: int) -> list[tuple[st
 
 
 def hash_units(texts: pa.Array, encoder: Encoder | None) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-    """Return the hashes of the tokens of normal forms of large strings, or of their words where there is no encoder.
+    """Return the hashes of the tokens or, without an encoder, the words in the normal forms of large strings.
 
     Returns:
-        uint64 [units], of all texts end to end, and int64 [texts + 1], where each text starts among them.
+        uint64 [units], those of all texts end to end, and int64 [texts + 1], the offset of each text among them.
     """
     if encoder is not None:
         tokens, bounds = encoder.encode(normalize(texts))
@@ -96,14 +98,14 @@ def hash_units(texts: pa.Array, encoder: Encoder | None) -> tuple[npt.NDArray[np
         hash_tokens(tokens, units)
         return units, bounds
     data, offsets = normal_bytes(pc.fill_null(texts, ""))
-    units = np.empty(int(offsets[-1]) + 1, np.uint64)  # what is not written takes no memory
+    units = np.empty(int(offsets[-1]) + 1, np.uint64)  # untouched pages take no memory
     bounds = np.empty(len(offsets), np.int64)
     hash_words(data, offsets, units, bounds)
     return units[: bounds[-1]], bounds
 
 
 def ngram_hash(ngram: Sequence[str] | Sequence[int]) -> int:
-    """Hash an n-gram of words or of token ids to 32 bits, as this module says: what a datasketch object takes.
+    """Hash an n-gram of words or token ids to 32 bits, for use as ``hashfunc`` of a datasketch object.
 
     >>> from datasketch import MinHash
     >>> sketch = MinHash(num_perm=16, hashfunc=ngram_hash)
@@ -150,14 +152,14 @@ NOTHING = _W(0xFFFFFFFF)
 
 _LEAST_TABLE = 64
 _PLACES_PER_NGRAM = 4
-"""Few n-grams then find their place taken, which a processor cannot guess."""
+"""Hash table slots per n-gram; so many that few slots are taken, since a processor mispredicts collisions."""
 
 AT_ONCE = 4
-"""N-grams that a pass over all permutations takes in: fewer passes, and few enough for the registers."""
+"""N-grams processed in one pass over all permutations: fewer passes, and few enough to fit in registers."""
 
 
 class Permutations(NamedTuple):
-    """What hashes are multiplied by, and what is added then."""
+    """Factors and addends of the permutations ``factor * hash + addend``."""
 
     factors: Words
     """uint32 [permutations], odd."""
@@ -165,11 +167,11 @@ class Permutations(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Memory for one document at a time, made for the longest of a batch."""
+    """Memory for one document at a time, allocated for the longest of a batch."""
 
     table: Words
     hashes: Words
-    """The hashes of the unique n-grams, filled up to a multiple of ``AT_ONCE``."""
+    """Hashes of the unique n-grams, padded to a multiple of ``AT_ONCE``."""
     signature: Words
 
 
@@ -184,7 +186,7 @@ def make_scratch(longest: int, permutations: int) -> Scratch:
 
 @forced_inline
 def mix(number: np.uint64) -> np.uint64:
-    """Return MurmurHash3's finaliser of a number."""
+    """Apply MurmurHash3's finaliser to a number."""
     number = (number ^ (number >> _U(33))) * _MIX_1
     number = (number ^ (number >> _U(33))) * _MIX_2
     return number ^ (number >> _U(33))
@@ -200,7 +202,7 @@ def _mix_32(number: np.uint32) -> np.uint32:
 
 @compiled
 def _stands_alone(data: Bytes, at: int) -> bool:
-    """Whether the character at ``at`` is of a script that is written without spaces."""
+    """Whether the character at ``at`` belongs to a script that is written without spaces."""
     point, _ = decode(data, at)
     for row in range(len(_WITHOUT_SPACES)):
         if point <= _WITHOUT_SPACES[row, 1]:
@@ -210,7 +212,7 @@ def _stands_alone(data: Bytes, at: int) -> bool:
 
 @forced_inline
 def _hash_word(address: int, size: int) -> np.uint64:
-    """Hash the word of so many bytes at an address, with eight bytes that may be read after it."""
+    """Hash the word of ``size`` bytes at an address; eight bytes after it must be readable."""
     hashed, rest = _WORD_SEED, size
     while rest > 8:
         hashed = (hashed ^ eight_at(address)) * _WORD_FACTOR
@@ -224,7 +226,7 @@ def _hash_word(address: int, size: int) -> np.uint64:
 
 @compiled
 def _has_words_alone(data: Bytes, at: int, end: int) -> bool:
-    """Whether some bytes may be of a character that is a word by itself."""
+    """Whether ``data[at:end]`` may have characters that are words by themselves."""
     place, last, found = np.int64(data.ctypes.data) + at, np.int64(data.ctypes.data) + end, _U(0)
     while last - place >= 64:
         found |= find_leads_of_three(place)
@@ -236,9 +238,9 @@ def _has_words_alone(data: Bytes, at: int, end: int) -> bool:
 
 @compiled
 def find_ends(data: Bytes, at: int, end: int, ends: Wide, count: int) -> int:
-    """Write where each word of a normal form ends, from ``ends[count]`` on; return how many there are then.
+    """Write the end of each word of a normal form to ``ends`` from ``count`` on; return the new count.
 
-    Without a branch, since where words end is what a processor guesses worst.
+    Without a branch, since processors mispredict ends of words more than anything else.
     """
     if _has_words_alone(data, at, end):
         return _find_ends_alone(data, at, end, ends, count)
@@ -253,7 +255,7 @@ def find_ends(data: Bytes, at: int, end: int, ends: Wide, count: int) -> int:
 
 @compiled
 def _find_ends_alone(data: Bytes, at: int, end: int, ends: Wide, count: int) -> int:
-    """As ``find_ends``, where characters may be words by themselves."""
+    """Do what ``find_ends`` does for text in which characters may be words by themselves."""
     start = at
     while at < end:
         first = data[at]
@@ -279,8 +281,8 @@ def _find_ends_alone(data: Bytes, at: int, end: int, ends: Wide, count: int) -> 
 def hash_words(data: Bytes, offsets: Any, units: Wide, bounds: Any) -> None:
     """Hash the words of normal forms, ``data``, uint8 [bytes], with 64 bytes after the last one.
 
-    ``units``, uint64 [bytes], gets the hash of every word, document after document, and ``bounds``, int64
-    [documents + 1], where each document starts in them and the last ends.
+    ``units``, uint64 [bytes], gets the hash of every word, document by document. ``bounds``, int64 [documents + 1],
+    gets the start of each document in them and the end of the last.
     """
     count, address = np.int64(0), np.int64(data.ctypes.data)
     bounds[0] = 0
@@ -299,7 +301,7 @@ def hash_words(data: Bytes, offsets: Any, units: Wide, bounds: Any) -> None:
 
 @compiled
 def _hash_words_between_blanks(at: int, end: int, units: Wide, count: int) -> int:
-    """Hash the words from an address to another one; return how many there are then."""
+    """Hash the words between two addresses; return the new count of words."""
     number, start = _U(count), at
     while at < end:
         blanks = find_blanks(at)
@@ -327,7 +329,7 @@ def hash_tokens(tokens: Any, units: Wide) -> None:
 
 @compiled
 def _unique_ngrams(units: Wide, start: int, stop: int, n: int, scratch: Scratch) -> tuple[int, np.uint64]:
-    """Write the hashes of a document's unique n-grams: how many there are, and all 64 bits of the first."""
+    """Write the hashes of a document's unique n-grams; return their number and all 64 bits of the first."""
     n = min(n, stop - start)
     if n == 0:
         return 0, _U(0)
@@ -349,7 +351,7 @@ def _unique_ngrams(units: Wide, start: int, stop: int, n: int, scratch: Scratch)
         hashes[found] = short
         found += table[place] == 0
         table[place] = short
-        if short == 0:  # which marks an empty place, and so leaves it empty
+        if short == 0:  # 0 marks an empty slot, so it is remembered by ``had_zero``
             found -= had_zero
             had_zero = True
         if at < stop:
@@ -359,7 +361,7 @@ def _unique_ngrams(units: Wide, start: int, stop: int, n: int, scratch: Scratch)
 
 @compiled
 def _sort(numbers: Words, count: int, spare: Words, places: Any) -> None:
-    """Sort ``numbers[:count]``, byte after byte from the last; ``spare`` has as much room, ``places`` 256 places.
+    """Sort ``numbers[:count]`` by radix sort; ``spare`` has as much room, ``places`` has 256 elements.
 
     numba's own sort takes 0.9 s to compile.
     """
@@ -381,7 +383,7 @@ def _sort(numbers: Words, count: int, spare: Words, places: Any) -> None:
 
 @compiled
 def _sign(hashes: Words, count: int, permutations: Permutations, signature: Words) -> None:
-    """Write the signature of ``hashes[:count]``, as datasketch's scheme "affine32" does; of none, all 0xFFFFFFFF.
+    """Write the signature of ``hashes[:count]`` in datasketch's scheme "affine32"; all 0xFFFFFFFF for no hashes.
 
     ``hashes``, uint32 [count + AT_ONCE or more], is overwritten.
     """
@@ -392,7 +394,7 @@ def _sign(hashes: Words, count: int, permutations: Permutations, signature: Word
     for at in range(count):
         hashes[at] = _mix_32(hashes[at])
     for at in range(count, count + AT_ONCE):
-        hashes[at] = hashes[count - 1]  # the least of numbers stays when one of them comes again
+        hashes[at] = hashes[count - 1]  # repeating a number does not change the minimum
     for at in range(0, count, AT_ONCE):
         one, two, three, four = hashes[at], hashes[at + 1], hashes[at + 2], hashes[at + 3]
         for each in range(len(factors)):
@@ -435,20 +437,20 @@ def sketch(
     kept: Words,
     kept_bounds: Any,
 ) -> None:
-    """Sketch every document.
+    """Compute number of n-grams, band keys, sample and, if wanted, n-grams of every document.
 
     Args:
         units: uint64 [units], hashes of words or tokens.
-        bounds: int64 [documents + 1], where each document starts.
+        bounds: int64 [documents + 1], start of each document.
         n: units in an n-gram.
         rows: hash values in a band.
         permutations: ``bands * rows`` of them.
         scratch: memory for the longest document.
-        counts: int32 [documents], written: how many unique n-grams there are.
+        counts: int32 [documents], written: number of unique n-grams.
         keys: uint64 [documents, bands], written: band keys; 0 for a document without n-grams.
         samples: uint8 [documents, values], written: the low bytes of the first hash values.
-        kept: uint32 [n-grams or 0], written where it has room: the sorted hashes of the unique n-grams.
-        kept_bounds: int64 [documents + 1], written: where each document starts in ``kept``.
+        kept: uint32 [n-grams or 0], written unless empty: the sorted hashes of the unique n-grams.
+        kept_bounds: int64 [documents + 1], written: start of each document in ``kept``.
     """
     kept_bounds[0] = 0
     places = np.empty(256, np.int64)

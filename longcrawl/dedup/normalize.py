@@ -1,17 +1,18 @@
-"""RefinedWeb's text normalization, with the way back to the original.
+"""Text normalization of RefinedWeb, with a mapping back to the original text.
 
-Punctuation is removed, letters are lowered, NFD is applied, accents are removed and white space is normalised, in this
-order. Where the paper (arXiv 2306.01116, G.3.1) leaves room:
+In this order: punctuation is removed, letters are lowered, NFD is applied, accents are removed and white space is
+normalised. The paper (arXiv 2306.01116, G.3.1) leaves these choices open:
 
-* punctuation is what Unicode calls so (category P) and all of ASCII's, ``$+<=>^`|~`` too; it leaves no space behind;
-* characters that show nothing (Default_Ignorable_Code_Point) are removed with it: soft hyphens, zero-width spaces and
-  joiners, word joiners, variation selectors. Two texts that a reader cannot tell apart are then the same;
-* letters are lowered as ``str.lower`` does, with the final sigma as it stands once punctuation is gone;
+* punctuation is Unicode category P and all ASCII punctuation, including ``$+<=>^`|~``; it is removed without leaving a
+  space;
+* invisible characters (Default_Ignorable_Code_Point) are removed with it: soft hyphens, zero-width spaces and joiners,
+  word joiners, variation selectors. Two texts that look alike then have one normal form;
+* letters are lowered as ``str.lower`` does, with the final sigma decided after punctuation is removed;
 * accents are nonspacing marks (category Mn). That includes vowel signs of Indic scripts;
 * any run of white space becomes one space, and there is none at either end.
 
-Categories and cases follow the Unicode version of this Python: what is done with every code point is in arrays that
-kernels index, shipped or kept as the tables of ``longcrawl.kernels.code_points`` are.
+Categories and cases follow the Unicode version of this Python. Kernels index arrays with an entry for every code point,
+which are shipped or cached like the tables of ``longcrawl.kernels.code_points``.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
@@ -39,54 +40,54 @@ Longs = npt.NDArray[np.int64]
 
 SPACE = 1 << 0
 REMOVED = 1 << 1
-"""Punctuation, an accent or a default ignorable: nothing is written."""
+"""Punctuation, an accent or a default ignorable: removed from the normal form."""
 MAPPED = 1 << 2
-"""What is written is in ``forms``; a character without this and the two above is written as it is."""
+"""Has its normal form in ``forms``; a character that is not MAPPED, REMOVED or SPACE is copied unchanged."""
 CASED = 1 << 3
 IGNORABLE = 1 << 4
-"""Passed over by the rule of the final sigma: case-ignorable, or punctuation, which is gone by then."""
+"""Skipped by the rule of the final sigma: case-ignorable, or punctuation, which is removed first."""
 MARKED = 1 << 5
-"""What is written has a combining class other than 0 somewhere, so its neighbours may have to change places with it."""
+"""Has a normal form with a combining class other than 0, so marks around it may need to be reordered."""
 BREAKS = 1 << 6
-"""Removed, but of combining class 0: the marks before it do not change places with those after it."""
+"""Removed, but of combining class 0: marks before it are not reordered with those after it."""
 ACCENT = 1 << 7
 """An accent or a default ignorable, so it belongs to the character before it."""
 
 
 class NormalForms(NamedTuple):
-    """What is written for every code point."""
+    """Lookup tables with the normal form of every code point."""
 
     kinds: npt.NDArray[np.uint8]
     """Shape (0x110000,): the constants of this module, or-ed."""
     places: npt.NDArray[np.uint32]
-    """Shape (0x110000,): where the form of a mapped character starts in ``forms``."""
+    """Shape (0x110000,): start of a mapped character's form in ``forms``."""
     forms: npt.NDArray[np.uint8]
-    """UTF-8 of one form after the other, each after one byte that says how many bytes it has."""
+    """UTF-8 of all forms end to end, each after one byte with its length in bytes."""
     combining: npt.NDArray[np.uint8]
     """Shape (0x110000,): canonical combining class."""
 
 
 class Normalized(NamedTuple):
-    """Normal forms of several texts, and where each of their bytes comes from."""
+    """Normal forms of several texts, with the source position of each byte."""
 
     texts: pa.Array
     """Large strings, one per text, end to end in one buffer that starts at its byte 0."""
     sources: npt.NDArray[np.int32]
-    """For each byte of that buffer, the byte of the original text at which the character starts that it comes from.
+    """For each byte of that buffer, the offset in its original text of the character that it comes from.
 
     A space comes from the first character of its white space.
     """
     originals: pa.Array
 
     def source_spans(self, texts: Longs, spans: Longs) -> Longs:
-        """Find the stretches of the original texts that stretches of the normal forms come from.
+        """Map spans of the normal forms back to spans of the original texts.
 
-        What is found never begins or ends inside a character, nor with white space; a stretch that is not one whole
-        character gives [0, 0]. Accents, and what shows nothing, go with the character before them, or after them
-        if white space or nothing precedes; punctuation at either end stays outside.
+        A returned span never begins or ends inside a character, nor with white space; a span without one whole
+        character gives [0, 0]. Accents and invisible characters go with the character before them, or with the one
+        after them if white space or nothing precedes. Punctuation at either end is not included.
 
         Args:
-            texts: int64 [spans], the number of the text that each span lies in.
+            texts: int64 [spans], the number of the text that contains each span.
             spans: int64 [spans, 2], start and stop in bytes of the text's normal form.
 
         Returns:
@@ -106,14 +107,14 @@ def normalize(texts: pa.Array) -> pa.Array:
     'the cafes crepes οδος 5 €'
 
     Args:
-        texts: strings or large strings, valid UTF-8 (``longcrawl.kernels.texts`` makes sure of that).
+        texts: strings or large strings, valid UTF-8 (``longcrawl.kernels.texts`` ensures that).
     """
     originals = _filled(texts)
     return text_column(*normal_bytes(originals), originals, pa.large_string())
 
 
 def normalize_with_sources(texts: pa.Array) -> Normalized:
-    """Return the normal forms together with where each of their bytes comes from, in 4 bytes per byte.
+    """Return the normal forms with the source position of each byte, which takes 4 bytes per byte.
 
     Raises:
         StageError: a text has 2**31 bytes or more.
@@ -128,13 +129,13 @@ def normalize_with_sources(texts: pa.Array) -> Normalized:
 
 
 def normal_bytes(originals: pa.Array, sources: npt.NDArray[np.int32] | None = None) -> tuple[Bytes, Longs]:
-    """Return the normal forms of large strings without nulls as bytes end to end, and where each starts.
+    """Return the normal forms of large strings without nulls as bytes end to end, and the offset of each.
 
-    64 bytes at least follow the last form; what they are is not defined.
-    ``sources``, as long as the bytes, is written where it is given; see :class:`Normalized`.
+    At least 64 bytes of undefined content follow the last form. If ``sources`` is given, as long as the returned bytes,
+    it is filled as in :class:`Normalized`.
     """
     data, offsets = text_buffers(originals)
-    out = np.empty(_room(offsets), np.uint8)  # what is not written takes no memory
+    out = np.empty(_room(offsets), np.uint8)  # untouched pages take no memory
     ends = np.empty(len(originals) + 1, np.int64)
     normalize_all(data, offsets, load_normal_forms(), out, ends, sources)
     return out, ends
@@ -151,7 +152,7 @@ def _filled(texts: pa.Array) -> pa.Array:
 
 @lru_cache(maxsize=1)
 def load_normal_forms() -> NormalForms:
-    """Return the arrays of this Python's Unicode version."""
+    """Load the lookup tables for this Python's Unicode version."""
     return NormalForms(**cached_arrays("normal-2", lambda: _build()._asdict()))
 
 
@@ -185,7 +186,7 @@ def _build() -> NormalForms:
 
 
 def _without_accents(character: str) -> tuple[int, bytes]:
-    """Return the kind of a character that is neither space nor punctuation, and its normal form."""
+    """Return the kind and the normal form of a character that is neither space nor punctuation."""
     decomposed = unicodedata.normalize("NFD", character.lower())
     kept = "".join(point for point in decomposed if unicodedata.category(point) != "Mn")
     if not kept:
@@ -195,7 +196,7 @@ def _without_accents(character: str) -> tuple[int, bytes]:
 
 
 MOST_PER_BYTE = 3
-"""No character's normal form has more bytes per byte of its UTF-8: Hangul syllables become three letters."""
+"""Greatest growth of a character's UTF-8, in bytes per byte: a Hangul syllable becomes three letters."""
 
 BLANK = 0x20
 _U = np.uint64
@@ -210,12 +211,12 @@ _ASCII = np.array(
     [BLANK if kind == _BLANK else ord(chr(byte).lower()) for byte, kind in enumerate(_KIND)],
     np.uint8,
 )
-"""What each ASCII character becomes, and what is written unless that is nothing."""
+"""Normal form of each ASCII character; not used for characters of the kind ``_NOTHING``."""
 
 
 @compiled
 def _is_final_sigma(data: Bytes, start: int, at: int, end: int, kinds: Bytes) -> bool:
-    """Whether the capital sigma at ``at`` comes after a cased character and before none, ignorable ones passed over."""
+    """Whether the capital sigma at ``at`` follows a cased character and precedes none, ignorable ones skipped."""
     cased = False
     before = at
     while before > start:
@@ -236,7 +237,7 @@ def _is_final_sigma(data: Bytes, start: int, at: int, end: int, kinds: Bytes) ->
 
 @allocating
 def _order_marks(out: Bytes, start: int, stop: int, combining: Bytes, sources: Any) -> None:
-    """Bring the marks of ``out[start:stop]`` into canonical order: by class between two characters of class 0."""
+    """Put the marks of ``out[start:stop]`` into canonical order: by class, between two characters of class 0."""
     points = np.empty(stop - start, np.uint32)
     origins = np.zeros(stop - start, np.int32)
     keys = np.empty(stop - start, np.int64)
@@ -260,7 +261,7 @@ def _order_marks(out: Bytes, start: int, stop: int, combining: Bytes, sources: A
 
 @compiled
 def _write_point(out: Bytes, at: int, point: int) -> int:
-    """Write a code point beyond ASCII as UTF-8; return how many bytes it takes."""
+    """Write a code point beyond ASCII as UTF-8; return its size in bytes."""
     size = 2 if point < 0x800 else 3 if point < 0x10000 else 4
     for place in range(size - 1, 0, -1):
         out[at + place] = 0x80 | point & 0x3F
@@ -271,7 +272,7 @@ def _write_point(out: Bytes, at: int, point: int) -> int:
 
 @compiled
 def _ascii_run(data: Bytes, at: int, end: int, start: int, out: Bytes, first: int, n: int, sources: Any) -> Any:
-    """Write the normal form of ASCII up to another character: where that is, and where the form ends."""
+    """Normalise ASCII up to the next other character; return the position of that character and the end of the form."""
     place, stop, to = _U(at), _U(end), _U(n)
     blank = _U(n == first or out[n - 1] == BLANK)
     while place < stop:
@@ -282,7 +283,7 @@ def _ascii_run(data: Bytes, at: int, end: int, start: int, out: Bytes, first: in
         out[to] = written
         if sources is not None:
             sources[to] = place - _U(start)
-        # Without a branch: a processor guesses wrong where punctuation and blanks stand.
+        # Without a branch: processors mispredict the positions of punctuation and blanks.
         is_kept, is_blank = _U(_KIND[byte] == _KEPT), _U(_KIND[byte] == _BLANK)
         to += is_kept | (is_blank & ~blank)
         blank = (blank | is_blank) & ~is_kept
@@ -292,7 +293,7 @@ def _ascii_run(data: Bytes, at: int, end: int, start: int, out: Bytes, first: in
 
 @compiled
 def _write_form(data: Bytes, start: int, at: int, end: int, forms: NormalForms, out: Bytes, n: int) -> int:
-    """Write the normal form of one character beyond ASCII that is neither removed nor space; return where it ends."""
+    """Write the normal form of a character beyond ASCII that is neither removed nor space; return its end."""
     point, after = decode(data, at)
     if not forms.kinds[point] & MAPPED:
         for step in range(after - at):
@@ -309,7 +310,7 @@ def _write_form(data: Bytes, start: int, at: int, end: int, forms: NormalForms, 
 
 @compiled
 def _normalize(data: Bytes, start: int, end: int, forms: NormalForms, out: Bytes, first: int, sources: Any) -> int:
-    """Write the normal form of the document ``data[start:end]`` from ``out[first]`` on; return where it ends."""
+    """Write the normal form of the document ``data[start:end]`` to ``out`` from ``first`` on; return its end."""
     at, n, row, marks = start, first, first, 0
     while at < end:
         before, marked = n, False
@@ -343,16 +344,16 @@ def _normalize(data: Bytes, start: int, end: int, forms: NormalForms, out: Bytes
 
 @compiled
 def normalize_all(data: Bytes, offsets: Any, forms: NormalForms, out: Bytes, ends: Any, sources: Any) -> None:
-    """Normalise every document, valid UTF-8.
+    """Normalise every document of valid UTF-8.
 
     Args:
         data: uint8 [bytes].
-        offsets: int64 [documents + 1], where each document starts.
-        forms: what is written for every code point.
-        out: uint8 [MOST_PER_BYTE * bytes + 8 or more], written: the normal forms one after the other.
-        ends: int64 [documents + 1], written: where each starts in ``out``, and where the last ends.
-        sources: int32 as long as ``out``, written: the byte of its document at which the character starts that each
-            byte comes from; or None.
+        offsets: int64 [documents + 1], start of each document.
+        forms: lookup tables.
+        out: uint8 [MOST_PER_BYTE * bytes + 8 or more], written: the normal forms end to end.
+        ends: int64 [documents + 1], written: start of each form in ``out``, and the end of the last.
+        sources: int32, as long as ``out``, written: for each byte, the offset in its document of the character that it
+            comes from; or None.
     """
     ends[0] = 0
     for document in range(len(offsets) - 1):
@@ -390,7 +391,7 @@ def _source_of_span(
 
 @compiled
 def _first_of_marks(original: Bytes, first: int, kinds: Bytes) -> int:
-    """Return where the marks before a character begin that follow white space or nothing, else the character."""
+    """Return the start of marks that precede a character and follow white space or nothing, or else the character."""
     at = first
     while at > 0:
         before = last_start(original, at)
@@ -407,8 +408,8 @@ def sources_of_spans(
 ) -> None:
     """Replace spans of normal forms, int64 [spans, 2], by the bytes of the original documents that they come from.
 
-    ``out``, ``ends`` and ``sources`` are what :func:`normalize_all` made of ``data`` and ``offsets``; ``kinds`` is of
-    the normal forms, and ``documents``, int64 [spans], has the document of each span.
+    ``out``, ``ends`` and ``sources`` are the output of :func:`normalize_all` for ``data`` and ``offsets``; ``kinds`` is
+    that of the normal forms; and ``documents``, int64 [spans], has the document of each span.
     """
     for row in range(len(documents)):
         document = documents[row]
@@ -420,15 +421,15 @@ def sources_of_spans(
 
 @compiled
 def convert_spans(data: Bytes, offsets: Any, rows: Any, spans: Any, to_bytes: bool) -> None:  # noqa: FBT001  # numba
-    """Replace spans of characters by their bytes, or spans of bytes by the characters that lie in them whole.
+    """Convert spans of characters to bytes, or spans of bytes to the characters that are wholly inside them.
 
     Args:
         data: valid UTF-8.
-        offsets: where each text starts and the last one ends.
+        offsets: start of each text, and the end of the last.
         rows: int64 [spans], the text of each span.
-        spans: int64 [spans, 2], start and stop in the text; those of one text follow one another and do not overlap.
-            A span of bytes without a whole character becomes empty or negative.
-        to_bytes: what they become.
+        spans: int64 [spans, 2], start and stop in the text; those of one text follow one another and do not overlap. A
+            span of bytes without a whole character becomes empty or negative.
+        to_bytes: whether to convert characters to bytes; otherwise bytes to characters.
     """
     row, at, characters = -1, 0, 0
     for span in range(len(spans)):
@@ -447,5 +448,5 @@ def convert_spans(data: Bytes, offsets: Any, rows: Any, spans: Any, to_bytes: bo
                 while at < offsets[row] + wanted:
                     characters += data[at] & 0xC0 != 0x80
                     at += 1
-                # A character that the span begins within was counted, as it must; one that it ends within must not be.
+                # A character cut by the start of the span is counted, to skip it; one cut by the end must not be.
                 spans[span, side] = characters - (side == 1 and at < end and data[at] & 0xC0 == 0x80)

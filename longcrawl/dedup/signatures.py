@@ -1,4 +1,4 @@
-"""Near-duplicates by bands of MinHash values: the S-curve, and the stage for RedPajama-V2's signatures."""
+"""Near-duplicates by bands of MinHash values: the S-curve, and a stage for RedPajama-V2's published signatures."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -68,7 +68,6 @@ class SimilarityCurve:
 
         Raises:
             StageError: matplotlib is not installed.
-
         """
         if axes is None:
             try:
@@ -87,9 +86,10 @@ class SimilarityCurve:
 
 
 def bands_for_threshold(threshold: float, permutations: int, false_positive_weight: float) -> tuple[int, int]:
-    """Return the (bands, rows) of at most ``permutations`` hash values that datasketch's optimiser finds best.
+    """Return the best (bands, rows) of at most ``permutations`` hash values, as chosen by datasketch's optimiser.
 
-    It weighs the area under the curve below the threshold against the area above it above the threshold.
+    The optimiser minimises the weighted sum of two areas: below the curve under the threshold (false positives), and
+    above the curve over the threshold (false negatives).
     """
     from datasketch import MinHashLSH
 
@@ -117,7 +117,10 @@ VALUE = 4
 
 
 class NearDuplicates(IndexedSurvey):
-    """Keeps one of all documents that share a band of hash values, and none that earlier datasets have."""
+    """Base of stages that keep one of all documents that share a band of hash values.
+
+    Documents that share a band with one of an earlier dataset are removed first.
+    """
 
     within_parts: ClassVar[bool] = True
     key: ClassVar[str] = "bands"
@@ -126,17 +129,17 @@ class NearDuplicates(IndexedSurvey):
     code_version: ClassVar[str] = "2"
 
     max_cluster: int | None
-    """The size of a cluster beyond which ``on_large_cluster`` applies; None for never."""
+    """Greatest size of a cluster; beyond it ``on_large_cluster`` applies. None for no bound."""
 
     @property
     @abstractmethod
     def clustering(self) -> Clustering:
-        """What decides about documents that share a band."""
+        """Settings that decide about documents that share a band."""
 
     @property
     @abstractmethod
     def curve(self) -> SimilarityCurve:
-        """How likely a pair of a given similarity is found; print it, or plot it."""
+        """Probability that a pair is found, by its similarity; can be printed or plotted."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -144,33 +147,32 @@ class NearDuplicates(IndexedSurvey):
             raise StageError(f"{self.name}.max_cluster is {self.max_cluster}: take 1 or more, or null for no bound")
 
     def find_earlier(self, sketches: pa.Table) -> pa.Table:
-        """Return the removals of documents that share a band with one of an earlier dataset."""
+        """Return the removals of documents that share a band with a document of an earlier dataset."""
         return near_duplicates_of_earlier(sketches, self.open_indexes(), self.clustering)[0]
 
     def exchange(self, sketched: Sketched, engine: Engine) -> Decided:
         """Keep one of all documents that bands link, after removing those of earlier datasets.
 
-        Where pairs are compared, all that bands link to one are in one task.
+        If pairs are compared, one task holds all documents that bands link to one cluster.
 
         Raises:
-            StageError: a cluster is too large under ``on_large_cluster`` "error".
+            StageError: a cluster is too large and ``on_large_cluster`` is "error".
             FormatError: an index of ``against`` cannot be opened, or was made with other settings.
-
         """
         return remove_near_duplicates(self.clustering, search_earlier(self, sketched, engine), sketched, engine)
 
     @property
     def index_bands(self) -> int:
-        """How many bands an index has."""
+        """Number of bands in an index."""
         return self.curve.bands
 
     def band_keys(self, known: pa.Table) -> Iterator[Keys]:
-        """Return the keys of documents that have n-grams, band after band."""
+        """Return the keys of documents that have n-grams, band by band."""
         for block in band_blocks(known["bands"], np.arange(len(known)), self.curve.bands):
             yield from (keys[:, None] for keys in block)
 
     def arrays(self, known: pa.Table) -> Arrays:
-        """Return what similarities and sizes are compared by."""
+        """Return the arrays by which similarities and sizes are compared."""
         return index_arrays(known)
 
 
@@ -178,24 +180,23 @@ class NearDuplicates(IndexedSurvey):
 class MinHashSignatures(NearDuplicates):
     """Keep one of all documents that share a band of a published MinHash signature; no text is read.
 
-    RedPajama-V2 has four columns, lists of one binary per band with the band's hash values end to end. The source
-    ``redpajama-v2`` reads them with ``minhash=True``, and the release's own files serve as they are:
+    RedPajama-V2 has four columns, lists with one binary per band that holds the band's hash values end to end. The
+    source ``redpajama-v2`` reads them with ``minhash=True``. The release's own files also work unchanged:
     ``load_dataset("parquet", data_files="release/minhash/**/*.parquet")`` has ``id`` and all four.
 
-    A document without a signature (null: fewer than 13 words, or no file) is always kept. The ledger's value is the
-    similarity to the kept document, estimated from up to 128 hash values. All else is as in
+    A document without a signature (null: fewer than 13 words, or no file) is always kept. The value in the ledger is
+    the similarity to the kept document, estimated from up to 128 hash values. Everything else works as in
     :class:`longcrawl.dedup.MinHash`.
 
     Args:
         column: signature_sim1.0 (1 band of 128 rows), 0.9 (5 of 25), 0.8 (9 of 13) or 0.7 (14 of 9).
-        keep: of a cluster, "random", or the "first" in reading order.
-        seed: of the choice "random".
-        max_cluster: the size of a cluster beyond which ``on_large_cluster`` applies; None for never.
+        keep: document of a cluster to keep: "random", or the "first" in reading order.
+        seed: seed of the choice "random".
+        max_cluster: greatest size of a cluster; beyond it ``on_large_cluster`` applies. None for no bound.
         on_large_cluster: "warn", "error", or "keep" all of its documents and warn.
-        against: indexes of earlier dumps, or runs that saved one. A document that shares a band with one that they have
-            kept leaves first, by the rule ``near_duplicate_of_earlier``; see :mod:`longcrawl.dedup.clusters`.
-        index: with "save", a run writes the index of what it has kept in the end, 16 bytes per band and document.
-
+        against: indexes of earlier dumps, or runs that saved one. A document that shares a band with one that they kept
+            is removed first, by the rule ``near_duplicate_of_earlier``; see :mod:`longcrawl.dedup.clusters`.
+        index: with "save", a run writes an index of the documents that it finally kept, 16 bytes per band and document.
     """
 
     column: str = "signature_sim0.8"
@@ -214,12 +215,12 @@ class MinHashSignatures(NearDuplicates):
 
     @property
     def curve(self) -> SimilarityCurve:
-        """How likely a pair of a given similarity is found; print it, or plot it."""
+        """Probability that a pair is found, by its similarity; can be printed or plotted."""
         return SimilarityCurve(*RPV2_BANDS[self.column])
 
     @property
     def clustering(self) -> Clustering:
-        """What decides about documents that share a band."""
+        """Settings that decide about documents that share a band."""
         bounds = self.max_cluster, self.on_large_cluster
         return Clustering(self.name, self.curve.bands, self.keep, self.seed, None, "single", None, *bounds)
 
@@ -227,8 +228,7 @@ class MinHashSignatures(NearDuplicates):
         """Return ``id``, ``bands`` (8 bytes per band, null for null) and ``sample`` (the low byte of each hash value).
 
         Raises:
-            StageError: a signature has other bands or rows than the release's.
-
+            StageError: the bands or rows of a signature differ from the release's.
         """
         ids, given = document_ids(table, self.name), self._signatures(table)
         bands, rows = RPV2_BANDS[self.column]
@@ -243,7 +243,7 @@ class MinHashSignatures(NearDuplicates):
         return pa.table({"id": ids, "bands": fixed_binary(keys.view(np.uint8), there), "sample": fixed_binary(samples)})
 
     def hashed(self) -> dict[str, Any]:
-        """Return the settings on which band keys depend."""
+        """Return the settings that the band keys depend on."""
         return {"column": self.column, "code_version": self.code_version}
 
     def _signatures(self, table: pa.Table) -> pa.Array:
@@ -268,7 +268,7 @@ class MinHashSignatures(NearDuplicates):
 
 
 def _band_bytes(bands: pa.Array, width: int, name: str) -> npt.NDArray[np.uint8]:
-    """Return the bytes of all bands, which must have ``width`` each: uint8 [bands, width]."""
+    """Return the bytes of all bands, uint8 [bands, width]; each band must have ``width`` bytes."""
     widths = pc.binary_length(bands)
     if bands.null_count or pc.any(pc.not_equal(widths, width)).as_py():
         found = ", ".join(f"{each}" for each in pc.unique(widths).to_pylist()[:5])
