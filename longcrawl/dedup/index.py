@@ -1,4 +1,4 @@
-"""On-disk index of a deduplicated dataset, and surveys that remove what earlier datasets hold.
+"""On-disk index of a deduplicated dataset, and surveys that remove documents found in earlier datasets.
 
 An index is a folder::
 
@@ -6,17 +6,17 @@ An index is a folder::
                      "files": {NAME: {"bytes": …, "sha256": …}}}
     ids.arrow       Arrow IPC: the ids of all documents
     keys-000.npy    uint64 (entries, words): the keys of a band, sorted; one file per band
-    rows-000.npy    int64 (entries,): the document that has each key, a place in ids.arrow
-    NAME.npy        what else a stage knows of its documents
+    rows-000.npy    int64 (entries,): the document that has each key, a row number in ids.arrow
+    NAME.npy        any other data that a stage keeps of its documents
 
-Keys are hashes: one word for a band of MinHash, two (128 bits) where equal keys are to mean equal documents. Files are
-mapped, and keys are searched for in their order, so that many of them read a file once and no file has to fit into
-memory. ``index.json`` is written last and holds its own SHA-256. Each file is compared with its SHA-256 once, by
-one process or by a task, before it is mapped: that reads it one time more, about a second for each GB.
+Keys are hashes: one word for a band of MinHash, two (128 bits) if equal keys must mean equal documents. Files are
+mapped, and keys are looked up in sorted order, so that many of them read a file once and no file has to fit into
+memory. ``index.json`` is written last and contains its own SHA-256. Each file is compared with its SHA-256 once, by one
+process or by a task, before it is mapped: that reads it one more time, about a second for each GB.
 
-Tasks make an index of documents in groups that are each small enough for one, with the same files, byte for byte. One
-process keeps a path of its own, :func:`write_index`: with all documents as one group, tasks take 1.1 to 2 times as much
-CPU time, since they make the arrays once for each file, and cut the keys into ranges before they sort them.
+Tasks build an index of documents in groups, each small enough for one task, with the same files, byte for byte. A
+single process keeps its own path, :func:`write_index`: with all documents as one group, tasks take 1.1 to 2 times as
+much CPU time, since they build the arrays once for each file and cut the keys into ranges before they sort them.
 
 ========  ==============================  ==========================  ==============================================
 step      tasks > partitions              rows that meet              a partition becomes
@@ -28,13 +28,13 @@ files     a task for each file, or two    none                        a file: id
           of a band
 ========  ==============================  ==========================  ==============================================
 
-A task of "known" or "keys" holds the sketches of a group, one of "files" those of one group without keys, or the keys
-of one range. A range has about ``PIECE`` documents, in 200 to 270 MB. Those that share a key are in one: 1e8 kept
-documents with one key of MinHash, which ``verify`` finds unlike, would take 5 GB. A table is sent from each group to
-each range of each band: with 450 bands, beyond some 1e8 documents, these are very many small ones.
+A task of "known" or "keys" holds the sketches of one group. A task of "files" holds those of one group without keys, or
+the keys of one range. A range has about ``PIECE`` documents, in 200 to 270 MB. Documents that share a key are in one
+range: 1e8 kept documents with one MinHash key, which ``verify`` finds dissimilar, would take 5 GB. Each group sends a
+table to each range of each band: with 450 bands and more than about 1e8 documents, these are very many small tables.
 
-Indexes may be of hundreds of GB. If groups are tasks, a task for each of their files compares it with its SHA-256, and
-the groups take its word for it: each worker would otherwise read all files whole before it looked anything up.
+Indexes may have hundreds of GB. If groups are tasks, one task for each index file compares it with its SHA-256, and the
+tasks of groups trust the result. Otherwise each worker would read all files whole before its first lookup.
 """
 
 import json
@@ -68,13 +68,13 @@ from longcrawl.io.files import (
 from longcrawl.io.structured import Marker, is_sealed, load_json, seal, verify_files
 
 INDEX = "index"
-"""The folder of a run that holds the indexes that it saved, by stage."""
+"""Folder of a run with the indexes that it saved, by stage."""
 
 DESCRIPTION = "index.json"
 VERSION = 1
 AGAIN = "make the index again"
 CHUNK_IDS = 1 << 16
-"""Ids in a chunk of a column: below 2 GiB, where the type ``string`` ends, up to 32 KiB each."""
+"""Ids in a chunk of a column: below the 2 GiB limit of the type ``string``, for ids up to 32 KiB."""
 
 SaveIndex = Literal["none", "save"]
 Keys = npt.NDArray[np.uint64]
@@ -83,19 +83,19 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Index:
-    """An index whose files are compared with their SHA-256 and mapped as they are asked for."""
+    """Opened index; its files are verified and mapped on first use."""
 
     folder: Path
     documents: int
     bands: int
     files: Mapping[str, Mapping[str, Any]]
-    """Bytes and SHA-256 of all files by name, as ``index.json`` has them."""
+    """Bytes and SHA-256 of all files by name, as in ``index.json``."""
 
     def find(self, band: int, keys: Keys) -> Places:
-        """Return for each key the first document that has it, -1 where none has.
+        """Return the first document that has each key, or -1 if none has.
 
         Args:
-            band: which band.
+            band: number of the band.
             keys: uint64, shape (n, words).
         """
         known, rows = self._band(band, keys.shape[1])
@@ -109,24 +109,24 @@ class Index:
             open_ones = open_ones[known[at[open_ones], 0] == keys[open_ones, 0]]
             same = np.all(known[at[open_ones]] == keys[open_ones], axis=1)
             found[open_ones[same]] = self._places(rows[at[open_ones[same]]])
-            # Others share the first word only: their own entry may be the next one.
+            # Other keys share only the first word: their own entry may be the next one.
             open_ones = open_ones[~same]
             at[open_ones] += 1
         return found
 
     def matches(self, band: int, keys: Keys, most: int) -> tuple[Places, Places]:
-        """Return all pairs of a key that is asked for and a document that has it, as places of both.
+        """Return all pairs of a requested key and a document that has it, as positions of both.
 
         Args:
-            band: which band, one of keys of one word.
+            band: number of the band, which has keys of one word.
             keys: uint64, shape (n,).
-            most: how many documents of each key at most, those that come first.
+            most: greatest number of documents for each key; the first ones are returned.
         """
         asked, entries = self.entries(band, keys, most)
         return asked, self.documents_of(band, entries)
 
     def entries(self, band: int, keys: Keys, most: int) -> tuple[Places, Places]:
-        """Return all pairs of a key that is asked for and an entry of a band that has it; else as :meth:`matches`."""
+        """Return all pairs of a requested key and an entry of a band that has it; arguments as for :meth:`matches`."""
         known, _ = self._band(band, 1)
         asked = np.argsort(keys)  # so that the search goes through the file once
         starts = np.searchsorted(known[:, 0], keys[asked], "left")
@@ -135,14 +135,14 @@ class Index:
         return np.repeat(asked, counts), np.repeat(starts, counts) + within
 
     def documents_of(self, band: int, entries: Places) -> Places:
-        """Return the document of each of these entries of a band."""
+        """Return the documents of entries of a band."""
         return self._places(self.array(band_names(band)[1], np.int64, None)[entries])
 
     def array(self, name: str, dtype: npt.DTypeLike, *shape: int | None) -> npt.NDArray[Any]:
-        """Return another array that the stage saved, mapped; None stands for any length.
+        """Return another array that the stage saved, mapped; None in the shape accepts any length.
 
         Raises:
-            CorruptionError: it is missing, has been changed, or is of another type or shape.
+            CorruptionError: it is missing, has been changed, or has another type or shape.
         """
         path = self._whole(f"{name}.npy")
         with unreadable(path, CorruptionError, AGAIN):
@@ -157,25 +157,25 @@ class Index:
         return f"{name}.npy" in self.files
 
     def ids(self, rows: Places) -> pa.ChunkedArray:
-        """Return the ids of documents by their places; -1 is null."""
+        """Return the ids of documents by their row numbers; -1 gives null."""
         path = self._whole("ids.arrow")
         with unreadable(path, CorruptionError, AGAIN), pa.memory_map(str(path)) as mapped:
             return take_ids(pa.ipc.open_file(mapped).read_all()["id"], rows)
 
     def _band(self, band: int, words: int) -> tuple[Keys, Places]:
-        """Return the keys of a band, and the document that has each."""
+        """Return the keys of a band, and the document of each key."""
         keys_name, rows_name = band_names(band)
         keys = self.array(keys_name, np.uint64, None, words)
         return keys, self.array(rows_name, np.int64, len(keys))
 
     def _places(self, rows: Places) -> Places:
-        """Check that documents which were found are some of this index."""
+        """Check that row numbers refer to documents of this index."""
         if len(rows) and not 0 <= rows.min() <= rows.max() < self.documents:
             raise CorruptionError(f"{self.folder} names documents that it does not have: {AGAIN}")
         return rows
 
     def _whole(self, name: str) -> Path:
-        """Return the path of a file after comparing it with its SHA-256, which a process does once."""
+        """Return the path of a file after comparing it with its SHA-256, once per process."""
         path = self.folder / name
         if name not in self.files:
             raise CorruptionError(f"{path} is not listed in {DESCRIPTION} beside it: {AGAIN}")
@@ -194,15 +194,15 @@ def write_index(
     bands: Iterable[Keys],
     more: Mapping[str, npt.NDArray[Any]] = MappingProxyType({}),
 ) -> None:
-    """Write an index; what lies in the folder is replaced.
+    """Write an index, replacing the one in the folder.
 
     Args:
-        folder: where.
+        folder: folder of the index.
         stage: name of the stage that made the keys.
-        settings: what the keys depend on; :func:`open_index` compares them.
+        settings: settings that the keys depend on; :func:`open_index` compares them.
         ids: one per document.
-        bands: of each band the keys of all documents, uint64 (documents, words).
-        more: other arrays by name, see :meth:`Index.array`.
+        bands: for each band the keys of all documents, uint64 (documents, words).
+        more: other arrays by name; see :meth:`Index.array`.
     """
     remove(folder / DESCRIPTION)
     names, count = [write_ids(folder, [pa.table({"id": ids})])], 0
@@ -216,12 +216,12 @@ def write_index(
 
 
 def band_names(band: int) -> tuple[str, str]:
-    """Name the arrays of the keys of a band and of their rows."""
+    """Return the names of the two arrays of a band: its keys and its rows."""
     return f"keys-{band:03d}", f"rows-{band:03d}"
 
 
 def write_ids(folder: Path, tables: Iterable[pa.Table]) -> str:
-    """Write the ids of tables end to end, each chunk that has some as a batch; return the name of the file."""
+    """Write the ids of tables end to end, each non-empty chunk as a batch; return the name of the file."""
     schema, name = pa.schema([("id", pa.string())]), "ids.arrow"
     with whole_file(folder / name) as beside, pa.ipc.new_file(str(beside), schema) as writer:
         for ids in filter(len, (chunk for table in tables for chunk in table["id"].chunks)):
@@ -230,9 +230,9 @@ def write_ids(folder: Path, tables: Iterable[pa.Table]) -> str:
 
 
 def write_array(folder: Path, name: str, pieces: Iterable[npt.NDArray[Any]]) -> str:
-    """Write arrays end to end, as ``numpy.save`` writes all in one; return the name of the file.
+    """Write arrays end to end, as ``numpy.save`` writes a single one; return the name of the file.
 
-    Those without rows may have another width; there is at least one array.
+    There is at least one array. Those without rows may have another width.
     """
     about, rows = dict[str, Any](), 0
     with whole_file(folder / f"{name}.npy") as beside, beside.open("wb") as opened:
@@ -261,13 +261,13 @@ def open_index(path: str, stage: str, settings: Mapping[str, Any]) -> Index:
     """Open the index of a stage.
 
     Args:
-        path: the index's own folder, or that of a run, whose ``index/STAGE`` is taken. A run with two such stages has
-            another in ``index/STAGE_2``, which is named in full.
+        path: folder of the index, or of a run that has it in ``index/STAGE``. If a run has two such stages, the second
+            one's index is ``index/STAGE_2``, which must be given in full.
         stage: name of the stage.
-        settings: what its keys depend on.
+        settings: settings that its keys depend on.
 
     Raises:
-        FormatError: there is none, or it was made with other settings.
+        FormatError: there is no index, or it was made with other settings.
     """
     places = (Path(path), Path(path, INDEX, stage))
     folder = next((each for each in places if (each / DESCRIPTION).is_file()), None)
@@ -296,46 +296,46 @@ def open_index(path: str, stage: str, settings: Mapping[str, Any]) -> Index:
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """Describe in what two mappings differ: "bands 14, here 13"."""
+    """Describe the differences of two mappings: "bands 14, here 13"."""
     names = [name for name in {**here, **there} if there.get(name) != here.get(name)]
     return ", ".join(f"{name} {there.get(name, 'missing')}, here {here.get(name, 'missing')}" for name in names)
 
 
 class Arrays(NamedTuple):
-    """What an index holds of its documents beside ids and keys, by name."""
+    """Data of an index's documents other than ids and keys, by name."""
 
     whole: Mapping[str, npt.NDArray[Any]] = MappingProxyType({})
-    """Arrays of which those of several groups of documents are put end to end."""
+    """Arrays to concatenate over groups of documents."""
     lengths: Mapping[str, Places] = MappingProxyType({})
-    """Numbers of whose running total, from 0, an array is made: where each document begins in another one."""
+    """Lengths to accumulate, from 0, into an array of offsets: the start of each document in another array."""
 
 
 class IndexedSurvey(Survey):
-    """Removes documents that earlier datasets have kept already, and saves an index of those that it keeps itself."""
+    """Base of surveys that remove documents found in earlier datasets, and that can save an index of kept documents."""
 
     against: tuple[str, ...]
-    """Indexes of earlier datasets, or the runs that saved them, see :func:`open_index`."""
+    """Indexes of earlier datasets, or the runs that saved them; see :func:`open_index`."""
     index: SaveIndex
-    """With "save", a run writes the index of the documents that it has kept in the end, to ``index/STAGE``."""
+    """With "save", a run writes an index of the documents that it finally kept to ``index/STAGE``."""
 
     @abstractmethod
     def hashed(self) -> dict[str, Any]:
-        """Return the settings on which the keys depend, ready for JSON."""
+        """Return the settings that the keys depend on, ready for JSON."""
 
     words: ClassVar[int]
-    """How many words a key has."""
+    """Number of 64-bit words in a key."""
 
     @property
     @abstractmethod
     def index_bands(self) -> int:
-        """How many bands an index has."""
+        """Number of bands in an index."""
 
     @abstractmethod
     def band_keys(self, known: pa.Table) -> Iterator[Keys]:
-        """Return the keys of documents that have some, band after band, each to be used before the next."""
+        """Return the keys of documents that have some, band by band; use each array before taking the next."""
 
     def arrays(self, known: pa.Table) -> "Arrays":  # noqa: ARG002  # those that save more need it
-        """Return what else an index holds of documents that have keys; their column is not needed."""
+        """Return other data of documents that have keys, for the index; the column of keys may be missing."""
         return Arrays()
 
     def known(self, kept: pa.Table) -> pa.Table:
@@ -343,19 +343,19 @@ class IndexedSurvey(Survey):
         return kept.filter(pc.is_valid(kept[self.key]))
 
     def save_index(self, kept: pa.Table, folder: Path) -> None:
-        """Write the index of documents whose sketches are given."""
+        """Write the index of documents from their sketches."""
         known = self.known(kept)
         whole, lengths = self.arrays(known)
         totals = {name: np.cumsum(np.concatenate([[0], each])) for name, each in lengths.items()}
         write_index(folder, self.name, self.hashed(), known["id"], self.band_keys(known), {**whole, **totals})
 
     def exchange_index(self, kept: Sketched, folder: Path, engine: Engine) -> None:
-        """Write it as :meth:`save_index` does, with sketches in many tasks."""
+        """Write the index as :meth:`save_index` does, from sketches spread over many tasks."""
         exchange_index(self, kept, folder, engine)
 
     @abstractmethod
     def find_earlier(self, sketches: pa.Table) -> pa.Table:
-        """Return the removals (``REMOVAL_SCHEMA``) of documents that earlier datasets have kept."""
+        """Return the removals (``REMOVAL_SCHEMA``) of documents found in earlier datasets."""
 
     @property
     def saves_index(self) -> bool:
@@ -363,7 +363,7 @@ class IndexedSurvey(Survey):
         return self.index == "save"
 
     def used_indexes(self) -> dict[str, str]:
-        """Return the SHA-256 of ``index.json``, which has those of all files, by path.
+        """Return the SHA-256 of each ``index.json``, which contains those of all files, by path.
 
         Raises:
             FormatError: there is no index at one of the paths, or it was made with other settings.
@@ -379,19 +379,19 @@ class IndexedSurvey(Survey):
         """Open the indexes in the order in which ``against`` names them.
 
         Raises:
-            FormatError: there is none at one of the places, or it was made with other settings.
+            FormatError: there is no index at one of the paths, or it was made with other settings.
         """
         return [open_index(path, self.name, self.hashed()) for path in self.against]
 
 
 REMOVALS = pa.schema([(DOCUMENT, pa.int64()), *REMOVAL_SCHEMA])
-"""Removals by number, sorted by it."""
+"""Schema of removals with document numbers, by which they are sorted."""
 
 
 def removal_table(
     ids: Any, rule: str, kept_ids: Any, values: npt.NDArray[np.float64] | None = None, threshold: float | None = None
 ) -> pa.Table:
-    """Return rows of ``REMOVAL_SCHEMA``: documents that leave by one rule, each for another one."""
+    """Return rows of ``REMOVAL_SCHEMA``: documents removed by one rule, each in favour of a kept one."""
     nothing = pa.nulls(len(ids), pa.float64())
     measured = nothing if values is None else pa.array(values, pa.float64())
     bound = nothing if threshold is None else pa.repeat(pa.scalar(threshold, pa.float64()), len(ids))
@@ -399,9 +399,9 @@ def removal_table(
 
 
 def take_ids(ids: pa.ChunkedArray, places: Places) -> pa.ChunkedArray:
-    """Return the ids at some places, in this order; -1 is null. They may have more than 2 GiB together.
+    """Return the ids at some positions, in this order; -1 gives null. Together they may exceed 2 GiB.
 
-    ``ChunkedArray.take`` joins all chunks first, which fails beyond 2 GiB, and reads a mapped file whole.
+    ``ChunkedArray.take`` would first join all chunks, which fails beyond 2 GiB and reads a mapped file whole.
     """
     ends = np.cumsum([len(chunk) for chunk in ids.chunks] or [0])
     order = np.argsort(places, kind="stable")
@@ -420,17 +420,17 @@ def take_ids(ids: pa.ChunkedArray, places: Places) -> pa.ChunkedArray:
 
 
 PIECE = 1 << 22
-"""Documents whose keys of a band are in one partition, about."""
+"""Approximate number of documents with their keys of one band in one partition."""
 
 
 def exchange_index(survey: IndexedSurvey, kept: Sketched, folder: Path, engine: Engine) -> None:
-    """Write the index of documents in groups; what is finished of it lies in ``kept.folder``, and is not made again.
+    """Write the index of documents in groups; finished parts are in ``kept.folder`` and are not made again.
 
     Args:
-        survey: which made their sketches.
-        kept: those of documents that a run has kept in the end; how many there are of each group is not known.
-        folder: where; what lies there is replaced.
-        engine: what carries it out.
+        survey: the survey that made the sketches.
+        kept: sketches of the documents that a run finally kept; the number of documents of each group is not known.
+        folder: folder of the index; its content is replaced.
+        engine: engine that runs the tasks.
     """
     assert kept.folder is not None, "sketches in memory have save_index"
     known = Exchange(no_rows, partial(_take_known, survey, kept), kept.groups, kept.folder / "known")
@@ -457,7 +457,7 @@ def exchange_index(survey: IndexedSurvey, kept: Sketched, folder: Path, engine: 
 
 
 def _take_known(survey: IndexedSurvey, kept: Sketched, group: int, _: Iterator[pa.Table]) -> pa.Table:
-    """Return a group's documents that have keys; its chunks stay, as each is a batch of ids."""
+    """Return a group's documents that have keys; chunks are kept as they are, since each becomes a batch of ids."""
     return pa.concat_tables(survey.known(table).drop_columns([survey.key]) for table in kept.read(group))
 
 
@@ -520,14 +520,14 @@ def _write_band(keys: Exchange, pieces: int, band: int, folder: Path) -> list[st
 
 
 ENDS = "_ends"
-"""How the name of an array ends that says where documents begin in another one, as ``ngram_ends`` in ``ngrams``."""
+"""Suffix of arrays with the offsets of documents in another array: ``ngram_ends`` for ``ngrams``."""
 
 
 def remove_from_index(folder: Path, ids: pa.Array) -> int:
-    """Write an index again without some documents; return how many they were. Nothing is written where there are none.
+    """Rewrite an index without some documents; return how many were removed. Nothing is written if there are none.
 
     Raises:
-        FormatError: it has an array of which nobody knows what belongs to a document.
+        FormatError: an array has neither a row for each document nor offsets, so its documents are unknown.
         CorruptionError: a file of it has been changed.
     """
     about = json.loads((folder / DESCRIPTION).read_bytes())
@@ -554,7 +554,7 @@ def remove_from_index(folder: Path, ids: pa.Array) -> int:
 
 
 def _others(folder: Path, names: list[str], stays: "npt.NDArray[np.bool_]") -> Iterator[tuple[str, npt.NDArray[Any]]]:
-    """Yield the arrays beside the keys, without what is of documents that go."""
+    """Yield the arrays other than keys and rows, without the removed documents."""
     flat = {f"{name.removesuffix(ENDS)}s": name for name in names if name.endswith(ENDS)}
     for name in names:
         values = _array(folder, name)
@@ -576,7 +576,7 @@ def _array(folder: Path, name: str) -> npt.NDArray[Any]:
 
 
 def search_earlier(survey: IndexedSurvey, sketched: Sketched, engine: Engine) -> Exchange:
-    """Find the documents of each group that earlier datasets have (``REMOVALS``), each group by itself."""
+    """Find the documents of each group that are in earlier datasets (``REMOVALS``), in one task per group."""
     folder, compared = sketched.place("earlier"), sketched.place("indexes.json")
     step = Exchange(no_rows, partial(_take_earlier, survey, sketched, compared), sketched.groups, folder)
     if survey.against and compared and step.waiting() and Marker.read(compared) is None:
@@ -601,7 +601,7 @@ def _take_earlier(
 
 
 def staying(keys: pa.ChunkedArray, group: int, sketched: Sketched, earlier: Exchange) -> Places:
-    """Return the places in a group of the documents that have a key, and that no earlier dataset has."""
+    """Return the positions in a group of documents that have a key and are in no earlier dataset."""
     stays = pc.is_valid(keys).to_numpy().copy()
     stays[earlier.read(group)[DOCUMENT].to_numpy() - sketched.starts[group]] = False
     return np.flatnonzero(stays)

@@ -1,17 +1,17 @@
 """Repeated stretches of tokens, found in bounded memory, pass by pass.
 
-The passes of the first step count anchors, those of the second look windows up; each takes the anchors or windows
-whose hash falls into its part, and writes what it found to a file of its own. A pass whose file is there is not done
-again. What is found in the end does not depend on how many passes there are: windows with equal tokens have equal
-hashes, so they meet in one pass, and each stretch is compared token by token.
+The passes of the first step count anchors, those of the second look up windows. Each pass handles the anchors or
+windows with a hash in its part, and writes its result to a file of its own. A pass with a finished file is not
+repeated. The final result does not depend on the number of passes: windows with equal tokens have equal hashes, so they
+meet in one pass, and each stretch is compared token by token.
 
-An *anchor* of a window is the least hash of its grams, ``gram`` tokens in a row. Equal windows have equal anchors, and
-several windows in a row share one, so far fewer counts than there are windows tell which windows' anchors occur once:
-those windows cannot repeat. The others are hashed and looked up in a table of those met before, and where a hash is
-found tokens are compared one by one.
+The *anchor* of a window is the least hash of its grams, ``gram`` tokens in a row. Equal windows have equal anchors, and
+consecutive windows often share one. So a number of counters far below that of windows shows which windows have an
+anchor that occurs only once: those windows cannot repeat. The others are hashed and looked up in a table of earlier
+windows, and if a hash is found, tokens are compared one by one.
 
-A *segment* of 60 tokens holds a dozen windows of one anchor. A row of an exchange has its hash, by which it is sent,
-the place of its first token, and its tokens.
+A *segment* is a run of consecutive windows with one anchor; with 60 tokens it has a dozen windows. A row of an exchange
+contains its hash, by which it is sent, the place of its first token, and its tokens.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
@@ -46,32 +46,34 @@ _MOST = (1 << 40) - 2
 
 
 class TokenStore:
-    """Tokens of documents end to end, with a separator after each.
+    """Tokens of documents end to end, with a separator after each document.
 
     Document d is ``tokens[bounds[d]:bounds[d + 1] - 1]``. The separator is the greatest number of the tokens' type,
-    which no token is.
+    which is never a token.
     """
 
     def __init__(self, tokens: npt.NDArray[Any], bounds: Longs, mapped: mmap.mmap | None = None) -> None:
         self.tokens = tokens.view()
-        self.tokens.flags.writeable = False  # a mapping is so too, and kernels would compile for both
+        self.tokens.flags.writeable = (
+            False  # a mapped file is also read-only; kernels would otherwise be compiled twice
+        )
         self.bounds = bounds
         self.separator = tokens.dtype.type(np.iinfo(tokens.dtype).max)
         self._mapped = mapped
 
     def release(self) -> None:
-        """Release the memory of what was read of the file; the system still has it at hand while there is room."""
+        """Release the memory of pages read from the file; the system keeps them in its cache while there is room."""
         if self._mapped is not None and hasattr(mmap, "MADV_DONTNEED"):
             self._mapped.madvise(mmap.MADV_DONTNEED)
 
     def documents_of(self, ranges: Longs) -> tuple[Longs, Longs]:
-        """Return the document of each range of tokens, and the ranges counted from their document's first token."""
+        """Return the document of each range of tokens, and the ranges relative to their document's first token."""
         documents = np.searchsorted(self.bounds, ranges[:, 0], "right") - 1
         return documents, ranges[:, :2] - self.bounds[documents, None]
 
 
 def store_tokens(tables: Iterable[pa.Table], folder: Path, needed_by: str) -> TokenStore:
-    """Write the columns ``id`` and ``tokens`` of all tables to ``folder``, or take what is there, and open it.
+    """Write the columns ``id`` and ``tokens`` of all tables to ``folder``, or reuse its content, and open it.
 
     Raises:
         StageError: two documents have the same id, or there are 2**40 tokens or more.
@@ -94,7 +96,7 @@ def stored_ids(folder: Path, documents: Longs) -> pa.Array:
 
 
 def _write(tables: Iterable[pa.Table], folder: Path, needed_by: str) -> dict[str, Any]:
-    dtype, hashes, lengths = np.dtype(np.uint8), array("Q"), array("q")  # these grow without being copied
+    dtype, hashes, lengths = np.dtype(np.uint8), array("Q"), array("q")  # arrays of this module grow in place
     schema = pa.schema([("id", pa.large_string())])
     with (
         whole_file(folder / "tokens.bin") as tokens_beside,
@@ -121,7 +123,7 @@ def _write(tables: Iterable[pa.Table], folder: Path, needed_by: str) -> dict[str
 
 
 def token_lists(column: pa.ChunkedArray) -> Iterator[tuple[npt.NDArray[Any], Longs]]:
-    """Return values and offsets of the chunks of a list column; null has no tokens."""
+    """Yield values and offsets of the chunks of a list column; null has no tokens."""
     for chunk in column.chunks:
         values = chunk.flatten().to_numpy()
         lengths = pc.fill_null(pc.list_value_length(chunk), 0).to_numpy()
@@ -131,17 +133,17 @@ def token_lists(column: pa.ChunkedArray) -> Iterator[tuple[npt.NDArray[Any], Lon
 
 
 def separated(tokens: npt.NDArray[Any], offsets: Longs) -> npt.NDArray[Any]:
-    """Return the tokens of documents, of which ``offsets`` are the bounds, with a separator after each."""
+    """Return the tokens of documents, which ``offsets`` delimits, with a separator after each."""
     return np.insert(tokens[offsets[0] : offsets[-1]], offsets[1:] - offsets[0], np.iinfo(tokens.dtype).max)
 
 
 def _reject_duplicates(folder: Path, hashes: npt.NDArray[np.uint64], needed_by: str) -> None:
-    """Compare the ids of documents that share a hash of theirs."""
+    """Compare the ids of documents with equal hashes of their ids."""
     ordered = np.sort(hashes)
     alike = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
     if len(alike):
         del ordered
-        # Unless it sorts, numpy 2.0 fails with uint64 beyond int64.
+        # Without kind="sort", numpy 2.0 fails with uint64 beyond int64.
         reject_duplicate_ids(stored_ids(folder, np.flatnonzero(np.isin(hashes, alike, kind="sort"))), needed_by)
 
 
@@ -165,45 +167,48 @@ _LOW = _U(0xFFFFFFFF)
 _HALF = _U(32)
 
 _GRAM_SHARE = 0.6
-"""Of a window, see :class:`Windows`: shorter grams repeat more often without their windows, longer ones are more."""
+"""Gram length as a share of the window length: shorter grams repeat more often outside equal windows, longer grams make
+more anchors.
+"""
 
 CHUNK = 4096
-"""Windows that are hashed together, so that what is computed of them stays in the first-level cache."""
+"""Windows that are hashed together, so that intermediate results stay in the first-level cache."""
 SMALL_CHUNK = 256
-"""The same where windows are looked up: runs are short, and a match makes the rest of a chunk useless."""
+"""The same for lookups: runs are short, and a match makes the rest of a chunk useless."""
 
 _PLACE_BITS = _U(40)
 _PLACE = _U((1 << 40) - 1)
 _TAG = _U(0xFFFFFF)
 
 PAGE = 1 << 21
-"""Bytes that the system maps at most when one byte of a file is touched (Linux 6.18 maps whole large folios)."""
+"""Greatest number of bytes that the system maps when one byte of a file is touched (Linux 6.18 maps large folios whole)."""
 
 STATE = 8
-"""How many numbers ``match_windows`` keeps between calls; they start as zeros, ``UNSEEN`` as -1."""
+"""Size of the state that ``match_windows`` keeps between calls; it starts as zeros, but ``UNSEEN`` as -1."""
 RUN, START, SKIP, USED, UNSEEN, MAPPED, NEAR, FOUND = range(STATE)
-"""The run and the window to resume with, the first window not known to repeat an earlier one, the windows in the table,
-the first that found it full, the bytes of tokens touched, a place whose surroundings are among them, and the rows
-written."""
+"""Indexes of the state: the run and the window to resume with, the first window not known to repeat an earlier one, the
+number of windows in the table, the first window for which the table was full, the bytes of tokens touched, a place
+around which they are counted already, and the rows written.
+"""
 
 
 class HashedWindows(NamedTuple):
-    """All windows of ``length`` tokens that lie inside a document."""
+    """All windows of ``length`` tokens that are inside a document."""
 
     tokens: Tokens
     """Unsigned integers, with ``separator`` after each document."""
     separator: Any
-    """Of the type of the tokens."""
+    """A number of the same type as the tokens."""
     length: int
     gram: int
-    """Tokens in the stretches of which the one with the least hash is a window's anchor."""
+    """Tokens in a gram; the gram with the least hash is a window's anchor."""
     powers: Wide
     """Powers of the base of the polynomial hash, modulo 2**64."""
     inverse_powers: Wide
 
 
 def make_windows(tokens: Tokens, separator: Any, length: int) -> HashedWindows:
-    """Prepare to look at windows of ``length`` tokens, 1 or more."""
+    """Describe the windows of ``length`` tokens, 1 or more, and compute the powers of the hash."""
     powers = np.empty((2, CHUNK + 2 * length), np.uint64)
     inverse = pow(_BASE, -1, 1 << 64)
     up = down = 1
@@ -218,8 +223,8 @@ def make_windows(tokens: Tokens, separator: Any, length: int) -> HashedWindows:
 def hash_windows(windows: HashedWindows, start: int, count: int, length: int, sums: Wide, hashes: Wide) -> None:
     """Hash ``count`` stretches of ``length`` tokens, one from each token from ``start`` on.
 
-    Differences of a running sum of token x power, brought to one power again: unlike in a rolling hash, no step waits
-    for the multiplication of the step before.
+    The hash is the difference of a running sum of token x power, scaled back to a common power. Unlike in a rolling
+    hash, no step waits for the multiplication of the previous one.
     """
     tokens, powers, inverse_powers = windows.tokens[start:], windows.powers, windows.inverse_powers
     total = _U(0)
@@ -234,14 +239,14 @@ def hash_windows(windows: HashedWindows, start: int, count: int, length: int, su
 
 @compiled
 def _lower(first: Wide, second: Wide, lower: Wide) -> None:
-    """Write the lower of each two; by itself this loop becomes vector instructions."""
+    """Write the element-wise minimum; as a function of its own this loop is vectorised."""
     for at in range(first.size):
         lower[at] = min(first[at], second[at])
 
 
 @allocating
 def _least_of_each(hashes: Wide, count: int, width: int, here: Wide, there: Wide) -> Wide:
-    """Return the least of ``width`` hashes from each of ``count`` on, by doubling; ``here``, ``there``: scratch."""
+    """Return the minimum of ``width`` hashes from each of ``count`` on, by doubling; ``here``, ``there``: scratch."""
     size = count + width - 1
     least, span = hashes, 1
     while 2 * span <= width:
@@ -259,10 +264,10 @@ def _least_of_each(hashes: Wide, count: int, width: int, here: Wide, there: Wide
 def _changes(
     ends: Tokens, entering: Wide, least: Wide, separator: Any, length: int, start: int, carried: Longs, changes: Longs
 ) -> int:
-    """List the windows from which another anchor holds, and those where documents end; return how many there are.
+    """List the windows at which the anchor changes, and those at which documents end; return their number.
 
-    An anchor that enters where an equal one holds is listed too, so that anchors which occur twice are listed twice;
-    if still more of them follow at once, those are not.
+    An anchor that enters while an equal one holds is also listed, so that anchors which occur twice are listed twice;
+    if further equal anchors follow immediately, those are not.
     """
     found = 0
     last_separator, was_inside, before, again = carried[0], carried[1] != 0, _U(carried[2]), carried[3] != 0
@@ -284,14 +289,14 @@ def _changes(
 
 @allocating
 def list_anchors(windows: HashedWindows, start: int, stop: int, changes: Longs) -> tuple[int, int]:
-    """List where anchors change among the windows from ``start`` to ``stop``, the places of their first tokens.
+    """List the anchor changes among windows whose first tokens are between ``start`` and ``stop``.
 
-    ``changes``, int64 (n, 2), n at least CHUNK + 1, gets twice a window's place, plus 1 if it lies inside a document,
-    and the bits of its anchor's hash. An anchor that holds when another call begins is listed once more. The last
+    ``changes``, int64 (n, 2), n at least CHUNK + 1, gets twice a window's place, plus 1 if it is inside a document, and
+    the bits of its anchor's hash. An anchor that holds when the next call begins is listed once more. The last
     ``windows.length - 1`` tokens start no window and must not be in reach of ``stop``.
 
     Returns:
-        The first window not looked at, which is ``stop`` unless ``changes`` is full, and the number of rows written.
+        The first window not processed, which is ``stop`` unless ``changes`` is full, and the number of rows written.
     """
     at, length, width = start, windows.length, windows.length - windows.gram + 1
     sums, hashes = np.empty(CHUNK + 2 * length, np.uint64), np.empty(CHUNK + 2 * length, np.uint64)
@@ -315,14 +320,14 @@ def list_anchors(windows: HashedWindows, start: int, stop: int, changes: Longs) 
 
 @compiled
 def _to_cells(changes: Longs, share: tuple[int, int, int], cells: Wide, counts_here: Wide) -> None:
-    """Write the cell of each anchor, and 1 where it falls into the part and its window lies inside a document."""
+    """Write the cell of each anchor, and 1 if it belongs to the part and its window is inside a document, or else 0."""
     for row in range(len(changes)):
         mixed = _U(changes[row, 1])
         mixed = (mixed ^ (mixed >> _U(29))) * _ANCHOR_MIX
         mixed ^= mixed >> _HALF
         scaled = (mixed >> _HALF) * _U(share[1])
         counts_here[row] = _U((scaled >> _HALF == _U(share[0])) & (changes[row, 0] & 1 != 0))
-        # What is left of the upper half within the part, and the lower half, choose the cell.
+        # The cell follows from the rest of the upper half within the part, and from the lower half.
         cells[row] = ((scaled & _LOW) ^ (mixed & _LOW)) * _U(share[2]) >> _HALF
 
 
@@ -330,14 +335,14 @@ def _to_cells(changes: Longs, share: tuple[int, int, int], cells: Wide, counts_h
 def count_anchors(changes: Longs, share: tuple[int, int, int], counts: Wide) -> None:
     """Count how often each anchor is listed in ``changes``, rows of :func:`list_anchors`, up to two.
 
-    Anchors whose hash falls into the part of ``share``, (part, parts, cells), are added to ``counts``, which has two
-    bits per cell: seen once and seen twice.
+    Only anchors that belong to the part of ``share``, (part, parts, cells), are counted. ``counts`` has two bits per
+    cell: seen once and seen twice.
     """
     cells, counts_here = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint64)
     for first in range(0, len(changes), CHUNK):
         chunk = changes[first : first + CHUNK]
         _to_cells(chunk, share, cells, counts_here)
-        # By itself this loop does not wait for one count before it fetches the next.
+        # As a loop of its own, this does not wait for one count before it fetches the next.
         for row in range(len(chunk)):
             word, shift = counts[cells[row] >> _U(5)], (cells[row] & _U(31)) * _U(2)
             seen = _U(1) | ((word >> shift & _U(1)) << _U(1))
@@ -351,12 +356,12 @@ def find_runs(changes: Longs, share: tuple[int, int, int], counts: Wide, opened:
     Args:
         changes: rows of :func:`list_anchors`, in order over all calls.
         share: as in :func:`count_anchors`.
-        counts: what that left.
-        opened: the first window of a run that an earlier call has not seen the end of, or -1.
-        runs: shape (n, 2), n at least half of the changes and 1: gets [first, stop).
+        counts: the result of :func:`count_anchors`.
+        opened: the first window of a run that continues from an earlier call, or -1.
+        runs: shape (n, 2), n at least half of the changes plus 1: gets [first, stop).
 
     Returns:
-        What is ``opened`` for the next call, and the number of rows written.
+        The value of ``opened`` for the next call, and the number of rows written.
     """
     written = 0
     cells, counts_here = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint64)
@@ -378,7 +383,7 @@ def find_runs(changes: Longs, share: tuple[int, int, int], counts: Wide, opened:
 
 @forced_inline
 def _common(tokens: Tokens, separator: Any, earlier: int, later: int, longest: int) -> int:
-    """Count the tokens that two places have in common, up to the end of either's document."""
+    """Count the equal tokens from two places on, up to the end of either's document and at most ``longest``."""
     same = 0
     while same < longest and tokens[later + same] == tokens[earlier + same] and tokens[later + same] != separator:
         same += 1
@@ -389,9 +394,9 @@ def _common(tokens: Tokens, separator: Any, earlier: int, later: int, longest: i
 def _meet(
     windows: HashedWindows, place: int, mixed: np.uint64, table: Wide, room: tuple[int, int, int], state: Longs
 ) -> tuple[int, int]:
-    """Find an earlier window with the tokens of this one: its place and how many tokens the two places have in common.
+    """Find an earlier window with the same tokens; return its place and the number of tokens that they have in common.
 
-    A window that is the first of its kind is written to the table, while there is room, and has 0 tokens in common.
+    A window without an earlier copy is entered in the table, while there is room; the number is then 0.
     """
     tag = mixed >> _HALF & _TAG
     slot, size = (mixed & _LOW) * _U(table.size) >> _HALF, _U(table.size)
@@ -428,22 +433,22 @@ def match_windows(
     state: Longs,
     spans: Longs,
 ) -> None:
-    """Look up the windows of ``runs`` that fall into a part, and write every stretch of tokens that two have in common.
+    """Look up the windows of ``runs`` that belong to a part, and write every stretch of tokens shared by two places.
 
-    The table maps the hash of a window to the first place where its tokens stand: an entry is 24 bits of the hash and
-    40 of the place plus 1, 0 is empty. Where hashes agree tokens are compared, and on from the window's end: windows
-    inside the common stretch are known to repeat earlier ones and are passed over.
+    The table maps the hash of a window to the first place of its tokens: an entry is 24 bits of the hash and 40 of the
+    place plus 1, and 0 is empty. If hashes agree, tokens are compared, also beyond the window's end: windows inside the
+    common stretch are known to repeat earlier ones and are skipped.
 
     Args:
         windows: the last token is a separator.
         runs: windows [first, stop) in increasing order, shape (runs, 2).
-        share: (part, parts): windows whose hash falls into that part are looked up.
-        hash_mask: the bits of hashes that are used; with fewer only time is lost.
-        table: zeros, or what the last call left; it must have more rows than it may hold windows.
-        room: windows the table may hold, tokens compared at once, bytes of tokens to touch before coming back.
-        state: see ``STATE``; it is done when ``RUN`` is the number of runs.
-        spans: shape (n, 3), n at least 2: [start, stop) in tokens, and the start of the other stretch; ``FOUND`` says
-            how many rows are written.
+        share: (part, parts): only windows with a hash in that part are looked up.
+        hash_mask: bits of the hashes that are used; fewer bits only cost time.
+        table: zeros, or the table of the last call; it must have more rows than the windows it may hold.
+        room: windows that the table may hold, tokens compared at once, bytes of tokens to touch before returning.
+        state: see ``STATE``; the search is done when ``RUN`` is the number of runs.
+        spans: shape (n, 3), n at least 2: [start, stop) in tokens, and the start of the other stretch; ``FOUND`` is the
+            number of rows written.
     """
     length = windows.length
     sums, hashes = np.empty(SMALL_CHUNK + 2 * length, np.uint64), np.empty(SMALL_CHUNK + 2 * length, np.uint64)
@@ -456,7 +461,7 @@ def match_windows(
         while at < stop:
             count, step = min(SMALL_CHUNK, stop - at), 0
             hash_windows(windows, at, count, length, sums, hashes)
-            # Runs that are not far apart have one page of the file or more between them.
+            # The gap to the last run counts as touched, since it may share pages with it.
             state[MAPPED] += (at + count - (reached if reached >= 0 else at)) * windows.tokens.itemsize
             reached = at + count
             while step < count:
@@ -493,7 +498,7 @@ def sample_hashes(
     """Write the hashes of windows of ``runs`` that have none of the bits ``sampled``.
 
     ``runs``, ``hash_mask``, ``mappable`` and ``state`` are those of :func:`match_windows`; ``FOUND`` counts the hashes
-    written, over all calls. It is done when ``RUN`` is the number of runs, or when ``hashes`` are full.
+    written, over all calls. Sampling is done when ``RUN`` is the number of runs, or when ``hashes`` is full.
     """
     sums, chunk = np.empty(CHUNK + 2 * windows.length, np.uint64), np.empty(CHUNK + 2 * windows.length, np.uint64)
     mapped = 0
@@ -518,9 +523,9 @@ def sample_hashes(
 
 @compiled
 def join(spans: Longs) -> int:
-    """Join, in place, stretches that overlap or touch; they are sorted by start. Returns how many are left.
+    """Join, in place, stretches that overlap or touch and are sorted by start; return the number of joined stretches.
 
-    Where rows have a third number, a joined stretch keeps the least of those that start where it starts.
+    If rows have a third number, a joined stretch keeps the least of those with the same start.
     """
     kept, linked = 0, spans.shape[1] > 2
     for row in range(len(spans)):
@@ -537,25 +542,25 @@ def join(spans: Longs) -> int:
 
 
 STRETCH = 1 << 18
-"""Windows that are looked at together, at most."""
+"""Greatest number of windows processed together."""
 ROWS = 1 << 24
-"""Tokens of the rows of these windows, one by one, at most."""
+"""Greatest number of tokens in the rows of these windows, one row per window."""
 
 
 @dataclass(frozen=True)
 class Segments:
-    """Windows in a row that have one anchor, in a stretch of tokens."""
+    """Runs of consecutive windows with one anchor each, in a stretch of tokens."""
 
     windows: HashedWindows
     place: int
-    """Of the first of the tokens."""
+    """Place of the first token of the stretch."""
     firsts: Longs
     stops: Longs
     keys: Wide
     """The mixed hash of each anchor."""
 
     def take(self, chosen: npt.NDArray[Any]) -> "Segments":
-        """Return some of them."""
+        """Return some of the segments."""
         return replace(self, firsts=self.firsts[chosen], stops=self.stops[chosen], keys=self.keys[chosen])
 
     def rows(self) -> pa.Table:
@@ -569,7 +574,7 @@ class Segments:
         return self._rows(hashes[firsts - firsts[:1]], firsts, 1)
 
     def _rows(self, hashes: Wide, firsts: Longs, counts: Longs | int) -> pa.Table:
-        """Return rows of equally many bytes, filled up with separators; at least one ends a row."""
+        """Return rows of equal size, padded with separators; each row ends with at least one."""
         size = _row_tokens(self.windows)
         tokens = np.lib.stride_tricks.sliding_window_view(self.windows.tokens, size)[firsts]
         stops = np.broadcast_to(counts + self.windows.length - 1, len(firsts))
@@ -579,11 +584,11 @@ class Segments:
 
 
 def read_segments(tables: Iterable[pa.Table], place: int, length: int) -> Iterator[Segments]:
-    """Return all windows of ``length`` tokens of documents, whose first token has a place.
+    """Yield all windows of ``length`` tokens of documents, as segments.
 
     Args:
         tables: with a column ``tokens``, a large list of one type of unsigned integers.
-        place: of the first token; a document takes one place more than it has tokens.
+        place: place of the first token; a document takes one place more than it has tokens.
         length: tokens in a window.
     """
     made, changes = list[HashedWindows](), np.empty((16 * CHUNK, 2), np.int64)
@@ -602,7 +607,7 @@ def read_segments(tables: Iterable[pa.Table], place: int, length: int) -> Iterat
 
 
 def _cut_segments(windows: HashedWindows, place: int, changes: Longs, stop: int) -> Segments:
-    """Return the windows before ``stop`` by rows of ``list_anchors``; at most so many together as a gram can be in."""
+    """Convert rows of ``list_anchors`` to segments, each with at most as many windows as can share one gram."""
     firsts, stops = changes[:, 0] >> 1, np.append(changes[1:, 0] >> 1, stop)[: len(changes)]
     inside = changes[:, 0] & 1 != 0
     firsts, stops, keys = firsts[inside], stops[inside], mix(changes[inside, 1].view(np.uint64))
@@ -616,31 +621,31 @@ def _cut_segments(windows: HashedWindows, place: int, changes: Longs, stop: int)
 
 
 def mix(values: Wide) -> Wide:
-    """Return other numbers for numbers, of which each bit follows from all bits: the least of many hashes are small."""
+    """Mix numbers so that each bit of the result depends on all bits, since the least of many hashes are small numbers."""
     mixed = (values ^ (values >> np.uint64(29))) * _ANCHOR_MIX
     return mixed ^ (mixed >> np.uint64(32))
 
 
 def numbers_from(firsts: Longs, counts: Longs) -> Longs:
-    """Return the numbers from each first on, as many as its count."""
+    """Return consecutive numbers from each first on, as many as its count."""
     ends = np.cumsum(counts)
     numbers: Longs = np.arange(ends[-1] if len(ends) else 0) + np.repeat(firsts - (ends - counts), counts)
     return numbers
 
 
 def _row_tokens(windows: HashedWindows) -> int:
-    """Return how many tokens a row has: those of a segment of windows that may all have one gram, and a separator."""
+    """Return the tokens in a row: those of the longest segment, whose windows all share one gram, and a separator."""
     return 2 * windows.length - windows.gram + 1
 
 
 def tokens_of(rows: pa.Table) -> npt.NDArray[Any]:
-    """Return the tokens of rows, an array of two dimensions."""
+    """Return the tokens of rows as a two-dimensional array."""
     tokens: npt.NDArray[Any] = pa.concat_arrays(rows["tokens"].chunks).flatten().to_numpy()
     return tokens.reshape(rows.num_rows, -1)
 
 
 def _hash_windows(windows: HashedWindows, first: int, last: int) -> Wide:
-    """Return the hashes of the windows from ``first`` to ``last``."""
+    """Return the hashes of the windows from ``first`` to ``last``, inclusive."""
     hashes, sums = np.empty(last + 1 - first, np.uint64), np.empty(CHUNK + 2 * windows.length, np.uint64)
     for at in range(0, len(hashes), CHUNK):
         here = hashes[at : at + CHUNK]
@@ -649,7 +654,7 @@ def _hash_windows(windows: HashedWindows, first: int, last: int) -> Wide:
 
 
 def first_of_kind(batch: pa.Table) -> Longs:
-    """Return for each window the first with its tokens; a later one where another of the same hash lies between."""
+    """Return for each window the first with its tokens; a later one if another with the same hash is between them."""
     tokens, hashes = tokens_of(batch), batch["hash"].to_numpy()
     order = np.argsort(hashes, kind="stable")
     near = 1 + np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
@@ -663,25 +668,25 @@ def first_of_kind(batch: pa.Table) -> Longs:
 ALL_BITS = (1 << 64) - 1
 
 _CELLS = 32
-"""Cells per anchor, where there is room: with 32, one anchor in 32 is taken for a repeated one."""
+"""Cells per anchor, if there is room: with 32, one anchor in 32 is taken for a repeated one."""
 _FEWEST_CELLS = 16
 _MOST_CELLS = 1 << 32
 _LOAD = 0.75
-"""Share of the table that is to be filled, as far as the number of windows can be foretold."""
+"""Share of the table that should be filled, according to the estimated number of windows."""
 _FULL = 0.9
 _SAMPLE = 1 << 16
-"""Windows from which it is predicted, to 0.4 %."""
+"""Windows from which the number of distinct windows is estimated, to 0.4 %."""
 _FEW = 64
 _LINKED = 3
-"""Columns of what the second step finds: start, stop, and the start of an equal stretch."""
+"""Columns of the second step's results: start, stop, and the start of an equal stretch."""
 _NUMBER = 8
 """Bytes of a number of a range."""
 _LEAST_BLOCK = 512
-"""Ranges of a piece that are read at once, at least."""
+"""Least number of ranges of a piece that are read at once."""
 
 
 class RangeWriter:
-    """Appends pieces to a file of ranges."""
+    """Writer that appends pieces to a file of ranges."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -694,7 +699,7 @@ class RangeWriter:
             self.counts.append(len(ranges))
 
     def extend(self, ranges: Longs) -> None:
-        """Go on with the last piece: ranges that start after it."""
+        """Continue the last piece with ranges that start after it."""
         if self.counts and len(ranges):
             self._file.write(np.ascontiguousarray(ranges, "<i8").data)
             self.counts[-1] += len(ranges)
@@ -704,24 +709,24 @@ class RangeWriter:
 
 @dataclass(frozen=True)
 class RangeFile:
-    """Sorted ranges [start, stop) on disk, in pieces that were made one after the other.
+    """File of ranges [start, stop) in pieces, each sorted by start.
 
-    A range is 16 bytes, two little-endian int64, or 24 where a third number goes with each. Beside the file a JSON
-    file, written last, says how many ranges each piece has: a file without it is not finished.
+    A range is 16 bytes, two little-endian int64, or 24 with a third number. A JSON file beside it, written last, gives
+    the number of ranges of each piece: a file without it is not finished.
     """
 
     path: Path
     columns: int = 2
-    """Start, stop and, with 3, the number that goes with a range."""
+    """2 for start and stop, 3 with a further number for each range."""
 
     @property
     def finished(self) -> bool:
-        """Whether all pieces are there."""
+        """Whether all pieces are written."""
         return Marker.whole(self._index) is not None
 
     @property
     def pieces(self) -> list[int]:
-        """How many ranges each piece has."""
+        """Number of ranges in each piece."""
         counts: list[int] = Marker.open(self._index).content["pieces"]
         return counts
 
@@ -731,7 +736,7 @@ class RangeFile:
         return stored.reshape(-1, self.columns)
 
     def blocks(self, memory: int) -> Iterator[Longs]:
-        """Return all ranges as they were written, ``memory`` bytes of them at once."""
+        """Return all ranges in the order in which they were written, ``memory`` bytes of them at a time."""
         count, rows = sum(self.pieces), max(memory // (self.columns * _NUMBER), 1)
         return (self.read(first, min(rows, count - first)) for first in range(0, count, rows))
 
@@ -741,7 +746,7 @@ class RangeFile:
 
     @contextmanager
     def write(self) -> Iterator[RangeWriter]:
-        """Write the file, which is finished when the block ends without an error."""
+        """Open a writer for the file, which is finished when the block ends without an error."""
         with whole_file(self.path) as beside, beside.open("wb") as file:
             writer = RangeWriter(file)
             yield writer
@@ -755,11 +760,11 @@ def join_sorted(ranges: Longs) -> Longs:
 
 
 def merge_ranges(files: Sequence[RangeFile], memory: int) -> Iterator[Longs]:
-    """Return the ranges of all pieces of all files in increasing order, joined where they overlap or touch.
+    """Yield the ranges of all pieces of all files in increasing order, joined if they overlap or touch.
 
-    Files have as many columns each; a joined range keeps the least third number of those that start where it starts.
+    All files have the same number of columns. A joined range keeps the least third number of those with the same start.
 
-    What is read at once stays near ``memory`` bytes, however many pieces there are, down to 8 KiB for each.
+    About ``memory`` bytes are read at once, however many pieces there are, but at least 512 ranges of each.
     """
     pieces = [piece for file in files for piece in _pieces(file)]
     columns = max((file.columns for file in files), default=2)
@@ -768,7 +773,7 @@ def merge_ranges(files: Sequence[RangeFile], memory: int) -> Iterator[Longs]:
     while pieces:
         for piece in pieces:
             piece.fill(rows)
-        # A piece that is not read to its end may have any more ranges that start after its last one read.
+        # An unfinished piece may have more ranges, which start after the last one read.
         safe = min((piece.held[-1, 0] for piece in pieces if piece.unread), default=None)
         ready = join_sorted(np.concatenate([last, *(piece.take(safe) for piece in pieces)]))
         pieces = [piece for piece in pieces if piece.unread or len(piece.held)]
@@ -785,7 +790,7 @@ class _Piece:
         self.held = np.empty((0, file.columns), np.int64)
 
     def fill(self, rows: int) -> None:
-        """Hold ``rows`` ranges, or all that are left."""
+        """Read until ``rows`` ranges are held, or all of the piece."""
         wanted = min(rows - len(self.held), self.unread)
         if wanted > 0:
             self.held = np.concatenate([self.held, self._file.read(self._first, wanted)])
@@ -793,7 +798,7 @@ class _Piece:
             self.unread -= wanted
 
     def take(self, safe: np.int64 | None) -> Longs:
-        """Release the ranges that start at ``safe`` or before; all of them where it is None."""
+        """Remove and return the held ranges that start at ``safe`` or before; all of them if it is None."""
         count = len(self.held) if safe is None else int(np.searchsorted(self.held[:, 0], safe, "right"))
         taken, self.held = self.held[:count], self.held[count:]
         return taken
@@ -809,19 +814,19 @@ def _pieces(file: RangeFile) -> Iterator[_Piece]:
 def find_repeats(
     store: TokenStore, min_tokens: int, memory: int, folder: Path, hash_mask: int = ALL_BITS
 ) -> Iterator[Longs]:
-    """Return, in increasing order, the maximal ranges of tokens covered by windows which occur twice or more.
+    """Return, in increasing order, the maximal ranges of tokens covered by windows that occur at least twice.
 
     Args:
         store: the tokens.
         min_tokens: tokens in a window, 1 or more.
-        memory: bytes that the search may hold beside the store's 8 bytes per document, at least
+        memory: bytes that the search may hold in addition to the store's 8 bytes per document, at least
             ``substring.LEAST_MEMORY``.
-        folder: holds the passes that are done, in a few bytes per token; it belongs to these documents and settings.
-        hash_mask: the bits of hashes that are used; fewer make passes slower, and change nothing else.
+        folder: folder of the finished passes, a few bytes per token; it belongs to these documents and settings.
+        hash_mask: bits of the hashes that are used; fewer bits only make passes slower.
 
     Yields:
-        int64 arrays of shape (n, 3): [start, stop) in tokens of the store, no range reaches over a separator; and where
-        the window at its start also stands: at the first other place in the store, by any ``memory``.
+        int64 arrays of shape (n, 3): [start, stop) in tokens of the store, never across a separator, and the first
+        other place in the store of the window at the start. They do not depend on ``memory``.
 
     Raises:
         StageError: ``folder`` holds passes over other documents or with other settings.
@@ -835,11 +840,11 @@ def find_repeats(
 
 
 def find_among(store: TokenStore, runs: Longs, min_tokens: int) -> Longs:
-    """Return what :func:`find_repeats` yields, of windows that are few enough for a table of 11 bytes each.
+    """Return the ranges of :func:`find_repeats`, for windows that fit into a table of 11 bytes each.
 
     Args:
         store: the tokens.
-        runs: windows [first, stop) that are looked at, in increasing order, shape (runs, 2).
+        runs: windows [first, stop) to compare, in increasing order, shape (runs, 2).
         min_tokens: tokens in a window.
     """
     rows = int((runs[:, 1] - runs[:, 0]).sum() / _LOAD) + _FEW
@@ -861,7 +866,7 @@ def _check_same_search(store: TokenStore, min_tokens: int, memory: int, folder: 
     plan = folder / "passes.json"
     begun = Marker.whole(plan)
     if begun is None:
-        for marker in folder.glob("*-*.json"):  # of passes, perhaps with other settings
+        for marker in folder.glob("*-*.json"):  # markers of passes, perhaps with other settings
             marker.unlink()
         (folder / "anchors.json").unlink(missing_ok=True)
         Marker(plan, here, {}).write()
@@ -880,7 +885,7 @@ class _Search:
     hash_mask: np.uint64
 
     def scan(self) -> list[RangeFile]:
-        """List the runs of windows whose anchor occurs twice."""
+        """List the runs of windows with an anchor that occurs twice."""
         anchors = RangeFile(self.folder / "anchors.bin")
         if not anchors.finished:
             self._list_anchors(anchors)
@@ -918,7 +923,7 @@ class _Search:
                 writer.extend(np.array([[opened, len(self.store.tokens) - self.windows.length + 1]]))
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
-        """Cut all windows into blocks of which one at a time may be in memory."""
+        """Split all windows into blocks, one of which fits into memory."""
         windows = len(self.store.tokens) - self.windows.length + 1
         step = windows if self._fits else max(self.memory // 8 // self.store.tokens.itemsize, 1)
         return ((start, min(start + step, windows)) for start in range(0, windows, step))
@@ -937,7 +942,7 @@ class _Search:
         return files
 
     def _distinct_windows(self, runs: list[RangeFile]) -> int:
-        """Estimate how many different windows the runs have, from those whose hash ends in zeros."""
+        """Estimate the number of distinct windows in the runs, from those with a hash that ends in zeros."""
         windows = sum(int((block[:, 1] - block[:, 0]).sum()) for block in merge_ranges(runs, self.memory // 16))
         every = 1
         while windows // every > _SAMPLE:
@@ -950,13 +955,13 @@ class _Search:
                 sample_hashes(self.windows, block, self.hash_mask, np.uint64(every - 1), self._mappable, state, hashes)
                 self._release()
                 if state[FOUND] + SMALL_CHUNK > len(hashes):
-                    return windows  # hashes that are far from random say nothing
+                    return windows  # hashes that are far from random allow no estimate
         return every * len(np.unique(hashes[: state[FOUND]]))
 
     def _match_part(
         self, share: tuple[int, int], table: npt.NDArray[np.uint64], runs: list[RangeFile], writer: RangeWriter
     ) -> None:
-        """Fill the table and look up in it; where it is full, begin again at the first window that it did not take."""
+        """Look up the windows of a part; if the table is full, start again with the first window not entered."""
         buffer = _Buffer(max(self.memory // 384, 4), writer.add)
         first = 0
         while first >= 0:
@@ -983,7 +988,7 @@ class _Search:
 
     @property
     def _mappable(self) -> int:
-        """Bytes of tokens that may be touched before they are given back."""
+        """Bytes of tokens that may be touched before their pages are released."""
         if self._fits:
             return int(np.iinfo(np.int64).max)
         return max(self.memory // 4 - 4 * PAGE, 4 * CHUNK * self.store.tokens.itemsize)
@@ -1004,7 +1009,7 @@ def _shown(files: list[RangeFile], what: str) -> Iterable[RangeFile]:
 
 
 class _Buffer:
-    """Ranges found in any order, on their way out; they are sorted and joined where they are many."""
+    """Buffer of unsorted ranges, which are sorted and joined whenever it is full."""
 
     def __init__(self, rows: int, add: Callable[[Longs], None]) -> None:
         self._rows = np.empty((rows, _LINKED), np.int64)
@@ -1013,11 +1018,11 @@ class _Buffer:
 
     @property
     def free(self) -> Longs:
-        """The rows to write to, at least two."""
+        """Rows to write to, at least two."""
         return self._rows[self._used :]
 
     def took(self, count: int) -> None:
-        """Keep the first ``count`` of the free rows; make room if there is none."""
+        """Keep the first ``count`` free rows; make room if there is none."""
         self._used += count
         if len(self.free) < 2:
             joined = join_sorted(self._rows[: self._used])
@@ -1029,6 +1034,6 @@ class _Buffer:
                 self._used = len(joined)
 
     def flush(self) -> None:
-        """Write what is kept."""
+        """Pass on the kept ranges."""
         self._add(join_sorted(self._rows[: self._used]))
         self._used = 0

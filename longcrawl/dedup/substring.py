@@ -1,14 +1,14 @@
-"""Exact-substring deduplication: long stretches of text that occur twice in the data.
+"""Exact-substring deduplication: long stretches of text that occur at least twice in the data.
 
 Source: RefinedWeb, section G.3.2; K. Lee et al., "Deduplicating Training Data Makes Language Models Better", 2022.
 
-``find`` stays beside ``exchange``: it is bounded by ``memory``, and takes half of the CPU time that an exchange of one
-group takes, which reads the tokens three times to send segments that need not meet.
+``find`` exists beside ``exchange`` because its memory is bounded by ``memory``, and because it takes half the CPU time
+of an exchange with one group, which reads the tokens three times to send segments that need not meet.
 
-Equal windows have equal anchors. So the windows of an anchor meet in one partition, which looks them up as one process
-does with all. Windows in a row share an anchor: they are sent as one *segment* of tokens, not one by one. The *place*
-of a token is the number of its group and, in the lower 40 bits, its number in the group: places have the order of all
-tokens in one store.
+Equal windows have equal anchors (:mod:`longcrawl.dedup.repeats`). So all windows of an anchor are sent to one
+partition, which looks them up as a single process would look up all windows. Consecutive windows that share an anchor
+are sent together as one *segment* of tokens. The *place* of a token combines the number of its group and, in the lower
+40 bits, its number in the group: places are ordered like the tokens of a single store.
 
 ========  ======================  ======================================  =============================================
 step      tasks > partitions      rows that meet                          a partition becomes
@@ -21,11 +21,13 @@ places    G > G, by place         spans, and the other place of each one  the sp
 linked    G > G, by group         these                                   ``SPAN_SCHEMA`` of a group
 ========  ======================  ======================================  =============================================
 
-A frequent anchor would make its partition large, by windows in which only the anchor repeats. Its windows are sent one
-by one, by their own hash, equal ones of 64 MiB once: what stands in every document is a few rows of each group.
+A frequent anchor would make its partition large, with windows in which only the anchor repeats. Its windows are sent
+one by one, by their own hash, and equal ones within 64 MiB only once: text found in every document takes a few rows of
+each group.
 
 A task holds up to 10 bytes for each token of its group, and some 400 MB (``benchmarks/passages.py``): tokens are read
-table by table, and sent by 64 MiB. A piece is as large as its segments are, which are counted by the first step.
+table by table and sent in batches of 64 MiB. The size of a piece follows from the number of segments, which the first
+step counts.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -72,17 +74,17 @@ Rows = Iterator[tuple[int, pa.Table]]
 GROUP = 40
 """Bits of a place that number the tokens of a group."""
 BLOCK = 16
-"""Bits of a place that do not decide where spans and other places meet."""
+"""Low bits of a place that are ignored when spans and other places are assigned to partitions."""
 SENT = 64 << 20
 """Bytes of rows that are cut into partitions together."""
 PIECE = 1 << 25
-"""Tokens that are sent to one partition of the step "windows"."""
+"""Tokens sent to one partition of the step "windows"."""
 FREQUENT = 1 << 15
-"""Segments of an anchor, of all groups, beyond which its windows are sent one by one."""
+"""Segments of an anchor, in all groups, beyond which its windows are sent one by one."""
 MOST = (1 << 16) - 1
-"""Segments of an anchor that are counted in what a group sends."""
+"""Greatest count of an anchor's segments that a group sends; higher counts are clipped."""
 CELLS = 8
-"""Bytes for each repeated anchor of a table that passes over most of the others."""
+"""Cells, of one byte, per repeated anchor in the table that rules out most other anchors."""
 
 REPEATED = pa.schema([("key", pa.uint64()), ("frequent", pa.bool_())])
 ANCHORS = pa.schema([("group", pa.int64()), *REPEATED, ("count", pa.uint16())])
@@ -101,13 +103,14 @@ _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def exchange_spans(min_tokens: int, sketched: Sketched, engine: Engine) -> Decided:
-    """Find the spans of all documents, and another one for each, as :meth:`longcrawl.dedup.ExactSubstring.find` does.
+    """Find the spans of all documents, as :meth:`longcrawl.dedup.ExactSubstring.find` does, in many tasks.
+
+    Each span has another one in which its text also occurs.
 
     Args:
         min_tokens: tokens in a window, 1 or more.
         sketched: see :meth:`longcrawl.dedup.ExactSubstring.sketch`.
-        engine: what carries it out.
-
+        engine: engine that runs the tasks.
     """
     search, groups, place = _Search(min_tokens, sketched), sketched.groups, sketched.place
     anchors = Exchange(search.make_anchors, _take_anchors, groups, place("anchors"))
@@ -130,13 +133,12 @@ def exchange_spans(min_tokens: int, sketched: Sketched, engine: Engine) -> Decid
 
 @dataclass(frozen=True)
 class _Search:
-    """What a task needs to look at the tokens of a group."""
+    """Settings and sketches from which a task reads the tokens of a group."""
 
     length: int
     sketched: Sketched
 
     def segments(self, group: int) -> Iterator[Segments]:
-        """Return the windows of a group."""
         return read_segments(self.sketched.read(group, ["tokens"]), group << GROUP, self.length)
 
     def make_anchors(self, group: int) -> Rows:
@@ -150,14 +152,14 @@ class _Search:
             yield from cut(numbered, key_ranges(once, self.sketched.groups))
 
     def count_sent(self, anchors: Exchange, partition: int) -> int:
-        """Return how many tokens are sent at most for the repeated anchors of a partition."""
+        """Return an upper bound of the tokens sent for the repeated anchors of a partition."""
         found, windows = anchors.read(partition), repeats.make_windows(np.empty(0, np.uint8), np.uint8(0), self.length)
         width = self.length - windows.gram + 1
         each = np.where(found["frequent"].to_numpy(), width * self.length, width + self.length - 1)
         return int((found["count"].to_numpy().astype(np.int64) * each).sum())
 
     def make_windows(self, repeated: Exchange, partitions: int, group: int) -> Rows:
-        """Send the segments of repeated anchors; of frequent ones the windows, one by one."""
+        """Send the segments of repeated anchors, or the single windows of frequent ones."""
         segments, single = _Batch(), _Batch()
         for rare, frequent in self._repeated(repeated.read(group), group):
             for batch in segments.add(rare.rows()):
@@ -189,7 +191,7 @@ class _Search:
         return pa.concat_tables(found).combine_chunks()
 
     def _copies(self, repeated: pa.Table, group: int, ranges: Longs) -> Iterator[Longs]:
-        """Return the ranges of windows of frequent anchors of which only the first was sent, and of this first."""
+        """Return the ranges of frequent anchors' windows that were not sent because a copy was, and of that copy."""
         if not pc.any(repeated["frequent"]).as_py():
             return
         for batch in _batches(frequent.single() for _, frequent in self._repeated(repeated, group)):
@@ -200,13 +202,13 @@ class _Search:
         copies = np.flatnonzero(first != np.arange(len(first)))
         heads, seconds = np.unique(first[copies], return_index=True)
         one, other = places[np.concatenate([heads, copies])], places[np.concatenate([copies[seconds], first[copies]])]
-        if len(ranges):  # the first, which was sent, may have met an equal one of another group, or of another batch
+        if len(ranges):  # the copy that was sent may equal a window of another group or batch
             at = np.minimum(np.searchsorted(ranges[:, 0], other), len(ranges) - 1)
             other = np.where(ranges[at, 0] == other, np.minimum(ranges[at, 2], other), other)
         return join_sorted(np.stack([one, one + self.length, other], axis=1))
 
     def _repeated(self, repeated: pa.Table, group: int) -> Iterator[tuple[Segments, Segments]]:
-        """Return the segments whose anchors are repeated: those of rare anchors, and those of frequent ones."""
+        """Return the segments with repeated anchors: those of rare anchors, and those of frequent ones."""
         keys, frequent = (repeated[name].to_numpy() for name in REPEATED.names)
         table = _KeyTable(keys)
         for segments in self.segments(group):
@@ -217,12 +219,12 @@ class _Search:
 
 
 def _whole_keys(keys: Wide, partitions: int) -> Wide:
-    """Return anchors as the step "anchors" knows them: the partition, and 32 bits that it does not follow from."""
+    """Return anchors as numbered by the step "anchors": the partition, and 32 bits independent of it."""
     return key_ranges(keys, partitions).astype(np.uint64) << _HALF | keys & _LOW
 
 
 def _firsts_of_equal(values: npt.NDArray[Any]) -> Longs:
-    """Return where sorted values differ from the one before."""
+    """Return the positions at which sorted values differ from the previous one."""
     return np.flatnonzero(np.diff(values, prepend=~values[:1]) != 0)
 
 
@@ -232,19 +234,19 @@ def _cut_tokens(batch: pa.Table, partitions: int) -> Rows:
 
 @dataclass(frozen=True)
 class _Batch:
-    """Rows that wait until they are many."""
+    """Buffer that collects rows into large batches."""
 
     tables: list[pa.Table] = field(default_factory=list)
 
     def add(self, table: pa.Table) -> Tables:
-        """Take rows, and return all that wait where they are many."""
+        """Add rows; yield the batch when it is large enough."""
         if table.num_rows:
             self.tables.append(table)
         if sum(each.nbytes for each in self.tables) > SENT:
             yield from self.release()
 
     def release(self) -> Tables:
-        """Return all that wait as one table, if any do."""
+        """Yield the collected rows as one table, if there are any."""
         if self.tables:
             yield pa.concat_tables(self.tables)
             self.tables.clear()
@@ -258,7 +260,7 @@ def _batches(tables: Iterable[pa.Table]) -> Tables:
 
 
 class _KeyTable:
-    """Where keys are among some that are sorted."""
+    """Lookup of keys in a sorted array, with a table that rules out most other keys."""
 
     def __init__(self, keys: Wide) -> None:
         self._keys = keys
@@ -267,9 +269,9 @@ class _KeyTable:
         self._cells[self._cell(keys)] = True
 
     def find(self, keys: Wide) -> Longs:
-        """Return the place of each key, or -1."""
+        """Return the position of each key, or -1."""
         near = np.flatnonzero(self._cells[self._cell(keys)])
-        near = near[np.argsort(keys[near])]  # a search is near the one before it
+        near = near[np.argsort(keys[near])]  # sorted, so that each search is near the previous one
         at = np.searchsorted(self._keys, keys[near])
         known = at < len(self._keys)
         known[known] = self._keys[at[known]] == keys[near[known]]
@@ -282,7 +284,7 @@ class _KeyTable:
 
 
 def _to_groups(step: Exchange, columns: Sequence[str], partition: int) -> Rows:
-    """Send columns of a finished partition to the groups that its rows belong to."""
+    """Send columns of a finished partition to the groups of its rows."""
     rows = step.read(partition)
     return cut(rows.select(columns), rows["group"].to_numpy())
 
@@ -294,7 +296,7 @@ def _take_anchors(partition: int, tables: Tables) -> pa.Table:
         return ANCHORS.empty_table()
     keys, counts = (pa.concat_tables(found)[name].to_numpy() for name in ("key", "count"))
     groups = np.repeat([*map(_group_of, found)], [table.num_rows for table in found])
-    # Numbers are sorted faster than their order is found. Rows of one key stay in the order of groups.
+    # Sorting packed numbers is faster than an argsort. Rows of one key keep the order of groups.
     packed = keys.astype(np.uint64) << _HALF | np.arange(len(keys), dtype=np.uint64)
     packed.sort()
     order = packed & _LOW
@@ -319,7 +321,7 @@ def _take_repeated(_: int, tables: Tables) -> pa.Table:
 
 
 def _take_windows(length: int, _: int, tables: Tables) -> pa.Table:
-    """Return the ranges of tokens of windows that occur twice or more, with the first other place of their start."""
+    """Return the ranges of tokens whose windows occur at least twice, with the first other place of each start."""
     found = list(tables)
     if not found:
         return FOUND.empty_table()
@@ -336,7 +338,7 @@ def _take_windows(length: int, _: int, tables: Tables) -> pa.Table:
 
 
 def _make_places(spans: Exchange, partitions: int, group: int) -> Rows:
-    """Send the spans of a group to where places inside them are asked for, and the places to ask for."""
+    """Send the spans of a group to the blocks of places that they cover, and the other places to look up."""
     rows = spans.read(group)
     documents, places = rows["document"].to_numpy(), rows["place"].to_numpy()
     firsts = _firsts_of_equal(documents)
@@ -355,7 +357,7 @@ def _blocks(blocks: Longs, partitions: int) -> Longs:
 
 
 def _take_places(_: int, tables: Tables) -> pa.Table:
-    """Return the span in which each asked place lies (``ANSWERS``)."""
+    """Return the span that contains each requested place (``ANSWERS``)."""
     found = list(tables)
     known = pa.concat_tables([KNOWN.empty_table(), *(table for table in found if table.schema.equals(KNOWN))])
     asked = pa.concat_tables([ASKED.empty_table(), *(table for table in found if table.schema.equals(ASKED))])
@@ -366,7 +368,7 @@ def _take_places(_: int, tables: Tables) -> pa.Table:
 
 
 def _take_linked(spans: Exchange, group: int, tables: Tables) -> pa.Table:
-    """Return the spans of a group with their other ones (``SPAN_SCHEMA``)."""
+    """Return the spans of a group with their other occurrences (``SPAN_SCHEMA``)."""
     rows = spans.read(group)
     answers = pa.concat_tables([LINKS.empty_table(), *tables]).sort_by("place")
     at = np.searchsorted(answers["place"].to_numpy(), rows["other"].to_numpy())
@@ -375,26 +377,26 @@ def _take_linked(spans: Exchange, group: int, tables: Tables) -> pa.Table:
 
 
 MASK_TYPE = pa.list_(pa.struct([("start", pa.int64()), ("end", pa.int64())]))
-"""The column ``masked``: sorted spans [start, end) in characters (code points) of the text."""
+"""Type of the column ``masked``: sorted spans [start, end) in characters (code points) of the text."""
 
 LEAST_MEMORY = 64 << 20
-"""Bytes below which a search would spend its time on giving memory back."""
+"""Least ``memory``, in bytes: a search with less would spend its time releasing mapped pages."""
 
 UnitName = Literal["token", "character", "byte"]
 UNITS = get_args(UnitName)
 
 
 class Unit(Protocol):
-    """What is compared: how texts become ids, equal ids for equal pieces of text, and spans of ids spans of bytes."""
+    """Unit of comparison: maps texts to ids, equal for equal pieces of text, and spans of ids to spans of bytes."""
 
     def encode(self, texts: pa.Array) -> EncodedTexts:
         """Return the ids of large strings: uint8, uint16 or uint32, always of one type, and never its greatest number.
 
-        Null has none.
+        A null text has no ids.
         """
 
     def to_bytes(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
-        """Find the bytes of UTF-8 that spans of ids stand for; they may begin and end inside a character.
+        """Return the UTF-8 bytes of spans of ids; they may begin and end inside a character.
 
         Args:
             texts: large strings without nulls.
@@ -403,45 +405,42 @@ class Unit(Protocol):
 
         Returns:
             int64 [spans, 2], start and stop in bytes of the text, sorted as the spans are.
-
         """
 
 
 @stage
 class ExactSubstring(TokenizerStage, SpanSurvey):
-    """Find every stretch of ``min_tokens`` tokens or more that occurs at least twice, in one document or in several.
+    """Find every stretch of at least ``min_tokens`` tokens that occurs at least twice, in one document or in several.
 
-    All copies count, and none is kept. Found are windows of ``min_tokens`` equal tokens, compared token by token;
-    windows that overlap or touch become one span, and a span covers the whole characters inside its tokens. Documents
-    in which nothing repeats stay as they are.
+    All copies count, and none is kept. Windows of ``min_tokens`` equal tokens are compared token by token; windows that
+    overlap or touch become one span, and a span covers the whole characters inside its tokens. Documents without
+    repeats are unchanged.
 
     The normal forms of the texts are compared, as in the paper: copies that differ in case, accents, punctuation, white
-    space or characters that show nothing (soft hyphens, zero-width spaces) are found too, and each is cut or masked as
-    it stands in its own document. A span never begins or ends with white space or punctuation. Of a character that
-    becomes several in the normal form, as the syllables of Hangul do, and of which only a part is repeated, nothing is
-    taken.
+    space or invisible characters (soft hyphens, zero-width spaces) are also found, and each is cut or masked at its
+    place in its own document. A span never begins or ends with white space or punctuation. A character may become
+    several in the normal form, such as a Hangul syllable. If only part of it is repeated, it is not in the span.
 
-    ``policy`` says what happens to documents with spans:
+    ``policy`` decides what happens to documents with spans:
 
-    * "cut": the spans go; a document leaves if fewer than ``min_characters`` characters are left;
-    * "mask": the text stays, and a column ``masked`` (list<struct<start, end>>, in characters; empty where nothing
-      repeats) says what no loss should be computed on; a document leaves if fewer than ``min_characters`` characters
+    * "cut": the spans are removed; a document is removed if fewer than ``min_characters`` characters remain;
+    * "mask": the text is unchanged, and a column ``masked`` (list<struct<start, end>>, in characters; empty if nothing
+      repeats) marks where no loss should be computed; a document is removed if fewer than ``min_characters`` characters
       are not masked;
-    * "drop-partial": a document leaves if more than ``max_share`` of its characters lie in spans;
-    * "drop-any": a document leaves if it has a span.
+    * "drop-partial": a document is removed if more than ``max_share`` of its characters are in spans;
+    * "drop-any": a document is removed if it has a span.
 
     Args:
-        min_tokens: 1 or more; RefinedWeb takes 50.
-        policy: see above; RefinedWeb cuts.
-        unit: what is compared: "token" of ``tokenizer``, "character" or "byte".
-        text: "normalised", see :mod:`longcrawl.dedup.normalize`, or "raw": texts as they stand, to the byte.
-        tokenizer: a byte-level BPE by name, file or object, see :func:`longcrawl.tokens.encoders.load_encoder`.
-        max_share: for "drop-partial".
-        min_characters: for "cut" and "mask".
-        memory: bytes that the search of one process may take, 64 MiB or more. It makes as many passes as that needs,
-            each kept on disk until all are done, and finds the same in any number of them. Beside this are up to 40
-            bytes per document while ids are compared, 8 in files that are mapped afterwards, the spans themselves, and
-            the batch at hand.
+        min_tokens: tokens in a window, 1 or more; RefinedWeb uses 50.
+        policy: "cut", "mask", "drop-partial" or "drop-any"; RefinedWeb cuts.
+        unit: unit of comparison: "token" of ``tokenizer``, "character" or "byte".
+        text: "normalised", see :mod:`longcrawl.dedup.normalize`, or "raw": unchanged texts, to the byte.
+        tokenizer: a byte-level BPE by name, file or object; see :func:`longcrawl.tokens.encoders.load_encoder`.
+        max_share: for "drop-partial": greatest share of characters in spans.
+        min_characters: for "cut" and "mask": least number of characters that must remain.
+        memory: bytes that the search of one process may take, 64 MiB or more. It makes as many passes as needed, each
+            kept on disk until all are done; the result does not depend on their number. Not included are up to 40 bytes
+            per document while ids are compared, later 8 in mapped files, the spans themselves and the current batch.
 
     >>> from datasets import Dataset
     >>> import longcrawl as lc
@@ -451,10 +450,9 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
     ['Of Paris and of London. ', 'It was the best of times. ']
 
     Raises:
-        StageError: two documents have one id; an id or the column ``text`` is missing; the documents are masked
-            already, and to cut them or mask them again would lose that.
+        StageError: two documents have one id; an id or the column ``text`` is missing; or the documents are already
+            masked: cutting or masking them again would lose those masks.
         TokenizerError: the tokenizer cannot be loaded.
-
     """
 
     min_tokens: int = 50
@@ -489,9 +487,8 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
         """Load the tokenizer.
 
         Raises:
-            StageError: its tokens do not say which bytes of a text they stand for.
+            StageError: its tokens cannot be mapped to bytes of a text.
             TokenizerError: it cannot be loaded.
-
         """
         self._unit()
 
@@ -506,8 +503,7 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
         """Find the spans of all documents, in tokens.
 
         Raises:
-            StageError: two documents have the same id; ``directory`` holds another search.
-
+            StageError: two documents have the same id, or ``directory`` contains another search.
         """
         folder = Path(directory)
         store = store_tokens(sketches, folder, self.name)
@@ -520,7 +516,7 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
         documents, (starts, others) = np.concatenate([here for here, _ in found]), np.concatenate(links).T
         tables, at = [], 0
         for here, inside in found:
-            # The span that holds the other place, each copy lies in one, and its number among those of its document.
+            # The span that contains the other place, since every copy is in one, and its number in its document.
             also = np.searchsorted(starts, others[at : at + len(here)], "right") - 1
             numbers = also - np.searchsorted(documents, documents[also], "left")
             columns = [here, _ids(folder, here), inside[:, 0], inside[:, 1], _ids(folder, documents[also]), numbers]
@@ -533,12 +529,12 @@ class ExactSubstring(TokenizerStage, SpanSurvey):
         return exchange_spans(self.min_tokens, sketched, engine)
 
     def edit_spans(self, table: pa.Table, spans: Spans) -> tuple[pa.Table, Sequence[Check]]:
-        """Do what ``policy`` says to a batch of documents."""
+        """Apply ``policy`` to a batch of documents."""
         edited = self._edited(table, spans, record="nothing")
         return edited.documents, edited.checks
 
     def trace_spans(self, table: pa.Table, spans: Spans) -> Edited:
-        """Do what ``edit_spans`` does, and list the spans cut or masked, each with one in which it also stands."""
+        """Apply ``policy`` to a batch of documents, and list the spans cut or masked, each with another occurrence."""
         return self._edited(table, spans, record="places")
 
     def _edited(self, table: pa.Table, spans: Spans, record: Literal["places", "nothing"]) -> Edited:
@@ -610,12 +606,11 @@ def masked_column(rows: Longs, places: Longs, documents: int) -> pa.Array:
 
 @lru_cache(maxsize=4)
 def make_unit(name: str, tokenizer: str) -> Unit:
-    """Return the unit of this name, one of ``UNITS``; ``tokenizer`` is the one that "token" takes.
+    """Return the unit with this name, one of ``UNITS``; only "token" uses ``tokenizer``.
 
     Raises:
-        StageError: a tokenizer that cannot say which bytes a token stands for.
+        StageError: the tokenizer cannot map tokens to bytes.
         TokenizerError: the tokenizer cannot be loaded.
-
     """
     if name == "token":
         return Tokens(tokenizer)
@@ -623,11 +618,10 @@ def make_unit(name: str, tokenizer: str) -> Unit:
 
 
 def locate(unit: Unit, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
-    """Find the characters (code points) that lie whole in spans of ids, from what ``Unit.to_bytes`` takes.
+    """Return the characters (code points) that are wholly inside spans of ids; arguments as for ``Unit.to_bytes``.
 
     Returns:
-        int64 [spans, 2], start and stop in characters; a span without a whole one is empty.
-
+        int64 [spans, 2], start and stop in characters; a span without a whole character is empty.
     """
     places = unit.to_bytes(texts, rows, spans)
     convert_spans(*text_buffers(texts), rows, places, False)
@@ -636,7 +630,7 @@ def locate(unit: Unit, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
 
 
 class Tokens:
-    """Tokens of a byte-level BPE, such as GPT-2's."""
+    """Tokens of a byte-level BPE, such as GPT-2's, as unit."""
 
     def __init__(self, tokenizer: str) -> None:
         try:
@@ -660,7 +654,7 @@ class Tokens:
         return EncodedTexts(ids.astype(self._dtype, copy=False), offsets)
 
     def to_bytes(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
-        """Tokenise again and add up what the tokens before each place stand for."""
+        """Tokenise again and sum the bytes of the tokens before each position."""
         ids, offsets = self._encoder.encode(texts)
         ends = np.zeros(len(ids) + 1, np.int64)
         np.cumsum(self._bytes[ids], out=ends[1:])
@@ -671,7 +665,7 @@ class Tokens:
 
 
 class Characters:
-    """Code points."""
+    """Code points as unit."""
 
     def encode(self, texts: pa.Array) -> EncodedTexts:
         """Return the code point of every character, uint32."""
@@ -683,17 +677,17 @@ class Characters:
         return EncodedTexts(ids, offsets)
 
     def to_bytes(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
-        """Count bytes instead of characters."""
+        """Convert spans of characters to bytes."""
         places = spans.copy()
         convert_spans(*text_buffers(texts), rows, places, True)
         return places
 
 
 class Bytes:
-    """Bytes of UTF-8."""
+    """Bytes of UTF-8 as unit."""
 
     def encode(self, texts: pa.Array) -> EncodedTexts:
-        """Return the bytes, uint8: 255 occurs in no UTF-8."""
+        """Return the bytes, uint8; no UTF-8 contains 255."""
         data, offsets = text_buffers(texts)
         return EncodedTexts(data[offsets[0] : offsets[-1]], offsets - offsets[0])
 
@@ -703,7 +697,7 @@ class Bytes:
 
 
 class NormalText:
-    """Units of the normal form of texts, see :mod:`longcrawl.dedup.normalize`."""
+    """Unit that is applied to the normal form of texts; see :mod:`longcrawl.dedup.normalize`."""
 
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
@@ -713,10 +707,10 @@ class NormalText:
         return self._unit.encode(normalize(texts))
 
     def to_bytes(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
-        """Find the bytes that the spans of the normal form come from; of a character that is cut, none."""
+        """Return the original bytes that the spans of the normal form come from, without partial characters."""
         normal = normalize_with_sources(texts)
         found = normal.source_spans(rows, self._unit.to_bytes(normal.texts, rows, spans))
-        # Marks that change places in the normal form may come from before the end of the span before.
+        # Marks that the normal form reorders may come from before the end of the previous span.
         text_starts = text_buffers(texts)[1][rows]
         places = found + text_starts[:, None]
         ends = np.maximum.accumulate(places[:, 1])
