@@ -1,23 +1,23 @@
 """Clusters of near-duplicates: documents that share band keys, linked by union-find.
 
-Band after band, keys are sorted and documents with an equal key are linked: all of them, or with ``verify`` those pairs
-whose n-grams are similar. Pairs that are in one cluster already are not compared, and equal sets of n-grams only once.
-In memory are a few bands at a time, and a few numbers per document.
+Band by band, keys are sorted and documents with an equal key are linked: all of them or, with ``verify``, the pairs
+with similar n-grams. Pairs that are already in one cluster are not compared, and equal sets of n-grams only once.
+Memory holds a few bands at a time, and a few numbers per document.
 
-An index of MinHash (:mod:`longcrawl.dedup.index`) has, beside the keys of every band,
+An index of MinHash (:mod:`longcrawl.dedup.index`) has these arrays in addition to the keys of every band:
 
-* ``sample.npy``, uint8 (documents, up to 128): what similarities are estimated from;
-* ``n_ngrams.npy``, int32 (documents,): what sizes are compared by; published signatures do not say it;
+* ``sample.npy``, uint8 (documents, up to 128), to estimate similarities;
+* ``n_ngrams.npy``, int32 (documents,), to compare sizes; published signatures lack it;
 * with ``verify``, ``ngrams.npy``, uint32, 4 bytes per n-gram, and ``ngram_ends.npy``, int64 (documents + 1,).
 
-Bands are searched one by one in mapped files, so that memory does not grow with the index. A document leaves with the
-first band in which an earlier one has its key and fulfils the conditions; of several there, the first is named. The
-rule is ``near_duplicate_of_earlier``; with several indexes ``near_duplicate_of_earlier_2`` for one found in the second,
-and so on.
+Bands are searched one by one in mapped files, so that memory does not grow with the index. A document is removed at the
+first band in which an earlier document has its key and fulfils the conditions; if several do, the ledger names the
+first. The rule is ``near_duplicate_of_earlier``; with several indexes it is ``near_duplicate_of_earlier_2`` for a
+document found in the second, and so on.
 
-Documents are numbers here, in groups (G of them) that are small enough for a task. Once keys have met, groups are
-merged to sections of two million documents (S of them): pieces of rows are sent from each task to each partition, so
-that small groups would send very many of very few rows.
+Documents are numbered, and split into G groups that are small enough for a task. After keys have been exchanged, groups
+are merged into S sections of two million documents: each task sends pieces of rows to each partition, so small groups
+would send very many pieces of very few rows.
 
 ========  =====================  =========================================  ======================================
 step      tasks > partitions     rows that meet                             a partition becomes
@@ -31,22 +31,22 @@ choose    S > S, by cluster      one row of each cluster and section: the   for 
                                  with id and sample, and their number
 near      S > S, by section      these                                      removals of a section
 compared  S > G, by cluster      the sketch of each document in a cluster,  removals of some clusters
-                                 where pairs are compared: in place of
-                                 choose
+                                 if pairs are compared: instead of choose
 ========  =====================  =========================================  ======================================
 
-Documents of a task that share a key are linked before the key is sent, with the first of them alone: a key, or a
-cluster, of a million equal documents is as many rows as there are tasks. With ``verify`` or ``min_size_ratio`` alone,
-the sketches of all documents that bands link to one cluster are in memory together.
+Documents of one task that share a key are linked before the key is sent, and only the first of them is sent with it: a
+key or cluster of a million equal documents takes as many rows as there are tasks. Only with ``verify`` or
+``min_size_ratio`` are the sketches of all documents that bands link to one cluster in memory together.
 
-Many bands of many documents would be too many pieces of too few rows. Beyond ``TABLES`` of them, ``BANDS`` bands at a
-time meet in a pass, of so many groups that a task holds as many keys as with all bands of one group.
+Many bands of many documents would make too many pieces with too few rows. Beyond ``TABLES`` pieces, bands are exchanged
+in passes of ``BANDS`` bands, and each task takes so many groups that it holds as many keys as one group has in all
+bands.
 
-With a wanted similarity, the documents of a bucket (all that share a key) become the connected components of the pairs
-there that have it. Which pairs are looked at does not depend on how documents are numbered.
+With a wanted similarity, the documents of a bucket (all that share a key) are split into the connected components of
+their similar pairs. The pairs compared do not depend on the numbering of documents.
 
-Documents are numbered in the order of preference: of two, the smaller number is the one to keep. The root of a cluster
-is its smallest number, so neither the order of bands nor that of links matters.
+Documents are numbered in order of preference: of two, the one with the smaller number is kept. The root of a cluster is
+its smallest number, so neither the order of bands nor that of links matters.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -75,7 +75,7 @@ OnLargeCluster = Literal["warn", "error", "keep"]
 
 
 class Clustering(NamedTuple):
-    """What decides about documents that share a band key; see :class:`longcrawl.dedup.MinHash`."""
+    """Settings that decide about documents that share a band key; see :class:`longcrawl.dedup.MinHash`."""
 
     stage: str
     bands: int
@@ -100,10 +100,10 @@ _U = np.uint64
 _FACTOR, _GOLDEN = _U(MIX_1), _U(GOLDEN)
 
 MOST_LEADERS = 4096
-"""With how many kept documents of its cluster and near its size a document is compared at most."""
+"""Greatest number of kept documents of its cluster, of a similar size, that a document is compared with."""
 
 NEIGHBOURS = 1024
-"""Of the different sets of n-grams in a bucket, each is compared with as many before it and after it in size."""
+"""Distinct sets of n-grams before, and after, each in order of size that it is compared with in a bucket."""
 
 
 class Ngrams(NamedTuple):
@@ -112,7 +112,7 @@ class Ngrams(NamedTuple):
     hashes: Numbers
     """uint32, sorted within each document."""
     starts: Longs
-    """int64 [documents], where the hashes of each document start."""
+    """int64 [documents], the start of each document's hashes."""
     stops: Longs
 
 
@@ -120,20 +120,20 @@ _NONE = np.zeros(0, np.int64)
 
 
 class Conditions(NamedTuple):
-    """What two documents with a common band key must fulfil to be linked; by default nothing is compared."""
+    """Conditions for linking two documents with a common band key; the defaults compare nothing."""
 
     size_ratio: float = 0.0
-    """The least ratio of their numbers of n-grams, smaller by greater; 0 compares nothing."""
+    """The least ratio of their numbers of n-grams, smaller by greater; 0 for no bound."""
     sizes: npt.NDArray[np.int32] = np.zeros(0, np.int32)
-    """int32 [documents], numbers of n-grams; may be empty where ``size_ratio`` is 0."""
+    """int32 [documents], numbers of n-grams; may be empty if ``size_ratio`` is 0."""
     similarity: float = 0.0
-    """The least Jaccard similarity of their n-grams; 0 compares nothing, and what follows may then be empty."""
+    """The least Jaccard similarity of their n-grams; 0 for no comparison, and the other fields may then be empty."""
     ngrams: Ngrams = Ngrams(np.zeros(0, np.uint32), _NONE, _NONE)
-    """Those of all documents."""
+    """The n-grams of all documents."""
     ranks: Longs = _NONE
     """int64 [documents], by number of n-grams and then their hash; equal sets have one rank. See :func:`rank_sets`."""
     refused: Wide = np.zeros(0, np.uint64)
-    """uint64 [a power of two], written: pairs of ranks that are not similar, each where its hash says."""
+    """uint64 [a power of two], written: hash table of pairs of ranks known to be dissimilar."""
 
 
 @inlined
@@ -143,7 +143,7 @@ def _of(ngrams: Ngrams, number: int) -> Numbers:
 
 @compiled
 def hash_sets(ngrams: Ngrams, found: Wide) -> None:
-    """Write one 64-bit hash of the n-grams of each document."""
+    """Write a 64-bit hash of the set of n-grams of each document."""
     for number in range(len(ngrams.starts)):
         hashed = _GOLDEN
         for gram in _of(ngrams, number):
@@ -164,7 +164,7 @@ def _are_equal(one: Numbers, other: Numbers) -> bool:
 
 @compiled
 def rank_sets(order: Longs, hashed: Wide, conditions: Conditions) -> None:
-    """Write ``conditions.ranks``, so that equal sets have one rank, and others have others.
+    """Write ``conditions.ranks``, so that equal sets have equal ranks and different sets have different ranks.
 
     ``order`` is int64 [documents], by size, then by ``hashed``, uint64 [documents], a hash of each set.
     """
@@ -183,7 +183,7 @@ def rank_sets(order: Longs, hashed: Wide, conditions: Conditions) -> None:
 
 @compiled
 def _count_common(one: Numbers, other: Numbers, wanted: int) -> int:
-    """Count the numbers that two sorted arrays of unique numbers share; 0 as soon as there cannot be ``wanted``."""
+    """Count the numbers shared by two sorted arrays of unique numbers; 0 as soon as ``wanted`` is out of reach."""
     common, at, place = 0, 0, 0
     spare, spare_there = len(one) - wanted, len(other) - wanted
     while at < len(one) and place < len(other):
@@ -198,17 +198,17 @@ def _count_common(one: Numbers, other: Numbers, wanted: int) -> int:
 
 @compiled
 def _share(first: Numbers, second: Numbers) -> float:
-    """Return the Jaccard similarity of two sorted arrays of which one at least is not empty."""
+    """Return the Jaccard similarity of two sorted arrays, at least one of which is not empty."""
     common = _count_common(first, second, 0)
     return common / (len(first) + len(second) - common)
 
 
 @compiled
 def are_similar(one: int, other: int, conditions: Conditions) -> bool:
-    """Whether two documents have the wanted similarity; where their sizes rule it out, n-grams are not looked at."""
+    """Whether two documents have the wanted similarity; n-grams are not read if their sizes rule it out."""
     first, second = _of(conditions.ngrams, one), _of(conditions.ngrams, other)
     least = conditions.similarity
-    # A quotient, as the similarity itself is one: a product would round pairs away that are exactly at the bound.
+    # A quotient like the similarity itself: with a product, rounding would reject pairs exactly at the bound.
     if min(len(first), len(second)) / max(len(first), len(second)) < max(least, conditions.size_ratio):
         return False
     wanted = np.int64(least * (len(first) + len(second)) / (1.0 + least)) - 1
@@ -218,7 +218,7 @@ def are_similar(one: int, other: int, conditions: Conditions) -> bool:
 
 @compiled
 def measure_pairs(ones: Longs, others: Longs, here: Ngrams, there: Ngrams, size_ratio: float, found: Any) -> None:
-    """Write the Jaccard similarity of every pair, float64 [pairs]; -1 where their sizes are farther apart than a ratio.
+    """Write the Jaccard similarity of every pair, float64 [pairs]; -1 if the ratio of sizes is below ``size_ratio``.
 
     ``ones`` and ``others`` are int64 [pairs], numbers of documents of ``here`` and of ``there``.
     """
@@ -232,11 +232,11 @@ def measure_pairs(ones: Longs, others: Longs, here: Ngrams, there: Ngrams, size_
 
 @allocating
 def choose_kept(members: Longs, starts: Longs, conditions: Conditions, kept: Longs) -> None:
-    """Choose for each document of a cluster the first kept one that it is similar to; without one it is kept itself.
+    """Choose for each document of a cluster the first kept one that it is similar to; without one, it is kept itself.
 
-    Of documents with equal n-grams the first alone is compared: the others go where it goes, or leave for it.
-    ``members``, int64 [documents], are cluster after cluster, ascending within each; ``starts``, int64 [clusters + 1],
-    says where each starts, and ``kept``, int64 [documents], gets the document kept in place of each, or itself.
+    Of documents with equal n-grams only the first is compared: the others share its result, or are removed for it.
+    ``members``, int64 [documents], lists cluster after cluster, ascending within each; ``starts``, int64 [clusters +
+    1], is the start of each. ``kept``, int64 [documents], gets the document kept in place of each, or itself.
     """
     leaders = np.empty(len(members), np.int64)
     of_rank, seen_in = np.empty(len(conditions.ranks), np.int64), np.full(len(conditions.ranks), -1, np.int64)
@@ -257,7 +257,7 @@ def choose_kept(members: Longs, starts: Longs, conditions: Conditions, kept: Lon
 
 @compiled
 def _first_similar(number: int, leaders: Longs, conditions: Conditions) -> int:
-    """Return the first of some documents that one is similar to, or itself."""
+    """Return the first of ``leaders`` that a document is similar to, or the document itself."""
     compared, size = 0, len(_of(conditions.ngrams, number))
     least = max(conditions.similarity, conditions.size_ratio)
     for leader in leaders:
@@ -282,7 +282,7 @@ def root(parents: Numbers, number: int) -> int:
 
 @compiled
 def link(parents: Numbers, one: int, other: int) -> None:
-    """Make one cluster of those of two documents."""
+    """Merge the clusters of two documents."""
     one, other = root(parents, one), root(parents, other)
     if one < other:
         parents[other] = one
@@ -292,23 +292,24 @@ def link(parents: Numbers, one: int, other: int) -> None:
 
 @compiled
 def link_edges(ones: Longs, others: Longs, parents: Any) -> None:
-    """Make one cluster of those of the two documents of each edge; ``parents`` may be int64 too."""
+    """Merge the clusters of the two documents of each edge; ``parents`` may also be int64."""
     for edge in range(len(ones)):
         link(parents, ones[edge], others[edge])
 
 
 @compiled
 def find_roots(parents: Numbers) -> None:
-    """Let every document point at the root of its cluster."""
+    """Point every document at the root of its cluster."""
     for number in range(len(parents)):
-        parents[number] = parents[parents[number]]  # roots are smaller, so they are final by now
+        parents[number] = parents[parents[number]]  # roots have smaller numbers, so they are final by now
 
 
 @compiled
 def gather_keys(chunk: Wide, numbers: Any, first_band: int, keys: Wide) -> None:
-    """Write some bands of a chunk, uint64 [documents of the chunk, bands], to ``keys``, [some bands, all documents].
+    """Copy some bands of a chunk, uint64 [documents of the chunk, bands], to ``keys``, [some bands, all documents].
 
-    ``numbers``, int64 [documents of the chunk], is -1 for one that is not compared; ``keys[0]`` is ``first_band``.
+    ``numbers``, int64 [documents of the chunk], is -1 for documents that are not compared; ``keys[0]`` is
+    ``first_band``.
     """
     for row in range(len(chunk)):
         number = numbers[row]
@@ -319,7 +320,7 @@ def gather_keys(chunk: Wide, numbers: Any, first_band: int, keys: Wide) -> None:
 
 @compiled
 def pack_keys(keys: Wide, bits: int, packed: Wide) -> None:
-    """Write the upper bits of each key above the number of its document, which takes ``bits``."""
+    """Pack the upper bits of each key with the number of its document in the lower ``bits``."""
     mask = (_U(1) << _U(bits)) - _U(1)
     for number in range(len(keys)):
         packed[number] = (keys[number] & ~mask) | _U(number)
@@ -327,7 +328,7 @@ def pack_keys(keys: Wide, bits: int, packed: Wide) -> None:
 
 @compiled
 def _remember_similar(one: int, other: int, conditions: Conditions) -> bool:
-    """As ``are_similar``, but do not look again at a pair that was unlike in another band."""
+    """Return ``are_similar`` of a pair, from memory if it was dissimilar in another band."""
     if conditions.ranks[one] == conditions.ranks[other]:
         return True
     pair = (_U(conditions.ranks[one]) << _U(32)) | _U(conditions.ranks[other])
@@ -351,10 +352,10 @@ def _next(following: Longs, place: int) -> int:
 
 @allocating
 def _link_pairs(numbers: Longs, conditions: Conditions, parents: Numbers) -> None:
-    """Link all pairs of documents that are similar, but compare none that are in one cluster already.
+    """Link all pairs of similar documents without comparing any that are already in one cluster.
 
-    A cluster takes all that are like one of its documents until nothing outside is, then comes the next. ``numbers``,
-    int64 [documents], are all of other sets of n-grams, by rank, and share a band key.
+    A cluster grows by the documents similar to any of its own until there are none, then the next begins. ``numbers``,
+    int64 [documents], are in order of rank, have different sets of n-grams and share a band key.
     """
     count = len(numbers)
     roots, sizes = np.empty(count, np.int64), np.empty(count, np.int64)
@@ -392,7 +393,7 @@ def _link_pairs(numbers: Longs, conditions: Conditions, parents: Numbers) -> Non
 def _take_group(
     place: int, roots: Longs, by_root: Longs, in_group: Longs, following: Longs, waiting: Longs, left: int
 ) -> int:
-    """Let all documents of one's cluster wait for their comparisons; return how many wait then."""
+    """Queue all documents of one's cluster for comparison; return the length of the queue."""
     at = in_group[place]
     while at > 0 and roots[by_root[at - 1]] == roots[place]:
         at -= 1
@@ -406,7 +407,7 @@ def _take_group(
 
 @allocating
 def _link_similar(members: Longs, conditions: Conditions, parents: Numbers) -> None:
-    """Link documents with equal n-grams, then those that are similar; all share a band key."""
+    """Link documents with equal n-grams, then similar ones; all share a band key."""
     apart, first = False, root(parents, members[0])
     for number in members:
         apart |= root(parents, number) != first
@@ -432,7 +433,7 @@ def _link_similar(members: Longs, conditions: Conditions, parents: Numbers) -> N
 
 @allocating
 def _link_sizes(members: Longs, conditions: Conditions, parents: Numbers) -> None:
-    """Link documents next to each other in size whose sizes are close enough; all share a band key."""
+    """Link documents that are adjacent in order of size if their sizes are close enough; all share a band key."""
     order = order_by(conditions.sizes, members)
     for at in range(1, len(members)):
         smaller, greater = members[order[at - 1]], members[order[at]]
@@ -454,7 +455,7 @@ def _link_bucket(members: Longs, conditions: Conditions, parents: Numbers) -> No
 
 @allocating
 def _link_mixed(members: Longs, keys: Wide, conditions: Conditions, parents: Numbers) -> None:
-    """Link documents whose keys have equal upper bits and are not all equal."""
+    """Link documents with equal upper bits of keys that are not all equal."""
     order = order_by(keys, members)
     first = 0
     for at in range(1, len(members) + 1):
@@ -468,7 +469,7 @@ def _link_mixed(members: Longs, keys: Wide, conditions: Conditions, parents: Num
 def link_band(packed: Wide, bits: int, keys: Wide, conditions: Conditions, parents: Numbers) -> None:
     """Link all documents that share a key of one band.
 
-    ``packed``, uint64 [documents], is that of :func:`pack_keys`, sorted; ``keys``, uint64 [documents], are whole.
+    ``packed``, uint64 [documents], is the sorted output of :func:`pack_keys`; ``keys``, uint64 [documents], are whole.
     """
     mask = (_U(1) << _U(bits)) - _U(1)
     first, documents = 0, len(packed)
@@ -493,31 +494,31 @@ Rows = Iterator[tuple[int, pa.Table]]
 Similarities = npt.NDArray[np.float64]
 
 BLOCK = 1 << 28
-"""Bytes of band keys that are looked at together."""
+"""Bytes of band keys that are processed together."""
 
 REFUSED = 1 << 22
-"""How many pairs that were found unlike are remembered, 8 bytes each: those that share a band mostly share others."""
+"""Number of dissimilar pairs that are remembered, 8 bytes each: pairs that share a band mostly share others."""
 
 PAIRS = 1 << 16
 """Pairs whose similarity is estimated together."""
 
 MOST_MATCHES = 64
-"""With how many earlier documents of one band key another is compared at most."""
+"""Greatest number of earlier documents with one band key that a document is compared with."""
 
 
 def near_duplicates(
     sketches: pa.Table, settings: Clustering, left_out: npt.NDArray[np.bool_] | None = None
 ) -> tuple[Longs, Longs, Similarities]:
-    """Compare pairs of documents; return the places of those to remove, the kept one of each, and their similarity.
+    """Compare pairs of documents; return the positions of those to remove, the kept one of each, and their similarity.
 
-    The similarity is that of their n-grams if ``verify`` is set, else estimated from ``sample``.
+    The similarity is that of their n-grams if ``verify`` is set, and is otherwise estimated from ``sample``.
 
     Args:
         sketches: in reading order, ``id``; ``bands``, 8 bytes per band, null for a document that is not compared;
             ``sample``, one byte per hash value; ``length`` to keep the longest; ``n_ngrams`` for a size ratio;
             ``ngrams`` to verify.
-        settings: what decides.
-        left_out: bool [documents], which of them take no part, since they are removed already.
+        settings: settings of the stage.
+        left_out: bool [documents], which documents are ignored because they are already removed.
     """
     order = _preference(sketches, settings)
     order = order[pc.is_valid(sketches["bands"]).to_numpy()[order]]
@@ -534,7 +535,7 @@ def near_duplicates(
 
 
 def _preference(sketches: pa.Table, settings: Clustering) -> Longs:
-    """Return the places of all documents, that to be kept before that to be removed."""
+    """Return the positions of all documents in order of preference, the best to keep first."""
     numbered = sketches.select(["id"] + ["length"] * (settings.keep == "longest"))
     ranked = with_rank(numbered.append_column(DOCUMENT, pa.array(np.arange(len(sketches)))), settings)
     found: Longs = pc.sort_indices(ranked, sort_keys=PREFERENCE[settings.keep]).to_numpy().astype(np.int64)
@@ -546,11 +547,11 @@ PREFERENCE = {
     "longest": [("length", "descending"), ("id", "ascending")],
     "first": [(DOCUMENT, "ascending")],
 }
-"""Sort keys that put the document to keep first; ids decide ties, since only "first" depends on the order."""
+"""Sort keys that put the document to keep first; ids break ties, since only "first" depends on the order."""
 
 
 def with_rank(documents: pa.Table, settings: Clustering) -> pa.Table:
-    """Add the column ``rank`` of ``PREFERENCE`` if documents are kept at random."""
+    """Add the column ``rank`` that ``PREFERENCE`` needs to keep documents at random."""
     if settings.keep != "random":
         return documents
     ranks = keyed_hash(documents["id"].to_pylist(), settings.stage, settings.seed)
@@ -558,14 +559,14 @@ def with_rank(documents: pa.Table, settings: Clustering) -> pa.Table:
 
 
 def _conditions(sketches: pa.Table, order: Longs, settings: Clustering) -> Conditions:
-    """Return what holds before any n-grams are compared."""
+    """Return the conditions that hold before n-grams are compared."""
     if settings.min_size_ratio is None:
         return Conditions()
     return Conditions(settings.min_size_ratio, sketches["n_ngrams"].to_numpy().astype(np.int32)[order])
 
 
 def _with_similarity(sketches: pa.Table, order: Longs, conditions: Conditions, least: float) -> Conditions:
-    """Add that n-grams must be similar."""
+    """Add the condition that n-grams are similar."""
     ngrams = _ngrams_of(sketches["ngrams"], order)
     hashed, ranks = np.empty(len(order), np.uint64), np.empty(len(order), np.int64)
     hash_sets(ngrams, hashed)
@@ -576,7 +577,7 @@ def _with_similarity(sketches: pa.Table, order: Longs, conditions: Conditions, l
 
 
 def link_documents(bands: pa.ChunkedArray, order: Longs, settings: Clustering, conditions: Conditions) -> Longs:
-    """Link documents, numbered by their place in ``order``; return the number of the root of each."""
+    """Link documents, numbered by their position in ``order``; return the number of each one's root."""
     parents = np.arange(len(order), dtype=np.uint32)
     for keys in band_blocks(bands, order, settings.bands):
         for band in keys:
@@ -586,7 +587,7 @@ def link_documents(bands: pa.ChunkedArray, order: Longs, settings: Clustering, c
 
 
 def link_keys(keys: Wide, conditions: Conditions, parents: Numbers) -> Longs:
-    """Link the documents that share a key of a band; return them in the order of their keys' upper 32 bits or more.
+    """Link the documents that share a key of a band; return them sorted by the upper 32 bits or more of their keys.
 
     Documents with equal keys are in the order of their numbers. Other keys with the same upper bits may be among them.
     """
@@ -600,7 +601,7 @@ def link_keys(keys: Wide, conditions: Conditions, parents: Numbers) -> Longs:
 
 
 def band_blocks(bands: pa.ChunkedArray, order: Longs, count: int) -> Iterator[Wide]:
-    """Return the keys of all bands, some bands at a time: uint64 [bands, documents]."""
+    """Yield the keys of all bands, some bands at a time: uint64 [bands, documents]."""
     numbers = np.full(len(bands), -1, np.int64)
     numbers[order] = np.arange(len(order))
     at_once = min(count, max(1, BLOCK // max(8 * len(order), 1)))
@@ -618,7 +619,7 @@ def band_blocks(bands: pa.ChunkedArray, order: Longs, count: int) -> Iterator[Wi
 def _verified(
     sketches: pa.Table, order: Longs, settings: Clustering, least: float
 ) -> tuple[Longs, Longs, Similarities]:
-    """Link documents that are similar; return those to remove, the kept one of each, and their similarity."""
+    """Link similar documents; return those to remove, the kept one of each, and their similarity."""
     conditions = _with_similarity(sketches, order, _conditions(sketches, order, settings), least)
     kept = link_documents(sketches["bands"], order, settings, conditions)
     if settings.linkage == "star":
@@ -652,11 +653,11 @@ def _ngrams_of(column: pa.ChunkedArray, order: Longs) -> Ngrams:
 def estimate_pairs(
     samples: pa.ChunkedArray, places: Longs, others: Callable[[slice], npt.NDArray[np.uint8]]
 ) -> Similarities:
-    """Estimate the similarity of the documents at some places, each to another one, some pairs at a time.
+    """Estimate the similarity of pairs of documents, some pairs at a time.
 
     Args:
         samples: one per document.
-        places: int64 [pairs], the document of each pair.
+        places: int64 [pairs], the position of one document of each pair.
         others: returns the samples of the other documents of some of the pairs, uint8 [pairs, width].
     """
     found = np.empty(len(places))
@@ -674,7 +675,7 @@ def estimate(one: npt.NDArray[np.uint8], other: npt.NDArray[np.uint8]) -> Simila
 
 
 def sample_bytes(samples: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
-    """Return samples as uint8 [documents, width]; without any, the width is 1."""
+    """Return samples as uint8 [documents, width]; the width is 1 if there are none."""
     if not len(samples):
         return np.zeros((0, 1), np.uint8)
     return np.concatenate([fixed_rows(chunk) for chunk in samples.chunks])
@@ -684,7 +685,7 @@ def report_large(clusters: int, members: int, name: str, similarity: float, sett
     """Warn of clusters that are too large, and return the warning.
 
     Raises:
-        StageError: the policy is "error".
+        StageError: ``on_large_cluster`` is "error".
     """
     message = (
         f"{settings.stage} found {clusters:,} cluster(s) of more than max_cluster={settings.max_cluster:,} "
@@ -698,7 +699,7 @@ def report_large(clusters: int, members: int, name: str, similarity: float, sett
 
 
 def index_arrays(known: pa.Table) -> Arrays:
-    """Return what an index holds of documents, whose sketches are given, beside their keys."""
+    """Return the arrays other than keys that an index stores of documents, from their sketches."""
     whole: dict[str, npt.NDArray[Any]] = {"sample": sample_bytes(known["sample"])}
     lengths = dict[str, Longs]()
     if "n_ngrams" in known.column_names:
@@ -712,12 +713,12 @@ def index_arrays(known: pa.Table) -> Arrays:
 def near_duplicates_of_earlier(
     sketches: pa.Table, indexes: Sequence[Index], settings: Clustering
 ) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-    """Return a row of ``REMOVAL_SCHEMA`` per document that an index has a near-duplicate of.
+    """Return the removals (``REMOVAL_SCHEMA``) of documents with a near-duplicate in an index.
 
     Args:
         sketches: see :meth:`longcrawl.dedup.MinHash.sketch`.
-        indexes: of the earlier datasets; the first that has one names it.
-        settings: what decides.
+        indexes: indexes of earlier datasets; the first with a near-duplicate is named.
+        settings: settings of the stage.
 
     Returns:
         The removals, and which documents they are: bool [documents].
@@ -739,7 +740,7 @@ def near_duplicates_of_earlier(
 
 
 def _search(sketches: pa.Table, left: Longs, index: Index, settings: Clustering) -> tuple[Longs, Similarities]:
-    """Return for each document the earlier one that it duplicates, -1 for none, and where measured their similarity."""
+    """Return the earlier document that each one duplicates, -1 for none, and their similarity if measured."""
     rows, values = np.full(len(left), -1, np.int64), np.full(len(left), np.nan)
     most = 1 if settings.verify is None and settings.min_size_ratio is None else MOST_MATCHES
     band, open_ones = 0, np.arange(len(left))
@@ -757,7 +758,7 @@ def _search(sketches: pa.Table, left: Longs, index: Index, settings: Clustering)
 
 
 def _similar(sketches: pa.Table, places: Longs, index: Index, rows: Longs, settings: Clustering) -> Similarities:
-    """Return the similarity of pairs that share a band key, or 1 if none is asked for; -1 if sizes rule it out."""
+    """Return the similarity of pairs that share a band key, 1 if it is not compared, and -1 if sizes rule it out."""
     ratio = settings.min_size_ratio or 0.0
     found = np.ones(len(places))
     if settings.verify is not None and len(places):
@@ -785,34 +786,34 @@ CLUSTERS = pa.schema([(DOCUMENT, pa.int64()), ("cluster", pa.int64())])
 CHOSEN = pa.schema(
     {"section": pa.int64(), "cluster": pa.int64(), "kept": pa.int64(), "members": pa.int64(), "kept_id": pa.string()}
 )
-"""The document that is kept of a cluster, which has so many members, some of them in a section; and its sample."""
+"""Schema of clusters in a section: the kept document, and the size of the whole cluster."""
 
 NEAR = pa.schema([*REMOVALS, *list(CHOSEN)[2:4]])
-"""Removals with the number of the kept document, and the size of the cluster."""
+"""Schema of removals with the number of the kept document and the size of the cluster."""
 
 PIECE = 1 << 24
-"""Documents whose keys of one band are in one partition, 16 bytes each."""
+"""Documents with their keys of one band in one partition, 16 bytes each."""
 SENT = 64 << 20
 """Bytes of sketches that are cut into partitions together."""
 SECTION = 1 << 21
-"""Documents of which a task holds id and sample of those in clusters: some 200 bytes each."""
+"""Documents of a section; a task holds id and sample of those in clusters, some 200 bytes each."""
 TABLES = 1 << 24
-"""Pieces of rows that the keys of all bands may be sent in."""
+"""Greatest number of pieces of rows in which the keys of all bands are sent at once."""
 BANDS = 45
-"""How many meet in one pass where that would be more pieces."""
+"""Bands in a pass, if all bands at once would be more pieces than that."""
 
 
 def remove_near_duplicates(settings: Clustering, earlier: Exchange, sketched: Sketched, engine: Engine) -> Decided:
     """Keep one of all documents that bands link.
 
     Args:
-        settings: what decides.
-        earlier: removals of documents that earlier datasets have, of each group.
+        settings: settings of the stage.
+        earlier: for each group, the removals of documents found in earlier datasets.
         sketched: see :meth:`longcrawl.dedup.MinHash.sketch`.
-        engine: what carries it out.
+        engine: engine that runs the tasks.
 
     Raises:
-        StageError: a cluster is too large under ``on_large_cluster`` "error".
+        StageError: a cluster is too large and ``on_large_cluster`` is "error".
     """
     compares = settings.verify is not None or settings.min_size_ratio is not None
     if compares and sketched.groups == 1:
@@ -840,7 +841,7 @@ def _decided(
     steps: tuple[Exchange, Exchange],
     engine: Engine,
 ) -> Decided:
-    """Report large clusters, and return removals by group; ``steps`` have them by cluster and by section."""
+    """Report large clusters, and return removals by group; ``steps`` holds them by cluster and by section."""
     decided, near = steps
     report = _report_large(settings, decided, near, engine)
     most = settings.max_cluster if report and settings.on_large_cluster == "keep" else None
@@ -850,7 +851,7 @@ def _decided(
 def _choose(
     settings: Clustering, sketched: Sketched, sections: Sketched, clusters: Exchange, engine: Engine
 ) -> tuple[Exchange, Exchange]:
-    """Keep one of each cluster; return which, cluster by cluster, and the removals by document."""
+    """Keep one document of each cluster; return the choices by cluster and the removals by section."""
     every, count = range(sections.groups), sections.groups
     make, take = partial(_make_choices, settings, sections, clusters), partial(_take_choices, settings)
     choose = Exchange(make, take, count, sketched.place("choose"))
@@ -864,10 +865,10 @@ def _choose(
 def _compare_members(
     settings: Clustering, sketched: Sketched, sections: Sketched, clusters: Exchange, engine: Engine
 ) -> tuple[Exchange, Exchange]:
-    """Compare the documents of each cluster by their sketches; return the removals cluster by cluster, and by document.
+    """Compare the documents of each cluster by their sketches; return the removals by cluster and by section.
 
-    Documents that ``verify`` or ``min_size_ratio`` link share a band key, so they are in one cluster of those that
-    bands alone link. All sketches of such a cluster are in memory together.
+    Documents that ``verify`` or ``min_size_ratio`` link share a band key, so bands alone also link them to one cluster.
+    All sketches of such a cluster are in memory together.
     """
     partitions = sketched.groups
     make, take = partial(_make_members, sections, clusters, partitions), partial(_take_members, settings)
@@ -880,7 +881,7 @@ def _compare_members(
 
 
 def _link(settings: Clustering, earlier: Exchange, sketched: Sketched, engine: Engine) -> list[Exchange]:
-    """Link documents that share a key, in one pass or, where there are very many keys, in several."""
+    """Link documents that share a key, in one pass, or in several if there are very many keys."""
     groups, bands = sketched.groups, settings.bands
     pieces = -(-int(sketched.starts[-1]) // PIECE) or 1
     at_once = BANDS if groups * bands * pieces > TABLES else bands
@@ -897,7 +898,7 @@ def _link(settings: Clustering, earlier: Exchange, sketched: Sketched, engine: E
 def _make_links(
     settings: Clustering, sketched: Sketched, earlier: Exchange, pieces: int, bands: range, groups: range
 ) -> Rows:
-    """Send the keys of some groups, each with the first document that has it, and which documents are linked there."""
+    """Send the distinct keys of some groups, each with its first document, and the links found among these groups."""
     chunks, found, row = list[pa.Array](), list[Longs](), 0
     for group in groups:
         keys = _keys_of(sketched.read(group, ["bands"]), settings.bands, bands)
@@ -911,7 +912,7 @@ def _make_links(
         for keys in block:
             order = link_keys(keys, Conditions(), parents)
             if len(groups) == sketched.groups:
-                continue  # no other task has keys that these could meet
+                continue  # there is no other task with keys to compare
             ordered = keys[order]
             first = _first_of_equal(ordered)
             once, having = ordered[first], documents[order[first]]
@@ -927,7 +928,7 @@ def _make_links(
 
 
 def _keys_of(tables: Tables, count: int, bands: range) -> pa.ChunkedArray:
-    """Return the keys that documents have of some of all bands: binary of 8 bytes each."""
+    """Return the keys of documents in a range of bands: binary of 8 bytes each."""
     found = []
     for chunk in (chunk for table in tables for chunk in table["bands"].chunks):
         keys = fixed_rows(pc.cast(chunk, pa.binary(8 * count)))[:, 8 * bands.start : 8 * bands.stop]
@@ -936,17 +937,17 @@ def _keys_of(tables: Tables, count: int, bands: range) -> pa.ChunkedArray:
 
 
 def _first_of_equal(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return which values differ from the one before them."""
+    """Return which values differ from the previous one."""
     differ = np.ones(len(values), bool)
     np.not_equal(values[1:], values[:-1], out=differ[1:])
     return differ
 
 
 def _take_links(_: int, tables: Tables) -> pa.Table:
-    """Return an edge from each document to the first that has the same key, and the edges that came."""
+    """Return an edge from each document to the first with the same key, and the edges that were sent."""
     found = sorted(tables, key=lambda table: table[0 if table.schema.equals(EDGES) else 1][0].as_py())
     edges = [EDGES.empty_table(), *(table for table in found if table.schema.equals(EDGES))]
-    # By their groups, in the order of which documents are numbered: equal keys are in the order of their documents.
+    # Tables are sorted by group, and documents are numbered by group: equal keys are in the order of their documents.
     sent = [table for table in found if not table.schema.equals(EDGES)]
     keys = np.concatenate([np.empty(0, np.uint64), *(table["key"].to_numpy() for table in sent)])
     documents = np.concatenate([np.empty(0, np.int64), *(table[DOCUMENT].to_numpy() for table in sent)])
@@ -978,7 +979,7 @@ def _join(_: int, tables: Tables) -> pa.Table:
 
 
 def _make_choices(settings: Clustering, sections: Sketched, clusters: Exchange, section: int) -> Rows:
-    """Send of each cluster the document that would be kept of those in a section, and their number."""
+    """Send the preferred document of each cluster within a section, and the number of its documents there."""
     members = clusters.read(section)
     columns = ["id", "sample", *(["length"] if settings.keep == "longest" else [])]
     waiting = list(_members_of(sections, members, section, columns))
@@ -991,7 +992,7 @@ def _make_choices(settings: Clustering, sections: Sketched, clusters: Exchange, 
 
 
 def _members_of(sections: Sketched, members: pa.Table, section: int, columns: Sequence[str] | None) -> Tables:
-    """Return the sketches of the documents of a section that are in clusters (``CLUSTERS``), with these columns."""
+    """Yield the sketches of a section's documents that are in clusters (``CLUSTERS``), with these columns."""
     numbers, start = members[DOCUMENT].to_numpy(), sections.starts[section]
     for table in sections.read(section, columns) if len(numbers) else ():
         here = slice(*np.searchsorted(numbers, [start, start + table.num_rows]))
@@ -1002,14 +1003,14 @@ def _members_of(sections: Sketched, members: pa.Table, section: int, columns: Se
 
 
 def _best_of_clusters(ranked: pa.Table, settings: Clustering) -> tuple[pa.Table, Longs]:
-    """Return the row of each cluster that is to be kept before the others, and how many rows the cluster has."""
+    """Return the preferred row of each cluster, and how many rows the cluster has."""
     order = pc.sort_indices(ranked, sort_keys=[("cluster", "ascending"), *PREFERENCE[settings.keep]]).to_numpy()
     starts = np.flatnonzero(_first_of_equal(ranked["cluster"].to_numpy()[order]))
     return ranked.take(order[starts]), np.diff(starts, append=len(order))
 
 
 def _take_choices(settings: Clustering, _: int, tables: Tables) -> pa.Table:
-    """Choose the document of each cluster that is kept (``CHOSEN``), section by section."""
+    """Choose the document to keep of each cluster (``CHOSEN``), section by section."""
     found = list(tables)
     if not found:
         return CHOSEN.empty_table()
@@ -1019,7 +1020,7 @@ def _take_choices(settings: Clustering, _: int, tables: Tables) -> pa.Table:
     places = np.searchsorted(best["cluster"].to_numpy(), clusters)
     members = np.bincount(places, counts, len(best)).astype(np.int64)[places]
     kept = best[DOCUMENT].take(places)
-    # Where a section has no other document of a cluster than the one that is kept, none leaves.
+    # If the kept document is a section's only one of its cluster, nothing is removed there.
     leave = np.flatnonzero((counts > 1) | (sent[DOCUMENT].to_numpy() != kept.to_numpy()))
     columns = [sent["section"], clusters, kept, members, best["id"].take(places)]
     chosen = pa.table(columns, schema=CHOSEN).append_column("sample", best["sample"].take(places)).take(leave)
@@ -1032,7 +1033,7 @@ def _split_choices(choose: Exchange, partition: int) -> Rows:
 
 
 def _make_members(sections: Sketched, clusters: Exchange, partitions: int, section: int) -> Rows:
-    """Send the sketches of documents that are in clusters, cluster by cluster."""
+    """Send the sketches of documents that are in clusters, by cluster."""
     waiting = list[pa.Table]()
     for found in _members_of(sections, clusters.read(section), section, None):
         waiting.append(found)
@@ -1049,7 +1050,7 @@ def _cut_members(found: Sequence[pa.Table], partitions: int) -> Rows:
 
 
 def _compare_alone(settings: Clustering, sketched: Sketched, earlier: Exchange, group: int, _: Tables) -> pa.Table:
-    """Decide about the only group, whose sketches are in memory together anyway (``NEAR``)."""
+    """Decide about the only group; its sketches are in memory together anyway (``NEAR``)."""
     sketches = sketched.table(group)
     left_out = np.ones(len(sketches), np.bool_)
     left_out[staying(sketches["bands"], group, sketched, earlier)] = False
@@ -1057,7 +1058,7 @@ def _compare_alone(settings: Clustering, sketched: Sketched, earlier: Exchange, 
 
 
 def _take_members(settings: Clustering, _: int, tables: Tables) -> pa.Table:
-    """Decide about the documents of some clusters as with all of them in one process (``NEAR``)."""
+    """Decide about the documents of some clusters as a single process does about all (``NEAR``)."""
     # Each table has documents of one section, in reading order.
     found = sorted(tables, key=lambda table: table[DOCUMENT][0].as_py())
     if not found:
@@ -1096,7 +1097,7 @@ def _take_near(sections: Sketched, clusters: Exchange, section: int, tables: Tab
 
 
 def _report_large(settings: Clustering, decided: Exchange, near: Exchange, engine: Engine) -> tuple[str, ...]:
-    """Report clusters that are too large; the largest is the first of its size by the number of the kept document."""
+    """Report clusters that are too large, and name the largest; ties go to the smallest number of a kept document."""
     if settings.max_cluster is None:
         return ()
     found = list(engine.tasks(partial(_largest, decided, settings.max_cluster), range(decided.partitions)))
@@ -1110,7 +1111,7 @@ def _report_large(settings: Clustering, decided: Exchange, near: Exchange, engin
 
 
 def _largest(decided: Exchange, most: int, partition: int) -> tuple[int, int, int]:
-    """Return how many clusters have more than ``most`` documents, the size of the largest and its kept document."""
+    """Return how many clusters have more than ``most`` documents, and size and kept document of the largest."""
     rows = decided.read(partition)
     rows = rows.filter(pc.greater(rows["members"], most))
     if not rows.num_rows:
@@ -1120,7 +1121,7 @@ def _largest(decided: Exchange, most: int, partition: int) -> tuple[int, int, in
 
 
 def _similar_to(near: Exchange, kept: int, group: int) -> tuple[str | None, npt.NDArray[np.float64]]:
-    """Return the id of a kept document, and how similar to it those are that leave a group for it."""
+    """Return the id of a kept document if a partition has removals in its favour, and their similarities to it."""
     removals = near.read(group)
     removals = removals.filter(pc.equal(removals["kept"], kept))
     return (removals["kept_id"][0].as_py() if removals.num_rows else None), removals["value"].to_numpy()
@@ -1129,7 +1130,7 @@ def _similar_to(near: Exchange, kept: int, group: int) -> tuple[str | None, npt.
 def _read_removals(
     sketched: Sketched, sections: Longs, earlier: Exchange, near: Exchange, most: int | None, group: int
 ) -> pa.Table:
-    """Return the removals of a group, which is in one section; with ``most``, clusters of more documents stay."""
+    """Return the removals of a group, which is in one section; with ``most``, larger clusters are kept whole."""
     start, stop = sketched.starts[group : group + 2]
     if start == stop:
         return REMOVALS.empty_table()

@@ -167,8 +167,9 @@ _LOW = _U(0xFFFFFFFF)
 _HALF = _U(32)
 
 _GRAM_SHARE = 0.6
-"""Gram length as a share of the window length: shorter grams repeat more often outside equal windows, longer grams make
-more anchors.
+"""Gram length as a share of the window length.
+
+Shorter grams repeat more often outside equal windows; longer grams make more anchors.
 """
 
 CHUNK = 4096
@@ -181,14 +182,17 @@ _PLACE = _U((1 << 40) - 1)
 _TAG = _U(0xFFFFFF)
 
 PAGE = 1 << 21
-"""Greatest number of bytes that the system maps when one byte of a file is touched (Linux 6.18 maps large folios whole)."""
+"""Bytes that the system may map when one byte of a file is touched (Linux 6.18 maps large folios whole)."""
 
 STATE = 8
 """Size of the state that ``match_windows`` keeps between calls; it starts as zeros, but ``UNSEEN`` as -1."""
 RUN, START, SKIP, USED, UNSEEN, MAPPED, NEAR, FOUND = range(STATE)
-"""Indexes of the state: the run and the window to resume with, the first window not known to repeat an earlier one, the
-number of windows in the table, the first window for which the table was full, the bytes of tokens touched, a place
-around which they are counted already, and the rows written.
+"""Indexes of the state of ``match_windows``.
+
+``RUN`` and ``START`` are the run and the window to resume with, ``SKIP`` is the first window not known to repeat an
+earlier one, ``USED`` counts the windows in the table, ``UNSEEN`` is the first window for which the table was full,
+``MAPPED`` counts the bytes of tokens touched, ``NEAR`` is a place around which they are already counted, and ``FOUND``
+counts the rows written.
 """
 
 
@@ -621,7 +625,10 @@ def _cut_segments(windows: HashedWindows, place: int, changes: Longs, stop: int)
 
 
 def mix(values: Wide) -> Wide:
-    """Mix numbers so that each bit of the result depends on all bits, since the least of many hashes are small numbers."""
+    """Mix numbers so that each bit of the result depends on all bits.
+
+    Anchors need it, since the least of many hashes is a small number.
+    """
     mixed = (values ^ (values >> np.uint64(29))) * _ANCHOR_MIX
     return mixed ^ (mixed >> np.uint64(32))
 

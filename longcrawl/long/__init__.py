@@ -1,4 +1,4 @@
-"""Long context: how much of a document depends on what is far before it, and short documents that belong together."""
+"""Long-context measures and ordering: scores of long-range dependency, and an order that groups related documents."""
 
 from typing import TYPE_CHECKING
 

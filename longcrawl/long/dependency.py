@@ -1,4 +1,4 @@
-"""Dependency between the parts of a document by a causal language model: of segments by loss, of spans by attention."""
+"""Long-range dependency measured with a causal language model: by losses of segments or by attention between spans."""
 
 import hashlib
 import math
@@ -24,12 +24,12 @@ DECIMALS = 6
 
 @dataclass(frozen=True, eq=False)
 class TokenGains:
-    """Losses of the tokens of a document that have more context in long windows than in short ones.
+    """Losses of those tokens of a document that have more context in long windows than in short ones.
 
     Attributes:
-        start: the position of the first of them.
+        start: position of the first of these tokens.
         long: float64 [tokens], nats, with the long context.
-        short: float64 [tokens], nats, with the short one.
+        short: float64 [tokens], nats, with the short context.
     """
 
     start: int
@@ -44,22 +44,22 @@ class TokenGains:
 
 @dataclass(frozen=True, eq=False)
 class PositionGain:
-    """The mean gain at each position of documents.
+    """Mean gain at each position of documents.
 
     Attributes:
-        gain: float64 [positions]; NaN where no document has a token with a longer context.
-        tokens: int64 [positions], how many documents have one.
+        gain: float64 [positions]; NaN if no document has a token with a longer context there.
+        tokens: int64 [positions], number of documents that have one.
     """
 
     gain: Floats
     tokens: npt.NDArray[np.int64]
 
     def binned(self, bins: int = BINS) -> tuple[npt.NDArray[np.int64], Floats]:
-        """Return borders of groups of positions, and the mean gain of each: int64 [groups + 1], float64 [groups]."""
+        """Return bounds of groups of positions, and the mean gain of each: int64 [groups + 1], float64 [groups]."""
         return bin_positions(self.gain, self.tokens, bins)
 
     def plot(self, axes: Any = None, bins: int = BINS, **line: Any) -> Any:
-        """Draw it as :meth:`longcrawl.loading.evaluate.PositionLoss.plot` draws a loss.
+        """Plot the gain as :meth:`longcrawl.loading.evaluate.PositionLoss.plot` plots a loss.
 
         Raises:
             StageError: matplotlib is not installed.
@@ -75,7 +75,7 @@ class _Window(NamedTuple):
 
 
 def windows(tokens: int, size: int) -> Iterator[_Window]:
-    """Yield windows of a document, each half a window after the one before: from the second on, new tokens count.
+    """Yield windows of a document, each half a window after the previous one; after the first, only new tokens count.
 
     >>> [tuple(window) for window in windows(10, 4)]
     [(0, 4, 1), (2, 6, 4), (4, 8, 6), (6, 10, 8)]
@@ -89,27 +89,27 @@ def windows(tokens: int, size: int) -> Iterator[_Window]:
 
 @stage
 class InformationGain(ModelScore):
-    """How much better a model predicts a document's tokens from a long context than from a short one (LongFilter).
+    """Measure how much better a model predicts tokens from a long context than from a short one (LongFilter).
 
-    The column ``information_gain`` has, null for documents of ``short_context`` tokens and fewer:
+    The column ``information_gain`` is null for documents of at most ``short_context`` tokens and otherwise has:
 
-    * ``score``: mean over tokens of exp(-L_long) * (L_short - L_long), L being the loss of a token in nats: the term of
-      the Kullback-Leibler divergence between the predictions that belongs to the token that is there. The mean is over
-      the tokens that have a longer context in long windows, all but the first ``short_context``; the paper divides by
-      all tokens of samples of one length, which ranks those alike;
+    * ``score``: mean over tokens of exp(-L_long) * (L_short - L_long), with L the loss of a token in nats. This is the
+      actual token's term of the Kullback-Leibler divergence between the predictions. The mean is over the tokens that
+      have a longer context in long windows, all but the first ``short_context``; the paper divides by all tokens of
+      samples of one length, which ranks those alike;
     * ``nats``: mean over the same tokens of L_short - L_long;
-    * ``tokens``: how many they are.
+    * ``tokens``: number of these tokens.
 
-    From the paper (Deng et al., arXiv 2510.25804): the formula, and contexts of 4,096 and 65,536 tokens. It was read in
-    others' notes: whether its windows move by half, as these do, could not be verified. Left out: training on what was
-    chosen, and samples of one length.
+    The formula and the contexts of 4,096 and 65,536 tokens are those of the paper (Deng et al., arXiv 2510.25804), as
+    reported by others. We could not verify whether its windows also move by half. Not implemented: training on the
+    chosen documents, and samples of one length.
 
-    Windows move by half of their length: a token sees between half a window and all of it, and all that came before in
-    the first. The long window is ``long_context``, or what the model takes if that is less. A token goes through the
-    model 3 times, in documents of many long windows 4 times. The first short window begins as the first long one does:
-    its losses are those, and are not computed. Keys and values of later short windows cannot be those of the long pass,
-    which have seen what is to be hidden; only first layers, before positions, are equal. No special tokens are added:
-    models that were always trained with one in front predict worse without.
+    Windows move by half of their length: a token sees between half a window and a whole one, and in the first window
+    everything before it. The long window is ``long_context``, or the model's maximum if that is less. A token passes
+    through the model 3 times, in documents of many long windows 4 times. The first short window starts with the first
+    long one and has the same losses, so it is not computed. Later short windows cannot reuse keys and values of the
+    long pass, which depend on the context to be hidden; only the inputs of the first layer, before positions, are
+    equal. No special tokens are added: models that were always trained with one in front predict worse without.
 
     Each row is computed by itself, and scores are rounded to six decimals: they do not depend on other documents, their
     order, threads or processes.
@@ -136,7 +136,7 @@ class InformationGain(ModelScore):
             )
 
     def prepare(self) -> None:
-        """Load the model, and compare what it takes."""
+        """Load the model, and check that it takes more than ``short_context`` tokens."""
         self._long()
 
     def measures(self, texts: Sequence[str]) -> pa.StructArray:
@@ -152,10 +152,10 @@ class InformationGain(ModelScore):
         return pa.array(rows, pa.struct([("score", pa.float64()), ("nats", pa.float64()), ("tokens", pa.int64())]))
 
     def gains(self, texts: Sequence[str]) -> list[TokenGains | None]:
-        """Return the losses of each text's tokens with both contexts, None where it is too short.
+        """Return the losses of each text's tokens with both contexts, or None if the text is too short.
 
         Raises:
-            StageError: the model takes no longer rows than ``short_context``.
+            StageError: the model takes no more than ``short_context`` tokens.
         """
         short = self.short_context
         sizes, model = (self._long(), short), self.pretrained()
@@ -175,7 +175,7 @@ class InformationGain(ModelScore):
         return [None if losses is None else TokenGains(short, *losses[:, short:]) for losses in found]
 
     def by_position(self, texts: Sequence[str]) -> PositionGain:
-        """Return the mean gain at each position of texts: where a far context pays."""
+        """Return the mean gain at each position of texts, which shows where distant context helps."""
         found = [each for each in self.gains(texts) if each is not None]
         length = max((each.start + len(each.long) for each in found), default=0)
         total, tokens = np.zeros(length), np.zeros(length, np.int64)
@@ -198,44 +198,44 @@ class InformationGain(ModelScore):
 Ids = npt.NDArray[np.int64]
 Pair = tuple[int, int]
 SPANS = "longcrawl_spans"
-"""The name under which transformers finds :func:`_attend`."""
+"""Name under which :func:`_attend` is registered with transformers."""
 _asked = threading.local()
 
 
 @stage
 class DependencyScore(ModelScore):
-    """How much later segments of a document gain from earlier ones, by distance and specificity (ProLong).
+    """Measure how much later segments of a document gain from earlier ones, by distance and specificity (ProLong).
 
-    A document is cut into segments c of ``segment`` tokens; what remains at the end does not count. PPL is the
-    perplexity of all tokens of a segment but the first, alone or behind another segment. Of pairs i > j:
+    A document is split into segments c of ``segment`` tokens; a shorter rest is ignored. PPL is the perplexity of all
+    tokens of a segment but the first, alone or after another segment. For pairs i > j:
 
     * strength: DST = (PPL(c_i) - PPL(c_i | c_j)) / PPL(c_i);
-    * distance: DDI = (i - j) / (N - 1), N being ``window // segment``;
-    * specificity: DSP_i = (log n - H) / log n, H being the entropy of the softmax of PPL(c_i) - PPL(c_i | c_j) over the
-      n pairs of c_i; 1 where there is one pair;
+    * distance: DDI = (i - j) / (N - 1), with N = ``window // segment``;
+    * specificity: DSP_i = (log n - H) / log n, with H the entropy of the softmax of PPL(c_i) - PPL(c_i | c_j) over the
+      n pairs of c_i; 1 if there is one pair;
     * ``score``: the sum of (DST + DDI) * DSP_i over pairs with DST above ``least_strength``.
 
-    The column ``dependency_score`` has ``score``, ``strength``, the mean DST of all pairs, and ``pairs``, how many they
-    are; null for documents of fewer than two segments. It is a sum, as in the paper: compare documents that have as
-    many pairs. Documents of more than N segments are measured on N that are drawn, in their order.
+    The column ``dependency_score`` has ``score``, ``strength``, the mean DST of all pairs, and ``pairs``, their number;
+    it is null for documents of fewer than two segments. The score is a sum, as in the paper: compare documents with
+    equally many pairs. In documents of more than N segments, a random N of them are measured, in their order.
 
-    From the paper (Chen et al., arXiv 2405.17915) by its authors' program, as its text could not be read: formulas, 64
-    segments of 512 tokens, 500 pairs, 0.1, and a model such as opt-350m. Others than there: pairs are drawn by keyed
-    hashes of seed and tokens, not by one generator for all documents; documents of fewer pairs have all of them, where
-    the program gives 0. Left out: weights of the terms, which are 1 there.
+    The paper (Chen et al., arXiv 2405.17915) was followed by its authors' program, as its text could not be read:
+    formulas, 64 segments of 512 tokens, 500 pairs, 0.1, and a model such as opt-350m. Two things differ: pairs are
+    drawn by keyed hashes of seed and tokens, not by one generator for all documents; and documents with fewer pairs use
+    all of them, where the program gives 0. Not implemented: weights of the terms, which are 1 there.
 
-    A segment's keys and values serve all segments that are measured behind it, which is exact, as they come first: with
-    the defaults a token of 32,768 goes through the model up to 8.8 times, in place of 16.6.
+    A segment's keys and values are reused for all segments that are measured after it, which is exact because they come
+    first: with the defaults, a token of 32,768 passes through the model up to 8.8 times instead of 16.6.
 
     >>> lc.long.DependencyScore("facebook/opt-350m").measures([text])[0].as_py()  # doctest: +SKIP
     {'score': 31.207418, 'strength': 0.041193, 'pairs': 500}
 
     Args:
-        segment: tokens of a segment, 2 or more; the model takes twice as many.
-        window: tokens that are measured of a document.
-        pairs: pairs of segments that are measured.
-        least_strength: pairs of less strength do not count.
-        seed: other pairs are drawn with another.
+        segment: tokens of a segment, 2 or more; the model must take twice as many.
+        window: greatest number of tokens measured in a document.
+        pairs: greatest number of pairs of segments that are measured.
+        least_strength: pairs must have more than this strength to count in the score.
+        seed: seed of the choice of segments and pairs.
     """
 
     segment: int = 512
@@ -251,7 +251,7 @@ class DependencyScore(ModelScore):
             raise StageError(f"{self.name} needs segments of 2 tokens, a window of two of them and a pair, or more")
 
     def pretrained(self) -> Pretrained:
-        """Return the model.
+        """Load the model.
 
         Raises:
             StageError: it does not take two segments.
@@ -288,7 +288,7 @@ class DependencyScore(ModelScore):
         )
 
     def _draw(self, ids: Ids) -> tuple[Ids, list[Pair]]:
-        """Return segments, [segments, tokens], and the pairs of them that are measured, sorted."""
+        """Return segments, [segments, tokens], and the sorted pairs of them to measure."""
         count = len(ids) // self.segment
         segments = ids[: count * self.segment].reshape(count, self.segment)
         purpose = f"{self.name} {hashlib.sha256(ids.tobytes()).hexdigest()}"
@@ -316,7 +316,7 @@ class DependencyScore(ModelScore):
 
 
 def _specificity(gained: Floats) -> float:
-    """Return 1 where one of several segments explains all that is gained, 0 where all explain as much."""
+    """Return 1 if one of several segments explains all of the gain, 0 if all explain equally much."""
     if len(gained) == 1:
         return 1.0
     chances = np.exp(gained - gained.max())
@@ -326,7 +326,7 @@ def _specificity(gained: Floats) -> float:
 
 
 def _segment_losses(module: Any, ids: Any) -> Any:
-    """Return the mean loss of a segment, and of others behind it: [1, parts] of [1, parts, tokens]."""
+    """Return the mean loss of a segment alone, and of others after it: [1, parts] of [1, parts, tokens]."""
     import torch
 
     first, *others = ids[0]
@@ -356,27 +356,29 @@ def _mean_loss(answer: Any, ids: Any) -> Any:
 
 @stage
 class AttentionDependency(ModelScore):
-    """How much attention later spans of a document pay to far earlier ones, and how unequally (LADM).
+    """Measure how much attention later spans of a document pay to distant earlier ones, and how unequally (LADM).
 
-    A document is cut into windows of N spans of ``span`` tokens. PFS(i, j) is the attention that the tokens of span j
-    pay to those of span i, summed, and the mean of all heads of a layer. Spans i are taken down from j - ``near`` - 1
-    to ``initial`` by ``stride``, spans j down from N - 1 to ``first`` by ``stride``:
+    A document is split into windows of N spans of ``span`` tokens. PFS(i, j) is the attention that the tokens of span j
+    pay to those of span i, summed over tokens and averaged over all heads of a layer. Spans i run down from j -
+    ``near`` - 1 to ``initial`` by ``stride``, spans j down from N - 1 to ``first`` by ``stride``:
 
-    * AFS(j) = s_j * sum over i of (j - i) / N * PFS(i, j), s_j being the standard deviation of these PFS(i, j), of a
-      sample; 0 of one;
-    * ``score``: CDS = sum over j of j / N * AFS(j), the mean of all layers, and of all whole windows of the document.
+    * AFS(j) = s_j * sum over i of (j - i) / N * PFS(i, j), with s_j the sample standard deviation of these PFS(i, j); 0
+      for a single one;
+    * ``score``: CDS = sum over j of j / N * AFS(j), averaged over all layers and all whole windows of the document.
 
-    The column ``attention_dependency`` has ``score`` and ``windows``; null where there is no span j. A window has
-    ``window`` tokens, or what the model takes if that is less; a document that has no whole one is measured as one of
-    fewer spans, and what remains behind whole ones is not.
+    The column ``attention_dependency`` has ``score`` and ``windows``; it is null if there is no span j. A window has
+    ``window`` tokens, or the model's maximum if that is less. A document without a whole window is measured as one with
+    fewer spans; otherwise, the rest after the whole windows is ignored.
 
-    From the paper (Chen et al., arXiv 2503.02502): the formulas and defaults, by a TinyLlama of 1.1B that was trained
-    on samples of 32,768 tokens. From its authors' program: means of heads and layers, and counting from the end. Others
-    than there: the program takes i = j - 4, too, which the paper leaves out, the softmax without the tokens of span j
-    itself, and the mean over j in place of the sum. Left out: documents cut at one window.
+    Formulas and defaults are those of the paper (Chen et al., arXiv 2503.02502), which uses a TinyLlama of 1.1B trained
+    on samples of 32,768 tokens. Means over heads and layers, and counting from the end, follow its authors' program.
+    The program differs from this stage in three points: it includes i = j - 4, which the paper leaves out, computes the
+    softmax without the tokens of span j itself, and averages over j instead of summing. Not implemented: truncating
+    documents to one window.
 
-    A token goes through the model once; attention of every fourth span, with ``stride`` 4, is computed again for its
-    weights, which flash kernels do not give. Models whose attention transformers cannot exchange are not measured.
+    A token passes through the model once. For every fourth span, with ``stride`` 4, attention is computed again to get
+    its weights, which flash kernels do not return. Models whose attention transformers cannot replace are not
+    supported.
 
     >>> lc.long.AttentionDependency("UltraRonin/Long-Attn-Calculator").measures([text])[0].as_py()  # doctest: +SKIP
     {'score': 14.150281, 'windows': 1}
@@ -384,9 +386,9 @@ class AttentionDependency(ModelScore):
     Args:
         span: tokens of a span.
         window: tokens of a window.
-        initial: spans at the beginning that do not count, as all others attend to them.
-        near: spans before j that do not count.
-        stride: of spans i and j.
+        initial: spans at the beginning that are ignored, as all others attend to them.
+        near: spans before j that are ignored.
+        stride: step between spans i and between spans j.
         first: the first span j.
     """
 
@@ -411,10 +413,10 @@ class AttentionDependency(ModelScore):
             )
 
     def pretrained(self) -> Pretrained:
-        """Return the model, with an attention that gives the weights between spans.
+        """Load the model, with an attention function that records the weights between spans.
 
         Raises:
-            StageError: it does not take as many spans as are not measured.
+            StageError: it takes no more spans than ``first``.
         """
         _register()
         model = load_model(self.model, "causal", self.device, self.dtype, self.attention)
@@ -472,7 +474,7 @@ class AttentionDependency(ModelScore):
 
 
 def _attend(module: Any, query: Any, key: Any, value: Any, attention_mask: Any, **settings: Any) -> tuple[Any, None]:
-    """Attend as torch does, and note the attention between spans, [rows, spans j, spans i], for this thread."""
+    """Compute torch's attention, and record the attention between spans, [rows, spans j, spans i], for this thread."""
     import torch
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -503,7 +505,7 @@ def _register() -> None:
     try:
         from transformers import AttentionInterface
         from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
-    except ImportError:  # without torch; load_model() says so
+    except ImportError:  # torch is missing; load_model() raises an error for that
         return
     AttentionInterface.register(SPANS, _attend)
     AttentionMaskInterface.register(SPANS, sdpa_mask)

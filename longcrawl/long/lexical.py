@@ -36,21 +36,21 @@ _U = np.uint64
 GRAM = 5
 """Words of a passage that counts as repeated verbatim."""
 COMMON, FREQUENT = 0.2, 0.1
-"""Words in a larger share of pieces say nothing about far context, and about interleaving."""
+"""Greatest shares of pieces with a word that counts: for distant context, and for interleaving."""
 LAST = 8
-"""Earlier occurrences of a word whose gaps are counted."""
+"""Earlier occurrences of a word to which gaps are counted."""
 LAG = 4
 """Bins from a gap to twice the gap."""
 FIRST = 5
-"""Windows that are far from the first window that is measured."""
+"""Windows of distant context that the first measured window has."""
 FEWEST = 100
-"""Gaps in the bins that are compared."""
+"""Least number of gaps in the bins that are compared."""
 _FACTOR = _U(ngrams.NGRAM_FACTOR)
 
 
 @forced_inline
 def _slot(keys: Wide, key: np.uint64) -> int:
-    """Return where a key is, or belongs, in a table of a power of two of slots; 0 is no key."""
+    """Return the slot of a key, or the free slot for it, in a table with a power of two of slots; 0 is no key."""
     last = _U(len(keys) - 1)
     at = key & last  # a hash already
     while keys[at] != _U(0) and keys[at] != key:
@@ -60,7 +60,7 @@ def _slot(keys: Wide, key: np.uint64) -> int:
 
 @compiled
 def fill_table(words: Wide, counts: Any, keys: Wide, values: Any) -> None:
-    """Enter words and their counts, uint32, into a table of twice as many slots or more."""
+    """Enter words and their counts, uint32, into a table with at least twice as many slots."""
     for number in range(len(words)):
         key = words[number] | _U(words[number] == _U(0))
         at = _slot(keys, key)
@@ -69,7 +69,11 @@ def fill_table(words: Wide, counts: Any, keys: Wide, values: Any) -> None:
 
 @compiled
 def _number_words(units: Wide, keys: Wide, numbers: Any, ids: Any, known: Wide, values: Any, counts: Any) -> int:
-    """Number the distinct words of a document in the order in which they come, and look up the count of each."""
+    """Number a document's distinct words in order of first occurrence, and look up their counts.
+
+    Returns:
+        The number of distinct words.
+    """
     count = 0
     for at in range(len(units)):
         key = units[at] | _U(units[at] == _U(0))
@@ -85,16 +89,16 @@ def _number_words(units: Wide, keys: Wide, numbers: Any, ids: Any, known: Wide, 
 
 @compiled
 def _take_shares(ids: Any, times: int, size: int, pieces: int, words: int, last: Any, shares: Any) -> None:
-    """Turn counts of pieces into shares of the pieces of other documents, a little more than 0 where none has a word.
+    """Convert counts of pieces to shares of the pieces of other documents, which are a little above 0 for unseen words.
 
     Args:
         ids: int32 [words], the number of each word.
         times: how often the document was counted.
-        size: words of a piece.
-        pieces: how many were counted.
-        words: how many distinct ones there are.
-        last: int32 [distinct words], memory.
-        shares: float64 [distinct words], counts, then shares.
+        size: words in a piece.
+        pieces: number of counted pieces.
+        words: number of distinct words.
+        last: int32 [distinct words], scratch memory.
+        shares: float64 [distinct words], counts, overwritten with shares.
     """
     for word in range(words):
         last[word] = -1
@@ -109,7 +113,7 @@ def _take_shares(ids: Any, times: int, size: int, pieces: int, words: int, last:
 
 @compiled
 def _mark_repeated(units: Wide, keys: Wide, repeated: Any) -> float:
-    """Mark the words of passages that have come before in the document; return their share."""
+    """Mark the words of passages that repeat an earlier one in the document; return their share."""
     for at in range(len(units)):
         repeated[at] = False
     for start in range(len(units) - GRAM + 1):
@@ -133,20 +137,20 @@ def select_terms(
     units: Wide, bounds: Any, known: Wide, values: Any, pieces: int, common: float, least: float, norm: int,
     ends: Any, terms: Any, sizes: Any, keywords: Wide,
 ) -> None:  # fmt: skip
-    """Write the words of each document that weigh most, (1 + log(count)) * -log(share), and a keyword.
+    """Write the words with the highest weight, (1 + log(count)) * -log(share), and a keyword of each document.
 
     Args:
         units: uint64 [words], hashes of the words of all documents.
-        bounds: int64 [documents + 1], where each starts.
+        bounds: int64 [documents + 1], start of each document.
         known: uint64 [slots], the words of statistics, see :func:`fill_table`; no other word is a term.
-        values: uint32 [slots], how many pieces have each.
-        pieces: how many there are.
-        common: words of a larger share are no terms.
-        least: the keyword is the heaviest word of at least this share, or else the most common of the terms.
-        norm: the length of the weights of a document.
-        ends: int64 [documents + 1], written: where the terms of each end.
+        values: uint32 [slots], number of pieces with each word.
+        pieces: number of all pieces.
+        common: words with a larger share are no terms.
+        least: the keyword is the heaviest term with at least this share, or else the most common term.
+        norm: norm of a document's weights.
+        ends: int64 [documents + 1], written: offsets of the terms of each document.
         terms: uint32 [documents * most], written: the upper halves of the hashes, ascending in each document.
-        sizes: uint16 [documents * most], written: the weight of each, 1 or more.
+        sizes: uint16 [documents * most], written: the weight of each term, 1 or more.
         keywords: uint64 [documents], written: the hash of the keyword, 0 for none.
     """
     most, longest = len(terms) // max(len(keywords), 1), 1
@@ -193,7 +197,7 @@ def select_terms(
 def _choose_heaviest(
     distinct: int, counts: Any, words: Wide, shares: Any, common: float, best: Any, weights: Any
 ) -> int:
-    """Write the numbers and weights of the words that weigh most, the heaviest first; return how many there are."""
+    """Write the numbers and weights of the words with the highest weights, in descending order; return their number."""
     kept, most = 0, len(best)
     for word in range(distinct):
         if shares[word] > common:
@@ -212,7 +216,7 @@ def _choose_heaviest(
 
 @compiled
 def _choose_keyword(best: Any, words: Wide, shares: Any, least: float) -> np.uint64:
-    """Return the first word of at least a share, or the most common one, 0 for none."""
+    """Return the first word with at least the share ``least``, or else the most common one; 0 without words."""
     found, highest = _U(0), 0.0
     for word in best:
         if shares[word] > highest and highest < least:
@@ -222,7 +226,7 @@ def _choose_keyword(best: Any, words: Wide, shares: Any, least: float) -> np.uin
 
 @compiled
 def _weighs_more(weight: float, word: np.uint64, other: float, than: np.uint64) -> bool:
-    """Return whether a word comes before another one: by weight, then by hash."""
+    """Return whether a word precedes another by weight, then by hash."""
     return weight > other or (weight == other and word < than)
 
 
@@ -239,19 +243,20 @@ def _far_words(
     seen: Any,
     stamp: Any,
 ) -> float:
-    """Return the share of rare words, by weight, that have come far before, above what chance explains.
+    """Return the weighted share of rare words that occurred far before, minus the share expected by chance.
 
     Args:
         ids: int32 [words], the number of each word.
-        repeated: bool [words], words of passages that have come before.
-        weights: float64 [distinct words], written: -log(p) of each that is rare, 0 of others.
-        absent: float64 [distinct words], the share of pieces that have each; then the logarithm of the share without.
-        words: how many distinct ones there are.
-        window: words of a window.
-        near: windows before it that are near.
+        repeated: bool [words], words of repeated passages.
+        weights: float64 [distinct words], written: -log(p) of each rare word, 0 of others.
+        absent: float64 [distinct words], the share of pieces with each word; overwritten with the logarithm of the
+            share without it.
+        words: number of distinct words.
+        window: words in a window.
+        near: number of preceding windows that are near.
         length: mean words of a piece.
-        seen: int32 [distinct words], memory.
-        stamp: int32 [distinct words], memory.
+        seen: int32 [distinct words], scratch memory.
+        stamp: int32 [distinct words], scratch memory.
     """
     for word in range(words):
         seen[word], stamp[word] = -1, -1
@@ -281,7 +286,7 @@ def _far_words(
 def _count_gaps(
     ids: Any, repeated: Any, shares: Any, words: int, bins: Any, rings: Any, filled: Any, gaps: Any
 ) -> None:
-    """Count by their bin the gaps between a rare word and its last occurrences before it."""
+    """Count, by bin, the gaps between a rare word and its previous occurrences."""
     for word in range(words):
         filled[word] = 0
     for number in range(len(gaps)):
@@ -300,9 +305,10 @@ def _count_gaps(
 
 @compiled
 def _interleaving(gaps: Any, widths: Any, middles: Any, words: int, rates: Any) -> float:
-    """Return how much likelier a word returns after twice a gap than after the gap, as a logarithm; 0 at least.
+    """Return the largest logarithm of how much likelier a word recurs after twice a gap than after the gap; 0 at least.
 
-    In one text words return ever more seldom. In two that alternate they return after the other one's turn.
+    In one text the rate at which a word recurs falls with the gap. In two texts that alternate it rises after the other
+    one's turn.
     """
     last = 0
     while last < len(gaps) and middles[last] <= 0.6 * words:
@@ -329,16 +335,16 @@ def measure(
 
     Args:
         units: uint64 [words], hashes of the words of all documents.
-        bounds: int64 [documents + 1], where each starts.
-        times: int64 [documents], how often each is among those that the statistics were learnt from.
+        bounds: int64 [documents + 1], start of each document.
+        times: int64 [documents], how often each occurs among the documents from which the statistics were learnt.
         known: uint64 [slots], the words of statistics, see :func:`fill_table`.
-        values: uint32 [slots], how many pieces have each.
-        pieces: how many there are.
+        values: uint32 [slots], number of pieces with each word.
+        pieces: number of all pieces.
         length: mean words of a piece.
-        size: words of a piece, at most.
-        window: words of a window.
-        near: windows before it that are near.
-        bins: int8 [longest gap + 1], the bin of each gap, -1 of none.
+        size: greatest number of words in a piece.
+        window: words in a window.
+        near: number of preceding windows that are near.
+        bins: int8 [longest gap + 1], the bin of each gap, or -1.
         widths: float64 [bins].
         middles: float64 [bins].
         out: float64 [documents, 3], written.
@@ -378,42 +384,45 @@ CRAWL = "crawl"
 COLUMN = "long_range"
 MEASURES = ("score", "far_words", "interleaving", "repetition")
 FEWEST_WINDOWS = 12
-"""Windows of a document that is measured: fewer have no far context to speak of."""
+"""Least number of windows in a measured document: shorter ones have hardly any distant context."""
 SHORTEST, LONGEST = 16, 16_384
-"""Gaps, in words, that say whether two texts alternate."""
+"""Range of gaps, in words, that are compared to detect two alternating texts."""
 BINS = 40
 PIECE = 2_000
-"""Words of one document that chance is counted in, at most. Only of longer ones is known that they were learnt from."""
+"""Greatest number of words in a piece, in which word frequencies are counted.
+
+Only documents longer than this are remembered as learnt from.
+"""
 MOST_WORDS = 1 << 21
-"""Words that are kept, those of most pieces; all others count as words that occur in none."""
+"""Number of words that are kept, those in most pieces; all others count as words that never occur."""
 SCHEMA = pa.schema([("word", pa.uint64()), ("pieces", pa.uint32())])
 _PIECES, _WORDS, _DOCUMENTS, _DIGEST = b"pieces", b"words", b"documents", SEAL.encode()
 
 
 @dataclass(frozen=True, eq=False)
 class WordStatistics:
-    """Words of a crawl, and in how many of its pieces each occurs."""
+    """Number of pieces of a crawl in which each word occurs."""
 
     words: npt.NDArray[np.uint64]
     """Hashes, in increasing order."""
     counts: npt.NDArray[np.uint32]
-    """Pieces that have each, two at least."""
+    """Number of pieces with each word, at least two."""
     pieces: int
-    """How many there are."""
+    """Number of all pieces."""
     length: float
     """Mean number of words of a piece."""
     documents: npt.NDArray[np.uint64]
-    """Hashes of those that have several pieces, in increasing order; equal ones come as often as they came."""
+    """Hashes of documents with several pieces, in increasing order, with repetitions."""
 
     @property
     def digest(self) -> str:
-        """A SHA-256 of all of it, which its file holds: the checksums of parquet leave out what is not in columns."""
+        """SHA-256 of all data, stored in the file, since parquet's checksums only cover columns."""
         about = f"{self.pieces} {self.length!r} {len(self.words)} "
         columns = (self.words.astype("<u8"), self.counts.astype("<u4"), self.documents.astype("<u8"))
         return sha256(about.encode() + b"".join(each.tobytes() for each in columns)).hexdigest()
 
     def save(self, path: str | Path) -> None:
-        """Write a parquet file that ``LexicalDependency(statistics=path)`` reads."""
+        """Write a parquet file for ``LexicalDependency(statistics=path)``."""
         about = {
             _PIECES: str(self.pieces),
             _WORDS: repr(self.length),
@@ -425,7 +434,7 @@ class WordStatistics:
 
 
 def count_words(tables: Iterable[pa.Table], stage: str = "count_words") -> WordStatistics:
-    """Count in how many pieces of documents each word occurs; their order changes nothing.
+    """Count the pieces of documents in which each word occurs; the order of documents does not matter.
 
     >>> table = pa.table({"text": ["The whale, the whale!", "A whale and a ship."]})
     >>> found = count_words([table])
@@ -434,10 +443,10 @@ def count_words(tables: Iterable[pa.Table], stage: str = "count_words") -> WordS
 
     Args:
         tables: documents, with the column ``text``.
-        stage: for messages.
+        stage: name of the stage in messages.
 
     Raises:
-        StageError: there is no word in them.
+        StageError: the documents have no words.
     """
     words, counts = np.zeros(0, np.uint64), np.zeros(0, np.int64)
     pieces, total, documents = 0, 0, [np.zeros(0, np.uint64)]
@@ -449,7 +458,7 @@ def count_words(tables: Iterable[pa.Table], stage: str = "count_words") -> WordS
             numbers, found = _pieces_of(bounds)
             pieces, total = pieces + found, total + len(units)
             documents.append(_documents(units, bounds)[np.diff(bounds) > PIECE])
-            # A word counts once in a piece.
+            # A word counts once per piece.
             pairs = np.unique(np.stack([units, numbers], axis=1), axis=0)
             words, counts = _merged(words, counts, *np.unique(pairs[:, 0], return_counts=True))
     if not pieces:
@@ -463,10 +472,10 @@ def count_words(tables: Iterable[pa.Table], stage: str = "count_words") -> WordS
 
 
 def read_statistics(path: str) -> WordStatistics:
-    """Return statistics from the file that :meth:`WordStatistics.save` wrote.
+    """Read statistics from a file written by :meth:`WordStatistics.save`.
 
     Raises:
-        StageError: there is no such file, or it is not one of these.
+        StageError: there is no such file, or it has other content or was changed.
     """
     fix = "write it again with lc.long.count_words([table]).save(path)"
     with unreadable(path, StageError, fix):
@@ -486,7 +495,7 @@ def read_statistics(path: str) -> WordStatistics:
 
 
 def _pieces_of(bounds: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.uint64], int]:
-    """Return the piece of each unit, counted over all documents, and how many pieces there are."""
+    """Return the piece of each unit, numbered over all documents, and the number of pieces."""
     sizes = np.diff(bounds)
     cut = -(-sizes // PIECE)
     first = np.cumsum(cut) - cut
@@ -495,7 +504,7 @@ def _pieces_of(bounds: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.uint64], i
 
 
 def _documents(units: npt.NDArray[np.uint64], bounds: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """Return a hash of each document: of its words, in whatever order, and how many they are."""
+    """Return a hash of each document, made from its words in any order and their number."""
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(units, dtype=np.uint64)])
     found: npt.NDArray[np.uint64] = (sums[bounds[1:]] - sums[bounds[:-1]]) * np.uint64(NGRAM_FACTOR)
     return found + np.diff(bounds).astype(np.uint64)
@@ -513,10 +522,10 @@ def _merged(
 
 
 def learn_statistics(tables: Iterable[pa.Table], documents: int | None, stage: str, directory: str) -> str:
-    """Count the words of all documents, or of so many by hashes of their ids, and return the file of the counts.
+    """Count the words of all documents, or of a sample by hashes of their ids, and return the path of the counts.
 
     Raises:
-        StageError: there is no word in them.
+        StageError: the documents have no words.
     """
     found = count_words(choose(tables, documents, f"{stage}.train_documents"), stage)
     path = Path(directory) / f"words-{found.digest[:16]}.parquet"
@@ -526,35 +535,35 @@ def learn_statistics(tables: Iterable[pa.Table], documents: int | None, stage: s
 
 @stage
 class LexicalDependency(Edit):
-    """How much of a document's vocabulary comes from far before, by words alone.
+    """Measure from words alone how much of a document's vocabulary recurs from far before.
 
-    A long document that is one text takes up names and terms again after thousands of words. Short texts that were
-    joined do so as often as any texts of the crawl would: that much chance explains, and is subtracted. The column
+    A long document that is a single text takes up names and terms again after thousands of words. Short texts that were
+    concatenated do so only as often as any texts of the crawl would; that chance level is subtracted. The column
     ``long_range`` has four numbers, null for documents of fewer than 12 windows:
 
-    * ``far_words``: over windows of ``window`` words, of the rare words that the last ``near`` windows do not have, the
-      share that came before those, each word weighted by -log p, minus the share expected if all that came before
-      were other pieces of the crawl: 1 - (1 - p) ** (words / length), p being the share of pieces that have the word.
-      Where the document is one of those that were counted, its own pieces are left out. About 0.06 for joined short
-      texts, 0.14 to 0.29 for books, manuals and standards;
-    * ``interleaving``: the largest logarithm of how much likelier a rare word returns after twice a gap than after the
+    * ``far_words``: in each window of ``window`` words, take the rare words that are missing from the last ``near``
+      windows. The measure is the share of them, each word weighted by -log p, that occurred before those windows, minus
+      the share expected if all earlier text were other pieces of the crawl: 1 - (1 - p) ** (words / length), with p the
+      share of pieces that have the word. If the document was itself counted, its own pieces are left out. About 0.06
+      for concatenated short texts, 0.14 to 0.29 for books, manuals and standards;
+    * ``interleaving``: the largest logarithm of how much likelier a rare word recurs after twice a gap than after the
       gap, for gaps of 32 to 8,192 words; about 0 for one text, 0.6 and more for two that alternate;
-    * ``repetition``: the share of words in passages of five words or more that the document has had before;
+    * ``repetition``: the share of words in passages of five words or more that repeat earlier ones in the document;
     * ``score``: ``far_words * sqrt(1 - repetition) * exp(-3 * interleaving)``.
 
-    Words of such passages count in no other measure, so that lists, templates and boilerplate gain nothing. On the
-    third of our English documents that was held out, the score tells 77 long documents from joined short ones with AUC
-    1.0, from two that alternate by paragraphs or pages with 0.99 to 1.0, and from templated pages with 0.96
+    Words of repeated passages are ignored in all other measures, so that lists, templates and boilerplate gain nothing.
+    On the held-out third of our English documents, the score separates 77 long documents from concatenated short ones
+    with AUC 1.0, from two that alternate by paragraphs or pages with 0.99 to 1.0, and from templated pages with 0.96
     (``benchmarks/long_range.py``). It measures words, not arguments: a novel scores higher than a proof.
 
     Args:
-        statistics: "crawl" learns how common words are from the documents that reach the stage; else the file that
-            ``lc.long.count_words(tables).save(path)`` wrote.
-        min_score: documents with a lower score leave, by the rule ``min_score``; None for none.
+        statistics: "crawl" learns word frequencies from the documents that reach the stage; otherwise the path of a
+            file written by ``lc.long.count_words(tables).save(path)``.
+        min_score: documents with a lower score are removed, by the rule ``min_score``; None to remove none.
         short: what happens to documents that are too short to be measured; "drop" needs a ``min_score``.
-        window: words of a window.
-        near: how many windows before a window are not far.
-        train_documents: how many documents the statistics are learnt from; None for all.
+        window: words in a window.
+        near: number of preceding windows that are not far.
+        train_documents: number of documents from which statistics are learnt; None for all.
     """
 
     statistics: str = CRAWL
@@ -573,25 +582,25 @@ class LexicalDependency(Edit):
 
     @property
     def measures_in(self) -> tuple[str, ...]:
-        """The column."""
+        """Columns with the measures: ``long_range``."""
         return (COLUMN,)
 
     @property
     def needs_fit(self) -> bool:
-        """Whether it learns from the documents first."""
+        """Whether word statistics must first be learnt from the documents."""
         return self.statistics == CRAWL
 
     def fit(self, tables: Iterable[pa.Table], directory: str) -> "LexicalDependency":
-        """Count the words of documents, and return the stage that uses the counts.
+        """Count the words of documents, and return a stage that uses the counts.
 
-        The file, in ``directory``, depends on which documents there are, not on their order.
+        The file, in ``directory``, depends on the set of documents, not on their order.
         """
         if not self.needs_fit:
             return self
         return replace(self, statistics=learn_statistics(tables, self.train_documents, self.name, directory))
 
     def files(self) -> tuple[str, ...]:
-        """Name the statistics."""
+        """Return the path of the statistics, if they are read from a file."""
         return () if self.needs_fit else (self.statistics,)
 
     def prepare(self) -> None:
@@ -604,7 +613,7 @@ class LexicalDependency(Edit):
             self.measures(pa.array(["a text"], pa.large_string()))
 
     def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
-        """Add the column ``long_range``, and compare the score."""
+        """Add the column ``long_range``, and compare the score with ``min_score``."""
         found = self.measures(valid_texts(column(table, "text", self.name), self.name))
         checks: list[Check] = []
         if self.min_score is not None:
@@ -614,14 +623,14 @@ class LexicalDependency(Edit):
         return with_column(table, COLUMN, found), checks
 
     def trace(self, table: pa.Table) -> Edited:
-        """Add the column; no text changes."""
+        """Add the column; texts do not change."""
         return Edited(*self.edit(table), no_places())
 
     def measures(self, texts: pa.Array) -> pa.StructArray:
         """Return the measures of valid large strings.
 
         Raises:
-            StageError: the statistics cannot be read, or are still to be learnt.
+            StageError: the statistics cannot be read, or are not learnt yet.
         """
         if self.needs_fit:
             raise StageError(
@@ -643,7 +652,7 @@ class LexicalDependency(Edit):
 
 
 class Lookup(NamedTuple):
-    """Statistics as kernels look words up in them."""
+    """Statistics as a hash table for kernels."""
 
     keys: npt.NDArray[np.uint64]
     counts: npt.NDArray[np.uint32]
@@ -654,7 +663,7 @@ class Lookup(NamedTuple):
 
 @reread_when_changed(2)
 def look_up(path: str) -> Lookup:
-    """Return the statistics of a file.
+    """Read the statistics of a file into a hash table.
 
     Raises:
         StageError: it cannot be read.

@@ -1,15 +1,15 @@
-"""Short documents in an order in which related ones follow each other, so that packing puts them into one sample.
+"""Order in which related short documents follow each other, so that packing puts them into one sample.
 
-A model that is trained on a sample of unrelated documents learns to ignore what is far before. No model is asked here:
-what a document is about are the 32 words that weigh most in it, by TF-IDF, or a vector that it brings along.
+A model trained on samples of unrelated documents learns to ignore distant context. No model is used here: a document is
+represented by its 32 words with the highest TF-IDF weights, or by a vector in one of its columns.
 
-Documents meet in pools of about ``pool_size``, those of one keyword together. In a pool, a document is compared with
-the 64 on either side of those that share a term with it, so that time grows with the documents and not with their
-square. The order follows from the documents alone: pools and all that begins anew in them come in the order of hashes,
-and ids decide where all else ties. So the first documents, which an output may hold out, are a fair sample.
+Documents are compared in pools of about ``pool_size``, which keep those with one keyword together. In a pool, a
+document is compared with the 64 on either side of those that share a term with it, so that time grows linearly with the
+documents. The order depends only on the documents: pools, and everything that starts anew in them, are in the order of
+hashes, and ids break all other ties. So the first documents, which an output may hold out, are a fair sample.
 
-Sketches take some 400 bytes a document, and twice a vector's dimensions more; a pool takes some 3 KB a document in
-memory (``benchmarks/related.py``). Beyond what one process holds, pools are partitions of an exchange.
+Sketches take some 400 bytes a document, plus twice a vector's dimensions; a pool takes some 3 KB a document in memory
+(``benchmarks/related.py``). Beyond the memory of one process, pools are partitions of an exchange.
 
 Sources: in-context pretraining, arXiv 2310.10638; Quest, 2405.19846; SPLiCe, 2312.17296.
 """
@@ -56,64 +56,65 @@ Longs = npt.NDArray[np.int64]
 Wide = npt.NDArray[np.uint64]
 
 TERMS = 32
-"""Words that stand for a document."""
+"""Words that represent a document."""
 COMMON = 0.2
-"""Words in a larger share of pieces say nothing about what a document is about."""
+"""Greatest share of pieces in which a term may occur; more common words do not characterise a document."""
 KEYWORD = 0.002
-"""The share of pieces that the keyword of a document has at least, where one of its words is that common."""
+"""Least share of pieces in which a document's keyword occurs, if one of its words is that common."""
 MIN_HASH = MinHash(bands=16, rows=8, unit="word")
-"""Whose sample of hash values says which documents are near duplicates."""
+"""Stage whose samples of hash values are compared to find near duplicates."""
 SIMILAR = 0.5
-"""The share of equal n-grams of five words from which on two documents are near duplicates, within 0.05 (one s.e.)."""
+"""Least share of equal n-grams of five words at which two documents are near duplicates, within 0.05 (one s.e.)."""
 BANDS, BITS = 32, 10
-"""Groups of signs of random projections by which vectors are found, and signs in a group."""
+"""Groups of signs of random projections by which candidate vectors are found, and signs in a group."""
 LENGTH = 1 << 10
-"""The length of a vector in whole numbers."""
+"""Norm to which vectors are scaled before they are rounded to whole numbers."""
 ORDERED = pa.schema([(DOCUMENT, pa.int64()), ("id", pa.string()), (SORT_KEY, pa.uint64())])
-"""What is found of each document: its place in the order."""
+"""Schema of the result: the position of each document in the order."""
 
 
 @stage
 class Related(SpanSurvey):
-    """Order documents so that related ones follow each other; before an output that keeps the order of documents.
+    """Order documents so that related ones follow each other, for outputs that keep the order of documents.
 
     Put it after the stages that remove documents and before ``tokenize``, which keeps no text; ``composed`` needs the
-    planner "in-order" or "interleaved". No document leaves, and none is changed.
+    planner "in-order" or "interleaved". No document is removed or changed.
 
     * "path", after in-context pretraining: each document has edges to the ``neighbours`` most similar ones. A path
-      begins with the document of the fewest edges and goes on to the most similar one that no path has yet, until none
-      of its neighbours is left; then the next path begins. Unlike the paper's, paths are not joined in the order in
-      which they were found, which puts the lone documents first.
-    * "tree", after SPLiCe: a tree begins with a document at random and adds for each of its documents the ``branches``
-      most similar ones that no tree has yet, breadth first, until it has ``tree_length`` characters. They are among
-      its ``neighbours``; a tree that finds no more of them ends earlier.
-    * "keywords", after Quest: documents of one keyword follow each other in random order. Quest asks a model for
-      queries and takes a keyword of these; ours is the word that weighs most of those that 0.2 % of the pieces have.
+      begins with the document that has the fewest edges, and continues with the most similar neighbour that is in no
+      path yet, until there is none; then the next path begins. Unlike in the paper, paths are not joined in the order
+      in which they were found, which would put isolated documents first.
+    * "tree", after SPLiCe: a tree begins with a random document and adds, breadth first, for each of its documents the
+      ``branches`` most similar ones that are in no tree yet, until it has ``tree_length`` characters. They are chosen
+      from the ``neighbours`` of the document; without any left, a tree ends earlier.
+    * "keywords", after Quest: documents with one keyword follow each other in random order. Quest takes keywords from
+      queries that a model generates. Here, the keyword is the word with the highest weight among those in at least 0.2
+      % of the pieces.
 
     Similarity is the cosine of TF-IDF weights, (1 + log(count)) * -log(share of pieces with the word), of the 32 words
-    that weigh most. Words of more than 20 % of the pieces count in no document, nor do those of one piece alone.
+    with the highest weights. Words in more than 20 % of the pieces, or in only one piece, are ignored.
 
     Args:
         method: "path", "tree" or "keywords".
-        near_duplicates: "apart" makes documents of which half of the n-grams of five words are equal, as MinHash
-            estimates it, no neighbours; they wait until another document is between. "allowed" lets them be.
-        vectors: a column of lists of numbers, such as embeddings, by which documents are compared in place of words.
-            Candidates are those that share 10 signs of random projections, in one of 32 groups. None for words.
-        neighbours: edges that a document has to others, for "path" and "tree".
-        branches: documents that each one adds to a tree.
-        tree_length: characters of text from which on a tree is finished; 4 are about a token.
-        pool_size: documents that are compared with each other, about.
-        seed: of the order of what begins anew.
-        statistics: "crawl" learns how common words are from the documents that reach the stage; else the file that
-            ``lc.long.count_words(tables).save(path)`` wrote.
-        train_documents: how many documents the statistics are learnt from; None for all.
+        near_duplicates: "apart" separates documents that share at least half of their n-grams of five words, as
+            estimated by MinHash: they are no neighbours, and wait until another document is between them. "allowed"
+            treats them like others.
+        vectors: a column of lists of numbers, such as embeddings, by which documents are compared instead of words.
+            Candidates are documents that share 10 signs of random projections, in one of 32 groups. None for words.
+        neighbours: edges from a document to others, for "path" and "tree".
+        branches: documents that each document adds to a tree.
+        tree_length: characters of text at which a tree is finished; 4 are about a token.
+        pool_size: approximate number of documents that are compared with each other.
+        seed: seed of the order in which pools, paths and trees start.
+        statistics: "crawl" learns word frequencies from the documents that reach the stage; otherwise the path of a
+            file written by ``lc.long.count_words(tables).save(path)``.
+        train_documents: number of documents from which statistics are learnt; None for all.
 
     >>> import longcrawl as lc
     >>> subjects = ["apples", "drums", "whales", "trains", "clocks", "tulips"]
     >>> rows = [{"id": f"{each}-{word}", "text": f"{word} {each}"} for word in ("one", "two") for each in subjects]
     >>> (lc.Crawl(rows) | Related()).data["id"][:4]
     ['tulips-two', 'tulips-one', 'trains-one', 'trains-two']
-
     """
 
     orders = True
@@ -150,22 +151,22 @@ class Related(SpanSurvey):
 
     @property
     def needs(self) -> Needs:
-        """Statistics of words first, and then all documents."""
+        """Kind of input: "fit" until word statistics are learnt, then "spans"."""
         return "fit" if self.needs_fit else "spans"
 
     @property
     def needs_fit(self) -> bool:
-        """Whether it learns from the documents first."""
+        """Whether word statistics must first be learnt from the documents."""
         return self.vectors is None and self.statistics == CRAWL
 
     def fit(self, tables: Iterable[pa.Table], directory: str) -> "Related":
-        """Count the words of documents, and return the stage that uses the counts."""
+        """Count the words of documents, and return a stage that uses the counts."""
         if not self.needs_fit:
             return self
         return replace(self, statistics=learn_statistics(tables, self.train_documents, self.name, directory))
 
     def files(self) -> tuple[str, ...]:
-        """Name the statistics."""
+        """Return the path of the statistics, if they are read from a file."""
         return () if self.vectors is not None or self.needs_fit else (self.statistics,)
 
     def prepare(self) -> None:
@@ -173,7 +174,6 @@ class Related(SpanSurvey):
 
         Raises:
             StageError: the file cannot be read.
-
         """
         if self.needs_fit:
             return
@@ -183,15 +183,14 @@ class Related(SpanSurvey):
         self.resolve(self.sketch(pa.table(one)))
 
     def sketch(self, table: pa.Table) -> pa.Table:
-        """Return what documents are compared by.
+        """Return the columns by which documents are compared.
 
-        ``id``; ``rank`` (uint64, a keyed hash of it); ``keyword`` (uint64, a hash of the word, ``rank`` for none);
-        ``terms`` (lists of uint32) and ``weights`` (lists of uint16); ``vector`` (lists of int16), where vectors are
-        given; ``sample`` (128 bytes of hash values), for near duplicates; ``length`` (int64, characters).
+        ``id``; ``rank`` (uint64, a keyed hash of it); ``keyword`` (uint64, a hash of the word, or ``rank`` without
+        one); ``terms`` (lists of uint32) and ``weights`` (lists of uint16); ``vector`` (lists of int16), if ``vectors``
+        is set; ``sample`` (128 bytes of hash values), for near duplicates; ``length`` (int64, characters), for "tree".
 
         Raises:
-            StageError: the statistics are still to be learnt, or a column is missing.
-
+            StageError: the statistics are not learnt yet, or a column is missing.
         """
         if self.needs_fit:
             raise StageError(
@@ -208,12 +207,11 @@ class Related(SpanSurvey):
             made["length"] = pc.cast(pc.fill_null(pc.utf8_length(self._texts(table)), 0), pa.int64())
         return pa.table(made)
 
-    def find(self, sketches: Iterable[pa.Table], directory: str) -> Spans:  # noqa: ARG002  # it needs no files
-        """Return the place of each document in the order, in ``sort_key``, in place of spans.
+    def find(self, sketches: Iterable[pa.Table], directory: str) -> Spans:  # noqa: ARG002  # no files are needed
+        """Return the position of each document in the order, in the column ``sort_key``, instead of spans.
 
         Raises:
             StageError: two documents have the same id, or vectors differ in length.
-
         """
         rows = pa.concat_tables(sketches)
         reject_duplicate_ids(rows["id"], self.name)
@@ -225,7 +223,7 @@ class Related(SpanSurvey):
         return Spans(pa.concat_tables(found).sort_by(DOCUMENT).combine_chunks())
 
     def exchange(self, sketched: Sketched, engine: Engine) -> Decided:
-        """Order as :meth:`find` does, each pool in a task of its own."""
+        """Order documents as :meth:`find` does, with each pool in a task of its own."""
         pools = self._partitions(int(sketched.starts[-1]))
         ordered = Exchange(partial(_make_rows, sketched, pools), self.take, pools, sketched.place("related"))
         engine.exchange(ordered, range(sketched.groups))
@@ -235,21 +233,21 @@ class Related(SpanSurvey):
         return Decided(placed.read)
 
     def order(self, sketches: pa.Table) -> Longs:
-        """Return the order of documents, by the sketches of all of them."""
+        """Return the order of documents from the sketches of all of them."""
         found: Longs = np.argsort(self.resolve(sketches).table[SORT_KEY].to_numpy()).astype(np.int64)
         return found
 
     def edit_spans(self, table: pa.Table, spans: Spans) -> tuple[pa.Table, Sequence[Check]]:
-        """Add the place of each document in the order as the key by which outputs sort."""
+        """Add the position of each document in the order as the key by which outputs sort."""
         _, rows = spans.rows_of(document_ids(table, self.name))
         return with_column(table, SORT_KEY, spans.table[SORT_KEY].take(pa.array(rows)).combine_chunks()), ()
 
     def trace_spans(self, table: pa.Table, spans: Spans) -> Edited:
-        """Add the place of each document; nothing in it changes."""
+        """Add the position of each document, without changes to its text."""
         return Edited(*self.edit_spans(table, spans), no_places())
 
     def limits(self) -> tuple[str, ...]:
-        """Describe that neighbours are related, which a random order is not."""
+        """Describe that neighbouring documents are related, unlike in a random order."""
         return (f"Documents follow each other by what they have in common ({self.method}), not at random",)
 
     def take(self, partition: int, tables: Iterator[pa.Table]) -> pa.Table:
@@ -273,8 +271,8 @@ class Related(SpanSurvey):
         return max(documents // self.pool_size, 1)
 
     def _order_pool(self, rows: pa.Table) -> Longs:
-        """Return the order of the documents of a pool, which come sorted by keyword, rank and id."""
-        # Numbers in the order of hashes: of equally good documents the first is a random one.
+        """Return the order of the documents of a pool, which are sorted by keyword, rank and id."""
+        # Documents are numbered in the order of hashes, so that ties go to a random document.
         numbers = pc.sort_indices(rows, sort_keys=[("rank", "ascending"), ("id", "ascending")]).to_numpy()
         numbers = numbers.astype(np.int64)
         samples = self._samples(rows)
@@ -297,7 +295,7 @@ class Related(SpanSurvey):
         begins = np.zeros(len(rows), np.bool_)
         term_vectors.walk(np.argsort(np.diff(graph.bounds), kind="stable"), *graph, order, begins)
         path = np.cumsum(begins) - 1
-        # Paths go by the number of their first document, a random one.
+        # Paths are sorted by the number of their first document, which is random.
         return order[np.argsort(order[begins][path], kind="stable")]
 
     def _samples(self, rows: pa.Table) -> npt.NDArray[np.uint8]:
@@ -321,7 +319,7 @@ class Related(SpanSurvey):
         return {**_term_lists(ends, terms[: ends[-1]], weights[: ends[-1]]), "keyword": keywords}
 
     def _vectors(self, table: pa.Table, name: str) -> npt.NDArray[np.float64]:
-        """Return the vectors of documents, float64 [documents, dimensions]; of one without, zeros."""
+        """Return the vectors of documents, float64 [documents, dimensions]; zeros for documents without one."""
         given = column(table, name, self.name)
         lists = pa.types.is_list(given.type) or pa.types.is_large_list(given.type)
         numbers = given.type.value_type if lists or pa.types.is_fixed_size_list(given.type) else pa.null()
@@ -342,7 +340,7 @@ class Related(SpanSurvey):
 
 
 def _vectors_of(rows: pa.Table) -> "tuple[TermVectors, npt.NDArray[np.int16]]":
-    """Return the vectors of sketches, and those that documents brought along, of no dimension where they have none."""
+    """Return the term vectors of sketches, and the documents' own vectors, of no dimension if there are none."""
     terms, weights = (rows[name].combine_chunks() for name in ("terms", "weights"))
     bounds = np.concatenate([[0], np.cumsum(pc.list_value_length(terms).to_numpy())]).astype(np.int64)
     vectors = TermVectors(bounds, *(read_only(each.flatten().to_numpy()) for each in (terms, weights)))
@@ -357,7 +355,7 @@ def _vectors_of(rows: pa.Table) -> "tuple[TermVectors, npt.NDArray[np.int16]]":
 
 
 def _near(samples: npt.NDArray[np.uint8]) -> int:
-    """Return how many bytes of the samples of near duplicates agree: one in 256 does by chance."""
+    """Return the number of equal sample bytes that makes near duplicates; one byte in 256 agrees by chance."""
     return int(np.ceil((SIMILAR * (1 - 1 / 256) + 1 / 256) * samples.shape[1])) if samples.shape[1] else 1
 
 
@@ -368,12 +366,12 @@ def _term_lists(ends: Longs, terms: npt.NDArray[np.uint32], weights: npt.NDArray
 
 
 def _signs(vectors: npt.NDArray[np.float64]) -> dict[str, Any]:
-    """Return vectors as whole numbers, and the signs of random projections of them as terms of one weight."""
+    """Return vectors as whole numbers, and the signs of their random projections as terms of equal weight."""
     documents, dimensions = vectors.shape
     lengths = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
     there = lengths[:, 0] > 0
     whole = np.rint(LENGTH * vectors / np.where(lengths > 0, lengths, 1.0))
-    # Products of whole numbers below 2**53 are exact, in whatever order they are added up.
+    # Sums of products of whole numbers below 2**53 are exact in any order.
     signs = (whole @ _planes(dimensions) > 0).reshape(documents, BANDS, BITS)
     codes = (signs << np.arange(BITS)).sum(axis=2) + (np.arange(BANDS) << BITS)
     terms = np.sort(codes.astype(np.uint32)[there], axis=1).ravel()

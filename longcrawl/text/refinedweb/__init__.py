@@ -1,4 +1,4 @@
-"""RefinedWeb's MacroData Refinement (MDR): the map of its steps, and what it alone defines.
+"""RefinedWeb's MacroData Refinement (MDR): an overview of its steps, and the stages that only RefinedWeb defines.
 
 The paper's pipeline in its order; classes are in ``longcrawl.text`` and ``longcrawl.dedup``:
 
@@ -19,10 +19,11 @@ exact deduplication      3.3, G.3.2  ExactSubstring      dedup/substring.py
 URL deduplication        3.3         Urls                dedup/exact.py
 =======================  ==========  ==================  ===================================
 
-``recipes/refinedweb.yaml`` runs them as stages (``url_filter``, ``extract_text``, …), ``urls`` before ``min_hash``:
-URLs of all parts are compared before any text. ``ExtractText`` calls ``format_text``. Words, curated sources and line
-patterns are data in ``text/presets``; ``fetch_lists`` downloads block lists. ``text/line_places`` locates changed
-lines, as it does for C4's rules. ``docs/refinedweb.md`` describes the whole way, from the archive to the output.
+``recipes/refinedweb.yaml`` runs them as stages (``url_filter``, ``extract_text``, …), with ``urls`` before
+``min_hash``: URLs of all parts are compared before any text. ``ExtractText`` calls ``format_text``. Words, curated
+sources and line patterns are data in ``text/presets``; ``fetch_lists`` downloads block lists. ``text/line_places``
+locates changed lines, as for C4's rules. ``docs/refinedweb.md`` describes the whole pipeline, from the archive to the
+output.
 
 Source: Penedo et al., "The RefinedWeb Dataset for Falcon LLM", 2023, https://arxiv.org/abs/2306.01116.
 """

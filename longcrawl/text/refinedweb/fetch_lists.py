@@ -1,7 +1,8 @@
-"""Block lists of others, fetched for the user: none is shipped.
+"""Download of third-party block lists, none of which is shipped with longcrawl.
 
-An archive is downloaded to a file beside the folder, where a stopped download is resumed, unpacked to a folder beside
-it, and renamed when all is there. What a package ships is taken out of its wheel, which pip fetches, with its settings.
+An archive is downloaded to a file beside the target folder, where a stopped download is resumed. It is unpacked to a
+temporary folder beside the target, which is renamed when complete. Lists shipped in a package are taken from its wheel,
+which pip fetches with its usual settings.
 """
 
 import gzip
@@ -43,15 +44,15 @@ _RESUME = f"{_RETRY} to resume it"
 _AGAIN = "fetch it again"
 _BROKEN = (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, OSError)
 _WORD_FILES = {"strict": "banned_subwords.txt", "hard": "banned_words.txt", "soft": "soft_banned_words.txt"}
-"""Words for URLs in the wheel, by what ``UrlFilter`` calls them."""
+"""Files with words for URLs in the wheel, by their names in ``UrlFilter``."""
 _ALPHABET = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
 WORDS = "words.yaml"
-"""The file that ``UrlFilter.words`` takes."""
+"""Name of the file for ``UrlFilter.words``."""
 
 
 @dataclass(frozen=True)
 class ListSource:
-    """Where lists are, and under which licence."""
+    """Description, address and licence of lists."""
 
     about: str
     url: str
@@ -72,23 +73,23 @@ LISTS: Mapping[str, ListSource] = {
 }
 
 PACKAGES: Mapping[str, str] = {"datatrove": "datatrove==0.10.1"}
-"""Lists that are taken out of the wheel of a package, and of which one."""
+"""Requirements of packages whose wheels contain lists, by name of the lists."""
 
 
 @dataclass(frozen=True)
 class FetchedLists(ListSource):
-    """What was fetched; ``lists.json`` of the folder holds it too."""
+    """Description of fetched lists, also stored in ``lists.json`` of their folder."""
 
     sha256: str
-    """Of the archive."""
+    """SHA-256 of the archive."""
     last_modified: str | None
-    """Of the archive, as the server gave it."""
+    """Modification time of the archive, as given by the server."""
     lines: Mapping[str, int] = field(default_factory=dict)
-    """By file, such as ``adult/domains``."""
+    """Number of lines by file, such as ``adult/domains``."""
     links: Mapping[str, str] = field(default_factory=dict)
-    """Categories that are other names of categories."""
+    """Target category of each category that is a link."""
     words: Mapping[str, int] = field(default_factory=dict)
-    """Words of ``words.yaml`` by list."""
+    """Number of words in ``words.yaml`` by list."""
 
     def __str__(self) -> str:
         categories = len({name.partition("/")[0] for name in self.lines})
@@ -99,7 +100,7 @@ class FetchedLists(ListSource):
         )
 
     def settings(self, folder: str | Path) -> str:
-        """Return the options by which ``longcrawl run`` uses lists in a folder."""
+        """Return the options with which ``longcrawl run`` uses lists in a folder."""
         own = sorted({name.partition("/")[0] for name in self.lines} & set(PACKAGES))
         said = [f"--set stages.url_filter.lists={folder}"]
         said += [f"--set 'stages.url_filter.categories=[{', '.join(own)}]'"] if own else []
@@ -108,22 +109,22 @@ class FetchedLists(ListSource):
 
 
 def fetch_lists(name: str, out: str | Path, url: str | None = None) -> FetchedLists:
-    """Download and unpack lists in UT1's layout to a new folder, which ``UrlFilter.lists`` takes.
+    """Download lists in UT1's layout and unpack them to a new folder, for ``UrlFilter.lists``.
 
-    Of an archive only ``CATEGORY/domains``, ``CATEGORY/urls``, links between categories and its README are taken. When
-    a download stops, the same call resumes it where the server can, and where its archive is still the same.
+    Only ``CATEGORY/domains``, ``CATEGORY/urls``, links between categories and the README of an archive are extracted.
+    If a download stops, the same call resumes it, provided that the server supports it and the archive has not changed.
 
     "datatrove" is a wheel, which pip fetches: its domains and URLs become the category ``datatrove``, its words the
-    file ``words.yaml``, which ``UrlFilter.words`` takes.
+    file ``words.yaml``, for ``UrlFilter.words``.
 
     Args:
         name: "ut1" or "datatrove".
-        out: the folder, which must not be there yet.
+        out: the folder, which must not exist yet.
         url: another address of the archive, such as a mirror's: https, or any on this machine; or the path of a file
             that has been fetched.
 
     Raises:
-        SourceError: unknown lists, the folder is there already, or the archive cannot be had or is broken.
+        SourceError: the lists are unknown, the folder exists, or the archive cannot be fetched or is broken.
     """
     folder, source = Path(out), _source(name, url)
     check_target(folder, SourceError, "remove it to fetch the lists again, or choose another --out")
@@ -145,7 +146,7 @@ def _fetch(source: ListSource, folder: Path) -> FetchedLists:
     if source.url in PACKAGES.values():
         archive = _from_index(source.url, folder.with_name(f"{folder.name}{PARTIAL}.wheel"))
     elif here.is_file():
-        archive, source = here, replace(source, url=here.name)  # no path of this machine
+        archive, source = here, replace(source, url=here.name)  # without this machine's path
     else:
         state = _download(source.url, archive)
     beside = folder.with_name(folder.name + PARTIAL)
@@ -162,7 +163,7 @@ def _fetch(source: ListSource, folder: Path) -> FetchedLists:
         write_text(beside / DESCRIPTION, json.dumps(asdict(described), indent=1, ensure_ascii=False) + "\n")
         beside.rename(folder)
     except SourceError:
-        if archive != here:  # a user's own file stays
+        if archive != here:  # a user's own file is kept
             _forget(archive)
         raise
     finally:
@@ -187,10 +188,10 @@ def _source(name: str, url: str | None) -> ListSource:
 
 
 def _from_index(requirement: str, folder: Path) -> Path:
-    """Return the wheel of a package that pip fetches to a folder."""
+    """Return the wheel of a package that pip downloads to a folder."""
     options = ["--no-deps", "--only-binary", ":all:", "--dest", str(folder)]
     command = [sys.executable, "-m", "pip", "download", requirement, *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # a name of ours
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # the requirement is one of ours
     wheels = sorted(folder.glob("*.whl"))
     if done.returncode or not wheels:
         last = (done.stderr.strip().splitlines() or ["no wheel"])[-1]
@@ -199,7 +200,7 @@ def _from_index(requirement: str, folder: Path) -> Path:
 
 
 def _download(url: str, archive: Path) -> dict[str, Any]:
-    """Download to a file, or resume that; return what is known of the archive."""
+    """Download an archive, or resume its download; return the stored facts about it."""
     state = _remembered(archive, url)
     done = archive.stat().st_size if state else 0
     if state and done == state["bytes"]:
@@ -207,7 +208,7 @@ def _download(url: str, archive: Path) -> dict[str, Any]:
     try:
         with _opened(url, done, state) as answer:
             if answer.status == http.HTTPStatus.PARTIAL_CONTENT:
-                # The rest of another archive than that of which the first bytes are here is of no use.
+                # The archive must be the one whose first bytes were downloaded.
                 if answer.headers.get("Content-Range") != f"bytes {done}-{state['bytes'] - 1}/{state['bytes']}":
                     raise _another(answer.url, archive)
             else:
@@ -233,7 +234,7 @@ def _opened(url: str, done: int, state: Mapping[str, Any]) -> Any:
     if done:
         headers |= {"Range": f"bytes={done}-", "If-Range": state["validator"]}
     request = urllib.request.Request(url, headers=headers)  # noqa: S310  # https, or this machine: see _source
-    answer = urllib.request.urlopen(request, timeout=_TIMEOUT)  # noqa: S310  # as above
+    answer = urllib.request.urlopen(request, timeout=_TIMEOUT)  # noqa: S310  # https, or this machine: see _source
     if urlsplit(answer.url).scheme != urlsplit(url).scheme:
         answer.close()
         raise SourceError(f"{url} leads to {answer.url}, which is not https; give the address of a mirror with --url")
@@ -241,7 +242,7 @@ def _opened(url: str, done: int, state: Mapping[str, Any]) -> Any:
 
 
 def _begin(answer: Any, url: str, archive: Path) -> dict[str, Any]:
-    """Begin with an empty file, and record of which archive it is."""
+    """Create an empty file, and record which archive it is for."""
     length, modified = answer.headers.get("Content-Length"), answer.headers.get("Last-Modified")
     tag = answer.headers.get("ETag") or modified
     state = {
@@ -266,7 +267,7 @@ def _state_file(archive: Path) -> Path:
 
 
 def _remembered(archive: Path, url: str) -> dict[str, Any]:
-    """Return what is known of a stopped download that can be resumed, nothing of any other."""
+    """Return the facts about a stopped download that can be resumed, or an empty dict."""
     try:
         state = load_json(_state_file(archive).read_text("utf-8"))
     except (FileNotFoundError, ValueError):
@@ -281,7 +282,7 @@ def _forget(archive: Path) -> None:
 
 
 def _unpack(archive: Path, folder: Path, url: str, again: str) -> tuple[dict[str, int], dict[str, str]]:
-    """Take the lists out of an archive: lines by file, and links between categories."""
+    """Extract the lists from an archive: number of lines by file, and links between categories."""
     folder.mkdir()
     lines: dict[str, int] = {}
     links: dict[str, str] = {}
@@ -310,7 +311,7 @@ def _unpack(archive: Path, folder: Path, url: str, again: str) -> tuple[dict[str
 
 
 def _unpack_wheel(archive: Path, folder: Path, url: str) -> tuple[dict[str, int], dict[str, int]]:
-    """Take the lists out of a wheel: lines by file, and words by list."""
+    """Extract the lists from a wheel: number of lines by file, and of words by list."""
     lines: dict[str, int] = {}
     words: dict[str, list[str]] = {}
     try:
@@ -333,7 +334,7 @@ def _unpack_wheel(archive: Path, folder: Path, url: str) -> tuple[dict[str, int]
 
 
 def _from_wheel(opened: tarfile.TarFile, folder: Path, category: str) -> dict[str, int]:
-    """Write the lists of an archive inside of a wheel as those of one category."""
+    """Write the lists of an archive inside a wheel as one category."""
     found = {}
     for member in opened:
         if member.isreg() and member.name in _FILES and (content := opened.extractfile(member)) is not None:
@@ -345,13 +346,13 @@ def _from_wheel(opened: tarfile.TarFile, folder: Path, category: str) -> dict[st
 
 
 def _normalised(lines: Iterable[str]) -> list[str]:
-    """Return words as datatrove compares them, in lower case, of a-z and 0-9 alone; lines with # are comments."""
+    """Normalise words as datatrove does: lower case, only a-z and 0-9; lines that begin with # are comments."""
     words = (line.lower() for line in lines if not line.startswith("#"))
     return sorted({kept for word in words if (kept := "".join(filter(_ALPHABET.__contains__, word)))})
 
 
 def _members(opened: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, str]]:
-    """Return what is taken of an archive, and the name of our own that it gets: no path of the archive is used."""
+    """Yield the extracted members of an archive with names of our own: no path of the archive is used."""
     whole = 0
     for member in opened:
         parts = [part for part in PurePosixPath(member.name).parts if part != "."]
@@ -371,7 +372,7 @@ def _members(opened: tarfile.TarFile) -> Iterator[tuple[tarfile.TarInfo, str]]:
 
 
 def _is_link(folder: Path, name: str, target: str) -> bool:
-    """Return whether a link is one from a new name to a category that is there."""
+    """Return whether a link leads from a new name to an existing category."""
     return not (folder / name).exists() and bool(_CATEGORY.fullmatch(target)) and (folder / target).is_dir()
 
 

@@ -1,7 +1,7 @@
-"""Line-wise corrections of RefinedWeb, and patterns proposed from frequent lines.
+"""Line-wise corrections of RefinedWeb, and proposals of new line patterns from frequent lines.
 
-What extraction leaves behind differs between crawls: buttons, menus, notices. The shipped patterns are those that
-RefinedWeb's paper names; these are counted in one's own documents, to be read by a person before they are used.
+Extraction leaves different remains in each crawl: buttons, menus, notices. The shipped patterns are those named in
+RefinedWeb's paper. Proposals are counted in a user's own documents, and must be read by a person before they are used.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
@@ -68,12 +68,17 @@ KINDS = {
 
 AT_THE_END = SUFFIX | COUNTER | LINE
 AFTER_NUMBER = 1
-"""The root of phrases that follow a number, counted from the root of those that do not."""
+"""Offset of the root of phrases that follow a number from the root of those that do not."""
 KEEP = -1
-"""In place of a root: a document that is not looked at."""
+"""Value instead of a root for documents that are copied unchanged."""
 
 FIRST, STOP, WORDS, CHARACTERS, SOLID, UPPERS, NUMERICS, CORE, CORE_STOP = range(9)
-"""What is known of a line: the bytes of its content, counts, and the bytes from its first to last word character."""
+"""Indexes of the facts about a line.
+
+``FIRST`` and ``STOP`` delimit the bytes of its content; ``WORDS``, ``CHARACTERS``, ``SOLID`` (other than white space),
+``UPPERS`` and ``NUMERICS`` are counts; ``CORE`` and ``CORE_STOP`` delimit the bytes from its first to its last word
+character.
+"""
 FACTS = 9
 
 NEWLINE = 0x0A
@@ -85,19 +90,19 @@ _EVERY = _U(0xFFFFFFFFFFFFFFFF)
 
 
 class Limits(NamedTuple):
-    """Thresholds; one that is switched off is out of reach."""
+    """Thresholds; a disabled one is out of reach."""
 
     uppercase: float
-    """A line with a larger share of upper-case characters goes."""
+    """A line with a larger share of upper-case characters is discarded."""
     numerical: float
-    """A line with at least this share of numerical characters among those other than space goes."""
+    """A line with at least this share of numerical characters, white space excluded, is discarded."""
     short: int
-    """A line of more words is not edited."""
+    """A line with more words is not edited."""
 
 
 @compiled
 def _read_line(data: Bytes, at: int, end: int, flag_of: Flags, line: Facts) -> int:
-    """Write what is known of the line that starts at a byte; gives where the next one starts."""
+    """Compute the facts about the line that starts at a byte; return the start of the next line."""
     line[:] = 0
     line[FIRST] = line[CORE] = -1
     line[STOP] = line[CORE_STOP] = at
@@ -140,10 +145,10 @@ def _read_line(data: Bytes, at: int, end: int, flag_of: Flags, line: Facts) -> i
 def _read_ascii(
     address: int, at: int, taken: np.uint64, spaces: int, inside: np.uint64, line: Facts
 ) -> tuple[int, np.uint64]:
-    """Add to what is known of a line the characters of a block in ASCII that have a bit in ``taken``.
+    """Add the ASCII characters of a block with a bit in ``taken`` to the facts about a line.
 
-    ``spaces`` are before them, and ``inside`` is 1 where a word is. Return how many spaces come last then, and whether
-    the last character is none.
+    ``spaces`` is the number of spaces before them, and ``inside`` is 1 within a word. Returns the number of spaces at
+    the end, and whether the last character is not a space.
     """
     blank = find_spaces(address) & taken
     solid = taken & ~blank
@@ -174,7 +179,7 @@ def _read_ascii(
 def _walk(data: Bytes, at: int, stop: int, wanted: int, flag_of: Flags, tree: PhraseTree, root: int) -> tuple[int, int]:
     """Return the kind and the end of the longest phrase of a wanted kind that starts at a byte; kind 0 for none.
 
-    A run of white space counts as one space bar. A phrase that ends in a word character is not followed by another.
+    A run of white space counts as one space bar. A word character may not follow a phrase that ends in one.
     """
     kind, end, node = 0, at, root
     while at < stop:
@@ -214,7 +219,7 @@ def _skip_number(data: Bytes, at: int, stop: int, flag_of: Flags) -> int:
 
 @compiled
 def _is_scale(byte: int) -> bool:
-    """Whether a byte is the K, M or B, in either case, of thousands, millions and billions."""
+    """Whether a byte is K, M or B, in either case: the suffix of thousands, millions or billions."""
     letter = byte | 0x20
     return letter == _K or letter == _M or letter == _B
 
@@ -223,7 +228,7 @@ def _is_scale(byte: int) -> bool:
 def _match(
     data: Bytes, at: int, stop: int, wanted: int, flag_of: Flags, tree: PhraseTree, root: int
 ) -> tuple[int, int]:
-    """As ``_walk``, for phrases that follow a number as well."""
+    """Do what ``_walk`` does, also for phrases that follow a number."""
     kind, end, point = 0, at, decode(data, at)[0]
     if tree.begins[min(point, OTHERS)]:
         kind, end = _walk(data, at, stop, wanted, flag_of, tree, root)
@@ -237,9 +242,9 @@ def _match(
 def _write_piece(
     data: Bytes, start: int, stop: int, flag_of: Flags, out: Bytes, begin: int, place: int
 ) -> tuple[int, int]:
-    """Write a stretch of an edited line without white space at its ends: where it ends, and how many words it has.
+    """Write a stretch of an edited line without surrounding white space; return its end and its number of words.
 
-    A space bar parts it from what was written from ``begin`` on.
+    A space bar separates it from anything written from ``begin`` on.
     """
     words, inside, last = 0, False, start
     start = skip_space(data, start, stop, flag_of)
@@ -264,7 +269,7 @@ def _write_piece(
 def _edit(
     data: Bytes, start: int, stop: int, flag_of: Flags, tree: PhraseTree, root: int, out: Bytes, begin: int
 ) -> tuple[int, int, int]:
-    """Write a line's content without its phrases: which kinds there were, where it ends, how many words are left."""
+    """Write a line's content without its phrases; return the kinds of phrases, the end, and the number of words left."""
     at, kept, place, kinds, words, in_word = start, start, begin, 0, 0, False
     while at < stop:
         point, after = decode(data, at)
@@ -289,7 +294,7 @@ def _edit(
 
 @compiled
 def _flag(data: Bytes, line: Facts, flag_of: Flags, limits: Limits, tree: PhraseTree, root: int) -> int:
-    """Return the rule by which a line goes as a whole, 0 for none."""
+    """Return the rule that discards a whole line, 0 for none."""
     if line[UPPERS] / line[CHARACTERS] > limits.uppercase:
         return UPPERCASE
     if line[NUMERICS] / line[SOLID] >= limits.numerical:
@@ -315,9 +320,9 @@ def correct_lines(
     counts: Any,
     log: Any,
 ) -> int:
-    """Write the corrected documents to ``out``; gives how many lines were flagged.
+    """Write the corrected documents to ``out``; return the number of flagged lines.
 
-    Writes ``ends``, shape (documents + 1,); ``counts``, shape (documents, 3): words, words that went, words of flagged
+    Writes ``ends``, shape (documents + 1,); ``counts``, shape (documents, 3): words, removed words, words of flagged
     lines; and to ``log`` as many flagged lines as it has rows: line number, start and stop in ``data``, then in
     ``out``, kinds.
     """
@@ -367,7 +372,7 @@ LINE_PATTERNS = Presets("longcrawl.text.presets.lines", "line patterns", _FORM)
 
 
 class LinePatterns(NamedTuple):
-    """The patterns of one file: a tree with two roots for each language, and one pair that has no phrases."""
+    """The patterns of a file: a phrase tree with two roots for each language, and two without phrases."""
 
     languages: tuple[str, ...]
     default: str | None
@@ -375,21 +380,21 @@ class LinePatterns(NamedTuple):
 
     @property
     def none(self) -> int:
-        """The root of no phrases at all."""
+        """Root without any phrases."""
         return 2 * len(self.languages)
 
     @property
     def default_root(self) -> int:
-        """The root of the default language's phrases, or of none where the file names no default."""
+        """Root of the default language's phrases, or the root without phrases if the file names no default."""
         return self.none if self.default is None else 2 * self.languages.index(self.default)
 
 
 @reread_when_changed(8)
 def read_line_patterns(name: str | None) -> LinePatterns:
-    """Read patterns by the name of shipped ones or by the path of a YAML file; None gives patterns without phrases.
+    """Read shipped patterns by name or a YAML file by path; None gives patterns without phrases.
 
     Raises:
-        StageError: there is no such file, or it is not of the form of the shipped one.
+        StageError: there is no such file, or it does not have the form of the shipped one.
     """
     if name is None:
         return LinePatterns((), None, make_tree(2, []))
@@ -446,50 +451,49 @@ def _make_tree(languages: dict[str, Phrases]) -> PhraseTree:
 
 
 _OUT_OF_REACH = 2.0
-"""More than any share."""
+"""Larger than any share."""
 
 
 @stage
 class LineCorrections(Edit):
-    r"""Discard and edit lines that are not text, and drop documents that consist too much of them: RefinedWeb's G.2.
+    r"""Discard and edit lines that are not text, and drop documents with too many of them (RefinedWeb, G.2).
 
-    A line ends at ``\n``; it is judged without the white space around it, by the first of these rules:
+    A line ends at ``\n``. It is judged without surrounding white space, by the first of these rules that applies:
 
     * ``uppercase``: more than ``max_uppercase_characters`` of its characters are upper case (``str.isupper``); the
-      paper says "mainly";
+      paper asks for "mainly";
     * ``numerical``: at least ``min_numerical_characters`` of its characters other than white space are numerical
-      (``str.isnumeric``). At 1.0 that is all, as the paper has it: "1 2 3" goes and "1.2" stays;
+      (``str.isnumeric``). At 1.0, as in the paper, all must be: "1 2 3" is discarded, "1.2" is kept;
     * ``counter``: it is a number and a word such as "3 likes", "1.2K views" or "(12 comments)";
-    * ``line``: it is one of the ``lines`` of the patterns, from its first to its last character; none is shipped, and
-      :func:`longcrawl.text.propose_lines` finds those of a crawl;
-    * of a line of at most ``short_line_words`` words, phrases are cut: a ``prefix`` such as "sign-in", a ``suffix``
-      such as "Read more...", and what is ``anywhere``, such as "items in cart". What is left of the line is joined by
-      single spaces and keeps the white space around the line. Of a line that has nothing left, nothing stays.
+    * ``line``: it equals one of the ``lines`` of the patterns, from its first to its last character; none is shipped,
+      and :func:`longcrawl.text.propose_lines` finds those of a crawl;
+    * phrases are cut from a line of at most ``short_line_words`` words: a ``prefix`` such as "sign-in", a ``suffix``
+      such as "Read more...", and a phrase found ``anywhere``, such as "items in cart". The rest of the line is joined
+      by single spaces and keeps the white space around the line. A line without a rest is removed.
 
-    A discarded line goes with its line end. Everything else stays byte for byte: blank lines, which are never judged,
-    and every other line with its line end, ``\r\n`` as well. No line is judged twice.
+    A discarded line is removed with its line end. Everything else is kept byte for byte: blank lines, which are never
+    judged, and every other line with its line end, including ``\r\n``. No line is judged twice.
 
-    A document leaves, by the rule ``max_removed_words``, when more than this share of its words were touched. Words are
-    what white space parts. G.2 speaks of the words in the flagged lines, all of them: ``counted="flagged"``. Section
-    3.2 speaks of what the corrections remove: ``counted="removed"`` leaves out the words that an edited line keeps. A
-    document without words stays, as does one without text.
+    A document is removed, by the rule ``max_removed_words``, if more than this share of its words are affected. Words
+    are separated by white space. G.2 counts all words in the flagged lines: ``counted="flagged"``. Section 3.2 counts
+    only the words that the corrections remove: ``counted="removed"``. A document without words or without text is kept.
 
-    None for a threshold switches its rule off, and None for ``patterns`` those that need phrases.
+    None for a threshold disables its rule, and None for ``patterns`` disables the rules that need phrases.
 
     Args:
-        max_uppercase_characters: share of a line's characters, white space inside it included.
+        max_uppercase_characters: share of a line's characters, including white space inside it.
         min_numerical_characters: share of a line's characters other than white space.
-        short_line_words: a line of more words is not edited; the rule ``counter`` looks at every line.
-        max_removed_words: share of the document's words.
-        counted: which words these are, see above.
-        patterns: phrases by language, as data: shipped ones by name (``refinedweb``), or the path of a YAML file of
-            that form. Of the shipped phrases only the four named above are the paper's, which lists no others.
-        language: the language of all documents; None takes the column ``language``. en-GB and eng_Latn are English.
-        on_unknown_language: what a document of another language than those of ``patterns`` gets: "error"; "default",
-            the phrases of the file's ``default`` language (English in the shipped one); or "keep", which leaves the
-            document as it is. The paper notes that its rules "require adaptation across languages".
+        short_line_words: a line with more words is not edited; the rule ``counter`` applies to every line.
+        max_removed_words: greatest share of affected words in a kept document.
+        counted: affected words: all of the "flagged" lines, or only those "removed".
+        patterns: phrases by language, as data: shipped ones by name (``refinedweb``), or the path of a YAML file of the
+            same form. Of the shipped phrases only the four named above are the paper's, which lists no others.
+        language: the language of all documents; None uses the column ``language``. en-GB and eng_Latn are English.
+        on_unknown_language: what happens to a document in a language that ``patterns`` lacks: "error" raises one;
+            "default" uses the phrases of the file's ``default`` language (English in the shipped one); "keep" leaves
+            the document unchanged. The paper notes that its rules "require adaptation across languages".
 
-    Columns that were measured on the text before, such as ``signals``, are not measured again.
+    Columns that were measured on the earlier text, such as ``signals``, are not measured again.
 
     Source: Penedo et al., "The RefinedWeb Dataset for Falcon LLM", 2023, sections 3.2 and G.2.
 
@@ -509,25 +513,25 @@ class LineCorrections(Edit):
     code_version: ClassVar[str] = "2"
 
     def files(self) -> tuple[str, ...]:
-        """Name what ``patterns`` reads."""
+        """Return the user's own file of patterns, if there is one."""
         return LINE_PATTERNS.own_files(self.patterns)
 
     def prepare(self) -> None:
-        """Read the patterns, compile the kernel, and look the language up where it is given.
+        """Read the patterns, compile the kernel, and check ``language`` if it is given.
 
         Raises:
-            StageError: the patterns cannot be read, or have nothing for ``language`` while that is an error.
+            StageError: the patterns cannot be read, or lack ``language`` while ``on_unknown_language`` is "error".
         """
         one = pa.table({"text": pa.array([""], pa.large_string()), "language": pa.array([self.language], pa.string())})
         self.edit(one.slice(0, 0 if self.language is None else 1))
 
     def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
-        """Correct the column ``text`` of every document, and measure the share of words that were touched."""
+        """Correct the column ``text`` of every document, and measure the share of affected words."""
         edited = self._edited(table, record="nothing")
         return edited.documents, edited.checks
 
     def trace(self, table: pa.Table) -> Edited:
-        """Do what ``edit`` does, and list each flagged line: all of a discarded one, of an edited one what changed."""
+        """Do what ``edit`` does, and list each flagged line: all of a discarded one, the changes of an edited one."""
         return self._edited(table, record="places")
 
     def _edited(self, table: pa.Table, record: Literal["places", "nothing"]) -> Edited:
@@ -547,7 +551,7 @@ class LineCorrections(Edit):
         return Edited(table, [check], places)
 
     def changes(self, text: str, language: str | None = None) -> list[LineChange]:
-        """Return what the stage does to one text of a language (None takes the field), line by line.
+        """Return the changes to one text, line by line; ``language`` overrides the field of that name.
 
         Raises:
             StageError: the patterns have no phrases for that language, and ``on_unknown_language`` is "error".
@@ -559,7 +563,7 @@ class LineCorrections(Edit):
         return [_change(corrected.data, corrected.out, row) for row in corrected.log.tolist()]
 
     def _roots(self, table: pa.Table, patterns: LinePatterns) -> npt.NDArray[np.int32]:
-        """Return the root of each document's phrases, ``KEEP`` for documents to be left alone."""
+        """Return the root of each document's phrases, or ``KEEP`` for documents to leave unchanged."""
         if self.patterns is None:
             return np.full(table.num_rows, patterns.none, np.int32)
         places, spoken = places_of_languages(table, patterns.languages, self.language, self.name)
@@ -612,31 +616,31 @@ def _name(kinds: int) -> str:
 
 
 LONGEST = 100
-"""Characters of a line that is counted."""
+"""Greatest number of characters in a counted line."""
 HELD = 1_000_000
-"""Different lines in memory; of more, those go that one document had so far."""
+"""Distinct lines in memory; beyond it, lines found in only one document so far are dropped."""
 SITES = 3
-"""So many sites of a line are told apart."""
+"""Greatest number of distinct sites that is counted for a line."""
 _SHOWN = 30
 _SCALES = ("", "k", "m", "b")
 
 PROPOSED_SCHEMA = pa.schema(
     [("pattern", pa.string()), ("list", pa.string()), ("documents", pa.int64()), ("sites", pa.int64())]
 )
-"""One row per pattern; ``sites`` is at most ``SITES``, and null where documents have no URL."""
+"""Schema with one row per pattern; ``sites`` is at most ``SITES``, and null if documents have no URL."""
 
 
 @dataclass(frozen=True, repr=False)
 class ProposedLines(Tabular):
-    """Lines that many documents have; prints as a table, most first."""
+    """Lines found in many documents; prints as a table, most frequent first."""
 
     table: pa.Table
-    """``PROPOSED_SCHEMA``, sorted by documents."""
+    """Schema ``PROPOSED_SCHEMA``, sorted by documents."""
     documents: int
-    """How many were looked at."""
+    """Number of documents counted."""
 
     def tables(self) -> tuple[Table]:
-        """Return the ``_SHOWN`` most frequent as a table."""
+        """Return the ``_SHOWN`` most frequent lines as a table."""
         shown, whole = self.table.slice(0, _SHOWN).to_pylist(), max(self.documents, 1)
         rows = [
             [row["pattern"], row["list"], row["documents"], row["documents"] / whole, _sites(row["sites"])]
@@ -649,14 +653,14 @@ class ProposedLines(Tabular):
         return (Table(columns, rows, about, [f"and {more:,} more, in .table"] if more > 0 else []),)
 
     def save(self, path: str | Path, language: str = "en") -> None:
-        """Write a new YAML file that ``LineCorrections.patterns`` takes; delete what is wrong, then use it.
+        """Write a new YAML file for ``LineCorrections.patterns``; delete wrong lines from it before use.
 
         Args:
-            path: the file.
-            language: of these documents.
+            path: path of the file.
+            language: language of these documents.
 
         Raises:
-            StageError: something is there already, or it cannot be written.
+            StageError: the path exists, or cannot be written.
         """
         target = Path(path)
         check_new_patterns(target)
@@ -674,7 +678,7 @@ class ProposedLines(Tabular):
 
 
 def check_new_patterns(path: Path) -> None:
-    """Raise StageError where a file of patterns cannot be written."""
+    """Raise StageError if a file of patterns cannot be written."""
     check_target(path, StageError, "remove it, or choose another --out", example="lines.yaml")
     make_folder(path.parent, StageError, "choose another --out")
 
@@ -687,21 +691,21 @@ def propose_lines(
     most: int = 500,
     patterns: str | None = "refinedweb",
 ) -> ProposedLines:
-    r"""Return the short lines that most documents have, as patterns for lines.
+    r"""Return the short lines found in most documents, as proposals for line patterns.
 
     Lines are compared in lower case, with single spaces, and with # for a number at the beginning. A line counts once
-    in a document. Left out are lines that ``LineCorrections`` discards or edits already, those without a letter, and
-    of documents with URLs those that one site alone has.
+    per document. Lines that ``LineCorrections`` already discards or edits, lines without a letter and, if documents
+    have URLs, lines from a single site are left out.
 
     Args:
         documents: a ``datasets.Dataset`` or ``IterableDataset``, a crawl, or an Arrow table with a column ``text``.
-        min_documents: leave out what fewer documents have. None: 3, or a thousandth of all if that is more.
-        max_words: of a line.
-        most: how many to return.
-        patterns: what is used already, as ``LineCorrections.patterns``; None for nothing.
+        min_documents: leave out lines found in fewer documents. None: 3, or a thousandth of all if that is more.
+        max_words: greatest number of words in a line.
+        most: greatest number of lines to return.
+        patterns: patterns already in use, as ``LineCorrections.patterns``; None for none.
 
     Raises:
-        StageError: there is no column ``text``, or these are no documents.
+        StageError: there is no column ``text``, or ``documents`` is of another type.
 
     >>> texts = [f"Story {n} is told.\nShare this\n{n} people like it" for n in range(5)]
     >>> propose_lines(pa.table({"text": texts})).table["pattern"].to_pylist()
@@ -757,7 +761,7 @@ def _list(line: str) -> Literal["counters", "lines"]:
 
 
 def _phrase(row: dict[str, Any]) -> str:
-    """Return a pattern as a file of patterns spells it, quoted."""
+    """Return a pattern as spelled in a file of patterns, quoted."""
     pattern: str = row["pattern"]
     return json.dumps(pattern.removeprefix("# ") if row["list"] == "counters" else pattern, ensure_ascii=False)
 

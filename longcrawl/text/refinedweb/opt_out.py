@@ -1,4 +1,4 @@
-"""Publishers who have opted out: documents of their domains and addresses, by lists with dates."""
+"""Opt-outs of publishers: removes documents of listed domains and addresses, optionally only from given dates on."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -21,42 +21,43 @@ _AS_IT_IS = "".join(set(map(chr, range(128))) - set("*$"))
 
 
 class Entry(NamedTuple):
-    """A line of a list."""
+    """Entry of a list: a path pattern and a date."""
 
     path: str
     """A pattern of robots.txt, from the first slash on; "" for the whole domain."""
     date: str
-    """Year, month and day, eight digits; "" where none is given."""
+    """Year, month and day as eight digits; "" if none is given."""
 
 
 @stage
 class OptOut(Judge):
-    r"""Drop documents whose publishers have opted out.
+    r"""Remove documents of publishers who have opted out.
 
-    Lists are text files with a domain or an address in each line, and the date from which it holds::
+    Lists are text files with a domain or an address in each line, optionally followed by the date from which it
+    applies::
 
         example.org 2024-05-01
         blog.example.com
         example.net/private/ 2023-11-30
         example.net/*.pdf$
 
-    A domain stands for all below it. An address is a pattern as in robots.txt: it is how path and query begin, ``*`` is
-    any letters, and ``$`` the end; ``ö`` and ``%c3%b6`` are the same (RFC 9309, section 2.2.2). Blank lines and what is
-    behind a ``#`` are passed over. Domains and addresses may also be URLs, or stand as in hosts files, adblock rules or
-    CSV, as in block lists. A document is removed by
+    A domain includes all its subdomains. An address is a pattern as in robots.txt: a prefix of path and query in which
+    ``*`` matches any characters and ``$`` the end; ``ö`` and ``%c3%b6`` are equal (RFC 9309, section 2.2.2). Blank
+    lines and anything after a ``#`` are ignored. Domains and addresses may also be given as URLs, or in the forms of
+    block lists: hosts files, adblock rules or CSV. A document is removed by
 
     * ``opted_out_domain``: its host or a parent domain is listed;
     * ``opted_out_path``: an address of its host or of a parent domain matches.
 
-    A document without a URL stays.
+    A document without a URL is kept.
 
     Args:
-        lists: the files.
-        pages: "all" drops pages whenever they were crawled; "since" those alone that were crawled on the date of an
-            entry or later, by the column ``date`` in the form of ISO 8601. A page or an entry without such a date
-            counts as such.
-        as_of: passes over entries of a later date, such as ``2024-12-31``, so that a list may grow while a recipe
-            stays the same.
+        lists: paths of the lists.
+        pages: "all" removes pages whenever they were crawled; "since" only removes pages crawled on the date of an
+            entry or later, by the column ``date`` in ISO 8601. A page or an entry without a valid date is treated as
+            with "all".
+        as_of: ignores entries with a later date than this, such as ``2024-12-31``, so that a list may grow without
+            changing the result of a recipe.
 
     >>> import pyarrow as pa, tempfile, pathlib
     >>> file = pathlib.Path(tempfile.mkdtemp(), "list.txt")
@@ -66,8 +67,7 @@ class OptOut(Judge):
     ['opted_out_domain', None, 'opted_out_path']
 
     Raises:
-        StageError: a list is not there, or a line of it is not such an entry.
-
+        StageError: a list does not exist, or has a line that is no such entry.
     """
 
     lists: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class OptOut(Judge):
     code_version: ClassVar[str] = "2"
 
     def files(self) -> tuple[str, ...]:
-        """Name the lists."""
+        """Return the paths of the lists."""
         return self.lists
 
     def prepare(self) -> None:
@@ -110,7 +110,7 @@ class OptOut(Judge):
 
     @cached_property
     def _entries(self) -> dict[str, list[Entry]]:
-        """The entries of each domain."""
+        """Entries by domain."""
         if not self.lists:
             raise StageError("opt_out.lists is empty: name files of domains and addresses, or leave the stage out")
         until = "9999" if self.as_of is None else _day(self.as_of)
@@ -128,12 +128,11 @@ class OptOut(Judge):
 
 
 def of_domains(urls: pa.Array, listed: Mapping[str, Sequence[Entry]]) -> list[list[Entry]]:
-    """Return for each URL the entries of its host and of all parent domains; none where it has no host.
+    """Return for each URL the entries of its host and of all parent domains; none if it has no host.
 
     Args:
         urls: large strings.
-        listed: by domain, in lower case and Punycode.
-
+        listed: entries by domain, in lower case and Punycode.
     """
     hosts = pc.dictionary_encode(url_hosts(urls))
     known = []
@@ -145,7 +144,7 @@ def of_domains(urls: pa.Array, listed: Mapping[str, Sequence[Entry]]) -> list[li
 
 
 def path_of(url: str) -> str:
-    """Return path and query of a URL, from the first slash on, as :func:`spell_path` spells them.
+    """Return path and query of a URL, from the first slash on, as spelled by :func:`spell_path`.
 
     >>> path_of("https://example.org?q"), path_of("example.org/a/../b?c"), path_of("example.org/ö%7e")
     ('/?q', '/b?c', '/%C3%B6~')
@@ -157,7 +156,7 @@ def path_of(url: str) -> str:
 
 
 def spell_path(path: str) -> str:
-    """Return a path in the one spelling that is compared: escaped are ``*``, ``$``, and what is not ASCII.
+    """Return a path in its normal spelling, in which ``*``, ``$`` and characters beyond ASCII are escaped.
 
     >>> spell_path("/ö*"), spell_path("/%c3%b6%2A"), spell_path("/%70%2f")
     ('/%C3%B6%2A', '/%C3%B6%2A', '/p%2F')
@@ -166,7 +165,7 @@ def spell_path(path: str) -> str:
 
 
 def matches_path(pattern: str, path: str) -> bool:
-    """Return whether a path begins as a pattern of robots.txt says, in time that is linear in both.
+    """Return whether a path matches a pattern of robots.txt, in time linear in both.
 
     >>> matches_path("/a*.pdf$", "/a/b.pdf"), matches_path("/a*.pdf$", "/a/b.pdf?c"), matches_path("/a", "/ab")
     (True, False, True)
@@ -187,7 +186,7 @@ def matches_path(pattern: str, path: str) -> bool:
 
 
 def _parse(line: str, columns: Columns | None, where: str, *, is_first: bool) -> list[tuple[str, Entry]]:
-    """Return the domains of a line and what holds for each; none for a blank line or a comment."""
+    """Return the domains of a line with their entries; none for a blank line or a comment."""
     text, date = line.partition("#")[0].strip(), ""
     if columns is not None and text:
         cells = [cell.strip() for cell in columns.cells(text)]
@@ -217,7 +216,7 @@ def _parse(line: str, columns: Columns | None, where: str, *, is_first: bool) ->
 
 
 def spell_domain(domain: str) -> str:
-    """Return a domain as URLs have it: in lower case and Punycode, without a leading ``*.``.
+    """Return a domain as spelled in URLs: in lower case and Punycode, without a leading ``*.``.
 
     >>> spell_domain("*.München.de")
     'xn--mnchen-3ya.de'
@@ -228,7 +227,7 @@ def spell_domain(domain: str) -> str:
 def named_domains(line: str) -> list[str]:
     """Return the domains that a line of a list names, in any form of a block list; none for a comment.
 
-    A line that names no domain is returned as :func:`spell_domain` spells it.
+    A line that names no domain is returned as spelled by :func:`spell_domain`.
 
     >>> named_domains("0.0.0.0 München.de"), named_domains("||example.org^"), named_domains("a b")
     (['xn--mnchen-3ya.de'], ['example.org'], ['a b'])
@@ -240,7 +239,7 @@ def named_domains(line: str) -> list[str]:
 
 
 def _day(date: str) -> str:
-    """Return year, month and day of a date of ISO 8601, with what follows or without; "" if it is not one."""
+    """Return year, month and day of an ISO 8601 date or timestamp as eight digits; "" if it is not one."""
     day = date[:10].replace("-", "") if date[4:5] == "-" else date[:8]
     if not (day.isascii() and day.isdigit() and len(day) == 8) or (date.isdigit() and len(date) not in (8, 14)):
         return ""
