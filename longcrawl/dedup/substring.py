@@ -643,7 +643,7 @@ class Tokens:
             self._bytes = self._encoder.token_bytes
         except TokenizerError as wrong:
             raise StageError(
-                f"tokens of {tokenizer!r} do not say which bytes they stand for ({wrong}): take a byte-level BPE such "
+                f"tokens of {tokenizer!r} cannot be mapped to bytes ({wrong}): take a byte-level BPE such "
                 "as gpt2, or the unit 'character'"
             ) from wrong
         self._dtype = np.uint16 if self._encoder.vocabulary_size < 1 << 16 else np.uint32

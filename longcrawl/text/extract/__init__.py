@@ -1,1 +1,1 @@
-"""From HTML to the main text of a page."""
+"""Extraction of a page's main text from HTML."""

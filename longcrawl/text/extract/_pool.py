@@ -1,4 +1,4 @@
-"""The workers of this process, and what happens to a page that one of them does not survive."""
+"""Pool of this process's extraction workers, with retries for pages on which a worker dies."""
 
 import atexit
 import json
@@ -24,31 +24,31 @@ _READ = 1 << 20
 
 
 class WorkerSettings(NamedTuple):
-    """The settings that workers start with."""
+    """Settings that workers start with."""
 
     engine: str
-    """The path of a file with a function ``make_extractor(favor)``, which gives one from HTML to a text or None."""
+    """Path of a file with a function ``make_extractor(favor)``, which returns a function from HTML to text or None."""
     favor: str
     max_seconds: float
     max_memory: int
     wall_seconds: float
-    """After so long without an answer a worker is taken to be stuck. It does not know of that."""
+    """Seconds without an answer after which a worker counts as stuck. The worker itself does not use it."""
 
 
 class ExtractionProcess:
-    """A worker that has been started. Nothing here waits: the pool does, for several of them at once."""
+    """A running worker. Its methods never block: the pool waits for several workers at once."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         if not sys.executable:
-            raise StageError("extract_text starts a Python process, and sys.executable does not say where Python is")
+            raise StageError("extract_text starts a Python process, and sys.executable is empty")
         if not hasattr(signal, "setitimer"):
             raise StageError(
                 "extract_text needs timers that Windows does not have; run it on Linux or macOS, or in WSL"
             )
         settings_json = json.dumps(settings._asdict() | {"parent": os.getpid()})
         command = [sys.executable, "-P", _extraction_worker.__file__, settings_json]
-        # Libraries are looked for where this process looks. No order of a set of strings may show in a text, and what
-        # glibc sets aside for threads is not what a page takes.
+        # Workers use this process's import path. A fixed hash seed keeps the order of sets out of texts, and a single
+        # arena keeps glibc's reserves for threads out of a page's memory.
         paths = os.pathsep.join(path for path in sys.path if path)
         environment = os.environ | {"PYTHONPATH": paths, "PYTHONHASHSEED": "0", "MALLOC_ARENA_MAX": "1"}
         self.process = subprocess.Popen(  # noqa: S603  # this Python and a file of this package
@@ -61,23 +61,23 @@ class ExtractionProcess:
         os.set_blocking(self.from_worker, False)
         self.wall_seconds = settings.wall_seconds
         self.patience = self.wall_seconds
-        """How long an answer may still take."""
+        """Seconds that an answer may still take."""
         self.ready = False
         self.at_work: deque[int] = deque()
-        """Numbers of the pages that it has been sent and has not answered."""
+        """Numbers of the pages that were sent and not answered yet."""
         self.outgoing: deque[memoryview] = deque()
-        """What is waiting to be written."""
+        """Bytes waiting to be written."""
         self._incoming = bytearray()
 
     def send(self, number: int, page: memoryview) -> None:
-        """Put a page in line; ``write`` sends it."""
+        """Queue a page; ``write`` sends it."""
         if not self.at_work:
             self.patience = self.wall_seconds
         self.at_work.append(number)
         self.outgoing.extend([memoryview(LENGTH.pack(len(page))), page])
 
     def write(self) -> None:
-        """Write as much as the pipe takes; that the worker has died shows when it is read from."""
+        """Write as much as the pipe takes; the death of a worker is noticed when it is read from."""
         with suppress(BlockingIOError):
             while self.outgoing:
                 try:
@@ -90,7 +90,7 @@ class ExtractionProcess:
                     self.outgoing.appendleft(rest)
 
     def read(self) -> bool:
-        """Read what there is; False at the end, when the worker has closed its output."""
+        """Read available bytes; return False at the end, when the worker has closed its output."""
         try:
             data = os.read(self.from_worker, _READ)
         except BlockingIOError:
@@ -99,7 +99,7 @@ class ExtractionProcess:
         return bool(data)
 
     def answers(self) -> Iterator[tuple[bytes, str]]:
-        """Return the answers that are whole, oldest first."""
+        """Yield the complete answers, oldest first."""
         while len(self._incoming) >= HEADER.size:
             kind, seconds, size = HEADER.unpack_from(self._incoming)
             end = HEADER.size + size
@@ -112,7 +112,7 @@ class ExtractionProcess:
             yield kind, text
 
     def end(self, patience: float = 0.0) -> int:
-        """End the worker if it does not do so by itself; return its exit code, below 0 for a signal."""
+        """Kill the worker unless it ends within ``patience`` seconds; return its exit code, negative for a signal."""
         try:
             self.process.wait(patience)
         except subprocess.TimeoutExpired:
@@ -122,29 +122,29 @@ class ExtractionProcess:
         return code
 
     def abandon(self) -> None:
-        """Close the pipes, in a process that has inherited them from the worker's parent as well."""
+        """Close the pipes, also in a process that inherited them from the worker's parent."""
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
                 pipe.close()
         LIVING.pop(self.process.pid, None)
-        # Of a child of another process nothing will be learned.
+        # A forked process cannot wait for its parent's child, so the exit code stays unknown.
         self.process.returncode = self.process.returncode or 0
 
 
 _AT_WORK = 2
-"""Pages that a worker has at once: one to work on, and one that waits in the pipe, so that it never idles."""
+"""Pages that a worker has at once: one in progress, and one waiting in the pipe, so that it never idles."""
 _LAST_SECONDS = 10.0
-"""How long a worker that has closed its output may take to be gone."""
+"""Seconds that a worker that has closed its output may take to exit."""
 
 _LONGEST_WAIT = 1.0
-"""Seconds of wall time."""
+"""Seconds of wall time to wait for any worker before checking for stuck ones."""
 
 
 class Extracted(NamedTuple):
-    """What a page became: its text, or why there is none."""
+    """Result of a page: its text, or the reason why there is none."""
 
     text: str | None
-    """None where there is no answer."""
+    """None if the extraction failed or the engine gave none."""
     failure: Literal["time", "memory", "crash"] | None = None
 
 
@@ -158,10 +158,10 @@ class _Pool:
 
 
 class _Batch:
-    """Pages on their way through a pool.
+    """Pages that a pool is processing.
 
-    A page that a worker dies of is tried once more, as the first page of another worker, so that neither the pages
-    before it nor somebody's ``kill`` decide about it. A page that takes too long is not.
+    If a worker dies on a page, the page is tried once more, as the first page of another worker, so that neither
+    earlier pages nor an external ``kill`` decide about it. A page that takes too long is not retried.
     """
 
     def __init__(self, pool: _Pool, pages: Sequence[memoryview]) -> None:
@@ -173,7 +173,7 @@ class _Batch:
         self.selector = selectors.DefaultSelector()
 
     def run(self, *, start_only: bool) -> list[Extracted]:
-        """Return what each page became, in their order."""
+        """Return the result of each page, in their order."""
         with self.selector:
             for worker in self.pool.processes:
                 self.selector.register(worker.from_worker, selectors.EVENT_READ, worker)
@@ -191,7 +191,7 @@ class _Batch:
         return worker
 
     def _feed(self) -> None:
-        """Send workers their next pages, one each before anyone has two."""
+        """Send workers their next pages, one each before any has two."""
         while len(self.pool.processes) < min(self.pool.workers, len(self.waiting)):
             self._start_worker()
         for held in range(_AT_WORK):
@@ -212,10 +212,10 @@ class _Batch:
             self.selector.unregister(worker.to_worker)
 
     def _step(self) -> None:
-        """Wait until something happens to a worker, and act on it."""
+        """Wait for an event of a worker, and handle it."""
         began = time.monotonic()
         happened = self.selector.select(_LONGEST_WAIT)
-        # Whoever suspends this process suspends its patience.
+        # Capped, so that time in which this process was suspended does not count.
         waited = min(time.monotonic() - began, _LONGEST_WAIT)
         for worker in [each for each in self.pool.processes if each.at_work or not each.ready]:
             worker.patience -= waited
@@ -246,7 +246,7 @@ class _Batch:
             self._lose(worker, None)
 
     def _lose(self, worker: ExtractionProcess, reason: Literal["time", "memory"] | None) -> None:
-        """End a worker that may have died, and decide about the page that it was at; the others get another worker."""
+        """End a worker that may have died, and decide about its current page; its other pages get another worker."""
         self.selector.unregister(worker.from_worker)
         if worker.to_worker in self.selector.get_map():
             self.selector.unregister(worker.to_worker)
@@ -269,14 +269,14 @@ class _Batch:
 
 
 class _Here:
-    """The pool of this process. A process that is forked from it starts its own."""
+    """The pool of this process. A forked process starts its own."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.pool: _Pool | None = None
 
     def call(self, settings: WorkerSettings, workers: int, pages: Sequence[memoryview] | None) -> list[Extracted]:
-        """Extract pages, or wait for a first worker where there are none; an interrupted pool is not used again."""
+        """Extract pages or, if there are none, wait for a first worker; an interrupted pool is not reused."""
         with self.lock:
             if self.pool is None or (self.pool.settings, self.pool.workers) != (settings, workers):
                 self.close()
@@ -294,7 +294,7 @@ class _Here:
             worker.end()
 
     def forget(self) -> None:
-        """Let go of the parent's workers, which do not end with it as long as another process holds their pipes."""
+        """Close the pipes of the parent's workers, which would not end with it while another process holds them."""
         pool, self.lock, self.pool = self.pool, threading.Lock(), None
         for worker in pool.processes if pool is not None else ():
             worker.abandon()
@@ -307,9 +307,9 @@ if hasattr(os, "register_at_fork"):
 
 
 def extract_pages(pages: Sequence[memoryview] | None, settings: WorkerSettings, workers: int) -> list[Extracted]:
-    """Extract pages, UTF-8 each, in up to ``workers`` processes, which stay for the next call.
+    """Extract pages, UTF-8 each, in up to ``workers`` processes, which are kept for the next call.
 
-    None extracts nothing, and waits until a first worker is ready.
+    With None, no page is extracted, and the call returns when a first worker is ready.
 
     Raises:
         StageError: the engine's library is not installed, or a worker cannot be started.

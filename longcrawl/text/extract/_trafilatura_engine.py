@@ -1,7 +1,7 @@
-"""The extraction engine trafilatura. A worker loads this file by its path, so nothing of longcrawl is imported here.
+"""Extraction engine "trafilatura". Workers load this file by path, so it imports nothing of longcrawl.
 
-Half of trafilatura's time is spent in XPath expressions that try patterns on attributes of every element. They are
-replaced by expressions that select the same elements, see :func:`hastened`.
+trafilatura spends half of its time in XPath expressions that match patterns on attributes of every element. They are
+replaced by expressions that select the same elements; see :func:`hastened`.
 """
 
 import logging
@@ -10,22 +10,22 @@ from collections.abc import Callable
 from typing import Any
 
 _TEST = re.compile(r"re:test\((@[\w-]+(?:\|@[\w-]+)*), ('([^']*)'(?:, '\w*')?)\)")
-"""A pattern that is tried on an attribute, or on the first of several."""
+"""Matches a test of a pattern on an attribute, or on the first of several."""
 _LITERAL = re.compile(r"'[^']*'|\"[^\"]*\"")
 _NAMESPACES = {"re": "http://exslt.org/regular-expressions"}
 _BY_ATTRIBUTES = re.compile(r"\s*\.//\*(?:\[\s*(self::\w+(?:\s+or\s+self::\w+)*)\s*\])?\s*(\[.*\])\s*", re.DOTALL)
-"""An expression for descendants, by name and under conditions."""
+"""Matches an expression that selects descendants by name and conditions."""
 _CONDITION = re.compile(
     r"(?:@[\w-]+|self::\w+|or|and|not\(|re:test\(|contains\(|starts-with\(|translate\(|[\s()\[\],=|])*"
 )
-"""A condition without its literals that looks at nothing but an element's name and attributes."""
+"""Matches a condition, without its literals, that only depends on an element's name and attributes."""
 
 
 def make_extractor(favor: str) -> Callable[[str], str | None]:
-    """Return the function from a page to its main text.
+    """Return a function from a page to its main text.
 
-    Comments of readers are left out. Metadata, dates and languages, which trafilatura could find as well, are not
-    looked for. Its ``deduplicate`` stays off, since it remembers the paragraphs of earlier pages.
+    Reader comments are left out, and trafilatura's metadata, dates and languages are not extracted. Its ``deduplicate``
+    is off, since it remembers the paragraphs of earlier pages.
     """
     from trafilatura import extract
     from trafilatura.settings import Extractor
@@ -47,9 +47,9 @@ def make_extractor(favor: str) -> Callable[[str], str | None]:
 
 
 def simplify_classes() -> None:
-    """Let all elements be of one class, which lxml knows without asking its table of tags in Python for each of them.
+    """Use one class for all elements, since lxml looks up its table of classes by tag in Python for each element.
 
-    The classes in the table differ in what forms and their fields can do, which trafilatura does not use.
+    The classes in the table only differ in methods of forms and their fields, which trafilatura does not use.
     """
     from lxml import etree, html
     from trafilatura import utils
@@ -59,9 +59,9 @@ def simplify_classes() -> None:
 
 
 def hasten_expressions() -> "list[Remembering]":
-    """Replace trafilatura's expressions in its lists, and return those that remember.
+    """Replace trafilatura's expressions in its lists, and return those that cache their decisions.
 
-    An expression whose form is not known here stays as it is.
+    An expression of unknown form is kept.
     """
     from lxml.etree import XPath
     from trafilatura import xpaths
@@ -89,9 +89,9 @@ def hastened(expression: Any) -> Any:
 
 
 def guarded(path: str) -> str:
-    """Ask in C whether an attribute is there before a pattern is tried on it in Python.
+    """Add a test in C that an attribute exists before a pattern is matched on it in Python.
 
-    A missing attribute is an empty string to a pattern. Patterns that match it are tried as before.
+    A pattern sees a missing attribute as an empty string, so patterns that match it are not changed.
 
     >>> guarded(".//*[re:test(@id, '^nav') or re:test(@class, 'x*')]")
     ".//*[(@id and re:test(@id, '^nav')) or re:test(@class, 'x*')]"
@@ -100,9 +100,9 @@ def guarded(path: str) -> str:
 
 
 class Remembering:
-    """An expression whose conditions look at an element's name and attributes, and are tried once for all alike.
+    """Expression with conditions on name and attributes only, evaluated once for all elements with the same ones.
 
-    What is known is forgotten after each page, so that memory and time do not depend on earlier pages.
+    The cache is cleared after each page, so that memory and time do not depend on earlier pages.
     """
 
     def __init__(self, names: str | None, conditions: str) -> None:
@@ -117,10 +117,10 @@ class Remembering:
         self.known: dict[Any, bool] = {}
 
     def __call__(self, tree: Any) -> list[Any]:
-        """Return the descendants that are selected, in the order of the document."""
+        """Return the selected descendants in document order."""
         attributes, known, selected = self.attributes, self.known, []
         for element in tree.iterdescendants(*self.tags):
-            # In the order of the page, as the first of several attributes is the one that counts.
+            # In the page's order, since the first of several attributes counts.
             key: Any = tuple([item for item in element.items() if item[0] in attributes])
             if not key:
                 continue

@@ -1,11 +1,11 @@
-"""The process that extracts: pages come in by standard input, texts go out by standard output.
+"""Extraction worker process: reads pages from standard input and writes texts to standard output.
 
-It is run by its path and imports nothing of longcrawl, which takes more time and memory to load than an engine does.
-The one argument is JSON: the engine's file, what it favors, the limits, and the process that the worker ends with.
+It is run by path and imports nothing of longcrawl, which takes more time and memory to load than an engine. Its only
+argument is JSON: the engine's file, ``favor``, the limits, and the process id of the parent, with which it ends.
 
-A page is eight bytes, its length in bytes (little-endian), and its HTML as UTF-8. An answer is one byte, what it is,
-the seconds of a core that this process has taken so far (a little-endian double), then a length and a text in the same
-form. The first answer comes unasked: ``READY``, or ``MISSING`` with what is not installed.
+A page is its length in bytes (eight bytes, little-endian) and its HTML as UTF-8. An answer is one byte for its kind,
+the CPU seconds that this process has used so far (a little-endian double), and a text in the same form as a page. The
+first answer is sent without a page: ``READY``, or ``MISSING`` with the name of a library that is not installed.
 """
 
 import contextlib
@@ -31,14 +31,14 @@ _ANY = 1 << 62
 
 
 def main(settings: dict[str, Any]) -> None:
-    """Answer pages until there are no more."""
-    # What Ctrl-C ends is up to the process that asks. It may have SIGPROF ignored, which would be inherited.
+    """Answer pages until the input ends."""
+    # The parent handles Ctrl-C. It may ignore SIGPROF, which this process would inherit.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGPROF])
     threading.Thread(target=_end_with, args=(settings["parent"],), daemon=True).start()
     pages, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    # What libraries print is not an answer.
+    # Output printed by libraries must not mix with the answers.
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     try:
@@ -47,7 +47,7 @@ def main(settings: dict[str, Any]) -> None:
     except ImportError as missing:
         _answer(answers, MISSING, str(missing))
         return
-    # From here on they complain about pages, and nobody reads that.
+    # From here on, libraries only print complaints about pages, which nobody reads.
     os.dup2(silent, 2)
     bound = _limit_memory(settings["max_memory"])
     _answer(answers, READY, "")
@@ -59,24 +59,24 @@ def main(settings: dict[str, Any]) -> None:
 def _extracted(
     extract: Callable[[str], str | None], page: bytes, max_seconds: float, bound: int | None
 ) -> tuple[bytes, str]:
-    """Return the answer to a page. Who takes longer is killed by the system, in the middle of whatever it does."""
+    """Return the answer to a page. If it takes too long, the system kills this process in the middle of its work."""
     signal.setitimer(signal.ITIMER_PROF, max_seconds)
     try:
         kind, text = TEXT, extract(page.decode()) or ""
     except MemoryError:
         kind, text = MEMORY, ""
-    except Exception:  # noqa: BLE001  # whatever a library stumbles over, it is this page that goes
+    except Exception:  # noqa: BLE001  # any failure of a library only costs this page
         kind, text = RAISED, ""
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-    # Libraries continue without what could not be allocated, so it is the peak that counts.
+    # Libraries may continue after a failed allocation, so the peak decides.
     if bound is not None and _peak_memory() > bound:
         return MEMORY, ""
     return kind, text
 
 
 def _limit_memory(max_memory: int) -> int | None:
-    """Let the system refuse twice the bound. Return the largest address space a page may need, None for any."""
+    """Let the system refuse twice the bound; return the largest address space allowed for a page, None for no bound."""
     import resource
 
     if not Path("/proc/self/status").exists():
@@ -90,7 +90,7 @@ def _limit_memory(max_memory: int) -> int | None:
 
 
 def _peak_memory() -> int:
-    """Return the largest address space so far, in bytes."""
+    """Return the peak address space of this process in bytes."""
     with Path("/proc/self/status").open("rb") as status:
         return next(1024 * int(line.split()[1]) for line in status if line.startswith(b"VmPeak:"))
 
@@ -103,7 +103,7 @@ def _answer(answers: BinaryIO, kind: bytes, text: str) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """End this worker when its parent is gone, were it in the middle of a page."""
+    """End this worker when its parent has ended, even in the middle of a page."""
     while os.getppid() == parent:
         time.sleep(_LOOKS_FOR_PARENT)
     os._exit(1)

@@ -1,8 +1,8 @@
-"""The extraction engine "blocks": a model decides which blocks of a page are main content.
+"""Extraction engine "blocks": a model that decides which blocks of a page are main content.
 
-Prose is a block's text outside of links, where it is long, has punctuation and few links. What counts most is how much
-prose there is around a block, in the elements that hold it; then its length and links, and which elements that say what
-they are (``nav``, ``class="comments"``) are around it, other than those around most of the page's prose.
+Prose is a block's text outside of links, if it is long, has punctuation and few links. The most important feature is
+the amount of prose in the elements around a block. Next are its length and links, and elements around it with telling
+names (``nav``, ``class="comments"``), except those that also contain most of the page's prose.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
@@ -50,24 +50,24 @@ _U = np.uint64
 
 
 class Trees(NamedTuple):
-    """Regression trees, whose sum is what is looked for.
+    """Regression trees, whose values are summed.
 
-    A leaf leads to itself, so that a tree takes the same number of steps for every block: where it ends would be
-    guessed wrong.
+    A leaf points to itself, so that a tree takes the same number of steps for every block; a processor would mispredict
+    an early end.
     """
 
     features: npt.NDArray[np.uint16]
-    """Shape (nodes,): the column that a node asks about."""
+    """Shape (nodes,): the column that a node compares."""
     thresholds: npt.NDArray[np.float32]
-    """Shape (nodes,): the largest value that goes left."""
+    """Shape (nodes,): the largest value that is sent to the left child."""
     children: npt.NDArray[np.uint16]
-    """Shape (2 * nodes,): the next node to the left and to the right of each."""
+    """Shape (2 * nodes,): the left and the right child of each node."""
     values: npt.NDArray[np.float64]
-    """Shape (nodes,): what a leaf adds."""
+    """Shape (nodes,): the value of a leaf, 0 for other nodes."""
     roots: npt.NDArray[np.uint16]
     """Shape (trees,): the first node of each tree."""
     depths: npt.NDArray[np.int64]
-    """Shape (trees,): steps to the leaf that is furthest from each."""
+    """Shape (trees,): the number of steps to the deepest leaf."""
 
 
 @compiled
@@ -84,11 +84,11 @@ def add_up(trees: Trees, row: Any) -> float:
 
 
 def make_trees(trees: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Trees:
-    """Return all trees as one table of nodes.
+    """Merge all trees into one table of nodes.
 
     Args:
-        trees: of each the ``features`` that its nodes ask about, ``thresholds``, ``children`` and ``leaves``; a child
-            below 0 is the complement of a leaf's number.
+        trees: for each tree, the ``features`` of its inner nodes, ``thresholds``, ``children`` and ``leaves``; a
+            negative child is the complement of a leaf's number.
         columns: the features in the order of their columns.
     """
     features, roots = list[int](), list[int]()
@@ -112,7 +112,7 @@ def make_trees(trees: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Tr
 
 
 def _rounded_down(thresholds: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
-    """Return the largest float32 not above each threshold: the same float32 are greater than it."""
+    """Return the largest float32 not above each threshold, which the same float32 values exceed."""
     nearest = thresholds.astype(np.float32)
     return np.where(nearest > thresholds, np.nextafter(nearest, np.float32(-np.inf)), nearest)
 
@@ -124,19 +124,19 @@ def _depth(children: Sequence[Sequence[int]], node: int) -> int:
 Favor = Literal["precision", "balanced", "recall"]
 
 LEAST: dict[Favor, float] = {"precision": 0.45, "balanced": 0.38, "recall": 0.28}
-"""The probability from which on a block is content."""
+"""Least probability at which a block is content."""
 
 _MODEL = Path(__file__).parent / "blocks.json"
 
 PLACES = ("header", "article", "main", "section", "figure", "figcaption", "table", "td", "ul", "ol", "li", "blockquote")
-"""Tags that say what is in them."""
+"""Tags that characterise the blocks inside them."""
 
 NEAR = (*GROUPS, *PLACES)
 FAR = 12
-"""The distance to what is not around a block; 0 is its own element."""
+"""Distance to a tag or group that is not around a block; 0 is its own element."""
 
 LEVELS = ("parent", "grandparent", "third")
-"""The elements around that of a block."""
+"""Names of the elements around that of a block, by distance."""
 
 FEATURES = (
     *("bytes", "words", "link_density", "links", "ends", "commas", "lines", "last", "tag"),
@@ -146,11 +146,11 @@ FEATURES = (
     *(f"{level}_{each}" for level in LEVELS for each in ("bytes", "link_density", "blocks", "prose", "prose_density")),
     *(f"near_{name}" for name in NEAR),
 )
-"""What is known of a block, in the order of its row."""
+"""Features of a block, in the order of its row."""
 
 _NEIGHBOURS, _SINCE, _UP = (FEATURES.index(name) for name in ("previous_bytes", "since_prose", "up_to_core"))
 _LEVELS, _AROUND = FEATURES.index("parent_bytes"), FEATURES.index(f"near_{NEAR[0]}")
-"""Where parts of a row begin."""
+"""Columns at which parts of a row begin."""
 
 _UNLIKELY = ("comment", "side", "footer", "related", "navigation", "hidden", "notice", "subscribe", "share")
 _UNLIKELY_GROUPS = sum(1 << list(GROUPS).index(name) for name in _UNLIKELY)
@@ -160,10 +160,13 @@ _H1, _H4, _LI, _TR = (CODE[name] for name in ("h1", "h4", "li", "tr"))
 _GROUPS, _NEAR = len(GROUPS), len(NEAR)
 
 _SHORTEST_PROSE, _PROSE_WITHOUT_MARKS = 60, 200
-"""Bytes outside of links; scripts without spaces may have no marks that are known here."""
+"""Least bytes of prose outside of links, with and without punctuation.
+
+Scripts without spaces may have only punctuation that is not known here.
+"""
 
 _NEAR_BEST, _HOPELESS = 0.7, -3.0
-"""Log-odds: a block is half as likely as the best one; a block is none of the content (0.05)."""
+"""Bounds in log-odds: a block half as likely as the best one, and the least for any content (0.05)."""
 
 
 class Sums(NamedTuple):
@@ -175,14 +178,14 @@ class Sums(NamedTuple):
 
 
 class Surroundings(NamedTuple):
-    """What is known of elements."""
+    """Facts about the elements of a page."""
 
     near: npt.NDArray[np.int8]
-    """Shape (elements, near): how far up the next element is that says so."""
+    """Shape (elements, near): levels up to the next element with each tag or group, ``FAR`` at most."""
     in_core: npt.NDArray[np.bool_]
-    """Shape (elements,): whether an element holds at least half of the page's prose."""
+    """Shape (elements,): whether an element and all around it contain at least half of the page's prose."""
     never: npt.NDArray[np.bool_]
-    """Shape (elements,): whether an element is in navigation, a footer, an aside or a form that does not hold it."""
+    """Shape (elements,): whether an element is in navigation, a footer, an aside or a form outside of the core."""
     best: int
     """The element with the most prose close below it."""
 
@@ -203,7 +206,7 @@ def _between(sums: Any, row: Any) -> float:
 
 @allocating
 def _sum(tree: Tree, elements: int, blocks: int) -> Sums:
-    """Sum up the blocks; prose in comments, menus and the like does not count, unless there is hardly any other."""
+    """Sum up the blocks; prose in comments, menus and the like is not counted, unless there is hardly any other."""
     sums = Sums(np.zeros(blocks + 1), np.zeros(blocks + 1), np.zeros(blocks + 1))
     everything = np.zeros(blocks + 1)
     for number in range(blocks):
@@ -228,7 +231,7 @@ def _sum(tree: Tree, elements: int, blocks: int) -> Sums:
 
 @allocating
 def _best_element(tree: Tree, elements: int, blocks: int, sums: Sums) -> int:
-    """Return the element with the most prose below it, which counts less at each level."""
+    """Return the element with the most prose below it, discounted at each level."""
     score, best = np.zeros(elements), 0
     for number in range(blocks):
         prose = sums.prose[number + 1] - sums.prose[number]
@@ -247,7 +250,7 @@ def _best_element(tree: Tree, elements: int, blocks: int, sums: Sums) -> int:
 
 @allocating
 def _look_around(tree: Tree, elements: int, blocks: int, sums: Sums) -> Surroundings:
-    """Find what is near each element; an element that holds most of the prose says nothing about its parts."""
+    """Find the tags and groups near each element, ignoring elements that contain most of the prose."""
     near = np.full((elements, _NEAR), FAR, np.int8)
     in_core, never = np.zeros(elements, np.bool_), np.zeros(elements, np.bool_)
     for element in range(elements):
@@ -319,10 +322,10 @@ def _describe_block(tree: Tree, number: int, row: Any) -> None:
 
 @allocating
 def describe(tree: Tree, elements: int, blocks: int, model: Trees, rows: Any, scores: Any) -> None:
-    """Write what is known of each block, shape (blocks, features) or one row that is used again, and its log-odds.
+    """Write the features of each block, shape (blocks, features) or one reused row, and its log-odds.
 
-    What is in navigation, footers, asides and forms is never content: 0.2 % of it was, on the annotated pages. A page
-    whose forms hold most of its prose is one whose page is a form.
+    Blocks in navigation, footers, asides and forms are never content: 0.2 % of them were on the annotated pages. If
+    forms contain most of a page's prose, the page itself is a form, and they are not excluded.
     """
     sums = _sum(tree, elements, blocks)
     around = _look_around(tree, elements, blocks, sums)
@@ -346,7 +349,7 @@ def describe(tree: Tree, elements: int, blocks: int, model: Trees, rows: Any, sc
 
 @compiled
 def _least_of(scores: Any, blocks: int, least: float) -> float:
-    """Return the log-odds from which on a block is kept: of a page where no block reaches them, the best are."""
+    """Return the least log-odds of kept blocks; if no block of a page reaches ``least``, the best ones are kept."""
     best = -np.inf
     for number in range(blocks):
         best = max(best, scores[number])
@@ -355,7 +358,10 @@ def _least_of(scores: Any, blocks: int, least: float) -> float:
 
 @compiled
 def _separate(tree: Tree, number: int, before: int, out: Bytes, place: int) -> int:
-    """Write what comes between two blocks: cells of a row are beside each other, all else is on a line of its own."""
+    """Write the separator before a block and, at the start of a list item, "- ".
+
+    Cells of a row are separated by " | ", other blocks by a line break.
+    """
     element = tree.blocks[number, ELEMENT]
     if before >= 0:
         cell, row = tree.blocks[before, ELEMENT], tree.elements[element, PARENT]
@@ -376,17 +382,17 @@ def _separate(tree: Tree, number: int, before: int, out: Bytes, place: int) -> i
 def extract(
     data: Bytes, offsets: Any, chosen: Any, least: float, markup: Markup, model: Trees, tree: Tree, out: Bytes
 ) -> Any:
-    """Write the main text of pages; return where each text ends.
+    """Write the main text of pages; return the end of each text.
 
     Args:
         data: the pages, UTF-8.
-        offsets: where each page starts and the last ends, int64 [pages + 1].
-        chosen: whether a page is looked at, bool [pages]; the text of others is empty.
-        least: the log-odds from which on a block is content.
+        offsets: start of each page and end of the last, int64 [pages + 1].
+        chosen: whether a page is extracted, bool [pages]; the text of others is empty.
+        least: least log-odds of content.
         markup: the tables of the scanner.
         model: the model of blocks.
-        tree: for the largest of the pages.
-        out: uint8, as long as all pages that are chosen, and half as much again.
+        tree: scratch memory for the largest page.
+        out: uint8, at least 1.5 times as long as all chosen pages.
     """
     place = 0
     rows, scores, ends = (
@@ -409,18 +415,18 @@ def extract(
 
 
 class Block(NamedTuple):
-    """A block of a page, for those who train a model."""
+    """A block of a page, for training a model."""
 
     text: str
     row: npt.NDArray[np.float32]
-    """What is known of it, by ``FEATURES``."""
+    """Its features, by ``FEATURES``."""
     never: bool
-    """Whether it is not content whatever a model says."""
+    """Whether it is excluded from the content regardless of the model."""
 
 
 @cache
 def load_model() -> Trees:
-    """Return the model that comes with longcrawl; ``benchmarks/train_extraction.py`` trains it."""
+    """Load the model shipped with longcrawl, which ``benchmarks/train_extraction.py`` trains."""
     return make_trees(json.loads(_MODEL.read_text())["trees"], FEATURES)
 
 
@@ -436,7 +442,7 @@ def read_blocks(page: str) -> list[Block]:
 
 
 def extract_blocks(pages: pa.Array, chosen: npt.NDArray[np.bool_], favor: Favor = "precision") -> pa.Array:
-    """Return the main texts of pages (large_string), null where a page is not chosen."""
+    """Return the main texts of pages (large_string), null for pages that are not chosen."""
     data, offsets = text_buffers(pages)
     sizes = np.diff(offsets)[chosen]
     out = np.empty(int(sizes.sum()) * 3 // 2 + 8, np.uint8)

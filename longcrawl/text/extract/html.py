@@ -1,8 +1,8 @@
-"""HTML scanner: one pass over a page's bytes gives its elements and blocks of text.
+"""HTML scanner: extracts the elements of a page and its blocks of text in one pass over its bytes.
 
 It follows HTML's rules for implied end tags, tables and lists (HTML Standard, 13.2.6) as far as they decide which block
-a text is in: inline elements are not in the tree, and formatting elements that overlap are not repaired. The time is
-linear in the page's bytes, whatever they are.
+contains a text. Inline elements are not in the tree, and overlapping formatting elements are not repaired. The time is
+linear in the page's bytes for any input.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
@@ -21,8 +21,12 @@ from longcrawl.kernels.compiling import allocating, compiled
 from longcrawl.kernels.memory import TESTED, copy_block, find_blanks, find_byte, find_marked, find_white, lowest_bit
 
 VOID, RAW, BLOCK, UNSEEN, CLOSES_PARAGRAPH, SCOPE, TABLE_PART = (1 << bit for bit in range(7))
-"""What is known of a tag: it has no end; it holds no mark-up; it is an element of the tree; nothing in it is shown;
-it ends an open ``p``; end tags outside of it do not close what is inside; it belongs to a table."""
+"""Properties of a tag, as bits.
+
+``VOID`` has no end tag; ``RAW`` contains no markup; ``BLOCK`` is an element of the tree; ``UNSEEN`` is not displayed;
+``CLOSES_PARAGRAPH`` ends an open ``p``; ``SCOPE`` shields the elements inside it from end tags outside; ``TABLE_PART``
+belongs to a table.
+"""
 
 _PLAIN_BLOCKS = (
     "address article aside blockquote center details dialog dd dir div dl dt fieldset figcaption figure footer form "
@@ -39,13 +43,13 @@ _SCOPES = "html table td th caption object template applet svg"
 _ALL = f"{_LINES} {_PLAIN_BLOCKS} {_TABLE_PARTS} {_RAW} {_UNSEEN_BLOCKS} {_VOID}"
 
 TAGS = ("", "custom", *dict.fromkeys(_ALL.split()))
-"""Names by their code; 0 is that of all inline tags but ``a``, 1 that of names with a hyphen. The model knows codes."""
+"""Names of tags by code; 0 is any inline tag except ``a``, 1 any name with a hyphen. The model depends on the codes."""
 
 CODE = {name: code for code, name in enumerate(TAGS)}
 CUSTOM = CODE["custom"]
 
 LETTERS = 12
-"""The longest name of a tag; longer ones are not known."""
+"""Greatest length of a known tag name."""
 
 REFERENCE_BITS = 13
 
@@ -99,29 +103,29 @@ _WORDS = {
     "list": " list,grid,card, item, tile, box,module,panel,feed,archive,loop",
 }
 GROUPS = {name: tuple(words.split(",")) for name, words in _WORDS.items()}
-"""Words in classes, ids and roles by what they say of an element; a space is the begin or end of a word."""
+"""Words in classes, ids and roles, grouped by the meaning of the element; a space is the beginning or end of a word."""
 
 HIDDEN = list(GROUPS).index("hidden")
-"""The group that attributes name, too: ``hidden``, ``aria-hidden``, and styles that show nothing."""
+"""The group that attributes also set: ``hidden``, ``aria-hidden``, and a style with ``display:none``."""
 
 
 class Markup(NamedTuple):
-    """The tables of the scanner."""
+    """Lookup tables of the scanner."""
 
     keys: npt.NDArray[np.uint64]
-    """Shape (256,): names of tags as numbers, by their hash; 0 where there is none."""
+    """Shape (256,): hash table of tag names as numbers; 0 is empty."""
     codes: npt.NDArray[np.uint8]
     """Shape (256,): their codes."""
     kinds: npt.NDArray[np.int64]
-    """Shape (tags,): what is known of a tag."""
+    """Shape (tags,): properties of a tag."""
     reference_keys: npt.NDArray[np.uint64]
-    """Shape (2**13,): names of character references as hashes, by their hash."""
+    """Shape (2**13,): hash table of the hashes of character references' names."""
     references: npt.NDArray[np.uint8]
-    """Shape (2**13, 8): the length of what they stand for, and its UTF-8."""
+    """Shape (2**13, 8): the length of a reference's text in bytes, and its UTF-8."""
     steps: npt.NDArray[np.int16]
-    """Shape (states, 27): the next state after a letter, or after what is not one, column 0."""
+    """Shape (states, 27): the next state after a letter, or after anything else in column 0."""
     found: npt.NDArray[np.int64]
-    """Shape (states,): the groups of words that end here, a bit each."""
+    """Shape (states,): the groups of words that end here, one bit each."""
 
 
 def name_key(name: str) -> int:
@@ -133,7 +137,7 @@ def name_key(name: str) -> int:
 
 
 def reference_hash(name: bytes) -> int:
-    """Return the hash of a character reference's name, FNV-1a of 64 bits, as the scanner computes it."""
+    """Return the 64-bit FNV-1a hash of a character reference's name, as the scanner computes it."""
     value = 0xCBF29CE484222325
     for byte in name:
         value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
@@ -149,7 +153,7 @@ def _kind(name: str) -> int:
 
 
 def _automaton(words: Iterable[tuple[int, str]]) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int64]]:
-    """Return the automaton of Aho and Corasick that finds words of letters; a space is anything but a letter."""
+    """Return the Aho-Corasick automaton that finds words of letters; a space is anything but a letter."""
     children: list[dict[int, int]] = [{}]
     own = [0]
     for group, word in words:
@@ -177,7 +181,7 @@ def _automaton(words: Iterable[tuple[int, str]]) -> tuple[npt.NDArray[np.int16],
 
 @cache
 def load_markup() -> Markup:
-    """Return the tables; they take some milliseconds."""
+    """Build the lookup tables, which takes some milliseconds."""
     keys, codes = np.zeros(256, np.uint64), np.zeros(256, np.uint8)
     for code, name in enumerate(TAGS[2:], 2):
         at = tag_slot(name_key(name))
@@ -199,7 +203,7 @@ def load_markup() -> Markup:
 
 
 def tag_slot(key: int) -> int:
-    """Return where a name is looked for first."""
+    """Return the first slot to search for a tag name."""
     return (key * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF) >> 56
 
 
@@ -207,7 +211,7 @@ Bytes = npt.NDArray[np.uint8]
 
 LESS, MORE, AND, SLASH = (ord(each) for each in "<>&/")
 HAS_TARGET = 1 << 62
-"""What marks a link that leads somewhere, beside the groups of words."""
+"""Bit that marks a link with a target, in addition to the groups of words."""
 
 _SPACE, _EQUALS, _DASH, _EXCLAMATION, _SEMICOLON, _NUMBER = (ord(each) for each in " =-!;#")
 _WIDE_SPACES = tuple(int.from_bytes(chr(each).encode()) for each in (*range(0x2000, 0x200B), 0x2028, 0x2029))
@@ -218,7 +222,7 @@ _U = np.uint64
 
 @compiled
 def next_byte(page: Bytes, at: int, end: int, byte: int) -> int:
-    """Return where a byte is next, ``end`` if nowhere."""
+    """Return the next position of a byte, or ``end``."""
     address = np.int64(page.ctypes.data)
     while at + TESTED <= end:
         found = find_byte(address + at, byte)
@@ -232,7 +236,7 @@ def next_byte(page: Bytes, at: int, end: int, byte: int) -> int:
 
 @compiled
 def _name_end(page: Bytes, at: int, end: int) -> int:
-    """Return where the name of an attribute ends."""
+    """Return the end of an attribute's name."""
     address = np.int64(page.ctypes.data)
     while at + TESTED <= end:
         here = address + at
@@ -253,9 +257,9 @@ def is_space(byte: int) -> bool:
 
 @compiled
 def wide_space(data: Bytes, at: int, end: int) -> int:
-    """Return the size of the white space beyond ASCII at a byte, less than 0 for a mark that is not text, else 0.
+    """Return the size of white space beyond ASCII at a byte, its negative for a mark that is not text, or 0.
 
-    Such marks show nothing and mean nothing by themselves: soft hyphens, zero-width spaces, word joiners, invisible
+    Such marks are invisible and have no meaning of their own: soft hyphens, zero-width spaces, word joiners, invisible
     operators. U+200C and U+200D are text: they change the letters and emoji around them, as do variation selectors.
     """
     if data[at] == 0xC2:
@@ -278,7 +282,7 @@ def is_letter(byte: int) -> bool:
 
 @compiled
 def tag_code(page: Bytes, at: int, end: int, markup: Markup) -> tuple[int, int]:
-    """Return the code of the tag whose name begins at a byte, and where the name ends."""
+    """Return the code of the tag with a name that begins at a byte, and the end of the name."""
     key, begin, hyphen, known = _U(0), at, False, True
     while at < end:
         byte = page[at]
@@ -306,7 +310,7 @@ def tag_code(page: Bytes, at: int, end: int, markup: Markup) -> tuple[int, int]:
 
 @compiled
 def _find_words(page: Bytes, at: int, end: int, markup: Markup) -> int:
-    """Return the groups of words in the value of an attribute; capitals begin words in it."""
+    """Return the groups of words in the value of an attribute; a capital after a lower-case letter begins a word."""
     state, groups, lower = np.int64(markup.steps[0, 0]), np.int64(0), False
     while at < end:
         byte = np.int64(page[at])
@@ -327,7 +331,7 @@ def _find_words(page: Bytes, at: int, end: int, markup: Markup) -> int:
 
 @compiled
 def _holds(page: Bytes, at: int, end: int, word: Any) -> bool:
-    """Return whether bytes, in lower case and without spaces, hold a word."""
+    """Return whether bytes, in lower case and without spaces, contain a word."""
     matched = 0
     while at < end:
         byte = page[at]
@@ -360,7 +364,7 @@ def _is_name(page: Bytes, at: int, end: int, name: Any) -> bool:
 
 @compiled
 def _marks_of(page: Bytes, name: int, stop: int, value: int, value_stop: int, markup: Markup) -> int:
-    """Return what an attribute says of its element."""
+    """Return the groups that an attribute sets for its element."""
     if _is_name(page, name, stop, _CLASS) or _is_name(page, name, stop, _ID) or _is_name(page, name, stop, _ROLE):
         return _find_words(page, value, value_stop, markup)
     if _is_name(page, name, stop, _HREF):
@@ -373,7 +377,7 @@ def _marks_of(page: Bytes, name: int, stop: int, value: int, value_stop: int, ma
 
 @compiled
 def _read_value(page: Bytes, at: int, end: int) -> tuple[int, int, int]:
-    """Return where an attribute's value begins and ends, and the byte behind it; ``at`` is behind the ``=``."""
+    """Return start and end of an attribute's value, and the byte after it; ``at`` is after the ``=``."""
     while at < end and is_space(page[at]):
         at += 1
     quote = page[at] if at < end else 0
@@ -388,7 +392,7 @@ def _read_value(page: Bytes, at: int, end: int) -> tuple[int, int, int]:
 
 @compiled
 def read_attributes(page: Bytes, at: int, end: int, markup: Markup, wanted: bool) -> tuple[int, int, bool]:
-    """Return what the attributes of a tag say, the byte behind the tag, and whether it closes itself."""
+    """Return the groups set by a tag's attributes, the byte after the tag, and whether it is self-closing."""
     marks, closed = np.int64(0), False
     while at < end and page[at] != MORE:
         if page[at] == SLASH or is_space(page[at]):
@@ -408,7 +412,7 @@ def read_attributes(page: Bytes, at: int, end: int, markup: Markup, wanted: bool
 
 @compiled
 def skip_declaration(page: Bytes, at: int, end: int) -> int:
-    """Return the byte behind a comment, a document type or a processing instruction that begins at ``<``."""
+    """Return the byte after a comment, a document type or a processing instruction that begins at ``<``."""
     if at + 3 < end and page[at + 1] == _EXCLAMATION and page[at + 2] == _DASH and page[at + 3] == _DASH:
         at += 4
         if at < end and page[at] == MORE:
@@ -427,7 +431,7 @@ def skip_declaration(page: Bytes, at: int, end: int) -> int:
 
 @compiled
 def skip_raw(page: Bytes, at: int, end: int, code: int, markup: Markup) -> int:
-    """Return where the end tag of an element without mark-up begins."""
+    """Return the start of the end tag of an element without markup."""
     at = next_byte(page, at, end, LESS)
     while at + 2 < end:
         if page[at + 1] == SLASH and tag_code(page, at + 2, end, markup)[0] == code:
@@ -438,7 +442,7 @@ def skip_raw(page: Bytes, at: int, end: int, code: int, markup: Markup) -> int:
 
 @compiled
 def _put_point(point: int, text: Bytes, place: int) -> int:
-    """Write a code point as UTF-8, one that stands for none as U+FFFD; return where it ends."""
+    """Write a code point as UTF-8, or U+FFFD for an invalid one; return its end."""
     if point < 0x80:
         text[place] = point
         return place + 1
@@ -466,7 +470,7 @@ _WINDOWS_1252 = np.array(
 
 @compiled
 def _put_number(page: Bytes, at: int, end: int, text: Bytes, place: int) -> tuple[int, int]:
-    """Write what a numeric reference, whose digits begin at a byte, stands for; return both ends."""
+    """Write the character of a numeric reference with digits that begin at a byte; return both ends."""
     base = 10
     if at < end and page[at] | 32 == 120:
         base, at = 16, at + 1
@@ -488,7 +492,7 @@ def _put_number(page: Bytes, at: int, end: int, text: Bytes, place: int) -> tupl
 
 @compiled
 def put_reference(page: Bytes, at: int, end: int, text: Bytes, place: int, markup: Markup) -> tuple[int, int]:
-    """Write what the character reference at ``&`` stands for, or ``&`` itself; return both ends."""
+    """Write the text of the character reference at ``&``, or ``&`` itself; return both ends."""
     if at + 1 < end and page[at + 1] == _NUMBER:
         after, stop = _put_number(page, at + 2, end, text, place)
         if stop > place:
@@ -517,14 +521,17 @@ def put_reference(page: Bytes, at: int, end: int, text: Bytes, place: int, marku
 
 
 DEEPEST = 256
-"""Elements below this depth are not in the tree, as in browsers; their text belongs to the element above."""
+"""Greatest depth of elements in the tree, as in browsers; the text of deeper ones belongs to the element above."""
 
 TAG, PARENT, FIRST, STOP = range(4)
 """Columns of elements: code of the tag, the element around it, its first block, and the block after its last."""
 
 ELEMENT, BEGIN, END, LINKED, LINKS, WORDS, ENDS, COMMAS, DIGITS, CAPITALS, LINES = range(11)
-"""Columns of blocks: the innermost element, where its text begins and ends, bytes in links, links, words, ends of
-sentences, commas, digits, capitals, and line breaks."""
+"""Columns of blocks.
+
+The innermost element, start and end of the text, bytes in links, links, words, ends of sentences, commas, digits,
+capitals, and line breaks.
+"""
 
 _A, _BODY, _BR, _HEAD, _HTML = (CODE[name] for name in ("a", "body", "br", "head", "html"))
 _NOSCRIPT, _P, _PRE, _SVG, _TEMPLATE = (CODE[name] for name in ("noscript", "p", "pre", "svg", "template"))
@@ -548,9 +555,12 @@ _TH, _THEAD, _TR, _H1, _H6 = (CODE[name] for name in ("th", "thead", "tr", "h1",
     _LINKS,
 ) = range(13)
 _STATE = 13
-"""What the scanner knows: numbers of elements and blocks, the depth and what is open below it, from which depth on
-nothing is shown, open ``pre``, where the block begins and its text ends, and of links whether one is open, since where
-and at which depth, and the bytes and links of this block."""
+"""Size of the scanner's state.
+
+The state has the numbers of elements and blocks; the depth, and the open elements below ``DEEPEST``; the depth at which
+undisplayed content begins; the number of open ``pre``; the start of the current block and the end of its text; whether
+a link is open, its start and its depth; and bytes in links and links of the current block.
+"""
 
 _NEWLINE = 10
 _WIDE_ENDS = tuple(int.from_bytes(mark.encode()) for mark in "\u3002\uff01\uff1f\u0964\u104b\u17d4\u1362")
@@ -562,24 +572,24 @@ _ARABIC_ENDS, _ARABIC_COMMA = (
 
 
 class Tree(NamedTuple):
-    """What a page is made of, and what is used to find it; a page of n bytes has at most n // 3 + 2 elements."""
+    """Elements and blocks of a page, with scratch memory; a page of n bytes has at most n // 3 + 2 elements."""
 
     elements: npt.NDArray[np.int32]
     """Shape (elements, 4), in the order of their start tags."""
     marks: npt.NDArray[np.int64]
     """Shape (elements,): groups of words in class, id and role."""
     blocks: npt.NDArray[np.int32]
-    """Shape (blocks, 11), in the order of the page; all blocks of an element are next to each other."""
+    """Shape (blocks, 11), in the order of the page; all blocks of an element are adjacent."""
     text: Bytes
     """The texts of the blocks, decoded, with single spaces."""
     stack: npt.NDArray[np.int32]
     """Shape (DEEPEST + 1,): the open elements."""
     opened: npt.NDArray[np.int32]
-    """Shape (256,): how many elements of a tag are open."""
+    """Shape (256,): number of open elements by tag."""
 
 
 def make_tree(size: int) -> Tree:
-    """Return empty arrays for pages of up to ``size`` bytes."""
+    """Allocate arrays for pages of up to ``size`` bytes."""
     most = size // 3 + 2
     return Tree(
         np.empty((most, 4), np.int32),
@@ -593,7 +603,7 @@ def make_tree(size: int) -> Tree:
 
 @compiled
 def _measure(text: Bytes, block: Any) -> None:
-    """Count what a block's text is made of."""
+    """Count words, marks, digits, capitals and lines of a block's text."""
     words, ends, commas, digits, capitals, lines, inside = 0, 0, 0, 0, 0, 0, False
     at, end = np.int64(block[BEGIN]), np.int64(block[END])
     while at < end:
@@ -623,7 +633,7 @@ def _measure(text: Bytes, block: Any) -> None:
 
 @compiled
 def _end_block(state: Any, tree: Tree) -> None:
-    """End the block that is open, where it has text."""
+    """End the current block, if it has text."""
     begin, place = state[_BEGIN], state[_PLACE]
     while place > begin and tree.text[place - 1] <= 32:
         place -= 1
@@ -648,7 +658,7 @@ def _end_link(state: Any) -> None:
 
 @compiled
 def _push(state: Any, tree: Tree, code: int, marks: int, markup: Markup) -> None:
-    """Begin an element."""
+    """Open an element."""
     depth, element = state[_DEPTH], state[_ELEMENTS]
     if depth > DEEPEST:
         state[_OVERFLOW] += 1
@@ -667,7 +677,7 @@ def _push(state: Any, tree: Tree, code: int, marks: int, markup: Markup) -> None
 
 @compiled
 def _pop(state: Any, tree: Tree, depth: int) -> None:
-    """End elements until there are ``depth`` of them."""
+    """Close elements until ``depth`` of them are open."""
     while state[_DEPTH] > depth:
         _end_block(state, tree)
         state[_DEPTH] -= 1
@@ -683,7 +693,7 @@ def _pop(state: Any, tree: Tree, depth: int) -> None:
 
 @compiled
 def _depth_of(state: Any, tree: Tree, code: int, barrier: int, markup: Markup) -> int:
-    """Return the depth of the innermost open element of a tag, -1 where there is none inside of a barrier."""
+    """Return the depth of the innermost open element of a tag, or -1 if there is none inside a barrier."""
     if not tree.opened[code]:
         return -1
     for depth in range(state[_DEPTH] - 1, 0, -1):
@@ -697,7 +707,7 @@ def _depth_of(state: Any, tree: Tree, code: int, barrier: int, markup: Markup) -
 
 @compiled
 def _end_item(state: Any, tree: Tree, code: int, other: int, markup: Markup) -> None:
-    """End the list item that is open in the innermost list."""
+    """Close the open list item of the innermost list."""
     for depth in range(state[_DEPTH] - 1, 0, -1):
         tag = tree.elements[tree.stack[depth], TAG]
         if tag in (code, other):
@@ -709,7 +719,7 @@ def _end_item(state: Any, tree: Tree, code: int, other: int, markup: Markup) -> 
 
 @compiled
 def _pop_to_table(state: Any, tree: Tree, code: int) -> None:
-    """End what is open inside of the innermost table, section of a table, or row, whichever a part of it goes into."""
+    """Close elements up to the table, section or row in which a table part belongs."""
     depth = state[_DEPTH]
     while True:
         tag = tree.elements[tree.stack[depth - 1], TAG]
@@ -723,7 +733,7 @@ def _pop_to_table(state: Any, tree: Tree, code: int) -> None:
 
 @compiled
 def _start(state: Any, tree: Tree, code: int, marks: int, markup: Markup) -> None:
-    """Begin an element of the tree, and end those that cannot hold it."""
+    """Open an element of the tree, after closing those that cannot contain it."""
     kind = markup.kinds[code]
     if code == _HTML or (code == _BODY and tree.opened[_BODY]):
         tree.marks[0] |= marks
@@ -750,7 +760,7 @@ def _start(state: Any, tree: Tree, code: int, marks: int, markup: Markup) -> Non
 
 @compiled
 def _finish(state: Any, tree: Tree, code: int, markup: Markup) -> None:
-    """Act on the end tag of an element of the tree."""
+    """Handle the end tag of an element of the tree."""
     _end_block(state, tree)
     if code in (_BODY, _HTML):
         return
@@ -774,7 +784,7 @@ def _finish(state: Any, tree: Tree, code: int, markup: Markup) -> None:
 
 @compiled
 def _put_line(state: Any, tree: Tree) -> None:
-    """Write a line break in place of the space before it."""
+    """Write a line break, replacing a space before it."""
     place = state[_PLACE]
     if place > state[_BEGIN]:
         place -= tree.text[place - 1] == _SPACE and not state[_PRE_OPEN]
@@ -784,7 +794,7 @@ def _put_line(state: Any, tree: Tree) -> None:
 
 @compiled
 def _read_text(page: Bytes, at: int, end: int, state: Any, tree: Tree, markup: Markup) -> int:
-    """Add text to the block that is open; return the byte of the next ``<``, at which text may go on."""
+    """Add text to the current block; return the position of the next ``<``, at which text may continue."""
     text, place, begin, pre = tree.text, state[_PLACE], state[_BEGIN], state[_PRE_OPEN]
     source, target = np.int64(page.ctypes.data), np.int64(text.ctypes.data)
     while at < end:
@@ -828,7 +838,7 @@ def _read_text(page: Bytes, at: int, end: int, state: Any, tree: Tree, markup: M
 
 @compiled
 def _read_end(state: Any, tree: Tree, code: int, markup: Markup) -> None:
-    """Act on an end tag; those of ``br``, and of a paragraph that is not open, are line breaks."""
+    """Handle an end tag; ``</br>``, and ``</p>`` without an open paragraph, are line breaks."""
     if code == _A:
         _end_link(state)
     elif code == _BR or (code == _P and not tree.opened[_P]):
@@ -839,7 +849,7 @@ def _read_end(state: Any, tree: Tree, code: int, markup: Markup) -> None:
 
 @compiled
 def _read_start(state: Any, tree: Tree, code: int, marks: int, closed: Any, markup: Markup) -> None:
-    """Act on a start tag; only elements of other languages close themselves."""
+    """Handle a start tag; only elements of foreign content such as SVG can be self-closing."""
     if code == _A:
         _end_link(state)
         if marks & HAS_TARGET:
@@ -854,7 +864,7 @@ def _read_start(state: Any, tree: Tree, code: int, marks: int, closed: Any, mark
 
 @compiled
 def _read_tag(page: Bytes, at: int, end: int, state: Any, tree: Tree, markup: Markup) -> int:
-    """Act on the tag at ``<``; return the byte behind it, and behind what it holds where that is not mark-up."""
+    """Handle the tag at ``<``; return the byte after it, or after its content if that is not markup."""
     closing = page[at + 1] == SLASH
     code, at = tag_code(page, at + 1 + closing, end, markup)
     wanted = not closing and (markup.kinds[code] & BLOCK or code == _A)
@@ -870,7 +880,7 @@ def _read_tag(page: Bytes, at: int, end: int, state: Any, tree: Tree, markup: Ma
 
 @allocating
 def scan(page: Bytes, tree: Tree, markup: Markup) -> tuple[int, int]:
-    """Fill a tree with a page, UTF-8; return how many elements and blocks it has."""
+    """Fill a tree with a page of UTF-8; return the numbers of its elements and blocks."""
     state = np.zeros(_STATE, np.int64)
     tree.opened[:] = 0
     _push(state, tree, _HTML, 0, markup)

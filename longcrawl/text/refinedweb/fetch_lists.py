@@ -294,7 +294,7 @@ def _unpack(archive: Path, folder: Path, url: str, again: str) -> tuple[dict[str
                         links[place] = member.linkname.removesuffix("/")
                     elif (content := opened.extractfile(member)) is not None:
                         lines[place] = _write(content, folder / place)
-            # The checksum stands at the very end, which a reader of the archive's members need not reach.
+            # Read to the end, to verify the checksum there; reading the members may stop earlier.
             while plain.read(_BLOCK):
                 pass
     except _BROKEN as broken:

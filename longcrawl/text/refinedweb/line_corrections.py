@@ -269,7 +269,7 @@ def _write_piece(
 def _edit(
     data: Bytes, start: int, stop: int, flag_of: Flags, tree: PhraseTree, root: int, out: Bytes, begin: int
 ) -> tuple[int, int, int]:
-    """Write a line's content without its phrases; return the kinds of phrases, the end, and the number of words left."""
+    """Write a line's content without its phrases; return the kinds of phrases, the end, and the words left."""
     at, kept, place, kinds, words, in_word = start, start, begin, 0, 0, False
     while at < stop:
         point, after = decode(data, at)

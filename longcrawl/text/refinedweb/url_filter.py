@@ -1,8 +1,7 @@
-"""URL filter: block lists and scored words, and how many documents each removes.
+"""URL filter of RefinedWeb: block lists, scored words, and counts of the documents that each entry removes.
 
-The counts show where to look for false positives.
-
-Words are parts of what is left of a URL without its marks, or whole words.
+The counts show where to look for false positives. Strict words are searched for as parts of a URL after its marks are
+deleted; hard and soft words are compared as whole words.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
@@ -46,31 +45,31 @@ _LISTS = ("strict", "hard", "soft")
 _FORM = "it should be YAML like {strict: [xvideos], hard: [porn], soft: [sex, webcam]}"
 URL_WORDS = Presets("longcrawl.text.presets.urls", "words for URLs", _FORM)
 BREAK = 1
-"""What stands in ``load_folded`` for characters between the parts of a URL: marks and white space."""
+"""Value in ``load_folded`` for characters that separate the parts of a URL: marks and white space."""
 _BETWEEN_PARTS = frozenset("/\\?&=#+")
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 StrictIn = Literal["parts", "url"]
-"""Where strict words are looked for: in each part of a URL, or across all of them."""
+"""Scope of strict words: each part of a URL, or the whole URL across parts."""
 
 
 class Automaton(NamedTuple):
-    """Words of a-z and 0-9 as the states of Aho and Corasick's automaton; state 0 is the beginning."""
+    """Aho-Corasick automaton of words of a-z and 0-9; state 0 is the beginning."""
 
     steps: npt.NDArray[np.int32]
-    """Shape (states, 36): where a digit or a letter leads."""
+    """Shape (states, 36): the next state for each digit and letter."""
     words: npt.NDArray[np.int32]
-    """Shape (states,): the number of the word that a state spells, -1 for none."""
+    """Shape (states,): the number of the word that a state spells, or -1."""
     shorter: npt.NDArray[np.int32]
-    """Shape (states,): the state of the longest word that ends here and is shorter, 0 for none."""
+    """Shape (states,): the state of the longest shorter word that ends here, or 0."""
 
 
 class WordLists(NamedTuple):
-    """Words of three lists, as kernels look for them."""
+    """Words of the three lists in the form that kernels search."""
 
     automaton: Automaton
-    """The strict words, looked for inside of others."""
+    """The strict words, which are also found inside other words."""
     vocabulary: Vocabulary
     """The hard and the soft words."""
     kinds: npt.NDArray[np.int64]
@@ -78,7 +77,7 @@ class WordLists(NamedTuple):
 
 
 class UrlWords(NamedTuple):
-    """Words of three lists, by their numbers for the kernels."""
+    """Words of the three lists, ordered by their numbers in the kernels."""
 
     strict: tuple[str, ...]
     whole: tuple[str, ...]
@@ -87,11 +86,11 @@ class UrlWords(NamedTuple):
 
 @reread_when_changed(8)
 def read_url_words(name: str) -> UrlWords:
-    """Read words by the name of shipped ones or by the path of a YAML file.
+    """Read shipped words by name, or a YAML file by path.
 
     Raises:
-        StageError: there is no such file, it is not of the form of the shipped one, or a word of it can never be found.
-
+        StageError: there is no such file, it does not have the form of the shipped one, or a word in it can never
+            match.
     """
     lists = _read(name)
     strict = sorted({_part(word, name) for word in lists["strict"]})
@@ -109,7 +108,8 @@ def read_url_words(name: str) -> UrlWords:
 def load_folded(strict_in: StrictIn = "parts") -> npt.NDArray[np.uint32]:
     """Return the lower case of every code point that a word may have: letters, digits and marks.
 
-    Others are 0, and ``BREAK`` where strict words end: between parts of a URL, unless they are looked for in all of it.
+    Other code points are 0, or ``BREAK`` if strict words may not span them: between parts of a URL, unless
+    ``strict_in`` is "url".
     """
     folded = cached_arrays("url-2", lambda: {"folded": _fold()})["folded"]
     return folded if strict_in == "parts" else np.where(folded == BREAK, 0, folded).astype(np.uint32)
@@ -178,7 +178,7 @@ def _make_automaton(words: list[str]) -> Automaton:
 
 
 def _complete(steps: list[list[int]], spelled: list[int]) -> list[int]:
-    """Lead every missing step to where the longest ending of what has been read leads; return the shorter words."""
+    """Point every missing step to the state of the longest suffix of the input; return the shorter words."""
     fallback, shorter = [0] * len(steps), [0] * len(steps)
     waiting = deque(state for state in steps[0] if state)
     while waiting:
@@ -203,7 +203,7 @@ _NOUGHT, _LOWER_A, _PERCENT, _BEYOND = ord("0"), ord("a"), ord("%"), 128
 
 @compiled
 def _next_point(data: Bytes, at: int, stop: int) -> Any:
-    """Read one character, escaped or not: its code point, 0 in bytes that are not UTF-8, and where the next begins."""
+    """Read a character, escaped or not; return its code point, 0 if it is not UTF-8, and the start of the next one."""
     first, at = next_byte(data, at, stop)
     if first < _BEYOND:
         return first, at
@@ -223,7 +223,7 @@ def _next_point(data: Bytes, at: int, stop: int) -> Any:
 
 @compiled
 def _read_points(data: Bytes, start: int, stop: int, folded: Any, points: Any) -> int:
-    """Write the characters of a URL in lower case, 0 or BREAK for those that are of no word; return how many."""
+    """Write the lower-case characters of a URL, 0 or BREAK for those outside words; return their number."""
     count, at = 0, start
     while at < stop:
         byte = data[at]
@@ -239,7 +239,7 @@ def _read_points(data: Bytes, start: int, stop: int, folded: Any, points: Any) -
 
 @forced_inline
 def _symbol(point: int) -> int:
-    """Return the place of a digit or a letter in the automaton's alphabet, -1 for another character."""
+    """Return the index of a digit or letter in the automaton's alphabet, or -1 for another character."""
     if point >= _BEYOND or point <= BREAK:
         return -1
     return point - _LOWER_A + 10 if point >= _LOWER_A else point - _NOUGHT
@@ -247,7 +247,7 @@ def _symbol(point: int) -> int:
 
 @compiled
 def _find_parts(points: Any, count: int, strict: Automaton, seen: Any) -> int:
-    """Mark the words that digits and letters a-z spell, whatever but BREAK stands between them, and count them."""
+    """Mark and count the words spelled by digits and letters a-z; other characters except BREAK are skipped."""
     state, found = 0, 0
     for at in range(count):
         if points[at] == BREAK:
@@ -268,7 +268,7 @@ def _find_parts(points: Any, count: int, strict: Automaton, seen: Any) -> int:
 
 @compiled
 def _find_words(points: Any, count: int, whole: Vocabulary, kinds: Any, seen: Any, counts: Any) -> None:
-    """Mark the whole words that are listed, and count the different ones of each kind."""
+    """Mark the listed whole words, and count the distinct ones of each kind."""
     at = 0
     while at < count:
         start = at
@@ -286,18 +286,17 @@ def _find_words(points: Any, count: int, whole: Vocabulary, kinds: Any, seen: An
 def match_words(
     data: Bytes, offsets: Any, folded: Any, lists: WordLists, points: Any, parts: Any, words: Any, counts: Any
 ) -> None:
-    """Count the different words of every URL.
+    """Count the distinct words of every URL.
 
     Args:
         data: bytes of the URLs.
-        offsets: where each starts and the last ends.
-        folded: lower case of every code point, 0 for those of no word, BREAK for those that no strict word spans.
-        lists: what is looked for.
-        points: as long as the longest URL.
-        parts: bool, (URLs or 1, strict words): gets which were found; with one row those of the last URL.
-        words: bool, (URLs or 1, hard and soft words): the same of these.
-        counts: of zeros, (URLs, 3): STRICT, HARD and SOFT.
-
+        offsets: start of each URL, and the end of the last.
+        folded: lower case of every code point, 0 for those outside words, BREAK for those that no strict word spans.
+        lists: words to search for.
+        points: scratch memory as long as the longest URL.
+        parts: bool, (URLs or 1, strict words), written: which words were found; with one row, those of the last URL.
+        words: bool, (URLs or 1, hard and soft words), written: the same for these.
+        counts: zeros, (URLs, 3), written: STRICT, HARD and SOFT.
     """
     strict, whole, kinds = lists.automaton, lists.vocabulary, lists.kinds
     for row in range(len(offsets) - 1):
@@ -311,7 +310,7 @@ def match_words(
 
 
 def match_lists(urls: pa.Array, lists: Lists) -> npt.NDArray[np.int32]:
-    """Look large strings up in all lists: int32, (URLs, ``COLUMNS`` of the kernels); a null is an empty URL."""
+    """Look up large strings in all lists: int32, (URLs, ``COLUMNS`` of the kernels); a null is an empty URL."""
     found = _match_lists(urls, lists)
     rows = np.flatnonzero(found[:, url_lists.SPELLED])
     if len(rows):
@@ -330,15 +329,15 @@ def _match_lists(urls: pa.Array, lists: Lists) -> npt.NDArray[np.int32]:
 def match_url_words(
     urls: pa.Array, words: UrlWords, respell: npt.NDArray[np.bool_], strict_in: StrictIn = "parts"
 ) -> npt.NDArray[np.int64]:
-    """Count the different strict, hard and soft words of large strings: int64, (URLs, 3).
+    """Count the distinct strict, hard and soft words of large strings: int64, (URLs, 3).
 
-    ``respell`` says which hosts have other spellings, as ``SPELLED`` of the kernels does.
+    ``respell`` marks URLs with hosts that must be respelled, as ``SPELLED`` of the kernels does.
     """
     return _count_words(urls, words, respell, 1, strict_in)[0]
 
 
 def url_hosts(urls: pa.Array) -> pa.Array:
-    """Return the host of each URL, a column of large strings: in lower case and Punycode, empty where there is none."""
+    """Return the host of each URL as large strings: in lower case and Punycode, empty if it has none."""
     nothing = make_set([])
     respell = match_lists(urls, Lists(nothing, nothing, nothing, nothing))[:, url_lists.SPELLED] > 0
     data, offsets = text_buffers(_spelled(urls, respell, spell_host))
@@ -352,7 +351,7 @@ def url_hosts(urls: pa.Array) -> pa.Array:
 def name_matches(
     urls: pa.Array, lists: Lists, words: UrlWords | None, strict_in: StrictIn = "parts"
 ) -> list[dict[str, str]]:
-    """Name the ``host`` of each URL, and by rule all that is listed of it: empty for none, words joined by commas."""
+    """Return the ``host`` of each URL, and by rule everything listed in it: empty for none, words joined by commas."""
     found, hosts = match_lists(urls, lists), url_hosts(urls).to_pylist()
     respell = found[:, url_lists.SPELLED] > 0
     spelled = _spelled(urls, respell, spell_host).to_pylist()
@@ -375,7 +374,7 @@ def name_matches(
 
 
 def _spelled(urls: pa.Array, chosen: npt.NDArray[np.bool_], spell: Callable[[str], str]) -> pa.Array:
-    """Return URLs of which the chosen ones have their hosts in another spelling."""
+    """Return URLs in which the hosts of chosen ones are respelled."""
     mask = pa.array(chosen)
     return pc.replace_with_mask(urls, mask, _respelled(urls.filter(mask), spell)) if chosen.any() else urls
 
@@ -395,7 +394,7 @@ def _respelled(urls: pa.Array, spell: Callable[[str], str]) -> pa.Array:
 
 
 def _without_dots(after: str) -> str:
-    """Return what follows a host without the dot segments of its path; a port comes before."""
+    """Return the rest of a URL after its host, without the dot segments of its path; it may begin with a port."""
     path = _PATH.match(after)
     assert path is not None  # it matches anything
     return path[1] + without_dot_segments(path[2]) + after[path.end() :]
@@ -420,7 +419,7 @@ def _unicode_label(label: str) -> str:
 def _count_words(
     urls: pa.Array, words: UrlWords, respell: npt.NDArray[np.bool_], rows: int, strict_in: StrictIn
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Count words, and mark which they were in the last ``rows`` URLs."""
+    """Count words, and mark the ones found in the last ``rows`` URLs."""
     data, offsets = text_buffers(_spelled(urls, respell, _unicode_host))
     counts = np.zeros((len(urls), 3), np.int64)
     parts, whole = np.zeros((rows, len(words.strict)), np.bool_), np.zeros((rows, len(words.whole)), np.bool_)
@@ -434,7 +433,7 @@ def _longest(offsets: npt.NDArray[np.int64]) -> int:
 
 
 def _parent(host: str, length: int) -> str:
-    """Return the listed end of a host; one label that is not all of it was listed with a dot before."""
+    """Return the listed suffix of a host; a single label that is not the whole host was listed with a leading dot."""
     if not length:
         return ""
     name = host[-length:]
@@ -442,12 +441,12 @@ def _parent(host: str, length: int) -> str:
 
 
 def _address(url: str, host: str, length: int) -> str:
-    """Return the listed beginning of a URL: host without www. and path."""
+    """Return the listed prefix of a URL: host without www. and path."""
     if not length:
         return ""
     data = np.frombuffer(url.encode(), np.uint8)
     _, _, after, _, stop = url_lists.find_authority(data, 0, len(data))
-    # Bytes have a lower case in ASCII alone, as the kernels do.
+    # bytes.lower() only changes ASCII, as the kernels do.
     listed = (host.removeprefix("www.").encode() + data[after:stop].tobytes().lower())[:length]
     return plain_escapes(listed.decode("utf-8", "surrogateescape"))
 
@@ -462,7 +461,7 @@ HITS_SCHEMA = pa.schema(
         ("example", pa.string()),
     ]
 )
-"""As :class:`UrlMatch`, with how many documents it removed and the first URL of them."""
+"""Schema of :class:`UrlMatch` with the number of documents removed and the first URL among them."""
 
 _BATCH = 5000
 _SHOWN = 20
@@ -470,80 +469,80 @@ _TITLES = ("documents", "rule", "matched", "domain", "categories", "example")
 
 
 class UrlMatch(NamedTuple):
-    """One rule that a URL fails, and what of the URL fails it."""
+    """A rule that a URL fails, and the part of the URL that fails it."""
 
     rule: str
     matched: str
-    """The domain or the address as it is listed, or the words, joined by commas."""
+    """The domain or address as listed, or the words, joined by commas."""
     domain: str
-    """Of lists of domains what is listed, of all else the URL's host without www."""
+    """The listed domain or, for rules other than domains, the URL's host without www."""
     categories: tuple[str, ...] = ()
-    """In which lists of ``UrlFilter.lists`` it stands."""
+    """Categories of ``UrlFilter.lists`` that contain it."""
 
 
 @stage
 class UrlFilter(Judge):
-    r"""Drop documents by their URL: block lists of domains, words, and sources that are curated elsewhere.
+    """Remove documents by their URL: block lists of domains, words, and sources that are curated elsewhere.
 
-    It looks at the column ``url`` alone and belongs before all else, extraction above all. A document leaves by the
-    first of these rules:
+    The stage only reads the column ``url`` and belongs before all others, above all before extraction. A document is
+    removed by the first of these rules that applies:
 
-    * ``no_host``: the URL is null, or names no host; only where ``on_no_host`` is "drop";
-    * ``blocked_domain``: the host or a parent domain of it is in a ``domains`` file of ``lists``;
-    * ``blocked_url``: an address of a ``urls`` file is how it begins;
-    * ``strict_word``: a strict word is in a part of it once all but a-z and 0-9 is deleted:
-      "foobann.edsub-wo.rdbar.com" has "bannedsubword". Parts are the host and what stands between the marks / ? & = # +
-      and white space: /groups/experts has no "groupsex". What stands on both sides of a dot counts as one:
-      "groups.example" has one;
-    * ``hard_word``: one of its words is a hard one: "www.foo.bannedword-bar.com" has "bannedword". Words are what
-      marks part, the underscore too; digits do not: "porn123" is another word;
-    * ``max_soft_words``: it has more different soft words than that; the paper asks for two matches at least;
-    * ``curated_source``: the host or a parent domain of it is one of ``curated_sources``.
+    * ``no_host``: the URL is null or has no host; only if ``on_no_host`` is "drop";
+    * ``blocked_domain``: the host or a parent domain is in a ``domains`` file of ``lists``;
+    * ``blocked_url``: the URL begins with an address in a ``urls`` file;
+    * ``strict_word``: a part of the URL contains a strict word after everything but a-z and 0-9 is deleted:
+      "foobann.edsub-wo.rdbar.com" contains "bannedsubword". Parts are the host and the pieces between the marks / ? & =
+      # + and white space: /groups/experts does not contain "groupsex". A dot does not separate parts: "groups.example"
+      contains it;
+    * ``hard_word``: one of its words is a hard one: "www.foo.bannedword-bar.com" has "bannedword". Words are separated
+      by marks, including the underscore, but not by digits: "porn123" is another word;
+    * ``max_soft_words``: it has more distinct soft words than that; the paper removes from two matches on;
+    * ``curated_source``: the host or a parent domain is one of ``curated_sources``.
 
-    Words are looked for in any case and behind the scheme, in host, path and query. Escapes such as %70 are read as
-    what they stand for, once, and labels in Punycode as the letters that they stand for; hard and soft words may be of
-    any script. Hosts, listed or not, are compared as browsers spell them: ``faß.de`` as ``xn--fa-hia.de``, ``0x7f.1``
-    as ``127.0.0.1``. Paths are compared without dot segments and needless escapes.
+    Words are searched for regardless of case in host, path and query, after the scheme. Escapes such as %70 are decoded
+    once, and labels in Punycode are decoded to letters; hard and soft words may be of any script. Hosts, listed or not,
+    are compared as browsers spell them: ``faß.de`` as ``xn--fa-hia.de``, ``0x7f.1`` as ``127.0.0.1``. Paths are
+    compared without dot segments and needless escapes.
 
-    A host is what stands between ``//`` and the next slash, without user and port; ``example.org/page`` has one too. A
-    URL without one, such as ``urn:x`` or what is not a URL at all, is scored by its words and matches no domain. A null
-    matches nothing and stays unless ``on_no_host`` is "drop".
+    A host is the text between ``//`` and the next slash, without user and port; ``example.org/page`` also has one. A
+    URL without a host, such as ``urn:x`` or a text that is no URL at all, is scored by its words and matches no domain.
+    A null matches nothing and is kept unless ``on_no_host`` is "drop".
 
     **Allowed domains** take precedence over listed ones that are not longer: with blogs.example listed and allowed, and
-    bad.blogs.example listed, bad.blogs.example goes and the other blogs stay. Addresses of ``urls`` files are longer
-    than any. :func:`longcrawl.text.url_hits` counts what to look at for them.
+    bad.blogs.example listed, bad.blogs.example is removed and the other blogs are kept. Addresses of ``urls`` files
+    always count as longer. :func:`longcrawl.text.url_hits` shows candidates for them.
 
-    **Memory and chance.** A domain is kept as a hash of 64 bits: 5 million take 44 MB. With n domains listed, one that
-    is not has the hash of one that is by a chance of n / 2**64, which is 2.7e-13 for 5 million; a URL asks for two to
-    four, so about one URL in 10**12 leaves wrongly. :meth:`explain` compares letters and gives no category then.
+    **Memory and chance.** A domain is stored as a 64-bit hash: 5 million take 44 MB. With n listed domains, an unlisted
+    one has the hash of a listed one with probability n / 2**64, which is 2.7e-13 for 5 million. A URL looks up two to
+    four, so about one URL in 10**12 is removed wrongly. :meth:`explain` compares letters and gives no category in that
+    case.
 
     Args:
         lists: a folder in the layout of UT1 (CATEGORY/domains and CATEGORY/urls, plain or compressed), such as
-            ``longcrawl lists fetch ut1 --out ut1`` makes. Lines are domains or addresses, alone or as hosts files,
-            adblock, dnsmasq, zones or a column of CSV have them; rules of adblock that are exceptions (``@@||host^``)
-            count as allowed domains. None: no list; none is shipped.
-        categories: which of them. The default is RedPajama-V2's choice; RefinedWeb's Table 13 is not in the text that
-            we have. UT1 has ``porn`` for ``adult``, and ``agressive`` and ``violence`` for ``agressif``: where these
-            are missing, the other name is enough.
-        allowed_domains: domains that block lists have wrongly, with all below them.
+            ``longcrawl lists fetch ut1 --out ut1`` makes. Lines are domains or addresses, alone or in the forms of
+            hosts files, adblock, dnsmasq, zones or a column of CSV; exceptions in adblock rules (``@@||host^``) count
+            as allowed domains. None: no list; none is shipped.
+        categories: categories to use. The default is RedPajama-V2's choice; we have no copy of RefinedWeb's Table 13.
+            UT1 has ``porn`` for ``adult``, and ``agressive`` and ``violence`` for ``agressif``: if one of these is
+            missing, the other name is enough.
+        allowed_domains: domains that are on block lists by mistake, with all their subdomains.
         allow_list: a file of more of them, one per line.
         allowed_from: "lists": an allowed domain is still scored by its words, as in the paper, which took such domains
-            off the list. "lists-and-words": it is not. Curated sources leave either way.
+            off the list. "lists-and-words": it is not. Curated sources are removed in both cases.
         words: shipped words by name (``refinedweb``), or a YAML file {strict: […], hard: […], soft: […]}. The shipped
-            ones are the few that the paper's text names, and no filter by themselves. None: no words.
-        max_soft_words: different soft words that a URL may have; None: any number.
-        curated_sources: shipped ones by name, or a file of domains; None keeps them. ``refinedweb`` stands for its
-            Table 14, which is not in the text that we have: the domains came by way of a reproduction and could not be
-            checked. Of Wikipedia it has the English one; ``refinedweb-multilingual`` has all.
-        on_no_host: what happens to a document whose URL is null or names no host.
-        strict_in: "parts": strict words are looked for in each part. "url": in the whole URL, also across its parts, as
-            in /x/vi/deos; so they are found where two words meet, too.
+            ones are the few that the paper's text names, and are no filter by themselves. None: no words.
+        max_soft_words: greatest number of distinct soft words in a kept URL; None for no bound.
+        curated_sources: shipped ones by name, or a file of domains; None keeps them. ``refinedweb`` replaces the
+            paper's Table 14, of which we have no copy: the domains were taken from a reproduction and could not be
+            checked. It includes only the English Wikipedia; ``refinedweb-multilingual`` includes all.
+        on_no_host: what happens to a document with a URL that is null or has no host.
+        strict_in: "parts": strict words are searched for in each part. "url": in the whole URL, also across its parts,
+            as in /x/vi/deos, but then also where two words meet by chance.
 
     Source: Penedo et al., "The RefinedWeb Dataset for Falcon LLM", 2023, section 3.1 and G.1.
 
     >>> UrlFilter().explain("https://my.web-cam.example/Sex_and%20ESCORT?x")
     [UrlMatch(rule='max_soft_words', matched='escort, sex', domain='my.web-cam.example', categories=())]
-
     """
 
     code_version: ClassVar[str] = "3"
@@ -568,13 +567,13 @@ class UrlFilter(Judge):
                 raise StageError(f"url_filter.allowed_domains has {domain!r}; give domains such as example.org")
 
     def files(self) -> tuple[str, ...]:
-        """Name the lists and the files of words."""
+        """Return the paths of the lists and of the user's own words."""
         allowed = () if self.allow_list is None else (self.allow_list,)
         words = URL_WORDS.own_files(self.words)
         return (*self._categories, *allowed, *words, *url_lists.curated_files(self.curated_sources))
 
     def materials(self) -> dict[str, dict[str, Any]]:
-        """Return what ``lists.json`` says of lists, and the SHA-256 of lists and words of a user's own."""
+        """Return the descriptions of lists in ``lists.json``, and the SHA-256 of the user's own lists and words."""
         found = {}
         if self.lists is not None:
             found[self.lists] = url_lists.describe_lists(self.lists) or {"sha256": _digest(self._categories)}
@@ -585,7 +584,7 @@ class UrlFilter(Judge):
         return found
 
     def warnings(self) -> tuple[str, ...]:
-        """Report that no list was used, and how few words stood in for it."""
+        """Warn if no list is used, and give the number of words used instead."""
         if self.lists is not None:
             return ()
         words = self._words()
@@ -598,8 +597,7 @@ class UrlFilter(Judge):
         """Read lists and words, and compile the kernels.
 
         Raises:
-            StageError: a list or a file of words is not there or cannot be read.
-
+            StageError: a list or a file of words does not exist or cannot be read.
         """
         self.checks(pa.table({"url": pa.array([], pa.large_string())}))
 
@@ -626,25 +624,24 @@ class UrlFilter(Judge):
         return checks
 
     def explain(self, url: str | None) -> list[UrlMatch]:
-        """Return every rule that a URL fails and what fails it; the first is the one by which its document leaves.
+        """Return every rule that a URL fails and the part that fails it; the first rule removes the document.
 
-        The lists are read once more for the categories, which takes a second for some million domains.
+        The lists are read again to find the categories, which takes a second for some million domains.
 
         Raises:
             StageError: a list or a file of words cannot be read.
-
         """
         table = pa.table({"url": pa.array([url], pa.large_string())})
         return self.with_categories(self.matches(table)[0])
 
     def matches(self, table: pa.Table) -> list[list[UrlMatch]]:
-        """Return what :meth:`explain` gives for every row of a table, without categories."""
+        """Return the result of :meth:`explain` for every row of a table, without categories."""
         failed = [(check.rule, check.passes.to_pylist()) for check in self.checks(table)]
         named = name_matches(self._urls(table), self._lists(), self._words(), self.strict_in)
         return [[_match(rule, each) for rule, passes in failed if not passes[row]] for row, each in enumerate(named)]
 
     def with_categories(self, matches: Sequence[UrlMatch]) -> list[UrlMatch]:
-        """Describe in which lists the matches of ``blocked_domain`` and ``blocked_url`` stand."""
+        """Add the categories that contain the matches of ``blocked_domain`` and ``blocked_url``."""
         known = {}
         for rule, kind in (("blocked_domain", "domains"), ("blocked_url", "urls")):
             names = {each.matched for each in matches if each.rule == rule}
@@ -653,7 +650,7 @@ class UrlFilter(Judge):
 
     @cached_property
     def _categories(self) -> dict[str, str]:
-        # Dozens of files are looked for: once for this stage, not for every batch.
+        # Cached, since this looks for dozens of files.
         return {} if self.lists is None else url_lists.block_list_files(self.lists, self.categories)
 
     def _lists(self) -> url_lists.Lists:
@@ -693,46 +690,46 @@ def _match(rule: str, named: Mapping[str, str]) -> UrlMatch:
 
 @dataclass(frozen=True, repr=False)
 class UrlHits(Tabular):
-    """What a URL filter dropped, the most frequent first; prints as a table."""
+    """Counts of a URL filter's removals, most frequent first; prints as a table."""
 
     table: pa.Table
-    """``HITS_SCHEMA``, sorted by documents; of domains and words with as few as were asked for at least."""
+    """Schema ``HITS_SCHEMA``, sorted by documents; without matches below ``min_documents``."""
     documents: int
-    """How many were looked at."""
+    """Number of documents checked."""
     dropped: int
-    """How many of them leave, those that the table leaves out among them."""
+    """Number of documents removed, including those of matches that the table leaves out."""
 
     def tables(self) -> tuple[Table]:
-        """Return the ``_SHOWN`` most frequent as a table."""
+        """Return the ``_SHOWN`` most frequent matches as a table."""
         found = self.table.slice(0, _SHOWN).to_pylist()
         rows = [[", ".join(row[name]) if name == "categories" else row[name] for name in _TITLES] for row in found]
         more = self.table.num_rows - _SHOWN
-        about = f"{self.dropped:,} of {self.documents:,} documents leave"
+        about = f"{self.dropped:,} of {self.documents:,} documents removed"
         columns = [Column(name, "count" if name == "documents" else "text") for name in _TITLES]
         return (Table(columns, rows, about, [f"and {more:,} more, in .table"] if more > 0 else []),)
 
 
 def url_hits(documents: Any, stage: UrlFilter | None = None, min_documents: int = 1) -> UrlHits:
-    """Count the documents that a URL filter drops by what drops them: a listed domain, an address, or words of a host.
+    """Count the documents that a URL filter removes by cause: a listed domain, an address, or words of a host.
 
-    A document counts once, by the rule by which it leaves. RefinedWeb looked at every domain that dropped more than
-    4,000 of 832 million pages (``min_documents=4001``), and took about a hundred benign ones off the list: these go
-    into ``UrlFilter.allowed_domains`` or ``allow_list``.
+    A document counts once, by the rule that removes it. RefinedWeb inspected every domain that removed more than 4,000
+    of 832 million pages (``min_documents=4001``), and took about a hundred benign ones off the list: these belong in
+    ``UrlFilter.allowed_domains`` or ``allow_list``.
 
     Args:
         documents: a ``datasets.Dataset`` or ``IterableDataset``, a crawl, or an Arrow table with a column ``url``.
-        stage: the filter. None: ``documents`` is a crawl that has passed one, and what was removed there is counted.
-        min_documents: leave out what drops fewer.
+        stage: the filter. None: ``documents`` is a crawl that has passed one, and the documents removed there are
+            counted.
+        min_documents: leave out causes that remove fewer documents.
 
     Raises:
         StageError: there is no filter, or no column ``url``.
 
     >>> urls = ["http://a.xxx-b.example/", "http://a.xxx-b.example/2", "http://plain.example/"]
     >>> print(url_hits(pa.table({"url": urls}), UrlFilter()))
-    2 of 3 documents leave
+    2 of 3 documents removed
     documents  rule       matched  domain           categories  example
             2  hard_word  xxx      a.xxx-b.example              http://a.xxx-b.example/
-
     """
     if stage is not None:
         return count_hits(tables(documents, _BATCH), stage, min_documents)
@@ -750,7 +747,7 @@ def url_hits(documents: Any, stage: UrlFilter | None = None, min_documents: int 
 
 
 def count_hits(batches: Iterable[pa.Table], stage: UrlFilter, min_documents: int = 1) -> UrlHits:
-    """Count what a filter drops of tables with a column ``url``, see :func:`url_hits`."""
+    """Count the removals of a filter in tables with a column ``url``; see :func:`url_hits`."""
     counts: Counter[UrlMatch] = Counter()
     examples: dict[UrlMatch, str | None] = {}
     documents = 0

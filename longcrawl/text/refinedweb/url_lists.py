@@ -1,7 +1,7 @@
-"""Block lists of domains and URLs: reading them and looking URLs up.
+"""Block lists of domains and URLs: parsers for their formats, and hash sets to look up URLs.
 
-A line names hosts, each with all below it, or addresses: a host and the beginning of a path. Files may be compressed
-and begin with a byte order mark; both are found by their first bytes.
+A line names hosts, each with all its subdomains, or addresses: a host and a path prefix. Files may be compressed and
+may begin with a byte order mark; both are detected by their first bytes.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
@@ -31,13 +31,13 @@ from longcrawl.io.structured import load_json
 from longcrawl.kernels.compiling import allocating, compiled, forced_inline
 
 BLOCK = 1 << 24
-"""Bytes of a list that are read at once."""
+"""Bytes of a list that are read at a time."""
 SAMPLE = 1000
-"""Lines at the beginning of a list by which CSV and its column of hosts are found."""
+"""Lines at the beginning of a list from which CSV and its column of hosts are detected."""
 LONGEST = 4096
-"""Characters of a line that may name a host; expressions take time that grows with the square of some."""
+"""Greatest number of characters in a line that may name a host; some expressions take quadratic time."""
 MOST_LINE = 500
-"""Bytes of each of these lines on average."""
+"""Bytes per line that are assumed for the sample, on average."""
 
 _MAGIC: Mapping[bytes, Callable[..., Any]] = {
     b"\x1f\x8b": gzip.open,
@@ -50,7 +50,7 @@ _UTF8_BOM = b"\xef\xbb\xbf"
 
 _HOST = re.compile(r"(?=.*[a-z_-][a-z0-9_-]*$)(?:[a-z0-9_-]+\.)+[a-z0-9_-]+")
 _USUAL = re.compile(r"(?:(?:0\.0\.0\.0|127\.0\.0\.1|::1?)[ \t]+|\|\|)((?:[a-z0-9_-]+\.)+[a-z_-][a-z0-9_-]*)\^?")
-"""Most lines of hosts files and adblock lists: a million take 6 seconds, and 15 by the rest."""
+"""Most lines of hosts files and adblock lists: a million take 6 seconds, and 15 with the other expressions."""
 _URL = re.compile(r"(?:[A-Za-z][A-Za-z0-9+.-]*:)?[/\\]{2}")
 _COSMETIC = re.compile(r"#[@?$%]{0,2}#")
 _OPTIONS = re.compile(r"\$(~?[\w-]+(?:=[^,]*)?(?:,~?[\w-]+(?:=[^,]*)?)*)$")
@@ -64,14 +64,14 @@ _COLUMN = re.compile(
     r"\W*(?:domains?|host(?:_?name)?s?|fqdn|sites?|web_?sites?|urls?|address(?:es)?)\W*", re.IGNORECASE
 )
 _LOCAL = frozenset({"0.0.0.0", "localhost", "localhost.localdomain", "local", "broadcasthost"})  # noqa: S104  # as text
-"""Names that every hosts file has for the machine itself."""
+"""Names of the machine itself in hosts files."""
 
 
 class Named(NamedTuple):
-    """A host or an address that a line names."""
+    """A host or an address named by a line."""
 
     host: str
-    """As :func:`longcrawl.core.addresses.spell_host` spells it; with a dot before it: all hosts below it."""
+    """Spelled as by :func:`longcrawl.core.addresses.spell_host`; with a leading dot, all hosts below it."""
     path: str = ""
     """Path and query; "" for the host and all below it."""
     is_exception: bool = False
@@ -79,21 +79,21 @@ class Named(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """A list in CSV, and where its hosts are."""
+    """Separator of a list in CSV, and the index of its column of hosts."""
 
     separator: str
     column: int
 
     def cells(self, line: str) -> list[str]:
-        """Return the cells of a line."""
+        """Split a line into cells."""
         return next(csv.reader([line], delimiter=self.separator, skipinitialspace=True), [])
 
 
 def read_blocks(file: str) -> Iterator[bytes]:
-    """Return the bytes of a list in blocks of whole lines, decompressed and in UTF-8 without a byte order mark.
+    """Yield the bytes of a list in blocks of whole lines, decompressed and in UTF-8 without a byte order mark.
 
     Raises:
-        StageError: it is not there, or cannot be read.
+        StageError: the file does not exist, or cannot be read.
     """
     fix = "give the path of a list of domains, one per line"
     try:
@@ -125,10 +125,11 @@ def _whole_lines(content: IO[bytes]) -> Iterator[bytes]:
 
 
 def find_columns(block: bytes, file: str) -> Columns | None:
-    """Return where the hosts of a CSV are, None for a list in another form, by the lines at its beginning.
+    """Detect CSV and its column of hosts from the first lines; return None for a list in another form.
 
     Raises:
-        StageError: several columns hold hosts, and none of them is called ``domain``, ``host`` or ``url``.
+        StageError: several columns have hosts, and not exactly one of them is called ``domain``, ``host``, ``url`` or
+            similar.
     """
     lines = block[: SAMPLE * MOST_LINE].decode("utf-8", "replace").splitlines()[:SAMPLE]
     kept = [line for line in lines if line.strip() and line.lstrip()[0] not in "#!;[@|" and not _COSMETIC.search(line)]
@@ -159,10 +160,10 @@ def _names_host(cell: str) -> bool:
 
 
 def parse_line(line: str, *, loose: bool = True) -> list[Named] | None:  # noqa: C901, PLR0911  # a return for each form
-    """Return what a line names: none for a comment or a rule without a host, None if it is in no known form.
+    """Return the names in a line: none for a comment or a rule without a host, None if its form is unknown.
 
     Args:
-        line: without white space around it.
+        line: without surrounding white space.
         loose: whether other words may follow a host.
     """
     if len(line) <= LONGEST and (found := _USUAL.fullmatch(line)) is not None and found[1] not in _LOCAL:
@@ -235,7 +236,7 @@ def _adblock(line: str) -> list[Named] | None:
 
 
 def _address(text: str) -> Named | None:
-    """Return the host or the address that one word is."""
+    """Return the host or the address given by a word."""
     scheme = _URL.match(text)
     behind = text[scheme.end() :] if scheme else text
     authority = re.split(r"[/\\?#]", behind, maxsplit=1)[0]
@@ -256,7 +257,7 @@ def _address(text: str) -> Named | None:
 
 
 def read_host(name: str, *, single: bool = False) -> str:
-    """Return the spelling of a host with all below it, "" if it is none; ``single``: it may have one label."""
+    """Return the spelling of a host, "" if it is none; with ``single``, a host may have one label."""
     below = name.removeprefix("*") if name.startswith("*.") else name
     if below.isdigit() and not single and int(below) < 1 << 24:  # a rank or a count
         return ""
@@ -291,13 +292,13 @@ UT1_CATEGORIES = (
     "porn",
     "violence",
 )
-"""What RedPajama-V2 and, as far as is known, RefinedWeb take of UT1."""
+"""Categories of UT1 used by RedPajama-V2 and, as far as is known, by RefinedWeb."""
 
 DESCRIPTION = "lists.json"
-"""The file that says where the lists of a folder come from."""
+"""Name of the file that describes the origin of the lists in a folder."""
 
 _OTHER_NAMES = {"porn": "adult", "agressive": "agressif", "aggressive": "agressif", "violence": "agressif"}
-"""Names that are links to another category in UT1, and that not every copy of it has."""
+"""Names that are links to another category in UT1, and that some copies lack."""
 
 _PRESETS = Path(__file__).parents[1] / "presets" / "urls"
 
@@ -313,15 +314,15 @@ class HashSet(NamedTuple):
     """A set of 64-bit hashes."""
 
     hashes: npt.NDArray[np.uint64]
-    """Sorted, each once."""
+    """Sorted and unique."""
     starts: npt.NDArray[np.int32]
-    """Shape (buckets + 1,): where the hashes of each bucket start; a bucket is named by the first bits of a hash."""
+    """Shape (buckets + 1,): the start of each bucket's hashes; the first bits of a hash are its bucket."""
     shift: int
-    """How many bits of a hash are not of its bucket's name."""
+    """Number of bits of a hash below those of its bucket."""
 
 
 class Lists(NamedTuple):
-    """The lists by which hosts are judged."""
+    """The lists in which hosts and addresses are looked up."""
 
     blocked: HashSet
     allowed: HashSet
@@ -330,7 +331,7 @@ class Lists(NamedTuple):
 
 
 def make_set(parts: Iterable[npt.NDArray[np.uint64]]) -> HashSet:
-    """Make a set of arrays of hashes."""
+    """Build a set from arrays of hashes."""
     hashes = np.concatenate([np.empty(0, np.uint64), *parts])
     hashes.sort()
     # np.unique of millions takes twenty times as long.
@@ -358,10 +359,10 @@ class Lines(NamedTuple):
     hashes: npt.NDArray[np.uint64]
     """Shape (names,)."""
     spans: npt.NDArray[np.int64]
-    """Shape (names, 2): where each name starts and stops in ``data``."""
+    """Shape (names, 2): start and stop of each name in ``data``."""
 
     def name(self, row: int) -> str:
-        """Return a name as it is compared."""
+        """Return a name in the form in which it is compared."""
         start, stop = self.spans[row]
         return _compared(self.data[start:stop].decode("utf-8", "surrogateescape"))
 
@@ -369,11 +370,11 @@ class Lines(NamedTuple):
 def block_list_files(folder: str, categories: Iterable[str]) -> dict[str, str]:
     """Return the files of some categories in UT1's layout, and the category of each.
 
-    ``FOLDER/CATEGORY/domains`` and ``FOLDER/CATEGORY/urls`` may have .txt, .csv or the ending of a compressed file. A
+    ``FOLDER/CATEGORY/domains`` and ``FOLDER/CATEGORY/urls`` may have .txt, .csv or the suffix of a compressed file. A
     category that is a link to another is read once.
 
     Raises:
-        StageError: a category is not there, nor, in UT1, is the one that it is another name of.
+        StageError: a category does not exist, nor does UT1's other name for it.
     """
     found: dict[str, str] = {}
     seen = set()
@@ -389,7 +390,7 @@ def block_list_files(folder: str, categories: Iterable[str]) -> dict[str, str]:
 
 
 def describe_lists(folder: str) -> dict[str, Any] | None:
-    """Return what the folder of fetched lists says of them: what they are, licence and SHA-256; None of any other."""
+    """Return description, address, licence and SHA-256 of a folder of fetched lists, or None for any other folder."""
     try:
         found = load_json(Path(folder, DESCRIPTION).read_bytes())
         return {name: found[name] for name in ("about", "url", "licence", "sha256")}
@@ -413,11 +414,11 @@ def _missing(folder: str, category: str) -> str:
 
 @reread_when_changed(2)
 def read_block_lists(*files: str) -> BlockLists:
-    """Read domains, and addresses from files whose names begin with ``urls``; :func:`parse_line` has the forms.
+    """Read domains, and addresses from files whose names begin with ``urls``; see :func:`parse_line` for the forms.
 
-    ``#`` begins a comment. Case makes no difference, nor does ``*.`` or a dot before a domain, nor the scheme, ``www.``
-    or a slash at the end of an address. What is of one label is that host alone: ``localhost``; ``.xxx`` is everything
-    below it. An address among domains counts as an address, and an adblock rule such as ``||host^`` as a domain.
+    ``#`` begins a comment. Case does not matter, nor does ``*.`` or a dot before a domain, nor the scheme, ``www.`` or
+    a slash at the end of an address. A single label is only that host: ``localhost``; ``.xxx`` is everything below it.
+    An address among domains counts as an address, and an adblock rule such as ``||host^`` as a domain.
 
     Raises:
         StageError: a file cannot be read, or most of its lines name no host.
@@ -432,9 +433,9 @@ def read_block_lists(*files: str) -> BlockLists:
 
 @reread_when_changed(8)
 def read_domains(path: str | None, *domains: str) -> HashSet:
-    """Read a file of domains in any form of a block list, and add some to them; None is no file.
+    """Read a file of domains in any form of a block list, and add the given ones; the path may be None.
 
-    Exceptions of a block list, such as ``@@||host^``, name domains as other rules do.
+    Exceptions of a block list, such as ``@@||host^``, are read as domains like other rules.
 
     Raises:
         StageError: the file cannot be read, most of its lines name no host, or one names an address.
@@ -451,7 +452,7 @@ def read_domains(path: str | None, *domains: str) -> HashSet:
 
 
 def read_curated_sources(name: str | None) -> HashSet:
-    """Read the domains of shipped curated sources by their name, or of a file by its path; None has no domain.
+    """Read the domains of shipped curated sources by name, or of a file by path; None gives no domain.
 
     Raises:
         StageError: there is no such file.
@@ -460,7 +461,7 @@ def read_curated_sources(name: str | None) -> HashSet:
 
 
 def curated_files(name: str | None) -> tuple[str, ...]:
-    """Name the file that :func:`read_curated_sources` reads by this name; shipped sources have none to change."""
+    """Return the file that :func:`read_curated_sources` reads for a name, if it is a user's own."""
     return () if name is None or name in _shipped_sources() else (name,)
 
 
@@ -474,10 +475,10 @@ def _is_kind(file: str, kind: str) -> bool:
 
 
 def _hashed_file(file: str, seen: "_Seen") -> Iterator[Lines]:
-    """Return the names of a list in blocks, all of a block by their kinds.
+    """Yield the names of a list in blocks, grouped by kind.
 
     Raises:
-        StageError: it cannot be read, or most of its lines name no host.
+        StageError: the file cannot be read, or most of its lines name no host.
     """
     addresses, columns, is_first = _is_kind(file, "urls"), None, True
     for block in read_blocks(file):
@@ -499,7 +500,7 @@ def _hashed_file(file: str, seen: "_Seen") -> Iterator[Lines]:
 def _hashed_block(
     block: bytes, seen: "_Seen", *, addresses: bool
 ) -> tuple[Lines, list[tuple[Kind, str]], list[tuple[int, str]]]:
-    """Return the names of lines that are hashed as they stand, those that are spelled first, and all other lines."""
+    """Return the names hashed from unchanged lines, those that are respelled first, and all other lines."""
     most = block.count(b"\n") + 1
     hashes, spans = np.empty(most, np.uint64), np.empty((most, 3), np.int64)
     count = hash_lines(np.frombuffer(block, np.uint8), addresses, hashes, spans)
@@ -519,7 +520,7 @@ def _hashed_block(
 
 
 def _lines(block: bytes) -> list[tuple[int, str]]:
-    """Return the lines of a block, and where each starts."""
+    """Return the lines of a block with their start offsets."""
     lines = block.split(b"\n")
     starts = np.cumsum([0, *(len(line) + 1 for line in lines)]).tolist()
     return [(start, _text(line)) for start, line in zip(starts, lines, strict=False)]
@@ -528,7 +529,7 @@ def _lines(block: bytes) -> list[tuple[int, str]]:
 def _parsed(
     lines: Iterable[tuple[int, str]], columns: Columns | None, seen: "_Seen", *, addresses: bool
 ) -> list[tuple[Kind, str]]:
-    """Return what lines in other forms name, by kind."""
+    """Return the names in lines of other forms, by kind."""
     found: list[tuple[Kind, str]] = []
     for start, line in lines:
         text = line.strip()
@@ -557,7 +558,7 @@ def _kind(named: Named, *, is_url: bool) -> tuple[Kind, str]:
 
 
 def _hash_names(kind: Kind, names: Sequence[str]) -> Lines:
-    """Hash names that are spelled already."""
+    """Hash names that are already spelled."""
     encoded = [name.encode("utf-8", "surrogateescape") for name in names]
     ends, data = np.cumsum([0, *map(len, encoded)]), b"".join(encoded)
     hashes = np.empty(len(names), np.uint64)
@@ -566,21 +567,21 @@ def _hash_names(kind: Kind, names: Sequence[str]) -> Lines:
 
 
 class _Seen:
-    """Counts the lines of a list that name hosts, and those that do not."""
+    """Counter of the lines of a list that name hosts, and of the others."""
 
     def __init__(self, file: str) -> None:
         self.file = file
         self.hosts = self.labels = self.others = self.rules = self._lines = 0
         self.has_title = False
-        """Whether the first row of a CSV names its columns."""
+        """Whether the first row of a CSV has been skipped as a header."""
         self._first: dict[str, tuple[int, str]] = {}
 
     def note_label(self, start: int, block: bytes) -> None:
-        """Note the first line of one label: a host in a local network, or a word."""
+        """Note the first line with one label: a host in a local network, or a word."""
         self._first.setdefault("label", (start, _text(block[start:].partition(b"\n")[0].strip())))
 
     def note_other(self, start: int, line: str) -> None:
-        """Note a line in no known form."""
+        """Note a line in an unknown form."""
         self.others += 1
         self._first.setdefault("other", (start, line))
 
@@ -590,7 +591,7 @@ class _Seen:
         self._first.setdefault("rule", (start, line))
 
     def end_block(self, block: bytes) -> None:
-        """Turn the places of what was noted in a block into the numbers of lines."""
+        """Convert the offsets of noted lines in a block to line numbers."""
         for what, (start, line) in self._first.items():
             if start >= 0:
                 self._first[what] = (-1 - self._lines - block.count(b"\n", 0, start), line)
@@ -600,7 +601,7 @@ class _Seen:
         """Check that most lines name hosts.
 
         Raises:
-            StageError: they do not; it shows the first one.
+            StageError: they do not; the message shows the first such line.
         """
         wrong = self.others + self.labels
         if wrong > self.hosts and (self.others or self.labels > 1):
@@ -612,7 +613,7 @@ class _Seen:
             raise StageError(f"{self._where('rule')} names no host, nor does any other line: give a list of domains")
 
     def warn(self) -> None:
-        """Warn of lines that were passed over."""
+        """Warn of skipped lines."""
         if self.others:
             warn_user(f"{self._where('other')} is not a host; lines passed over: {self.others:,}")
 
@@ -626,11 +627,13 @@ def _text(line: bytes) -> str:
 
 
 def _spell_domain(name: str) -> str:
-    """Return a domain as hosts are spelled; a dot before one label, for everything below it, is kept."""
+    """Return a domain as hosts are spelled; a dot before a single label, for everything below it, is kept."""
     below = name.strip().removeprefix("*")
     label = below.strip(".")
     if label and below.startswith(".") and "." not in label:
-        return spell_host(f"a.{label}").removeprefix("a")  # no number by itself
+        return spell_host(f"a.{label}").removeprefix(
+            "a"
+        )  # "a." keeps a numeric label from being read as an IPv4 address
     return spell_host(label)
 
 
@@ -641,16 +644,16 @@ def _spell_address(name: str) -> str:
 
 
 def _compared(name: str) -> str:
-    """Return a name as the kernels compare it: in lower case by ASCII, without escapes of letters."""
+    """Return a name as the kernels compare it: in ASCII lower case, without escapes of letters."""
     return plain_escapes(name).encode("utf-8", "surrogateescape").lower().decode("utf-8", "surrogateescape")
 
 
 def find_categories(files: Mapping[str, str], names: Iterable[str], kind: str) -> dict[str, tuple[str, ...]]:
-    """Find in which categories names stand, letter by letter, by reading the files again.
+    """Find the categories that contain names, comparing letters, by reading the files again.
 
     Args:
-        files: as :func:`block_list_files` gives them.
-        names: domains, or addresses without www., as URLs spell them.
+        files: as returned by :func:`block_list_files`.
+        names: domains, or addresses without www., as spelled in URLs.
         kind: "domains" or "urls".
 
     Returns:
@@ -665,7 +668,7 @@ def find_categories(files: Mapping[str, str], names: Iterable[str], kind: str) -
         for lines in _hashed_file(file, _Seen(file)):
             if lines.kind != kind:
                 continue
-            # Unless it sorts, numpy 2.0 fails with uint64 beyond int64.
+            # Without kind="sort", numpy 2.0 fails with uint64 beyond int64.
             for row in np.flatnonzero(np.isin(lines.hashes, hashes, kind="sort")).tolist():
                 name = wanted.get(lines.name(row))
                 if name is not None and category not in places[name]:
@@ -678,9 +681,13 @@ Hashes = npt.NDArray[np.uint64]
 
 HOST, BLOCKED, ALLOWED, CURATED, URL, SPELLED = range(6)
 COLUMNS = 6
-"""What ``match_lists`` finds of a URL, in bytes and 0 for none: its host, the longest parent domain of it that is
-blocked, allowed and curated, and the longest beginning of host and path that is listed as an address; and 1 if it is to
-be spelled: letters beyond ASCII, escaped or not, a label in Punycode, numbers or IPv6 in the host, dots in the path."""
+"""Number of columns that ``match_lists`` writes for a URL.
+
+``HOST`` is the length of its host in bytes. ``BLOCKED``, ``ALLOWED`` and ``CURATED`` are those of the longest listed
+parent domain, and ``URL`` is that of the longest listed prefix of host and path; 0 for none. ``SPELLED`` is 1 if the
+URL must be respelled: it has letters beyond ASCII, escaped or not, a label in Punycode, numbers or IPv6 in the host, or
+dots in the path.
+"""
 
 _MOST_PARENTS = 128
 
@@ -716,7 +723,7 @@ def _lowered(byte: int) -> int:
 
 @forced_inline
 def _hex_digit(byte: int) -> int:
-    """Return what a hexadecimal digit stands for, -1 for another byte."""
+    """Return the value of a hexadecimal digit, or -1 for another byte."""
     if _NOUGHT <= byte <= _NINE:
         return byte - _NOUGHT
     byte |= 32
@@ -725,7 +732,7 @@ def _hex_digit(byte: int) -> int:
 
 @forced_inline
 def next_byte(data: Bytes, at: int, stop: int) -> Any:
-    """Read one byte, or one escape such as %41: the byte, and where the next one begins."""
+    """Read a byte or an escape such as %41; return the byte and the start of the next one."""
     byte = np.int64(data[at])
     if byte == _PERCENT and at + 2 < stop:
         high, low = _hex_digit(np.int64(data[at + 1])), _hex_digit(np.int64(data[at + 2]))
@@ -736,7 +743,7 @@ def next_byte(data: Bytes, at: int, stop: int) -> Any:
 
 @compiled
 def contains(listed: HashSet, name: np.uint64) -> bool:
-    """Return whether a hash is one of a set."""
+    """Return whether a set contains a hash."""
     bucket = np.int64(name >> _U(listed.shift))
     for place in range(listed.starts[bucket], listed.starts[bucket + 1]):
         if listed.hashes[place] >= name:
@@ -746,7 +753,7 @@ def contains(listed: HashSet, name: np.uint64) -> bool:
 
 @compiled
 def _after_scheme(data: Bytes, start: int, stop: int) -> int:
-    """Return where what follows ``scheme://`` or ``//`` begins, -1 where a URL has neither."""
+    """Return the position after ``scheme://`` or ``//``, or -1 for a URL without them."""
     at = start
     while at < stop and _is_of_scheme(np.int64(data[at])):
         at += 1
@@ -772,7 +779,7 @@ def _is_slash(byte: int) -> bool:
 
 @compiled
 def _looks_like_host(data: Bytes, start: int, stop: int) -> bool:
-    """Return whether something without a scheme begins as ``example.org/`` or ``example.org:8080`` do."""
+    """Return whether a text without a scheme begins like ``example.org/`` or ``example.org:8080``."""
     dotted = False
     for at in range(start, stop):
         byte = data[at]
@@ -788,9 +795,10 @@ def _looks_like_host(data: Bytes, start: int, stop: int) -> bool:
 
 @compiled
 def find_authority(data: Bytes, start: int, stop: int) -> Any:
-    """Find the host in a URL: where it starts and stops, where the path starts, where the URL itself does.
+    """Find the host in a URL; return its start and stop, the start of the path, and start and stop of the URL.
 
-    The host is empty where there is none. Space, control characters and angle brackets around the URL are passed over.
+    The start of the URL is that of the authority, after the scheme. The host is empty if there is none. Spaces, control
+    characters and angle brackets around the URL are skipped.
     """
     while start < stop and (data[start] <= 32 or data[start] == _LESS):
         start += 1
@@ -810,7 +818,7 @@ def find_authority(data: Bytes, start: int, stop: int) -> Any:
 
 @compiled
 def _without_user_and_port(data: Bytes, first: int, after: int) -> Any:
-    """Return where the host starts and stops in what stands between the slashes."""
+    """Return start and stop of the host in the authority, which is between the slashes."""
     host = first
     for at in range(first, after):
         if data[at] == _AT:
@@ -827,7 +835,7 @@ def _without_user_and_port(data: Bytes, first: int, after: int) -> Any:
 
 @compiled
 def _read_host(data: Bytes, start: int, stop: int, host: Bytes) -> int:
-    """Write a host in lower case, without escapes and dots at its end; return its length."""
+    """Write a host in lower case, without escapes and trailing dots; return its length."""
     length, at = 0, start
     while at < stop:
         byte, at = next_byte(data, at, stop)
@@ -840,7 +848,7 @@ def _read_host(data: Bytes, start: int, stop: int, host: Bytes) -> int:
 
 @compiled
 def find_spans(data: Bytes, offsets: Any, spans: Any) -> None:
-    """Write where the host of every URL starts and stops: (URLs, 2)."""
+    """Write start and stop of the host of every URL: (URLs, 2)."""
     for row in range(len(offsets) - 1):
         spans[row, 0], spans[row, 1], _, _, _ = find_authority(data, offsets[row], offsets[row + 1])
 
@@ -855,7 +863,7 @@ def _is_spelled(host: Bytes, length: int) -> bool:
 
 @compiled
 def _is_numeric(host: Bytes, start: int, stop: int) -> bool:
-    """Return whether the last label of a host begins with a digit, unless it is an address in its one spelling."""
+    """Return whether the last label of a host begins with a digit, except in a normally spelled IPv4 address."""
     label = stop
     while label > start and host[label - 1] != _DOT:
         label -= 1
@@ -879,7 +887,7 @@ def _is_numeric(host: Bytes, start: int, stop: int) -> bool:
 
 @forced_inline
 def _is_punycode(host: Bytes, at: int, length: int) -> bool:
-    """Return whether a label begins here that begins with xn--."""
+    """Return whether a label that begins with xn-- starts here."""
     if host[at] != 120 or at + 4 >= length or (at > 0 and host[at - 1] != _DOT):
         return False
     return host[at + 1] == 110 and host[at + 2] == 45 and host[at + 3] == 45
@@ -887,7 +895,7 @@ def _is_punycode(host: Bytes, at: int, length: int) -> bool:
 
 @compiled
 def write_hosts(data: Bytes, offsets: Any, out: Bytes, ends: Any) -> None:
-    """Write the host of every URL to ``out``, one after the other; ``ends`` are the offsets, 0 first."""
+    """Write the host of every URL to ``out``, end to end; ``ends`` are the offsets, 0 first."""
     ends[0] = 0
     for row in range(len(offsets) - 1):
         first, last, _, _, _ = find_authority(data, offsets[row], offsets[row + 1])
@@ -896,7 +904,7 @@ def write_hosts(data: Bytes, offsets: Any, out: Bytes, ends: Any) -> None:
 
 @compiled
 def _is_number(host: Bytes, length: int) -> bool:
-    """Return whether a host is an address of numbers, of which no part is a parent domain."""
+    """Return whether a host is a numeric address, no part of which is a parent domain."""
     at = length - 1
     while at >= 0 and _NOUGHT <= host[at] <= _NINE:
         at -= 1
@@ -910,13 +918,13 @@ def _is_number(host: Bytes, length: int) -> bool:
 
 @compiled
 def _match_parents(host: Bytes, length: int, lists: Lists, found: Any) -> None:
-    """Look a host and its parent domains up, the shortest first, so that the longest that is listed stays."""
+    """Look up a host and its parent domains, the shortest first, so that the longest listed one is recorded."""
     count, state = 0, _SEED
     parents = not _is_number(host, length)
     for at in range(length - 1, -1, -1):
-        # A host that DNS allows has no more labels than this.
+        # The DNS allows no more labels than this.
         if host[at] == _DOT and parents and count < _MOST_PARENTS:
-            # A lone label is looked up as .xxx is listed: everything below xxx.
+            # A single parent label is looked up as .xxx, which lists everything below xxx.
             _look_up(_finished(state if count else _stepped(state, _DOT)), length - at - 1, lists, found)
             count += 1
         state = _stepped(state, np.int64(host[at]))
@@ -942,7 +950,7 @@ def _is_unreserved(byte: int) -> bool:
 
 @forced_inline
 def _next_of_path(data: Bytes, at: int, stop: int) -> Any:
-    """Read one byte in lower case, or one escape such as %7E that means the same without (RFC 3986, section 2.3)."""
+    """Read a byte in lower case, or an escape such as %7E that is equivalent to its byte (RFC 3986, section 2.3)."""
     byte, after = next_byte(data, at, stop)
     if after > at + 1 and not _is_unreserved(byte):
         byte, after = np.int64(data[at]), at + 1
@@ -951,7 +959,7 @@ def _next_of_path(data: Bytes, at: int, stop: int) -> Any:
 
 @compiled
 def _has_dots(data: Bytes, start: int, stop: int) -> bool:
-    """Return whether a path may have segments that are dots, escaped or not."""
+    """Return whether a path may have dot segments, escaped or not."""
     for at in range(start, stop - 1):
         if data[at] in (_QUESTION, _NUMBER_SIGN):
             return False
@@ -963,7 +971,7 @@ def _has_dots(data: Bytes, start: int, stop: int) -> bool:
 
 @forced_inline
 def _ends_step(byte: int) -> bool:
-    """Return whether what is before this byte may be listed as an address, with everything below it."""
+    """Return whether the text before this byte may be listed as an address, with everything below it."""
     return byte in (_SLASH, _QUESTION, _NUMBER_SIGN, _AMPERSAND, _SEMICOLON)
 
 
@@ -976,7 +984,7 @@ def _starts_with_www(data: Bytes, start: int, stop: int) -> bool:
 
 @compiled
 def _match_address(data: Bytes, after: int, stop: int, host: Bytes, length: int, listed: HashSet) -> int:
-    """Return the bytes of host (without www.) and path up to the last step that is listed, 0 where none is."""
+    """Return the length of the longest listed prefix of host (without www.) and path in bytes, 0 if none is listed."""
     longest, state = 0, _SEED
     first = 4 if _starts_with_www(host, 0, length) else 0
     for at in range(first, length):
@@ -992,7 +1000,10 @@ def _match_address(data: Bytes, after: int, stop: int, host: Bytes, length: int,
 
 @allocating
 def match_lists(data: Bytes, offsets: Any, lists: Lists, host: Bytes, found: Any) -> None:
-    """Look every URL up in all lists; ``found``, of zeros, has shape (URLs, COLUMNS), ``host`` room for the longest."""
+    """Look up every URL in all lists.
+
+    ``found``, zeros of shape (URLs, COLUMNS), is written; ``host`` is scratch memory for the longest host.
+    """
     addresses = lists.addresses
     for row in range(len(offsets) - 1):
         first, last, after, _, stop = find_authority(data, offsets[row], offsets[row + 1])
@@ -1008,16 +1019,16 @@ def match_lists(data: Bytes, offsets: Any, lists: Lists, host: Bytes, found: Any
 
 
 HASHED, SPELL, OTHER, LABEL = range(4)
-"""Lines of a list: hashed as they stand, to be spelled first, in another form than one name, and of one label."""
+"""Kinds of lines: hashed unchanged, respelled before hashing, not just a name, and a single label."""
 
 
 @compiled
 def hash_lines(data: Bytes, addresses: bool, hashes: Hashes, spans: Any) -> int:  # noqa: C901, FBT001  # a state machine; by position: numba
-    """Hash every line of a list of domains, or of addresses; return how many there were.
+    """Hash every line of a list of domains, or of addresses; return the number of lines.
 
-    A line ends at a number sign after white space; blank lines and those that begin with one are none.
-    ``spans``, shape (lines, 3), gets where the name of a line starts and stops, and in the third column HASHED, SPELL,
-    OTHER or LABEL. The hash of SPELL and OTHER is of no use; the span of OTHER is the whole line.
+    A line ends at a number sign after white space. Blank lines and those that begin with a number sign are skipped.
+    ``spans``, shape (lines, 3), gets start and stop of the name in a line, and in the third column HASHED, SPELL, OTHER
+    or LABEL. The hashes of SPELL and OTHER are not valid; the span of OTHER is the whole line.
     """
     count, at, size = 0, 0, len(data)
     while at < size:
@@ -1053,7 +1064,7 @@ def hash_lines(data: Bytes, addresses: bool, hashes: Hashes, spans: Any) -> int:
 
 @compiled
 def hash_names(data: Bytes, offsets: Any, addresses: bool, hashes: Hashes) -> None:  # noqa: FBT001  # by position: numba
-    """Hash domains or addresses that are spelled already, end to end."""
+    """Hash domains or addresses, end to end, that are already spelled."""
     for row in range(len(offsets) - 1):
         hashes[row] = _hash_line(data, offsets[row], offsets[row + 1], addresses)
 
@@ -1066,8 +1077,8 @@ def _is_of_host(byte: int) -> bool:
 
 
 @compiled
-def _kind_of_name(data: Bytes, start: int, stop: int, addresses: bool) -> int:  # noqa: C901, FBT001  # as hash_lines
-    """Return HASHED or SPELL for a domain, or for an address, OTHER for what is neither."""
+def _kind_of_name(data: Bytes, start: int, stop: int, addresses: bool) -> int:  # noqa: C901, FBT001  # a list of cases; by position: numba
+    """Return HASHED or SPELL for a domain or an address, and OTHER for anything else."""
     kind, last = HASHED, stop
     if addresses:
         first = _after_scheme(data, start, stop)
@@ -1103,8 +1114,8 @@ def _is_label(data: Bytes, start: int, stop: int) -> bool:
 
 
 @compiled
-def _trimmed(data: Bytes, start: int, stop: int, addresses: bool) -> Any:  # noqa: FBT001  # as above
-    """Leave out of a line what makes no difference: *. and dots around a domain, scheme, www. and slashes of a URL."""
+def _trimmed(data: Bytes, start: int, stop: int, addresses: bool) -> Any:  # noqa: FBT001  # by position: numba
+    """Trim the insignificant parts of a line: *. and dots around a domain; scheme, www. and slashes of a URL."""
     if addresses:
         first = _after_scheme(data, start, stop)
         start = start if first < 0 else first
@@ -1125,8 +1136,8 @@ def _trimmed(data: Bytes, start: int, stop: int, addresses: bool) -> Any:  # noq
 
 
 @compiled
-def _hash_line(data: Bytes, start: int, stop: int, addresses: bool) -> np.uint64:  # noqa: FBT001  # as above
-    """Hash a name as the look-up does: a domain from its end, an address from its beginning."""
+def _hash_line(data: Bytes, start: int, stop: int, addresses: bool) -> np.uint64:  # noqa: FBT001  # by position: numba
+    """Hash a name as the lookup does: a domain from its end, an address from its beginning."""
     state = _SEED
     if not addresses:
         for place in range(stop - 1, start - 1, -1):

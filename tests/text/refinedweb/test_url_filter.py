@@ -734,7 +734,7 @@ def test_hits_are_counted_by_what_drops_most(tmp_path):
     ]  # fmt: skip
     assert hits.table["example"].to_pylist() == [PAGES[0], PAGES[2], "http://y.example/porn"]
     assert (hits.documents, hits.dropped) == (8, 6)
-    assert str(hits).splitlines()[0] == "6 of 8 documents leave"
+    assert str(hits).splitlines()[0] == "6 of 8 documents removed"
     assert lc.text.url_hits(pa.table({"url": PAGES * 3}), stage, min_documents=6).table.num_rows == 2
     assert lc.text.url_hits(pa.table({"url": PAGES * 3}), stage, min_documents=7).table.num_rows == 0
 
