@@ -100,10 +100,10 @@ _U = np.uint64
 _FACTOR, _GOLDEN = _U(MIX_1), _U(GOLDEN)
 
 MOST_LEADERS = 4096
-"""Greatest number of kept documents of its cluster, of a similar size, that a document is compared with."""
+"""Greatest number of kept documents of similar size in its cluster that a document is compared with."""
 
 NEIGHBOURS = 1024
-"""Distinct sets of n-grams before, and after, each in order of size that it is compared with in a bucket."""
+"""Distinct sets of n-grams on either side, in order of size, with which each is compared in a bucket."""
 
 
 class Ngrams(NamedTuple):
@@ -120,7 +120,7 @@ _NONE = np.zeros(0, np.int64)
 
 
 class Conditions(NamedTuple):
-    """Conditions for linking two documents with a common band key; the defaults compare nothing."""
+    """Conditions under which two documents with a common band key are linked; the defaults compare nothing."""
 
     size_ratio: float = 0.0
     """The least ratio of their numbers of n-grams, smaller by greater; 0 for no bound."""
@@ -328,7 +328,7 @@ def pack_keys(keys: Wide, bits: int, packed: Wide) -> None:
 
 @compiled
 def _remember_similar(one: int, other: int, conditions: Conditions) -> bool:
-    """Return ``are_similar`` of a pair, from memory if it was dissimilar in another band."""
+    """Return whether two documents are similar, without comparing pairs that were dissimilar in another band."""
     if conditions.ranks[one] == conditions.ranks[other]:
         return True
     pair = (_U(conditions.ranks[one]) << _U(32)) | _U(conditions.ranks[other])
@@ -455,7 +455,7 @@ def _link_bucket(members: Longs, conditions: Conditions, parents: Numbers) -> No
 
 @allocating
 def _link_mixed(members: Longs, keys: Wide, conditions: Conditions, parents: Numbers) -> None:
-    """Link documents with equal upper bits of keys that are not all equal."""
+    """Link documents with equal keys, among those with equal upper bits of keys."""
     order = order_by(keys, members)
     first = 0
     for at in range(1, len(members) + 1):
@@ -800,7 +800,7 @@ SECTION = 1 << 21
 TABLES = 1 << 24
 """Greatest number of pieces of rows in which the keys of all bands are sent at once."""
 BANDS = 45
-"""Bands in a pass, if all bands at once would be more pieces than that."""
+"""Bands in a pass, if all bands together would exceed ``TABLES`` pieces."""
 
 
 def remove_near_duplicates(settings: Clustering, earlier: Exchange, sketched: Sketched, engine: Engine) -> Decided:
@@ -912,7 +912,7 @@ def _make_links(
         for keys in block:
             order = link_keys(keys, Conditions(), parents)
             if len(groups) == sketched.groups:
-                continue  # there is no other task with keys to compare
+                continue  # this is the only task, so keys need not be sent
             ordered = keys[order]
             first = _first_of_equal(ordered)
             once, having = ordered[first], documents[order[first]]

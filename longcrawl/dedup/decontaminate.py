@@ -144,11 +144,11 @@ class Decontaminate(TokenizerStage, Edit):
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> "Decontaminate":
-        """Return a stage with published settings; ``changes`` overrides fields and must include ``against``.
+        """Return a stage with published settings; ``changes`` are other fields, such as ``against``.
 
         * "gpt3" (arXiv 2005.14165, appendix C): 13-grams of words are cut with 200 characters on either side, and so
-          are pieces of fewer than 200; a document in more than 10 pieces is removed. The pieces of a document stay
-          together here, while GPT-3 made each a document. Not implemented: GPT-3 ignored 13-grams found in more than 10
+          are pieces of fewer than 200; a document in more than 10 pieces is removed. GPT-3 made each piece
+          a document; here they remain in one. Not implemented: GPT-3 ignored 13-grams found in more than 10
           training documents. Accents make no difference here; GPT-3 kept them.
         * "llama2" (arXiv 2307.09288, A.6): an item is "dirty" if 80 % of its tokens are in shared n-grams of more than
           10 tokens. Llama 2 analysed its evaluation sets this way and removed nothing. Not implemented: up to 4 tokens
@@ -271,7 +271,7 @@ class Decontaminate(TokenizerStage, Edit):
         return evaluation_sets.Ngrams(self.ngram, self.unit, self.tokenizer)
 
     def _folders(self) -> dict[str, str]:
-        """Return the folder of the index that has each evaluation set."""
+        """Return the folder of the index that contains each evaluation set."""
         if not self.against:
             raise StageError(f"{self.name}.against is empty: name evaluation sets, such as against: [exam.jsonl]")
         names = tuple(each for each in self.against if not _is_index(each))

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 FOLDER = "evaluation"
 """Subfolder of the cache folder for texts of datasets and for indexes."""
 SPLITS = ("test", "validation", "dev", "valid", "val", "eval", "train")
-"""Names of splits, most preferred first: the first that a dataset has is read. They never name an evaluation set."""
+"""Names of splits, most preferred first. A file with such a name is also named by its folder."""
 
 _BUILDERS = {".json": "json", ".jsonl": "json", ".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "text"}
 _MEDIUM = {"bytes", "path"}
@@ -351,11 +351,9 @@ class _Words:
     """Words of normal forms, as a unit of :mod:`longcrawl.dedup.substring`."""
 
     def encode(self, texts: pa.Array) -> EncodedTexts:
-        """Return the hashes of the words."""
         return EncodedTexts(*hash_units(texts, None))
 
     def to_bytes(self, texts: pa.Array, rows: Longs, spans: Longs) -> Longs:
-        """Return the bytes of spans of words."""
         data, offsets = text_buffers(texts)
         places = spans.copy()
         convert_words(data, offsets, np.empty(int(np.diff(offsets).max(initial=0)) + 1, np.uint64), rows, places)

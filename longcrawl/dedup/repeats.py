@@ -54,9 +54,8 @@ class TokenStore:
 
     def __init__(self, tokens: npt.NDArray[Any], bounds: Longs, mapped: mmap.mmap | None = None) -> None:
         self.tokens = tokens.view()
-        self.tokens.flags.writeable = (
-            False  # a mapped file is also read-only; kernels would otherwise be compiled twice
-        )
+        # Read-only, as a mapped file is: kernels would otherwise be compiled for both.
+        self.tokens.flags.writeable = False
         self.bounds = bounds
         self.separator = tokens.dtype.type(np.iinfo(tokens.dtype).max)
         self._mapped = mapped

@@ -663,7 +663,7 @@ def test_a_tokenizer_whose_tokens_are_not_bytes_is_refused(tmp_path):
     tokenizer = Tokenizer(models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))  # noqa: S106  # no password
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    with pytest.raises(StageError, match="do not say which bytes they stand for .*: take a byte-level BPE"):
+    with pytest.raises(StageError, match="cannot be mapped to bytes .*: take a byte-level BPE"):
         lc.dedup.ExactSubstring(tokenizer=str(tmp_path)).prepare()
 
 

@@ -120,7 +120,7 @@ def test_passages_take_one_that_stands_for_bytes(given, tokenizer):
     rows = {"id": ["a", "b"], "text": [f"{TEXTS[0]} One.", f"{TEXTS[0]} Two."]}
     stage = lc.dedup.ExactSubstring(8, tokenizer=given, min_characters=0)
     if "Ġthe" not in tokenizer.get_vocab():
-        with pytest.raises(lc.LongCrawlError, match="do not say which bytes they stand for"):
+        with pytest.raises(lc.LongCrawlError, match="cannot be mapped to bytes"):
             _ = lc.Crawl(Dataset.from_dict(rows)) | stage
         return
     crawl = lc.Crawl(Dataset.from_dict(rows)) | stage

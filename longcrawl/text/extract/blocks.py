@@ -419,7 +419,7 @@ class Block(NamedTuple):
 
     text: str
     row: npt.NDArray[np.float32]
-    """Its features, by ``FEATURES``."""
+    """Features of the block, by ``FEATURES``."""
     never: bool
     """Whether it is excluded from the content regardless of the model."""
 

@@ -106,7 +106,7 @@ GROUPS = {name: tuple(words.split(",")) for name, words in _WORDS.items()}
 """Words in classes, ids and roles, grouped by the meaning of the element; a space is the beginning or end of a word."""
 
 HIDDEN = list(GROUPS).index("hidden")
-"""The group that attributes also set: ``hidden``, ``aria-hidden``, and a style with ``display:none``."""
+"""The group that is also set by ``hidden``, ``aria-hidden``, and a style with ``display:none``."""
 
 
 class Markup(NamedTuple):
@@ -115,7 +115,7 @@ class Markup(NamedTuple):
     keys: npt.NDArray[np.uint64]
     """Shape (256,): hash table of tag names as numbers; 0 is empty."""
     codes: npt.NDArray[np.uint8]
-    """Shape (256,): their codes."""
+    """Shape (256,): codes of the tags in ``keys``."""
     kinds: npt.NDArray[np.int64]
     """Shape (tags,): properties of a tag."""
     reference_keys: npt.NDArray[np.uint64]
@@ -529,8 +529,8 @@ TAG, PARENT, FIRST, STOP = range(4)
 ELEMENT, BEGIN, END, LINKED, LINKS, WORDS, ENDS, COMMAS, DIGITS, CAPITALS, LINES = range(11)
 """Columns of blocks.
 
-The innermost element, start and end of the text, bytes in links, links, words, ends of sentences, commas, digits,
-capitals, and line breaks.
+``ELEMENT`` is the innermost element, ``BEGIN`` and ``END`` delimit the text, ``LINKED`` counts bytes in links and
+``ENDS`` ends of sentences. The others are counts of links, words, commas, digits, capitals and line breaks.
 """
 
 _A, _BODY, _BR, _HEAD, _HTML = (CODE[name] for name in ("a", "body", "br", "head", "html"))
@@ -557,9 +557,11 @@ _TH, _THEAD, _TR, _H1, _H6 = (CODE[name] for name in ("th", "thead", "tr", "h1",
 _STATE = 13
 """Size of the scanner's state.
 
-The state has the numbers of elements and blocks; the depth, and the open elements below ``DEEPEST``; the depth at which
-undisplayed content begins; the number of open ``pre``; the start of the current block and the end of its text; whether
-a link is open, its start and its depth; and bytes in links and links of the current block.
+``_ELEMENTS`` and ``_BLOCKS`` are counts. ``_DEPTH`` is the number of open elements, ``_OVERFLOW`` that of open elements
+below ``DEEPEST``. ``_UNSEEN_FROM`` is the depth from which nothing is displayed, and ``_PRE_OPEN`` the number of open
+``pre``. ``_BEGIN`` and ``_PLACE`` delimit the current block's text. ``_IN_LINK``, ``_LINK_FROM`` and ``_LINK_DEPTH``
+give whether a link is open, its start and its depth. ``_LINKED`` and ``_LINKS`` are the bytes in links and
+the links of the current block.
 """
 
 _NEWLINE = 10

@@ -191,7 +191,7 @@ def _from_index(requirement: str, folder: Path) -> Path:
     """Return the wheel of a package that pip downloads to a folder."""
     options = ["--no-deps", "--only-binary", ":all:", "--dest", str(folder)]
     command = [sys.executable, "-m", "pip", "download", requirement, *options]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # the requirement is one of ours
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # our requirement
     wheels = sorted(folder.glob("*.whl"))
     if done.returncode or not wheels:
         last = (done.stderr.strip().splitlines() or ["no wheel"])[-1]

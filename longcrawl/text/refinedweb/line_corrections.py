@@ -487,7 +487,7 @@ class LineCorrections(Edit):
         max_removed_words: greatest share of affected words in a kept document.
         counted: affected words: all of the "flagged" lines, or only those "removed".
         patterns: phrases by language, as data: shipped ones by name (``refinedweb``), or the path of a YAML file of the
-            same form. Of the shipped phrases only the four named above are the paper's, which lists no others.
+            same form. Only four of the shipped phrases, named above, are the paper's, which lists no others.
         language: the language of all documents; None uses the column ``language``. en-GB and eng_Latn are English.
         on_unknown_language: what happens to a document in a language that ``patterns`` lacks: "error" raises one;
             "default" uses the phrases of the file's ``default`` language (English in the shipped one); "keep" leaves

@@ -631,9 +631,8 @@ def _spell_domain(name: str) -> str:
     below = name.strip().removeprefix("*")
     label = below.strip(".")
     if label and below.startswith(".") and "." not in label:
-        return spell_host(f"a.{label}").removeprefix(
-            "a"
-        )  # "a." keeps a numeric label from being read as an IPv4 address
+        # "a." keeps a numeric label from being read as an IPv4 address.
+        return spell_host(f"a.{label}").removeprefix("a")
     return spell_host(label)
 
 
