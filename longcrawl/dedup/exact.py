@@ -238,6 +238,14 @@ class ExactDocuments(EqualHashes):
     of case, accents, punctuation, white space and invisible characters. A text with only punctuation then equals an
     empty one.
 
+    Args:
+        keep: document to keep: the "first", or a "random" one that does not depend on the order of documents.
+        seed: seed of the choice "random".
+        against: indexes of earlier datasets, or runs that saved one; documents with a text found there are removed by
+            the rule ``seen_before``.
+        index: with "save", a run writes an index of the documents that it finally kept.
+        text: "raw" compares texts byte by byte, "normalised" compares their normal forms.
+
     >>> import pyarrow as pa
     >>> table = pa.table({"id": ["a", "b"], "text": ["To be, or not to be?", "to be -- or not to BE"]})
     >>> stage = ExactDocuments(text="normalised")
@@ -365,6 +373,11 @@ class Urls(EqualHashes):
     Source: RefinedWeb, section 3.3; its Table 16 shows URLs that differ only in parameters.
 
     Args:
+        keep: document to keep: the "first", or a "random" one that does not depend on the order of documents.
+        seed: seed of the choice "random".
+        against: indexes of earlier datasets, or runs that saved one; documents with a URL found there are removed by
+            the rule ``seen_before``.
+        index: with "save", a run writes an index of the documents that it finally kept.
         query: "drop-tracking" ignores tracking parameters, "none" the whole query; "all" compares the whole query.
     """
 

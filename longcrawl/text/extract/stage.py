@@ -171,7 +171,8 @@ class ExtractText(Edit):
     bytes, and the memory at most 60 times as much. ``max_seconds``, ``max_memory`` and ``workers`` do not apply to it.
     It is 17 times as fast as trafilatura, and less accurate on news. F1 is 0.939 against trafilatura's 0.964 on the 181
     news pages of article-extraction-benchmark (4-grams), and 0.933 against 0.962 on 141 annotated pages that it was not
-    trained on (words). It keeps more text that is not content, such as teasers and notices after a short article.
+    trained on (words). On the 257 articles in the test half of WCXB it is ahead, with 0.949 against 0.925 (words). It
+    keeps more text that is not content, such as teasers and notices after a short article.
 
     For the other engines, pages are extracted in separate processes, ``workers`` for each process that runs stages,
     which are kept for later batches and end with their parent. So a hostile page costs one page. The operating system
