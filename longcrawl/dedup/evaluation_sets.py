@@ -314,7 +314,7 @@ Longs = npt.NDArray[np.int64]
 STAGE = "decontaminate"
 """Name of the stage that the index belongs to."""
 MOST_ITEMS = 64
-"""Greatest number of items compared for one n-gram; only boilerplate of questions occurs in more."""
+"""Greatest number of items compared for one n-gram; only phrases common to many questions occur in more."""
 
 
 @dataclass(frozen=True)

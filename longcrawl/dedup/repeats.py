@@ -6,9 +6,9 @@ repeated. The final result does not depend on the number of passes: windows with
 meet in one pass, and each stretch is compared token by token.
 
 The *anchor* of a window is the least hash of its grams, ``gram`` tokens in a row. Equal windows have equal anchors, and
-consecutive windows often share one. So a number of counters far below that of windows shows which windows have an
-anchor that occurs only once: those windows cannot repeat. The others are hashed and looked up in a table of earlier
-windows, and if a hash is found, tokens are compared one by one.
+consecutive windows often share one. The anchors, far fewer than the windows, are counted first: a window with an anchor
+that occurs only once cannot repeat. The other windows are hashed and looked up in a table of earlier ones. If a hash is
+found, tokens are compared one by one.
 
 A *segment* is a run of consecutive windows with one anchor; with 60 tokens it has a dozen windows. A row of an exchange
 contains its hash, by which it is sent, the place of its first token, and its tokens.

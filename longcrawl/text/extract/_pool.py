@@ -40,7 +40,9 @@ class ExtractionProcess:
 
     def __init__(self, settings: WorkerSettings) -> None:
         if not sys.executable:
-            raise StageError("extract_text starts a Python process, and sys.executable is empty")
+            raise StageError(
+                "extract_text starts a Python process, and sys.executable is empty: set it to the path of Python"
+            )
         if not hasattr(signal, "setitimer"):
             raise StageError(
                 "extract_text needs timers that Windows does not have; run it on Linux or macOS, or in WSL"

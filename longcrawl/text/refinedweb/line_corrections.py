@@ -461,7 +461,7 @@ class LineCorrections(Edit):
     A line ends at ``\n``. It is judged without surrounding white space, by the first of these rules that applies:
 
     * ``uppercase``: more than ``max_uppercase_characters`` of its characters are upper case (``str.isupper``); the
-      paper asks for "mainly";
+      paper's word is "mainly";
     * ``numerical``: at least ``min_numerical_characters`` of its characters other than white space are numerical
       (``str.isnumeric``). At 1.0, as in the paper, all must be: "1 2 3" is discarded, "1.2" is kept;
     * ``counter``: it is a number and a word such as "3 likes", "1.2K views" or "(12 comments)";
