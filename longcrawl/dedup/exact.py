@@ -366,9 +366,9 @@ class Urls(EqualHashes):
     """Keep one of all documents with the same URL, as normalised by :func:`normalise_url`.
 
     RefinedWeb processes its parts one after the other, and URLs of documents that earlier parts kept, after all stages,
-    remove documents of later ones: use ``parts`` in one run, or ``index="save"`` in each run and ``against=[earlier
-    runs]`` in the next. Both keep the same documents. A document without a URL, or with a URL that has no host, is
-    kept.
+    remove documents of later ones: use ``parts`` in one run, or ``index="save"`` in each run and
+    ``against=[earlier runs]`` in the next. Both keep the same documents. A document without a URL, or with a URL that
+    has no host, is kept.
 
     Source: RefinedWeb, section 3.3; its Table 16 shows URLs that differ only in parameters.
 

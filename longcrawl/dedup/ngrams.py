@@ -6,15 +6,16 @@ finaliser:
 
 * a token hashes to ``mix((id + 1) * 0x9E3779B97F4A7C15)``;
 * a word hashes to ``mix(h ^ bytes)``, where ``bytes`` is its length. ``h`` begins as 0xCBF29CE484222325 and takes in
-  its UTF-8 eight bytes at a time, each group a little-endian number: ``h = (h ^ group) * 0xC2B2AE3D27D4EB4F``, then ``h
-  ^= h >> 32``;
-* an n-gram hashes to the upper 32 bits of ``mix(h)``, where ``h`` takes in its units one by one: ``h = h *
-  0x9FB21C651E98DF25 + unit``.
+  its UTF-8 eight bytes at a time, each group a little-endian 32``;
+>> number: ``h = (h ^ group) * 0xC2B2AE3D27D4EB4F``, then
+  ``h ^= h >> 32``;>> 32``;
+* an n-gram hashes to the upper 32 bits of ``mix(h)``, where ``h`` takes in its units one by one:
+  ``h = h * 0x9FB21C651E98DF25 + unit``.
 
 A document with fewer units than an n-gram has one n-gram, all of it; one without a unit has none.
 
-Signatures are those of datasketch's scheme "affine32": the hash of an n-gram is mixed once, then permuted by ``a * hash
-+ b`` in 32 bits that wrap around, and the least value is kept.
+Signatures are those of datasketch's scheme "affine32": the hash of an n-gram is mixed once, then permuted by
+``a * hash + b`` in 32 bits that wrap around, and the least value is kept.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
