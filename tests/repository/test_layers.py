@@ -135,30 +135,10 @@ def repeated_places(most: int = 5) -> list[tuple[str, int]]:
     return [(module, place) for module, place in sorted(found) if (module, place - 1) not in found]
 
 
-def defined(path: str) -> set[str]:
-    """Return the classes and functions of a file of longcrawl/, methods as Class.method; of a folder nothing."""
-    file = ROOT / "longcrawl" / path
-    tops = ast.parse(file.read_text("utf-8")).body if file.is_file() else []
-    named = [top for top in tops if isinstance(top, ast.ClassDef | ast.FunctionDef)]
-    methods = [(top.name, each.name) for top in named for each in top.body if isinstance(each, ast.FunctionDef)]
-    return {top.name for top in named} | {f"{top}.{name}" for top, name in methods}
-
-
-def test_the_way_of_a_document_in_the_guide_is_there():
-    """Each file is, and each name in a file of the same step; steps and files are in the order of CONTRIBUTING.md."""
+def test_the_guide_lists_the_packages_in_their_order():
     guide = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    way = guide.partition("The way of a document")[2].partition("A new stage")[0]
-    steps = [re.findall(r"`([^`]+)`", step) for step in re.split(r"^\d\. ", way, flags=re.MULTILINE)[1:]]
-    assert len(steps) == 8
-    for named in steps:
-        paths = dict.fromkeys(each.partition(":")[0] for each in named if "/" in each)
-        assert [path for path in paths if not (ROOT / "longcrawl" / path).exists()] == []
-        known = {path: defined(path) for path in paths}
-        assert [
-            each for each in named if ":" in each and each.partition(":")[2] not in known[each.partition(":")[0]]
-        ] == []
-        names = {each for each in named if not re.search("[/:]", each)} - {"refinedweb", "gpt-simple", "write.py"}
-        assert names <= set().union(*known.values())
+    table = guide.partition("## Where things are")[2].partition("At the top of the repository")[0]
+    assert tuple(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == ORDER
 
 
 @cache
