@@ -1,7 +1,7 @@
 """Reads JSON lines into Arrow columns.
 
 The lines go through kernels; what those do not take goes through Python's ``json``, which decides.
-Both give the same values: a lone surrogate escape (``\ud800``), which no UTF-8 can hold, becomes U+FFFD, and of a
+Both give the same values: a lone surrogate escape (``U+D800``), which no UTF-8 can hold, becomes U+FFFD, and of a
 key that comes twice the last one counts.
 
 The kernels take the common shape exactly and leave everything else to Python's ``json``: a line whose status is
