@@ -2,7 +2,7 @@
 
 Everything is asked of this Python's own ``str`` and ``unicodedata``, so a signal follows the Unicode version of the
 Python that computes it (the release's was 14.0, of Python 3.11). Building takes more than a second: the arrays of the
-Unicode versions of Python 3.11 to 3.13 are shipped, one file for each, those of others are kept in the cache folder.
+Unicode versions of Python 3.11 to 3.14 are shipped, one file for each, those of others are kept in the cache folder.
 
 The cache folder is ``$XDG_CACHE_HOME/longcrawl``, by default ``~/.cache/longcrawl``.
 """

@@ -1,4 +1,4 @@
-"""Tables of all code points are shipped for the Unicode versions of Python 3.11 to 3.13, and equal what is built.
+"""Tables of all code points are shipped for the Unicode versions of Python 3.11 to 3.14, and equal what is built.
 
 ``LONGCRAWL_TABLES=write pytest tests/kernels/test_code_points.py`` writes those of the Python that runs it,
 where ``VERSIONS`` has its version of Unicode.
@@ -18,7 +18,7 @@ from longcrawl.kernels.code_points import ship_arrays, shipped_arrays
 from longcrawl.text.gopher.words import load_page_characters
 from longcrawl.text.refinedweb.url_filter import load_folded
 
-VERSIONS = ("14.0.0", "15.0.0", "15.1.0")
+VERSIONS = ("14.0.0", "15.0.0", "15.1.0", "16.0.0")
 RUNNING = unicodedata.unidata_version
 LATIN = 0x250
 """The first code point after the Latin letters, for which all these versions have the same."""
