@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -55,6 +57,15 @@ def test_the_security_policy_names_this_minor_release():
     assert f"({__version__.rpartition('.')[0]})" in text("SECURITY.md")
 
 
+def test_the_command_imports_no_module_of_the_working_directory(tmp_path):
+    """As SECURITY.md has it: a recipe that somebody else wrote may name one beside it."""
+    (tmp_path / "beside.py").write_text("open('imported', 'w')")
+    command = [Path(sys.executable).with_name("longcrawl"), "stages", "beside:Stage"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "No module named 'beside'" in done.stdout + done.stderr
+    assert not (tmp_path / "imported").exists()
+
+
 def test_the_changelog_names_the_pythons():
     assert f"Python {pythons()[0]} to {pythons()[-1]}" in text("CHANGELOG.md")
     assert PROJECT["requires-python"] == f">={pythons()[0]}"
@@ -62,7 +73,8 @@ def test_the_changelog_names_the_pythons():
 
 def test_no_docstring_holds_what_is_not_text():
     """Python 3.13 and later cannot compile a docstring with half of a surrogate pair."""
-    trees = {path: ast.parse(path.read_text("utf-8")) for path in (ROOT / "longcrawl").rglob("*.py")}
+    sources = {path: path.read_text("utf-8") for path in (ROOT / "longcrawl").rglob("*.py")}
+    trees = {path: ast.parse(source) for path, source in sources.items() if re.search(r"\\u[dD][89a-fA-F]", source)}
     constants = (
         (path, node.value.value)
         for path, tree in trees.items()
