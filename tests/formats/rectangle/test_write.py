@@ -120,7 +120,8 @@ def test_zarr_v3_has_one_shard_per_2048_rows_with_chunks_of_64_by_2048(tmp_path)
     assert array.shards == (2048, 6144)
     blosc, crc32c = array.compressors
     assert crc32c.to_dict() == {"name": "crc32c"}
-    assert (blosc.cname.value, blosc.clevel, blosc.shuffle.value) == ("zstd", 3, "noshuffle")
+    settings = blosc.to_dict()["configuration"]
+    assert (settings["cname"], settings["clevel"], settings["shuffle"]) == ("zstd", 3, "noshuffle")
     assert [path.name for path in (tmp_path / "made" / "train" / "c" / "0").iterdir()] == ["0"]
 
 
