@@ -173,7 +173,7 @@ LICENSES = frozenset(
     pddl postgresql unknown unlicense wtfpl zlib
     """.split()  # noqa: SIM905  # ninety lines otherwise
 )
-"""Identifiers of licences, as the Hub's documentation lists them; docs/adr/0025-cards-and-reports.md names the sources."""
+"""Identifiers of licences in the documentation of the Hub; docs/adr/0025-cards-and-reports.md names the sources."""
 
 NO_CODES = ("code", "multilingual")
 """What the Hub takes as languages beside codes of ISO 639."""
