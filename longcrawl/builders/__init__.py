@@ -1,4 +1,4 @@
-"""The adapter to `datasets`: its builder, which is registered once `datasets` is imported.
+"""The `datasets` adapter, which registers the longcrawl builder once `datasets` is imported.
 
 Importing longcrawl alone does not import `datasets`.
 """
@@ -11,7 +11,7 @@ from types import ModuleType
 
 
 def register_with_datasets() -> None:
-    """Register the builder with `datasets`: now where that is imported, else as soon as it is.
+    """Register the builder with `datasets`, now if it is imported, else as soon as it is.
 
     Raises:
         LongCrawlError: this release of `datasets` has moved the names that registration needs.
@@ -29,7 +29,7 @@ def _register() -> None:
 
 
 class _Datasets(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds `datasets` as all others do, and registers the builder once it is imported."""
+    """Import hook that registers the builder once `datasets` is imported."""
 
     def find_spec(
         self,
@@ -37,7 +37,7 @@ class _Datasets(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return how `datasets` is loaded, None for all else."""
+        """Return the spec of `datasets` with this hook as its loader, or None for any other module."""
         others = [finder for finder in sys.meta_path if finder is not self] if name == "datasets" else []
         found = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
         if found is None or found.loader is None:
@@ -46,7 +46,7 @@ class _Datasets(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return found
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        """Let the loader of `datasets` make the module."""
+        """Make the module with the loader of `datasets`."""
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:

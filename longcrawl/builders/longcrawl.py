@@ -1,4 +1,4 @@
-"""The `datasets` builder: ``load_dataset("longcrawl", NAME, …)`` with one configuration per source.
+"""The `datasets` builder: ``load_dataset("longcrawl", NAME, …)``, with one configuration per source.
 
 A new source is a file in ``longcrawl/sources`` and a line in ``longcrawl/core/kinds.py``.
 """
@@ -29,20 +29,20 @@ logger = logging.getLogger("longcrawl")
 VERSION = datasets.Version("1.0.0")
 COMMON_CRAWL_LICENSE = "common-crawl-terms-of-use, https://commoncrawl.org/terms-of-use"
 MOST_NAMED = 10
-"""How many broken files a warning names; it counts them all."""
+"""Broken files named in a warning, which counts all of them."""
 
 
 class ChangedDataError(CorruptionError, datasets.exceptions.DatasetGenerationError):  # type: ignore[misc]  # not typed
-    """A CorruptionError that `datasets` lets pass: it puts an error of its own in the place of all others."""
+    """A CorruptionError that `datasets` raises unchanged; it replaces other exceptions with its own."""
 
 
 _OF_DATASETS = frozenset(inspect.signature(datasets.ArrowBasedBuilder.__init__).parameters) - {"data_dir", "data_files"}
-"""Settings that `datasets` itself takes and that are no source's."""
+"""Settings of the `datasets` builder itself, which are not settings of a source."""
 
 
 @dataclass
 class LongCrawlConfig(datasets.BuilderConfig):  # type: ignore[misc]  # `datasets` is not typed
-    """The settings of one source, under the names of its fields, once a builder is made for it."""
+    """Settings of one source under its field names, which a builder fills in."""
 
     def set_defaults(self, kind: type[Source]) -> "LongCrawlConfig":
         """Set all settings of the source to their defaults; return the configuration."""
@@ -51,10 +51,10 @@ class LongCrawlConfig(datasets.BuilderConfig):  # type: ignore[misc]  # `dataset
         return self
 
     def source(self) -> Source:
-        """Make the source; this is where values are checked, since `datasets` sets them after construction.
+        """Make the source, which checks the values, since `datasets` sets them after construction.
 
         Raises:
-            SourceError: naming the setting and what it takes.
+            SourceError: a value is wrong; the message names the setting and what it takes.
         """
         names = [field.name for field in dataclasses.fields(SOURCES[self.name])]  # type: ignore[arg-type]  # sources are dataclasses
         settings = {name: getattr(self, name) for name in names}
@@ -70,10 +70,10 @@ class LongCrawlConfig(datasets.BuilderConfig):  # type: ignore[misc]  # `dataset
 
 
 class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets` is not typed
-    """Reads every source of longcrawl, in shards of one part each.
+    """Builder that reads every source of longcrawl, with one shard per part.
 
     Raises:
-        SourceError: no source or an unknown one is named, or a setting that it does not have.
+        SourceError: no source, an unknown source or an unknown setting is given.
     """
 
     BUILDER_CONFIG_CLASS = LongCrawlConfig
@@ -136,7 +136,7 @@ def _every_part(source: Source) -> Iterator[Part]:
 
 
 def about_source(source: Source) -> dict[str, str]:
-    """Return description, citation, homepage and licence of a source: of the run that wrote it, if it is known."""
+    """Return description, citation, homepage and licence of a source, or of the run that wrote its data if known."""
     folder = getattr(source, "data_dir", None)
     if isinstance(folder, str) and not is_url(folder):
         from longcrawl.run.card.write import about_output  # only outputs of runs need manifest and card
@@ -178,7 +178,10 @@ def _files_of(source: Source) -> list[str]:
 
 @contextmanager
 def first_cause() -> Iterator[None]:
-    """Raise the sentence that says what went wrong; `datasets` says that an error occurred, and has it as the cause."""
+    """Raise the longcrawl error behind a `DatasetGenerationError`, and name the splits if one is unknown.
+
+    `datasets` reports only that an error occurred, with the longcrawl error as its cause.
+    """
     try:
         yield
     except datasets.exceptions.DatasetGenerationError as failed:
@@ -200,14 +203,16 @@ def load(
     cache_dir: str | None = None,
     **settings: Any,
 ) -> Any:
-    """Load a source without the registry of `datasets`: the same rows as ``load_dataset("longcrawl", name, …)``.
+    """Load a source without the registry of `datasets`.
+
+    It has the same rows as ``load_dataset("longcrawl", name, …)``.
 
     Args:
-        name: of the source, such as "redpajama-v2".
-        split: of the source; None for all splits in a dictionary.
-        streaming: whether to give an ``IterableDataset``, which reads as it is iterated.
-        num_proc: how many processes prepare the cache.
-        cache_dir: where the cache lies; None for the usual place of `datasets`.
+        name: the source, such as "redpajama-v2".
+        split: the split to load, or None for a dictionary of all splits.
+        streaming: whether to return an ``IterableDataset``, which reads as it is iterated.
+        num_proc: number of processes that prepare the cache.
+        cache_dir: directory of the cache, or None for the default of `datasets`.
         settings: the fields of the source.
 
     Raises:

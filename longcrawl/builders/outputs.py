@@ -1,6 +1,6 @@
-"""Loads the tokens of an output folder that has no token tables, by plain ``load_dataset(FOLDER)``.
+"""Builder for the tokens of an output folder without token tables, used by plain ``load_dataset(FOLDER)``.
 
-Rows and columns are those of the tables that ``longcrawl tables`` or a push writes, read from the arrays or shards.
+It yields the rows and columns that ``longcrawl tables`` or a push would write, read from the arrays or shards.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ from longcrawl.run.card.write import CARD, about_run
 from longcrawl.run.manifest import MANIFEST, TOKEN_TABLES, read_manifest
 
 PART_TOKENS = 1 << 24
-"""Tokens of a part, about: parts are what processes and workers share."""
+"""Approximate number of tokens per part; processes and workers share the parts."""
 
 
 @dataclass(frozen=True)
@@ -35,15 +35,17 @@ class TokenFolder:
     folder: Path
     result: Result
     described: Mapping[str, Any]
-    """Its description, or that in the manifest of its run."""
+    """The description file of the output, or the output's entry in the manifest of its run."""
     about: Mapping[str, str]
     """Description, citation and licence, if its run is known."""
 
 
 def find_tokens(path: str | Path) -> TokenFolder | None:
-    """Return the output that a folder is, or that of the run it is, if plain `datasets` would load no tokens of it.
+    """Return the token output in a folder, or None if `datasets` should load the folder its own way.
 
-    None of any other folder, of a run with tables of tokens, and of one whose card names another default.
+    The folder is an output or the run that wrote it. The result is None for any other folder, for a run with token
+    tables,
+    and for a run with another default configuration in its card.
     """
     folder = Path(path)
     if not (folder.is_dir() and any(folder.glob("*.json"))):
@@ -85,7 +87,7 @@ def _has_tokens(result: Result) -> bool:
 
 
 def _names_another(folder: Path, result: Result, output: Mapping[str, Any]) -> bool:
-    """Return whether a person has given the card of a run another default configuration."""
+    """Return whether someone gave the card of a run another default configuration."""
     try:
         head = read_front_matter((folder / CARD).read_text("utf-8")) if (folder / CARD).is_file() else {}
     except (FormatError, UnicodeDecodeError):
@@ -99,7 +101,7 @@ def _default(configs: Any) -> Any:
 
 
 class OutputTokens(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets` is not typed
-    """Reads the rows of tokens of an output, each split in parts of some million tokens."""
+    """Builder that reads the token rows of an output, each split in parts of about ``PART_TOKENS`` tokens."""
 
     BUILDER_CONFIGS = [datasets.BuilderConfig(name=TOKEN_TABLES)]  # noqa: RUF012  # `datasets` reads it from the class
 

@@ -1,11 +1,13 @@
-"""Makes ``load_dataset("longcrawl", …)`` find our builder: the only file that leans on private names of `datasets`.
+"""Registration of the builder for ``load_dataset("longcrawl", …)``.
 
-`datasets` has no way to add a builder from outside since it dropped loading scripts. It looks a name up in
-``packaged_modules._PACKAGED_DATASETS_MODULES`` before it looks at folders and at the Hub, so an entry there is enough
-to be found. ``PackagedDatasetModuleFactory.get_module`` would then read whatever lies in the current directory where
-no files are named, and turn a URL in ``data_dir`` into a local path; for our name alone it is answered here.
+This is the only file that uses private names of `datasets`, which has had no public way to add a builder since it
+dropped loading scripts. It looks up names in ``packaged_modules._PACKAGED_DATASETS_MODULES`` before folders and the
+Hub, so an entry there is enough. If no files are named, ``PackagedDatasetModuleFactory.get_module`` would read the
+files
+in the current directory, and it would turn a URL in ``data_dir`` into a local path. It is therefore replaced for the
+name "longcrawl", and for no other.
 
-Should a release of `datasets` move these names, ``longcrawl.load`` works without them.
+If a release of `datasets` moves these names, ``longcrawl.load`` works without them.
 """
 
 import functools
@@ -23,15 +25,14 @@ from longcrawl.sources.files import absolute
 NAME = "longcrawl"
 MODULE = "longcrawl.builders.longcrawl"
 TOKENS = "tokens"
-"""The configuration that has the tokens of a run."""
+"""Configuration name of the tokens of a run."""
 
 
 def register() -> None:
-    """Make `datasets` find the builder; doing it twice changes nothing.
+    """Register the builder with `datasets`; registering it twice changes nothing.
 
     Raises:
         LongCrawlError: this release of `datasets` has moved the names that registration needs.
-
     """
     try:
         packaged_modules._PACKAGED_DATASETS_MODULES[NAME] = (MODULE, code_hash())  # noqa: SLF001  # there is no public registry
@@ -55,9 +56,9 @@ def register() -> None:
 
 
 def _load_outputs() -> None:
-    """Let ``load_dataset(FOLDER)`` read the tokens of an output of ours that has no tables of them.
+    """Make ``load_dataset(FOLDER)`` read the tokens of an output folder without token tables.
 
-    `datasets` reads neither Zarr nor token shards, and would load the tables that say where documents came from.
+    `datasets` reads neither Zarr nor token shards, and would load the tables of document origins instead.
     """
     original = datasets.load.load_dataset_builder
     parameters = inspect.signature(original)
@@ -82,16 +83,16 @@ def _load_outputs() -> None:
 
 
 def unresolved(data_files: Any) -> DataFilesDict:
-    """Return paths, URLs and globs by split as they are named, for the source to find the files.
+    """Return paths, URLs and globs by split without expanding them; the source finds the files.
 
-    `datasets` would take an outage for no match, and a name such as ``crawl[1].jsonl`` for a pattern.
+    `datasets` would treat an outage as no match, and a name such as ``crawl[1].jsonl`` as a pattern.
     """
     named = {} if data_files is None else sanitize_patterns(data_files)
     return DataFilesDict({split: DataFilesList(list(map(str, files)), []) for split, files in named.items()})
 
 
 def _our_module(factory: Any) -> Any:
-    """Return the builder for `datasets`, with ``data_files`` unresolved or none; it decides what to read then."""
+    """Return the builder module for `datasets`, with ``data_files`` unexpanded for the source to resolve."""
     module_path, digest = packaged_modules._PACKAGED_DATASETS_MODULES[NAME]  # noqa: SLF001  # there is no public registry
     settings: dict[str, Any] = {"dataset_name": NAME, "data_files": unresolved(factory.data_files)}
     if factory.data_dir:
