@@ -1,1 +1,1 @@
-"""Sources of documents: what ``load_dataset("longcrawl", NAME, …)`` and recipes read."""
+"""Sources of documents, read by ``load_dataset("longcrawl", NAME, …)`` and by recipes."""

@@ -1,7 +1,7 @@
-"""Lines of a file, decompressed and decoded, in blocks that always have the same ends.
+"""Lines of a file, decompressed, decoded, and cut into reproducible blocks.
 
-Compressed data is yielded once its checksum has been compared, see :mod:`longcrawl.sources.compressed`. A line that is
-lost stands as an empty line in its block, so that the numbers of all others stay.
+Compressed data is yielded after its checksum has been compared, see :mod:`longcrawl.sources.compressed`. A lost line
+becomes an empty line in its block, so that all other lines keep their numbers.
 """
 
 from collections.abc import Callable, Iterator
@@ -39,41 +39,41 @@ from longcrawl.sources.files import DamagedFileError, local_copy
 from longcrawl.urls import path_of
 
 BLOCK_BYTES = 32_000_000
-"""How much uncompressed text a table holds at most, unless one line is longer."""
+"""Maximum bytes of uncompressed text in a table, unless one line is longer."""
 
 RECORD_BYTES = 256 << 20
-"""How long a line, or a text file that is one document, is at most, unless a source says otherwise.
+"""Default maximum bytes of a line, or of a text file that is one document.
 
-The longest texts of crawls and of collections of books have some 20 MB. Reading a line takes several times its length
-of memory.
+The longest texts in crawls and collections of books have about 20 MB. Reading a line takes several times its length of
+memory.
 """
 
 READ_BYTES = 1 << 18
-"""How much of a file that is not compressed is read at a time."""
+"""Bytes read at a time from an uncompressed file."""
 
 STEP_BYTES = 1 << 19
-"""How much is looked through at a time: a core's own cache has it when it is looked at again."""
+"""Bytes scanned at a time, few enough to stay in a core's own cache for a second look."""
 
 FIRST_BYTES, WINDOW_BYTES = 1 << 13, 1 << 16
-"""How much is searched for the end of a line, first and then at a time."""
+"""Bytes searched for a line end the first time, and each further time."""
 
 LONG_STEP_BYTES = 2 * STEP_BYTES
-"""Whole lines up to this length are not cut."""
+"""Maximum bytes of whole lines that are yielded as one step."""
 
 
 @dataclass(frozen=True)
 class _Damage:
-    """A stretch of a file that is not sound."""
+    """A stretch of a file that is damaged."""
 
     reason: str
     line_feeds: int
-    """How many seem to be in it."""
+    """Number of line feeds that seem to be in it."""
     ends_in_line: bool
-    """Whether something seems to follow the last of them."""
+    """Whether text seems to follow the last line feed."""
     is_counted: bool
-    """Whether this is all that is lost."""
+    """Whether all lost data is counted, so that the number of lines is exact."""
     is_last: bool
-    """Whether nothing sound follows."""
+    """Whether no sound data follows."""
 
 
 def stop_at(loss: Loss) -> None:
@@ -88,7 +88,10 @@ def stop_at(loss: Loss) -> None:
 
 
 def stop_at_damage(lost: LostRecords) -> Callable[[Loss], None]:
-    """Note single lines that are lost, and stop at damage: nobody knows the numbers, and so the ids, of later lines."""
+    """Return a callback that records single lost lines and stops at damage.
+
+    After damage the numbers of later lines, and so their ids, are unknown.
+    """
 
     def note(loss: Loss) -> None:
         if loss.kind == "damage":
@@ -99,17 +102,19 @@ def stop_at_damage(lost: LostRecords) -> Callable[[Loss], None]:
 
 
 def too_long(most_bytes: int, where: str = "") -> str:
-    """Return why a record is lost that has more bytes."""
+    """Return the error reason for a record that is longer than the limit."""
     return f"has more than {most_bytes:,} bytes{where}; to read it, set max_record_bytes to more"
 
 
 def read_bytes(
     path: str, most_bytes: int = RECORD_BYTES, records: int | None = 1, decoding: Decoding | None = None
 ) -> bytes:
-    """Read a file whole, decompressed and decoded; it has so many records, None if nobody can know.
+    """Read a whole file, decompressed and decoded.
+
+    ``records`` is the number of records to report as lost with the file, or None if it is unknown.
 
     Raises:
-        DamagedFileError: it is missing, cut, corrupt, or longer than ``most_bytes``.
+        DamagedFileError: the file is missing, cut, corrupt, or longer than ``most_bytes``.
     """
     pieces, size = list[bytes | memoryview](), 0
     for piece in _pieces(path, decoding=decoding):
@@ -131,7 +136,7 @@ def read_blocks(
     after_damage: Literal["keep", "drop"] = "keep",
     decoding: Decoding | None = None,
 ) -> Iterator[memoryview]:
-    """Read whole lines of a file in blocks; see :func:`read_steps`."""
+    """Read whole lines of a file, one block at a time; see :func:`read_steps`."""
     block = Gathered()
     steps = read_steps(
         path, block_bytes, most_bytes=most_bytes, on_loss=on_loss, after_damage=after_damage, decoding=decoding
@@ -154,29 +159,32 @@ def read_steps(
     lines_read: Callable[[], int] | None = None,
     decoding: Decoding | None = None,
 ) -> Iterator[memoryview | None]:
-    """Read whole lines of a file, gzip and zstd decompressed, in blocks of several steps.
+    """Read whole lines of a file, with gzip and zstd decompressed, in blocks of several steps.
 
-    A block ends at the last line end within ``block_bytes``, or at the first one after it where a line is longer, so
-    blocks depend on the text only. Only the last block may lack the line end. A block also ends where lines are lost.
-    Steps are of any length from ``STEP_BYTES`` on, if a block does not end with them, and there until the next one.
+    A block ends at the last line end within ``block_bytes``, or at the first one after it if a line is longer. Blocks
+    therefore depend only on the text. A block also ends at lost lines, and only the last block may lack its line end.
+    Steps
+    have ``STEP_BYTES`` or more unless a block ends, and each is valid until the next one.
 
     Args:
         path: local file or URL.
-        block_bytes: how long a block is at most.
-        most_bytes: how long a line is at most; of a longer one no more than this is ever held.
-        on_loss: called with each loss when the lines before it have been yielded; it may raise.
-        after_damage: whether to "drop" the first line after damage, which may lack its beginning. JSON that lacks its
-            beginning is not an object, so that its readers can "keep" it and see.
-        checksums: when those of compressed data are compared.
-        lines_read: returns how many lines of all steps so far the caller has counted, who spares counting here.
-        decoding: the encoding, from which lines are turned into UTF-8; None for bytes as they are.
+        block_bytes: maximum bytes of a block.
+        most_bytes: maximum bytes of a line; no more than this is ever held of a longer one.
+        on_loss: called with each loss after the lines before it have been yielded; it may raise.
+        after_damage: "drop" discards the first line after damage, which may lack its beginning. "keep" suits readers of
+            JSON, which notice that a line without its beginning is not an object.
+        checksums: when the checksums of compressed data are compared.
+        lines_read: returns the number of lines that the caller has counted in all steps so far, which avoids counting
+            them
+            a second time.
+        decoding: the encoding to convert to UTF-8 from, or None for unchanged bytes.
 
     Yields:
-        A step, or None where a block ends.
+        A step, or None at the end of a block.
 
     Raises:
-        DamagedFileError: after the last whole line before the damage.
-        UncheckedDataError: lines have been yielded whose checksum is wrong.
+        DamagedFileError: the file is damaged; it is raised after the last whole line before the damage.
+        UncheckedDataError: the checksum of lines that have already been yielded is wrong.
     """
     lines = _Lines(block_bytes, most_bytes, on_loss, after_damage, lines_read)
     try:
@@ -190,7 +198,7 @@ def read_steps(
 
 
 class _Lines:
-    """Cuts pieces of text into blocks of whole lines, in steps; None is yielded where a block ends."""
+    """Cutter of text into blocks of whole lines, yielded in steps with None after each block."""
 
     def __init__(
         self,
@@ -204,23 +212,23 @@ class _Lines:
         self._on_loss, self._after_damage = on_loss, after_damage
         self._pending = Window()
         self._block = 0
-        """Bytes of the block that have been yielded."""
+        """Bytes of the block yielded so far."""
         self._open = 0
-        """Bytes pending after the last line end."""
+        """Pending bytes after the last line end."""
         self._lost = ""
-        """Why the line that is open is lost, if it is."""
+        """Reason why the open line is lost, or ""."""
         self._counts, self._counted = lines_read is None, 0
         self._lines_read = lines_read or (lambda: self._counted)
-        """Returns how many lines have been yielded, lost ones too."""
+        """Returns the number of lines yielded, including lost ones."""
 
     def room(self, size: int) -> memoryview:
-        """Return memory for text that is added next, without a copy; steps that were yielded may be overwritten."""
+        """Return memory to write the next text to without a copy; steps already yielded may be overwritten."""
         return self._pending.room(size)
 
     def add(self, piece: bytes | memoryview) -> Iterator[memoryview | None]:
-        """Add text that follows, and yield steps of whole lines."""
+        """Add the next text, and yield steps of whole lines."""
         if self._lost or self._open + len(piece) > self._most_bytes:
-            # The end moves back where text is dropped, so what follows in the memory of room has to be copied.
+            # Dropping text moves the end back, so text already in the memory of ``room`` has to be copied.
             for text in _cut(bytes(piece), min(self._most_bytes, READ_BYTES)):
                 yield from self._add_carefully(text)
         else:
@@ -229,7 +237,7 @@ class _Lines:
                 yield from self._steps()
 
     def _steps(self) -> Iterator[memoryview | None]:
-        """Yield all whole lines that are pending, where they are enough."""
+        """Yield the pending whole lines if they make a step."""
         if len(self._pending) - self._open < min(STEP_BYTES, self._block_bytes):
             return
         yield from self._whole()
@@ -257,7 +265,7 @@ class _Lines:
             yield None
 
     def _add_carefully(self, text: memoryview) -> Iterator[memoryview | None]:
-        """Add text that is no longer than a line may be, where the line that is open may become longer."""
+        """Add text of at most one line's maximum length, when the open line may become too long."""
         if self._lost or self._open + len(text) > self._most_bytes:
             end = bytes(text).find(b"\n")
             first = len(text) if end < 0 else end
@@ -278,7 +286,7 @@ class _Lines:
         self._open = len(text) - end if end else self._open + len(text)
 
     def damage(self, damage: _Damage) -> Iterator[memoryview | None]:
-        """Yield the whole lines before damage, report it, and yield an empty line for each one in it."""
+        """Yield the whole lines before damage, report the damage, and yield an empty line for each of its lines."""
         torn = self._open > 0 or bool(self._lost)
         self.drop_open_line()
         yield from self.flush()
@@ -294,11 +302,11 @@ class _Lines:
         self._lost = "may lack its beginning, which is damaged" if self._after_damage == "drop" else ""
 
     def end(self) -> Iterator[memoryview | None]:
-        """Yield what is left at the end of the file."""
+        """Yield the rest at the end of the file."""
         yield from self._lose_line() if self._lost else self.flush()
 
     def flush(self) -> Iterator[memoryview | None]:
-        """Yield what is pending, and end the block."""
+        """Yield all pending text, and end the block."""
         yield from self._whole()
         if self._block and self._block + self._open > self._block_bytes:
             yield from self._end_block()
@@ -308,7 +316,7 @@ class _Lines:
         yield from self._end_block()
 
     def drop_open_line(self) -> None:
-        """Drop what is pending after the last line end."""
+        """Drop the pending text after the last line end."""
         self._pending.drop(self._open)
         self._open = 0
 
@@ -324,7 +332,7 @@ def _cut(piece: bytes | memoryview, size: int) -> Iterator[memoryview]:
 
 
 def last_line_end(text: bytes | memoryview) -> int:
-    """Return where the last line ends that does end; 0 where none does."""
+    """Return the end of the last line that ends in a text, or 0 if none does."""
     if isinstance(text, bytes):
         return text.rfind(b"\n") + 1
     stop, window = len(text), FIRST_BYTES
@@ -337,7 +345,7 @@ def last_line_end(text: bytes | memoryview) -> int:
 
 
 def line_end(text: memoryview, near: int) -> int:
-    """Return where the last line before a place ends, or else the first one after it; 0 where no line ends."""
+    """Return the end of the last line before a position, or else of the first line after it; 0 if no line ends."""
     if end := last_line_end(text[:near]):
         return end
     for start in range(near, len(text), WINDOW_BYTES):
@@ -347,12 +355,12 @@ def line_end(text: memoryview, near: int) -> int:
 
 
 def count_line_feeds(text: memoryview) -> int:
-    """Count the line feeds of a text."""
+    """Count the line feeds in a text."""
     return int(np.count_nonzero(np.frombuffer(text, np.uint8) == ord("\n")))
 
 
 def seeming_encoding(path: str) -> str | None:
-    """Return the encoding that a file of text seems to be in; None if it is binary, or cannot be read whole."""
+    """Return the encoding that a text file seems to be in, or None if it is binary or cannot be read whole."""
     try:
         return detect_encoding(piece for piece in _pieces(path) if not isinstance(piece, _Damage))
     except SourceError:
@@ -375,7 +383,7 @@ def _pieces(
 
 
 def _stored(file: BinaryIO, compression: Compression, checksums: Checksums, room: Room | None) -> _Pieces:
-    """Yield the decompressed data of a file from its beginning on."""
+    """Yield the decompressed data of a file from its beginning."""
     file.seek(0)
     if compression == "none":
         yield from iter(lambda: file.read(READ_BYTES), b"")
@@ -384,7 +392,7 @@ def _stored(file: BinaryIO, compression: Compression, checksums: Checksums, room
 
 
 def _decoded(stored: Callable[[Room | None], _Pieces], room: Room | None, decoding: Decoding) -> _Pieces:
-    """Yield the data of a file in UTF-8; one whose encoding is detected is read twice."""
+    """Yield the data of a file in UTF-8; a file whose encoding is detected is read twice."""
     name, guessed = decoding.encoding, ""
     if name == DETECT:
         sound = (piece for piece in stored(None) if not isinstance(piece, _Damage))
@@ -401,7 +409,7 @@ def _decoded(stored: Callable[[Room | None], _Pieces], room: Room | None, decodi
 
 
 def _begin_of(pieces: _Pieces) -> tuple[bytes, _Pieces]:
-    """Return as much of a text as tells whether a byte order mark begins it, and what follows."""
+    """Return enough bytes to detect a byte order mark, and the pieces after them."""
     begin = b""
     for piece in pieces:
         if isinstance(piece, _Damage):
@@ -413,7 +421,10 @@ def _begin_of(pieces: _Pieces) -> tuple[bytes, _Pieces]:
 
 
 def _in_utf8(pieces: _Pieces, name: str) -> _Pieces:
-    """Decode pieces; behind damage, nobody knows where a character of several bytes per line feed begins."""
+    """Decode pieces to UTF-8.
+
+    In a wide encoding, damage ends the file, because the start of the next character is unknown.
+    """
     decoder = ToUtf8(name)
     for piece in pieces:
         if not isinstance(piece, _Damage):
@@ -429,7 +440,7 @@ def _in_utf8(pieces: _Pieces, name: str) -> _Pieces:
 def _sound(
     file: BinaryIO, compression: Compression, checksums: Checksums, room: Room | None
 ) -> Iterator[bytes | memoryview | _Damage]:
-    """Decompress the sound members of a file, and describe what is between them."""
+    """Decompress the sound members of a file, and describe the damage between them."""
     members = Members(file, compression, checksums, room)
     size = Path(file.name).stat().st_size
     if not size:
@@ -458,7 +469,7 @@ def _sound(
 
 
 class _LineFeeds:
-    """Counts the line feeds of a text."""
+    """Counter of the line feeds in a text."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -1,16 +1,18 @@
-"""Reads compressed files member by member (gzip, zstd) and yields only data whose checksum is right.
+"""Compressed files (gzip, zstd), read member by member and yielding only data with a correct checksum.
 
-A gzip member ends with the CRC and the length of its data, a zstd frame with a checksum if its header says so. Nothing
-is known to be right before they are compared, so data is yielded only then: a member of up to ``HELD_BYTES`` waits in
-memory, a longer one is decompressed twice, the first time to nothing. Who can throw away all that was made of a file
-asks for its checksums "last", and gets data at once, of short members only if it does not ask for them whole. A member
-without an end is broken as a whole. Of a zstd frame without a checksum (the command ``zstd`` writes one,
-python-zstandard does not), only damage is noticed that decompressing stumbles over, that gives another length than the
-frame's header says, or that leaves bytes behind it that are not a frame: the checksum of one whose header has lost its
-flag.
+A gzip member ends with the CRC and the length of its data, a zstd frame with a checksum if its header has the flag.
+Data
+is yielded only after these have been compared. A member of up to ``HELD_BYTES`` is held in memory until then; a longer
+one is decompressed twice, the first time only to check it. A caller that can discard everything made of a file may
+compare checksums "last" and get data immediately; with ``short_whole``, short members are still checked first. A member
+without an end is broken as a whole.
 
-A WARC file that is compressed as the standard asks for has one member or frame per record, so that a record can be read
-alone, and the records around a damaged one are unharmed. Whole files in one member are read as well.
+Some zstd frames lack a checksum: the command ``zstd`` writes one, python-zstandard does not. In such a frame, damage is
+noticed only if decompression fails, if the length differs from that in the frame's header, or if the next bytes are not
+a frame. The last is the case if the header of a frame with a checksum has lost the flag.
+
+A WARC file compressed as the standard requires has one member or frame per record. A record can then be read alone, and
+damage does not affect the records around it. Files compressed as a single member are also read.
 """
 
 import os
@@ -31,34 +33,34 @@ from longcrawl.sources.encodings import marked_encoding
 
 GZIP = b"\x1f\x8b\x08"
 MOST_HEADER_BYTES = 1 << 20
-"""What a header may take with the file name and the comment in it, whose length nothing bounds."""
+"""Maximum bytes of a gzip header, including its file name and comment, which have no limit in the format."""
 
 _CHECKSUM, _EXTRA, _NAME, _COMMENT = 2, 4, 8, 16
-"""Flags that say what a header holds behind its first ten bytes."""
+"""Flags of the optional parts of a gzip header after its first ten bytes."""
 
 ZSTD = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE = range(0x184D2A50, 0x184D2A60)
 _DICTIONARY = 0x184D2A5D
-"""The magic number of the skippable frame that holds a file's dictionary, by the convention for WARC files."""
+"""Magic number of the skippable frame with a file's dictionary, by the convention for WARC files."""
 
 DICTIONARY_BYTES = 100 << 20
-"""What such a frame holds at most; dictionaries are of some 100 kB."""
+"""Maximum bytes of a dictionary frame; dictionaries have about 100 kB."""
 
 ZSTD_BLOCK_BYTES = 128 << 10
-"""What a block of a zstd frame is at most, compressed or not (RFC 8878, 3.1.1.2.4)."""
+"""Maximum bytes of a block of a zstd frame, compressed or not (RFC 8878, 3.1.1.2.4)."""
 
 ZSTD_HAS_CHECKSUM = 0x04
-"""The bit of a frame's descriptor that says whether a checksum ends it."""
+"""Bit in a frame's descriptor for a checksum at the end of the frame."""
 
 ZSTD_WINDOW_BYTES = 128 << 20
-"""The largest window of a zstd frame: what decompressing one takes of memory. ``zstd --long=27`` makes this one."""
+"""Largest window of a zstd frame in bytes, which bounds the memory for decompression; that of ``zstd --long=27``."""
 
 
 class BrokenMemberError(SourceError):
-    """A member that is not sound, or bytes that are not a member, begin at ``offset``.
+    """Error for a damaged member, or for bytes that are not a member.
 
     Attributes:
-        offset: where it begins.
+        offset: file position where it begins.
         is_member: whether a member begins there.
         is_cut: whether the file ends before the member does.
     """
@@ -69,17 +71,17 @@ class BrokenMemberError(SourceError):
 
 
 def rest_of_header(read: Callable[[int], bytes], begin: int, begun: bytes, read_bytes: int) -> bytes:
-    """Read on until the header that was begun is whole, or the file ends; return what was read.
+    """Read the rest of a gzip header that has been read in part, stopping at the end of the file.
 
-    ISA-L takes some headers that come in pieces for damaged.
+    ISA-L takes some headers that arrive in pieces for damaged.
 
     Returns:
-        No bytes where the header is whole, has no field, or is not one.
+        The bytes read; none if the header is complete, has no optional part, or is not a gzip header.
 
     Raises:
-        BrokenMemberError: it is too long.
+        BrokenMemberError: the header is too long.
     """
-    if begun[3:4] == b"\0":  # nearly all: ISA-L takes ten bytes that no field follows as they come
+    if begun[3:4] == b"\0":  # the common case of a ten-byte header, which ISA-L accepts in pieces
         return b""
     content = begun
     while (size := header_bytes(content)) is None and len(content) <= MOST_HEADER_BYTES:
@@ -92,7 +94,7 @@ def rest_of_header(read: Callable[[int], bytes], begin: int, begun: bytes, read_
 
 
 def header_bytes(content: bytes) -> int | None:
-    """Count the bytes of the header that begins some content (RFC 1952, 2.3): 0 if none does, None if it is cut."""
+    """Count the bytes of the gzip header that begins some content (RFC 1952, 2.3): 0 if none, None if it is cut."""
     if not GZIP.startswith(content[: len(GZIP)]):
         return 0
     end = 10
@@ -110,12 +112,15 @@ def header_bytes(content: bytes) -> int | None:
 
 
 def is_skippable(magic: bytes) -> bool:
-    """Return whether a zstd frame begins so that decoders pass over."""
+    """Return whether a zstd frame with this magic number is one that decoders skip."""
     return len(magic) == 4 and int.from_bytes(magic, "little") in _SKIPPABLE
 
 
 def zstd_pieces(file: BinaryIO, offset: int) -> Iterator[bytes]:
-    """Cut a frame into its header, blocks with a header each, and checksum (RFC 8878, 3.1.1); no piece is empty."""
+    """Split a frame into its header, the header and content of each block, and its checksum (RFC 8878, 3.1.1).
+
+    No piece is empty.
+    """
     file.seek(offset)
     magic = read_exactly(file, 4, offset)
     descriptor = read_exactly(file, 1, offset)[0]
@@ -140,7 +145,10 @@ def zstd_pieces(file: BinaryIO, offset: int) -> Iterator[bytes]:
 
 
 def _frame_follows(file: BinaryIO) -> bool:
-    """Return whether a frame, padding or nothing follows; one flipped bit of a header leaves a checksum there."""
+    """Return whether a frame, padding or the end of the file follows.
+
+    If a flipped bit has cleared the checksum flag of a header, the checksum follows instead.
+    """
     place = file.tell()
     magic = file.read(4)
     file.seek(place)
@@ -148,7 +156,7 @@ def _frame_follows(file: BinaryIO) -> bool:
 
 
 def zstd_dictionary(file: BinaryIO) -> zstandard.ZstdCompressionDict | None:
-    """Return the dictionary that a file begins with, if it does; the file is read on from where it was."""
+    """Return the dictionary at the beginning of a file, or None; the file position is kept."""
     place = file.tell()
     file.seek(0)
     head, dictionary = file.read(8), None
@@ -174,7 +182,11 @@ def _dictionary(file: BinaryIO, size: int) -> zstandard.ZstdCompressionDict:
 
 
 def read_exactly(file: BinaryIO, size: int, offset: int) -> bytes:
-    """Read so many bytes of the member that begins at an offset; raise BrokenMemberError where the file ends before."""
+    """Read ``size`` bytes of the member that begins at ``offset``.
+
+    Raises:
+        BrokenMemberError: the file ends first.
+    """
     content = file.read(size)
     if len(content) < size:
         raise BrokenMemberError(offset, "the file ends within a compressed member", is_cut=True)
@@ -182,20 +194,21 @@ def read_exactly(file: BinaryIO, size: int, offset: int) -> bytes:
 
 
 SMALL_BYTES = 1 << 22
-"""How much is kept as the pieces that came."""
+"""Bytes up to which the added pieces are kept as they are."""
 
 SHORT_BYTES = 1 << 18
-"""How much of what is left is copied."""
+"""Bytes up to which the rest after a ``take`` is copied."""
 
 LARGE_BYTES = 36 << 20
-"""How long the first array is: a block of lines, and the piece that goes beyond it."""
+"""Bytes of the first array, enough for a block of lines and the piece that exceeds it."""
 
 
 class Gathered:
-    """Bytes that are added at the end and taken from the beginning.
+    """Byte buffer, added to at the end and taken from at the beginning.
 
-    Python's bytes of many megabytes lie in pages of 4 KiB, each cleared by the system when it is first written to.
-    NumPy's arrays lie in pages of 2 MiB.
+    Large ``bytes`` of Python use pages of 4 KiB, each cleared by the system on its first write. NumPy's arrays use
+    pages of
+    2 MiB.
     """
 
     def __init__(self) -> None:
@@ -204,11 +217,11 @@ class Gathered:
         self._size = 0
 
     def __len__(self) -> int:
-        """Return how many bytes there are."""
+        """Return the number of bytes."""
         return self._size
 
     def add(self, piece: bytes | memoryview) -> None:
-        """Add bytes at the end."""
+        """Append bytes."""
         end = self._size + len(piece)
         if not self._size or (self._array is None and end <= SMALL_BYTES):
             self._pieces.append(piece)
@@ -218,7 +231,7 @@ class Gathered:
         self._size = end
 
     def add_lent(self, piece: memoryview) -> None:
-        """Add bytes at the end that may change afterwards."""
+        """Append bytes of a buffer that may change afterwards."""
         self.add(piece if self._array is not None else bytes(piece))
 
     def drop(self, count: int) -> None:
@@ -228,16 +241,16 @@ class Gathered:
             self._pieces = [b"".join(self._pieces)[: self._size]]
 
     def take(self, count: int | None = None) -> memoryview:
-        """Take so many bytes from the beginning, or all of them."""
+        """Take ``count`` bytes from the beginning, or all of them."""
         size = self._size if count is None else count
         taken, rest = self._view()[:size], self._view()[size : self._size]
         self._pieces, self._array, self._size = [], None, 0
         if rest:
-            self.add(rest if len(rest) > SHORT_BYTES else bytes(rest))  # a short rest keeps no long array
+            self.add(rest if len(rest) > SHORT_BYTES else bytes(rest))  # a short rest must not keep a long array alive
         return taken.toreadonly()
 
     def pieces(self) -> list[bytes | memoryview]:
-        """Return all bytes, in pieces where they are few."""
+        """Return all bytes, as separate pieces if they are few."""
         return self._pieces if self._array is None else [self._array.data[: self._size].toreadonly()]
 
     def _view(self) -> memoryview:
@@ -248,7 +261,7 @@ class Gathered:
         return memoryview(self._pieces[0])
 
     def _grow(self, size: int) -> None:
-        """Make room for so many bytes."""
+        """Make room for ``size`` bytes."""
         if self._array is not None and len(self._array) >= size:
             return
         before = self._view()[: self._size] if self._pieces or self._array is not None else memoryview(b"")
@@ -258,9 +271,9 @@ class Gathered:
 
 
 class Window:
-    """Bytes that are added at the end and taken from the beginning, in an array that is written to again and again.
+    """Byte buffer in one reused array, added to at the end and taken from at the beginning.
 
-    Python's bytes of some hundred kB come from the system each time, page by page.
+    Python would request ``bytes`` of some hundred kB from the system each time, page by page.
     """
 
     def __init__(self) -> None:
@@ -268,27 +281,27 @@ class Window:
         self._begin = self._end = 0
 
     def __len__(self) -> int:
-        """Return how many bytes there are."""
+        """Return the number of bytes."""
         return self._end - self._begin
 
     def view(self) -> memoryview:
-        """Return the bytes, which are there until more are added."""
+        """Return the bytes, valid until more are added."""
         return self._readable[self._begin : self._end]
 
     def room(self, size: int) -> memoryview:
-        """Return writable memory behind the bytes; :meth:`add` takes what was written to its beginning."""
+        """Return writable memory after the bytes; :meth:`add` then appends what was written at its beginning."""
         if self._end + size > len(self._memory):
             rest = self.view()
             wanted, has = len(rest) + size, len(self._memory)
-            # Bytes move once for as many as are added, and what one long record needed is not kept.
+            # Each byte added moves about one byte at most, and memory for one long record is released later.
             if 4 * wanted > 3 * has or (has > LARGE_BYTES and 8 * wanted < has):
                 self._allocate(wanted + wanted // 2)
-            self._memory[: len(rest)] = rest  # they may overlap
+            self._memory[: len(rest)] = rest  # memoryviews of one buffer may overlap
             self._begin, self._end = 0, len(rest)
         return self._memory[self._end : self._end + size]
 
     def add(self, piece: bytes | memoryview) -> None:
-        """Add bytes at the end; what was written to :meth:`room` is there already."""
+        """Append bytes; those written to :meth:`room` are already in place."""
         if not isinstance(piece, memoryview) or piece.obj is not self._memory.obj:
             self.room(len(piece))[:] = piece
         self._end += len(piece)
@@ -302,7 +315,7 @@ class Window:
         self._end -= count
 
     def take(self, count: int) -> memoryview:
-        """Take so many bytes from the beginning, which are there until more are added."""
+        """Take ``count`` bytes from the beginning, valid until more are added."""
         self._begin += count
         return self._readable[self._begin - count : self._begin]
 
@@ -314,45 +327,48 @@ class Window:
 Compression = Literal["none", "gzip", "zstd"]
 
 Room = Callable[[int], memoryview]
-"""Returns memory for so many bytes, to which zstd frames are decompressed whose checksums are compared last."""
+"""Returns memory for decompressed zstd data whose checksums are compared last, given a number of bytes."""
 
 READ_BYTES = 65_536
-"""How much is read at a time of a file that is not compressed, and where a member is looked for."""
+"""Bytes read at a time from an uncompressed file, and when searching for a member."""
 
 GZIP_READ_BYTES = 1 << 17
-"""How much of gzip data is read at a time: each piece costs a dozen calls, whose code no cache holds any more."""
+"""Bytes of gzip data read at a time; each piece costs a dozen calls, whose code has left the caches by then."""
 
 PIECE_BYTES = 1 << 20
-"""How much a piece of gzip data becomes at most, however well it is compressed."""
+"""Maximum bytes that a piece of gzip data decompresses to at a time."""
 
 WHOLE_BYTES = 4 << 20
-"""How long the data of a member is at most that is one event, see ``Members.events``."""
+"""Maximum bytes of data of a member that is one event, see ``Members.events``."""
 
 HELD_BYTES = 32 << 20
-"""How much of a member's data waits in memory until its checksum has been compared."""
+"""Maximum bytes of a member's data held in memory until its checksum has been compared."""
 
 ZSTD_PIECE_BYTES = 1 << 19
-"""How much of a zstd frame is decompressed at a time, however well it is compressed."""
+"""Bytes decompressed from a zstd frame at a time."""
 
 CAREFUL_BYTES = 4_096
-"""How much of a broken member is read at a time, a power of two."""
+"""Bytes of a broken member read at a time; a power of two."""
 
 RECOVERIES = 8
-"""How many times the length of a file is read at most in looking for sound members behind broken ones."""
+"""Limit on the search for sound members after broken ones, in lengths of the file."""
 
 PROBE_BYTES = 512
-"""How much is read to see whether a member begins at a place."""
+"""Bytes read to detect whether a member begins at a position."""
 
 _OTHERS = re.compile(rb"(?P<xz>\xfd7zXZ\0)|(?P<bzip2>BZh[1-9]1AY&SY)|(?P<lz4>\x04\x22\x4d\x18)|(?P<zip>PK\x03\x04)")
-"""The beginnings of other compressed files."""
+"""Magic numbers of other compressed formats."""
 _NOT_IN_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-"""Control characters that text does not have."""
+"""Control characters that do not occur in text."""
 
 _GZIP_ERROR: Any = isal_zlib.error
 
 
 class Event(NamedTuple):
-    """Decompressed data, an edge of a member at this offset of the file, or a short member: from it to ``end``."""
+    """Decompressed data, the begin or end of a member, or a whole short member.
+
+    ``offset`` is the file position of the begin or end; a whole member extends from ``offset`` to ``end``.
+    """
 
     kind: Literal["begin", "data", "end", "member"]
     offset: int = 0
@@ -360,7 +376,7 @@ class Event(NamedTuple):
     end: int = 0
 
     def parts(self) -> "tuple[Event, ...]":
-        """Return the edges of a member and the data between them, as longer ones have them."""
+        """Return the begin, data and end events of a whole member, or the event itself."""
         if self.kind != "member":
             return (self,)
         data = (Event("data", data=self.data),) if self.data else ()
@@ -368,7 +384,7 @@ class Event(NamedTuple):
 
 
 def compression_of(file: BinaryIO) -> Compression:
-    """Detect by its first bytes how a file is compressed; its name says nothing of what it holds."""
+    """Detect the compression of a file from its first bytes; its name is not used."""
     file.seek(0)
     magic = file.read(4)
     if magic.startswith(GZIP[:2]):
@@ -377,12 +393,12 @@ def compression_of(file: BinaryIO) -> Compression:
 
 
 def stored_compression(file: BinaryIO, name: str) -> Compression:
-    """Detect by its first bytes how a file of text is compressed.
+    """Detect the compression of a text file from its first bytes.
 
-    Its name decides only for bytes that are neither text nor the beginning of compressed data: they are damaged.
+    The name decides only if the bytes are neither text nor the start of compressed data, and so are damaged.
 
     Raises:
-        SourceError: it is compressed in a way that is not read.
+        SourceError: the compression is not supported.
     """
     found = compression_of(file)
     file.seek(0)
@@ -399,7 +415,7 @@ def stored_compression(file: BinaryIO, name: str) -> Compression:
 
 
 class Members:
-    """The members of a file; an uncompressed one has none, only data."""
+    """The members of a file; an uncompressed file has only data."""
 
     def __init__(
         self,
@@ -412,21 +428,22 @@ class Members:
     ) -> None:
         """Set how members are read.
 
-        With ``short_whole`` short members are one event, after their checksum, also where others are compared last.
+        With ``short_whole``, a short member is one event after its checksum even if other checksums are compared last.
         """
         self.file, self.compression, self.checksums = file, compression, checksums
         self._room = room if checksums == "last" else None
         self._short_whole = short_whole
 
     def events(self, offset: int = 0) -> Iterator[Event]:
-        """Decompress the file from a member's beginning on; of each member, all or nothing.
+        """Decompress the file from the beginning of a member on, yielding all or nothing of each member.
 
-        A member of up to ``WHOLE_BYTES`` is one event where checksums are compared first or ``short_whole`` is set, and
-        a gzip member in one piece always. Where checksums are compared last, all other data is yielded as it comes.
+        A member of up to ``WHOLE_BYTES`` is one event if checksums are compared first or ``short_whole`` is set. A gzip
+        member in
+        one piece always is. If checksums are compared last, all other data is yielded immediately.
 
         Raises:
-            BrokenMemberError: at the first member that is not sound.
-            UncheckedDataError: as that, where data of it has been yielded.
+            BrokenMemberError: a member is damaged; reading stops at the first one.
+            UncheckedDataError: the same, after data of the member has been yielded.
         """
         if self.compression == "none":
             yield from self._plain(offset)
@@ -469,14 +486,16 @@ class Members:
             raise
 
     def recover(self, broken: BrokenMemberError, take: Callable[[bytes], None]) -> tuple[int | None, int | None]:
-        """Decompress what can be of a broken member, up to the very byte that breaks it, and find the next member.
+        """Decompress a broken member up to the byte that breaks it, and find the next member.
 
-        Looking ends, and the rest of the file is lost, where it would take more than ``RECOVERIES`` readings of the
-        file: one can be made such that each of its bytes begins a member that breaks at the file's end.
+        The search stops, and the rest of the file is lost, after reading ``RECOVERIES`` times the length of the file:
+        in a
+        malicious file, each byte could begin a member that breaks at the end of the file.
 
         Returns:
-            Where the member ends, if it has an end and as much data as it says: then only its checksum is wrong. And
-            the next place where one begins whose first bytes can be decompressed, if there is one.
+            The end of the member if it has one and its length matches, so that only its checksum is wrong, or else
+                None. Then
+            the next position at which a member begins and its first bytes can be decompressed, or None.
         """
         if self.compression == "none":
             return None, None
@@ -502,7 +521,7 @@ class Members:
         return None
 
     def _read_gzip(self, offset: int, take: Callable[[bytes], None]) -> tuple[int, int | None]:
-        """Read a broken gzip member in steps that become shorter: a failed one gives nothing, but can be undone."""
+        """Read a broken gzip member in shrinking steps, undoing each failed step, which yields nothing."""
         stream, step, size = zlib.decompressobj(31), CAREFUL_BYTES, 0
         while not stream.eof:
             self.file.seek(offset)
@@ -513,7 +532,7 @@ class Members:
                 data = tried.decompress(piece)
             except zlib.error as error:
                 if step == 1:
-                    # The length stands behind the checksum, and is not compared if that is wrong.
+                    # The length follows the checksum, and is not compared if the checksum is wrong.
                     length = self.file.read(4) if "data check" in str(error) else b""
                     is_whole = length == (size % (1 << 32)).to_bytes(4, "little")
                     return offset + 1, offset + 5 if is_whole else None
@@ -547,7 +566,7 @@ class Members:
         return read(offset, whole_bytes=whole_bytes)
 
     def _again(self, offset: int) -> Iterator[Event]:
-        """Decompress a member that has been found sound, and go back to where the file was read."""
+        """Decompress a member that has passed its check, and restore the file position."""
         place = self.file.tell()
         for event in self._unchecked(offset):
             if event.kind == "end":
@@ -557,7 +576,7 @@ class Members:
         self.file.seek(place)
 
     def _start(self, offset: int) -> Iterator[Event]:
-        """Return the events of a member up to its first data."""
+        """Yield the events of a member up to its first data."""
         found = self._gzip(offset, PROBE_BYTES, PROBE_BYTES) if self.compression == "gzip" else self._zstd(offset, 1)
         for event in found:
             yield event
@@ -572,8 +591,8 @@ class Members:
     def _gzip(
         self, offset: int, read_bytes: int = GZIP_READ_BYTES, piece_bytes: int = PIECE_BYTES, *, whole_bytes: int = 0
     ) -> Iterator[Event]:
-        """Decompress member after member; one of up to ``whole_bytes``, or in one piece, is one event."""
-        # ISA-L inflates 2.1 times as fast as zlib, which bounds the reading of documents.
+        """Decompress member after member; one of up to ``whole_bytes``, or of a single piece, is one event."""
+        # ISA-L inflates 2.1 times as fast as zlib, and inflating limits the speed of reading.
         self.file.seek(offset)
         member, stream, pending = _Member(offset, 0), None, False
         while rest := self.file.read(read_bytes):
@@ -600,7 +619,7 @@ class Members:
             raise BrokenMemberError(member.begin, "the file ends within a compressed member", is_cut=True)
 
     def _zstd(self, offset: int, piece_bytes: int = ZSTD_PIECE_BYTES, *, whole_bytes: int = 0) -> Iterator[Event]:
-        """Decompress frame after frame, so many bytes at a time; one of up to ``whole_bytes`` is one event."""
+        """Decompress frame after frame, ``piece_bytes`` at a time; a frame of up to ``whole_bytes`` is one event."""
         self.file.seek(offset)
         while magic := self.file.read(4):
             if is_skippable(magic):
@@ -623,14 +642,14 @@ class Members:
                     yield from frame.events(data, None)
             except zstandard.ZstdError as error:
                 raise BrokenMemberError(offset, f"damaged zstd data ({reason_of(error)})") from error
-            # Also checks what follows the last block, should zstandard not have asked for more.
+            # This also checks the bytes after the last block, in case zstandard did not read them.
             if next(pieces, None) is not None:
                 raise BrokenMemberError(offset, "damaged zstd data (a frame that ends before its last block)")
             offset = self.file.tell()
             yield from frame.events(b"", offset)
 
     def _decompressed(self, stream: zstandard.ZstdDecompressionReader, size: int) -> bytes | memoryview:
-        """Return what follows in a frame, so many bytes but for its last ones."""
+        """Return the next ``size`` bytes of a frame, or fewer at its end."""
         if self._room is None:
             return stream.read(size)
         room = self._room(size)
@@ -642,7 +661,7 @@ class Members:
 
 
 def decompress_beginning(content: bytes, most_bytes: int) -> bytes:
-    """Return what the beginning of a gzip member decompresses to, so many bytes at most; nothing of other bytes."""
+    """Decompress the beginning of a gzip member to at most ``most_bytes``; nothing if it is not gzip."""
     try:
         return isal_zlib.decompressobj(31).decompress(content, most_bytes)
     except _GZIP_ERROR:
@@ -650,14 +669,14 @@ def decompress_beginning(content: bytes, most_bytes: int) -> bytes:
 
 
 class _Member:
-    """A member as it is decompressed: one event if it has so many bytes at most, or a single piece."""
+    """State of a member being decompressed, which becomes one event if it is short or a single piece."""
 
     def __init__(self, begin: int, whole_bytes: int) -> None:
         self.begin, self._whole_bytes = begin, whole_bytes
         self._held, self._size, self._begun = list[bytes | memoryview](), 0, False
 
     def events(self, data: bytes | memoryview, end: int | None) -> Iterable[Event]:
-        """Return what is known of it with its next data, and where it ends, if it does."""
+        """Return the events that the next data completes; ``end`` is where the member ends, or None if it continues."""
         if data:
             self._held.append(data)
             self._size += len(data)
@@ -673,18 +692,18 @@ class _Member:
 
 
 class _Pieces:
-    """Pieces of a file as what zstandard reads from; the frame that they are has ended when there are no more."""
+    """File object over the pieces of a frame, for zstandard to read from."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
 
     def read(self, _: int = -1) -> bytes:
-        """Return the next piece, however long it is."""
+        """Return the next piece, whatever its length."""
         return next(self._pieces, b"")
 
 
 def occurrences(file: BinaryIO, magic: bytes, after: int) -> Iterator[int]:
-    """Find where in a file some bytes are, from a place on; between two, the file is to be where it was."""
+    """Yield the positions of some bytes in a file; the caller must restore the file position between two of them."""
     file.seek(after)
     tail, offset = b"", after
     while piece := file.read(READ_BYTES):

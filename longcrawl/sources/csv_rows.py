@@ -1,9 +1,12 @@
-"""Rows of CSV files as Arrow columns: the first row names the fields, quotes as Python's ``csv`` reads them.
+"""CSV files as Arrow columns, with field names from the first row and the quoting rules of Python's ``csv``.
 
-A field in quotes may hold line ends. So nobody knows, after bytes that are lost, whether a quote is open: what follows
-them is not read, whereas of other files the lines after them are. The same holds after a row that is not CSV, unless it
-is the last line, or one line of several fields, as many as the first row has, with an even number of quotes: such a row
-is lost alone. Rarely that is the first line of a row that goes on, whose other lines then look like rows.
+A quoted field may contain line ends, so after lost bytes it is unknown whether a quote is open. The rest of a damaged
+CSV file is therefore not read, unlike other formats, which continue with the next line. The same holds after a row that
+is not valid CSV, with two exceptions in which only that row is lost: it is the last line, or it is one line with as
+many
+fields as the first row (at least two) and an even number of quotes. In rare cases such a line is the start of a row
+with
+further lines, and those lines then look like rows.
 """
 
 import csv
@@ -22,10 +25,10 @@ from longcrawl.sources.json_lines import Lines
 from longcrawl.sources.parquet import ROWS
 
 ENDINGS = {".csv": ",", ".tsv": "\t"}
-"""What parts fields, by the ending of a file."""
+"""Field separator by file ending."""
 
 _LARGEST_FIELD = 2**31 - 1
-"""What the limit of ``csv`` can be everywhere; records are bounded here."""
+"""Largest limit that ``csv`` accepts on every platform; the length of records is bounded in this module."""
 
 
 def read_csv(
@@ -36,21 +39,22 @@ def read_csv(
     most_bytes: int,
     decoding: Decoding | None = None,
 ) -> Iterator[Lines]:
-    """Yield batches of rows with those of the fields that the file has, each a column of strings.
+    """Yield batches of rows with the wanted fields that the file has, each a column of strings.
 
-    Rows are counted from 0, without the first one, which names the fields; blank lines are none.
+    Rows are numbered from 0, starting after the header row; blank lines are not counted.
 
     Args:
         path: local file or URL; gzip and zstd are decompressed.
-        needed: names of fields without which it is an error; of two fields of one name it is the first.
-        optional: names of other fields. A row that has nothing there has null.
-        separator: what parts fields.
-        most_bytes: how long a row is at most.
-        decoding: the encoding; None for UTF-8.
+        needed: required fields; if two fields have the same name, the first is read.
+        optional: fields that may be missing; an empty value becomes null.
+        separator: the field separator.
+        most_bytes: maximum length of a row in bytes.
+        decoding: the encoding, or None for UTF-8.
 
     Raises:
-        DamagedFileError: it is missing, cut or corrupt, has no such field, a row is too long, or one is not CSV and may
-            have an open quote; rows before that have been yielded.
+        DamagedFileError: the file is missing, cut or corrupt, lacks a required field, has a row that is too long, or
+            has
+            one that is not CSV and may have an open quote; the rows before it have been yielded.
     """
     csv.field_size_limit(max(csv.field_size_limit(), _LARGEST_FIELD))
     text = _Text(path, separator, most_bytes, decoding)
@@ -69,7 +73,7 @@ def read_csv(
 
 
 def read_names(path: str, separator: str, most_bytes: int, decoding: Decoding | None = None) -> list[str]:
-    """Return the fields that the first row of a file names; see :func:`read_csv`."""
+    """Return the field names in the first row of a file; see :func:`read_csv`."""
     lines = _Text(path, separator, most_bytes, decoding).lines()
     return _first_row(csv.reader(lines, delimiter=separator, strict=True))
 
@@ -82,7 +86,7 @@ def _first_row(rows: Iterator[list[str]]) -> list[str]:
 
 
 def _numbered(rows: Iterator[list[str]], text: "_Text", fields: int) -> Iterator[tuple[int, list[str] | str]]:
-    """Yield each row that is not blank with its number, or why it is not CSV."""
+    """Yield the number of each row that is not blank, with the row or the reason why it is not CSV."""
     number = 0
     while True:
         text.begin_row()
@@ -103,7 +107,7 @@ def _numbered(rows: Iterator[list[str]], text: "_Text", fields: int) -> Iterator
 
 
 class _Text:
-    """Lines of a file as ``csv`` takes them, as many as a row may have."""
+    """Lines of a file for ``csv``, with a limit on the bytes of a row."""
 
     def __init__(self, path: str, separator: str, most_bytes: int, decoding: Decoding | None) -> None:
         self._path, self._separator, self._most_bytes, self._decoding = path, separator, most_bytes, decoding
@@ -111,17 +115,17 @@ class _Text:
         self.begin_row()
 
     def begin_row(self) -> None:
-        """Count the lines of another row."""
+        """Start counting the lines and bytes of another row."""
         self.row_lines = self._row_bytes = 0
 
     def seems_whole(self, fields: int) -> bool:
-        """Return whether the last line has so many fields, which are several, and no quote that seems open."""
+        """Return whether the last line has this many fields, more than one, and no quote that seems open."""
         if fields == 1 or self._line.count('"') % 2:
             return False
         return len(next(csv.reader([self._line], delimiter=self._separator))) == fields
 
     def lines(self) -> Iterator[str]:
-        """Yield lines with their ends; a byte that is not UTF-8 is a surrogate."""
+        """Yield lines with their ends; a byte that is not UTF-8 becomes a surrogate."""
         encoding = "utf-8-sig"
         for block in read_blocks(self._path, most_bytes=self._most_bytes, on_loss=_stop, decoding=self._decoding):
             for line in bytes(block).splitlines(keepends=True):
@@ -144,13 +148,13 @@ def _have_ended(rows: Iterator[list[str]]) -> bool:
 
 
 def _stop(loss: Loss) -> None:
-    """Stop at the first loss, as ``blocks.stop_at`` does; nobody knows how many rows the lines behind it are."""
+    """Stop at the first loss; unlike ``blocks.stop_at``, it gives no number of lost rows, which is unknown."""
     reason = f"has a line {loss.line:,} that {loss.reason}" if loss.kind == "line" else loss.reason
     raise DamagedFileError(reason)
 
 
 class _Batch:
-    """Rows on their way to a table."""
+    """Buffer of rows that become a table."""
 
     def __init__(self, names: Sequence[str], needed: Sequence[str], optional: Sequence[str]) -> None:
         for name in needed:
@@ -167,7 +171,7 @@ class _Batch:
         self.characters = 0
 
     def add(self, number: int, row: list[str] | str) -> None:
-        """Add a row, or why it is lost."""
+        """Add a row, or the reason why it is lost."""
         if reason := self._fault(row):
             self.lost.append((number, reason))
             return
@@ -177,7 +181,7 @@ class _Batch:
             self.characters += len(row[place])
 
     def take(self) -> Lines:
-        """Return the rows so far, and forget them."""
+        """Return the rows since the last call, and clear the buffer."""
         columns = {name: pa.array(values, pa.large_string()) for name, values in self._values.items()}
         taken = Lines(pa.table(columns), np.array(self.numbers, np.int64), self.lost, len(self.numbers))
         self._start()
@@ -193,7 +197,10 @@ class _Batch:
 
 
 def _is_utf8(text: str) -> bool:
-    """Return whether a text has no byte that was not UTF-8; a search for surrogates takes a third longer."""
+    """Return whether a text has no surrogate for a byte that was not UTF-8.
+
+    Encoding it takes three quarters of the time of a search for surrogates.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:

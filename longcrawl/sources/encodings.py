@@ -1,9 +1,9 @@
-"""Encodings of texts: how bytes are decoded, and which encoding they seem to be in.
+"""Text encodings: detection, and decoding to UTF-8.
 
-Guesses come from chardet. Of 26 texts of 100 characters in 18 languages (by hand), it decodes 26 right, chardetng 24,
-resiliparse 23 and charset-normalizer 19, which takes EUC-JP for Korean. With the sampling below it decodes 550 of 552
-texts of 10 to 40,000 characters: plain, in HTML, behind much English, cut, or with a malformed byte. A guess takes 2 to
-10 ms, and is made only of bytes that are not UTF-8.
+Encodings are guessed with chardet. On 26 texts of 100 characters in 18 languages, checked by hand, it decodes 26
+correctly, chardetng 24, resiliparse 23, and charset-normalizer 19, which takes EUC-JP for Korean. With the sampling in
+this module it decodes 550 of 552 texts of 10 to 40,000 characters: plain, in HTML, after much English, cut, or with a
+malformed byte. A guess takes 2 to 10 ms, and is made only for bytes that are not UTF-8.
 """
 
 import codecs
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from longcrawl.errors import SourceError
 
 DETECT = "detect"
-"""The setting that has the encoding of each file detected."""
+"""Value of the setting ``encoding`` that detects the encoding of each file."""
 
 GUESSED = ", guessed"
-"""The end of what counts say of an encoding that nobody has named."""
+"""Suffix that marks a detected encoding in counts."""
 
 MARK_BYTES = 4
 """Bytes of the longest byte order mark."""
@@ -29,64 +29,70 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
-"""Byte order marks; that of UTF-16 begins the one of UTF-32."""
+"""Byte order marks with their encodings; those of UTF-32 precede those of UTF-16, which one of them begins with."""
 
 SAMPLE_BYTES = 1 << 16
-"""Bytes of a text that a guess uses, from the first byte beyond ASCII on."""
+"""Bytes of a text that a guess uses, starting at the first byte beyond ASCII."""
 
 _MAGIC_BYTES = 512
-"""Bytes at the beginning of a file that tell its kind."""
+"""Bytes at the beginning of a file that identify its type."""
 
 _BEFORE = 4_096
-"""Bytes before that one that a guess also uses: they tell the language of a text with few bytes beyond ASCII."""
+"""Bytes before the first one beyond ASCII that a guess also uses.
+
+They reveal the language of a text with few bytes beyond ASCII.
+"""
 
 _SEARCHED_BYTES = 1 << 20
-"""Bytes that are searched for the parts of a text that are not ASCII."""
+"""Bytes searched for the parts of a text that are not ASCII."""
 
 FEW = 3
-"""Least bytes beyond ASCII for a guess; texts with fewer are read as windows-1252, the most common one."""
+"""Fewest bytes beyond ASCII for a guess; texts with fewer are read as windows-1252, the most common encoding."""
 
 _SEVERAL = 5
-"""Least bytes beyond ASCII for a guess without the ASCII around them."""
+"""Fewest bytes beyond ASCII for a guess without the ASCII around them."""
 
 _MANY, _UNSURE = 64, 0.2
-"""Least bytes beyond ASCII, and confidence below which a guess is repeated on parts, and taken with twice as much.
+"""Fewest bytes beyond ASCII, and highest confidence, for repeating a guess on parts of the sample.
 
-One malformed byte excludes the encoding of a text, so that another one is named, with little confidence.
+One malformed byte excludes the right encoding, so another one is guessed with little confidence. A part's guess is
+taken
+if its confidence is more than twice as high.
 """
 
 _WIDE = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
 _SINGLE = (*(f"cp{number}" for number in (874, *range(1250, 1259))), "koi8-r", "koi8-u")
 _SINGLE += tuple(f"iso8859-{part}" for part in (1, 2, 5, 7, 9, 15))
 _CANDIDATES = (*_SINGLE, *_WIDE, "gb18030", "big5hkscs", "euc_jis_2004", "cp932", "cp949", "ascii")
-"""Encodings that texts are found in, without those of DOS, of the Macintosh and of mainframes; ASCII is
-what nothing else fits.
+"""Encodings to choose from, without those of DOS, the Macintosh and mainframes; ASCII is the answer if no other fits.
 """
 
 _LATIN = ("cp1250", "cp1252", "cp1254", "cp1257", "cp1258", *(f"iso8859-{part}" for part in (1, 2, 9, 15)), "ascii")
 _APART = (*_LATIN, "cp932", "big5hkscs")
-"""Encodings of texts whose bytes beyond ASCII mostly stand apart: Latin letters, signs, or characters of two bytes of
-which the second may be ASCII. Words in other scripts have many such bytes in a row.
+"""Encodings in which bytes beyond ASCII mostly occur singly.
+
+They are those of Latin letters, of signs, and of two-byte characters with a second byte that may be ASCII. Words in
+other scripts have many bytes beyond ASCII in a row.
 """
 
 _WESTERN, _AS_LIKELY = "cp1252", 0.9
-"""The commonest encoding of Latin letters, which is taken if it is nearly as likely as the likeliest."""
+"""The most common Latin encoding, and the share of the highest confidence at which it is preferred."""
 
 _NO_TEXT = ("idna", "punycode", "undefined", "unicode_escape", "raw_unicode_escape", "mbcs", "oem")
-"""Codecs of Python that no file is written in, or that not every system has."""
+"""Python codecs that no file is written in, or that some systems lack."""
 
 _BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
 _ALONE = re.compile(rb"(?<![\x80-\xff])[\x80-\xff](?![\x80-\xff])")
 _ENDS = re.compile(rb'[\n<>"]')
-"""Bytes that no character of several bytes has in any of the encodings but the wide ones."""
+"""Bytes that occur in no multi-byte character of any candidate encoding, except the wide ones."""
 LOOKED_AT = 8_000
-"""Characters at the beginning of a text that tell whether it is binary."""
+"""Characters at the beginning of a text that are searched for signs of binary data."""
 _CONTROLS = re.compile("[\x00-\x07\x0e-\x1a\x1c-\x1f]")
 _LOST = "longcrawl-lost"
 
 
 def check_encoding(name: str) -> None:
-    """Check that a name is ``detect`` or that of a codec of Python.
+    """Check that a name is ``detect`` or that of a Python codec.
 
     Raises:
         SourceError: it is neither.
@@ -96,13 +102,13 @@ def check_encoding(name: str) -> None:
 
 
 def codec_name(name: str) -> str:
-    """Return Python's name of an encoding, "utf-8" also of UTF-8 with a byte order mark.
+    """Return Python's name of an encoding; UTF-8 with a byte order mark is also "utf-8".
 
     >>> codec_name("Latin-1"), codec_name("UTF8")
     ('iso8859-1', 'utf-8')
 
     Raises:
-        SourceError: there is no such encoding.
+        SourceError: the encoding is unknown.
     """
     try:
         codec = codecs.lookup(name)
@@ -113,17 +119,17 @@ def codec_name(name: str) -> str:
             f"encoding is {name!r}, which is not known: set it to 'utf-8', 'latin-1' or another name that Python's "
             f"codecs have, or to {DETECT!r}"
         )
-    # Without a mark, UTF-16 and UTF-32 depend on the machine; files are little-endian nearly always.
+    # Without a mark, UTF-16 and UTF-32 depend on the machine; nearly all files are little-endian.
     return {"utf-8-sig": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}.get(codec.name, codec.name)
 
 
 def marked_encoding(begin: bytes) -> tuple[str, int] | None:
-    """Return the encoding that a byte order mark names and how long the mark is; None if there is none."""
+    """Return the encoding of a byte order mark and the length of the mark in bytes, or None without a mark."""
     return next(((name, len(mark)) for mark, name in _MARKS if begin.startswith(mark)), None)
 
 
 def seems_binary(text: str) -> bool:
-    """Return whether a text has the control characters of binary data: a zero, or more than one in fifty."""
+    """Return whether a text has control characters of binary data: a zero, or more than one in fifty characters."""
     begin = text[:LOOKED_AT]
     return "\0" in begin or 50 * len(_CONTROLS.findall(begin)) > len(begin)
 
@@ -134,7 +140,7 @@ def is_wide(name: str) -> bool:
 
 
 def guess_encoding(text: bytes | memoryview) -> str | None:
-    """Return the codec that a text which is not UTF-8 seems to be in; None if nothing is known of it.
+    """Return the codec that a text other than UTF-8 seems to be in, or None if there is no good guess.
 
     >>> guess_encoding("Добрый день, дорогие друзья".encode("koi8-r"))
     'koi8-r'
@@ -144,7 +150,7 @@ def guess_encoding(text: bytes | memoryview) -> str | None:
     if (first := _BEYOND_ASCII.search(text)) is None:
         return None
     most = bytes(text[max(first.start() - _BEFORE, 0) : first.start() + _SEARCHED_BYTES])
-    # What has ASCII alone, such as markup, would be counted as a language.
+    # Pieces of pure ASCII, such as markup, would be counted as a language.
     sample = b"\n".join(piece for piece in _ENDS.split(most) if not piece.isascii())[:SAMPLE_BYTES]
     if (count := _count_beyond_ascii(sample)) < FEW:
         return None
@@ -162,12 +168,12 @@ def _count_beyond_ascii(text: bytes) -> int:
 
 
 def _detected(sample: bytes) -> tuple[str | None, float]:
-    """Return an encoding and how sure it is; none of bytes that are binary."""
+    """Return an encoding and its confidence, or None and 0 for binary data."""
     import chardet
 
     apart = 2 * len(_ALONE.findall(sample)) > _count_beyond_ascii(sample) and b"\0" not in sample
     candidates = _APART if apart else _CANDIDATES
-    # Without the threshold, encodings that are nearly as likely are among those found.
+    # Without the threshold, encodings that are nearly as likely are also returned.
     every = chardet.detect_all(
         sample, ignore_threshold=True, include_encodings=candidates, compat_names=False, no_match_encoding="ascii"
     )
@@ -179,7 +185,7 @@ def _detected(sample: bytes) -> tuple[str | None, float]:
 
 
 def _halves(sample: bytes) -> Iterable[bytes]:
-    """Yield the halves of a sample, and of each half its halves, cut where no character is cut."""
+    """Yield the halves of a sample, then the halves of each, cut between characters."""
     parts = [sample]
     for _ in range(2):
         parts = [half for part in parts for half in _cut(part)]
@@ -188,16 +194,16 @@ def _halves(sample: bytes) -> Iterable[bytes]:
 
 def _cut(text: bytes) -> tuple[bytes, bytes]:
     middle = len(text) // 2
-    # No encoding with several bytes per character has these within one; those of UTF-16 have been detected by zeros.
+    # These bytes occur within no multi-byte character; UTF-16 has already been detected by its zeros.
     ends = [found for mark in (b"\n", b" ", b"<", b".") if (found := text.find(mark, middle)) >= 0]
     at = min(ends, default=middle)
     return text[:at], text[at:]
 
 
 def detect_encoding(pieces: Iterable[bytes | memoryview]) -> str | None:
-    """Return the encoding of a text that comes in pieces; None of one that is binary.
+    """Return the encoding of a text given in pieces, or None if it is binary.
 
-    It is UTF-8 if all of it is, or if the part that is looked at has no more malformed characters than well-formed ones
+    The encoding is UTF-8 if the whole text is, or if the sample has no more malformed characters than well-formed ones
     beyond ASCII.
     """
     seen = _Seen()
@@ -209,7 +215,7 @@ def detect_encoding(pieces: Iterable[bytes | memoryview]) -> str | None:
 
 
 class _Seen:
-    """The beginning of a text, and its part from the first byte beyond ASCII on."""
+    """The beginning of a text, and a sample from its first byte beyond ASCII on."""
 
     def __init__(self) -> None:
         self._decoder, self._is_utf8 = codecs.getincrementaldecoder("utf-8")("strict"), True
@@ -217,11 +223,11 @@ class _Seen:
 
     @property
     def is_enough(self) -> bool:
-        """Whether nothing that follows changes the encoding."""
+        """Whether no further text can change the encoding."""
         return not self._is_utf8 and len(self._sample) == SAMPLE_BYTES
 
     def add(self, piece: bytes, *, final: bool = False) -> None:
-        """Look at what follows."""
+        """Add the next piece of text."""
         self._begin += piece[: SAMPLE_BYTES - len(self._begin)]
         if self._sample:
             self._sample += piece[: SAMPLE_BYTES - len(self._sample)]
@@ -237,7 +243,7 @@ class _Seen:
                 self._is_utf8 = False
 
     def encoding(self) -> str | None:
-        """Return the encoding of all that was added."""
+        """Return the encoding of the text added."""
         self.add(b"", final=True)
         if (marked := marked_encoding(self._begin)) is not None:
             return marked[0]
@@ -252,7 +258,7 @@ class _Seen:
 
 
 def _is_of_another_kind(begin: bytes) -> bool:
-    """Return whether a file begins as one of images, PDF and the like does."""
+    """Return whether a file begins like an image, a PDF or another binary format."""
     import chardet
 
     return chardet.detect(begin[:_MAGIC_BYTES])["encoding"] is None
@@ -278,22 +284,22 @@ class Decoding:
 
 
 class ToUtf8:
-    """Turns text that comes in pieces into UTF-8; what is malformed becomes bytes that are not UTF-8."""
+    """Incremental converter to UTF-8, in which malformed input becomes bytes that are not UTF-8."""
 
     def __init__(self, encoding: str) -> None:
         self._decoder = codecs.getincrementaldecoder(encoding)(_LOST)
 
     def add(self, piece: bytes | memoryview, *, final: bool = False) -> bytes:
-        """Return the characters that end in a piece."""
+        """Return the characters that end in a piece, in UTF-8."""
         return self._decoder.decode(bytes(piece), final).encode("utf-8", "surrogatepass")
 
     def restart(self) -> None:
-        """Forget the beginning of a character."""
+        """Forget an incomplete character."""
         self._decoder.reset()
 
 
 def _lose(error: UnicodeError) -> tuple[str, int]:
-    """Put a lone surrogate in the place of a malformed character, which no UTF-8 holds; a line feed is kept."""
+    """Replace a malformed character with a lone surrogate, which is not valid UTF-8, and keep a line feed in it."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     return "\udcff", error.end if error.encoding.startswith("utf") else error.start + 1

@@ -1,7 +1,8 @@
-"""Input files: those that a user names, found, opened and fetched, and which bytes of them were read.
+"""Input files: finding, opening and fetching them, and recording which bytes were read.
 
-Local files are hashed in one pass after the part has been read, while they are in the page cache; their size, times of
-change and inode before and after show that nobody has replaced them in between. Remote files are hashed as they are
+A local file is hashed in one pass after its part has been read, while it is in the page cache. Its size, times of
+change
+and inode, compared before and after, show that it was not replaced in between. A remote file is hashed while it is
 fetched.
 """
 
@@ -38,43 +39,43 @@ from longcrawl.urls import has_pattern, is_url, join, path_of, without_secrets
 logger = logging.getLogger("longcrawl")
 
 State = tuple[int, int, int, int]
-"""Size, times of the last change of content and of status in ns, and inode of a local file.
+"""Size, content and status change times in ns, and inode of a local file.
 
-The first time can be set back, by `cp --preserve` as by `touch`; the second cannot.
+The content time can be set back with `cp --preserve` or `touch`; the status time cannot.
 """
 
 
 @dataclass(frozen=True)
 class InputFile:
-    """Which bytes of a file were read; None where it was missing or could not be read whole."""
+    """The bytes read from a file; fields are None if it was missing or could not be read whole."""
 
     file: str
     """Path or URL, without secrets."""
     bytes: int | None = None
     sha256: str | None = None
     etag: str | None = None
-    """What the server of a remote file calls this version of it, where it does."""
+    """The server's version tag of a remote file, if it has one."""
     state: State | None = None
-    """Of a local file when it was read."""
+    """State of a local file when it was read."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what a manifest holds: nothing that differs between two copies of a file."""
+        """Return the entry of a manifest, which is equal for two copies of a file."""
         named = {"file": self.file, "bytes": self.bytes, "sha256": self.sha256, "etag": self.etag}
         return {name: value for name, value in named.items() if value is not None}
 
     def marked(self) -> dict[str, Any]:
-        """Return what the marker of a part holds; :meth:`from_mark` is the way back."""
+        """Return the entry in the marker of a part, to be read by :meth:`from_mark`."""
         return self.as_dict() | ({} if self.state is None else {"state": list(self.state)})
 
     @classmethod
     def from_mark(cls, values: Mapping[str, Any]) -> "InputFile":
-        """Read what :meth:`marked` returned."""
+        """Read an entry made by :meth:`marked`."""
         state = values.get("state")
         return cls(**{**values, "state": None if state is None else tuple(state)})
 
 
 class Fetched(dict[str, InputFile]):
-    """What has been fetched of the remote files of a part, by URL."""
+    """Records of the remote files fetched for a part, by URL."""
 
     def __init__(self, files: Iterable[str]) -> None:
         super().__init__()
@@ -85,13 +86,13 @@ _fetched: ContextVar[Fetched | None] = ContextVar("fetched", default=None)
 
 
 class PrefixHash:
-    """SHA-256 of a file that is read in pieces, most of them one after the other."""
+    """SHA-256 of a file that is read in pieces, mostly in order."""
 
     def __init__(self) -> None:
         self._digest, self.size = hashlib.sha256(), 0
 
     def add(self, place: int, content: bytes) -> None:
-        """Add what was read at a place; what has been added before is not added again."""
+        """Add the content at a file position; bytes already added are skipped."""
         if place <= self.size < place + len(content):
             self._digest.update(content[self.size - place :])
             self.size = place + len(content)
@@ -103,7 +104,9 @@ class PrefixHash:
 
 @contextmanager
 def reading(files: Sequence[str]) -> Iterator[list[InputFile]]:
-    """Record the files of a part: the list is filled, in their order, when the block ends without an error.
+    """Record the files of a part while they are read.
+
+    The yielded list is filled, in the order of ``files``, when the block ends without an error.
 
     Raises:
         NotYetError: a local file was replaced while it was read.
@@ -127,13 +130,13 @@ def reading(files: Sequence[str]) -> Iterator[list[InputFile]]:
 
 
 def fetching(url: str) -> Fetched | None:
-    """Return where to record a remote file, None where nobody asks for it."""
+    """Return where to record a remote file, or None if nothing records it."""
     fetched = _fetched.get()
     return fetched if fetched is not None and url in fetched.wanted else None
 
 
 def entity_tag(information: Mapping[str, Any]) -> str | None:
-    """Return what a file system says of the version of a file."""
+    """Return the version tag of a file in the information of a file system, or None."""
     for name in ("ETag", "etag", "content_md5", "md5Hash", "blob_id", "oid"):
         if isinstance(value := information.get(name), str) and value:
             return value.strip('"')
@@ -141,10 +144,11 @@ def entity_tag(information: Mapping[str, Any]) -> str | None:
 
 
 def changed_files(read: Sequence[tuple[str, InputFile]]) -> Iterator[tuple[str, str]]:
-    """Yield path and difference of every file that is not any more what was read, in order.
+    """Yield path and difference of every file that differs from what was read, in order.
 
-    A local file is hashed again where its size, times or inode differ. Remote ones are compared by tag and size, where
-    the server answers with them.
+    A local file is hashed again if its size, times or inode differ. Remote files are compared by tag and size, as far
+    as
+    the server reports them.
     """
     remote = [url for url, known in read if is_url(url) and known.sha256 is not None]
     with ThreadPoolExecutor(REQUESTS) as pool:
@@ -167,7 +171,7 @@ def _remote_difference(known: InputFile, tag: str | None, size: int | None) -> s
 
 
 def _current(url: str) -> tuple[str | None, int | None]:
-    """Return entity tag and size of a remote file, asking once, since what was read is known already."""
+    """Return entity tag and size of a remote file, without retries because its content is already known."""
     filesystem, inner = file_system_of(url)
     try:
         filesystem.invalidate_cache()
@@ -193,13 +197,13 @@ def _difference(path: str, known: InputFile) -> str | None:
 
 
 def _hashed(path: str) -> InputFile:
-    """Return the bytes that a local file has now; of one that cannot be read, its size."""
+    """Return a record of a local file as it is now; without a hash if it cannot be read."""
     state = _state(path)
     if state is None:
         return InputFile(path)
     try:
         digest = checksum(Path(path))
-    except OSError:  # the source has applied the policy for broken files to it
+    except OSError:  # the source has already applied its policy for broken files
         return InputFile(path, state[0], state=state)
     return InputFile(path, state[0], digest, state=_state(path))
 
@@ -215,13 +219,13 @@ def _state(path: str) -> State | None:
 
 
 RANGE_BYTES = 8 << 20
-"""How much of a remote file is fetched at a time."""
+"""Bytes of a remote file fetched at a time."""
 
 
 class DamagedFileError(SourceError):
-    """A file is missing, cut or corrupt; what came before the damage has been yielded.
+    """Error for a file that is missing, cut or corrupt; the records before the damage have been yielded.
 
-    ``records_lost`` is how many records are lost by it, None where nobody can know.
+    ``records_lost`` is the number of records lost with it, or None if unknown.
     """
 
     def __init__(self, reason: str, records_lost: int | None = None) -> None:
@@ -230,7 +234,7 @@ class DamagedFileError(SourceError):
 
 
 def absolute(path: str) -> str:
-    """Return a local path from the root, ``~`` and ``file://`` resolved; a URL stays, but for a slash at its end."""
+    """Return a local path as absolute, with ``~`` and ``file://`` resolved, or a URL without a slash at its end."""
     if is_url(path):
         return path.rstrip("/")
     return Path(os.path.abspath(os.path.expanduser(path.removeprefix("file://")))).as_posix()  # noqa: PTH100, PTH111  # Path.resolve would follow links
@@ -239,12 +243,12 @@ def absolute(path: str) -> str:
 def list_tree(folder: str) -> list[str]:
     """List all files below a folder, relative to it, sorted; a missing folder has none.
 
-    Hidden files and those that jobs write beside data are left out, see :func:`longcrawl.io.files.is_listed`.
-
-    Of a local folder, links are followed, and what cannot be read is listed too, see :mod:`longcrawl.io.files`.
+    Hidden files, and files that jobs write beside data, are left out, see :func:`longcrawl.io.files.is_listed`. In a
+    local
+    folder, links are followed, and files that cannot be read are also listed, see :mod:`longcrawl.io.files`.
 
     Raises:
-        NotYetError: a server does not list a folder now.
+        NotYetError: the server cannot list a folder now.
     """
     if not is_url(folder):
         return list_files(folder)
@@ -258,7 +262,8 @@ def match_remote(pattern: str) -> list[str]:
     """List the URLs that match a glob.
 
     Raises:
-        NotYetError: a server does not list a folder now.
+        NotYetError: the server cannot list a folder now.
+        SourceError: the pattern is invalid.
     """
     filesystem, inner = file_system_of(pattern)
     protocol = pattern.removesuffix(inner.lstrip("/"))
@@ -276,11 +281,11 @@ def match_remote(pattern: str) -> list[str]:
 
 
 def _listed(url: str, filesystem: Any, root: str) -> list[str]:
-    """List the files below a remote folder, asking again for a while; one that the server lacks has none.
+    """List the files below a remote folder, with retries; a missing folder has none.
 
     Raises:
-        NotYetError: the server does not list it now.
-        SourceError: it has no such bucket.
+        NotYetError: the server cannot list it now.
+        SourceError: the bucket does not exist.
     """
     try:
         return ask(url, partial(_find, filesystem, root))
@@ -291,7 +296,7 @@ def _listed(url: str, filesystem: Any, root: str) -> list[str]:
 def _find(filesystem: Any, root: str) -> list[str]:
     """List the files below a folder; a folder that cannot be listed is an error, and a missing one has none.
 
-    fsspec's own walk drops the errors of folders, so it is done here; object stores list all in one request.
+    This replaces fsspec's own walk, which ignores errors of folders. Object stores list everything in one request.
     """
     filesystem.invalidate_cache()  # a process may list a folder again after hours
     if not _walks(type(filesystem)):
@@ -319,18 +324,19 @@ def _find(filesystem: Any, root: str) -> list[str]:
 
 
 def _pass_missing(failed: Exception) -> None:
-    """Raise an error that says something else than that a folder is not there."""
+    """Raise an error again unless it means that a folder is missing."""
     if verdict_of(failed).kind != "missing":
         raise failed
 
 
 @contextmanager
 def local_copy(path: str) -> Iterator[str]:
-    """Return a local path for a file: its own, or that of a temporary copy of a remote one, fetched whole.
+    """Return a local path for a file: its own, or that of a temporary copy of a remote file, fetched whole.
 
     Raises:
-        DamagedFileError: it is missing, a link to nothing, a named pipe or a device, or cannot be read in the block.
-        NotYetError: its server does not give it now.
+        DamagedFileError: the file is missing, a dangling link, a named pipe or a device, or cannot be read in the
+            block.
+        NotYetError: the server cannot deliver it now.
     """
     if not is_url(path):
         if (reason := why_no_file(path)) is not None:
@@ -347,7 +353,7 @@ def local_copy(path: str) -> Iterator[str]:
 
 @contextmanager
 def _as_damage() -> Iterator[None]:
-    """Raise what the system says of a file as damage of it."""
+    """Raise operating system errors about a file as damage of the file."""
     try:
         yield
     except FileNotFoundError as error:
@@ -358,13 +364,13 @@ def _as_damage() -> Iterator[None]:
 
 @contextmanager
 def opened(path: str, range_bytes: int | None = None) -> Iterator[BinaryIO]:
-    """Open a file for reading and seeking; of a remote one, only what is read is fetched, if its server can do that.
+    """Open a file for reading and seeking; of a remote file, only the bytes read are fetched if the server allows it.
 
-    ``range_bytes`` is how much of a remote one is fetched at a time; ``RANGE_BYTES`` if left out.
+    ``range_bytes`` is the number of bytes fetched at a time from a remote file, by default ``RANGE_BYTES``.
 
     Raises:
-        DamagedFileError: the file is missing, or is none that can be read.
-        NotYetError: its server does not give it now.
+        DamagedFileError: the file is missing or cannot be read.
+        NotYetError: the server cannot deliver it now.
     """
     with _as_damage():
         if (remote := _open_remote(path) if is_url(path) else None) is not None:
@@ -377,11 +383,11 @@ def opened(path: str, range_bytes: int | None = None) -> Iterator[BinaryIO]:
 
 
 def fetch_texts(paths: Sequence[str]) -> dict[str, str | None]:
-    """Read small text files, several remote ones at a time; None stands for a missing one.
+    """Read small text files, several remote ones at a time; a missing file is None.
 
     Raises:
-        NotYetError: a server does not give one now.
-        SourceError: one is not UTF-8.
+        NotYetError: the server cannot deliver a file now.
+        SourceError: a file is not UTF-8.
     """
     with ThreadPoolExecutor(REQUESTS) as pool:
         return dict(zip(paths, pool.map(_text, paths), strict=True))
@@ -396,9 +402,9 @@ def _text(path: str) -> str | None:
 
 
 def _walks(kind: type) -> bool:
-    """Return whether a class of file systems finds files with fsspec's own walk."""
-    own = kind._find if issubclass(kind, AsyncFileSystem) else kind.find  # type: ignore[attr-defined]  # noqa: SLF001  # fsspec has no types
-    return own in (AbstractFileSystem.find, AsyncFileSystem._find)  # noqa: SLF001  # as above
+    """Return whether a class of file systems uses fsspec's own walk to find files."""
+    own = kind._find if issubclass(kind, AsyncFileSystem) else kind.find  # type: ignore[attr-defined]  # noqa: SLF001  # fsspec is untyped
+    return own in (AbstractFileSystem.find, AsyncFileSystem._find)  # noqa: SLF001  # fsspec has no public way to ask
 
 
 def _fetch(path: str, copy: Path) -> None:
@@ -419,7 +425,7 @@ def _fetch(path: str, copy: Path) -> None:
 
 
 class _Ranges(io.RawIOBase):
-    """A remote file, a range of bytes at a time."""
+    """Raw stream of a remote file, fetched in ranges of bytes."""
 
     def __init__(self, path: str, file: Any, size: int, tag: str | None) -> None:
         self._path, self._file, self._size, self._tag = path, file, size, tag
@@ -456,7 +462,7 @@ class _Ranges(io.RawIOBase):
         return len(content)
 
     def record(self) -> None:
-        """Record which bytes were read; what was jumped over is fetched for that."""
+        """Record the bytes read, after fetching the parts that were skipped."""
         if self._record is None:
             return
         while self._hash.size < self._size:
@@ -474,7 +480,7 @@ class _Ranges(io.RawIOBase):
 
 
 def _open_remote(path: str) -> _Ranges | None:
-    """Open a remote file; None if its server gives no ranges, and it is to be fetched whole."""
+    """Open a remote file, or return None if its server does not serve ranges, so that it has to be fetched whole."""
     filesystem, inner = file_system_of(path)
 
     def request() -> _Ranges | None:
@@ -487,7 +493,7 @@ def _open_remote(path: str) -> _Ranges | None:
                 return None
             file.seek(size - 1)
             whole = len(file.read(1)) == 1
-        except (ValueError, NotImplementedError) as error:  # what fsspec raises where there are no ranges
+        except (ValueError, NotImplementedError) as error:  # raised by fsspec if ranges are not supported
             logger.debug("%s cannot be read in ranges: %s", without_secrets(path), reason_of(error))
             return None
         return _Ranges(path, file, size, entity_tag(information)) if whole else None
@@ -516,15 +522,16 @@ def named_parts(
     """Return a part per file of every split, named relative to ``data_dir`` or the deepest folder that all files share.
 
     Args:
-        source: its name, for messages.
-        data_dir: a folder, read with all folders in it, or what ``data_files`` are relative to.
-        data_files: what to read; None for all files of ``data_dir`` with one of the endings.
-        endings: of the files that the source reads, in lower case.
+        source: name of the source, for messages.
+        data_dir: a folder, read with all its subfolders, or the folder that ``data_files`` are relative to.
+        data_files: the files to read, or None for all files of ``data_dir`` with one of the endings.
+        endings: endings of the files that the source reads, in lower case.
         example: a pattern of such files, for messages.
-        whole: those endings whose files are one document each, see :func:`readable`.
-        hint: what to do about a folder without such files, as the end of a message.
-        splits: gives the files of each split, of the names of all files below ``data_dir``; None for all those with
-            one of the endings as "train", and a warning of others.
+        whole: endings of files that are one document each, see :func:`readable`.
+        hint: advice for a folder without such files, as the end of a message.
+        splits: function from the names of all files below ``data_dir`` to the files of each split. None makes all files
+            with
+            one of the endings the split "train", and warns about the others.
 
     Raises:
         SourceError: no file was named or found.
@@ -541,11 +548,11 @@ def _parts(files: list[str], base: str) -> list[Part]:
     """Name files by their paths.
 
     Raises:
-        SourceError: two URLs differ in their queries or users only, so that their documents would have the same ids.
+        SourceError: two URLs differ only in their queries or users, so their documents would have the same ids.
     """
     parts: dict[str, Part] = {}
     for file in sorted(set(files)):
-        # Ids are UTF-8, which names of files need not be.
+        # Ids are UTF-8, but file names need not be.
         name = _written(file).removeprefix(base).lstrip("/").encode("utf-8", "backslashreplace").decode()
         if name in parts:
             raise SourceError(f"{without_secrets(file)} is named twice, with two queries or users: name each path once")
@@ -554,7 +561,7 @@ def _parts(files: list[str], base: str) -> list[Part]:
 
 
 def _written(file: str) -> str:
-    """Return the path of a file as ids and manifests have it: without query, and without the password of a URL."""
+    """Return the path of a file for ids and manifests, without the query and password of a URL."""
     return path_of(without_secrets(file))
 
 
@@ -595,9 +602,9 @@ def _below(
 
 
 def _left_out(tree: Sequence[str], endings: tuple[str, ...]) -> str:
-    """Return in a sentence what files of a folder are not read by their endings; nothing where there are none.
+    """Return a message about the files of a folder whose endings are not read, or "" if there are none.
 
-    A README and a LICENSE say something of the others, and do not count; hidden files are not listed at all.
+    README and LICENSE files describe the others and do not count; hidden files are not listed at all.
     """
     left = [name for name in tree if not has_ending(name, endings) and not _is_about(name)]
     files = f"{counted(len(left), 'file')} of data_dir {'is' if len(left) == 1 else 'are'}"
@@ -607,14 +614,14 @@ def _left_out(tree: Sequence[str], endings: tuple[str, ...]) -> str:
 
 
 def has_ending(name: str, endings: tuple[str, ...]) -> bool:
-    """Return whether the name of a file has one of some endings, in any case."""
+    """Return whether a file name has one of some endings, in any case."""
     return name.lower().endswith(endings)
 
 
 def readable(names: Iterable[str], endings: tuple[str, ...], whole: tuple[str, ...]) -> list[str]:
-    """Return the names of files with one of some endings.
+    """Return the file names with one of some endings.
 
-    A README or LICENSE that would be one document is left out beside files of records: it is about them.
+    Beside files of records, a README or LICENSE that would be one document is left out, since it describes them.
     """
     found = [name for name in names if has_ending(name, endings)]
     if all(has_ending(name, whole) for name in found):
@@ -648,13 +655,13 @@ def count_endings(names: Iterable[str]) -> str:
 
 
 def _ending(name: str) -> str:
-    """Return the ending of a name, with what is before it where that says that it is packed."""
+    """Return the ending of a name; for a packed file, with the ending before it."""
     stem, ending = posixpath.splitext(name)
     return posixpath.splitext(stem)[1] + ending if ending in _PACKED else ending or "none"
 
 
 def _once(files: list[str]) -> list[str]:
-    """Leave out names of files that have another name here: rather those with links in them, then the later ones."""
+    """Leave out duplicate names of the same file, preferring to drop those with links in them, then the later ones."""
     real = {file: os.path.realpath(file) for file in files}
     ordered = sorted(real, key=lambda file: (Path(file).is_symlink(), real[file] != file, file))
     first = {real[file]: file for file in reversed(ordered)}
@@ -677,7 +684,7 @@ def chosen_files(data_dir: str | None, data_files: DataFiles) -> dict[str, list[
 
 
 def _expand(pattern: str, base: str) -> list[str]:
-    """Return the files that a path, URL or glob stands for, relative ones below ``base``.
+    """Return the files that a path, URL or glob refers to; relative ones are below ``base``.
 
     Raises:
         SourceError: there are none.
@@ -701,9 +708,9 @@ def _found(files: list[str], pattern: str) -> list[str]:
 
 
 def _base_of(files: list[str], data_dir: str | None) -> str:
-    """Return the folder that names are relative to: ``data_dir``, else the deepest folder that all files share."""
+    """Return the folder that names are relative to: ``data_dir``, or else the deepest folder that all files share."""
     base = _written(absolute(data_dir or "")).rstrip("/")
     if data_dir and all(file.startswith(f"{base}/") for file in files):
         return base
     folders = [posixpath.dirname(file).split("/") for file in files]
-    return "/".join(steps[0] for steps in itertools.takewhile(lambda steps: len(set(steps)) == 1, zip(*folders)))  # noqa: B905  # it ends with the shortest
+    return "/".join(steps[0] for steps in itertools.takewhile(lambda steps: len(set(steps)) == 1, zip(*folders)))  # noqa: B905  # stops at the shortest

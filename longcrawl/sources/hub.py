@@ -1,8 +1,8 @@
-"""Datasets of the Hugging Face Hub whose files are parquet, JSON lines, CSV or text.
+"""Datasets of the Hugging Face Hub in parquet, JSON lines, CSV or text files.
 
-`datasets` says which files each configuration and split has, at one commit. They are read as those of the source
-``text`` are: each file is a part, so a run resumes file by file, and the commit is in the name of every file that a
-manifest lists. Another commit on resume is an error.
+`datasets` resolves the files of each configuration and split at one commit. They are read like those of the source
+``text``: each file is a part, so a run resumes file by file. Every file name in a manifest includes the commit, and
+resuming at another commit is an error.
 """
 
 from collections.abc import Mapping
@@ -17,24 +17,26 @@ from longcrawl.sources.text import EXTENSIONS, Text
 from longcrawl.urls import DATASETS, REPOSITORY
 
 PATIENCE = 60.0
-"""Seconds for which the Hub is asked what files a dataset has; somebody waits for it, and nothing is lost yet."""
+"""Seconds to keep asking the Hub for the files of a dataset; short because a user waits and no work is lost yet."""
 
 
 @sources.source("hub")
 class Hub(Text):
     """Documents of a dataset on the Hub: ``source: {builder: hub, path: org/name, text_field: content}``.
 
-    All else is as of the source ``text``: ``text_field`` and the other fields, ids, damage. A private or gated dataset
-    takes the token that ``hf auth login`` keeps.
+    The other settings, the ids and the handling of damage are those of the source ``text``. A private or gated dataset
+    uses the token stored by ``hf auth login``.
 
     Args:
         path: the dataset, ``org/name``.
-        config: its configuration, which ``load_dataset`` calls ``name``; None for the only one or the default.
-        split: the split to read, under the name "train", which runs read; None for all splits, by their names.
-        revision: a branch, tag or commit; None for the main branch as it is now.
-        data_dir: a folder of the dataset, in place of what its configuration names.
-        data_files: files or globs of the dataset, in place of what its configuration names; the largest datasets are
-            read in pieces so.
+        config: its configuration, which ``load_dataset`` calls ``name``, or None for the only one or the default.
+        split: the split to read, renamed to "train" because runs read that, or None for all splits under their own
+            names.
+        revision: a branch, tag or commit, or None for the current main branch.
+        data_dir: a folder of the dataset, instead of the files of its configuration.
+        data_files: files or globs of the dataset, instead of the files of its configuration; use it to read a very
+            large
+            dataset in pieces.
     """
 
     license: ClassVar[str] = "as the card of the dataset says"
@@ -53,7 +55,7 @@ class Hub(Text):
         """List the files of every split at one commit.
 
         Raises:
-            SourceError: there is no such dataset, configuration or split, or it has files of other kinds.
+            SourceError: the dataset, configuration or split does not exist, or has files of other kinds.
             NotYetError: the Hub does not answer now.
         """
         found = self._files()
@@ -84,7 +86,7 @@ class Hub(Text):
 
 
 def _or_error(load: Any) -> Any:
-    """Return the builder; what `datasets` says of a configuration or of files is an error of the source."""
+    """Return the builder, and raise errors of `datasets` as source errors with a fix."""
     from datasets import config
     from datasets.exceptions import DatasetNotFoundError
 

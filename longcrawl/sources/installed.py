@@ -1,7 +1,9 @@
-"""The documentation that lies on any machine beside Python: no network, the same for the same installed packages.
+"""Documentation installed with Python and its packages, which needs no network.
 
-Documents are, of every installed distribution, the long description in its METADATA, its licence files and the
-``.md``, ``.rst`` and ``.txt`` files that its RECORD lists, and of Python itself the help topics in ``pydoc_data``.
+The documents are the same wherever the same packages are installed. Each installed distribution contributes the long
+description in its METADATA, its licence files, and the ``.md``, ``.rst`` and ``.txt`` files listed in its RECORD.
+Python
+itself contributes the help topics in ``pydoc_data``.
 """
 
 import csv
@@ -19,7 +21,7 @@ from longcrawl.core.sources import DOCUMENTS, BadFiles, OnBadFiles, Part, Source
 from longcrawl.errors import SourceError
 
 PYTHON = "python"
-"""The part of Python's own help topics."""
+"""Name of the part with Python's own help topics."""
 
 _ENDINGS = (".md", ".rst", ".txt")
 _LICENCE = re.compile(r"(licen[cs]es?|copying|notice|authors|copyright)([-._].*)?", re.IGNORECASE)
@@ -32,13 +34,14 @@ _METADATA_FOLDER = re.compile(r"[^/]*\.(dist|egg)-info$")
 class Installed(Source):
     """Documentation of the installed packages and of Python itself.
 
-    Ids are ``PACKAGE/PATH``, without versions and folders of this machine; ``source`` is ``PACKAGE==VERSION``, ``url``
-    the home page that the package names. What is not UTF-8 is left out. The distribution ``longcrawl``
-    itself is left out, and so is what is not in a ``site-packages`` or ``dist-packages`` folder.
+    Ids are ``PACKAGE/PATH``, without versions and local folders; ``source`` is ``PACKAGE==VERSION``, and ``url`` the
+    home
+    page in the package's metadata. Files that are not UTF-8 are skipped, and so are the distribution ``longcrawl`` and
+    everything outside ``site-packages`` and ``dist-packages`` folders.
 
     Args:
         packages: names of distributions, and "python" for the help topics; empty for all.
-        on_bad_files: what a file does that is recorded but missing; many systems leave such files out.
+        on_bad_files: what to do about a file that is recorded but missing, which is common on many systems.
     """
 
     homepage: ClassVar[str] = "https://packaging.python.org/en/latest/specifications/core-metadata/"
@@ -53,14 +56,14 @@ class Installed(Source):
 
     @property
     def unique_ids(self) -> bool:
-        """True: ids are names of packages and paths."""
+        """True, since ids are names of packages and paths."""
         return True
 
     def splits(self) -> dict[str, list[Part]]:
         """Return a part per distribution, and "python/pydoc_data".
 
         Raises:
-            SourceError: a package was named that is not installed.
+            SourceError: a named package is not installed.
         """
         known = [PYTHON, *_distributions()]
         wanted = [_normalized(name) for name in self.packages] or known
@@ -70,7 +73,7 @@ class Installed(Source):
         return {"train": [Part(f"{PYTHON}/pydoc_data" if name == PYTHON else name) for name in sorted(set(wanted))]}
 
     def content(self) -> str:
-        """Return the versions of Python and of all that is installed."""
+        """Return the versions of Python and of all installed distributions."""
         return repr(
             [platform.python_version(), [f"{name}=={found.version}" for name, found in _distributions().items()]]
         )
@@ -92,7 +95,7 @@ class Installed(Source):
 
 
 def _distributions() -> dict[str, importlib.metadata.Distribution]:
-    """Return the installed distributions by name, sorted; of one that is there twice, what Python would import."""
+    """Return the installed distributions by name, sorted; of duplicates, the one that Python would import."""
     found: dict[str, importlib.metadata.Distribution] = {}
     for distribution in importlib.metadata.distributions(path=_folders()):
         if (name := _normalized(distribution.metadata["Name"] or "")) and name != "longcrawl":
@@ -105,7 +108,7 @@ def _folders() -> list[str]:
 
 
 def _normalized(name: str) -> str:
-    """Return the one spelling that a package's name has by PEP 503."""
+    """Return the normalized name of a package (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -124,7 +127,7 @@ def _documents(package: str, distribution: importlib.metadata.Distribution, bad_
     for recorded in _recorded(distribution):
         if not _is_document(recorded):
             continue
-        # Neither steps upward nor the version in the name of a metadata folder.
+        # Drop steps upward, and the version in the name of a metadata folder.
         steps = [_METADATA_FOLDER.sub(r"\1-info", step) for step in recorded.parts if step != ".."]
         name = "/".join([package, *steps])
         try:
@@ -140,7 +143,7 @@ def _documents(package: str, distribution: importlib.metadata.Distribution, bad_
 
 
 def _recorded(distribution: importlib.metadata.Distribution) -> Iterable[importlib.metadata.PackagePath]:
-    """Return the files that a distribution records; from Python 3.13 on ``files`` leaves out those that are missing."""
+    """Return the recorded files of a distribution; from Python 3.13 on, ``files`` omits those that are missing."""
     record = distribution.read_text("RECORD")
     if record is None:
         return distribution.files or ()

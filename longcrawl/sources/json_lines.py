@@ -1,15 +1,12 @@
-"""Reads JSON lines into Arrow columns.
+"""JSON lines as Arrow columns, read by compiled kernels with Python's ``json`` as the fallback.
 
-The lines go through kernels; what those do not take goes through Python's ``json``, which decides.
-Both give the same values: a lone surrogate escape (``U+D800``), which no UTF-8 can hold, becomes U+FFFD, and of a
-key that comes twice the last one counts.
-
-The kernels take the common shape exactly and leave everything else to Python's ``json``: a line whose status is
-not 0 was not understood here, which does not mean that it is wrong. A line that they accept, ``json.loads`` accepts,
-with the same values; the tests hold them to it.
+The kernels handle the common form of a line exactly and pass every other line to Python's ``json``. A line with a
+status other than 0 was not understood by the kernels, which does not mean that it is wrong. ``json.loads`` accepts
+every line that the kernels accept, and returns the same values, as the tests check. A lone surrogate escape
+(``U+D800``), which is not valid in UTF-8, becomes U+FFFD, and the last value of a repeated key counts.
 """
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# Inside kernels ints and numpy ints are one type, which mypy cannot know, so these codes are off in the whole file.
 # mypy: disable-error-code="assignment, no-any-return"
 # ruff: noqa: C901, FBT001, PLR0911, PLR0912
 
@@ -80,9 +77,12 @@ def _hex4(data: Any, at: int, end: int) -> int:
 
 @compiled
 def _read_code(data: Any, at: int, end: int, out: int) -> tuple[int, int]:
-    r"""Read ``\uXXXX``, or two that are one character: where it ends (-1: it is none), and where its UTF-8 does.
+    r"""Decode ``\uXXXX`` or a surrogate pair, and write the character as UTF-8.
 
-    A lone surrogate is written as U+FFFD. Four bytes may be written; nothing is where ``out`` is 0.
+    A lone surrogate is written as U+FFFD. Four bytes may be written; nothing is written if ``out`` is 0.
+
+    Returns:
+        The position after the escape, or -1 if it is invalid, and the address after the written character.
     """
     code = _hex4(data, at + 2, end) if at + 1 < end and data[at + 1] == 117 else -1
     if code < 0:
@@ -112,7 +112,7 @@ def _read_code(data: Any, at: int, end: int, out: int) -> tuple[int, int]:
 
 @compiled
 def _character_bytes(data: Any, at: int, end: int) -> int:
-    """Return how many bytes the character beyond ASCII has that begins here; 0: it is not UTF-8 (RFC 3629, 4)."""
+    """Return the length of the character beyond ASCII at a position, or 0 if it is not UTF-8 (RFC 3629, section 4)."""
     lead = data[at]
     size = 2 if 0xC2 <= lead < 0xE0 else 3 if 0xE0 <= lead < 0xF0 else 4 if 0xF0 <= lead < 0xF5 else 0
     if at + size > end:
@@ -128,10 +128,10 @@ def _character_bytes(data: Any, at: int, end: int) -> int:
 
 @compiled
 def _is_utf8_span(data: Any, start: int, end: int) -> bool:
-    """Return whether bytes are UTF-8, looking at 64 at a time.
+    """Return whether bytes are UTF-8, checking 64 at a time.
 
-    Continuation bytes have to stand where the bytes that begin characters ask for them, and nowhere else. What bits
-    cannot say of a character of four bytes, and of bytes that begin none, is looked at one by one.
+    Continuation bytes must occur exactly where the leading bytes require them. Characters of four bytes, and bytes that
+    begin no character, are checked one by one, because the bit masks are not enough for them.
     """
     first, at = np.int64(data.ctypes.data), start
     second = third = fourth = least = surrogate = np.uint64(0)
@@ -160,7 +160,7 @@ def _is_utf8_span(data: Any, start: int, end: int) -> bool:
                     return False
                 rare &= rare - np.uint64(1)
         at += 64
-    if second | third | fourth != np.uint64(0):  # the blocks end within a character
+    if second | third | fourth != np.uint64(0):  # the 64-byte blocks end within a character
         if at >= end:
             return False
         at -= 1
@@ -176,21 +176,23 @@ def _is_utf8_span(data: Any, start: int, end: int) -> bool:
 
 @compiled
 def read_string(data: Any, at: int, end: int, out: int) -> tuple[int, int, bool]:
-    r"""Read a string behind its opening quote, and write its characters, ``\n`` and its like resolved.
+    r"""Read a JSON string after its opening quote, and write it with its escapes resolved.
 
     Args:
         data: uint8 [bytes].
-        at: the first byte of the string.
-        end: where the data ends, at the latest.
-        out: an address to write to, 0 for none. A string is no longer than it is spelled; up to 64 bytes behind it may
-            be written.
+        at: position of the first byte of the string.
+        end: position where the data ends.
+        out: address to write to, or 0 for none. A string is never longer than its source; up to 64 bytes after it may
+            be
+            overwritten.
 
     Returns:
-        Where the closing quote is (-1: nowhere, or the string is not JSON), one past the last byte that was written,
-        and whether there are escapes. Whether bytes are UTF-8 is not looked at.
+        The position of the closing quote (-1 if there is none or the string is not valid JSON), the address after the
+            last
+        byte written, and whether the string has escapes. UTF-8 is not checked.
     """
     first, escaped, writes = np.int64(data.ctypes.data), False, out != 0
-    while at + 128 <= end:  # what follows an escape in a block is read 64 bytes at a time, too
+    while at + 128 <= end:  # the rest of a block after an escape is also read 64 bytes at a time
         stops, block, begin = find_string_stops(first + at), at, at
         at += 64
         while stops != np.uint64(0):
@@ -241,9 +243,10 @@ def read_string(data: Any, at: int, end: int, out: int) -> tuple[int, int, bool]
 
 @compiled
 def read_number(data: Any, at: int, end: int) -> tuple[float, int, bool]:
-    """Read a JSON number: its value, where it ends (-1: it is none), and whether the value is exact.
+    """Read a JSON number, and return its value, its end (-1 if it is not a number) and whether the value is exact.
 
-    Exact means correctly rounded: at most 2**53 over or times at most 10**22 takes one rounding (Clinger, 1990).
+    Exact means correctly rounded: at most 2**53 divided by or multiplied with at most 10**22 rounds once (Clinger,
+    1990).
     """
     start = at
     negative = at < end and data[at] == MINUS
@@ -288,7 +291,7 @@ def read_number(data: Any, at: int, end: int) -> tuple[float, int, bool]:
 
 @compiled
 def end_of_word(data: Any, at: int, end: int) -> int:
-    """Return where ``true``, ``false`` or ``null`` ends, or -1."""
+    """Return the position after ``true``, ``false`` or ``null``, or -1."""
     if at + 4 <= end and data[at] == 110 and data[at + 1] == 117 and data[at + 2] == 108 and data[at + 3] == 108:
         return at + 4
     if at + 4 <= end and data[at] == 116 and data[at + 1] == 114 and data[at + 2] == 117 and data[at + 3] == 101:
@@ -306,10 +309,10 @@ def end_of_word(data: Any, at: int, end: int) -> int:
 
 
 ABSENT, NULL, PLAIN, ESCAPED, NUMBER, LITERAL, NESTED = range(7)
-"""Kinds of field values: nothing, null, text without or with escapes, a number, true or false, a list or object."""
+"""Kinds of field values: absent, null, text without or with escapes, number, true or false, and list or object."""
 
 OTHER, BLANK, INEXACT = 1, 2, 3
-"""The status of a line that was not understood, of one of white space, and of one whose number is left to Python."""
+"""Line statuses: not understood, white space only, and understood except for a value that Python has to read."""
 
 COMMA, COLON = 44, 58
 OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT = 91, 93, 123, 125
@@ -317,7 +320,7 @@ OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT = 91, 93, 123, 125
 
 @compiled
 def skip_space(data: Any, at: int, end: int) -> int:
-    """Return where the next token of a line begins: no line feed is passed over."""
+    """Return the position of the next token of a line; a line feed is not skipped."""
     while at < end and (data[at] == 32 or data[at] == 9 or data[at] == 13):
         at += 1
     return at
@@ -325,7 +328,7 @@ def skip_space(data: Any, at: int, end: int) -> int:
 
 @compiled
 def _scalar(data: Any, at: int, end: int) -> tuple[int, int]:
-    """Return where the value that starts here ends (-1: not understood) and what it is."""
+    """Return the end (-1 if not understood) and kind of the value at a position; no lists or objects."""
     if at >= end:
         return -1, ABSENT
     if data[at] == QUOTE:
@@ -339,7 +342,7 @@ def _scalar(data: Any, at: int, end: int) -> tuple[int, int]:
 
 @compiled
 def read_key(data: Any, at: int, end: int) -> tuple[int, int, int]:
-    """Read ``"key" :`` and return where the key starts and ends and where its value starts (-1: not understood)."""
+    """Read ``"key" :``, and return the start and end of the key and the start of its value (-1 if not understood)."""
     at = skip_space(data, at, end)
     if at >= end or data[at] != QUOTE:
         return 0, 0, -1
@@ -354,7 +357,7 @@ def read_key(data: Any, at: int, end: int) -> tuple[int, int, int]:
 
 @compiled
 def end_of_value(data: Any, at: int, end: int) -> tuple[int, int]:
-    """Return where the value that starts here ends (-1: not understood) and what it is; checks lists and objects."""
+    """Return the end (-1 if not understood) and kind of the value at a position, checking nested values."""
     if at < end and data[at] != OPEN_LIST and data[at] != OPEN_OBJECT:
         return _scalar(data, at, end)
     depth, kinds = 0, np.uint64(0)
@@ -404,7 +407,7 @@ def end_of_value(data: Any, at: int, end: int) -> tuple[int, int]:
 
 @compiled
 def _matching(data: Any, at: int, end: int) -> int:
-    """Return where the list or object that starts here ends, looking at brackets and quotes only, or -1."""
+    """Return the end of the list or object at a position from its brackets and quotes alone, or -1."""
     depth = 0
     while at < end:
         byte = data[at]
@@ -424,9 +427,9 @@ def _matching(data: Any, at: int, end: int) -> int:
 
 @compiled
 def _likely_end(data: Any, at: int, end: int) -> int:
-    """Return where the list or object that starts here ends, or -1; of a line that ends in ``}}``, before the last one.
+    """Return the end of the list or object at a position, or -1.
 
-    That is a guess, for a caller who checks what is there.
+    If the line ends in ``}}``, the end is guessed to be before the last brace, and the caller has to check that.
     """
     while end > at and (data[end - 1] == 32 or data[end - 1] == 9 or data[end - 1] == 13):
         end -= 1
@@ -456,7 +459,7 @@ def find_name(data: Any, start: int, end: int, names: Any, offsets: Any, guess: 
 
 @compiled
 def find_line_feed(data: Any, at: int) -> int:
-    """Return where the next line feed is, or the end of the data."""
+    """Return the position of the next line feed, or the end of the data."""
     first = np.int64(data.ctypes.data)
     while at + 64 <= len(data):
         found = find_line_feeds(first + at)
@@ -470,7 +473,7 @@ def find_line_feed(data: Any, at: int) -> int:
 
 @compiled
 def _copy(data: Any, at: int, end: int, out: int) -> None:
-    """Write bytes to an address, and up to 63 more behind them."""
+    """Copy bytes to an address; up to 63 bytes after them may be overwritten."""
     first = np.int64(data.ctypes.data)
     while at + 64 <= len(data) and at < end:
         copy_block(out, first + at)
@@ -481,7 +484,7 @@ def _copy(data: Any, at: int, end: int, out: int) -> None:
 
 @compiled
 def _read_value(data: Any, at: int, out: int) -> tuple[int, int, int]:
-    """Read a value that is wanted as text: where it ends (-1: not understood), what it is, and its bytes."""
+    """Read a value as text, and return its end (-1 if not understood), its kind and the number of bytes written."""
     if at < len(data) and data[at] == QUOTE:
         close, written, _ = read_string(data, at + 1, len(data), out)
         return (close + 1 if close >= 0 else -1), PLAIN, written - out
@@ -506,9 +509,12 @@ def read_line(
     spans: Any,
     kinds: Any,
 ) -> int:
-    """Find the wanted fields of one line, and return where it ends; -1 where it was not understood, -2 of a blank one.
+    """Find the wanted fields of one line; see :func:`find_fields`.
 
-    See :func:`find_fields`; ``spans`` and ``kinds`` are those of the line.
+    ``spans`` and ``kinds`` are the rows of this line.
+
+    Returns:
+        The end of the line, -1 if it was not understood, or -2 if it is blank.
     """
     end = len(data)
     at = skip_space(data, at, end)
@@ -564,25 +570,26 @@ def _find_fields(
     kinds: Any,
     status: Any,
 ) -> int:
-    """Find the wanted top-level fields of some lines, write those that are texts, and return how many lines there were.
+    """Find the wanted top-level fields of some lines, write the text fields, and return the number of lines read.
 
     Args:
         data: uint8 [bytes], the text of all lines.
-        at: where the first of these lines begins.
-        names: uint8, the wanted names one after the other.
-        offsets: int64 [names + 1], where each name starts.
-        unchecked: index of the name whose list or object the caller checks itself, with its end; -1 for none.
-        addresses: int64 [names], where the texts of each field are written one after the other; 0 for fields that are
-            not. There is room for as many bytes as the data has from ``at`` on, and 64 more.
+        at: position where the first of these lines begins.
+        names: uint8, the wanted names, concatenated.
+        offsets: int64 [names + 1], start of each name.
+        unchecked: index of the name whose list or object, including its end, the caller checks itself; -1 for none.
+        addresses: int64 [names], address that the texts of each field are written to, or 0 for other fields. Each needs
+            room for all bytes of the data from ``at`` on, and 64 more.
         required: bool [names], fields without which a line is not understood.
-        filled: int64 [names], how many bytes are there already, and then are.
+        filled: int64 [names], bytes already written to each address; updated.
         starts: int64 [lines], written: the first byte of each line.
         ends: int64 [lines], written: one past its last byte.
-        spans: int64 [lines, names, 2], written: first byte of the value and one past its last, quotes left out; of
-            texts that are written, where they are among these.
-        kinds: uint8 [lines, names], written: ``ABSENT`` to ``NESTED``; a text that is written is ``PLAIN``.
-        status: uint8 [lines], written: 0 where the line was understood, else ``OTHER`` or ``BLANK``; then no text of
-            it is kept.
+        spans: int64 [lines, names, 2], written: the first byte of each value and one past its last, without quotes. For
+            a
+            field whose texts are written, these are positions among the written texts.
+        kinds: uint8 [lines, names], written: ``ABSENT`` to ``NESTED``; a written text is ``PLAIN``.
+        status: uint8 [lines], written: 0 if the line was understood, else ``OTHER`` or ``BLANK``, and then none of its
+            texts is kept.
     """
     line = 0
     while line < len(starts) and at < len(data):
@@ -607,7 +614,15 @@ def _find_fields(
 
 @compiled
 def parse_numbers(data: Any, spans: Any, kinds: Any, values: Any, exact: Any) -> None:
-    """Read the numbers of one field: float64 [lines], NaN where absent, and whether each is correctly rounded."""
+    """Read the numbers of one field.
+
+    Args:
+        data: uint8 [bytes], the text of all lines.
+        spans: int64 [lines, 2], position of each value.
+        kinds: uint8 [lines], its kind.
+        values: float64 [lines], written: the number, or NaN if it is absent.
+        exact: bool [lines], written: whether the number is correctly rounded.
+    """
     for line in range(len(spans)):
         values[line], exact[line] = np.nan, True
         if kinds[line] == NUMBER:
@@ -618,7 +633,7 @@ def parse_numbers(data: Any, spans: Any, kinds: Any, values: Any, exact: Any) ->
 
 @compiled
 def _find_in_object(data: Any, at: int, step: Any) -> tuple[int, int, int]:
-    """Return start, end and kind of the value of a field of an object that has been checked; the last one counts."""
+    """Return start, end and kind of a field in a checked object, of a repeated key the last."""
     end, start, stop, found = len(data), 0, 0, ABSENT
     at = skip_space(data, at + 1, end)
     while data[at] != CLOSE_OBJECT:
@@ -641,17 +656,17 @@ def _find_in_object(data: Any, at: int, step: Any) -> tuple[int, int, int]:
 def find_nested(
     data: Any, steps: Any, offsets: Any, status: Any, root_spans: Any, root_kinds: Any, spans: Any, kinds: Any
 ) -> None:
-    """Find a field inside objects, in lines that have no field of its whole name.
+    """Find a field inside objects, in the lines that have no field of its full dotted name.
 
     Args:
         data: uint8 [bytes], the text of all lines.
-        steps: uint8, the names behind the first step one after the other.
-        offsets: int64 [steps + 1], where each starts.
+        steps: uint8, the names after the first step, concatenated.
+        offsets: int64 [steps + 1], start of each name.
         status: uint8 [lines], 0 for lines that were understood.
-        root_spans: int64 [lines, 2], where the value of the first step is.
-        root_kinds: uint8 [lines], what it is.
-        spans: int64 [lines, 2], where the value is; written for the lines in which it is found inside of an object.
-        kinds: uint8 [lines], what it is; written like ``spans``.
+        root_spans: int64 [lines, 2], position of the value of the first step.
+        root_kinds: uint8 [lines], its kind.
+        spans: int64 [lines, 2], position of the value; written for lines in which it is found inside an object.
+        kinds: uint8 [lines], its kind; written like ``spans``.
     """
     for line in range(len(status)):
         if status[line] != 0 or kinds[line] != ABSENT:
@@ -669,16 +684,16 @@ def find_nested(
 
 @compiled
 def write_values(data: Any, required: bool, address: int, filled: int, status: Any, spans: Any, kinds: Any) -> int:
-    """Write the values of one field that are text, and return how many bytes there are then.
+    """Write the values of one field as text, and return the total number of bytes written.
 
     Args:
         data: uint8 [bytes], the text of all lines.
         required: whether a line without a value is left to Python.
-        address: where to write; there is room for the values and 64 bytes more.
-        filled: how many bytes are there already.
+        address: address to write to, with room for the values and 64 more bytes.
+        filled: number of bytes already written.
         status: uint8 [lines]; ``INEXACT`` is written for lines that are left to Python.
-        spans: int64 [lines, 2], where the values are; the end of the text among those written is written as the second.
-        kinds: uint8 [lines], what they are; texts that are written become ``PLAIN``.
+        spans: int64 [lines, 2], positions of the values; the second is overwritten with the end of the written text.
+        kinds: uint8 [lines], kinds of the values; written texts become ``PLAIN``.
     """
     for line in range(len(status)):
         kind, size = kinds[line], 0
@@ -700,40 +715,40 @@ def write_values(data: Any, required: bool, address: int, filled: int, status: A
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SPACE = " \t\n\r"
-"""What may stand between the tokens of JSON."""
+"""White space between the tokens of JSON."""
 _LIKELY_LINE = 500
-"""Bytes; of shorter lines only some of a piece are read at a time."""
+"""Bytes of a likely line; the lines read at a time are limited to those that a piece has at this length."""
 
 
 @dataclass(frozen=True)
 class Lines:
-    """What the lines of one block hold."""
+    """Rows read from the lines of one block."""
 
     table: pa.Table
     """One row per line that was read."""
     numbers: npt.NDArray[np.int64]
-    """The line of each row, counted from 0 within the block; blank and unreadable lines are counted too."""
+    """Line number of each row, counted from 0 within the block, including blank and unreadable lines."""
     lost: list[tuple[int, str]]
-    """Number of each line that was not read, and why; blank lines are none."""
+    """Number of each line that could not be read, and the reason; blank lines are not listed."""
     count: int
-    """How many lines the block has."""
+    """Number of lines in the block."""
     starts: npt.NDArray[np.int64] | None = None
-    """The first byte of each row's line in the block; None where rows are not lines."""
+    """Byte offset of each row's line in the block, or None if rows are not lines."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """Where the wanted fields of every line of a block are."""
+    """Positions of the wanted fields in every line of a block."""
 
     data: npt.NDArray[np.uint8]
     starts: npt.NDArray[np.int64]
     ends: npt.NDArray[np.int64]
     spans: npt.NDArray[np.int64]
-    """[lines, names, 2]: first byte of the value and one past its last, quotes left out."""
+    """[lines, names, 2]: first byte of the value and one past its last, without quotes."""
     kinds: npt.NDArray[np.uint8]
-    """[lines, names]: what is there, in the words of the kernels."""
+    """[lines, names]: kinds of the values, ``ABSENT`` to ``NESTED``."""
     status: npt.NDArray[np.uint8]
-    """[lines]: 0 where the line was understood, in the words of the kernels where it was not."""
+    """[lines]: 0 if the line was understood, else ``OTHER``, ``BLANK`` or ``INEXACT``."""
 
     def line(self, number: int) -> bytes:
         """Return the bytes of one line."""
@@ -741,25 +756,25 @@ class Found:
 
 
 class Spelled(str):
-    """A number of a JSON text as it is spelled there."""
+    """A number of a JSON text, in its original spelling."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class _Nested:
-    """A field with a dotted name: its place in the schema, and how to reach it inside of objects."""
+    """A field with a dotted name: its index in the schema and its path inside objects."""
 
     place: int
     root: str
     root_place: int
-    """Place of the first step among the names that are looked for in lines."""
+    """Index of the first step among the names searched for in lines."""
     steps: tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
-    """The steps behind the first one, packed."""
+    """The steps after the first one, packed."""
 
 
 def _nested_fields(schema: pa.Schema) -> list[_Nested]:
-    """Return the fields with dotted names; none whose first step is a field itself, as that one is no object then."""
+    """Return the fields with dotted names, except those whose first step is a field itself, and so not an object."""
     found, roots = list[_Nested](), list[str]()
     for place, name in enumerate(schema.names):
         root, *steps = name.split(".")
@@ -778,11 +793,12 @@ def read_lines(block: bytes | memoryview, schema: pa.Schema) -> Lines:
 
 
 class LineReader:
-    """Reads the fields of a schema from lines, piece by piece, into one table.
+    """Reader of the fields of a schema from lines, added piece by piece, into one table.
 
-    ``string`` and ``large_string`` columns take texts, and numbers, true and false as they are spelled; ``int64`` and
-    ``float64`` columns take numbers. A line is lost when it is not a JSON object, when a field holds something else, or
-    when a field that is not nullable is null or absent. A name with a dot reaches into objects, see
+    ``string`` and ``large_string`` columns accept texts, and also numbers, true and false in their original spelling;
+    ``int64`` and ``float64`` columns accept numbers. A line is lost if it is not a JSON object, if a field holds
+    anything
+    else, or if a field that is not nullable is null or absent. A name with a dot reaches into objects, see
     :mod:`longcrawl.core.documents`.
     """
 
@@ -792,19 +808,19 @@ class LineReader:
         self._names = pack([*schema.names, *dict.fromkeys(field.root for field in self._nested)])
         self._texts = [None if _is_number(field.type) else Texts() for field in schema]
         self._of_numbers = [index for index, text in enumerate(self._texts) if text is None]
-        # What dotted names find is written behind the first pass.
+        # Values of dotted names are written after the first pass.
         late, roots = {field.place for field in self._nested}, len(self._names[1]) - 1 - len(schema)
         self._first = [None if place in late else text for place, text in enumerate(self._texts)] + [None] * roots
         is_first = [not field.nullable and place not in late for place, field in enumerate(schema)]
         self._required = np.array(is_first + [False] * roots)
         self.lines = 0
-        """How many lines have been added."""
+        """Number of lines added."""
         self.present = set[str]()
-        """The fields that a line has, with a value or null, of all lines that have been taken."""
+        """Fields that occur, with a value or null, in any line taken so far."""
         self._begin()
 
     def add(self, piece: bytes | memoryview) -> None:
-        """Read whole lines; only the last one of a file may lack the line end."""
+        """Read whole lines; only the last line of a file may lack its line end."""
         data = np.frombuffer(piece, dtype=np.uint8)
         for found in find_fields(data, self._names, self._first, self._required):
             if self._nested:
@@ -823,14 +839,14 @@ class LineReader:
             if not found.status.any():
                 self._found.append(every)
             else:
-                # Millions of blank lines fit a block, and a member of some kB.
+                # A block, or a compressed member of a few kB, can hold millions of blank lines.
                 kept = np.flatnonzero(found.status != BLANK)
                 self._found.append([each[kept] for each in every])
                 self._add_the_rest(found)
         self._bytes += len(data)
 
     def _find_nested(self, found: Found) -> None:
-        """Find the values of dotted names, and write those that are texts."""
+        """Find the values of dotted names, and write the texts among them."""
         for field in self._nested:
             spans = np.ascontiguousarray(found.spans[:, field.place])
             kinds = np.ascontiguousarray(found.kinds[:, field.place])
@@ -847,7 +863,7 @@ class LineReader:
             found.spans[:, field.place], found.kinds[:, field.place] = spans, kinds
 
     def take(self) -> Lines:
-        """Return what was added since the last time."""
+        """Return the lines added since the last call."""
         if self._found or not self._closed:
             self._close()
         tables, numbers, starts = zip(*self._closed, strict=True)
@@ -861,13 +877,13 @@ class LineReader:
         self._begun, self._bytes = self.lines, 0
         self._lost: list[tuple[int, str]] = []
         self._closed: list[tuple[pa.Table, npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
-        """Tables, the line of each row, and its first byte."""
+        """Tables, with the line number and byte offset of each row."""
         self._open()
 
     def _open(self) -> None:
         """Begin a table."""
         self._found: list[list[npt.NDArray[Any]]] = []
-        """Of lines that are not blank: numbers, first bytes, status, spans, kinds, and values of columns of numbers."""
+        """Numbers, byte offsets, status, spans, kinds and values of number columns of the lines that are not blank."""
 
     def _close(self) -> None:
         """Make a table of all lines that the kernels understood."""
@@ -895,7 +911,7 @@ class LineReader:
         self._open()
 
     def _add_the_rest(self, found: Found) -> None:
-        """Read those of the last lines that only Python's ``json`` can read."""
+        """Read the lines of the last batch that only Python's ``json`` can read."""
         late, places, first = list[dict[str, Any]](), list[int](), self.lines - len(found.starts)
         rest = np.flatnonzero((found.status != 0) & (found.status != BLANK)).tolist()
         if not rest:
@@ -920,13 +936,13 @@ class LineReader:
 
 
 class Texts:
-    """The texts of one field, one after the other, in an array that kernels write to."""
+    """Concatenated texts of one field, in an array that kernels write to."""
 
     def __init__(self) -> None:
         self._array, self.size = np.empty(0, np.uint8), 0
 
     def room(self, count: int) -> int:
-        """Return the address of the first byte, behind whose last one there is room for so many."""
+        """Return the address of the array after making room for ``count`` more bytes."""
         if len(self._array) < self.size + count:
             is_large = self.size > count // 8
             size = max(LARGE_BYTES if is_large else 0, (self.size + count) * 5 // 4)
@@ -936,7 +952,7 @@ class Texts:
         return int(self._array.ctypes.data)
 
     def take(self, ends: npt.NDArray[np.int64], absent: npt.NDArray[np.bool_]) -> pa.LargeStringArray:
-        """Return the texts that end there, and begin anew; a few of them do not keep a long array."""
+        """Return the texts with these ends, and start again; a few short texts do not keep a long array alive."""
         written, self.size = self._array[: self.size], 0
         if len(written) < len(self._array) // 4:
             written = written.copy()
@@ -954,12 +970,12 @@ def find_fields(
     required: npt.NDArray[np.bool_],
     unchecked: int = -1,
 ) -> Iterator[Found]:
-    """Find the values of fields in lines, some hundred at a time, and write those that are texts.
+    """Find the values of fields in lines, some hundred lines at a time, and write the texts among them.
 
     Args:
-        data: whole lines; only the last one of a file may lack the line end.
+        data: whole lines; only the last line of a file may lack its line end.
         names: the fields, see :func:`pack`.
-        texts: where the texts of each field are written; None for a field whose places are wanted.
+        texts: buffer for the texts of each field, or None to get their positions instead.
         required: fields without which a line is not understood.
         unchecked: index of the field whose list or object the caller checks itself; -1 for none.
     """
@@ -982,10 +998,10 @@ def find_fields(
 
 
 def parse_object(line: bytes) -> dict[str, Any]:
-    """Read one line with Python's ``json``, numbers as :class:`Spelled`.
+    """Read one line with Python's ``json``, with numbers as :class:`Spelled`.
 
     Raises:
-        ValueError: it is not UTF-8, not JSON or not an object; the message says which.
+        ValueError: the line is not UTF-8, not JSON or not an object; the message gives the reason.
     """
     try:
         record = json.loads(line.decode(), parse_int=Spelled, parse_float=Spelled, parse_constant=Spelled)
@@ -1001,17 +1017,18 @@ def parse_object(line: bytes) -> dict[str, Any]:
 
 
 def begins_array(block: bytes | memoryview) -> bool:
-    """Return whether a file that begins so is one array of objects, over however many lines, not JSON lines."""
+    """Return whether a file with this beginning is one array of objects, on any number of lines, not JSON lines."""
     begin = bytes(block[:STEP_BYTES]).lstrip(_SPACE.encode())
     behind = begin[1:].strip(_SPACE.encode())
     return begin[:1] == b"[" and (behind[:1] == b"{" or behind == b"]")
 
 
 def array_blocks(content: bytes) -> Iterator[bytes]:
-    """Return the values of an array as JSON lines, in blocks of some ``BLOCK_BYTES``, spelled as they are there.
+    """Yield the values of an array as JSON lines in their original spelling, in blocks of about ``BLOCK_BYTES``.
 
     Raises:
-        DamagedFileError: it is not UTF-8, not JSON, or goes on after its end; what is before has been returned.
+        DamagedFileError: the content is not UTF-8, not JSON, or continues after the array; the values before have been
+            yielded.
     """
     values, lines, size, wrong = _values(content), list[bytes](), 0, ""
     while True:
@@ -1024,7 +1041,7 @@ def array_blocks(content: bytes) -> Iterator[bytes]:
         except RecursionError:
             value, wrong = None, "is nested too deeply"
         if value is not None:
-            # A line feed within a string is escaped, so these are all outside of strings.
+            # A line feed within a string is escaped, so every line feed here is between tokens.
             lines.append(value.replace("\n", " ").encode())
             size += len(lines[-1])
         if lines and (value is None or size >= BLOCK_BYTES):
@@ -1037,7 +1054,7 @@ def array_blocks(content: bytes) -> Iterator[bytes]:
 
 
 def _values(content: bytes) -> Iterator[str]:
-    """Yield the values of an array as they are spelled."""
+    """Yield the values of an array in their original spelling."""
     decoder = json.JSONDecoder(parse_int=Spelled, parse_float=Spelled, parse_constant=Spelled)
     text = content.decode("utf-8-sig")
     at, mark = _after_space(text, 0), "["
@@ -1062,7 +1079,7 @@ def _after_space(text: str, at: int) -> int:
 
 
 def pack(names: Iterable[str]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Return names as the kernels take them: their bytes one after the other, and where each starts."""
+    """Return names in the form for kernels: their concatenated bytes, and the start of each."""
     encoded = [name.encode() for name in names]
     offsets = np.cumsum([0, *(len(name) for name in encoded)]).astype(np.int64)
     return np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets
@@ -1073,7 +1090,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _numbers(found: Found, index: int, kind: pa.DataType) -> npt.NDArray[np.float64]:
-    """Read a column of numbers; lines whose number is not exact in a float64 are left to Python."""
+    """Read a column of numbers; a line with a number that is not exact in float64 is left to Python."""
     values = np.empty(len(found.starts), dtype=np.float64)
     exact = np.empty(len(found.starts), dtype=np.bool_)
     spans, kinds = np.ascontiguousarray(found.spans[:, index]), np.ascontiguousarray(found.kinds[:, index])
@@ -1105,7 +1122,7 @@ def _value(record: dict[str, Any], field: pa.Field) -> Any:
 
 
 def without_surrogates(text: str) -> str:
-    """Return a text with U+FFFD for each lone surrogate, which no UTF-8 can hold."""
+    """Replace each lone surrogate, which is not valid in UTF-8, with U+FFFD."""
     return _SURROGATE.sub("\ufffd", text)
 
 

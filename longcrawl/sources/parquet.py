@@ -1,10 +1,9 @@
-"""Reads parquet files from other writers in bounded memory and checks their pages.
+"""Reader of parquet files from any writer, with bounded memory and page checks.
 
-Arrow allocates by what the headers of pages say, not by what the footer does, so these are read first.
-
-Headers and footer are structs of Thrift's compact protocol. A header has its type, bytes when decompressed and as
-stored, and in a struct for each type how many values it has and how they are encoded. The footer is read here as well,
-because pyarrow ends the process where a damaged footer's statistics of a column contradict themselves.
+Arrow allocates memory according to the headers of pages, not the footer, so the headers are read first. Headers and
+footer are structs in Thrift's compact protocol. A header has the page type, the decompressed and stored sizes in bytes,
+and a struct per type with the number of values and their encoding. The footer is also read in this module, because
+pyarrow ends the process if the statistics of a column in a damaged footer contradict each other.
 """
 
 import os
@@ -29,74 +28,77 @@ from longcrawl.io.stored_tables import footer_fault
 from longcrawl.sources.files import DamagedFileError, local_copy
 
 HEADER_BYTES = 1 << 16
-"""A header may hold a minimum and a maximum of the values; Arrow reads 16 kB of it first, and 16 MB at most."""
+"""Bytes read first for a page header, which may hold a minimum and a maximum of the values.
+
+Arrow reads 16 kB first, and at most 16 MB.
+"""
 MOST_HEADER_BYTES = 16 << 20
 DEEPEST = 8
 DICTIONARY_PAGE = 2
 ROW_GROUPS = 4
 BINARY_TYPES = (6, 7)
-"""Physical types of strings of bytes, of any and of one length."""
+"""Physical types of byte strings, of any length and of a fixed length."""
 DELTA_BYTE_ARRAY = 7
 DICTIONARY_ENCODINGS = (2, 8)
 KEPT_ENCODINGS = (0, *DICTIONARY_ENCODINGS)
-"""Plain values and places in a dictionary: of no other page can Arrow make places in one."""
+"""Encodings that Arrow can turn into dictionary indices: plain values and dictionary indices."""
 _DETAILS = {5: "values", 7: "dictionary", 8: "values"}
-"""Fields of a header that describe pages of each type: data, dictionary, data of version 2."""
+"""Header fields that describe pages of each type: data, dictionary, and data of version 2."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """The values of one column in one row group: where its pages are."""
+    """Location and type of the values of one column in one row group."""
 
     kind: int
     """Physical type of the values."""
     codec: int
-    """How pages are compressed, -1 where the footer does not say."""
+    """Compression codec of the pages, or -1 if the footer does not name one."""
     values: int
     data_page: int
     dictionary_page: int
 
     @property
     def is_binary(self) -> bool:
-        """Whether values are strings of bytes."""
+        """Whether values are byte strings."""
         return self.kind in BINARY_TYPES
 
 
 @dataclass(frozen=True)
 class Page:
-    """One page: what it holds, bytes when decompressed, and how many values."""
+    """One page: its type, decompressed size in bytes, and number of values."""
 
     kind: Literal["dictionary", "values"]
     bytes: int
     values: int
     encoding: int
     start: int
-    """Where it begins in the file, behind its header."""
+    """Position in the file of the data after the page header."""
     stored: int
     """Bytes in the file."""
 
     @property
     def shares_prefixes(self) -> bool:
-        """Whether values are stored as what they share with the one before, and the rest."""
+        """Whether each value is stored as a prefix shared with the one before, and a suffix."""
         return self.encoding == DELTA_BYTE_ARRAY
 
     @property
     def uses_dictionary(self) -> bool:
-        """Whether values are stored as places in the dictionary."""
+        """Whether values are stored as dictionary indices."""
         return self.kind == "values" and self.encoding in DICTIONARY_ENCODINGS
 
     @property
     def may_be_kept(self) -> bool:
-        """Whether Arrow can read it as part of a dictionary, or of places in one."""
+        """Whether Arrow can read it as a dictionary, or as dictionary indices."""
         return self.kind == "dictionary" or self.encoding in KEPT_ENCODINGS
 
 
 @contextmanager
 def open_parquet(path: str) -> Iterator[tuple[pq.ParquetFile, str]]:
-    """Open a local or remote parquet file, compare what its footer says of its columns, and return its local path too.
+    """Open a local or remote parquet file, check the columns in its footer, and return it with its local path.
 
     Raises:
-        DamagedFileError: it is missing or corrupt, as reading it within the block may find.
+        DamagedFileError: the file is missing or corrupt, which may be noticed only while reading within the block.
     """
     with local_copy(path) as copy:
         try:
@@ -114,7 +116,7 @@ def read_columns(path: str, schema: pa.Schema) -> pa.Table:
     """Read some columns of a small file whole.
 
     Raises:
-        DamagedFileError: it is missing or corrupt, or lacks a column.
+        DamagedFileError: the file is missing or corrupt, or lacks a column.
     """
     with open_parquet(path) as (file, _):
         names = file.schema_arrow.names
@@ -129,10 +131,10 @@ def read_columns(path: str, schema: pa.Schema) -> pa.Table:
 
 
 def column_chunks(file: BinaryIO) -> Iterator[dict[tuple[str, ...], Chunk]]:
-    """Yield the column chunks of each row group, by the steps to the column; more than one if it is nested.
+    """Yield the column chunks of each row group by the path of the column, which has several steps if it is nested.
 
     Raises:
-        ValueError: the footer is none, or encrypted.
+        ValueError: the footer is missing or encrypted.
     """
     end = file.seek(-8, os.SEEK_END)
     size, magic = int.from_bytes(file.read(4), "little"), file.read(4)
@@ -151,7 +153,7 @@ def column_chunks(file: BinaryIO) -> Iterator[dict[tuple[str, ...], Chunk]]:
 
 
 def _chunks(row_group: Any) -> dict[tuple[str, ...], Chunk]:
-    """Return the chunks of a row group: ``columns`` is its field 1, ``meta_data`` field 3 of each."""
+    """Return the chunks of a row group: ``columns`` is its field 1, and ``meta_data`` is field 3 of each."""
     chunks: dict[tuple[str, ...], Chunk] = {}
     try:
         for column in row_group[1]:
@@ -174,7 +176,7 @@ def column_pages(file: BinaryIO, chunk: Chunk) -> Iterator[Page]:
     """Yield the pages of a column chunk.
 
     Raises:
-        ValueError: a header is not one.
+        ValueError: a page header is invalid.
     """
     place, left = chunk.data_page, chunk.values
     if 0 < chunk.dictionary_page < place:
@@ -197,7 +199,7 @@ def column_pages(file: BinaryIO, chunk: Chunk) -> Iterator[Page]:
 
 
 def _header(file: BinaryIO, place: int) -> tuple[dict[int, Any] | None, int]:
-    """Return the fields of the header at a place, None at the file's end, and its bytes."""
+    """Return the fields and length of the page header at a position; None and 0 at the end of the file."""
     many = HEADER_BYTES
     while True:
         file.seek(place)
@@ -214,9 +216,9 @@ def _header(file: BinaryIO, place: int) -> tuple[dict[int, Any] | None, int]:
 
 
 class _Compact:
-    """Reads Thrift's compact protocol; floating-point numbers and booleans are skipped.
+    """Reader of Thrift's compact protocol, skipping floating-point numbers and booleans.
 
-    Raises IndexError where the content ends too early.
+    It raises IndexError if the content ends too early.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -226,7 +228,7 @@ class _Compact:
         return {number: self.value(kind, depth) for number, kind in self.fields()}
 
     def fields(self) -> Iterator[tuple[int, int]]:
-        """Yield number and type of each field of a struct, whose value has to be read before the next."""
+        """Yield number and type of each field of a struct; its value has to be read before the next field."""
         number = 0
         while (head := self._byte()) & 15:
             number = number + (head >> 4) if head >> 4 else self._number()
@@ -237,7 +239,7 @@ class _Compact:
         head = self._byte()
         many = self._unsigned() if head >> 4 == 15 else head >> 4
         for _ in range(many):
-            # A boolean is in the type of a field, but a byte in a list.
+            # A boolean is part of the type in a field, but takes a byte in a list.
             yield self.value(3 if head & 15 in (1, 2) else head & 15, depth)
 
     def value(self, kind: int, depth: int = 0) -> Any:
@@ -283,33 +285,34 @@ class _Compact:
 
 
 ROWS = 1_024
-"""Rows of a parquet file in one table."""
+"""Rows of a parquet file per table."""
 BATCH_BYTES = 256 << 20
-"""What the values of a parquet file in one table may take, a text of ``max_record_bytes`` and a page aside."""
+"""Memory limit in bytes for the values in one table, not counting a text of ``max_record_bytes`` and a page."""
 PAGES_BYTES = 1 << 30
-"""What the largest pages of a row group may take together, where ``max_record_bytes`` does not ask for more."""
+"""Limit in bytes for the largest pages of a row group together, unless ``max_record_bytes`` requires more."""
 
 PLAIN_ENCODINGS = (0, 2)
-"""How the values of a dictionary are stored that lie each behind its length."""
+"""Encodings of a dictionary in which each value follows its length."""
 STRINGS = 6
-"""The physical type of strings of any length."""
+"""Physical type of byte strings of any length."""
 CODECS = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 MOST_LENGTHS = 1 << 16
-"""Of so many values of a dictionary the lengths are read one after the other."""
+"""Maximum number of values in a dictionary for reading their lengths one by one."""
 _LENGTH = struct.Struct("<I")
 
 
 def read_rows(
     file: pq.ParquetFile, path: str, columns: Mapping[str, Sequence[str]], most: int
 ) -> Iterator[tuple[int, pa.Table]]:
-    """Yield rows and the number of the first, as many at a time as the memory allows by the headers of the pages.
+    """Yield tables of rows with the number of their first row, sized by the page headers to fit the memory limit.
 
-    ``columns`` has the steps to each column, more than one of a field in a struct. Values of more than ``most`` bytes
-    may be kept in a dictionary. Views and bytes of one length become bytes of any length. File and path are those of
+    ``columns`` maps names to paths, which have several steps for fields in structs. Values longer than ``most`` bytes
+    may
+    stay in a dictionary. Views and fixed-length bytes become bytes of any length. ``file`` and ``path`` are from
     :func:`open_parquet`.
 
     Raises:
-        DamagedFileError: it is corrupt, or has pages that are too large.
+        DamagedFileError: the file is corrupt, or has pages that are too large.
     """
     first = 0
     try:
@@ -325,7 +328,7 @@ def read_rows(
 
 
 def _any_length(column: pa.Array) -> pa.Array:
-    """Return views and bytes of one length as bytes of any, which Arrow can filter and the checks of rows know."""
+    """Convert views and fixed-length bytes to bytes of any length, which Arrow can filter and the row checks handle."""
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     kind, types = column.type, pa.types
@@ -337,10 +340,11 @@ def _any_length(column: pa.Array) -> pa.Array:
 def _batches(
     file: pq.ParquetFile, path: str, columns: Sequence[tuple[str, ...]], most: int
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a parquet file, as many at a time as the memory allows by the headers of its pages.
+    """Yield the rows of a parquet file in batches sized by the page headers to fit the memory limit.
 
-    A dictionary page of some kB can hold one text of 64 MB, and the rows of a batch all of them: a dictionary whose
-    texts could fill the memory stays one.
+    A dictionary page of some kB can hold one text of 64 MB, and every row of a batch may refer to it. A dictionary with
+    texts
+    that could fill the memory is therefore kept as a dictionary.
     """
     with Path(path).open("rb") as headers, ExitStack() as opened:
 
@@ -374,16 +378,16 @@ def _batches(
 
 @dataclass(frozen=True)
 class _Column:
-    """One column of a row group: where its pages are, and what they take."""
+    """Location and memory use of one column in one row group."""
 
     path: tuple[str, ...]
-    """The steps to it, more than one of a field in a struct."""
+    """Path of the column, with several steps for a field in a struct."""
     chunk: Chunk
     pages: Sequence[Page]
 
     @property
     def name(self) -> str:
-        """The name by which pyarrow reads it."""
+        """Name of the column in pyarrow."""
         return ".".join(self.path)
 
     @property
@@ -393,20 +397,20 @@ class _Column:
 
     @cached_property
     def dictionary(self) -> Page | None:
-        """The page of its dictionary, where values are strings."""
+        """Page of its dictionary if the values are byte strings, else None."""
         pages = self.pages if self.chunk.is_binary else ()
         return next((page for page in pages if page.kind == "dictionary"), None)
 
     @property
     def bound(self) -> int:
-        """How long a value of its dictionary is at most, by what its page takes."""
+        """Upper bound in bytes for a value of its dictionary, given the size of the dictionary page."""
         if (page := self.dictionary) is None:
             return 0
         return page.bytes if self.chunk.kind == STRINGS else -(-page.bytes // max(page.values, 1))
 
     @property
     def is_dictionary(self) -> bool:
-        """Whether all values are places in the dictionary."""
+        """Whether all values are dictionary indices."""
         return all(page is self.dictionary or page.uses_dictionary for page in self.pages)
 
     @property
@@ -416,24 +420,24 @@ class _Column:
 
     @cached_property
     def hides_long(self) -> bool:
-        """Whether its dictionary might hold a value that fills a batch in some rows, and can be read to find out."""
+        """Whether its dictionary might hold a value long enough to fill a batch, and can be read to check."""
         uses_it = [page.uses_dictionary for page in self.pages if page.values][:2] == [False, True]
         could = self.chunk.kind == STRINGS and BATCH_BYTES < self.bound * ROWS <= PAGES_BYTES * ROWS
         return could and uses_it and self.pages[0] is self.dictionary and not self.is_nested
 
     @property
     def rebuilt(self) -> int:
-        """The bytes of a value at most, where each is stored as its difference to the one before."""
+        """Upper bound in bytes for a value of a column that stores shared prefixes, else 0."""
         pages = self.pages if self.chunk.is_binary else ()
         return max((page.bytes for page in pages if page.shares_prefixes), default=0)
 
     @property
     def largest(self) -> int:
-        """The bytes of its largest page, decompressed."""
+        """Decompressed bytes of its largest page."""
         return max((page.bytes for page in self.pages), default=0)
 
     def most_of(self, rows: int) -> int:
-        """Return the bytes of all pages that so many rows one after the other can touch."""
+        """Return the most bytes of pages that this many consecutive rows can touch."""
         values = np.array([page.values if page.kind == "values" else 0 for page in self.pages], np.int64)
         ends, total = np.cumsum(values), np.cumsum([0, *(page.bytes for page in self.pages)])
         last = np.searchsorted(ends - values, ends - 1 + rows)
@@ -447,7 +451,7 @@ def _column(headers: BinaryIO, chunks: Mapping[tuple[str, ...], Chunk], *path: s
 
 
 def _rows_at_once(read: Sequence[_Column], longest: Sequence[int], most: int) -> int:
-    """Return how many rows a batch may have, by the longest value of each column's dictionary."""
+    """Return the number of rows in a batch, given the longest dictionary value of each column."""
     row_bytes = sum(max(min(long, most), each.rebuilt) for each, long in zip(read, longest, strict=True))
     rows = max(1, min(ROWS, BATCH_BYTES // max(row_bytes, 1)))
     largest = sum(each.largest for each in read)
@@ -459,10 +463,10 @@ def _rows_at_once(read: Sequence[_Column], longest: Sequence[int], most: int) ->
 def _at_once(
     kept: Callable[[], pq.ParquetFile], group: int, read: Sequence[_Column], most: int
 ) -> pa.RecordBatch | None:
-    """Return the rows of a group that are one batch in any case, dictionaries kept; None where they are not.
+    """Return a row group as one batch with its dictionaries kept, or None if it might not fit.
 
-    A writer that looks at the size of a dictionary after each 1,024 texts leaves all texts of such a group in it: here
-    it is decompressed once. What is unsound is left to those who read it as texts, and describe it.
+    Writers that check the size of a dictionary every 1,024 texts put all texts of such a group into it; this way it is
+    decompressed once. Damaged groups also give None, and the reader of texts then describes the damage.
     """
     rows, hidden = read[0].chunk.values, [each for each in read if each.hides_long]
     if not hidden or not all(each.is_dictionary for each in hidden):
@@ -484,7 +488,7 @@ def _at_once(
 
 
 def _keeps(kept: pq.ParquetFile, columns: Sequence[_Column]) -> bool:
-    """Return whether a file's columns are read as dictionaries: others write out each value, however long it is."""
+    """Return whether columns of a file are read as dictionaries; otherwise each value is written out, however long."""
     return all(not each.is_nested and _is_dictionary(kept.schema_arrow.field(each.name)) for each in columns)
 
 
@@ -495,7 +499,7 @@ def _repeats_values(kept: pq.ParquetFile, group: int, read: Sequence[_Column]) -
 
 
 def _repeats(batch: pa.RecordBatch, read: Sequence[_Column]) -> bool:
-    """Return whether a dictionary repeats a value: Arrow drops it, and the places of those behind it are wrong."""
+    """Return whether a dictionary repeats a value; Arrow drops the repetition, which makes later indices wrong."""
     stored = ((column_at(batch, each.path), each.dictionary) for each in read if each.dictionary)
     return any(_is_dictionary(values) and len(values.dictionary) < page.values for values, page in stored)
 
@@ -505,14 +509,14 @@ def _is_dictionary(column: pa.Array | pa.Field) -> bool:
 
 
 def _has_its_values(column: pa.DictionaryArray) -> bool:
-    """Return whether each place in a dictionary is one."""
+    """Return whether each index into a dictionary is valid."""
     places = pc.min_max(column.indices)
     least, most = places["min"].as_py(), places["max"].as_py()
     return most is None or 0 <= least <= most < len(column.dictionary)
 
 
 def _longest(kept: Callable[[], pq.ParquetFile], headers: BinaryIO, group: int, column: _Column) -> int:
-    """Return how long the values of a column's dictionary are at most."""
+    """Return an upper bound in bytes for the values of a column's dictionary."""
     if not column.hides_long:
         return column.bound
     try:
@@ -523,7 +527,11 @@ def _longest(kept: Callable[[], pq.ParquetFile], headers: BinaryIO, group: int, 
 
 
 def _longest_stored(headers: BinaryIO, column: _Column) -> int:
-    """Return the bytes of the longest value in the page of a dictionary; what is not plain raises."""
+    """Return the bytes of the longest value in a dictionary page.
+
+    Raises:
+        ValueError: the page is not plain, or has too many values; damage raises other errors.
+    """
     page, chunk = column.dictionary, column.chunk
     if page is None or page.encoding not in PLAIN_ENCODINGS or page.values > MOST_LENGTHS:
         raise ValueError("its values are not a few, each behind its length")
@@ -541,7 +549,7 @@ def _longest_stored(headers: BinaryIO, column: _Column) -> int:
 
 
 def _longest_in(values: pa.Array, column: _Column) -> int:
-    """Return the bytes of the longest value of a dictionary that was read; of its page where it is not all there."""
+    """Return the bytes of the longest value of a decoded dictionary, or the page's bound if it is incomplete."""
     page = column.dictionary
     if page is None or not column.hides_long or not pa.types.is_dictionary(values.type):
         return column.bound
@@ -551,11 +559,11 @@ def _longest_in(values: pa.Array, column: _Column) -> int:
 
 
 def utf8_rows(column: pa.ChunkedArray) -> "np.ndarray[Any, np.dtype[np.bool_]] | None":
-    """Return which values of a column of text are UTF-8, null included; None where all are, or it is not of text."""
+    """Return a mask of the values that are UTF-8 or null, or None if all are or the column is not text."""
     if (kind := _kind_of_text(column)) is None:
         return None
     try:
-        values = column.cast(pa.large_string())  # of bytes, this looks at all of them
+        values = column.cast(pa.large_string())  # for bytes, this checks all of them
         if kind in (pa.string(), pa.large_string()):
             values.validate(full=True)
     except pa.ArrowInvalid:
@@ -564,7 +572,7 @@ def utf8_rows(column: pa.ChunkedArray) -> "np.ndarray[Any, np.dtype[np.bool_]] |
 
 
 def written_out(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column with the values of its dictionary in its rows; not copied where the rows are these in order."""
+    """Return a column with dictionary values written out, without a copy if its rows are the dictionary in order."""
     if not pa.types.is_dictionary(column.type):
         return column
     kind = pa.large_binary() if column.type.value_type in (pa.binary(), pa.large_binary()) else pa.large_string()
@@ -579,7 +587,7 @@ def _in_order(column: pa.DictionaryArray) -> pa.Array:
 
 
 def up_to(column: pa.ChunkedArray, most: int) -> "np.ndarray[Any, np.dtype[np.bool_]] | None":
-    """Return which values have so many bytes at most, without writing out those of a dictionary; None where all do."""
+    """Return a mask of values of at most ``most`` bytes, or None if all are; dictionary values are not written out."""
     if column.nbytes <= most or _kind_of_text(column) is None:
         return None
     if not pa.types.is_dictionary(column.type):
@@ -594,6 +602,6 @@ def up_to(column: pa.ChunkedArray, most: int) -> "np.ndarray[Any, np.dtype[np.bo
 
 
 def _kind_of_text(column: pa.ChunkedArray) -> pa.DataType | None:
-    """Return the type of a column's values, of a dictionary those in it; None of what is not text."""
+    """Return the text type of a column's values or of its dictionary's values, or None if they are not text."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     return kind if kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()) else None

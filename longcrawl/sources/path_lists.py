@@ -1,9 +1,9 @@
-"""Lists of paths, such as Common Crawl's ``warc.paths.gz``: which files of a dump a source reads.
+"""Lists of paths, such as Common Crawl's ``warc.paths.gz``, which select the files of a dump.
 
-A list names one file on each line. It is read whole before any file of it. Its lines come from elsewhere, so each has
-to name a file of the source below the base: a path from the root, another server, ``..`` and the like are errors, and
-nothing is read then. Documents are the same from a server and from a mirror on disk, since parts have the names that
-the list has.
+A list names one file per line. It is read whole before any of its files. Because its lines are untrusted, each has to
+name a file of the source below the base: an absolute path, another server, ``..`` and the like are errors, and then
+nothing is read. Parts are named after the entries of the list, so documents are the same from a server and from a
+mirror on disk.
 """
 
 import re
@@ -22,34 +22,34 @@ from longcrawl.urls import is_url, join, path_of, without_secrets
 
 COMMON_CRAWL = "https://data.commoncrawl.org/"
 LONGEST_LINE = 4_096
-"""Bytes; paths of Common Crawl have some 140."""
+"""Bytes per line; paths of Common Crawl have about 140."""
 MOST_PATHS = 10_000_000
-"""In all lists of a source together; all dumps of Common Crawl together have as many."""
+"""Limit for all lists of a source together, about the number of paths in all dumps of Common Crawl."""
 
 _NO_STOP = MOST_PATHS + 1
 _SLICE = re.compile(r"([0-9]{0,12}):([0-9]{0,12})(?::([0-9]{1,12}))?")
 _NOT_BELOW = ("", ".", "..")
-"""Steps of a path that may lead out of a folder; a scheme and a path from the root have an empty one."""
+"""Path steps that may lead out of a folder; a URL scheme or an absolute path has an empty step."""
 
 
 @dataclass(frozen=True)
 class Listed:
-    """What lists of paths name."""
+    """Files named by lists of paths."""
 
     parts: tuple[Part, ...]
-    """A part for each file, sorted, with the names that the lists have."""
+    """A part for each file, sorted, with the name in the list."""
     lists: Mapping[str, Mapping[str, Any]]
-    """Bytes, SHA-256 and number of paths of each list, by its path or URL without secrets."""
+    """Size in bytes, SHA-256 and number of paths of each list, by its path or URL without secrets."""
 
 
 def parse_slice(files: Any) -> range:
-    """Return which paths ``START:STOP:STEP`` stands for, counted from 0; each of the three may be left out.
+    """Parse a slice of paths, ``START:STOP:STEP`` counted from 0; each of the three may be left out.
 
     >>> parse_slice("0:90000:90")
     range(0, 90000, 90)
 
     Raises:
-        SourceError: it is not such a slice, or it holds no path.
+        SourceError: the text is not a slice, or the slice is empty.
     """
     if files is None:
         return range(_NO_STOP)
@@ -68,18 +68,18 @@ def parse_slice(files: Any) -> range:
 
 
 def read_lists(paths: Sequence[str], base_url: str, files: str | None, endings: tuple[str, ...]) -> Listed:
-    """Read lists of paths, and choose among their lines.
+    """Read lists of paths and select a slice of their lines.
 
     Args:
         paths: the lists, local files or URLs; gzip and zstd are decompressed.
-        base_url: what the paths in them are relative to, a URL or a folder.
-        files: which paths to take of all lists, one after the other, as :func:`parse_slice` reads it; None for all.
-        endings: of the files that the source reads.
+        base_url: URL or folder that the listed paths are relative to.
+        files: slice of the concatenated lists, see :func:`parse_slice`, or None for all paths.
+        endings: file endings that the source reads.
 
     Raises:
-        SourceError: a list is missing or damaged, or has fewer paths than the slice; a line that was chosen does not
-            name a file below the base.
-        NotYetError: the server of a list does not give it now.
+        SourceError: a list is missing or damaged, or has fewer paths than the slice, or a selected line does not name a
+            file below the base.
+        NotYetError: the server of a list does not answer now.
     """
     chosen, base = parse_slice(files), _list_base(base_url)
     root = path_of(without_secrets(base)).rstrip("/") + "/"
@@ -113,7 +113,7 @@ def _list_base(base_url: str) -> str:
     """Return the base without a slash at its end.
 
     Raises:
-        SourceError: it is a folder, and is not there.
+        SourceError: the base is a folder that does not exist.
     """
     base = absolute(base_url)
     if not is_url(base) and not Path(base).is_dir():
@@ -122,11 +122,12 @@ def _list_base(base_url: str) -> str:
 
 
 def _list_lines(path: str) -> Iterator[tuple[int, str]]:
-    """Yield number and text of the lines of a list that are not blank.
+    """Yield the number and text of each line that is not blank.
 
     Raises:
-        SourceError: the list is missing, damaged, or not text; whatever the policy for broken files is, as nobody knows
-            which files it would have named.
+        SourceError: the list is missing, damaged, or not text. The policy for broken files does not apply, because it
+            is
+            unknown which files the lost lines would have named.
     """
     name = without_secrets(path)
 
@@ -138,7 +139,7 @@ def _list_lines(path: str) -> Iterator[tuple[int, str]]:
     number = 0
     try:
         for block in read_blocks(path, most_bytes=LONGEST_LINE, on_loss=stop):
-            for number, line in enumerate(bytes(block).splitlines(), number + 1):  # noqa: B020  # it begins where the last block ended
+            for number, line in enumerate(bytes(block).splitlines(), number + 1):  # noqa: B020  # continues the numbers of the last block
                 if text := line.strip():
                     yield number, text.decode("utf-8-sig")
     except DamagedFileError as damage:
@@ -148,14 +149,14 @@ def _list_lines(path: str) -> Iterator[tuple[int, str]]:
 
 
 def _below_root(line: str, root: str, endings: tuple[str, ...]) -> str:
-    """Return the path of a line relative to the root.
+    """Return the path in a line, relative to the root.
 
     Raises:
-        SourceError: it may lead elsewhere, or it does not name a file that the source reads.
+        SourceError: the path may lead out of the root, or is not a file that the source reads.
     """
     path = (line if is_url(root) else line.removeprefix("file://")).removeprefix(root)
     leaves = any(step in _NOT_BELOW for step in unquote(path).split("/"))
-    # Two colons chain file systems of fsspec; a query and a fragment are no part of a file's name.
+    # Two colons chain file systems of fsspec; a query or fragment is not part of a file name.
     if leaves or "::" in path or not path.isprintable() or any(sign in path for sign in "\\?#"):
         raise SourceError(
             f"{quoted(line)} is not a path below {root}. Fix the line, or set base_url to what the paths start at"
@@ -172,7 +173,7 @@ def _check_range(files: str | None, chosen: range, count: int, names: Sequence[s
     """Check that a slice ends within the lists.
 
     Raises:
-        SourceError: it does not, or they are empty.
+        SourceError: it does not, or the lists are empty.
     """
     there = f"{', '.join(names)} has {counted(count, 'path')}"
     if not count:

@@ -1,6 +1,6 @@
 """RedPajama-V2 (v1.0.0): documents joined to their quality signals, duplicates and MinHash signatures.
 
-On disk, in a local release or below a URL::
+A release has these files, in a local folder or below a URL::
 
     documents/{snapshot}/{shard:04d}/{language}_{head|middle|tail}.json.gz
     quality_signals/{snapshot}/{shard:04d}/{language}_{head|middle}.signals.json.gz
@@ -9,16 +9,15 @@ On disk, in a local release or below a URL::
     listings/{language}-{snapshot}-{head_middle|tail}.txt      lines "2023-06/0000/en_head"
 
 The tail of a language has documents only. A document's id is ``{snapshot}/{shard}/{language}_{bucket}.json.gz/{line}``,
-lines counted from 0 with those that cannot be read; everything is joined by it. Messages about lines count from 1, as
+with lines counted from 0, including unreadable ones. All files are joined by this id. Messages count lines from 1, as
 editors do.
 
-As in ``longcrawl.sources.json_lines``, a line whose status is 1 was not understood here, and Python's ``json`` decides.
-
-A record is ``{"id": …, "id_int": …, "metadata": {…}, "quality_signals": {NAME: [[start, end, value], …], …}}``, offsets
-in code points of the document. A document-level signal has one span, a line-level one has a span per line.
+A signals record is ``{"id": …, "id_int": …, "metadata": {…}, "quality_signals": {NAME: [[start, end, value], …], …}}``,
+with offsets in code points of the document. A document-level signal has one span, a line-level one has a span per line.
+As in ``longcrawl.sources.json_lines``, the kernels leave a line that they do not understand to Python's ``json``.
 """
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# Inside kernels ints and numpy ints are one type, which mypy cannot know, so these codes are off in the whole file.
 # mypy: disable-error-code="assignment, no-any-return"
 # ruff: noqa: C901, PLR0911, PLR0912
 
@@ -128,7 +127,7 @@ DOCUMENT_SIGNALS = (
     "rps_doc_wikipedia_importance",
     "rps_doc_wikipedia_importance_length_correction",
 )
-"""Signals of one value per document, in the order of the release's files."""
+"""Signals with one value per document, in the order of the release's files."""
 
 LINE_SIGNALS = (
     "rps_lines_ending_with_terminal_punctution_mark",
@@ -138,25 +137,25 @@ LINE_SIGNALS = (
     "rps_lines_start_with_bulletpoint",
     "rps_lines_uppercase_letter_fraction",
 )
-"""Signals of one value per line; "punctution" is the release's spelling."""
+"""Signals with one value per line; "punctution" is the release's spelling."""
 
 SPANS = pa.list_(pa.list_(pa.float64()))
-"""One line-level signal of a document: a list of [start, end, value], offsets in code points."""
+"""Arrow type of a line-level signal of a document: a list of [start, end, value], with offsets in code points."""
 
 SIGNALS_TYPE = pa.struct(
     [pa.field(name, pa.float64()) for name in DOCUMENT_SIGNALS]
     + [pa.field(f"{name}.sum", pa.float64()) for name in LINE_SIGNALS]
 )
-"""Document-level signals by name, and of each line-level signal the sum over the lines as ``NAME.sum``."""
+"""Arrow type of the signals: document-level ones by name, and the sum over lines of line-level ones as ``NAME.sum``."""
 
 
 def signals_type(names: Sequence[str]) -> pa.StructType:
-    """Return the type of the signals asked for, as :data:`SIGNALS_TYPE` has them."""
+    """Return the Arrow type of the requested signals, with names as in :data:`SIGNALS_TYPE`."""
     return pa.struct([field for field in SIGNALS_TYPE if field.name in names])
 
 
 def line_signals_type(names: Sequence[str]) -> pa.StructType:
-    """Return the type of the line-level signals asked for: lists of [start, end, value]."""
+    """Return the Arrow type of the requested line-level signals: lists of [start, end, value]."""
     return pa.struct([pa.field(name, SPANS) for name in names])
 
 
@@ -165,14 +164,14 @@ _ZEROS = np.uint64(0x3030303030303030)
 _LAST = np.array(
     [0] + [0xFFFFFFFFFFFFFFFF << (64 - 8 * _count) & 0xFFFFFFFFFFFFFFFF for _count in range(1, 9)], np.uint64
 )
-"""Masks of the last so many bytes of eight."""
+"""Masks of the last 0 to 8 bytes of eight."""
 _TENS = np.array([10**_count for _count in range(9)], np.uint64)
 _POWERS = np.array([10.0**_count for _count in range(9)])
 
 
 @compiled
 def _digits(ends_at: int, count: int) -> np.uint64:
-    """Return the number that up to eight digits before an address spell."""
+    """Return the number spelled by up to eight digits before an address."""
     number = (eight_at(ends_at - 8) ^ _ZEROS) & _LAST[count]
     number = number * np.uint64(10) + (number >> np.uint64(8))
     low = (number & np.uint64(0x000000FF000000FF)) * np.uint64(0x000F424000000064)
@@ -182,16 +181,17 @@ def _digits(ends_at: int, count: int) -> np.uint64:
 
 @compiled
 def _after(starts: np.uint64, digits: np.uint64) -> np.uint64:
-    """Return the bits behind the digits that begin at some bits: in a sum a run of ones carries to its end."""
+    """Return the bits after the runs of digits at some starts: in the sum, a run of ones carries to its end."""
     return (starts + digits) & ~digits
 
 
 @compiled
 def _plain_triples(data: Any, at: int, end: int) -> tuple[int, float, float]:
-    """Read ``[[start,end,value],…]`` as the release spells it: its end (-1: not understood), the first value, the sum.
+    """Read ``[[start,end,value],…]`` as the release spells it: its end (-1: not understood), first value and sum.
 
-    Numbers have no sign, exponent or space; a value has 7 digits before its dot and 8 behind it at most. Bits of a
-    mask stand for 64 bytes, of which those up to the last closing bracket are looked at.
+    Numbers have no sign, exponent or spaces; a value has at most 7 digits before its dot and 8 after it. The bits of a
+    mask
+    represent 64 bytes, which are read up to the last closing bracket.
     """
     first, total, is_first = np.nan, 0.0, True
     if at < 8 or at >= end or data[at] != OPEN_LIST:
@@ -265,9 +265,9 @@ def _plain_triples(data: Any, at: int, end: int) -> tuple[int, float, float]:
 
 @compiled
 def _triples(data: Any, at: int, end: int) -> tuple[int, float, float]:
-    """Read ``[[start, end, value], …]`` however it is spelled: its end (-1: not understood), the first value, the sum.
+    """Read ``[[start, end, value], …]`` in any spelling: its end (-1: not understood), first value and sum.
 
-    Of null, first value and sum are NaN.
+    For null, first value and sum are NaN.
     """
     first, total, count = np.nan, 0.0, 0
     after = end_of_word(data, at, end)
@@ -317,9 +317,9 @@ def _triples(data: Any, at: int, end: int) -> tuple[int, float, float]:
 
 @compiled
 def _end_of_lists(data: Any, at: int, end: int) -> int:
-    """Return where lists of numbers in a list end (-1: not understood), without a look at the numbers.
+    """Return the end of a list of lists of numbers (-1: not understood), without checking the numbers.
 
-    They end at the first ``]]``; what has a quote before it is checked as any value.
+    The list ends at the first ``]]``; a list with a quote before that is checked like any other value.
     """
     first, start = np.int64(data.ctypes.data), at
     while at + 65 <= len(data) and at < end:
@@ -340,7 +340,7 @@ def _end_of_lists(data: Any, at: int, end: int) -> int:
 
 @compiled
 def _is_at(data: Any, at: int, end: int, keys: Any, start: int, stop: int) -> bool:
-    """Return whether a key of eight bytes or more, its quotes with it, and a colon are at a place."""
+    """Return whether a quoted key of eight bytes or more, followed by a colon, is at a position."""
     length = stop - start
     if at + length >= end or data[at + length] != COLON:
         return False
@@ -366,7 +366,7 @@ def _read_object(
     values: Any,
     places: Any,
 ) -> bool:
-    """Read the object ``quality_signals`` of one line, see :func:`read_records`; return whether it was understood."""
+    """Read the object ``quality_signals`` of a line, and return whether it was understood; see :func:`read_records`."""
     if data[at] != OPEN_OBJECT:
         return False
     at = skip_space(data, at + 1, end)
@@ -432,17 +432,19 @@ def read_records(
 
     Args:
         data: uint8 [bytes], the text of all lines.
-        spans: int64 [lines, fields, 2], where the object of each line is, the last field that ``find_fields`` found.
-        kinds: uint8 [lines, fields], what is there.
-        keys: uint8, the names of the signals in their quotes, of eight bytes or more, one after the other.
-        offsets: int64 [keys + 1], where each starts.
+        spans: int64 [lines, fields, 2], positions of fields; the last field found by ``find_fields`` is the object to
+            read.
+        kinds: uint8 [lines, fields], kinds of the fields.
+        keys: uint8, the names of the signals in their quotes, of eight bytes or more, concatenated.
+        offsets: int64 [keys + 1], start of each key.
         columns: int64 [keys, 3], the columns of ``values`` for the first value and the sum of a signal, and the column
-            of ``places``; -1 where it is not wanted.
-        checked: whether to look into the signals that have no key here.
-        followers: int64 [keys + 1], read and written: the key that comes first, and those that come after each one.
-        status: uint8 [lines], read and written: ``INEXACT`` where a line is understood but for its signals.
-        values: float64 [lines, columns], written: NaN where null or absent. A sum leaves nulls out.
-        places: int64 [lines, columns, 2], written: where the list of spans is.
+            of
+            ``places``; -1 if not wanted.
+        checked: whether to check the values of signals without a key.
+        followers: int64 [keys + 1], read and written: the first key, and the key after each key.
+        status: uint8 [lines], read and written: ``INEXACT`` for a line that is understood except for its signals.
+        values: float64 [lines, columns], written: the values, NaN if null or absent. A sum skips nulls.
+        places: int64 [lines, columns, 2], written: position of the list of spans.
     """
     for line in range(len(spans)):
         values[line, :] = np.nan
@@ -463,14 +465,20 @@ _FIELDS = pack(["id", "quality_signals"])
 def read_signals(
     path: str, names: Sequence[str], line_signals: Sequence[str], lost: LostRecords, most_bytes: int = RECORD_BYTES
 ) -> pa.Table:
-    """Read a signals file: ``id``, ``signals`` and, where asked for, ``line_signals``.
+    """Read a signals file into a table of ``id``, ``signals`` and, if requested, ``line_signals``.
 
-    ``signals`` is null where a signal is null or absent. A sum adds the values of all lines in their order and leaves
-    nulls out: 0.0 for a document without lines, null where the signal is null or absent.
+    A field of ``signals`` is null if the signal is null or absent. A sum adds the values of all lines in order and
+    skips
+    nulls, so it is 0.0 for a document without lines.
 
-    ``names`` are the fields of ``signals``, ``line_signals`` those that are wanted as lists; where not all fields are
-    wanted, the others are not looked into. ``lost`` notes and reports the lines that cannot be read, those of more than
-    ``most_bytes``, and damage of the file, of which the lines before it are returned.
+    Args:
+        path: local file or URL.
+        names: fields of ``signals`` to read; unless all are read, the values of the others are not checked.
+        line_signals: line-level signals to return as lists.
+        lost: records and reports lines that cannot be read or are too long, and damage of the file; the lines before
+            the
+            damage are returned.
+        most_bytes: maximum bytes of a line.
     """
     rows = _Rows(_wanted(tuple(names), tuple(line_signals)))
     source = partial(read_steps, most_bytes=most_bytes, lines_read=lambda: rows.lines)
@@ -489,7 +497,7 @@ def read_signals(
 
 
 def is_of_shard(table: pa.Table, part: str, path: str, bad_files: BadFiles) -> bool:
-    """Check that every id of a file begins with its shard's path; report the file if one does not."""
+    """Check that every id of a file begins with the path of its shard, and report the file if one does not."""
     own = pc.starts_with(table[0].combine_chunks(), f"{part}.json.gz/")
     if (misplaced := table.num_rows - own.true_count) == 0:
         return True
@@ -504,10 +512,12 @@ def is_of_shard(table: pa.Table, part: str, path: str, bad_files: BadFiles) -> b
 
 
 def count_unread(known: Mapping[str, pa.Table], stages: Sequence[Stage]) -> int:
-    """Count the documents of a shard, by its signals, if the first stages keep none of them and no others; else 0.
+    """Count the documents of a shard if the first stages keep none by signals and duplicates alone, else return 0.
 
-    ``known`` has the tables of a shard that are joined to its documents, by "signals" and "duplicates". Stages are
-    asked of documents without signals as well, listed and not. 0 where an id comes twice, or is listed and unknown.
+    ``known`` has the tables joined to the shard's documents, by "signals" and "duplicates". The stages are also asked
+    about
+    documents without signals, both listed as duplicates and not. The count is 0 if an id is repeated, or is listed as a
+    duplicate and unknown.
     """
     if "signals" not in known:
         return 0
@@ -531,7 +541,7 @@ def count_unread(known: Mapping[str, pa.Table], stages: Sequence[Stage]) -> int:
 
 
 class _Wanted:
-    """The signals that are read, as the kernel takes them, and the columns that they become."""
+    """The signals to read, in the form for kernels, and the schema of their columns."""
 
     def __init__(self, names: Sequence[str], line_signals: Sequence[str]) -> None:
         self.kind, self.line_signals = signals_type(names), line_signals
@@ -553,7 +563,7 @@ def _wanted(names: tuple[str, ...], line_signals: tuple[str, ...]) -> _Wanted:
 
 
 class _Rows:
-    """The rows of a file, gathered line by line."""
+    """Rows of a file, gathered line by line."""
 
     def __init__(self, wanted: _Wanted) -> None:
         self._wanted = wanted
@@ -564,17 +574,17 @@ class _Rows:
         self._followers = np.append(np.arange(len(_NAMES)), 0)
         self._ids = Texts()
         self._pieces: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_], npt.NDArray[np.float64]]] = []
-        """Of lines whose id was written: where it ends, whether their signals were understood, and these."""
+        """Ends of the written ids, whether the signals of each were understood, and the values of those understood."""
         self._lists: list[pa.StructArray] = []
-        """The lists of lines whose signals were understood."""
+        """Lists of the lines with understood signals."""
         self._late: list[dict[str, Any]] = []
-        """The rows that only Python's ``json`` takes; rows are joined by id, so their place does not matter."""
+        """Rows that only Python's ``json`` can read; their order does not matter because rows are joined by id."""
         self._lost: list[tuple[int, str]] = []
-        """Number of each line that cannot be read, and why, until it is reported."""
+        """Numbers of lines that cannot be read, with the reasons, until they are reported."""
         self.lines = 0
 
     def add_all(self, steps: Iterable[memoryview | None], lost: LostRecords | None = None) -> None:
-        """Add whole lines step by step, and note in between those that cannot be read."""
+        """Add whole lines step by step, and report unreadable ones after each block."""
         for step in steps:
             if step is not None:
                 self.add(step)
@@ -610,7 +620,7 @@ class _Rows:
             self._lost.append((number, reason))
 
     def report(self, lost: LostRecords) -> None:
-        """Note the lines that could not be read since the last report."""
+        """Report the lines found unreadable since the last report."""
         for number, reason in self._lost:
             lost.add(f"line {number}", reason)
         self._lost = []
@@ -634,7 +644,7 @@ class _Rows:
 
 
 def _struct(kind: pa.StructType, values: npt.NDArray[np.float64]) -> pa.StructArray:
-    """Return structs of values [rows, fields], null where NaN."""
+    """Return structs of values [rows, fields], with null for NaN."""
     if not len(kind):
         return pa.array([{}] * len(values), kind)
     columns = values.T.ravel()
@@ -645,7 +655,7 @@ def _struct(kind: pa.StructType, values: npt.NDArray[np.float64]) -> pa.StructAr
 
 
 def _lists(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64], wanted: _Wanted) -> pa.StructArray:
-    """Return structs of the lists at places [rows, line signals, 2]."""
+    """Return structs of the lists at positions [rows, line signals, 2]."""
     schema = pa.schema([pa.field("v", SPANS)])
     options = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
     arrays = []
@@ -721,33 +731,41 @@ _LISTING = re.compile(r"(?P<language>[^/-]+)-(?P<snapshot>\d{4}-\d{2})-(?P<kind>
 class RedPajamaV2(sources.Source):
     """Documents of RedPajama-V2.
 
-    Every row has ``id``, ``text`` (the release's ``raw_content``), ``url``, ``date``, ``source``, ``language``, the
-    release's own fields under their names (``line_ids`` left out), ``duplicate`` (bool: the release lists the document
-    as a duplicate; null where there is no list, as for the tail), ``signals`` (struct of float64: every
-    document-level signal by name, and of every line-level signal the sum over the lines as ``NAME.sum``; null where
-    the release has none), and on request ``line_signals`` (struct of lists of [start, end, value]) and
-    ``signature_sim0.7`` to ``signature_sim1.0`` (lists of binary).
+    Every row has ``id``, ``text`` (the release's ``raw_content``), ``url``, ``date``, ``source``, ``language``, and the
+    release's other fields under their own names, except ``line_ids``. It also has ``duplicate`` (bool: whether the
+    release
+    lists the document as a duplicate; null without a list, as for the tail) and ``signals`` (struct of float64: every
+    document-level signal by name, and the sum over the lines of every line-level signal as ``NAME.sum``; null if the
+    release
+    has none). On request it has ``line_signals`` (struct of lists of [start, end, value]) and ``signature_sim0.7`` to
+    ``signature_sim1.0`` (lists of binary).
 
     Args:
         data_dir: a local release, or the URL of one.
-        snapshots: such as "2023-06"; empty for all that a release holds, which over http must be named.
-        languages: of de, en, es, fr, it in the public release.
-        partitions: of head, middle and tail: perplexity, from low to high, and what no model could judge.
-        shards: numbers of shards; None for all.
-        signals: whether to read the quality signals, or the names of those to read, as ``signals`` has them; the others
-            are not looked into.
-        line_signals: names of line-level signals to give as lists, or "all".
+        snapshots: names such as "2023-06"; empty for all in a release. They must be named for a release over http.
+        languages: any of de, en, es, fr, it in the public release.
+        partitions: any of head, middle and tail, from low to high perplexity; tail includes what no model could judge.
+        shards: numbers of shards, or None for all.
+        signals: whether to read the quality signals, or the names of those to read, as in the column ``signals``; the
+            values
+            of the others are not checked.
+        line_signals: names of line-level signals to return as lists, or "all".
         minhash: whether to read the MinHash signatures.
         duplicates: whether to read the lists of duplicates.
-        max_record_bytes: how long a line of documents or signals is at most; a longer one is a bad record.
-        fetch_documents: of which shards a run reads documents. "if_any_passes" leaves out those of which the first
-            stages, by signals and duplicates alone, keep none, nor one without signals: outputs are the same, manifest
-            and card count ``not_fetched``, the ledger does not have them, and of documents only damage is not noticed.
-        on_bad_files: what a missing, cut or corrupt file does, and one whose ids are of another shard. Documents in
-            gzip members before the damage are kept, none after it, since ids are the numbers of lines; where only
-            signals, duplicates or signatures are damaged, the documents keep null ones.
-        storage_options: what fsspec takes to open the stores that URLs name, such as ``{endpoint_url: …, anon: true}``.
-            No credentials, which belong into the environment or a profile.
+        max_record_bytes: maximum bytes of a line of documents or signals; a longer one is a bad record.
+        fetch_documents: "always", or "if_any_passes" to skip the documents of a shard if the first stages, by signals
+            and
+            duplicates alone, would keep none of them, nor one without signals. Outputs are the same. The manifest and
+            the
+            card count skipped documents as ``not_fetched``, the ledger omits them, and damage in their files is not
+            noticed.
+        on_bad_files: what to do about a missing, cut or corrupt file, and one with ids of another shard. Documents in
+            gzip
+            members before the damage are kept, and none after it, since ids are line numbers. If only signals,
+            duplicates
+            or signatures are damaged, the documents have null instead.
+        storage_options: fsspec options for the stores that URLs name, such as ``{endpoint_url: …, anon: true}``. Keep
+            credentials in the environment or a profile instead.
     """
 
     homepage: ClassVar[str] = "https://huggingface.co/datasets/togethercomputer/RedPajama-Data-V2"
@@ -768,7 +786,7 @@ class RedPajamaV2(sources.Source):
     storage_options: sources.StorageOptions = None
 
     _stages: ClassVar[Sequence[Stage]] = ()
-    """The stages of a run, of which the first ones may need signals and duplicates alone."""
+    """The first stages of a run, which may need signals and duplicates alone."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -799,16 +817,16 @@ class RedPajamaV2(sources.Source):
         return tuple(field.name for field in SIGNALS_TYPE) if self.signals else ()
 
     def for_tokens(self, signals: Sequence[str]) -> Self:
-        """Return the source with these signals alone."""
+        """Return the source with only these signals, if it reads all of them by default."""
         known = [field.name for field in SIGNALS_TYPE]
         if self.signals is not True or not signals or not {*signals} <= {*known}:
             return self
         return replace(self, signals=tuple(name for name in known if name in signals))
 
     def for_stages(self, stages: Sequence[Stage]) -> Self:
-        """Return the source that skips documents, if it may, of which these stages keep none."""
+        """Return the source that skips shards of which these stages keep no documents, if the settings allow it."""
         first = itertools.takewhile(lambda stage: "keeps_unread" in vars(type(stage)), stages)
-        source = copy.copy(self)  # each task carries it: with those stages that are asked
+        source = copy.copy(self)  # it is sent to each task, so it holds only the stages to ask
         vars(source)["_stages"] = tuple(first) if self.signals and self.fetch_documents == "if_any_passes" else ()
         return source
 
@@ -827,17 +845,17 @@ class RedPajamaV2(sources.Source):
 
     @property
     def unique_ids(self) -> bool:
-        """True: ids are shards and numbers of lines."""
+        """True, since ids are shards and line numbers."""
         return True
 
     def splits(self) -> dict[str, list[sources.Part]]:
-        """List the shards asked for: those that listings name, and those in ``documents``, which listings may lack.
+        """List the requested shards: those in listings, and those in ``documents``, which listings may lack.
 
-        Web servers list no folders, so there the listings of the wanted snapshots decide.
+        Web servers do not list folders, so for them only the listings of the requested snapshots count.
 
         Raises:
-            SourceError: a snapshot, language or shard is not there, or nothing is.
-            NotYetError: a server does not give a listing now.
+            SourceError: a snapshot, language or shard does not exist, or nothing does.
+            NotYetError: a server cannot deliver a listing now.
         """
         base = absolute(self.located(self.data_dir))
         is_web = base.startswith(("http://", "https://"))
@@ -860,7 +878,7 @@ class RedPajamaV2(sources.Source):
         return {"train": sorted([*parts, *_unreachable_parts(base)], key=lambda part: part.name)}
 
     def read(self, part: sources.Part, bad_files: sources.BadFiles) -> Iterator[pa.Table]:
-        """Read the documents of one shard with all that is known about them."""
+        """Read the documents of one shard, joined to its signals, duplicates and signatures."""
         if _PART.fullmatch(part.name) is None:
             bad_files.report(
                 part.files[0], why_no_file(part.files[0]) or "is not the name of a part; its documents are not read"
@@ -908,9 +926,9 @@ class RedPajamaV2(sources.Source):
         bad_files.has_unchecked = False
 
     def _found(self, base: str) -> list[re.Match[str]]:
-        """Return the parts that the wanted listings name, and all that lie in the folder ``documents``."""
+        """Return the parts in the wanted listings, and all parts in the folder ``documents``."""
         listings = [match for name in list_tree(join(base, "listings")) if (match := _LISTING.fullmatch(name))]
-        # A remote release may have millions of files: of it, only the wanted snapshots are walked.
+        # A remote release may have millions of files, so only the wanted snapshots are listed.
         folders = [f"{snapshot}/" for snapshot in self.snapshots if is_url(base)] or [""]
         names = [folder + name for folder in folders for name in list_tree(join(base, f"documents/{folder}"))]
         parts = [name.removesuffix(ENDING) for name in names if name.endswith(ENDING)]
@@ -935,7 +953,7 @@ class RedPajamaV2(sources.Source):
         return sorted({"tail" if partition == "tail" else "head_middle" for partition in self.partitions})
 
     def _listings_by_name(self, base: str) -> list[str]:
-        """Name the listings of the wanted snapshots, where no server says which there are."""
+        """Return the names of the listings of the wanted snapshots, for a server that cannot list them."""
         if not self.snapshots:
             raise SourceError(
                 f"{without_secrets(base)} cannot be asked which snapshots it has: name them, e.g. snapshots=['2023-06']"
@@ -963,7 +981,7 @@ class RedPajamaV2(sources.Source):
         return found
 
     def _files(self, base: str, part: str) -> dict[str, str]:
-        """Return the files that are read for a part, documents first."""
+        """Return the files to read for a part, documents first."""
         files = {"documents": join(base, f"documents/{part}.json.gz")}
         if part.endswith("_tail"):
             return files
@@ -976,7 +994,7 @@ class RedPajamaV2(sources.Source):
         return files
 
     def _columns(self, part: str, files: dict[str, str], bad_files: sources.BadFiles) -> dict[str, pa.Table]:
-        """Read all that is joined to the documents: tables whose first column is their id, for each good file."""
+        """Read the tables to join to the documents, with the document id as first column, for each good file."""
         tables = {}
         if "signals" in files:
             lost = sources.LostRecords(bad_files, files["signals"], "the documents without signals keep null ones")
@@ -997,7 +1015,7 @@ class RedPajamaV2(sources.Source):
     def _table(
         self, ids: pa.StringArray, records: pa.Table, joined: dict[str, "_Joined"], schema: pa.Schema
     ) -> pa.Table:
-        """Join documents to the rows of each file that are theirs, null where it has none."""
+        """Join documents to the rows of each file with their ids; null if there is none."""
         found: dict[str, Any] = {
             "id": ids,
             "text": records["raw_content"],
@@ -1016,24 +1034,24 @@ class RedPajamaV2(sources.Source):
 
 
 class _Joined:
-    """The rows of a file that are joined to documents by the first column, their id."""
+    """Rows of a file to join to documents by their first column, the document id."""
 
     def __init__(self, table: pa.Table) -> None:
         self.table = table
         self._ids = table[0].combine_chunks()
         self._matched = 0
         self._is_in_order = True
-        """Whether the rows so far were those of all documents so far."""
+        """Whether all rows matched so far were in the order of the documents."""
 
     def find(self, ids: pa.StringArray) -> pa.Int32Array:
-        """Return the first row of each id, null where there is none; the ids of two calls are never the same."""
+        """Return the first row of each id, null if there is none; no id may be passed twice, even in separate calls."""
         rows = pc.index_in(ids, value_set=self._ids)
         self._matched += len(ids) - rows.null_count
         self._is_in_order = False
         return rows
 
     def take(self, ids: pa.StringArray) -> pa.Table:
-        """Return the other columns of the first row of each id; the ids of two calls are never the same."""
+        """Return the other columns of the first row of each id; no id may be passed twice, even in separate calls."""
         values = self.table.remove_column(0)
         if self._is_in_order and ids.equals(self._ids.slice(self._matched, len(ids))):
             self._matched += len(ids)
@@ -1041,7 +1059,7 @@ class _Joined:
         return values.take(self.find(ids))
 
     def unmatched(self, most: int) -> int:
-        """Return how many of the ids are of no document so far, 0 if they are no more than ``most``."""
+        """Return the number of ids that match no document so far, or 0 if it is at most ``most``."""
         if self.table.num_rows - self._matched <= most:
             return 0
         rest = pc.count_distinct(self._ids).as_py() - self._matched
@@ -1057,7 +1075,7 @@ def _read_parquet(path: str, columns: dict[str, pa.DataType], bad_files: sources
 
 
 def _unreachable_parts(base: str) -> list[sources.Part]:
-    """Return links to nothing and folders that cannot be listed among the documents, for the policy to apply."""
+    """Return dangling links and unreadable folders among the documents as parts, for the policy on bad files."""
     folder = join(base, "documents")
     if is_url(base):
         return []

@@ -12,10 +12,10 @@ files                  documents                                    ids
 ====================== ============================================ ======================
 
 Endings are compared in any case; ``WHOLE`` has those of files that are one document. All but parquet may be compressed
-with gzip or zstd; the first bytes of a file say whether it is, not its name, which may end in ``.gz`` or ``.zst``. Ids
-count lines and rows from 0, with blank and unreadable ones; a sentence about a line counts from 1, as editors do. FILE
-is relative to ``data_dir``, or to the deepest folder that all ``data_files`` share. A file of JSON that is one array of
-objects, on any number of lines, has a document in each, with the ids that lines would have; it is held in memory.
+with gzip or zstd. Compression is detected from the first bytes of a file; its name may also end in ``.gz`` or ``.zst``.
+Ids count lines and rows from 0, including blank and unreadable ones; messages count lines from 1, as editors do. FILE
+is relative to ``data_dir``, or to the deepest folder that all ``data_files`` share. A JSON file that is one array of
+objects, on any number of lines, has one document per object, numbered like lines; it is held in memory.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,25 +44,25 @@ from longcrawl.sources.parquet import open_parquet, read_rows, up_to, utf8_rows,
 from longcrawl.urls import is_url
 
 LAST_SPACE = 0x3000
-"""The greatest code point that ``str.isspace`` takes for white space."""
+"""Highest code point that ``str.isspace`` accepts."""
 _SPACES = "".join(filter(str.isspace, map(chr, range(LAST_SPACE + 1))))
 
 
 class TextLines:
-    """Copies the lines that have text, step by step, into one column."""
+    """Column of the lines that are not blank, filled step by step."""
 
     def __init__(self, lost: LostRecords) -> None:
         self._lost, self.count = lost, 0
-        """Where to report lines that are not UTF-8, and how many lines have been added."""
+        """Report of lines that are not UTF-8, and number of lines added."""
         self._begin()
 
     def _begin(self) -> None:
         self._texts, self._bytes = [pa.array([], pa.large_string())], 0
         self._places = [np.empty((2, 0), np.int64)]
-        """Of each line that was copied: its number, and its first byte in the block."""
+        """Arrays of two rows, the numbers of the copied lines and their first bytes in the block."""
 
     def add(self, step: memoryview) -> None:
-        """Copy the lines of a step; only the last one of a file may lack the line end."""
+        """Copy the lines of a step; only the last line of a file may lack its line end."""
         text = step if is_utf8(step) else _without_damage(step, self.count, self._lost)
         ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n")) + 1
         last = [len(text)] if len(text) > (ends[-1] if len(ends) else 0) else []
@@ -76,7 +76,7 @@ class TextLines:
         self.count, self._bytes = self.count + len(lines), self._bytes + len(step)
 
     def take(self) -> tuple[pa.LargeStringArray, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the lines since the last time, their numbers in the file, and their first bytes in what was added."""
+        """Return the lines added since the last call, their numbers in the file, and their byte offsets since then."""
         numbers, starts = np.concatenate(self._places, axis=1)
         texts = pa.concat_arrays(self._texts)
         self._begin()
@@ -84,7 +84,7 @@ class TextLines:
 
 
 def _without_damage(lines: memoryview, first: int, lost: LostRecords) -> bytes:
-    """Return lines with spaces in place of those that are not UTF-8, which are lost."""
+    """Return lines with those that are not UTF-8 replaced by spaces and reported as lost."""
     kept = bytes(lines).split(b"\n")
     for number, line in enumerate(kept):
         try:
@@ -103,7 +103,7 @@ def numbered_ids(name: str, numbers: npt.NDArray[np.int64]) -> pa.Array:
 _PACKED = ("", ".gz", ".zst")
 _PLACE = (pa.field("file", pa.string()), pa.field("offset", pa.int64()))
 _MARK = b"\xef\xbb\xbf"
-"""That a file is UTF-8, which is not part of its first line."""
+"""Byte order mark of UTF-8, which is not part of the first line."""
 _SET_ENCODING = "--set source.encoding="
 _BINARY = "seems to be binary: it has control characters that no text has"
 FORCE = (
@@ -111,7 +111,7 @@ FORCE = (
     "lc.open(FOLDER, format='text'), or --set source.format=text"
 )
 _SET = "--set source.{}=NAME"
-"""The option of commands that take fields of a source."""
+"""Command option that names a field of a source."""
 _PROSE = (
     ".txt", ".text", ".md", ".markdown", ".mdx", ".rmd", ".qmd", ".rst", ".tex", ".org", ".adoc", ".asciidoc",
     ".textile", ".wiki",
@@ -134,16 +134,16 @@ def _each(*endings: str) -> tuple[str, ...]:
 WHOLE = _each(*_PROSE, *_CODE)
 """Endings of files that are one document each."""
 RECORDS = (*_each(*_LINES, *ENDINGS), ".parquet")
-"""Endings of files that have a document in each record."""
+"""Endings of files with one document per record."""
 EXTENSIONS = (*RECORDS, *WHOLE)
 _FORMATS = {"json": ".jsonl", "csv": ".csv", "tsv": ".tsv", "parquet": ".parquet", "text": ".txt"}
-"""The ending that files are read as, by format."""
+"""The file ending that selects the reader, by format."""
 _ENCODED = ("not UTF-8", "not JSON", "has no field", "seems to be binary")
-"""Reasons that another encoding may explain."""
+"""Errors that a wrong encoding may explain."""
 
 
 def kind_of(name: str) -> str:
-    """Return how a file is read by its name: ``.jsonl``, ``.csv``, ``.tsv``, ``.parquet`` or ``.txt``; "" of others.
+    """Return the kind of a file by its name: ``.jsonl``, ``.csv``, ``.tsv``, ``.parquet``, ``.txt``, or "" if unknown.
 
     >>> kind_of("a/B.MD.gz"), kind_of("a.NDJSON"), kind_of("a.pdf")
     ('.txt', '.jsonl', '')
@@ -157,57 +157,67 @@ def kind_of(name: str) -> str:
 FIELD_SETTINGS = ("text_field", "id_field", "url_field", "date_field", "language_field")
 """Settings that name one field of records."""
 _LOOKED_AT = 100
-"""Lines of JSON whose fields an error names."""
+"""Lines of JSON searched for field names to list in an error."""
 
 
 @dataclass(frozen=True)
 class _Records:
-    """Records of a file."""
+    """Records of a file as Arrow columns."""
 
     table: pa.Table
     """The wanted fields that the file has, under the names in the settings."""
     numbers: npt.NDArray[np.int64] | None
-    """The line or row of each; None if the file is one document."""
+    """The line or row number of each record, or None if the file is one document."""
     offsets: pa.Array | None = None
-    """The first byte of each in the file, where it is known and asked for."""
+    """The byte offset of each record in the file, if known and requested."""
 
 
 @sources.source("text")
 class Text(sources.Source):
     """Documents of JSON lines, parquet, CSV or text files.
 
-    The column ``source`` is the file; a field ``source`` of the records is taken instead only if ``fields`` names it.
+    The column ``source`` is the file name; a field ``source`` of the records replaces it only if ``fields`` names it.
 
     Args:
-        data_dir: a folder, read with all folders in it, or its URL.
-        data_files: a path, URL or glob, several, or a mapping from splits to them; relative to ``data_dir`` if set.
-        text_field: the field of the text, in JSON, parquet and CSV. A name with dots reaches into objects, such as
-            ``doc.text``; so do those of the other fields.
-        id_field: the field of the id; None for file and line. Ids are taken as they are, repeated ones too.
-        url_field: the field of the URL; null where there is none.
-        date_field: the field of the date; null where there is none.
-        language_field: the field of the language.
-        language: the language of documents that name none.
-        fields: further fields of JSON, parquet and CSV, such as ``domain`` or ``metadata.domain``, each a column of
-            text of that name; null where there is none. A list or an object is not text.
-        origins: what leads back to a document: the "file" in ``source``, or its "line" too, in the columns ``file`` and
-            ``offset``, the first byte of it in the decompressed file; null of parquet, CSV and whole text files, of
-            files that are not UTF-8, and behind lines that are lost. Outputs record both; those of parquet and
-            rectangles then differ where the same documents lie in other files.
-        source_from: what ``source`` says, the "file", or the "folder": the first step of its relative path, null where
-            that is the file itself. So ``buckets: source`` of an output makes a bucket of each folder.
+        data_dir: a folder, read with all its subfolders, or the URL of one.
+        data_files: a path, URL or glob, several of them, or a mapping from splits to them; relative to ``data_dir`` if
+            set.
+        text_field: the field with the text, in JSON, parquet and CSV. A name with dots reaches into objects, such as
+            ``doc.text``; the other field settings work the same way.
+        id_field: the field with the id, or None for file and line. Ids are used unchanged, even if repeated.
+        url_field: the field with the URL; null in records without it.
+        date_field: the field with the date; null in records without it.
+        language_field: the field with the language.
+        language: the language of documents without one.
+        fields: additional fields of JSON, parquet and CSV, such as ``domain`` or ``metadata.domain``. Each becomes a
+            column
+            of text with that name, null in records without it. A list or an object is not text.
+        origins: how to trace a document back: to its "file" in ``source``, or also to its "line" in the columns
+            ``file`` and
+            ``offset``, its byte offset in the decompressed file. The offset is null for parquet, CSV and whole text
+            files,
+            for files that are not UTF-8, and after lost lines. Outputs record both columns, so parquet and rectangles
+            of
+            the same documents differ if the documents are in other files.
+        source_from: value of ``source``: the "file", or the "folder", the first step of its relative path, null for a
+            file
+            at the top. With "folder", ``buckets: source`` of an output makes a bucket of each folder.
         unit: whether a text file is one document, or each of its lines that is not blank.
-        format: what files hold, "json" (lines or an array), "csv", "tsv", "parquet" or "text", whatever their names
-            are; a folder is then read with all its files. "auto" for what their endings say.
-        encoding: of text, CSV and JSON files: "utf-8", "latin-1" or another of Python's codecs, or "detect" for what
-            each file seems to be in, which reads it twice. A byte order mark goes before it. A manifest counts the
-            files that are not known to be UTF-8 by their encodings.
-        max_record_bytes: how long a line of JSON or text, a text of parquet, and a text file that is one document is at
-            most; a longer one is a bad record. Reading one takes several times its length of memory.
-        on_bad_files: what a missing, cut or corrupt file does, and a record without text. Of a compressed file, the
-            members whose checksum is right are kept, see ``longcrawl.sources.compressed``.
-        storage_options: what fsspec takes to open the stores that URLs name, such as ``{endpoint_url: …, anon: true}``.
-            No credentials, which belong into the environment or a profile.
+        format: format of the files, whatever their names: "json" (lines or an array), "csv", "tsv", "parquet" or
+            "text";
+            all files of a folder are then read. "auto" goes by their endings.
+        encoding: encoding of text, CSV and JSON files: "utf-8", "latin-1" or another Python codec, or "detect" to
+            detect it
+            for each file, which reads the file twice. A byte order mark takes precedence. A manifest counts the files
+            that
+            are not known to be UTF-8 by encoding.
+        max_record_bytes: maximum bytes of a line of JSON or text, a text in parquet, or a text file that is one
+            document. A
+            longer one is a bad record. Reading a record takes several times its length of memory.
+        on_bad_files: what to do about a missing, cut or corrupt file and about a record without text. Members of a
+            compressed file with a correct checksum are kept, see ``longcrawl.sources.compressed``.
+        storage_options: fsspec options for the stores that URLs name, such as ``{endpoint_url: …, anon: true}``. Keep
+            credentials in the environment or a profile instead.
     """
 
     data_dir: str | None = None
@@ -241,7 +251,7 @@ class Text(sources.Source):
             raise SourceError("text.fields names 'source', and source_from is 'folder': leave one of them out")
 
     def settings(self) -> dict[str, Any]:
-        """Return the fields as YAML-ready values; some only if they are not the default."""
+        """Return the fields as YAML-ready values; ``format`` and ``encoding`` only if they are not the default."""
         unset = [
             name for name, default in (("format", "auto"), ("encoding", "utf-8")) if getattr(self, name) == default
         ]
@@ -257,7 +267,7 @@ class Text(sources.Source):
         """List the files of every split.
 
         Raises:
-            SourceError: no file was named or found, or one has an ending that cannot be read.
+            SourceError: no file was named or found, or a file has an ending that cannot be read.
         """
         data_dir, data_files = self.located((self.data_dir, self.data_files))
         endings, hint = EXTENSIONS if self.format == "auto" else ("",), FORCE if self.format == "auto" else ""
@@ -270,18 +280,18 @@ class Text(sources.Source):
 
     @property
     def unique_ids(self) -> bool:
-        """Whether no field has the ids."""
+        """Whether ids are made from file names and numbers, not taken from a field."""
         return self.id_field is None
 
     def named_fields(self) -> Mapping[str, str]:
-        """Return the fields of records that settings name, with the setting of each; defaults are left out."""
+        """Return the record fields named in settings, mapped to the setting; defaults are left out."""
         kind = type(self)
         named = {setting: getattr(self, setting) for setting in FIELD_SETTINGS if getattr(self, setting)}
         found = {name: setting for setting, name in named.items() if name != getattr(kind, setting)}
         return dict.fromkeys(self.fields, "fields") | found
 
     def known_fields(self, part: sources.Part) -> Sequence[str]:
-        """Return the fields that the first records of a file have; none of text or of a file that cannot be read."""
+        """Return the fields of the first records of a file; none for text or for a file that cannot be read."""
         (path,) = part.files
         kind, decoding = self._kind(part.name), Decoding(self.encoding, lambda _: None)
         try:
@@ -295,12 +305,15 @@ class Text(sources.Source):
             return []
 
     def list_ids(self, part: sources.Part) -> Iterator[pa.ChunkedArray] | None:
-        """List the ids of records, reading no other field; None of text, and of remote files, to fetch them once."""
+        """List the ids of records without reading other fields.
+
+        It returns None for text, and for remote files, which would be fetched twice.
+        """
         field = self.id_field
         if field is None or self._kind(part.name) == ".txt" or is_url(part.files[0]):
             return None
         alone = replace(self, text_field=field, url_field=field, date_field=field, language_field=field, fields=())
-        tables = alone._documents(part, sources.BadFiles("skip"))  # noqa: SLF001  # of this class
+        tables = alone._documents(part, sources.BadFiles("skip"))  # noqa: SLF001  # another instance of this class
         return (table["id"] for table in tables)
 
     def read(self, part: sources.Part, bad_files: sources.BadFiles) -> Iterator[pa.Table]:
@@ -331,7 +344,6 @@ class Text(sources.Source):
         bad_files.has_unchecked = False
 
     def _kind(self, name: str) -> str:
-        """Return the ending that a file is read as."""
         return _FORMATS.get(self.format) or kind_of(name)
 
     def _decoding(self, bad_files: sources.BadFiles) -> Decoding:
@@ -342,12 +354,12 @@ class Text(sources.Source):
         return Decoding(self.encoding, note)
 
     def _explain(self, path: str, reason: str) -> str:
-        """Name the encoding that a file is not in and, of one that was to be UTF-8, the one that it seems to be in."""
+        """Add encodings to a reason: the one set that does not fit, or the likely one of a file that is not UTF-8."""
         if not any(part in reason for part in _ENCODED):
             return reason
         if self.encoding != "utf-8":
             before, found, after = reason.partition("is not UTF-8")
-            # Places are those of the decoded text.
+            # Byte positions refer to the decoded text.
             after = after.partition(")")[2] if after.startswith(" (") else after
             return f"{before}is not {self.encoding}{after}" if found else reason
         if (name := seeming_encoding(path)) in (None, "utf-8"):
@@ -357,7 +369,7 @@ class Text(sources.Source):
         )
 
     def _tables(self, name: str, found: Iterator["_Records"], bad_files: sources.BadFiles) -> Iterator[pa.Table]:
-        """Return documents, and count which have the fields that settings name."""
+        """Yield documents, and count the values of the fields that settings name."""
         named = self.named_fields()
         for records in found:
             for field in named:
@@ -402,10 +414,10 @@ class Text(sources.Source):
                 yield self._rows(table, np.arange(first, first + table.num_rows), lost)
 
     def _columns(self, schema: pa.Schema, rows: int) -> dict[str, tuple[str, ...]]:
-        """Return the fields that are read of a file of so many rows, with the steps to each.
+        """Return the path steps of each wanted field in the schema of a file with ``rows`` rows.
 
         Raises:
-            DamagedFileError: one is missing, has no texts, or is there more than once.
+            DamagedFileError: a field is missing, does not hold text, or occurs more than once.
         """
         wanted = dict.fromkeys([*self._needed(), *self._optional()])
         columns = {field: path for field in wanted if (path := path_of(schema, field)) is not None}
@@ -430,7 +442,7 @@ class Text(sources.Source):
                 yield _Records(rows.table, rows.numbers)
 
     def _rows(self, table: pa.Table, numbers: npt.NDArray[np.int64], lost: sources.LostRecords) -> "_Records":
-        """Return the rows that are short enough and UTF-8, and have a text and, where it is asked for, an id."""
+        """Return the rows that are valid UTF-8, within the length limit, and have a text and any required id."""
 
         def keep(kept: npt.NDArray[np.bool_] | None, reason: str) -> None:
             nonlocal table, numbers
@@ -479,7 +491,7 @@ class Text(sources.Source):
         yield self._table(name, _Records(pa.table({self.text_field: pa.array([text], pa.large_string())}), None))
 
     def _table(self, name: str, records: "_Records") -> pa.Table:
-        """Return documents in the source's own columns."""
+        """Return records as documents with the columns of ``schema``."""
         table, numbers, offsets = records.table, records.numbers, records.offsets
         rows = table.num_rows
         ids: Any = pa.repeat(name, rows)
@@ -503,7 +515,7 @@ class Text(sources.Source):
         return pa.table([each if each.type == kind else as_text(each, kind) for each, kind in columns], schema=schema)
 
     def _moved(self, starts: npt.NDArray[np.int64] | None, by: int | None) -> pa.Array | None:
-        """Return the first bytes of lines in the file, by those in the block, where they are asked for and known."""
+        """Return the byte offsets of lines in the file, given those in a block; None if unknown or not requested."""
         return None if self.origins == "file" or starts is None or by is None else pa.array(starts + by)
 
     def _source(self, name: str, rows: int) -> pa.Array:
@@ -513,15 +525,15 @@ class Text(sources.Source):
         return pa.repeat(folder, rows) if below else pa.nulls(rows, pa.string())
 
     def _needed(self) -> list[str]:
-        """Name the fields that a record has to have."""
+        """Return the fields that a record must have."""
         return [field for field in (self.text_field, self.id_field) if field]
 
     def _optional(self) -> tuple[str, ...]:
-        """Name the fields that a record need not have."""
+        """Return the fields that a record may lack."""
         return (self.url_field, self.date_field, self.language_field, *self.fields)
 
     def _hint(self, reason: str) -> str:
-        """Describe which setting to change where a field is not there."""
+        """Add to a reason which setting to change if a field is missing."""
         for setting in ("text_field", "id_field"):
             if reason.startswith(f"has no field {getattr(self, setting)!r}"):
                 return f"{reason}; set {setting}{sources.OTHER_FIELD} ({_SET.format(setting)})"
@@ -530,7 +542,7 @@ class Text(sources.Source):
 
 @contextmanager
 def without_set() -> Iterator[None]:
-    """Name, in errors of a source, options of commands that have ``--text-field`` in place of ``--set``."""
+    """Reword errors of a source for commands that have ``--text-field`` instead of ``--set``."""
     try:
         yield
     except SourceError as wrong:
@@ -543,7 +555,6 @@ def without_set() -> Iterator[None]:
 
 
 def _json_names(path: str, most_bytes: int, decoding: Decoding) -> list[str]:
-    """Return the fields of the first records of a file of JSON."""
     step = bytes(
         next((each for each in read_steps(path, most_bytes=most_bytes, decoding=decoding) if each is not None), b"")
     )
@@ -557,11 +568,11 @@ def _json_names(path: str, most_bytes: int, decoding: Decoding) -> list[str]:
 
 
 def _read_array(path: str, most_bytes: int, checksums: sources.Checksums, decoding: Decoding) -> bytes:
-    """Read a file that begins with an array; nobody knows how many objects are lost with it.
+    """Read a JSON file that begins with an array; if it is lost, the number of lost objects is unknown.
 
     Raises:
         DamagedFileError: it is cut, corrupt, or longer than ``most_bytes``.
-        UncheckedDataError: as that, where its beginning has been looked at before its checksum was compared.
+        UncheckedDataError: the same, if its beginning was used before its checksum was compared.
     """
     try:
         noted_before = Decoding(decoding.encoding, lambda _: None)
@@ -581,9 +592,9 @@ def _placed_steps(
     lines_read: Callable[[], int],
     decoding: Decoding,
 ) -> Iterator[tuple[int | None, memoryview | None]]:
-    """Read lines step by step, each with the first byte of its block in the file.
+    """Read lines step by step, each with the byte offset of its block in the file.
 
-    There is None in its place in files that are not UTF-8, and behind lines that were lost.
+    The offset is None in files that are not UTF-8, and after lost lines.
     """
     place: int | None = 0
     begin: int | None = None

@@ -1,1 +1,1 @@
-"""Web archives."""
+"""Source of web archives (WARC and WET files)."""

@@ -1,26 +1,28 @@
-"""Decodes HTTP responses: status, headers, body and character set.
+"""Decoding of HTTP responses: status, headers, body and charset.
 
-Archives keep messages as they came over the wire, or with the transfer and content encodings undone and the headers
-left as they were, so a body that is not encoded as its header says stands as it is, unless it is binary.
+Archives store messages as sent, or with transfer and content encodings undone and the headers unchanged. A body that is
+not encoded as its header declares is therefore kept unchanged, unless it is binary.
 
 The charset of a page is found in this order:
 
 1. A byte order mark of UTF-8 or UTF-16.
-2. The charset of the HTTP header, then the one that the page itself names (``<meta charset>``, or an XML declaration)
-   in its first 4 kB, if it decodes the page without an error. A charset of one byte per character decodes anything, so
-   it gives way to UTF-8 where the page is not ASCII and valid UTF-8.
+2. The charset of the HTTP header, then the one that the page itself names in its first 4 kB (``<meta charset>``, or an
+   XML declaration), if it decodes the page without an error. A charset of one byte per character decodes anything, so
+   UTF-8 takes precedence over it if the page is valid UTF-8 and not ASCII.
 3. UTF-8, if it is valid.
-4. The same charsets, with U+FFFD for what is malformed, if there is a well-formed character beyond ASCII for each
-   malformed one in UTF-8, whose form is telling, or ten in others: a page that was cut or pasted together.
+4. The same charsets, with U+FFFD for malformed characters, if there are enough well-formed ones beyond ASCII: one per
+   malformed character in UTF-8, which has a distinctive form, or ten in others. This is a page that was cut or pasted
+   together.
 5. The charset that the page seems to be in, see :mod:`longcrawl.sources.encodings`; it counts as guessed.
-6. windows-1252, which decodes anything; it counts as guessed too.
+6. windows-1252, which decodes anything; it also counts as guessed.
 
-Names mean what they mean to browsers (https://encoding.spec.whatwg.org): ISO-8859-1 is windows-1252, GB 2312 is GB
-18030, and a name that is not in that standard is ignored. UTF-16 without a byte order mark counts only in the HTTP
-header of a page with zero bytes. NUL characters are left out: browsers drop them in text, and parsers stop at them.
+Names have the meaning that browsers give them (https://encoding.spec.whatwg.org): ISO-8859-1 is windows-1252, GB 2312
+is
+GB 18030, and a name that is not in that standard is ignored. UTF-16 without a byte order mark counts only in the HTTP
+header of a page with zero bytes. NUL characters are removed: browsers drop them in text, and parsers stop at them.
 
-Libraries throw away what a step gave that failed. So the stream is decoded again up to that step, and that step byte
-by byte: what comes before the damage is kept.
+Decompression libraries discard the output of a step that fails. The stream is then decoded again up to that step, and
+the step byte by byte, so that everything before the damage is kept.
 """
 
 import codecs
@@ -44,43 +46,43 @@ from longcrawl.sources.warc.records import HEADER_BYTES, Message, length_of, par
 State = Literal["whole", "cut", "damaged"]
 
 WINDOW_BYTES = 8 << 20
-"""The window of zstd as a content coding is at most this (RFC 9659)."""
+"""Maximum window of zstd as a content coding in bytes (RFC 9659)."""
 
 LEAST_BYTES = 64
-"""How much of a body must decode to text where nothing at its beginning names its coding, and its end is not all."""
+"""Bytes of text that a body must decode to if it has no signature of its coding and was not decoded to its end."""
 
 _CHUNK = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,8})[ \t]*(?:;[^\n]{0,4096}+|\r*+)\n")
 _LINE_END = re.compile(rb"\r*\n")
 _TRAILERS = re.compile(rb"(?:[!-9;-~]+:[^\n]*\n)*[ \t\r\n]*\Z")
 BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-"""Characters that no text has, UTF-16 aside."""
+"""Characters that do not occur in text, except in UTF-16."""
 
 
 class _Stream(ABC):
-    """A decoder of one stream."""
+    """Decoder of one compressed stream."""
 
     step: ClassVar[int]
-    """Bytes that are decoded at a time: as few as hold what they decode to."""
+    """Bytes decoded at a time, few enough to bound their output."""
     errors: tuple[Any, ...]
     _stream: Any
 
     @abstractmethod
-    def __init__(self, head: bytes, again: bool) -> None:  # noqa: FBT001  # of _decode alone
-        """Begin with the first bytes of a stream; ``again`` where decoding it has failed before."""
+    def __init__(self, head: bytes, again: bool) -> None:  # noqa: FBT001  # only _decode calls it
+        """Start with the first bytes of a stream; ``again`` if decoding it has failed before."""
 
     @staticmethod
-    def is_named(head: bytes) -> bool:  # noqa: ARG004  # most look
-        """Return whether bytes begin as every stream of this coding does; False where those begin with anything."""
+    def is_named(head: bytes) -> bool:  # noqa: ARG004  # subclasses use it
+        """Return whether bytes have the signature of this coding; False for a coding without one."""
         return False
 
     @staticmethod
-    def follows(head: bytes) -> bool:  # noqa: ARG004  # most look
-        """Return whether another stream begins behind the end of one."""
+    def follows(head: bytes) -> bool:  # noqa: ARG004  # subclasses use it
+        """Return whether another stream begins after the end of one."""
         return False
 
     @abstractmethod
     def decode(self, piece: bytes, most: int) -> bytes:
-        """Return what follows, of which more than ``most`` may be left out."""
+        """Return the decoded data of a piece; data beyond ``most`` bytes may be left out."""
 
     @property
     def ended(self) -> bool:
@@ -88,19 +90,19 @@ class _Stream(ABC):
 
     @property
     def unused(self) -> int:
-        """Bytes of the last piece that are behind the end."""
+        """Number of bytes of the last piece after the end of the stream."""
         return len(self._stream.unused_data)
 
 
 class _Deflate(_Stream):
-    """gzip, and deflate with a header or, as servers are fond of too, without."""
+    """Decoder of gzip, and of deflate with a header or, as many servers send it, without."""
 
     step = 1 << 16
     errors = (isal_zlib.error, zlib.error)
 
-    def __init__(self, head: bytes, again: bool) -> None:  # noqa: FBT001  # of _decode alone
+    def __init__(self, head: bytes, again: bool) -> None:  # noqa: FBT001  # only _decode calls it
         bits = 31 if head.startswith(GZIP[:2]) else 15 if self.is_named(head) else -15
-        # ISA-L fails at headers that come in pieces.
+        # ISA-L fails at headers that arrive in pieces.
         self._stream = (zlib if again else isal_zlib).decompressobj(bits)
 
     @staticmethod
@@ -119,7 +121,7 @@ class _Deflate(_Stream):
 
 class _Zstd(_Stream):
     step = 512
-    """Four bytes may become 128 kB, and all of a step comes at once."""
+    """Bytes decoded at a time; four bytes may become 128 kB, and the output of a step cannot be bounded."""
     errors = (zstandard.ZstdError,)
 
     def __init__(self, *_: object) -> None:
@@ -131,14 +133,14 @@ class _Zstd(_Stream):
 
     follows = is_named
 
-    def decode(self, piece: bytes, most: int) -> bytes:  # noqa: ARG002  # zstandard has no bound
+    def decode(self, piece: bytes, most: int) -> bytes:  # noqa: ARG002  # zstandard cannot bound its output
         data: bytes = self._stream.decompress(piece)
         return data
 
 
 class _Brotli(_Stream):
     step = 1 << 10
-    unused = 0  # what follows the end is an error of the step
+    unused = 0  # bytes after the end make the step fail
 
     def __init__(self, *_: object) -> None:
         try:
@@ -164,10 +166,11 @@ _CODINGS: dict[str, type[_Stream]] = {"gzip": _Deflate, "deflate": _Deflate, "br
 
 
 def undo(coding: str, body: bytes, most_bytes: int) -> tuple[bytes, State]:
-    """Undo one content coding: return the data and how they end; more than ``most_bytes`` if there are more.
+    """Undo one content coding, and return the data, of more than ``most_bytes`` if too long, and how they end.
 
-    Several gzip members or zstd frames are joined. Other bytes behind the end are ignored, unless nothing but they
-    says that the body is encoded: text may begin with what Brotli takes for a whole stream.
+    Several gzip members or zstd frames are concatenated. Other bytes after the end are ignored if the body has the
+    signature
+    of its coding; otherwise the body may be text that begins like a whole Brotli stream.
     """
     kind = _CODINGS.get(coding)
     if kind is None:
@@ -185,7 +188,7 @@ def undo(coding: str, body: bytes, most_bytes: int) -> tuple[bytes, State]:
 
 
 def _decode(kind: type[_Stream], body: memoryview, most: int) -> tuple[bytearray, int, State]:
-    """Decode one stream; return its data, how many bytes it has, and how it ends."""
+    """Decode one stream, and return its data, its length in bytes, and how it ends."""
     failed: int | None = None
     while True:
         stream: Any = kind(bytes(body[:4]), failed is not None)
@@ -204,10 +207,14 @@ def _decode(kind: type[_Stream], body: memoryview, most: int) -> tuple[bytearray
 
 
 def join_chunks(body: bytes | memoryview) -> tuple[bytes, str | None] | None:
-    """Join the chunks of a body, and say whether it is cut; None where it has none, as of a crawler that joined them.
+    """Join the chunks of a body, or return None if it has none, as after a crawler has joined them.
 
-    Text may begin with a hexadecimal number, too: one such line counts as a size if it ends in CR LF, or if its chunk
-    is the whole body.
+    Text may also begin with a hexadecimal number. A single such line therefore counts as a size only if it ends in CR
+    LF,
+    or if it is 0 and only trailers follow.
+
+    Returns:
+        The body, and "chunks" if it is cut, else None.
     """
     joined, place, sizes, is_strict = bytearray(), 0, 0, True
     while (size := _CHUNK.match(body, place)) is not None:
@@ -227,23 +234,23 @@ def join_chunks(body: bytes | memoryview) -> tuple[bytes, str | None] | None:
 
 
 def named_codings(field: str) -> list[str]:
-    """Return what a field ``Content-Encoding`` names, in the order in which it was done."""
+    """Return the codings in a field ``Content-Encoding``, in the order in which they were applied."""
     codings = (coding.strip().lower() for coding in field.split(","))
     return [coding.removeprefix("x-") for coding in codings if coding not in ("", "identity", "none")]
 
 
 CODINGS = 3
-"""How many content codings may lie over each other."""
+"""Maximum number of content codings applied to one body."""
 
 _STATUS = re.compile(
     rb"(?:HTTP/\d+(?:\.\d+)?[ \t]+|HTTP/?[ \t]*\d{1,2}\.\d[ \t]*|(?:HTTP|ICY)/?[ \t]+|HTTP/)(\d{3})(?!\d)",
     re.IGNORECASE,
 )
-"""The status of a response, also behind a version that is missing, misspelled, or not parted from it."""
+"""Pattern of a response's status, which accepts a missing, misspelled or unseparated HTTP version."""
 _HEADER_END = re.compile(rb"\n\r*\n")
 
 _MIME = re.compile(r"(?<![\w!#$&^.+-])[\w!#$&^.+-]{1,127}/[\w!#$&^.+-]{1,127}")
-# A quote that is never closed is a character like others.
+# A quote that is never closed is an ordinary character.
 _NAMED = re.compile(r'(?:"[^"]*"|[^,])+')
 _CHARSET = re.compile(r"charset\s*=\s*(?:[\"']\s*)?([^\s\"';,]{1,40})", re.IGNORECASE)
 _HTML = re.compile(
@@ -253,10 +260,10 @@ _HTML = re.compile(
 )
 
 PRESCAN_BYTES = 4_096
-"""How much of a page is searched for a charset that it names."""
+"""Bytes of a page searched for the charset that it names."""
 
 WELL_FORMED = 10
-"""How many well-formed characters beyond ASCII make up for a malformed one, in other charsets than UTF-8."""
+"""Well-formed characters beyond ASCII required per malformed one, in charsets other than UTF-8."""
 
 _MARKS = ((b"\xef\xbb\xbf", "utf-8"), (b"\xff\xfe", "utf-16le"), (b"\xfe\xff", "utf-16be"))
 
@@ -300,7 +307,7 @@ _MULTIPLE = {
     "cp949": "euc-kr",
 }
 _NAMES = _SINGLE | _MULTIPLE
-"""The standard's name by Python's name."""
+"""Names of charsets in the standard, by Python's name."""
 
 _SINGLES = frozenset(_SINGLE.values())
 
@@ -327,20 +334,20 @@ _LABELS = {
 
 _CODECS = {"big5": "big5hkscs", "euc-kr": "cp949", "shift_jis": "cp932", "windows-874": "cp874", "ibm866": "cp866"}
 _CODECS |= {"x-mac-cyrillic": "mac-cyrillic"}
-"""Python's codec where it is not found by the standard's name, or is smaller than browsers' of this name."""
+"""Python codecs for names of the standard that Python lacks, or with fewer characters than in browsers."""
 
 _WINDOWS_1252 = "".join(chr(byte) for byte in range(128)) + "".join(
     bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in range(128, 256)
 )
-"""As browsers have it: the five bytes that mean nothing are control characters."""
+"""Characters of windows-1252 as in browsers: its five undefined bytes are control characters."""
 
 
 OFTEN_SAID = 200
-"""Up to how many characters a Content-Type is remembered."""
+"""Maximum characters of a Content-Type that is cached."""
 
 
 class ContentType(NamedTuple):
-    """The types that a header names, which may have come several times, and its first charset."""
+    """The media types in a header, which may occur several times, and its first charset."""
 
     mimes: tuple[str, ...]
     charset: str | None
@@ -350,19 +357,19 @@ class Decoded(NamedTuple):
     """A page in UTF-8."""
 
     utf8: bytes | memoryview
-    """The page itself where nothing changes."""
+    """The page itself if nothing changes."""
     charset: str
-    """The name of the charset that it was in."""
+    """Name of the page's original charset."""
     is_guessed: bool = False
-    """Whether neither the header nor the page names this charset, and it is not UTF-8."""
+    """Whether the charset is neither UTF-8 nor named by the header or the page."""
 
 
 class LeftOutError(Exception):
-    """A record is not a document, by the rule that this names."""
+    """Raised for a record that is not a document, with the name of the rule that excludes it."""
 
 
 def parse_message(block: bytes | memoryview) -> Message:
-    """Parse the block of a response record; answers such as 100 Continue, which come before it, are passed over."""
+    """Parse the block of a response record, skipping interim responses such as 100 Continue."""
     start = 0
     while True:
         status = _STATUS.match(block, start)
@@ -377,10 +384,10 @@ def parse_message(block: bytes | memoryview) -> Message:
 
 
 def body_of(message: Message, most_bytes: int) -> tuple[bytes | memoryview, str | None]:
-    """Undo the transfer and content encodings of a body; say by what it was cut, if it was.
+    """Undo the transfer and content encodings of a body, and return it with what it was cut by, or None.
 
     Raises:
-        LeftOutError: it is larger than ``most_bytes``, or encoded in a way that is not known.
+        LeftOutError: the body is larger than ``most_bytes``, or has an unknown encoding.
     """
     fields, body, cut = message.fields, message.body, None
     chunked = "chunked" in fields.get("transfer-encoding", "").lower()
@@ -398,7 +405,7 @@ def body_of(message: Message, most_bytes: int) -> tuple[bytes | memoryview, str 
 
 
 def _undo(coding: str, body: bytes, most_bytes: int) -> tuple[bytes, bool]:
-    """Undo one coding: return the data, and whether it is all."""
+    """Undo one coding, and return the data and whether they are complete."""
     data, state = undo(coding, body, most_bytes)
     if len(data) > most_bytes:
         raise LeftOutError("max_record_bytes")
@@ -410,7 +417,7 @@ def _undo(coding: str, body: bytes, most_bytes: int) -> tuple[bytes, bool]:
 
 
 def content_type_of(declared: str) -> ContentType:
-    """Return what a header says; most servers say one of a few things.
+    """Parse the header Content-Type; results are cached because most servers send one of a few values.
 
     >>> content_type_of("text/plain; charset=x, text/HTML; charset='UTF-8'")
     ContentType(mimes=('text/plain', 'text/html'), charset='x')
@@ -432,14 +439,14 @@ def begins_like_response(block: bytes | memoryview) -> bool:
 
 
 def begins_like_html(payload: bytes | memoryview) -> bool:
-    """Return whether a page begins as HTML does, by tags that browsers look for."""
+    """Return whether a page begins like HTML, with one of the tags that browsers look for."""
     return _HTML.match(payload) is not None
 
 
 def decode_page(page: bytes | memoryview, declared: str | None, *, markup: bool) -> Decoded:
-    r"""Return a page in UTF-8, and the charset that it was in.
+    r"""Return a page in UTF-8 with the name of its original charset.
 
-    ``declared`` is the charset of the HTTP header; ``markup`` says whether the page may name one itself.
+    ``declared`` is the charset in the HTTP header, and ``markup`` is whether the page may name one itself.
 
     >>> decode_page("naïve".encode("latin-1"), "latin-1", markup=True)
     Decoded(utf8=b'na\xc3\xafve', charset='windows-1252', is_guessed=False)
@@ -473,7 +480,7 @@ def _decode_unmarked(page: bytes | memoryview, declared: str | None, *, markup: 
 
 
 def _leniently(page: bytes, names: Iterable[str]) -> Decoded | None:
-    """Return a page in the first charset that has enough well-formed characters of it."""
+    """Decode a page with the first charset in which it has enough well-formed characters."""
     for name in dict.fromkeys(names):
         if name == "windows-1252":
             continue
@@ -487,7 +494,7 @@ def _leniently(page: bytes, names: Iterable[str]) -> Decoded | None:
 
 
 def _guess(page: bytes) -> Decoded:
-    """Return a page in the charset that it seems to be in."""
+    """Decode a page with the charset that it seems to be in."""
     codec = guess_encoding(page)
     name = codec and _standard_name(codec)
     if codec is None or name is None or name == "windows-1252":
@@ -502,7 +509,7 @@ def _without_zeros(page: bytes | memoryview) -> bytes:
 
 
 def _strictly(page: bytes, name: str) -> bytes | None:
-    """Return a page that has no error in a charset; UTF-8 has been tried."""
+    """Decode a page that has no error in a charset, else return None; UTF-8 has already been tried."""
     if name == "windows-1252":
         return _windows_1252(page)
     try:
@@ -520,7 +527,7 @@ def _utf8(text: str) -> bytes:
 
 
 def _own_name(head: bytes) -> str | None:
-    """Return the charset that a page names; since its name could be read, it is not UTF-16, whatever it says."""
+    """Return the charset that a page names; UTF-16 means UTF-8, since the name could be read as ASCII."""
     head = head.lower()
     xml = _XML.match(head)
     for found in itertools.chain([xml] if xml else [], _META.finditer(head)):
@@ -531,7 +538,7 @@ def _own_name(head: bytes) -> str | None:
 
 @lru_cache(1_000)
 def _standard_name(label: str | None) -> str | None:
-    """Return the standard's name for a label, None where it has none."""
+    """Return the standard's name for a label, or None if it has none."""
     label = (label or "").strip(" \t\r\n\f\"'").lower()
     try:
         return _NAMES.get(codecs.lookup(_LABELS.get(label, label)).name) if label.isascii() and label else None

@@ -1,8 +1,8 @@
-"""Reads archive records one by one and reports damaged stretches.
+"""Reader of archive records that reports damaged stretches.
 
-A record counts only if the next one, the end of its compressed member or the end of the file follows its block: a wrong
-length is noticed, and so is a damaged member. What cannot be read is one stretch of bytes in the report; reading
-resumes at the next member that can be decompressed and the next line in it that begins with ``WARC/``.
+A record counts only if its block is followed by the next record, the end of its compressed member, or the end of the
+file, so a wrong length or a damaged member is noticed. Unreadable data is reported as one stretch of bytes. Reading
+resumes at the next member that can be decompressed, at the next line in it that begins with ``WARC/``.
 """
 
 import re
@@ -25,7 +25,7 @@ from longcrawl.sources.compressed import (
 )
 
 HEADER_BYTES = 1 << 20
-"""How long the header of a record, or of an HTTP message, is at most."""
+"""Maximum bytes of the header of a record or an HTTP message."""
 
 Name = Literal[
     "content-encoding",
@@ -42,16 +42,16 @@ Name = Literal[
     "warc-type",
 ]
 NAMES: tuple[Name, ...] = get_args(Name)
-"""The fields that are looked at, lower-cased as names are compared."""
+"""Names of the fields that are read, in lower case for comparison."""
 
 Fields = Mapping[Name, str]
-"""Values by name; of a field that is there twice, both, between them a comma."""
+"""Field values by name; the values of a repeated field are joined by a comma."""
 
 _LENGTH = re.compile(r"\d{1,18}")
 
 
 class Message(NamedTuple):
-    """An HTTP response: ``status`` is None where it has none that can be read."""
+    """An HTTP response; ``status`` is None if it has none that can be read."""
 
     status: int | None
     fields: Fields
@@ -59,7 +59,7 @@ class Message(NamedTuple):
 
 
 def parse_fields(header: bytes, encoding: str = "latin-1") -> Fields:
-    """Parse a header; indented lines continue the line before, and what has no colon is passed over."""
+    """Parse a header; indented lines continue the line before, and lines without a colon are skipped."""
     values: dict[str, list[str]] = {}
     name = ""
     for line in header.decode(encoding, "replace").split("\n"):
@@ -76,23 +76,23 @@ def parse_fields(header: bytes, encoding: str = "latin-1") -> Fields:
 
 
 def length_of(fields: Fields) -> int | None:
-    """Return what Content-Length says, the first where it is there twice; None where that is no number."""
+    """Return the Content-Length, the first one if it is repeated, or None if it is not a number."""
     length = fields.get("content-length", "").split(",")[0].strip()
     return int(length) if _LENGTH.fullmatch(length) else None
 
 
 MOST_NAMED = 10
-"""How many lost stretches of a file are named; all are counted."""
+"""Maximum number of lost stretches named per file; all are counted."""
 
 MOST_REASONS = 3
-"""How many reasons are named of a stretch."""
+"""Maximum number of reasons named per stretch."""
 
 ARC_FILE = "this is an ARC file, the form before WARC; convert it, e.g. with `warcio recompress FILE.arc FILE.warc.gz`"
 
 
 @dataclass
 class Lost:
-    """Gathers the stretches of one file that cannot be read; the policy "error" stops at the first."""
+    """Collector of the unreadable stretches of one file; the policy "error" stops at the first."""
 
     bad_files: BadFiles
     file: str
@@ -103,7 +103,7 @@ class Lost:
     _records: int | None = 0
 
     def open(self, offset: int, reason: str, *, records: int | None = 1) -> None:
-        """Note that nothing can be read from here on until ``close``; ``records`` is None where nobody can know."""
+        """Begin a stretch that cannot be read, up to ``close``; ``records`` is the number lost, or None if unknown."""
         if self._begin is None:
             self._begin = offset
         if reason not in self._reasons and (len(self._reasons) < MOST_REASONS or reason == ARC_FILE):
@@ -114,14 +114,14 @@ class Lost:
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing can be read since the last ``open``."""
+        """Whether a stretch is open, so that nothing has been readable since the last ``open``."""
         return self._begin is not None
 
     def close(self, offset: int | None) -> None:
-        """Note that reading resumes at ``offset``, or no more."""
+        """End the stretch at ``offset``, where reading resumes, or at the end of the file if it is None."""
         if self._begin is not None:
             end = "to its end" if offset is None else f"to {offset:,}"
-            # Other reasons say nothing more about an ARC file.
+            # For an ARC file, other reasons add nothing.
             reasons = [ARC_FILE] if ARC_FILE in self._reasons else self._reasons
             self._stretches += 1
             if self._stretches <= MOST_NAMED:
@@ -131,7 +131,7 @@ class Lost:
                 self._records = None
 
     def report(self) -> None:
-        """Report what was lost, if anything, in one entry."""
+        """Report all lost stretches in one entry, if there are any."""
         if self._stretches:
             more = self._stretches - MOST_NAMED
             named = self._named + [f"and {more} more stretches"] * (more > 0)
@@ -139,17 +139,17 @@ class Lost:
 
 
 MAGIC = b"WARC/"
-"""What a record begins with."""
+"""First bytes of a record."""
 
 
 class _Edges:
-    """Positions of members' edges in increasing order, and their offsets in the file; found by bisection."""
+    """Edges of members as increasing positions with their offsets in the file, found by bisection."""
 
     def __init__(self) -> None:
         self._positions: list[int] = []
         self._offsets: list[int] = []
         self._first = 0
-        """How many of them are dropped and still listed."""
+        """Number of dropped edges that are still in the lists."""
 
     def add(self, position: int, offset: int) -> None:
         self._positions.append(position)
@@ -168,7 +168,7 @@ class _Edges:
         self._offsets[-1] = offset
 
     def drop_before(self, position: int) -> int | None:
-        """Drop the edges before a position; returns the offset of the last one dropped."""
+        """Drop the edges before a position, and return the offset of the last one dropped, or None."""
         first = bisect_left(self._positions, position, self._first)
         dropped = self._offsets[first - 1] if first > self._first else None
         self._first = first
@@ -178,12 +178,12 @@ class _Edges:
         return dropped
 
     def last_until(self, position: int) -> int | None:
-        """Return the offset of the last edge that is not behind a position."""
+        """Return the offset of the last edge at or before a position."""
         found = bisect_right(self._positions, position, self._first)
         return self._offsets[found - 1] if found > self._first else None
 
     def first_within(self, first: int, last: int) -> tuple[int, int] | None:
-        """Return position and offset of the first edge from one position to another, both included."""
+        """Return position and offset of the first edge between two positions, both included."""
         found = bisect_left(self._positions, first, self._first)
         if found == len(self._positions) or self._positions[found] > last:
             return None
@@ -191,19 +191,19 @@ class _Edges:
 
 
 class Stream:
-    """The decompressed bytes of a file from a member's beginning up to damage, and where members begin and end."""
+    """Decompressed bytes of a file from the beginning of a member up to damage, with the edges of members."""
 
     def __init__(self, members: Members, offset: int) -> None:
         self._members, self.compression = members, members.compression
         self._window = Window()
         self._begins, self._ends, self._records = _Edges(), _Edges(), _Edges()
         self._unread: deque[tuple[int, int]] = deque()
-        """Where members begin of which it is not known whether they begin with a record."""
+        """Beginnings of members that have not yet been checked for a record."""
         self.damage: BrokenMemberError | None = None
         self.open(offset)
 
     def open(self, offset: int) -> None:
-        """Go on at an offset of the file; positions of an uncompressed file are its offsets."""
+        """Continue at an offset of the file; positions in an uncompressed file equal offsets."""
         self._events = self._members.events(offset)
         self.position = offset if self.compression == "none" else 0
         self._window.clear()
@@ -215,23 +215,23 @@ class Stream:
 
     @property
     def buffer(self) -> memoryview:
-        """The bytes that follow, as far as they have been decompressed; they are there until there are more."""
+        """The next bytes decompressed so far, valid until more are decompressed."""
         return self._window.view()
 
     def fill(self, size: int) -> bool:
-        """Fill the buffer with so many bytes, or report that there are no more."""
+        """Fill the buffer with ``size`` bytes, and return whether there are that many."""
         while len(self._window) < size and not self.ended:
             self._pull()
         return len(self._window) >= size
 
     def fill_within_member(self, size: int) -> bool:
-        """Do as ``fill``, but no further than to where a member ends."""
+        """Fill the buffer like ``fill``, but only up to the end of a member."""
         while len(self._window) < size and not (self.ended or self._ends.ends_at(self.position + len(self._window))):
             self._pull()
         return len(self._window) >= size
 
     def drop(self, size: int) -> None:
-        """Go on after so many bytes of the buffer."""
+        """Skip ``size`` bytes of the buffer."""
         self._window.take(size)
         self.position += size
         dropped = self._begins.drop_before(self.position)
@@ -240,26 +240,26 @@ class Stream:
         self._records.drop_before(self.position)
 
     def place(self, position: int) -> int:
-        """Return the offset in the file of a position, or of the member that holds it."""
+        """Return the file offset of a position, or of the member that contains it."""
         if self.compression == "none":
             return position
         found = self._begins.last_until(position)
         return self._member if found is None else found
 
     def begin_at(self, position: int) -> int | None:
-        """Return the offset of the member that begins at a position."""
+        """Return the offset of the member that begins at a position, or None."""
         if self.compression == "none":
             return position
         found = self._begins.first_within(position, position)
         return found and found[1]
 
     def end_within(self, first: int, last: int) -> int | None:
-        """Return the offset of the first member's end between two positions."""
+        """Return the offset of the first end of a member between two positions, or None."""
         found = self._ends.first_within(first, last)
         return found and found[1]
 
     def record_within(self, first: int, last: int) -> int | None:
-        """Return the first position between two, both left out, where a member begins with a record."""
+        """Return the first position between two, both excluded, at which a member begins with a record."""
         while self._unread and self._unread[0][0] + len(MAGIC) <= self.position + len(self._window):
             begin, offset = self._unread.popleft()
             if begin >= self.position and begins_with(self.buffer, MAGIC, begin - self.position):
@@ -268,7 +268,7 @@ class Stream:
         return found and found[0]
 
     def file_bytes(self) -> int:
-        """Return the length of the file."""
+        """Return the length of the file in bytes."""
         file = self._members.file
         here = file.tell()
         size = file.seek(0, 2)
@@ -280,7 +280,7 @@ class Stream:
             self._add(event)
 
     def _next(self) -> Event | None:
-        """Return what comes next; None at the end and at damage."""
+        """Return the next event, or None at the end or at damage."""
         try:
             event = next(self._events, None)
         except BrokenMemberError as damage:
@@ -294,7 +294,7 @@ class Stream:
             if part.kind == "data":
                 self._window.add(part.data)
             elif part.kind == "begin":
-                # Any number of members may be empty: of those that begin at one position, the last holds what is there.
+                # Members may be empty; of those that begin at one position, the last contains the data.
                 if self._begins.ends_at(here):
                     self._begins.replace_last(part.offset)
                 else:
@@ -305,21 +305,21 @@ class Stream:
 
 
 def begins_with(buffer: memoryview, what: bytes, start: int = 0) -> bool:
-    """Return whether something stands at a place of some bytes."""
+    """Return whether some bytes are at a position of a buffer."""
     return buffer[start : start + len(what)] == what
 
 
 STEP_BYTES = 1 << 16
-"""How much of a record that is too long is held at a time."""
+"""Bytes held at a time of a record that is too long."""
 
 FIRST_BYTES = (1 << 10, 1 << 14)
-"""How many bytes of a member hold the header of its record, and how many where that is long."""
+"""Bytes of a member that usually hold its record's header, and bytes to try if the header is long."""
 
 FIRST_DATA_BYTES = 1 << 16
-"""How much of their data is decompressed at most."""
+"""Maximum bytes that these are decompressed to."""
 
 FALSE_BEGINNINGS = 16
-"""How many more bytes than there are records may look like the beginning of a member, and be none."""
+"""Number of false beginnings of members allowed in a file, in addition to one per record."""
 
 _MISPLACED = "a record's Content-Length does not lead to the next record"
 _VERSION = re.compile(rb"WARC/\d+\.\d+[ \t]*\r*\n")
@@ -331,18 +331,18 @@ _NEWLINES = re.compile(rb"[\r\n]*")
 
 
 class Record(NamedTuple):
-    """One record; ``offset`` and ``length`` are None where it is not a compressed member of its own."""
+    """One record; ``offset`` and ``length`` are None if it shares a compressed member with others."""
 
     number: int
     offset: int | None
     length: int | None
     fields: Fields
     block: memoryview | None
-    """None where it is longer than was asked for; it is there until the next record."""
+    """The record's content, valid until the next record, or None if it is too long."""
 
 
 def read_records(file: BinaryIO, most_bytes: int, lost: Lost) -> Iterator[Record]:
-    """Read the records of an archive file, each until the next; blocks of more than ``most_bytes`` are passed over."""
+    """Yield the records of an archive file, each valid until the next; blocks over ``most_bytes`` are skipped."""
     members = Members(file, compression_of(file), lost.bad_files.when_to_check(lost.file), short_whole=True)
     offset: int | None = 0
     number = 0
@@ -365,10 +365,11 @@ def read_records(file: BinaryIO, most_bytes: int, lost: Lost) -> Iterator[Record
 
 
 def list_ids(file: BinaryIO, record_types: Collection[str]) -> list[str] | None:
-    """Return the ids of records of some types by the first bytes of a file's gzip members, which hold a record each.
+    """Return the ids of records of some types from the beginnings of gzip members, or None if these do not suffice.
 
-    That is so where the length at the end of each member is that of its record and the line ends behind it. None of
-    every other file. Damage behind a header is not noticed.
+    They suffice if each member holds one record: the length at the end of a member has to be that of its record and the
+    line
+    ends after it. Damage after a header is not noticed.
     """
     ids, length, members, others = list[str](), 0, 0, 0
     for before, first in _beginnings(file):
@@ -388,9 +389,10 @@ def list_ids(file: BinaryIO, record_types: Collection[str]) -> list[str] | None:
 
 
 def _beginnings(file: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
-    """Find what may be beginnings of gzip members; return the four bytes before each, and its first ones.
+    """Yield the four bytes before each possible beginning of a gzip member, and the first bytes from it.
 
-    At the end of the file there are no first ones. There is nothing where the file does not begin with a member.
+    The last pair, at the end of the file, has no first bytes. Nothing is yielded if the file does not begin with a
+    member.
     """
     file.seek(0)
     if file.read(len(GZIP)) != GZIP:
@@ -406,7 +408,7 @@ def _beginnings(file: BinaryIO) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _read_first(first: bytes) -> tuple[Fields, int]:
-    """Return the fields of the record that begins a member, and how long it is; no fields where none does."""
+    """Return the fields and length of the record at the beginning of a member, or no fields and 0 if there is none."""
     for size in FIRST_BYTES:
         data = decompress_beginning(first[:size], FIRST_DATA_BYTES)
         if not _VERSION.match(data):
@@ -419,22 +421,22 @@ def _read_first(first: bytes) -> tuple[Fields, int]:
 
 
 def _parse_head(header: bytes) -> tuple[Fields, int | None]:
-    """Parse the header of a record, as UTF-8 where it is; return the length that it names, None without one, too."""
+    """Parse the header of a record, as UTF-8 if it is valid, and return its fields and Content-Length or None."""
     fields = parse_fields(header, "utf-8" if not header.isascii() and is_utf8(header) else "latin-1")
     return fields, length_of(fields)
 
 
 class _Reader:
-    """Cuts a stream into records."""
+    """Splitter of a stream into records."""
 
     def __init__(self, stream: Stream, most_bytes: int, lost: Lost, number: int) -> None:
         self._stream, self._most_bytes, self._lost = stream, most_bytes, lost
         self.number = number
         self.noted_damage = False
-        """Whether the record that the stream's damage took has been counted."""
+        """Whether the record lost to the stream's damage has been counted."""
 
     def records(self) -> Iterator[Record]:
-        """Return the whole records of the stream."""
+        """Yield the whole records of the stream."""
         stream = self._stream
         while True:
             if not self._at_bytes():
@@ -451,7 +453,10 @@ class _Reader:
                 yield record
 
     def _close_lost(self, record: Record) -> Record:
-        """Note that reading resumes with a record; returns it with a block of its own, as the buffer goes on."""
+        """Note that reading resumes at a record, or after it if it has no offset.
+
+        Without an offset, the returned record has a copy of its block, because the buffer moves on.
+        """
         if record.offset is not None:
             self._lost.close(record.offset)
             return record
@@ -461,7 +466,7 @@ class _Reader:
         return kept
 
     def _at_bytes(self) -> bool:
-        """Pass over line ends; say whether anything follows."""
+        """Skip line ends, and return whether anything follows."""
         stream = self._stream
         while stream.fill(1):
             blank = _blank(stream.buffer, 0)
@@ -471,7 +476,7 @@ class _Reader:
         return False
 
     def _record(self) -> Record | None:
-        """Read the record that begins here, or note why it cannot be read and pass over it."""
+        """Read the record that begins here, or note why it cannot be read and skip it."""
         stream = self._stream
         head = self._head_bytes()
         if head is None or not _VERSION.match(stream.buffer):
@@ -488,7 +493,7 @@ class _Reader:
         return self._take(fields, head, head + length)
 
     def _take(self, fields: Fields, head: int, end: int) -> Record | None:
-        """Take the record whose block ends there, or note why it cannot be taken."""
+        """Return the record with a block up to ``end``, or note why it is not valid."""
         stream = self._stream
         whole = stream.fill(end)
         begin = stream.position
@@ -506,7 +511,7 @@ class _Reader:
         return self._finish(fields, stream.buffer[head:end], begin, end, after)
 
     def _pass_over(self, fields: Fields, head: int, length: int) -> Record | None:
-        """Pass over a record that is too long, without ever holding it."""
+        """Skip a record that is too long without ever holding it."""
         stream = self._stream
         begin, end = stream.position, stream.position + head + length
         offset, records = stream.begin_at(begin), 1
@@ -530,7 +535,7 @@ class _Reader:
         """Drop the bytes up to a position, or up to a member before it that begins with a record.
 
         Returns:
-            How many records seem to begin in these bytes, which cannot be read again.
+            Number of records that seem to begin in the dropped bytes, which cannot be read again.
         """
         stream, dropped = self._stream, _Beginnings()
         while stream.position < end:
@@ -542,13 +547,13 @@ class _Reader:
             stream.drop(size)
             if cut is not None or not stream.buffer:
                 break
-        dropped.add(bytes(stream.buffer[: len(MAGIC)]))  # the rest of a beginning that was dropped in part
+        dropped.add(bytes(stream.buffer[: len(MAGIC)]))  # may complete a beginning that was partly dropped
         return dropped.count
 
     def _finish(
         self, fields: Fields, block: memoryview | None, begin: int, end: int, after: int, offset: int | None = None
     ) -> Record:
-        """Make the record, whose block ends at ``end`` of the buffer, and continue after the line ends that follow."""
+        """Make the record with a block up to ``end`` of the buffer, and continue after the line ends that follow."""
         stream = self._stream
         stop = stream.position + after
         offset = stream.begin_at(begin) if offset is None else offset
@@ -559,7 +564,7 @@ class _Reader:
         return record
 
     def _after(self, end: int) -> tuple[int, bool]:
-        """Return where the line ends after a block end, and whether what follows shows that the block is whole."""
+        """Return the end of the line ends after a block, and whether what follows shows that the block is whole."""
         stream = self._stream
         after = end
         while after - end < HEADER_BYTES and stream.fill_within_member(after + 1):
@@ -577,7 +582,7 @@ class _Reader:
         return after, follows
 
     def _head_bytes(self) -> int | None:
-        """Return the length of the header with its empty line, None if another record begins before that."""
+        """Return the length of the header with its empty line, or None if another record begins first."""
         stream = self._stream
         size = 1 << 10
         while True:
@@ -591,7 +596,7 @@ class _Reader:
             size *= 4
 
     def _why(self, reason: str) -> str:
-        """Return why a record is lost: by the stream's damage, where that is known, else for a reason."""
+        """Return why a record is lost: the stream's damage if there is any, else ``reason``."""
         if self._stream.damage is None:
             return reason
         self.noted_damage = True
@@ -602,7 +607,7 @@ class _Reader:
         self._lost.open(stream.place(stream.position) if offset is None else offset, reason, records=records)
 
     def _scan(self, start: int) -> None:
-        """Go to the next line or member that begins with ``WARC/``, or to the end."""
+        """Skip to the next line or member that begins with ``WARC/``, or to the end."""
         stream = self._stream
         while True:
             found = _NEXT_LINE.search(stream.buffer, start)
@@ -619,7 +624,7 @@ class _Reader:
 
 
 class _Beginnings:
-    """Counts the records that seem to begin in bytes that are lost."""
+    """Counter of the records that seem to begin in lost bytes."""
 
     def __init__(self) -> None:
         self.count = 0

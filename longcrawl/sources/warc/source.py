@@ -1,43 +1,44 @@
-"""Web archives (WARC and WET) as a source: a row for each page or text.
+"""Source of web archives (WARC and WET), with a row for each page or text.
 
-Files are ``.warc`` and ``.wet``, plain or compressed (``.gz``, ``.zst``, with or without a dictionary); their first
-bytes say how, so ``data_files`` may have any name. ARC files, the form before WARC, are rejected with the command that
-converts them. A file in one gzip member is read as one with a member per record; only the latter says where its records
-lie.
+Files are ``.warc`` and ``.wet``, plain or compressed (``.gz``, ``.zst``, with or without a dictionary). Compression is
+detected from the first bytes, so ``data_files`` may have any name. ARC files, the format before WARC, are rejected with
+the command that converts them. A file compressed as a single gzip member is also read, but only one with a member per
+record gives the positions of its records.
 
-Which records are rows. The others are counted by the rule that leaves them out (``Warc.count_records``,
-``BadFiles.left_out``, and the log); the first rule in this order counts:
+Some records are not rows. They are counted by the rule that excludes them (``Warc.count_records``,
+``BadFiles.left_out``, and the log); the first matching rule in this order counts:
 
 ==================================== ==================================================================================
-rule                                 what is left out
+rule                                 excluded
 ==================================== ==================================================================================
-``request``, ``metadata``, …         records of a type that is not in ``record_types``: of ``warcinfo``, ``request``,
+``request``, ``metadata``, …         records of a type that is not in ``record_types``: ``warcinfo``, ``request``,
                                      ``metadata``, ``revisit`` (its page is where it was first seen), ``continuation``,
-                                     ``other_type``, and those of response, resource, conversion that were not asked for
-``crawl_log``                        records whose URI says that the crawler itself wrote them (``metadata:``, ``urn:``)
-``max_record_bytes``                 records of more bytes, and pages that are larger once their codings are undone;
-                                     neither is ever held in memory
-``status_404``, …, ``no_status``     responses whose status is not in ``statuses``: redirects, errors, 304; or that have
-                                     none that can be read
-``mime_image``, …                    pages whose type is not in ``mimes``, by its first half
-``content_encoding``                 bodies in a coding that is not known, or damaged from its first byte
+                                     ``other_type``, and any of response, resource, conversion that is not requested
+``crawl_log``                        records that the crawler itself wrote, by their URI (``metadata:``, ``urn:``)
+``max_record_bytes``                 records of more bytes, and pages whose decoded size exceeds the limit; neither is
+                                     ever held in memory
+``status_404``, …, ``no_status``     responses with a status that is not in ``statuses``, such as redirects, errors and
+                                     304, or without a readable one
+``mime_image``, …                    pages with a type that is not in ``mimes``, by the first half of the type
+``content_encoding``                 bodies in an unknown coding, or damaged from the first byte
 ``truncated``                        cut pages, under ``truncated="skip"``
 ``empty_body``                       pages without a byte
-``no_mime``                          pages that the server names no type for, nor the archive, and that do not begin
-                                     like HTML
+``no_mime``                          pages without a type from the server or the archive that do not begin like HTML
 ==================================== ==================================================================================
 
-What becomes of the rest:
+The other records become rows as follows:
 
-* Chunks (``Transfer-Encoding``) are joined and gzip, deflate, br and zstd (``Content-Encoding``) undone, up to three
-  over each other. A body that is not encoded as its header says, since the crawler had undone it, stands as it is.
-* A page was cut where the archive says so (``WARC-Truncated``), where it is shorter than its Content-Length, or where
-  its chunks or its compressed data end early. It is a row with what there is; the column ``truncated`` says why.
-* A page without a type is HTML if it begins so, else what the archive found out (``WARC-Identified-Payload-Type``).
-* Characters: ``longcrawl.sources.warc.pages`` says what becomes of wrong and unknown charsets, UTF-16 and zeros.
-* A record without an id gets ``FILE:NUMBER``. Ids and URLs that occur twice are rows twice: what to do with them is for
-  runs and stages to say, which reject duplicate ids unless a recipe sets ``on_duplicate_ids``.
-* A digest that the archive gives is not compared: what it covers differs between crawlers.
+* Chunks (``Transfer-Encoding``) are joined, and gzip, deflate, br and zstd (``Content-Encoding``) undone, up to three
+  of them. A body that is not encoded as its header declares, because the crawler decoded it, is kept unchanged.
+* A page is cut if the archive marks it (``WARC-Truncated``), if it is shorter than its Content-Length, or if its chunks
+  or its compressed data end early. Its row has the available part, and the reason in the column ``truncated``.
+* A page without a type is HTML if it begins like HTML, else of the type that the archive identified
+  (``WARC-Identified-Payload-Type``).
+* Charsets, including wrong and unknown ones, UTF-16 and zeros, are handled by ``longcrawl.sources.warc.pages``.
+* A record without an id gets ``FILE:NUMBER``. Repeated ids and URLs are repeated rows. Runs and stages handle them;
+  they
+  reject duplicate ids unless a recipe sets ``on_duplicate_ids``.
+* A digest in the archive is not compared, because crawlers differ in what it covers.
 """
 
 import hashlib
@@ -75,10 +76,10 @@ from longcrawl.sources.warc.records import Fields, Lost, Message, Record, list_i
 from longcrawl.urls import is_url
 
 MANY_BYTES = 1 << 20
-"""From how many on the texts of a table are copied to one array as they come."""
+"""Bytes from which on the texts of a table are copied to one array as they are added."""
 
 ROWS = 10_000
-"""Rows of a table at most."""
+"""Maximum rows of a table."""
 
 DIGEST = "digest"
 SCHEMA = pa.schema(
@@ -97,7 +98,7 @@ _DIGEST_CHARACTERS = len("sha1:") + 20 * 8 // 5
 
 
 class Page(NamedTuple):
-    """The characters of a page."""
+    """Decoded and original content of a page."""
 
     utf8: bytes | memoryview
     as_it_came: bytes | memoryview
@@ -105,7 +106,7 @@ class Page(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What a table has of a page beside its characters and their digest."""
+    """Columns of a page other than its content and digest."""
 
     id: str
     url: str | None
@@ -122,7 +123,7 @@ class Row(NamedTuple):
 
 
 class Block:
-    """The rows of a table; a page is copied to its column while it is in a core's own cache."""
+    """Rows of a table; each page is copied to its column while it is in a core's own cache."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema, self._has_digests = schema, DIGEST in schema.names
@@ -132,13 +133,13 @@ class Block:
         self._bytes = 0
 
     def __len__(self) -> int:
-        """Return how many rows there are."""
+        """Return the number of rows."""
         return len(self._rows)
 
     def add(self, row: Row, page: Page) -> bool:
-        """Add a row, unless the table has none too many for it; return whether it was added.
+        """Add a row unless the table is too full for it, and return whether it was added.
 
-        How large a table is depends on its rows alone, and not on whether digests are computed.
+        The size of a table depends only on its rows, not on whether digests are computed.
         """
         values = (row.id, row.url, row.date, row.source, row.file, row.mime, row.charset)
         size = sum(map(len, filter(None, (*values, row.language_hint, row.truncated, page.utf8)))) + _DIGEST_CHARACTERS
@@ -152,7 +153,7 @@ class Block:
         return True
 
     def table(self) -> pa.Table:
-        """Return the rows, with the columns of the schema."""
+        """Return the rows as a table of the schema."""
         rows = len(self._rows)
         columns: dict[str, Any] = dict(zip(Row._fields, zip(*self._rows, strict=True), strict=True))
         columns["language"] = pa.nulls(rows, pa.string())
@@ -163,19 +164,19 @@ class Block:
 
 
 class _Texts:
-    """A column of texts that are known to be UTF-8, which Arrow would check."""
+    """Column of texts that are known to be UTF-8, built without the check that Arrow would make."""
 
     def __init__(self) -> None:
         self._few = list[bytes | memoryview]()
         self._many: npt.NDArray[np.uint8] | None = None
-        """Room for a block, from Arrow's pool: memory that earlier tables had need not be cleared again."""
+        """Array for a block from Arrow's pool, whose memory from earlier tables needs no clearing."""
         self._rows, self._lengths, self._bytes = list[int](), list[int](), 0
 
     def add(self, row: int, text: bytes | memoryview) -> None:
-        """Set the text of a row behind those that are set."""
+        """Set the text of a row; rows are set in increasing order."""
         end = self._bytes + len(text)
         if self._many is None and (not self._bytes or end <= MANY_BYTES):
-            self._few.append(bytes(text))  # a view would keep its record, whose header may be longer
+            self._few.append(bytes(text))  # a view would keep the whole record alive, with a header that may be longer
         else:
             if self._many is None:
                 self._many = np.frombuffer(pa.allocate_buffer(BLOCK_BYTES), np.uint8)
@@ -187,7 +188,7 @@ class _Texts:
         self._bytes = end
 
     def take(self, rows: int) -> pa.Array:
-        """Return the column of so many rows, null where no text was set."""
+        """Return the column with ``rows`` rows, null if no text was set."""
         data = b"".join(self._few) if self._many is None else self._many.data[: self._bytes].toreadonly()
         lengths, given = np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
         lengths[self._rows], given[self._rows] = self._lengths, True
@@ -197,7 +198,7 @@ class _Texts:
 
 
 def _digest(page: bytes | memoryview) -> str:
-    """Return the digest of a page as archives spell it: in base32 (RFC 4648)."""
+    """Return the digest of a page in the spelling of archives, in base32 (RFC 4648)."""
     return "sha1:" + b32encode(hashlib.sha1(page).digest()).decode()  # noqa: S324  # the digest of the standard
 
 
@@ -216,33 +217,40 @@ _TOP_LEVEL = ("application", "audio", "font", "image", "message", "model", "mult
 class Warc(Source):
     """Pages of web archives.
 
-    Every row has ``id`` (WARC-Record-ID as it stands), ``text`` (conversion records and plain text; else null),
-    ``url``, ``date`` (as they stand), ``source`` (the file's name within the source), ``language`` (null), ``html``
-    (the decoded page; else null), ``status`` (int32; null where there is no HTTP response), ``mime`` (lower-cased,
-    without parameters), ``charset`` (what the page was decoded from), ``language_hint`` (Content-Language, or what a
-    WET file says), ``truncated`` (null, WARC-Truncated, or "body", "chunks", "content_encoding"), ``file`` (as
-    ``source``), ``offset`` and ``length`` (int64: the compressed record in its file; null where it is not a
-    member of its own), and, unless ``digests`` is false, ``digest`` ("sha1:" and base32, of the page with its codings
-    undone and its characters untouched).
+    Every row has ``id`` (WARC-Record-ID, unchanged), ``text`` (conversion records and plain text; else null), ``url``,
+    ``date`` (both unchanged), ``source`` (the file's name within the source), ``language`` (null), ``html`` (the
+    decoded
+    page; else null), ``status`` (int32; null without an HTTP response), ``mime`` (lower-cased, without parameters),
+    ``charset`` (that the page was decoded from), ``language_hint`` (Content-Language, or the language in a WET file),
+    ``truncated`` (null, WARC-Truncated, or "body", "chunks", "content_encoding"), ``file`` (same as ``source``),
+    ``offset``
+    and ``length`` (int64: position of the record in its file as stored; null if it shares a compressed member), and,
+    unless
+    ``digests`` is false, ``digest`` ("sha1:" and base32, of the page with its codings undone and its characters
+    unchanged).
 
     Args:
-        data_dir: a folder, read with all folders in it, or its URL.
-        data_files: a path, URL or glob, several, or a mapping from splits to them; relative to ``data_dir`` if set.
-        paths: instead of both, lists of paths as Common Crawl publishes them, ``warc.paths.gz`` or ``wet.paths.gz``:
-            a file or URL, or several, whose lines follow each other.
-        base_url: what the paths in these lists are relative to: a URL, or a folder that mirrors it.
-        files: which of these paths to read, such as "0:1000", or "0:90000:90" for a sample across a dump; None for all.
-        record_types: of response, resource and conversion, what gives rows.
-        statuses: the HTTP statuses of pages; empty for all.
-        mimes: the types of pages. Those with "html" or "xml" in their name go to ``html``, others to ``text``.
-        truncated: what a page does that was cut.
-        max_record_bytes: how long a record, and a page with its codings undone, is at most. Reading one takes several
-            times as much memory: it is there with its codings, without them, decoded, and in a table.
+        data_dir: a folder, read with all its subfolders, or the URL of one.
+        data_files: a path, URL or glob, several of them, or a mapping from splits to them; relative to ``data_dir`` if
+            set.
+        paths: instead of both, lists of paths in Common Crawl's format, ``warc.paths.gz`` or ``wet.paths.gz``: a file
+            or
+            URL, or several, read one after the other.
+        base_url: the URL that the listed paths are relative to, or a folder that mirrors it.
+        files: slice of the listed paths, such as "0:1000", or "0:90000:90" for a sample across a dump; None for all.
+        record_types: record types that become rows, any of response, resource and conversion.
+        statuses: accepted HTTP statuses; empty for all.
+        mimes: accepted media types. Those with "html" or "xml" in their name go to ``html``, others to ``text``.
+        truncated: whether to keep or skip a page that was cut.
+        max_record_bytes: maximum bytes of a record, and of a page with its codings undone. Reading one takes several
+            times
+            as much memory, since it exists with its codings, without them, decoded, and in a table.
         digests: whether rows have the column ``digest``; a run that writes tokens leaves it out.
-        on_bad_files: what a missing, cut or corrupt file does. Records before the damage are kept, and those after it
-            from the next record on that can be found.
-        storage_options: what fsspec takes to open the stores that ``base_url`` and other URLs name, such as
-            ``{endpoint_url: …, anon: true}``. No credentials, which belong into the environment or a profile.
+        on_bad_files: what to do about a missing, cut or corrupt file. Records before the damage are kept, and also
+            those
+            from the next readable record on.
+        storage_options: fsspec options for the stores that ``base_url`` and other URLs name, such as
+            ``{endpoint_url: …, anon: true}``. Keep credentials in the environment or a profile instead.
     """
 
     homepage: ClassVar[str] = "https://iipc.github.io/warc-specifications/"
@@ -279,17 +287,17 @@ class Warc(Source):
         check_record_bytes(self.max_record_bytes)
 
     def settings(self) -> dict[str, Any]:
-        """Return the fields as YAML-ready values; some only if they are not the default."""
+        """Return the fields as YAML-ready values; ``digests`` and those for lists only if they are used."""
         unset = ("digests",) * self.digests + _OF_LISTS * (not self.paths)
         return {name: value for name, value in super().settings().items() if name not in unset}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the lists that were read: every task of a run carries its source, and needs none of them."""
+        """Leave out the lists that were read, which tasks of a run do not need."""
         return {name: value for name, value in vars(self).items() if name != "_listed"}
 
     @cached_property
     def _listed(self) -> Listed:
-        """What the lists name; they are read once, so that a run has the digest of what chose its files."""
+        """Files named by the lists, read once so that a run records the digest of the lists that chose its files."""
         paths = (self.paths,) if isinstance(self.paths, str) else self.paths or ()
         return read_lists(self.located(paths), self.located(self.base_url), self.files, EXTENSIONS)
 
@@ -298,7 +306,7 @@ class Warc(Source):
         return SCHEMA if self.digests else SCHEMA.remove(SCHEMA.get_field_index(DIGEST))
 
     def for_tokens(self, signals: Sequence[str]) -> Self:  # noqa: ARG002  # pages have none
-        """Return the source without digests, and with the lists that it has read."""
+        """Return the source without digests, and with the lists already read."""
         source = replace(self, digests=False)
         vars(source).update({name: value for name, value in vars(self).items() if name == "_listed"})
         return source
@@ -308,7 +316,7 @@ class Warc(Source):
 
         Raises:
             SourceError: no file was named or found, or a list cannot be read.
-            NotYetError: the server of a list does not give it now.
+            NotYetError: the server of a list does not answer now.
         """
         if self.paths:
             return {"train": list(self._listed.parts)}
@@ -331,7 +339,7 @@ class Warc(Source):
             yield block.table()
 
     def list_ids(self, part: Part) -> Iterator[pa.ChunkedArray] | None:
-        """List the ids that headers of records have; None of a remote file, which would be fetched twice."""
+        """List the ids in record headers, or return None for a remote file, which would be fetched twice."""
         return None if is_url(part.files[0]) else map(self._record_ids, part.files)
 
     def _record_ids(self, path: str) -> pa.ChunkedArray:
@@ -345,7 +353,7 @@ class Warc(Source):
         return pa.chunked_array([pa.array(ids, pa.string())])
 
     def count_records(self) -> dict[str, int]:
-        """Count the records of all files: "documents", and what is left out, by rule. It reads everything.
+        """Count the records of all files by reading them: "documents", and the excluded ones by rule.
 
         Raises:
             SourceError: a file cannot be read whole, under ``on_bad_files="error"``.
@@ -381,10 +389,10 @@ class Warc(Source):
         )
 
     def _row(self, name: str, record: Record, guessed: Counter[str]) -> tuple[Row, Page]:
-        """Make the row of a record; ``guessed`` counts pages by the charset that is guessed of them.
+        """Make the row of a record; ``guessed`` counts pages by guessed charset.
 
         Raises:
-            LeftOutError: naming the rule by which it is none.
+            LeftOutError: the record is not a row; the error names the rule.
         """
         fields = record.fields
         kind = fields.get("warc-type", "").lower()
@@ -427,7 +435,7 @@ class Warc(Source):
         return row, Page(page.utf8, payload, is_markup)
 
     def _message(self, kind: str, record: Record, block: memoryview) -> Message | None:
-        """Return the HTTP message that a record holds, None if it holds another block."""
+        """Return the HTTP message in a record, or None if its block is not one."""
         declared = record.fields.get("content-type", "").lower()
         is_http = declared.startswith("application/http") or bytes(block[:5]) == b"HTTP/"
         if kind != "response" or not (is_http or (not declared and pages.begins_like_response(block))):
@@ -440,7 +448,11 @@ class Warc(Source):
         return message
 
     def _allowed(self, named: tuple[str, ...]) -> str | None:
-        """Return the last type that is named; None if none is."""
+        """Return the last named type, or None if there is none.
+
+        Raises:
+            LeftOutError: the type is not in ``mimes``.
+        """
         if not named:
             return None
         mime = named[-1]
@@ -450,7 +462,7 @@ class Warc(Source):
         return mime
 
     def _found_out(self, fields: Fields, payload: bytes | memoryview) -> str:
-        """Return the type of a page that the server names none for."""
+        """Return the type of a page for which the server names none."""
         identified = pages.content_type_of(fields.get("warc-identified-payload-type", "")).mimes
         mime = self._allowed(("text/html",) if pages.begins_like_html(payload) else identified)
         if mime is None:
