@@ -1,29 +1,31 @@
 """Byte pair encoding: patterns that split texts, ranks and merges, and the kernels that join bytes.
 
-Both say the same thing. A list of merges names the pairs that are joined, best first; ranks name what they give.
-Ranks follow from merges by counting. Merges follow from ranks because a token is the join of exactly the two parts
-that byte pair encoding of its own bytes, with better ranks only, ends in. Where that holds for every token, joining
-by rank and joining by merge give the same tokens for every text.
+Ranks and merges are equivalent. A list of merges names the pairs to join, best first; ranks order the tokens that
+result. Ranks follow from merges by counting. Merges follow from ranks because a token is the join of exactly two parts:
+those that byte pair encoding of its own bytes ends in if it uses only better ranks. If this holds for every token,
+joining by rank and joining by merge give the same tokens for every text.
 
-Most pieces are found 64 bytes at a time, by a bit for each byte that is a letter, a digit or white space of ASCII. What
-these bits cannot tell is scanned by the character. Kernels of this package take addresses, which are plain integers.
-Texts are valid UTF-8, and 64 bytes after their end can be read.
+Most pieces are found 64 bytes at a time, with bit masks of ASCII letters, digits and white space. Text for which these
+masks are not enough is scanned by character. The kernels take addresses, which are plain integers. Texts must be valid
+UTF-8, with 64 readable bytes after their end.
 
-Short pieces are searched for their lowest rank again and again, those of a few bytes several at a time. Long ones keep
-a list of pairs for every rank, so that their time grows with their length alone. Very long ones are encoded in parts
-that overlap.
+Short pieces are searched for their lowest rank repeatedly, those of a few bytes several at a time. Long pieces keep a
+list of pairs for every rank, so that the time grows only with their length. Very long pieces are encoded in overlapping
+parts.
 
-Why parts give the same tokens: let each two neighbours of a list of tokens be what their joined bytes are encoded to.
-A first join across the end of a token of the list would be the first such join of those two tokens' bytes alone, too,
-as nothing has crossed their ends before; so there is none, and all bytes are encoded to the list. Neighbours within
-one part are such two. Where a part begins with a token of the part before, so are those where the two meet.
+Overlapping parts give the same tokens for the following reason. Suppose that any two neighbours in a list of tokens are
+the encoding of their joined bytes. A first join across the end of a token in the list would also be the first such join
+when the bytes of the two tokens are encoded alone, because nothing has crossed their ends before. So there is no such
+join, and the encoding of all bytes is the list. Neighbours within one part have this property. If a part begins with a
+token of the part before, so do the neighbours where the two parts meet.
 
-Two tokens that stand side by side while bytes are encoded are what the bytes of both alone come to when they are two
-tokens: nothing has crossed their ends before. So of all pairs whose bytes make a token one alone can come up, the one
-that byte pair encoding of the token's bytes leads to, and the table needs no other: half of the pairs of GPT-2.
+The table of joins needs only one pair per token. Two neighbouring tokens in a partial encoding are also what their
+bytes are encoded to alone at the stage of two tokens, because nothing has crossed their ends before. So of all pairs
+whose bytes make a token, only the one that byte pair encoding of the token's bytes ends in can occur. For GPT-2 this
+halves the table.
 
-A word is compared in full, never by its hash alone, so what a text is encoded to does not depend on the texts before
-it. When the table is full, all words but the vocabulary are forgotten.
+A word is compared in full, never by its hash alone, so the encoding of a text does not depend on earlier texts. When
+the table of words is full, all but the vocabulary are dropped.
 """
 
 import base64
@@ -67,7 +69,7 @@ from longcrawl.kernels.memory import (
     write_places,
 )
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# Inside kernels ints and numpy ints are one type, which mypy cannot know, so these codes are off in the whole file.
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 # ruff: noqa: PLR1714, SIM109
 
@@ -75,7 +77,7 @@ from longcrawl.kernels.memory import (
 GPT2, CL100K, LLAMA3, QWEN2, O200K = range(5)
 
 UPPER, LOWER, EITHER_CASE, MARK, NUMBER, SPACE, OTHER = (1 << bit for bit in range(7))
-"""Upper or title case, lower case, letters without case or that modify others, and what is no letter."""
+"""Character classes: upper or title case, lower case, other letters (without case or modifiers), and non-letters."""
 
 SHIPPED = Path(__file__).with_name("classes.npz")
 
@@ -84,12 +86,12 @@ _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _CAPITAL_CLASS, _SMALL_CLASS = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 
 GPT2_PATTERN = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"
-"""GPT-2's pre-tokenisation, in the possessive spelling that does not backtrack over long words."""
+"""GPT-2's pre-tokenization pattern, in the possessive form that does not backtrack over long words."""
 CL100K_PATTERN = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*+"
     r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s"
 )
-"""tiktoken's, but for `{1,3}+`, which keeps all digits together where `tokenizers` reads it."""
+"""tiktoken's pattern of cl100k, with `{1,3}` for `{1,3}+`, which would keep all digits together in `tokenizers`."""
 O200K_PATTERN = (
     rf"[^\r\n\p{{L}}\p{{N}}]?{_CAPITAL_CLASS}*{_SMALL_CLASS}+{_CONTRACTIONS}?"
     rf"|[^\r\n\p{{L}}\p{{N}}]?{_CAPITAL_CLASS}+{_SMALL_CLASS}*{_CONTRACTIONS}?"
@@ -107,14 +109,15 @@ PATTERNS: Mapping[str, int] = {
     _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*" + _TAIL: QWEN2,
     O200K_PATTERN: O200K,
 }
-"""What the scanner splits by, in the spellings that tokenizers have; any other pattern is left to its library."""
+"""Patterns that the scanner implements, in the spellings of known tokenizers; others are left to their library."""
 
 
 @cache
 def character_classes() -> npt.NDArray[np.uint8]:
     """Return the class of every code point.
 
-    They are those of the regular expressions of tiktoken, of which asking takes 0.3 s; a test asks, and writes them.
+    The classes are those of tiktoken's regular expressions. Computing them takes 0.3 s, so a test does it and writes
+    them to a file.
     """
     return shipped_arrays(SHIPPED, "tiktoken")["classes"]
 
@@ -122,7 +125,7 @@ def character_classes() -> npt.NDArray[np.uint8]:
 Longs = npt.NDArray[np.int64]
 
 AHEAD = 64
-"""Bytes whose ends of pieces are found at once; as many can be read after the end of a text."""
+"""Bytes searched at once for ends of pieces; as many must be readable after the end of a text."""
 
 _LETTER = UPPER | LOWER | EITHER_CASE
 _NO_WORD = OTHER | MARK
@@ -141,7 +144,7 @@ _AFTER_Z = _U(0x7F - _Z) * _ONES
 
 @compiled
 def _character(classes: int, at: int) -> tuple[int, int]:
-    """Return the class of the character at an address and the address after it."""
+    """Return the class of the character at an address, and the address after it."""
     first = byte_at(at)
     if first < 0x80:
         return byte_at(classes + first), at + 1
@@ -157,7 +160,7 @@ def _character(classes: int, at: int) -> tuple[int, int]:
 
 @compiled
 def _run_end(classes: int, at: int, end: int, kinds: int) -> int:
-    """Find the first character that is of none of ``kinds``."""
+    """Return the address of the first character that is of none of ``kinds``."""
     while at < end:
         kind, after = _character(classes, at)
         if kind & kinds == 0:
@@ -168,7 +171,10 @@ def _run_end(classes: int, at: int, end: int, kinds: int) -> int:
 
 @forced_inline
 def _letters_end(classes: int, at: int, end: int, case: np.uint64, kinds: int) -> int:
-    """As :func:`_run_end`, ASCII letters eight at a time; ``case`` is what makes capitals small, 0 to stop at them."""
+    """Find the same end as :func:`_run_end`, taking ASCII letters eight at a time.
+
+    ``case`` is the mask that lower-cases capitals, or 0 to stop at them.
+    """
     while at < end:
         eight = eight_at(at)
         folded = (eight | case) & ~_HIGH
@@ -191,7 +197,7 @@ def _letters_end(classes: int, at: int, end: int, case: np.uint64, kinds: int) -
 
 @compiled
 def _contraction_end(at: int, end: int, folded: int) -> int:
-    """Return the end of 's 'd 'm 't 'll 've 're at ``at``, or ``at``; 0x20 as ``folded`` takes capitals and U+017F."""
+    """Return the end of 's 'd 'm 't 'll 've 're at ``at``, or ``at``; ``folded`` 0x20 takes capitals and U+017F."""
     if at + 1 >= end or byte_at(at) != 0x27:
         return at
     first = byte_at(at + 1)
@@ -215,9 +221,9 @@ def _breaks_line(at: int) -> bool:
 
 @compiled
 def _space_end(classes: int, at: int, end: int, lines: int, whole_tail: int) -> int:
-    r"""Find the end of a piece of white space: ``\s*[\r\n]+`` where ``lines``, then ``\s+(?!\S)``, then ``\s``.
+    r"""Return the end of a piece of white space: ``\s*[\r\n]+`` if ``lines``, then ``\s+(?!\S)``, then ``\s``.
 
-    With ``whole_tail`` white space at the end of a text is one piece, as ``\s++$`` before these has it.
+    With ``whole_tail``, white space at the end of a text is one piece, as with ``\s++$`` before these.
     """
     stop, last, after_line = at, at, at
     while stop < end:
@@ -261,7 +267,7 @@ def _numbers_end(classes: int, at: int, end: int, most: int) -> int:
 
 @forced_inline
 def _cl100k_end(pattern: int, classes: int, at: int, end: int) -> int:
-    """Find the end of a piece of cl100k's pattern, or of Llama 3's or Qwen2's, which differ in tails and numbers."""
+    """Return the end of a piece by cl100k's pattern, or by Llama 3's or Qwen2's, which differ in tails and numbers."""
     kind, after = _character(classes, at)
     if kind & _LETTER:
         return _letters_end(classes, after, end, _CASE, _LETTER)
@@ -285,10 +291,10 @@ def _cl100k_end(pattern: int, classes: int, at: int, end: int) -> int:
 
 @compiled
 def _cased_word_end(classes: int, at: int, end: int) -> int:
-    """Find the end of capitals, then small letters, from ``at`` on; ``at`` itself where there are none.
+    """Return the end of capitals followed by small letters, or ``at`` if there are none.
 
-    Both runs take marks and letters without case, and the second has one character at least if any can be given
-    back: without a small letter after the capitals the word ends after the last character of both runs.
+    Both runs include marks and letters without case. The second run takes at least one character if the first can give
+    one back: without a small letter after the capitals, the word ends after the last character that fits both runs.
     """
     both = stop = at
     while stop < end:
@@ -328,7 +334,7 @@ def _o200k_end(classes: int, at: int, end: int) -> int:
 
 @forced_inline
 def _piece_end(pattern: int, classes: int, at: int, end: int) -> int:
-    """Return where the piece that starts at ``at`` ends."""
+    """Return the end of the piece that starts at ``at``."""
     if pattern == GPT2:
         return _gpt2_end(classes, at, end)
     if pattern == O200K:
@@ -338,22 +344,22 @@ def _piece_end(pattern: int, classes: int, at: int, end: int) -> int:
 
 @forced_inline
 def _up_to(bits: np.uint64) -> np.uint64:
-    """Return the lowest bit and all below it; all where there is none."""
+    """Return a mask of the lowest set bit and all bits below it; all bits if none is set."""
     return bits ^ (bits - _U(1))
 
 
 @compiled
 def _ends_ahead(pattern: int, at: int, end: int) -> np.uint64:
-    """Return a bit for each of the ``AHEAD`` bytes from ``at`` on where a piece ends, as far as bits can tell.
+    """Return a mask of the ``AHEAD`` bytes from ``at`` on at which a piece ends, as far as bit masks suffice.
 
-    Pieces beyond the last bit, or all where there is none, are for :func:`_piece_end`: those with characters beyond
-    ASCII, contractions, rare white space, and what is cut by the end of these bytes or of the text.
+    Pieces beyond the last set bit, or all if none is set, are left to :func:`_piece_end`. They contain characters
+    beyond ASCII, contractions or rare white space, or are cut by the end of these bytes or of the text.
     """
     one = _U(1)
     beyond = find_high(at)
     if end - at < AHEAD:
         beyond |= one << _U(end - at)
-    # Where a piece ends, the two bytes that follow it decide.
+    # Whether a piece ends depends on the two bytes after it.
     known = ((beyond - one) & ~beyond) >> one
     letters, digits, white, blanks = ~find_others(at), find_digits(at), find_white(at), find_blanks(at)
     others, quotes = ~(letters | digits | white), find_apostrophes(at)
@@ -376,11 +382,11 @@ def _ends_ahead(pattern: int, at: int, end: int) -> np.uint64:
         while fourth != _U(0):
             ends |= fourth
             fourth = fourth << _U(3) & threes
-    # A sum carries through a run of ones, from its first on: through line breaks that follow other characters.
+    # The carry of a sum passes through a run of ones: here, line breaks that follow other characters.
     taken = breaks & ~(breaks + (breaks & others << one))
     indents = breaks << one & within
     ends |= white & ~(white << one) & ~taken | within & ~(white >> one) | indents
-    # What follows a line break is no piece where another line break ends it.
+    # White space after a line break is not a piece if another line break ends it.
     inside = within & known
     after_indents = inside + (indents & known) & ~inside
     if after_indents & (breaks | ~known) != _U(0):
@@ -399,10 +405,13 @@ def _ends_ahead(pattern: int, at: int, end: int) -> np.uint64:
 def split(
     pattern: int, classes: int, at: int, end: int, starts: Longs, count: np.uint64, most: int
 ) -> tuple[int, np.uint64]:
-    """Enter where pieces start, after ``count`` that are there, until there are ``most`` or a few more.
+    """Write the starts of pieces after the first ``count`` entries, until there are ``most`` or a few more.
 
-    Returns where the next one starts, and how many there are: fewer than ``most`` and ``AHEAD``, for which ``starts``
-    has room, and so for what ``write_places`` writes too much: no more than 63 pieces end within ``AHEAD`` bytes.
+    Returns:
+        The start of the next piece, and the number of entries: fewer than ``most`` + ``AHEAD``, which ``starts`` has
+            room
+        for. No more than 63 pieces end within ``AHEAD`` bytes, so this also covers the excess that ``write_places``
+            writes.
     """
     while at < end and count < _U(most):
         starts[count] = at
@@ -416,15 +425,11 @@ def split(
     return at, count
 
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
-# mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
-
-
 Wide = npt.NDArray[np.uint64]
 Ranks = npt.NDArray[np.uint32]
 
 RANK_BITS = 21
-"""Two parts and their rank fit in one number; the largest vocabularies have 2**18 tokens."""
+"""Bits of a rank, so that two parts and their rank fit in one number; the largest vocabularies have 2**18 tokens."""
 NONE = np.uint32(0xFFFFFFFF)
 
 _RANK = _U((1 << RANK_BITS) - 1)
@@ -434,30 +439,30 @@ _SLOT = _U(20)
 
 
 class Merges(NamedTuple):
-    """What joins with what: the rank of two bytes by index, that of two tokens in a table without collisions.
+    """Lookup tables of joins: ranks of two bytes by index, and of two tokens in a table without collisions.
 
-    A pair is at one place only, so looking it up needs no branch: the middle bits of its hash, moved by what
-    ``moves`` has at the highest ones (hash and displace).
+    Each pair has only one possible slot, so a lookup needs no branch. The slot is the middle bits of the pair's hash,
+    shifted by the entry of ``moves`` at its highest bits (hash and displace).
     """
 
     bytes: Ranks
-    """The rank of each of the 256 bytes."""
+    """Rank of each of the 256 bytes."""
     of_bytes: Ranks
-    """The rank of two bytes at 256 * first + second; ``NONE`` where they do not join."""
+    """Rank of two bytes at 256 * first + second, or ``NONE`` if they do not join."""
     table: Wide
     """Left rank, right rank and rank of the join in 21 bits each; the size is a power of two."""
     moves: Ranks
     multiplier: np.uint64
-    """What hashes are made with: one for which there are no collisions."""
+    """Multiplier of the hash for which there are no collisions."""
 
 
 TRIED = 32
-"""Multipliers for one size of a table; of 500,000 vocabularies one has none among so many."""
+"""Multipliers tried per table size; one in 500,000 vocabularies finds none among this many."""
 
 
 @compiled
 def _place_bucket(joins: Wide, multiplier: np.uint64, table: Wide) -> int:
-    """Enter joins at the first move that has a free place for each and return it, -1 where there is none."""
+    """Enter joins at the first displacement with a free slot for each, and return it, or -1 if there is none."""
     mask = _U(len(table) - 1)
     for move in range(len(table)):
         placed = 0
@@ -476,7 +481,7 @@ def _place_bucket(joins: Wide, multiplier: np.uint64, table: Wide) -> int:
 
 @allocating
 def _place_joins(joins: Wide, multiplier: np.uint64, table: Wide, moves: Ranks) -> bool:
-    """Enter joins into a table, those of the fullest buckets first; return whether there is a place for all."""
+    """Enter joins into a table, those of the fullest buckets first, and return whether all have a slot."""
     table[:] = _EMPTY
     shift = _U(64 - lowest_bit(_U(len(moves))))
     firsts = np.zeros(len(moves) + 1, np.int64)
@@ -502,9 +507,9 @@ def _place_joins(joins: Wide, multiplier: np.uint64, table: Wide, moves: Ranks) 
 
 
 def make_merges(single: Ranks, of_bytes: Ranks, joins: Wide) -> Merges:
-    """Return the tables for joins, packed as in the table; of three multipliers about one has no collisions.
+    """Return the tables for joins, packed as in the table; about one in three multipliers has no collisions.
 
-    A few joins may have no place in a small table under any multiplier, so it grows.
+    In a small table a few joins may collide with any multiplier, so the table grows.
     """
     size, multiplier, tried = 1 << (5 * len(joins) // 4).bit_length(), _MIX, 0
     while True:
@@ -516,7 +521,7 @@ def make_merges(single: Ranks, of_bytes: Ranks, joins: Wide) -> Merges:
 
 
 class Located(NamedTuple):
-    """The addresses of ``Merges``: integers are not counted where they are handed on."""
+    """Addresses of a :class:`Merges`; passing integers avoids reference counting."""
 
     bytes: int
     of_bytes: int
@@ -529,7 +534,7 @@ class Located(NamedTuple):
 
 @compiled
 def locate(merges: Merges) -> Located:
-    """Return where merges are; the arrays must outlive it."""
+    """Return the addresses of merges; the arrays must outlive them."""
     return Located(
         np.int64(merges.bytes.ctypes.data),
         np.int64(merges.of_bytes.ctypes.data),
@@ -543,59 +548,59 @@ def locate(merges: Merges) -> Located:
 
 @forced_inline
 def rank_of(merges: Located, left: int, right: int) -> int:
-    """Return the rank of the join of two tokens, ``NONE`` where they do not join."""
+    """Return the rank of the join of two tokens, or ``NONE`` if they do not join."""
     parts = _U(left) << _U(RANK_BITS) | _U(right)
     mixed = parts * merges.multiplier
     move = _U(four_at(merges.moves + np.int64(mixed >> merges.shift << _U(2))))
     found = eight_at(merges.table + np.int64(((mixed >> _SLOT) + move & merges.mask) << _U(3)))
-    # A choice would be a branch, which is guessed wrong too often: what comes after it waits for memory.
+    # A condition would be a branch that is often mispredicted, and the code after it waits for memory.
     return np.int64(found & _RANK | (_U(0) - _U(found >> _U(RANK_BITS) != parts)) & _U(NONE))
 
 
 def possible_joins(joins: Wide, halves: Ranks) -> Wide:
-    """Return the joins that can come up; of a token whose halves are not known, all."""
+    """Return the joins that can occur; all of a token with unknown halves."""
     left, right = (halves[side::2][joins & _RANK].astype(np.uint64) for side in (0, 1))
     wanted: Wide = joins[(left == NONE) | (joins >> _U(RANK_BITS) == (left << _U(RANK_BITS) | right))]
     return wanted
 
 
 SHORT = 64
-"""Bytes of the longest piece that is searched from its start for each merge."""
+"""Longest piece in bytes that is searched from its start for each merge."""
 _OVERLAP = 32
-"""Tokens of a part that the next one encodes again."""
+"""Tokens at the end of a part that the next part encodes again."""
 TOGETHER = 32
-"""Words of fewer bytes are joined together."""
+"""Length in bytes below which words are encoded several at a time."""
 TOKENS_STEP, _KEYS_STEP = 144, 128
-"""Bytes that the tokens and the keys of a word take."""
+"""Bytes per word for its tokens and for its keys."""
 _KEY_BITS = 5
 
 _NO_TOKEN = np.int64((1 << RANK_BITS) - 1)
-"""Ranks are below it."""
+"""Placeholder for no token, above all ranks."""
 _NO_KEY = np.int64(0xFFFFFFE0)
 
 
 class Together(NamedTuple):
-    """Words of fewer than ``TOGETHER`` bytes while their tokens are joined, a step of each word in turn.
+    """Words of fewer than ``TOGETHER`` bytes that are encoded in turns, one step of each word at a time.
 
-    A token stands one place after its first byte, between two that join with nothing. The key of a place is the rank
-    of the join of its token with the next, and the place. A step waits for memory several times: those of other words
-    are done meanwhile.
+    A token is stored one position after its first byte, between two placeholders that join with nothing. The key of a
+    position combines the rank of the join of its token and the next with the position. Each step waits for memory
+    several times, and steps of other words fill these waits.
     """
 
     starts: Longs
-    """The address of each word."""
+    """Address of each word."""
     lengths: Longs
-    """Bytes of each; once all are joined, its tokens."""
+    """Length of each word in bytes; after encoding, its number of tokens."""
     begins: Wide
-    """A bit for every place of a word where a token begins."""
+    """A bit for every position of a word at which a token begins."""
     waiting: Longs
-    """The words that are not done."""
+    """Words that are not finished."""
     tokens: Ranks
     keys: Ranks
 
 
 def make_together(count: int) -> Together:
-    """Return room for so many words."""
+    """Return room for ``count`` words."""
     longs = np.empty(count, np.int64), np.empty(count, np.int64)
     tokens, keys = np.empty(count * TOKENS_STEP // 4, np.uint32), np.empty(count * _KEYS_STEP // 4, np.uint32)
     return Together(*longs, np.empty(count, np.uint64), np.empty(count, np.int64), tokens, keys)
@@ -603,7 +608,7 @@ def make_together(count: int) -> Together:
 
 @forced_inline
 def _set_out(merges: Located, at: int, length: int, tokens: int, keys: int) -> None:
-    """Take every byte of a word as a token."""
+    """Start a word with every byte as a token."""
     for place in range(TOGETHER):
         put_four(keys + 4 * place, _NO_KEY)
     previous = byte_at(at)
@@ -619,7 +624,7 @@ def _set_out(merges: Located, at: int, length: int, tokens: int, keys: int) -> N
 
 @forced_inline
 def _step(merges: Located, begins: np.uint64, lowest: int, tokens: int, keys: int) -> np.uint64:
-    """Join the pair with the lowest key and return where tokens begin then."""
+    """Join the pair with the lowest key, and return the bits of the positions at which tokens then begin."""
     place, rank = lowest & (TOGETHER - 1), lowest >> _KEY_BITS
     after = begins >> _U(place) >> _U(1)
     second = place + 1 + lowest_bit(after)
@@ -636,7 +641,7 @@ def _step(merges: Located, begins: np.uint64, lowest: int, tokens: int, keys: in
 
 @compiled
 def merge_together(merges: Merges, words: Together, count: int) -> None:
-    """Encode words of fewer than ``TOGETHER`` bytes; the tokens of each stand at its place in ``tokens``."""
+    """Encode words of fewer than ``TOGETHER`` bytes; the tokens of each word are written to its part of ``tokens``."""
     starts, lengths, begins, waiting, _, _ = words
     first_token, first_key = np.int64(words.tokens.ctypes.data), np.int64(words.keys.ctypes.data)
     located = locate(merges)
@@ -670,7 +675,7 @@ def merge_together(merges: Merges, words: Together, count: int) -> None:
 
 @forced_inline
 def merge_short(merges: Located, at: int, length: int, tokens: int, ranks: int, below: int, fewest: int) -> int:
-    """Encode bytes by ranks ``below`` one, down to the ``fewest`` tokens; return how many stand at ``tokens``."""
+    """Encode bytes with ranks less than ``below`` to at least ``fewest`` tokens, and return the number written."""
     previous = byte_at(at)
     put_four(tokens, four_at(merges.bytes + 4 * previous))
     for place in range(1, length):
@@ -703,14 +708,14 @@ class Queue(NamedTuple):
     """Pairs of one long piece by rank, each list linked from its last pair to its first; empty between pieces."""
 
     last: Ranks
-    """The number of the last pair of each rank, ``NONE`` where there is none."""
+    """Number of the last pair of each rank, or ``NONE``."""
     filled: Wide
-    """A bit for every rank that has pairs."""
+    """A bit for every rank with pairs."""
 
 
 @compiled
 def _append(last: Ranks, filled: Wide, rank: int, pair: int, earlier: Ranks) -> None:
-    """Put a pair at the end of the list of its rank."""
+    """Append a pair to the list of its rank."""
     number = _U(rank)
     earlier[_U(pair)] = last[number]
     last[number] = pair
@@ -719,7 +724,7 @@ def _append(last: Ranks, filled: Wide, rank: int, pair: int, earlier: Ranks) -> 
 
 @allocating
 def _take(last: Ranks, filled: Wide, rank: int, places: Ranks, earlier: Ranks, free: int) -> tuple[Ranks, int]:
-    """Empty the list of a rank: return the places of its pairs in ascending order, and the head of the free pairs."""
+    """Empty the list of a rank, and return the ascending positions of its pairs and the new first free pair."""
     head = last[rank]
     last[rank] = NONE
     filled[rank >> 6] &= ~(_U(1) << _U(rank & 63))
@@ -746,7 +751,7 @@ def _take(last: Ranks, filled: Wide, rank: int, places: Ranks, earlier: Ranks, f
 
 @compiled
 def _next_rank(filled: Wide, first: int) -> int:
-    """Return the lowest rank from ``first`` on that has pairs, -1 where none has."""
+    """Return the lowest rank from ``first`` on with pairs, or -1."""
     word = first >> 6
     if word >= len(filled):
         return -1
@@ -760,23 +765,23 @@ def _next_rank(filled: Wide, first: int) -> int:
 
 
 class Piece(NamedTuple):
-    """A long piece while its tokens are joined; a token stands where its first byte does."""
+    """A long piece while its tokens are joined; a token is stored at the position of its first byte."""
 
     tokens: Ranks
     ranks: Ranks
-    """The rank of each token's join with the next, ``NONE`` where they do not join."""
+    """Rank of each token's join with the next, or ``NONE`` if they do not join."""
     after: Ranks
     before: Ranks
-    """The token before; beyond the piece for the first."""
+    """Position of the token before; beyond the piece for the first token."""
     places: Ranks
-    """Where each pair that waits in the queue begins; there are at most three for every byte."""
+    """Position of each pair in the queue, of which there are at most three per byte."""
     earlier: Ranks
-    """The pair before it in the list of its rank, or in the list of numbers that are free again."""
+    """The pair before each pair in the list of its rank, or in the list of free numbers."""
 
 
 @compiled
 def _bytes_of(merges: Merges, last: Ranks, filled: Wide, at: int, piece: Piece) -> int:
-    """Take every byte as a token, enter all pairs that join, and return how many there are."""
+    """Start with every byte as a token, queue all pairs that join, and return their number."""
     tokens, ranks, after, before, places, earlier = piece
     pairs = np.int64(0)
     for place in range(len(tokens)):
@@ -793,10 +798,10 @@ def _bytes_of(merges: Merges, last: Ranks, filled: Wide, at: int, piece: Piece) 
 
 @compiled
 def _join(merges: Located, piece: Piece, left: int, rank: int) -> int:
-    """Join the token at ``left`` and the next, and those that this brings to ``rank`` or below; return where it ends.
+    """Join the token at ``left`` and the next, then new pairs of ``rank`` or below, and return the resulting position.
 
-    Only pairs with the new token can be due before the pairs that wait: these have no lower rank, and those of the
-    same rank begin further on.
+    Only pairs with the new token can be due before the queued pairs, which have no lower rank; those of the same rank
+    begin further on.
     """
     tokens, ranks, after, before, _, _ = piece
     while ranks[left] <= rank:
@@ -817,9 +822,9 @@ def _join(merges: Located, piece: Piece, left: int, rank: int) -> int:
 
 @allocating
 def merge_long(merges: Merges, queue: Queue, at: int, length: int, out: Ranks, written: int) -> int:
-    """Encode bytes at an address into ``out`` from ``written`` on and return where they end.
+    """Encode bytes at an address into ``out`` from ``written`` on, and return the end.
 
-    The bytes of the pair at a place only grow, so a pair that waits and is no more is known by its rank.
+    The bytes of the pair at a position only grow, so a queued pair that no longer exists is recognized by its rank.
     """
     last, filled = queue
     located = locate(merges)
@@ -859,10 +864,10 @@ def merge_long(merges: Merges, queue: Queue, at: int, length: int, out: Ranks, w
 def merge_parts(
     merges: Merges, queue: Queue, bounds: Longs, at: int, length: int, out: Ranks, written: int, part: int
 ) -> int:
-    """As :func:`merge_long`, in parts of so many bytes; ``bounds`` are those of the tokens by rank.
+    """Encode like :func:`merge_long`, in overlapping parts of ``part`` bytes.
 
-    A part begins with one of the last tokens of the part before. Where it is encoded to another token first, it begins
-    earlier and is longer.
+    ``bounds`` are those of the vocabulary's tokens by rank. A part begins with one of the last tokens of the part
+    before. If it does not begin with the same token after encoding, it is encoded again, starting earlier and longer.
     """
     beginning, start, size, back = written, np.int64(0), part, _OVERLAP
     while True:
@@ -886,13 +891,13 @@ def merge_parts(
 Bytes = npt.NDArray[np.uint8]
 
 LONGEST_WORD = 128
-"""In bytes; longer pieces that are no token are too rare to remember."""
+"""Longest word in bytes that is cached; longer pieces that are not tokens are too rare."""
 PAST_END = AHEAD
-"""Bytes that may be read after the last of a text."""
+"""Bytes that may be read after the end of a text."""
 AT_ONCE = 1024 + AHEAD
-"""Words for which there is room in a table that is not full."""
+"""Words for which a table that is not full has room."""
 KEPT = np.uint64(1 << 63)
-"""Marks words that do not fit in the table with their ranks."""
+"""Flag of words with ranks that do not fit in the table."""
 
 _WORD_MIX = _U(0x9E3779B97F4A7C15)
 _MIX_HIGH = _U(0xD6E8FEB86659FD93)
@@ -902,22 +907,23 @@ _HIGH_BITS = np.array([(1 << 8 * max(length - 8, 0)) - 1 for length in range(16)
 
 
 class Words(NamedTuple):
-    """Open-addressing table of words, four numbers each: two of the key, two of the ranks.
+    """Open-addressing table of words with four numbers each: two for the key, two for the ranks.
 
-    Up to 15 bytes the key is the word itself and its length; beyond, a hash and the length, and the bytes are
-    compared. Three ranks fit beside a short word. Of others the two numbers are places in ``ranks`` and ``arena``.
+    The key of a word of up to 15 bytes is the word itself and its length. The key of a longer word is a hash and the
+    length, and its bytes are also compared. Three ranks fit beside a short word. For others the two numbers are
+    positions in ``ranks`` and ``arena``.
     """
 
     table: Wide
-    """Its size is 4 times a power of two; the second number of an empty place is 0."""
+    """Slots of the table, with a size of 4 times a power of two; the second number of an empty slot is 0."""
     ranks: Ranks
     arena: Bytes
     used: Longs
-    """How many words there are, and how much of ``ranks`` and of ``arena`` is used."""
+    """Number of words, and used length of ``ranks`` and of ``arena``."""
 
 
 class Vocabulary(NamedTuple):
-    """The tokens by rank, end to end, and bounds of each."""
+    """Concatenated tokens in the order of their ranks, and their bounds."""
 
     tokens: Bytes
     bounds: Longs
@@ -939,7 +945,7 @@ def word_key(at: int, length: int) -> tuple[np.uint64, np.uint64]:
 
 @compiled
 def _same(at: int, other: int, length: int) -> bool:
-    """Compare 16 bytes or more."""
+    """Compare 16 or more bytes."""
     for place in range(0, length - 7, 8):
         if eight_at(at + place) != eight_at(other + place):
             return False
@@ -948,16 +954,16 @@ def _same(at: int, other: int, length: int) -> bool:
 
 @forced_inline
 def first_place(words: int, low: np.uint64, high: np.uint64) -> np.uint64:
-    """Return the first of the two places of a line of the cache where a word with a key may stand."""
+    """Return the first of the two slots in the cache line of a word with this key."""
     mixed = (low ^ (high * _MIX_HIGH)) * _WORD_MIX
     return (mixed ^ (mixed >> _U(32))) & _U(words - 2)
 
 
 @forced_inline
 def find_short(table: int, low: np.uint64, high: np.uint64, place: np.uint64) -> tuple[int, bool]:
-    """Return the address of the word with a key, and whether it is there: as a rule, if it has fewer than 16 bytes.
+    """Return the address of the slot of a word, and whether it is found there; usually it is, if shorter than 16 bytes.
 
-    ``place`` is its first. Both places of a line are compared without a branch.
+    ``place`` is its first slot. Both slots of the cache line are compared without a branch.
     """
     entry = table + np.int64(place << _U(5))
     entry += np.int64((eight_at(entry + 32) == low) & (eight_at(entry + 40) == high)) << 5
@@ -966,7 +972,7 @@ def find_short(table: int, low: np.uint64, high: np.uint64, place: np.uint64) ->
 
 @compiled
 def find(table: int, words: int, arena: int, at: int, low: np.uint64, high: np.uint64, place: np.uint64) -> int:
-    """Return the address of the word with a key, or of the empty place where it belongs; ``place`` is its first."""
+    """Return the address of the word with a key, or of the empty slot where it belongs; ``place`` is its first slot."""
     while True:
         entry = table + np.int64(place << _U(5))
         second = eight_at(entry + 8)
@@ -982,7 +988,7 @@ def find(table: int, words: int, arena: int, at: int, low: np.uint64, high: np.u
 
 @forced_inline
 def enter(words: Words, entry: int, at: int, low: np.uint64, high: np.uint64) -> None:
-    """Enter the key of a word at an empty place; what it is encoded to follows by :func:`remember`."""
+    """Write the key of a word into an empty slot; :func:`remember` then writes its tokens."""
     used, arena = words.used, np.int64(words.arena.ctypes.data)
     put_eight(entry, low)
     put_eight(entry + 8, high)
@@ -997,7 +1003,7 @@ def enter(words: Words, entry: int, at: int, low: np.uint64, high: np.uint64) ->
 
 @forced_inline
 def remember(words: Words, entry: int, tokens: int, count: int) -> None:
-    """Write what a word that was entered is encoded to, ``count`` ranks at an address."""
+    """Write the tokens of an entered word, given as ``count`` ranks at an address."""
     if count <= 3 and eight_at(entry + 8) < _HASHED:
         put_eight(entry + 16, eight_at(tokens))
         put_eight(entry + 24, _U(count) << _U(32) | _U(four_at(tokens + 8)))
@@ -1012,7 +1018,7 @@ def remember(words: Words, entry: int, tokens: int, count: int) -> None:
 
 @compiled
 def is_full(words: Words) -> bool:
-    """Return whether words must be forgotten before ``AT_ONCE`` others are entered."""
+    """Return whether words must be dropped before ``AT_ONCE`` others are entered."""
     used, longest = words.used, AT_ONCE * LONGEST_WORD
     too_many = used[0] > len(words.table) // 4 * 5 // 8 - AT_ONCE
     return too_many or used[1] > len(words.ranks) - longest or used[2] > len(words.arena) - longest
@@ -1020,7 +1026,7 @@ def is_full(words: Words) -> bool:
 
 @allocating
 def preload(words: Words, vocabulary: Vocabulary) -> None:
-    """Forget all words and enter the vocabulary."""
+    """Drop all words and enter the vocabulary."""
     table, bounds = words.table, vocabulary.bounds
     start, arena, size = np.int64(table.ctypes.data), np.int64(words.arena.ctypes.data), len(table) // 4
     first = np.int64(vocabulary.tokens.ctypes.data)
@@ -1038,7 +1044,7 @@ def preload(words: Words, vocabulary: Vocabulary) -> None:
 
 @allocating
 def list_joins(words: Words, vocabulary: Vocabulary, single: Ranks, of_bytes: Ranks) -> Wide:
-    """Forget all words, enter the vocabulary, and return all joins of two tokens to one, packed as in ``Merges``."""
+    """Drop all words, enter the vocabulary, and return all joins of two tokens to one, packed as in ``Merges``."""
     preload(words, vocabulary)
     table, arena = np.int64(words.table.ctypes.data), np.int64(words.arena.ctypes.data)
     size = len(words.table) // 4
@@ -1080,8 +1086,8 @@ def _write_halves(vocabulary: Vocabulary, merges: Merges, parts: Ranks, ranks: R
 
 
 def list_halves(vocabulary: Vocabulary, merges: Merges) -> Ranks:
-    """Return for each token the two that lower ranks join its bytes to; ``NONE`` where these are not two."""
-    # Made here: a kernel frees an array of its own after the last line that names it, though its address is in use.
+    """Return the two tokens that lower ranks join each token's bytes to; ``NONE`` if the result is not two tokens."""
+    # A kernel would free an array of its own after the last line that names it, while its address is still in use.
     parts, ranks = (np.empty(np.diff(vocabulary.bounds).max(initial=0), np.uint32) for _ in range(2))
     halves = np.empty(2 * (len(vocabulary.bounds) - 1), np.uint32)
     _write_halves(vocabulary, merges, parts, ranks, halves)
@@ -1089,13 +1095,13 @@ def list_halves(vocabulary: Vocabulary, merges: Merges) -> Ranks:
 
 
 def _in_lines(count: int) -> Wide:
-    """Return room for so many numbers that begins with a line of the cache: two words each, and none in two."""
+    """Return room for ``count`` numbers, aligned so that each cache line holds two words and none is split."""
     room = np.empty(count + 7, np.uint64)
     return room[-room.ctypes.data % 64 // 8 :][:count]
 
 
 def make_words(tokens: Sequence[bytes], room: int) -> tuple[Words, Vocabulary, Merges]:
-    """Return tables for tokens in the order of their ranks, with room for at least so many words besides."""
+    """Return tables for tokens in the order of their ranks, with room for at least ``room`` other words."""
     bounds = np.zeros(len(tokens) + 1, np.int64)
     np.cumsum([len(token) for token in tokens], out=bounds[1:])
     vocabulary = Vocabulary(np.frombuffer(b"".join(tokens) + bytes(PAST_END), np.uint8), bounds)
@@ -1112,35 +1118,35 @@ def make_words(tokens: Sequence[bytes], room: int) -> tuple[Words, Vocabulary, M
 
 
 def find_halves(tokens: Sequence[bytes]) -> npt.NDArray[np.int64]:
-    """Return for each token the ranks of the two that join to it; -1 where lower ranks do not join it to two."""
+    """Return the ranks of the two tokens that join to each token, or -1 if lower ranks do not join it to two."""
     _, vocabulary, merges = make_words(tokens, 0)
     halves = list_halves(vocabulary, merges)
     return np.where(halves == NONE, -1, halves.astype(np.int64)).reshape(-1, 2)
 
 
 PART = 1 << 14
-"""Bytes of a piece that are encoded at once: what that takes then stays in the nearest caches."""
+"""Bytes of a piece encoded at once, few enough for the working memory to stay in the nearest caches."""
 
 
 class Block(NamedTuple):
     """Pieces while they are looked up."""
 
     starts: Longs
-    """The address of each, and of what follows the last."""
+    """Address of each piece, and of the end of the last."""
     lows: Wide
     highs: Wide
     places: Wide
-    """The key of each, and the first place of the table where it may stand."""
+    """Key of each piece (``lows`` and ``highs``), and the first slot of the table for it."""
     entries: Longs
-    """The address of its word in the table."""
+    """Address of each piece's word in the table."""
     missed: Longs
-    """The pieces that were not found at once."""
+    """Pieces that were not found in their first slots."""
     fresh: Longs
-    """The addresses of words that are new."""
+    """Addresses of new words."""
 
 
 class Tables(NamedTuple):
-    """All that encoding needs besides the texts."""
+    """Everything that encoding needs besides the texts."""
 
     pattern: int
     classes: Bytes
@@ -1155,7 +1161,7 @@ class Tables(NamedTuple):
 
 
 def make_tables(pattern: int, tokens: Sequence[bytes], room: int) -> Tables:
-    """Return all tables for a pattern and tokens in the order of their ranks."""
+    """Return all tables for a pattern and for tokens in the order of their ranks."""
     words, vocabulary, merges = make_words(tokens, room)
     queue = Queue(np.full(len(tokens), NONE, np.uint32), np.zeros(len(tokens) // 64 + 1, np.uint64))
     block, together = Block(*(np.empty(AT_ONCE + 1, kind) for kind in "qQQQqqq")), make_together(AT_ONCE)
@@ -1165,7 +1171,7 @@ def make_tables(pattern: int, tokens: Sequence[bytes], room: int) -> Tables:
 
 @compiled
 def _merge_apart(tables: Tables, entry: int, at: int, length: int) -> None:
-    """Encode and remember a word of ``TOGETHER`` bytes or more."""
+    """Encode and cache a word of ``TOGETHER`` bytes or more."""
     merges, tokens = tables.merges, tables.tokens
     first = np.int64(tokens.ctypes.data)
     if length > SHORT:
@@ -1177,7 +1183,7 @@ def _merge_apart(tables: Tables, entry: int, at: int, length: int) -> None:
 
 @compiled
 def _merge_new(words: Words, merges: Merges, together: Together, entries: Longs, count: int) -> None:
-    """Encode and remember words that were entered."""
+    """Encode and cache words that have been entered."""
     merge_together(merges, together, count)
     first = np.int64(together.tokens.ctypes.data)
     for word in range(count):
@@ -1186,7 +1192,7 @@ def _merge_new(words: Words, merges: Merges, together: Together, entries: Longs,
 
 @compiled
 def _make_keys(words: Words, block: Block, count: np.uint64) -> None:
-    """Write the keys of pieces, and begin to load their places in the table."""
+    """Write the keys of pieces, and prefetch their slots in the table."""
     first, size = np.int64(words.table.ctypes.data), len(words.table) // 4
     starts, lows, highs, places, _, _, _ = block
     for piece in range(_U(0), count):
@@ -1199,7 +1205,7 @@ def _make_keys(words: Words, block: Block, count: np.uint64) -> None:
 
 @compiled
 def _find_short(words: Words, block: Block, count: np.uint64) -> np.uint64:
-    """Enter where the words of pieces stand, list the pieces of which that is not known, and return their number."""
+    """Write the addresses of the words of pieces, list the pieces not found, and return their number."""
     table, listed = np.int64(words.table.ctypes.data), _U(0)
     _, lows, highs, places, entries, missed, _ = block
     for piece in range(_U(0), count):
@@ -1211,9 +1217,10 @@ def _find_short(words: Words, block: Block, count: np.uint64) -> np.uint64:
 
 @compiled
 def _look_up(tables: Tables, block: Block, count: np.uint64) -> int:
-    """Find the words of pieces, encode new ones, and enter where each stands, 0 for a piece that is not remembered.
+    """Find the words of pieces, encode new ones, and write the address of each, or 0 for a piece that is not cached.
 
-    Returns the length of the longest piece that is not remembered.
+    Returns:
+        The length of the longest piece that is not cached.
     """
     words, merges, together = tables.words, tables.merges, tables.together
     table, size, arena = np.int64(words.table.ctypes.data), len(words.table) // 4, np.int64(words.arena.ctypes.data)
@@ -1245,7 +1252,7 @@ def _look_up(tables: Tables, block: Block, count: np.uint64) -> int:
 def _write(
     tables: Tables, block: Block, first: np.uint64, count: np.uint64, out: Ranks, written: np.uint64
 ) -> np.uint64:
-    """Write the ranks of the pieces of a block from one to before another."""
+    """Write the ranks of the pieces of a block from ``first`` up to ``count``, and return the end."""
     starts, entries, ranks, to = block.starts, block.entries, tables.words.ranks, np.int64(out.ctypes.data)
     for piece in range(first, count):
         entry = entries[piece]
@@ -1272,11 +1279,13 @@ def _write(
 
 @compiled
 def encode_texts(text: Bytes, bounds: Longs, tables: Tables, longest: int, out: Ranks, offsets: Longs) -> int:
-    """Write the ranks of all texts, ``text[bounds[i]:bounds[i + 1]]``, and where those of each end.
+    """Write the ranks of all texts, ``text[bounds[i]:bounds[i + 1]]``, and the end of each text's ranks.
 
-    Returns how many there are, or -1 where a piece has more than ``longest`` bytes. Many pieces are split before they
-    are looked up, whatever texts they are of, so that the misses of the cache overlap. Meanwhile ``offsets`` has the
-    piece that each text ends before.
+    Many pieces, of any number of texts, are split before they are looked up, so that their cache misses overlap. Until
+    then, ``offsets`` has the piece at which each text ends.
+
+    Returns:
+        The number of ranks, or -1 if a piece has more than ``longest`` bytes.
     """
     words, block, texts = tables.words, tables.block, len(bounds) - 1
     classes, first = np.int64(tables.classes.ctypes.data), np.int64(text.ctypes.data)
@@ -1308,11 +1317,14 @@ def encode_texts(text: Bytes, bounds: Longs, tables: Tables, longest: int, out: 
 END_OF_TEXT = "<|endoftext|>"
 
 _MOST_ADDED = 128
-"""Texts are searched for each added token: with thousands, as files for speech have, `tokenizers` is faster."""
-_MOST_SQUARES = 1 << 28
-"""Limit of the sum of squared token lengths, to which the time of finding merges is proportional: 1.5 s here.
+"""Maximum number of added tokens that texts are searched for.
 
-GPT-2's is 1 % of it. Runs of one character in the training text make tokens of many thousand bytes.
+With thousands of them, as in files for speech, `tokenizers` is faster.
+"""
+_MOST_SQUARES = 1 << 28
+"""Limit of the sum of squared token lengths, to which the time to find merges is proportional: 1.5 s.
+
+GPT-2's sum is 1 % of it. Runs of one character in the training text make tokens of many thousand bytes.
 """
 
 _FILL_IN_THE_MIDDLE = {"<|fim_prefix|>": 100_258, "<|fim_middle|>": 100_259, "<|fim_suffix|>": 100_260}
@@ -1331,20 +1343,20 @@ _PUBLISHED: Mapping[str, tuple[str, Mapping[str, int]]] = {
 
 @dataclass(frozen=True)
 class ByteLevelBPE:
-    """A byte-level BPE: pattern, ranks, the id of each rank, and what is done to a text before."""
+    """A byte-level BPE: its pattern, ranks, ids by rank, and preprocessing of texts."""
 
     pattern: str
     ranks: Mapping[bytes, int]
-    """Every token's bytes to its rank 0 … n - 1; lower ranks are joined first."""
+    """Rank of every token's bytes, 0 to n - 1; lower ranks are joined first."""
     ids: npt.NDArray[np.uint32] | None
-    """The id of each rank; None where the two are the same."""
+    """Id of each rank, or None if ids equal ranks."""
     normalizer: Literal["", "NFC"] = ""
     added: tuple[str, ...] = ()
     """Tokens that a text is cut at before anything else."""
 
     @property
     def changes(self) -> str:
-        """Return why the tokens of a text may not be its bytes, cut into pieces; empty where they are."""
+        """Reason why the tokens of a text may not be its bytes cut into pieces, or "" if they are."""
         if self.normalizer:
             return f"it has a normalizer ({self.normalizer})"
         if self.added:
@@ -1352,7 +1364,7 @@ class ByteLevelBPE:
         return ""
 
     def id_of(self, spelled: str) -> int | None:
-        """Return the id of a token by its spelling in a `tokenizer.json`; None where there is none."""
+        """Return the id of a token by its spelling in a `tokenizer.json`, or None if there is none."""
         spell = _bytes_by_spelling()
         if not all(character in spell for character in spelled):
             return None
@@ -1360,7 +1372,7 @@ class ByteLevelBPE:
         return rank if rank is None or self.ids is None else int(self.ids[rank])
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return arrays that :meth:`from_arrays` makes an equal one of."""
+        """Return arrays from which :meth:`from_arrays` makes an equal object."""
         tokens = sorted(self.ranks, key=self.ranks.__getitem__)
         ids = np.arange(len(tokens), dtype=np.uint32) if self.ids is None else self.ids
         lengths = np.array([len(token) for token in tokens], np.int64)
@@ -1370,7 +1382,7 @@ class ByteLevelBPE:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> "ByteLevelBPE":
-        """Return what :meth:`to_arrays` was called on, its ranks in ascending order."""
+        """Make an object from the arrays of :meth:`to_arrays`, with its ranks in ascending order."""
         joined, stops = arrays["tokens"].tobytes(), np.cumsum(arrays["lengths"]).tolist()
         tokens = [joined[start:stop] for start, stop in itertools.pairwise([0, *stops])]
         ranks = {token: rank for rank, token in enumerate(tokens)}
@@ -1379,11 +1391,10 @@ class ByteLevelBPE:
 
 
 def parse_ranks(content: bytes, where: str) -> dict[bytes, int]:
-    """Return the ranks of a `*.tiktoken` file: one base64 token and its rank per line.
+    """Return the ranks of a `*.tiktoken` file, with one base64 token and its rank per line.
 
     Raises:
-        TokenizerError: a line is not that, the ranks are not 0 … n - 1, or one of the 256 bytes is missing.
-
+        TokenizerError: a line has another form, the ranks are not 0 to n - 1, or one of the 256 bytes is missing.
     """
     ranks: dict[bytes, int] = {}
     for number, line in enumerate(content.splitlines(), start=1):
@@ -1401,22 +1412,21 @@ def parse_ranks(content: bytes, where: str) -> dict[bytes, int]:
 
 
 class RankFile(NamedTuple):
-    """What a `*.tiktoken` file says, and what it leaves to the program that reads it."""
+    """Content of a `*.tiktoken` file, with the pattern and special tokens that it does not include."""
 
     ranks: Mapping[bytes, int]
     pattern: str
     special: Mapping[str, int]
-    """Ids of special tokens by their spelling; the end of text is among them."""
+    """Ids of special tokens by their spelling, including the end of text."""
 
 
 def rank_file(content: bytes, where: str) -> RankFile:
-    """Return the ranks of a `*.tiktoken` file with its pattern and special tokens, which the file does not say.
+    """Return the ranks of a `*.tiktoken` file with its pattern and special tokens, which the file does not include.
 
-    Those of cl100k and o200k are known by the digest of the file; any other one has GPT-2's.
+    Those of cl100k and o200k are recognized by the digest of the file; any other file gets GPT-2's.
 
     Raises:
         TokenizerError: see :func:`parse_ranks`.
-
     """
     ranks = parse_ranks(content, where)
     of_gpt2 = GPT2_PATTERN, {END_OF_TEXT: len(ranks)}
@@ -1424,17 +1434,16 @@ def rank_file(content: bytes, where: str) -> RankFile:
 
 
 def has_long_tokens(tokens: Iterable[bytes | str]) -> bool:
-    """Whether tokens are so long that finding the merges behind them takes seconds to hours."""
+    """Return whether tokens are so long that finding their merges takes seconds to hours."""
     return sum(len(token) ** 2 for token in tokens) > _MOST_SQUARES
 
 
 def recover_merges(ranks: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
-    """Return the merge behind every token of more than one byte, best rank first.
+    """Return the merge that makes each token of more than one byte, best rank first.
 
     Raises:
-        TokenizerError: a token is not the join of two tokens of better rank, so no list of merges makes it, or tokens
-            are too long.
-
+        TokenizerError: a token is not the join of two tokens of better rank, so that no list of merges makes it, or
+            tokens are too long.
     """
     _require_short_tokens(ranks)
     tokens = sorted(ranks, key=ranks.__getitem__)
@@ -1448,11 +1457,12 @@ def recover_merges(ranks: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
 def tokenizer_document(
     ranks: Mapping[bytes, int], pattern: str = GPT2_PATTERN, special: Mapping[str, int] | None = None
 ) -> dict[str, Any]:
-    """Return the content of a `tokenizer.json` whose ids are ``ranks``; None is end of text after them.
+    """Return the content of a `tokenizer.json` with ``ranks`` as ids.
+
+    ``special`` None adds an end of text after them.
 
     Raises:
         TokenizerError: see :func:`recover_merges`.
-
     """
     spell, special = _alphabet(), {END_OF_TEXT: len(ranks)} if special is None else dict(special)
     merges = [[_spelled(left, spell), _spelled(right, spell)] for left, right in recover_merges(ranks)]
@@ -1489,8 +1499,7 @@ def byte_level_bpe(document: Mapping[str, Any]) -> ByteLevelBPE:
     """Return the ranks of a `tokenizer.json` that is a byte-level BPE.
 
     Raises:
-        TokenizerError: it is something else, or something that ranks cannot say; the sentence says what.
-
+        TokenizerError: it is another model, or has a feature that ranks cannot describe; the message names it.
     """
     model = document["model"]
     normalizer, added, pattern = _normalizer(document), _plain_added(document), _pattern(document)
@@ -1530,7 +1539,7 @@ def _matches_first(added: Sequence[str]) -> str:
 
 
 def _plain_added(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the added tokens that texts may hold, each of which is another one, also as NFC."""
+    """Return the added tokens that are not special, after checking that all added tokens differ as NFC."""
     added_tokens = [*map(_object, document.get("added_tokens") or [])]
     plain = tuple(added["content"] for added in added_tokens if added["content"] and not added["special"])
     if len(plain) > _MOST_ADDED:
@@ -1559,7 +1568,7 @@ def _pattern(document: Mapping[str, Any]) -> str:
 
 
 def _object(value: Any) -> Mapping[str, Any]:
-    """Return a part of a `tokenizer.json`; `tokenizers` also reads lists of the fields in their order."""
+    """Return an object in a `tokenizer.json`; lists of its fields, which `tokenizers` also reads, are rejected."""
     if not isinstance(value, Mapping):
         raise TokenizerError("it has fields without their names")
     return value

@@ -1,11 +1,11 @@
 """Tokenizer files, and the encoders that turn texts into tokens.
 
-`tiktoken` is the faster engine and needs ranks; `tokenizers` reads every `tokenizer.json`. An :class:`Encoder` takes
-the first where the tokenizer is a byte-level BPE that ranks describe exactly, and the second elsewhere. The splits of
-GPT-2, cl100k, o200k, Llama 3 and Qwen2 are done by kernels of ours, with the ids of tiktoken at many times its speed,
-also behind NFC and added tokens that are not special, as Qwen's and GPT-NeoX's files have them.
+`tiktoken` is the faster engine and needs ranks; `tokenizers` reads every `tokenizer.json`. An :class:`Encoder` uses the
+first if the tokenizer is a byte-level BPE that ranks describe exactly, and otherwise the second. For the splits of
+GPT-2, cl100k, o200k, Llama 3 and Qwen2, kernels of this package give the ids of tiktoken at many times its speed, also
+with NFC and with added tokens that are not special, as in the files of Qwen and GPT-NeoX.
 
-Nearly all texts of the web are NFC, and hardly one holds ``<tool_call>``: kernels find those that are and do not.
+Nearly all texts of the web are NFC, and hardly one contains ``<tool_call>``; kernels detect the exceptions.
 """
 
 import errno
@@ -58,23 +58,23 @@ if TYPE_CHECKING:
 CONFIGURATION = "tokenizer_config.json"
 
 NAMING_END = (CONFIGURATION, "special_tokens_map.json")
-"""Files beside a tokenizer that may name its ``eos_token``, the first that does counts."""
+"""Files beside a tokenizer that may name its ``eos_token``; the first one that does counts."""
 
 CONVERTIBLE = (CONFIGURATION, "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
-"""Files of a folder without `tokenizer.json` of which `transformers` may make one."""
+"""Files from which `transformers` may make a tokenizer if a folder has no `tokenizer.json`."""
 
 TAKEN = "a tokenizer.json, a folder that holds one, a *.tiktoken file or a Hub id"
 
 
 def tokenizer_name(tokenizer: Any) -> str:
-    """Return what names a tokenizer: a name or path as it is, and of an object the path of its content.
+    """Return the name of a tokenizer: a name or path unchanged, and for an object the path of its saved content.
 
-    A ``PreTrainedTokenizerFast``, or a ``Tokenizer`` of `tokenizers`, is written into a folder of
-    ``$XDG_CACHE_HOME/longcrawl`` (``~/.cache/longcrawl``) that is named after its content, without truncation, padding
-    and chat template. Stages and recipes then name this file.
+    A ``PreTrainedTokenizerFast``, or a ``Tokenizer`` of `tokenizers`, is saved without truncation, padding and chat
+    template in a folder of ``$XDG_CACHE_HOME/longcrawl`` (``~/.cache/longcrawl``) named after its content. Stages and
+    recipes then name this file.
 
     Raises:
-        TokenizerError: it is not a tokenizer that `tokenizers` can write, or the folder cannot be written.
+        TokenizerError: the object is not a tokenizer that `tokenizers` can write, or the folder cannot be written.
     """
     if isinstance(tokenizer, str | os.PathLike):
         return os.fspath(tokenizer)
@@ -102,12 +102,12 @@ def tokenizer_name(tokenizer: Any) -> str:
 
 
 def name_tokenizer(instance: Any) -> None:
-    """Put the name of a tokenizer in place of an object in the field ``tokenizer`` of a frozen dataclass."""
+    """Replace an object in the field ``tokenizer`` of a frozen dataclass by its name."""
     object.__setattr__(instance, "tokenizer", tokenizer_name(instance.tokenizer))
 
 
 def tokenizer_file(tokenizer: str) -> Path:
-    """Return the file of a tokenizer by its name, fetched from the Hub or converted where needed.
+    """Return the file of a tokenizer by its name, fetched from the Hub or converted if necessary.
 
     Raises:
         TokenizerError: nothing is there, or it cannot be converted.
@@ -116,10 +116,10 @@ def tokenizer_file(tokenizer: str) -> Path:
 
 
 def local_file(tokenizer: str) -> Path | None:
-    """Return the file that ``tokenizer`` names on this machine; None when it names a repository on the Hub.
+    """Return the local file that ``tokenizer`` names, or None if it names a repository on the Hub.
 
     Raises:
-        TokenizerError: it is spelled as a path and nothing is there.
+        TokenizerError: it has the form of a path, and nothing is there.
     """
     path = Path(tokenizer).expanduser()
     for file in (path, path / "tokenizer.json"):
@@ -137,7 +137,7 @@ def local_file(tokenizer: str) -> Path | None:
 
 
 def _is_there(path: Path) -> bool:
-    """Return whether there is a file or folder; what is too long for a path is none."""
+    """Return whether a file or folder exists; a name that is too long for a path does not."""
     try:
         return is_there(path)
     except OSError as failed:
@@ -147,19 +147,19 @@ def _is_there(path: Path) -> bool:
 
 
 def tokenizer_digest(tokenizer: str) -> str | None:
-    """Return the SHA-256 of the file that ``tokenizer`` names on this machine; None for a repository on the Hub."""
+    """Return the SHA-256 of the local file that ``tokenizer`` names, or None for a repository on the Hub."""
     path = local_file(tokenizer)
     return None if path is None else content_digest(str(path))
 
 
 class TokenizerStage(Stage):
-    """A stage with a field ``tokenizer``: what its file holds is part of what the stage is."""
+    """Base class of stages with a field ``tokenizer``; the content of its file is part of the stage's identity."""
 
     tokenizer: str
 
     @property
     def uses_tokenizer(self) -> bool:
-        """Whether its other fields have it look at tokens."""
+        """Whether the stage uses tokens, given its other fields."""
         return getattr(self, "unit", "token") == "token"
 
     def __post_init__(self) -> None:
@@ -167,20 +167,22 @@ class TokenizerStage(Stage):
         super().__post_init__()
 
     def files(self) -> tuple[str, ...]:
-        """Name the files of the tokenizer that are on this machine, after other data files."""
+        """Return the local files of the tokenizer, after other data files."""
         file = local_file(self.tokenizer) if self.uses_tokenizer else None
         named = [] if file is None else [file, *(file.parent / name for name in NAMING_END)]
         return (*super().files(), *(str(each) for each in named if each.exists()))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle with the digest of a local tokenizer, which is compared when the stage is made again."""
+        """Pickle with the digest of a local tokenizer, which is compared when the stage is restored."""
         make, arguments = super().__reduce__()[:2]
         digest = tokenizer_digest(self.tokenizer) if self.uses_tokenizer else None
         return restore_with_tokenizer, (make, arguments, digest)
 
 
 def restore_with_tokenizer(make: Any, arguments: tuple[Any, ...], digest: str | None) -> Any:
-    """Make a pickled stage with a field ``tokenizer`` again: `datasets` tells stages apart by what is pickled.
+    """Restore a pickled stage with a field ``tokenizer``, and check the digest of its file.
+
+    `datasets` distinguishes stages by their pickled form.
 
     Raises:
         TokenizerError: the tokenizer's file has changed.
@@ -192,7 +194,7 @@ def restore_with_tokenizer(make: Any, arguments: tuple[Any, ...], digest: str | 
 
 
 def configured_end(path: Path) -> str | None:
-    """Return the ``eos_token`` that the files beside a tokenizer name, if they do."""
+    """Return the ``eos_token`` that a file beside a tokenizer names, or None."""
     for name in NAMING_END:
         with suppress(OSError, ValueError):
             configuration = load_json((path.parent / name).read_bytes())
@@ -213,7 +215,7 @@ def _from_hub(repository: str) -> Path:
         _fetch_configuration(repository)
     except (OSError, ValueError) as failed:
         was_asked = not isinstance(failed, LocalEntryNotFoundError)
-        # transformers takes 2.5 s to import, and finds no more than the cache has where the Hub was not asked.
+        # transformers takes 2.5 s to import, and finds only what is in the cache if the Hub was not asked.
         if isinstance(failed, EntryNotFoundError) and (was_asked or _is_cached(repository)):
             with suppress(TokenizerError):
                 return _converted(repository)
@@ -228,7 +230,7 @@ def _from_hub(repository: str) -> Path:
 
 
 def _fetch_configuration(repository: str) -> None:
-    """Put the file that names the ``eos_token`` beside a tokenizer of the Hub, and warn if it cannot be known."""
+    """Fetch the file that names the ``eos_token`` of a tokenizer on the Hub, and warn if it is not available."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
@@ -244,7 +246,7 @@ def _fetch_configuration(repository: str) -> None:
 
 
 def _is_cached(repository: str) -> bool:
-    """Return whether the cache has files of which `transformers` may make a tokenizer."""
+    """Return whether the cache has files from which `transformers` may make a tokenizer."""
     from huggingface_hub import try_to_load_from_cache
 
     return any(isinstance(try_to_load_from_cache(repository, name), str) for name in CONVERTIBLE)
@@ -252,12 +254,12 @@ def _is_cached(repository: str) -> bool:
 
 @lru_cache(maxsize=8)
 def _converted(name: str, _contents: tuple[str, ...] = ()) -> Path:
-    """Return the file of what `transformers` makes of a folder, or of a repository, without `tokenizer.json`."""
+    """Return the file that `transformers` makes for a folder or repository without `tokenizer.json`."""
     from transformers import AutoTokenizer
 
     try:
         return Path(tokenizer_name(AutoTokenizer.from_pretrained(name)))
-    except Exception as failed:  # what it raises depends on the kind of tokenizer
+    except Exception as failed:  # its exceptions depend on the kind of tokenizer
         raise TokenizerError(
             f"{name} has no tokenizer.json, and transformers cannot make one ({type(failed).__name__}): save it again "
             "with AutoTokenizer.from_pretrained(…).save_pretrained(FOLDER), where sentencepiece is installed"
@@ -265,27 +267,27 @@ def _converted(name: str, _contents: tuple[str, ...] = ()) -> Path:
 
 
 MOST_IDS = 1 << 24
-"""Ids are below it: arrays with an entry for each are made. The largest vocabularies have 2**18."""
+"""Exclusive upper bound of ids, since some arrays have an entry for each; the largest vocabularies have 2**18."""
 MOST_RANKS = (1 << 21) - 1
-"""Ranks are below it: three fit in 64 bits."""
+"""Exclusive upper bound of ranks: three fit in 64 bits."""
 LONGEST_PIECE = 1 << 30
-"""In bytes; places in a piece, and three for each of its bytes, are 32 bits."""
+"""Maximum bytes of a piece, since positions in it, three for each byte, are 32-bit."""
 NOT_THIS_TOKENIZER = "pass another tokenizer.json, or save it again"
 _PROBE = (
     "Don't they'll WE'RE I'VE we'd 'tis it's''s  two   three\t\ttabs \n\n\n lines\r\n end  \n"
     " 0 12 123 1234567 3.14 1e-9 x86_64 2nd ½ ² Ⅻ ٣٤ १२ 〇 "  # noqa: RUF001  # look-alikes are the point
     "naïve café cafe\u0301 \u0301x a\u0300\u0301 \u017ft '\u017f '\u212a ß ẞ İ ǅ ﬁ soft\u00adhyphen joi\u200dner "
-    "Ελλάδα Москва українська עברית العربية فارسی हिन्दी বাংলা தமிழ் ไทย ລາວ မြန်မာ ქართული አማርኛ 한국어 日本語 中文，标点。 "  # noqa: RUF001  # as above
+    "Ελλάδα Москва українська עברית العربية فارسی हिन्दी বাংলা தமிழ் ไทย ລາວ မြန်မာ ქართული አማርኛ 한국어 日本語 中文，标点。 "  # noqa: RUF001  # look-alikes are the point
     "😀 👩‍👩‍👧 🇩🇪 👍🏽 ♥\ufe0f \U0001f9ff \U000e0067 \ufffd \ue000 \0 \x1c \x7f \x85\xa0\u2003\u2028\u3000x\xa0 y\u200b"
     "<|endoftext|> <s></s> [SEP] {}[]();:== != -> /* */ #include <a.h> \\n \\u00e9 https://a.b/c?d=e&f#g @me #tag $5 €"
-    "aaaaaaaaaaaaaaaaaaaaaaaa        !!!!!!!!!!!!!!!! ======== --- ... … “quoted” ‘it’s’ —dash– \t \f \v tail   "  # noqa: RUF001  # as above
+    "aaaaaaaaaaaaaaaaaaaaaaaa        !!!!!!!!!!!!!!!! ======== --- ... … “quoted” ‘it’s’ —dash– \t \f \v tail   "  # noqa: RUF001  # look-alikes are the point
 )
-"""What two engines must agree on before one stands in for the other: scripts, marks, digits, whitespace, code."""
+"""Text that two engines must encode equally before one replaces the other: scripts, marks, digits, whitespace, code."""
 _NO_OPERATOR = re.compile(r"\\[pPx]\{[^}]*\}|\\[^Z]|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
-"""Classes of characters, and characters that stand for themselves."""
+"""Pattern of character classes, and of escaped characters that represent themselves."""
 _READ_IN_TWO_WAYS = re.compile(r"\{\d*,?\d*\}[+{]|\{\d+\}\?|[\^$]|\\Z|\(\?#|\(\?[i-]*[a-hj-z][a-z-]*[:)]")
 _BETWEEN = "\U0010fffe"
-"""Stands between pieces; nothing else that is compared has this character."""
+"""Separator of pieces; no other compared text has this character."""
 _DENSE = (
     range(0x3400),
     range(0xA000, 0xAC00),
@@ -293,25 +295,28 @@ _DENSE = (
     range(0x18D00, 0x20000),
     range(0xE0000, 0xE0200),
 )
-"""Blocks of many scripts, of symbols and of marks: every code point is compared."""
+"""Blocks of many scripts, of symbols and of marks, in which every code point is compared."""
 _SPARSE = (range(0x3400, 0xA000), range(0xAC00, 0xD800), range(0xE000, 0xF900), range(0x17000, 0x18D00))
-"""Blocks of one script, and private use: one of ``_STEP``, as of all planes beyond the second."""
+"""Blocks of one script and of private use, in which one of ``_STEP`` code points is compared.
+
+The same holds for all planes beyond the second.
+"""
 _STEP = 61
 _LINES = 1 << 10
-"""Code points of one text: for pieces of longer ones `tokenizers` takes more time than in proportion."""
+"""Code points in one text; for longer ones `tokenizers` takes more than proportional time."""
 
 Texts: TypeAlias = "pa.Array | pa.ChunkedArray"
 _BATCH = 1 << 20
-"""Characters that `tokenizers` gets at once: it keeps more than a hundred bytes for each token."""
+"""Characters passed to `tokenizers` at once; it keeps more than a hundred bytes for each token."""
 _GROUP_BYTES = 4 << 20
-"""Bytes of texts whose ranks are held at once, in memory that serves for all: new memory is slow to come by."""
+"""Bytes of texts encoded at once into one reused buffer of ranks, because new memory is slow to allocate."""
 _NO_IDS = np.zeros(0, np.uint32)
 _ROOM = 1 << 19
-"""Words that are remembered at least before all but the vocabulary are forgotten: 40 MB for 50,000 tokens."""
+"""Fewest words cached before all but the vocabulary are dropped; 40 MB for 50,000 tokens."""
 
 
 class BytePairs:
-    """Encodes by kernels with ranks and a pattern of ``PATTERNS``; its ids are those of tiktoken."""
+    """Encoder that uses kernels, with ranks and a pattern of ``PATTERNS``; its ids are those of tiktoken."""
 
     name: Literal["tiktoken"] = "tiktoken"
 
@@ -329,9 +334,9 @@ class BytePairs:
         return make_tables(PATTERNS[self._bpe.pattern], tokens, self._room)
 
     def encode_texts(self, texts: Texts) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-        """Return the ids of all texts, in uint16 where they fit, and their offsets."""
+        """Return the ids of all texts, as uint16 if they fit, and their offsets."""
         data, bounds = text_buffers(one_array(texts))
-        # What kernels read past the end of the last texts may be of nobody: these texts are copied.
+        # Kernels may read past the end of the last texts into memory of other owners, so these texts are copied.
         safe = int(np.searchsorted(bounds[1:], len(data) - PAST_END, "right"))
         last = np.zeros(bounds[-1] - bounds[safe] + PAST_END, np.uint8)
         last[:-PAST_END] = data[bounds[safe] : bounds[-1]]
@@ -355,7 +360,7 @@ class BytePairs:
     def _encode(
         self, text: npt.NDArray[np.uint8], bounds: npt.NDArray[np.int64], ranks: npt.NDArray[np.uint32]
     ) -> npt.NDArray[np.int64]:
-        """Write the ranks of texts, and return where those of each begin and the last end."""
+        """Write the ranks of texts, and return the offsets of each text's ranks."""
         offsets = np.zeros(len(bounds), np.int64)
         with self._lock:
             count = encode_texts(read_only(text), read_only(bounds), self._tables, LONGEST_PIECE, ranks, offsets)
@@ -372,7 +377,7 @@ class BytePairs:
 
 
 class Tiktoken:
-    """Encodes with ranks; a text that its regular expression gives up on, or drops some of, goes to ``otherwise``."""
+    """Encoder that uses tiktoken, or ``otherwise`` for a text that tiktoken's pattern fails on or drops parts of."""
 
     name: Literal["tiktoken"] = "tiktoken"
 
@@ -396,9 +401,9 @@ class Tiktoken:
         try:
             with unreadable("a text", TokenizerError, NOT_THIS_TOKENIZER):
                 ranks: npt.NDArray[np.uint32] = self._encoding.encode_to_numpy(text, disallowed_special=())
-        except TokenizerError:  # its pattern took too many steps, or matched nothing, for which it panics
+        except TokenizerError:  # its pattern took too many steps, or matched nothing, on which it panics
             return self._otherwise().encode(text)
-        if self._lengths[ranks].sum() != len(text.encode()):  # a pattern that does not match all characters
+        if self._lengths[ranks].sum() != len(text.encode()):  # the pattern does not match all characters
             return self._otherwise().encode(text)
         return ranks if self._ids is None else self._ids[ranks]
 
@@ -408,7 +413,7 @@ class Tiktoken:
 
 
 class Tokenizers:
-    """Encodes with the `tokenizers` library, in batches and on the calling thread."""
+    """Encoder that uses the `tokenizers` library, in batches and on the calling thread."""
 
     name: Literal["tokenizers"] = "tokenizers"
 
@@ -426,7 +431,7 @@ class Tokenizers:
         return self._encode_batch([text])[0]
 
     def encode_texts(self, texts: Texts) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
-        """Return the ids of all texts and their offsets; an empty text has none, whatever a normalizer adds."""
+        """Return the ids of all texts and their offsets; an empty text has none, even if a normalizer adds text."""
         found = [_NO_IDS] * len(texts)
         for batch in _batches(texts):
             for (number, _), ids in zip(batch, self._encode_batch([text for _, text in batch]), strict=True):
@@ -439,17 +444,16 @@ class Tokenizers:
         return [np.array(each.ids, np.uint32) for each in batch]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids that the tokenizer has."""
+        """Return the text of known ids."""
         with unreadable("tokens", TokenizerError, NOT_THIS_TOKENIZER):
             text: str = self.tokenizer.decode(ids, skip_special_tokens=False)
         return text
 
     def ids_by_name(self) -> dict[str, int]:
-        """Return the ids of all tokens, added ones too, by their spelling.
+        """Return the ids of all tokens, including added ones, by their spelling.
 
         Raises:
-            TokenizerError: there are none, or one of ``MOST_IDS`` or more.
-
+            TokenizerError: there are none, or an id is ``MOST_IDS`` or more.
         """
         ids: dict[str, int] = self.tokenizer.get_vocab(with_added_tokens=True)
         greatest = max(ids.values(), default=-1)
@@ -460,7 +464,7 @@ class Tokenizers:
 
 
 def _batches(texts: Texts) -> Iterator[list[tuple[int, str]]]:
-    """Return texts that are not empty, with their numbers, in lists of about ``_BATCH`` characters."""
+    """Yield the texts that are not empty, with their numbers, in lists of about ``_BATCH`` characters."""
     batch: list[tuple[int, str]] = []
     characters = 0
     for number, text in enumerate(texts.to_pylist()):
@@ -480,7 +484,7 @@ def _end_to_end(parts: list[npt.NDArray[np.uint32]]) -> tuple[npt.NDArray[np.uin
 
 
 def _groups(bounds: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
-    """Cut bounds of texts into those of groups of ``_GROUP_BYTES``, or of one longer text."""
+    """Split the bounds of texts into groups of at most ``_GROUP_BYTES``, or of one longer text."""
     start = 0
     while start < len(bounds) - 1:
         stop = max(start + 1, int(np.searchsorted(bounds, bounds[start] + _GROUP_BYTES, "right")) - 1)
@@ -497,13 +501,13 @@ def one_array(texts: Texts) -> pa.Array:
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:
-        array.to_pylist()  # raises what says why
+        array.to_pylist()  # raises an error with the reason
         raise
     return array
 
 
 class _Variable:
-    """An environment variable that the first of several threads sets and the last one puts back."""
+    """Environment variable that the first of several threads sets and the last one restores."""
 
     def __init__(self, name: str, value: str) -> None:
         self._name, self._value = name, value
@@ -511,7 +515,7 @@ class _Variable:
         self.forget()
 
     def forget(self) -> None:
-        """Begin without any thread inside: a forked process has none of the others, and not their lock."""
+        """Reset to no threads inside, since a forked process has none of the others and must not use their lock."""
         self._lock, self._inside = threading.Lock(), 0
 
     def enter(self) -> None:
@@ -531,7 +535,7 @@ class _Variable:
                 os.environ[self._name] = self._before
 
     def leave_all(self) -> None:
-        """Put the value back in a forked process, where no other thread will."""
+        """Restore the value in a forked process, where no other thread will."""
         inside = self._inside
         self.forget()
         if inside:
@@ -545,7 +549,7 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Keep `tokenizers` from starting threads: a process forked after it did may wait for them for ever."""
+    """Keep `tokenizers` from starting threads: a process forked after it did may wait for them forever."""
     _PARALLELISM.enter()
     try:
         yield
@@ -554,13 +558,12 @@ def one_thread() -> Iterator[None]:
 
 
 def require_equal(bpe: ByteLevelBPE, fast: "ByRanks", exact: Tokenizers) -> None:
-    """Compare the engines on the probe and on every token of the vocabulary that is text.
+    """Compare the engines on the probe and on every token of the vocabulary that is valid text.
 
-    Of a pattern that is left to tiktoken, also where it cuts code points of all kinds.
+    If the pattern is left to tiktoken, also compare where it cuts code points of all kinds.
 
     Raises:
-        TokenizerError: they differ, or the pattern has what they read in different ways.
-
+        TokenizerError: they differ, or the pattern has an operator that they read differently.
     """
     _require_one_reading(bpe.pattern)
     if bpe.pattern not in PATTERNS:
@@ -573,11 +576,11 @@ def require_equal(bpe: ByteLevelBPE, fast: "ByRanks", exact: Tokenizers) -> None
 
 
 def _require_one_reading(pattern: str) -> None:
-    r"""Raise TokenizerError where a pattern has what means one thing in Oniguruma and another in Rust.
+    r"""Raise TokenizerError if a pattern has an operator with different meanings in Oniguruma and Rust.
 
-    ``x{1,3}+`` is possessive in Rust and repeats in Oniguruma; ``^`` and ``$`` are at every line there. No probe has
-    all texts that show it. Comments and ``(?x)`` can hide such an operator. Behind ``\s++``, which leaves no line end,
-    ``$`` is the end of the text in both.
+    ``x{1,3}+`` is possessive in Rust and repeats in Oniguruma, where ``^`` and ``$`` also match at every line. No probe
+    has all the texts that would show this. Comments and ``(?x)`` can hide such an operator. After ``\s++``, which
+    consumes all line ends, ``$`` is the end of the text in both.
     """
     spelled = _NO_OPERATOR.sub("x", pattern.replace(r"\s++$", r"\s++"))
     if found := _READ_IN_TWO_WAYS.search(spelled):
@@ -586,7 +589,7 @@ def _require_one_reading(pattern: str) -> None:
 
 @cache
 def _probes() -> list[str]:
-    """Return code points of all kinds beside a letter, a digit, an apostrophe, spaces, themselves and ends of lines."""
+    """Return code points of all kinds next to a letter, a digit, an apostrophe, spaces, themselves and line ends."""
     beyond = range(0x20000, 0x110000)
     points = itertools.chain(*_DENSE, *(block[::_STEP] for block in (*_SPARSE, beyond)), (0xFFFF, 0x10FFFF))
     lines = [f"a{each}1{each} {each}{each}'{each}\n" for each in map(chr, points) if each != _BETWEEN]
@@ -595,10 +598,10 @@ def _probes() -> list[str]:
 
 @cache
 def _pairs() -> dict[bytes, int]:
-    """Return ranks of the bytes and of pairs of the last byte of a character and the first of another.
+    """Return ranks of the bytes, and of pairs of a last byte of one character and a first byte of the next.
 
-    A place that one engine cuts and the other does not is then seen in the ids. Where a pair could be two, chance says
-    which is first.
+    A position that only one engine cuts is then visible in the ids. The ranks of pairs are random, which decides
+    between pairs that overlap.
     """
     ascii_bytes = range(0x80)
     pairs = [*itertools.product((*ascii_bytes, *range(0x80, 0xC0)), (*ascii_bytes, *range(0xC2, 0xF5)))]
@@ -607,14 +610,13 @@ def _pairs() -> dict[bytes, int]:
 
 
 def require_equal_cuts(pattern: str, *texts: str) -> None:
-    r"""Compare where tiktoken and `tokenizers` cut code points of all kinds, and other texts, whatever the vocabulary.
+    r"""Compare where tiktoken and `tokenizers` cut code points of all kinds and other texts, whatever the vocabulary.
 
-    tiktoken's regular expressions are Rust's, those of `tokenizers` Oniguruma's. ``\w``, ``$`` and letters without case
-    differ between them, and tiktoken drops characters that a pattern does not match, which `tokenizers` keeps.
+    tiktoken uses Rust's regular expressions, `tokenizers` those of Oniguruma. They differ in ``\w``, ``$`` and letters
+    without case. tiktoken also drops characters that a pattern does not match, and `tokenizers` keeps them.
 
     Raises:
         TokenizerError: they differ, or tiktoken cannot use the pattern.
-
     """
     import tiktoken
     from tokenizers import Regex, pre_tokenizers
@@ -635,17 +637,18 @@ SHIPPED = Path(__file__).with_name("combining.npz")
 
 @cache
 def combining_classes() -> npt.NDArray[np.uint8]:
-    """Return the combining class of every code point, 255 where a text that has it may not be NFC.
+    """Return the combining class of every code point, or 255 if a text with it may not be NFC.
 
-    Uncertain is what NFC replaces, what it may join to a character before, and what Unicode 14 does not assign. All
-    else is the same in each version of Unicode: one that does not know a character leaves it, and what is before and
-    behind it, as it is. A test asks Python, and writes them.
+    255 marks code points that NFC replaces, those that it may join to a character before, and those not assigned in
+    Unicode
+    14. All others are the same in every version of Unicode, and a version that does not know a character leaves it and
+    its neighbours unchanged. A test derives the classes from Python and writes them to the file.
     """
     return shipped_arrays(SHIPPED, "unicode-14")["classes"]
 
 
 def may_change(texts: "pa.LargeStringArray") -> npt.NDArray[np.bool_]:
-    """Return of each text whether NFC may be another one; of texts that are valid UTF-8."""
+    """Return a mask of texts that NFC may change; the texts must be valid UTF-8."""
     data, bounds = text_buffers(texts)
     found = np.zeros(len(texts), np.bool_)
     find_unordered(read_only(data), read_only(bounds), read_only(combining_classes()), found)
@@ -653,11 +656,11 @@ def may_change(texts: "pa.LargeStringArray") -> npt.NDArray[np.bool_]:
 
 
 Encoded: TypeAlias = tuple[npt.NDArray[Any], npt.NDArray[np.int64]]
-"""Ids of texts, and where those of each begin and the last end."""
+"""Ids of several texts, and the offsets of each text's ids."""
 
 
 class Prepared:
-    """Encodes NFC by ranks, and what lies between added tokens where a text has some."""
+    """Encoder that applies NFC, and encodes the text between added tokens by ranks."""
 
     name: Literal["tiktoken"] = "tiktoken"
 
@@ -686,7 +689,7 @@ class Prepared:
         )
 
     def _normalized(self, texts: "pa.LargeStringArray") -> tuple["pa.LargeStringArray", npt.NDArray[np.bool_]]:
-        """Return texts as NFC, and which of them may have been others."""
+        """Return texts as NFC, and a mask of those that it may have changed."""
         changes = may_change(texts) if self._bpe.normalizer else np.zeros(len(texts), np.bool_)
         if not changes.any():
             return texts, changes
@@ -708,14 +711,14 @@ class Prepared:
         return self._any_of(self._bpe.added)
 
     def _any_of(self, tokens: Iterable[str]) -> str:
-        """Return a regular expression of tokens, as they are and as NFC."""
+        """Return a regular expression that matches the tokens, as they are and as NFC."""
         spelled = sorted({each for token in tokens for each in (token, self._normalize(token))})
         return "|".join("".join(f"\\x{{{ord(character):x}}}" for character in each) for each in spelled)
 
     def _cannot_cut(self, texts: "pa.LargeStringArray") -> npt.NDArray[np.bool_]:
-        """Return of each text whether `tokenizers` does more than to cut it at each added token.
+        """Return a mask of texts in which `tokenizers` does more than cut at each added token.
 
-        It also finds special tokens, which it takes for text here, but finds nothing else at the same place.
+        It also finds special tokens, which are treated as text here, but then finds nothing else at the same position.
         """
         if any(token.lstrip or token.rstrip or token.single_word for token in self._plain.values()):
             return np.ones(len(texts), np.bool_)
@@ -732,7 +735,7 @@ class Prepared:
 
     @cached_property
     def _cuts(self) -> list[tuple[re.Pattern[str], Mapping[str, int]]]:
-        """What texts are cut at: tokens that are looked for before a text is normalised come first."""
+        """Patterns to cut texts at, with the ids of their tokens; those searched before normalization come first."""
         before, behind = dict[str, int](), dict[str, int]()
         for number, token in self._plain.items():
             if token.normalized:
@@ -771,7 +774,7 @@ def _split(text: str, pattern: re.Pattern[str], ids: Mapping[str, int]) -> Itera
 
 
 def _has(texts: "pa.LargeStringArray", any_of: str) -> npt.NDArray[np.bool_]:
-    """Return of each text whether it has what a regular expression names; nothing has what an empty one names."""
+    """Return a mask of texts that match a regular expression; nothing matches an empty one."""
     if not any_of:
         return np.zeros(len(texts), np.bool_)
     found = pc.match_substring_regex(texts, any_of).fill_null(False)
@@ -783,7 +786,7 @@ def _chosen(texts: "pa.LargeStringArray", which: npt.NDArray[np.bool_]) -> "pa.L
 
 
 def _in_order(*groups: tuple[npt.NDArray[np.bool_], Encoded]) -> Encoded:
-    """Put the ids of groups of texts in the order of the texts, each of which is in one group."""
+    """Merge the ids of groups of texts in the order of the texts, each of which is in one group."""
     lengths = np.zeros(len(groups[0][0]), np.int64)
     for which, (_, offsets) in groups:
         lengths[which] = np.diff(offsets)
@@ -797,7 +800,7 @@ ByRanks: TypeAlias = BytePairs | Tiktoken | Prepared
 
 
 def by_ranks(bpe: ByteLevelBPE, otherwise: Callable[[], Tokenizers]) -> ByRanks:
-    """Return the engine for a byte-level BPE: ours where its pattern is known and its tables can be made."""
+    """Return the engine for a byte-level BPE: this package's if its pattern is known and its tables can be made."""
     ours = bpe.pattern in PATTERNS and len(bpe.ranks) < MOST_RANKS and not has_long_tokens(bpe.ranks)
     engine = BytePairs(bpe) if ours else Tiktoken(bpe, otherwise)
     return Prepared(engine, bpe, otherwise) if bpe.changes else engine
@@ -806,19 +809,19 @@ def by_ranks(bpe: ByteLevelBPE, otherwise: Callable[[], Tokenizers]) -> ByRanks:
 Engine = Literal["auto", "tiktoken", "tokenizers"]
 
 _WORTH_KEEPING = 1 << 18
-"""Bytes of the smallest tokenizer that is kept in the cache folder: smaller ones are read as fast as they are kept."""
+"""Bytes of the smallest tokenizer with results kept in the cache folder; smaller ones are processed as fast."""
 _END_OF_TEXT_NAMES = (END_OF_TEXT, "<|end_of_text|>", "<|eot_id|>", "</s>", "<eos>", "<|im_end|>", "[EOS]", "[SEP]")
 _NO_PIECES = frozenset(("'l", "'r", "'v", *_END_OF_TEXT_NAMES))
-"""The only parts of GPT-2's pieces that are no pieces, and special tokens, which no text is encoded to."""
+"""Tokens that GPT-2's pattern cuts even in its own vocabulary: beginnings of contractions, and special tokens."""
 
 
 class EncodedTexts(NamedTuple):
-    """Token ids of several texts end to end: text i is ``ids[offsets[i]:offsets[i + 1]]``."""
+    """Concatenated token ids of several texts: those of text i are ``ids[offsets[i]:offsets[i + 1]]``."""
 
     ids: npt.NDArray[Any]
-    """uint16 where the vocabulary allows, else uint32; the ids of all texts."""
+    """Ids of all texts, uint16 if the vocabulary allows it, else uint32."""
     offsets: npt.NDArray[np.int64]
-    """One more than there are texts, in tokens, from 0."""
+    """Offsets in tokens, starting at 0, one more than there are texts."""
 
 
 def load_encoder(tokenizer: Any, end_of_text: str | None = None, engine: Engine = "auto") -> "Encoder":
@@ -826,25 +829,25 @@ def load_encoder(tokenizer: Any, end_of_text: str | None = None, engine: Engine 
 
     ``tokenizer`` is one of
 
-    * a `tokenizer.json`, or a folder that holds one, as ``save_pretrained`` writes it. `transformers` converts what is
-      in a folder without one, such as `vocab.json` or, with `sentencepiece` installed, `tokenizer.model`;
-    * a `*.tiktoken` file of ranks. Such a file does not say how it splits text: the published files of cl100k and
-      o200k are known by their digest, all others have GPT-2's pattern, and their end of text is the number of ranks;
+    * a `tokenizer.json`, or a folder with one, as ``save_pretrained`` writes it. In a folder without one,
+      `transformers` converts other files, such as `vocab.json` or, with `sentencepiece` installed, `tokenizer.model`;
+    * a `*.tiktoken` file of ranks. Such a file does not define how text is split. The published files of cl100k and
+      o200k are recognized by their digest; all others get GPT-2's pattern, and their end of text is the number of
+      ranks;
     * the id of a repository on the Hub, such as ``"gpt2"``;
     * a ``PreTrainedTokenizerFast`` of `transformers` or a ``Tokenizer`` of `tokenizers`, see
       :func:`longcrawl.tokens.encoders.tokenizer_name`.
 
-    ``end_of_text`` names the token that ends a document; None takes the tokenizer's ``eos_token``, which the object or
-    the `tokenizer_config.json` beside its file names, or else the first usual one that it has, such as
+    ``end_of_text`` names the token that ends a document. None means the tokenizer's ``eos_token``, as named by the
+    object or the `tokenizer_config.json` beside its file, or else the first usual one that it has, such as
     ``<|endoftext|>`` or ``</s>``.
 
     >>> load_encoder("gpt2").encode(["Hello world"]).ids  # doctest: +SKIP
     array([15496,   995], dtype=uint16)
 
     Raises:
-        TokenizerError: nothing is there, it is not a tokenizer, it has no token ``end_of_text``, or ``engine`` is
-            "tiktoken" and ranks cannot say what the tokenizer does. Or GPT-2's pattern cuts a token of a file of ranks.
-
+        TokenizerError: nothing is there, it is not a tokenizer, it has no token ``end_of_text``, ``engine`` is
+            "tiktoken" and ranks cannot describe the tokenizer, or GPT-2's pattern cuts a token of a file of ranks.
     """
     if engine not in get_args(Engine):
         raise TokenizerError(f"engine={engine!r} is none of {', '.join(map(repr, get_args(Engine)))}")
@@ -862,16 +865,16 @@ def _load(path: Path, _version: tuple[int, int, str | None], end_of_text: str | 
 
 
 class _Ranked(NamedTuple):
-    """A tokenizer by ranks, or why it is encoded by `tokenizers`."""
+    """A tokenizer as ranks, or the reason why `tokenizers` encodes with it."""
 
     bpe: ByteLevelBPE | None
     others: Mapping[str, int]
-    """Ids of what has no rank, by spelling: special tokens above all."""
+    """Ids of tokens without a rank by spelling, mostly special tokens."""
     reason: str
-    """Empty where ranks give the same ids."""
+    """Reason why ranks do not give the same ids, or "" if they do."""
 
     def to_arrays(self) -> Arrays:
-        """Return arrays that :meth:`from_arrays` makes an equal one of."""
+        """Return arrays from which :meth:`from_arrays` makes an equal object."""
         made = {} if self.bpe is None else self.bpe.to_arrays()
         return made | {"others": _pack(json.dumps(self.others)), "reason": _pack(self.reason)}
 
@@ -886,7 +889,7 @@ class _Ranked(NamedTuple):
         return self.bpe.id_of(spelled) if token is None and self.bpe is not None else token
 
     def has_rank(self, token: int) -> bool:
-        """Return whether an id is of bytes that texts are cut into, or of an added token that they may hold."""
+        """Return whether an id is of a token that texts are split into, or of an added token that they may contain."""
         if self.bpe is None:
             return False
         if any(self.others.get(name) == token for name in self.bpe.added):
@@ -902,12 +905,12 @@ class _Ranked(NamedTuple):
 
 
 class Encoder:
-    """Texts to token ids and back, made by :func:`load_encoder`.
+    """Encoder of texts to token ids and back, made by :func:`load_encoder`.
 
-    No special token is added, nothing is cut or padded, and merges are not dropped by chance (``dropout``). A special
-    token spelled out in a text is text like any other: ``<|endoftext|>`` on a web page does not end a document. But a
-    Unigram model of `tokenizers`, such as T5's, finds its special tokens in a text, too: ``</s>`` in a text is then the
-    id of the end of text.
+    No special token is added, nothing is truncated or padded, and merges are not dropped at random (``dropout``). A
+    special token spelled out in a text is ordinary text: ``<|endoftext|>`` on a web page does not end a document. The
+    exception is a Unigram model of `tokenizers`, such as T5's, which also finds its special tokens in a text: ``</s>``
+    in a text is then the id of the end of text.
     """
 
     def __init__(self, path: Path, end_of_text: str | None = None, engine: Engine = "auto") -> None:
@@ -919,21 +922,20 @@ class Encoder:
         self._engine = self._choose(engine)
         self.engine: Literal["tiktoken", "tokenizers"] = self._engine.name
         self.vocabulary_size = 1 + max(self._known_ids)
-        """One more than the greatest id, special tokens included."""
+        """One more than the greatest id, including special tokens."""
         self.dtype = np.dtype(np.uint16 if self.vocabulary_size <= 1 << 16 else np.uint32)
         if end_of_text is not None:
             _ = self.end_of_text
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as what to load: the engines cannot be pickled."""
+        """Pickle as arguments of ``load_encoder``, since the engines cannot be pickled."""
         return load_encoder, (str(self._path), self._end_of_text_name, self._asked_engine)
 
     def encode(self, texts: "Sequence[str | None] | pa.Array | pa.ChunkedArray") -> EncodedTexts:
         """Return the ids of all texts; null has none.
 
         Raises:
-            TokenizerError: they are not texts, one has a lone surrogate, or is not valid UTF-8 in its Arrow array.
-
+            TokenizerError: they are not texts, one has a lone surrogate, or one is not valid UTF-8 in its Arrow array.
         """
         array = _as_arrow(texts)
         try:
@@ -945,11 +947,10 @@ class Encoder:
         return EncodedTexts(ids.astype(self.dtype, copy=False), offsets)
 
     def decode(self, ids: "Sequence[int] | npt.NDArray[Any]") -> str:
-        """Return the text of ids, special tokens spelled out; bytes that are no UTF-8 become U+FFFD.
+        """Return the text of ids, with special tokens spelled out; bytes that are not UTF-8 become U+FFFD.
 
         Raises:
-            TokenizerError: an id that the tokenizer does not have.
-
+            TokenizerError: the tokenizer does not have an id.
         """
         known = self._known_ids
         if unknown := [int(token) for token in ids if int(token) not in known]:
@@ -958,11 +959,11 @@ class Encoder:
 
     @cached_property
     def end_of_text(self) -> int:
-        """The id of the token that ends a document.
+        """Id of the token that ends a document.
 
         Raises:
-            TokenizerError: the tokenizer has no token of that name, or None was asked and it has no usual one.
-
+            TokenizerError: the tokenizer has no token of the requested name, or none was requested and it has no usual
+                one.
         """
         asked = self._end_of_text_name
         if asked is not None:
@@ -981,7 +982,7 @@ class Encoder:
         return self._reject_end() if token is None else token
 
     def _end_of(self, name: str) -> int | None:
-        """Return the id of a token that can end documents; None if there is none, or texts can have it."""
+        """Return the id of a token that can end documents, or None if there is none or texts can contain it."""
         token = self._id_of(name)
         if token is None or (self._is_of_text(token) and self._engine.encode(name).tolist() == [token]):
             return None
@@ -1001,11 +1002,10 @@ class Encoder:
 
     @cached_property
     def token_bytes(self) -> npt.NDArray[np.int64]:
-        """How many bytes of UTF-8 each id stands for, 0 for those that no text is encoded to.
+        """Number of UTF-8 bytes of each id, 0 for ids that no text is encoded to.
 
         Raises:
-            TokenizerError: it is not a byte-level BPE, whose tokens are the bytes of a text cut into pieces.
-
+            TokenizerError: it is not a byte-level BPE, with tokens that are the bytes of a text cut into pieces.
         """
         bpe = self._ranked.bpe
         if bpe is None or bpe.changes:
@@ -1017,15 +1017,14 @@ class Encoder:
 
     @cached_property
     def fingerprint(self) -> str:
-        """SHA-256 of what decides the ids, the same for ranks and for the `tokenizer.json` that says the same."""
+        """SHA-256 of everything that determines the ids, the same for ranks and an equivalent `tokenizer.json`."""
         return _unpack(self._kept("fingerprint", lambda: {"text": _pack(_fingerprint(self._document))})["text"])
 
     def save(self, directory: str | os.PathLike[str]) -> str:
-        """Write ``tokenizer.json`` into ``directory`` and return that name; any reader of it gives the same ids.
+        """Write ``tokenizer.json`` into ``directory``, and return its name; any reader of it gives the same ids.
 
         Raises:
-            TokenizerError: ranks of which one cannot be made by merges.
-
+            TokenizerError: no merges make one of the ranked tokens.
         """
         as_read = self._ranks is None and not self._sets_dropout
         content = self._content if as_read else json.dumps(self._document, ensure_ascii=False).encode()
@@ -1054,7 +1053,7 @@ class Encoder:
         return _Ranked.from_arrays(self._kept("ranks", lambda: self._compare().to_arrays()))
 
     def _require_whole_tokens(self, tokens: Iterable[bytes], by_gpt2: ByRanks) -> None:
-        """Raise TokenizerError where GPT-2's pattern cuts tokens of a file of ranks, which then has another one."""
+        """Raise TokenizerError if GPT-2's pattern cuts tokens of a file of ranks, which then has another pattern."""
         kept = self._kept("cut", lambda: _find_cut(tokens, by_gpt2))
         if count := int(kept["count"][0]):
             raise TokenizerError(
@@ -1063,8 +1062,8 @@ class Encoder:
             )
 
     def _compare(self) -> _Ranked:
-        """Return the ranks of a `tokenizer.json`, compared with `tokenizers`."""
-        exact = self._tokenizers  # which checks the structure of the document
+        """Return the ranks of a `tokenizer.json`, after comparing them with `tokenizers`."""
+        exact = self._tokenizers  # loading it checks the structure of the document
         ids, bpe = exact.ids_by_name(), None
         try:
             bpe = byte_level_bpe(self._document)
@@ -1074,14 +1073,14 @@ class Encoder:
         return _Ranked(bpe, {name: token for name, token in ids.items() if bpe.id_of(name) != token}, "")
 
     def _kept(self, name: str, build: Callable[[], Arrays]) -> Arrays:
-        """Return arrays made of the file's content, kept for later processes where that is large."""
+        """Return arrays derived from the file's content, kept for later processes if the file is large."""
         if len(self._content) < _WORTH_KEEPING:
             return build()
         return kept_arrays(f"tokenizer-{hashlib.sha256(self._content).hexdigest()}-{name}", _stamp(), build)
 
     @cached_property
     def _document(self) -> dict[str, Any]:
-        """The content of the `tokenizer.json`, made from the ranks where there is none."""
+        """Content of the `tokenizer.json`, made from the ranks if there is none."""
         if self._ranks is not None:
             return tokenizer_document(*self._ranks)
         try:
@@ -1093,7 +1092,7 @@ class Encoder:
 
     @cached_property
     def _sets_dropout(self) -> bool:
-        """Whether the `tokenizer.json` drops merges by chance, which is not done; to read a large one takes 0.1 s."""
+        """Whether the `tokenizer.json` sets ``dropout``, which is ignored; parsing a large file takes 0.1 s."""
         kept = self._kept(
             "dropout", lambda: {"is_set": np.array([bool(load_json(self._content)["model"].get("dropout"))])}
         )
@@ -1104,11 +1103,10 @@ class Encoder:
         return Tokenizers(self._document)
 
     def _is_of_text(self, token: int) -> bool:
-        """Whether a text may have this id; to encode one takes kernels and tables, 0.3 s of a process without them."""
+        """Return whether a text may have this id, without encoding it, which takes 0.3 s in a new process."""
         return self.engine == "tokenizers" or self._ranked.has_rank(token)
 
     def _id_of(self, name: str) -> int | None:
-        """Return the id of a token by its spelling in a `tokenizer.json`."""
         if self.engine == "tokenizers":
             return self._ids_by_name.get(name)
         return self._ranked.id_of(name)
@@ -1131,7 +1129,7 @@ def _fingerprint(document: Mapping[str, Any]) -> str:
 
 
 def _find_cut(tokens: Iterable[bytes], by_gpt2: ByRanks) -> Arrays:
-    """Return how many tokens that are text become several, and the first of them."""
+    """Return the number of text tokens that are encoded to several tokens, and the first of them."""
     texts = [text for text in (token.decode(errors="replace") for token in tokens) if "\ufffd" not in text]
     _, offsets = by_gpt2.encode_texts(pa.array(texts, pa.large_string()))
     several = (text for text, length in zip(texts, np.diff(offsets), strict=True) if length > 1)
@@ -1141,7 +1139,7 @@ def _find_cut(tokens: Iterable[bytes], by_gpt2: ByRanks) -> Arrays:
 
 @cache
 def _stamp() -> str:
-    """Return what kept arrays depend on besides the file: the sources here and the libraries compared with."""
+    """Return what kept arrays depend on besides the file: the sources of this package and versions of the libraries."""
     folders = Path(__file__).parent, Path(kernels.__file__).parent
     files = [*chain(*(sorted(folder.glob("*.py")) for folder in folders)), splitting.SHIPPED, SHIPPED]
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
@@ -1160,7 +1158,7 @@ def _of_text(texts: "pa.Array | pa.ChunkedArray") -> "pa.Array | pa.ChunkedArray
     kind = texts.type
     while pa.types.is_dictionary(kind) or isinstance(kind, pa.BaseExtensionType):
         kind = kind.value_type if pa.types.is_dictionary(kind) else kind.storage_type
-    if pa.types.is_primitive(kind) or pa.types.is_decimal(kind):  # which a cast would spell out
+    if pa.types.is_primitive(kind) or pa.types.is_decimal(kind):  # a cast would spell these out
         raise TokenizerError(f"not an array of texts, but of {texts.type}: pass the column of texts")
     try:
         return pc.cast(texts, pa.large_string())

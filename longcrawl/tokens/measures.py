@@ -1,10 +1,10 @@
-"""Measures of a composition: padding, truncation, concatenation and relatedness, side by side.
+"""Measures of a composition: padding, truncation, concatenation and relatedness, for comparison side by side.
 
 Source: H. Liu et al., "Bucket Pre-training is All You Need", 2024, section 2, equations 1 to 3.
 
-Terms are token ids, so that every plan of tokens can be measured, however its documents were put in order. Measured are
-the first ``DOCUMENTS`` documents of a plan by their first ``TOKENS`` tokens, against pairs of the same documents at
-random. 5 MB of tokens take half a second.
+Relatedness uses token ids as terms, so it can be measured for every plan of tokens, whatever the order of its
+documents. It uses the first ``TOKENS`` tokens of the first ``DOCUMENTS`` documents of a plan, and compares them with
+random pairs of the same documents. 5 MB of tokens take half a second.
 """
 
 import textwrap
@@ -36,35 +36,35 @@ from longcrawl.tokens.strategies import (
 DOCUMENTS = 10_000
 TOKENS = 512
 DIGITS = 6
-"""Of a logarithm: the last bits of one differ between machines."""
+"""Digits kept of a logarithm, since its last bits differ between machines."""
 _LARGEST = (1 << 32) - 1
 
 
 class Beginnings:
-    """The first tokens of the first documents, as they are read."""
+    """Collector of the first tokens of the first documents."""
 
     def __init__(self) -> None:
         self.found: list[npt.NDArray[Any]] = []
 
     @property
     def wanted(self) -> bool:
-        """Whether more documents are wanted."""
+        """Whether more documents are needed."""
         return len(self.found) < DOCUMENTS
 
     def add(self, tokens: npt.NDArray[Any], ends: Longs) -> None:
-        """Add documents whose tokens are end to end, those that are still wanted; what is not whole is no token."""
+        """Add as many of the concatenated documents as are still needed; values that are not integers are ignored."""
         whole = tokens if tokens.dtype.kind in "iu" else tokens[:0]
         for start, stop in pairwise([0, *ends[: DOCUMENTS - len(self.found)].tolist()]):
             self.found.append(np.array(whole[start : min(stop, start + TOKENS)]))
 
     def add_lists(self, lists: pa.ChunkedArray) -> None:
-        """Add the lists of a column."""
+        """Add the lists of a column as documents."""
         for chunk in lists.slice(0, DOCUMENTS - len(self.found)).chunks:
             lengths = pc.fill_null(pc.list_value_length(chunk), 0).to_numpy(zero_copy_only=False)
             self.add(chunk.flatten().to_numpy(zero_copy_only=False), np.cumsum(lengths))
 
     def add_one(self, tokens: Sequence[Any]) -> None:
-        """Add a document of any values."""
+        """Add a document of any values; those that are not integers are ignored."""
         if self.wanted:
             self.found.append(
                 np.array([each & _LARGEST for each in tokens[:TOKENS] if isinstance(each, int)], np.uint32)
@@ -72,23 +72,22 @@ class Beginnings:
 
 
 class Relatedness(NamedTuple):
-    """What :func:`relate` finds."""
+    """Result of :func:`relate`."""
 
     compared_pairs: int
-    """Pairs of documents that follow each other in a sample."""
+    """Number of pairs of adjacent documents in a sample."""
     related: float | None
-    """Their mean cosine, 0 to 1; None without a pair."""
+    """Mean cosine of these pairs, 0 to 1, or None without a pair."""
     related_by_chance: float | None
-    """Mean of as many random pairs of the same documents; None without a pair."""
+    """Mean cosine of random pairs of the same documents, or None without a pair."""
 
 
 def neighbours(plan: Plan, first: int = 0) -> Longs:
-    """Return which documents follow each other in samples, of those that are measured: int64 [pairs, 2].
+    """Return the pairs of adjacent documents in samples, among the measured documents: int64 [pairs, 2].
 
     Args:
-        plan: of a pool, or of all documents.
-        first: the number of its first document among all.
-
+        plan: the plan of a pool, or of all documents.
+        first: number of its first document among all.
     """
     documents = plan.documents[: 0 if first >= DOCUMENTS else None] + first
     pairs = np.stack([documents[:-1], documents[1:]], axis=1)
@@ -108,8 +107,7 @@ def relate(pairs: Longs, vectors: "TermVectors") -> Relatedness:
 
     Args:
         pairs: int64 [pairs, 2], numbers of documents.
-        vectors: of the documents, see :func:`weigh`.
-
+        vectors: vectors of the documents, see :func:`weigh`.
     """
     if not len(pairs):
         return Relatedness(0, None, None)
@@ -124,9 +122,9 @@ def relate(pairs: Longs, vectors: "TermVectors") -> Relatedness:
 
 
 def weigh(beginnings: Iterable[npt.NDArray[np.integer[Any]]]) -> "TermVectors":
-    """Return vectors of documents by what they begin with, ``TOKENS`` tokens of each.
+    """Return term vectors of documents, each from its first ``TOKENS`` tokens.
 
-    A token weighs (1 + log(count)) * log(documents / those that have it).
+    The weight of a token is (1 + log(count)) * log(documents / documents that have it).
     """
     texts = [each[:TOKENS] for each in beginnings]
     lengths = np.array([len(each) for each in texts], np.int64)
@@ -144,63 +142,64 @@ def weigh(beginnings: Iterable[npt.NDArray[np.integer[Any]]]) -> "TermVectors":
 
 
 BLOCK = 1 << 20
-"""Numbers that are added up together; 128 or more."""
+"""Numbers added up together, at least 128."""
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """The samples of one capacity."""
+    """Counts for the samples of one capacity."""
 
     capacity: int
     samples: int
     documents: int
-    """Documents whose first token is in one of them."""
+    """Documents with their first token in one of these samples."""
     tokens: int
-    """Of documents, without padding."""
+    """Tokens of documents, without padding."""
 
 
 @dataclass(frozen=True)
 class Composition:
-    """The measures of one plan.
+    """Measures of one plan.
 
-    Documents are those that have tokens: an empty one is in no sample and would only raise ``r_cat``. It is counted in
-    ``empty_documents``.
+    Only documents with tokens count: an empty one is in no sample and would only raise ``r_cat``. Empty documents are
+    counted in ``empty_documents``.
     """
 
     label: str
     documents: int
-    """M of the paper."""
+    """Number of documents, M in the paper."""
     empty_documents: int
     tokens: int
-    """Of all documents, in samples or dropped."""
+    """Tokens of all documents, in samples or dropped."""
     samples: int
-    """C of the paper."""
+    """Number of samples, C in the paper."""
     pieces: int
     """Documents and parts of documents in all samples."""
     capacity: int
-    """Tokens of all samples, with padding."""
+    """Tokens of all samples, including padding."""
     placed_tokens: int
     """Tokens of documents in samples."""
     cut_documents: int
     """Documents that are not whole in one sample: cut, or dropped in part or altogether.
 
-    One whose pieces are all in one sample, with others between, is whole: the sample is one text."""
+    A document with all its pieces in one sample, and others between them, is whole: the sample is one text.
+    """
     cut_documents_tokens: int
-    """Tokens of these documents."""
+    """Tokens of the cut documents."""
     context: float
-    """For how many earlier tokens of its own document a placed token has in its sample, on average."""
+    """Mean number of earlier tokens of the same document in the sample of a placed token."""
     whole_context: float
-    """The same if no document were cut: the most that ``context`` can be without dropping tokens."""
+    """``context`` if no document were cut, its maximum without dropping tokens."""
     longer_documents: int
     """Documents longer than the largest sample, which every plan cuts."""
     buckets: tuple[Bucket, ...]
-    """Ascending by capacity."""
+    """Buckets, ascending by capacity."""
     compared_pairs: int = 0
-    """Documents next to each other in a sample that were compared, see :mod:`longcrawl.tokens.measures`."""
+    """Compared pairs of adjacent documents in a sample, see :mod:`longcrawl.tokens.measures`."""
     related: float | None = None
-    """Mean cosine of their TF-IDF weights; None if no pair was compared."""
+    """Mean cosine of the TF-IDF weights of the compared pairs, or None if no pair was compared."""
     related_by_chance: float | None = None
-    """The same of random pairs of these documents."""
+    """Mean cosine of random pairs of these documents, or None if no pair was compared."""
 
     @property
     def r_pad(self) -> float:
@@ -209,10 +208,10 @@ class Composition:
 
     @property
     def r_tru(self) -> float:
-        """Equation 2: documents that were cut / documents. However often one is cut, it counts once.
+        """Equation 2: cut documents / documents. A document counts once, however often it is cut.
 
-        A document is cut where it ends up in several samples. One of which all pieces are in one sample, as the planner
-        "interleaved" makes them, is not: each token of it sees all that come before.
+        A document is cut if it is in several samples. It is not cut if all its pieces are in one sample, as with the
+        planner "interleaved": each of its tokens then sees all earlier ones.
         """
         return _ratio(self.cut_documents, self.documents)
 
@@ -223,7 +222,7 @@ class Composition:
 
     @property
     def pieces_per_sample(self) -> float:
-        """How many documents or parts of one a sample has; ``r_cat`` counts a document once, in however many it is."""
+        """Documents or parts of documents per sample; ``r_cat`` counts a document once, however many parts it has."""
         return _ratio(self.pieces, self.samples)
 
     @property
@@ -238,20 +237,20 @@ class Composition:
 
     @property
     def context_share(self) -> float:
-        """``context`` / ``whole_context``; 1 where every token sees all of its document before it."""
+        """``context`` / ``whole_context``; 1 if every token sees all of its document before it."""
         return _ratio(self.context, self.whole_context) if self.whole_context else 1.0
 
     @property
     def r_tru_floor(self) -> float:
-        """The least ``r_tru`` with samples of these capacities: documents longer than the largest must be cut."""
+        """Lower bound of ``r_tru`` for samples of these capacities: documents longer than the largest must be cut."""
         return _ratio(self.longer_documents, self.documents)
 
     @property
     def r_cat_floor(self) -> float:
-        """The least ``r_cat`` with samples of these capacities and this padding.
+        """Lower bound of ``r_cat`` for samples of these capacities and this padding.
 
-        All samples together have placed_tokens / (1 - r_pad) tokens, each at least the smallest capacity, so there are
-        at most placed_tokens / ((1 - r_pad) x smallest) of them.
+        All samples together have placed_tokens / (1 - r_pad) tokens, and each has at least the smallest capacity, so
+        there are at most placed_tokens / ((1 - r_pad) x smallest) of them.
         """
         return _ratio(self.documents * self.buckets[0].capacity, self.capacity) if self.buckets else 0.0
 
@@ -274,15 +273,14 @@ def measure(plan: Plan, label: str = "", capacities: Sequence[int] | None = None
     """Measure a plan.
 
     Args:
-        plan: of any strategy.
-        label: what tables call it.
-        capacities: that samples could have had; those that they have, if left out.
+        plan: a plan of any strategy.
+        label: its name in tables.
+        capacities: capacities that samples could have had; by default those that they have.
 
     >>> import longcrawl as lc
     >>> found = measure(lc.tokens.FixedLength(4, order="given").plan([3, 3, 3]))
     >>> found.r_pad, round(found.r_tru, 3), found.r_cat, found.pieces_per_sample
     (0.25, 0.667, 1.0, 1.6666666666666667)
-
     """
     lengths = plan.lengths
     owners, parts = document_parts(plan.bounds, plan.documents, plan.sizes)
@@ -310,9 +308,9 @@ def measure(plan: Plan, label: str = "", capacities: Sequence[int] | None = None
 
 
 def _context(lengths: npt.NDArray[np.integer[Any]]) -> float:
-    """Sum over all tokens of the number of tokens before each in its part, ``BLOCK`` parts at a time."""
+    """Sum over all tokens the number of tokens before each in its part, ``BLOCK`` parts at a time."""
     if len(lengths) > BLOCK:
-        half = len(lengths) // 2 // 8 * 8  # where NumPy cuts an array to add it up, so that blocks change no bit
+        half = len(lengths) // 2 // 8 * 8  # NumPy splits sums here, so blocks give the same bits
         return _context(lengths[:half]) + _context(lengths[half:])
     # In floating point: the square of a document of five billion tokens does not fit into 64 bits.
     sizes = lengths.astype(np.float64)
@@ -335,14 +333,13 @@ def measure_pools(
     lengths: npt.NDArray[np.integer[Any]],
     sizes: npt.NDArray[np.integer[Any]],
 ) -> Composition:
-    """Measure a plan by what :func:`measure` found of its pools.
+    """Measure a plan from the results of :func:`measure` for its pools.
 
     Args:
-        pools: of consecutive documents; capacities must be the same in all.
-        label: what tables call the plan.
+        pools: measures of consecutive pools of documents, all with the same capacities.
+        label: name of the plan in tables.
         lengths: tokens of each document.
-        sizes: tokens of each part of a document, in the order of the plan, by which sums are rounded.
-
+        sizes: tokens of each part of a document in the order of the plan, which determines how sums are rounded.
     """
     found = combine(pools, label)
     context, whole_context = _ratio(_context(sizes), found.placed_tokens), _ratio(_context(lengths), found.tokens)
@@ -350,12 +347,11 @@ def measure_pools(
 
 
 def combine(compositions: Sequence[Composition], label: str = "") -> Composition:
-    """Measure several plans of different documents as one; capacities must be the same in all.
+    """Combine the measures of plans of different documents; capacities must be the same in all.
 
     Args:
         compositions: at least one.
-        label: what tables call it.
-
+        label: name of the combined plan in tables.
     """
     if len(compositions) == 1:
         return replace(compositions[0], label=label)
@@ -408,7 +404,7 @@ RELATED_LEGEND = (
 
 
 def legend_of(compositions: Sequence[Composition]) -> str:
-    """Return what the columns of :func:`table_of` mean."""
+    """Return the meaning of the columns of :func:`table_of`."""
     return f"{LEGEND} {RELATED_LEGEND}" if any(each.compared_pairs for each in compositions) else LEGEND
 
 
@@ -458,12 +454,12 @@ def _bucket_table(row: Composition) -> Table:
 
 
 def _table(name: str, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Return a table with a column of names, and others of figures."""
+    """Return a table with a column of names and columns of figures."""
     return Table([Column(name), *(Column(title, "count") for title in titles)], rows)
 
 
 StrategyName = Literal["buckets", "fixed", "multi-bucket", "best-fit", "first-fit", "decomposition"]
-"""The labels of a comparison in small letters, without what follows from the other settings."""
+"""Names of strategies: their labels in lower case, without parts that come from other settings."""
 
 FIRST_FIT_POOL = 256
 
@@ -486,25 +482,26 @@ def named_strategy(
     pool_size: int | None = None,
     chunk_tokens: int = Buckets.chunk_tokens,
 ) -> Strategy:
-    """Return a strategy by name, such that :func:`default_strategies` measures the same one under its label.
+    """Return a strategy by name, as :func:`default_strategies` makes it.
 
     >>> named_strategy("best-fit", [4096]).label, named_strategy("decomposition", [1024]).capacities
     ('Best-fit-4096', (256, 512, 1024))
 
     Args:
         name: "fixed", "best-fit" and "first-fit" make samples of one length.
-        capacities: in tokens, ascending; "decomposition" adds the half, the quarter … of the first down to 256, since
-            it drops what is shorter.
-        padding_threshold: of "buckets", see :class:`longcrawl.tokens.Buckets`.
-        planner: of "buckets"; "in-order" has "fixed", "multi-bucket" and "first-fit" keep the order of documents, too.
-        seed: of the order of documents that "fixed" and "multi-bucket" concatenate, and of samples of "buckets".
-        pool_size: documents that "buckets" (100,000, if left out) and "first-fit" (256) plan together.
-        chunk_tokens: of the planner "interleaved".
+        capacities: capacities in tokens, ascending. "decomposition" adds the half, the quarter … of the first one down
+            to 256, since it drops shorter rests.
+        padding_threshold: for "buckets", see :class:`longcrawl.tokens.Buckets`.
+        planner: for "buckets". With "in-order", "fixed", "multi-bucket" and "first-fit" also keep the order of
+            documents.
+        seed: seed of the order in which "fixed" and "multi-bucket" concatenate documents, and of the samples of
+            "buckets".
+        pool_size: documents planned together by "buckets" (by default 100,000) and "first-fit" (256).
+        chunk_tokens: for the planner "interleaved".
 
     Raises:
-        StageError: capacities are not a list of whole numbers or do not ascend, there are several where one is
-            needed, or a field is out of its bounds.
-
+        StageError: capacities are not a list of whole numbers or do not ascend, there are several where one is needed,
+            or a field is out of its bounds.
     """
     sizes = whole_capacities(name, capacities)
     if name in ("fixed", "best-fit", "first-fit") and len(sizes) > 1:
@@ -545,11 +542,12 @@ def _check_planner(name: str, planner: Planner, chunk_tokens: int) -> None:
 def default_strategies(
     capacities: Sequence[int] = (2048, 4096, 8192, 16384), padding_threshold: float = 0.05
 ) -> tuple[Strategy, ...]:
-    """Return what ``lc.compose`` compares: concatenation, bin packing, decomposition, and buckets of each planner.
+    """Return the strategies that ``lc.compose`` compares: concatenation, bin packing, decomposition, and buckets.
+
+    Buckets are included once with each planner but "interleaved".
 
     Raises:
         StageError: the capacities do not ascend, or the threshold is not a share.
-
     """
     sizes = whole_capacities("compose", capacities)
     return (
@@ -565,7 +563,7 @@ def default_strategies(
 
 
 def _halves(capacity: int) -> list[int]:
-    """Return the half, the quarter and so on down to 256, ascending: a decomposition drops what is shorter."""
+    """Return the half, the quarter and so on down to 256, ascending; a decomposition drops shorter rests."""
     found: list[int] = []
     while capacity % 2 == 0 and capacity // 2 >= 256:
         capacity //= 2
@@ -575,27 +573,26 @@ def _halves(capacity: int) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Strategies side by side on the same documents; prints as a table, ``plot()`` draws it.
+    """Strategies measured on the same documents; prints as a table, and ``plot()`` draws it.
 
     >>> print(compare_strategies([900, 300, 5000, 40, 2100]).rows[0].r_tru)
     0.4
     """
 
     lengths: Longs
-    """int64 [documents]"""
+    """Tokens of each document: int64 [documents]."""
     rows: tuple[Composition, ...]
     terminated: int = 0
-    """Documents whose lengths were given an end-of-text token; in those of the others it is counted, or left out."""
+    """Documents to which an end-of-text token was added; the lengths of the others are unchanged."""
 
     def __iter__(self) -> Iterator[Composition]:
         return iter(self.rows)
 
     def __getitem__(self, label: str) -> Composition:
-        """Return the row of this label.
+        """Return the row with a label.
 
         Raises:
-            KeyError: there is none; the message lists those that there are.
-
+            KeyError: there is none; the message lists the known labels.
         """
         for row in self.rows:
             if row.label == label:
@@ -604,7 +601,7 @@ class Comparison:
 
     @property
     def about(self) -> str:
-        """One sentence about the lengths."""
+        """Summary of the lengths in one line."""
         filled = self.lengths[self.lengths > 0]
         if not len(filled):
             return f"{len(self.lengths):,} documents, none with a token"
@@ -635,13 +632,12 @@ class Comparison:
         return replace(table_of(self.rows), title=self.about, notes=[legend_of(self.rows)])._repr_html_()
 
     def plot(self) -> Any:
-        """Draw the lengths of documents, and a bar of each measure per strategy, and return matplotlib's ``Figure``.
+        """Draw the lengths of documents and a bar of each measure per strategy, and return a matplotlib ``Figure``.
 
-        Lines are capacities and floors.
+        Lines mark capacities and floors.
 
         Raises:
             StageError: matplotlib is not installed, or no document has a token.
-
         """
         try:
             from matplotlib.figure import Figure
@@ -665,16 +661,15 @@ def compare_strategies(
     strategies: Sequence[Strategy] | None = None,
     beginnings: Sequence[npt.NDArray[np.integer[Any]]] = (),
 ) -> Comparison:
-    """Plan the same documents by each strategy and measure the plans.
+    """Plan the same documents with each strategy, and measure the plans.
 
     Args:
         lengths: whole numbers [documents], tokens of each.
-        strategies: those of :func:`default_strategies`, if left out.
+        strategies: the strategies, by default those of :func:`default_strategies`.
         beginnings: the first tokens of the first documents, to measure how related neighbours in samples are.
 
     Raises:
         StageError: a length is not a whole number of 0 or more.
-
     """
     checked = checked_lengths(lengths)
     chosen = default_strategies() if strategies is None else strategies

@@ -1,14 +1,14 @@
 """Packing: several documents in one sequence of ``max_length`` tokens.
 
-A plan says which entries go together and looks at lengths alone; then tokens are moved, sample by sample, from arrays
-that may be mapped files. Whoever resumes needs the plan and a number.
+A plan, made from lengths alone, lists the entries of each sample. Tokens are then copied sample by sample from arrays,
+which may be memory-mapped files. Resuming takes only the plan and a sample number.
 
 Source: GPT-Simple's data pipeline, "Sequence packing".
 
 No Python object is made per token or document.
 """
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# Inside kernels ints and numpy ints are one type, which mypy cannot know, so these codes are off in the whole file.
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 
 from collections.abc import Callable, Iterable, Sequence
@@ -30,7 +30,7 @@ from longcrawl.tokens.strategies import BestFit, BinnedGreedy, FirstFit, cut_lon
 Ints = npt.NDArray[Any]
 
 IGNORED = -100
-"""The label of a token that no loss is computed on."""
+"""Label of a token that is excluded from the loss."""
 
 BLOCK = 64
 """Tokens of a window that are searched at a time."""
@@ -46,20 +46,21 @@ def lay_out(
     counts: Longs,
     filled: Longs,
 ) -> tuple[Longs, npt.NDArray[np.int64]]:
-    """Describe where the pieces of some samples go, sample by sample.
+    """List where the pieces of some samples go, sample by sample.
 
     Args:
-        bounds: int64 [samples of the plan + 1], the pieces of each.
-        sizes: int64 [pieces of the plan], tokens of each.
-        joined: bool [pieces of the plan], those that continue the text of the piece before; empty for none.
-        samples: int64 [samples], those that are wanted.
+        bounds: int64 [samples of the plan + 1], the pieces of each sample.
+        sizes: int64 [pieces of the plan], tokens of each piece.
+        joined: bool [pieces of the plan], pieces that continue the text of the piece before; empty for none.
+        samples: int64 [samples], the samples to list.
         rows: int64 [samples], the row of a batch that each goes to.
-        counts: int64 [rows], written: how many texts there are in a row.
-        filled: int64 [rows], written: how many tokens.
+        counts: int64 [rows], written: number of texts in each row.
+        filled: int64 [rows], written: number of tokens in each row.
 
     Returns:
-        the number of each piece in the plan, and int64 [7, pieces] for :func:`fill_pieces`, in which first tokens are
-        left to the caller; the first of each text is without loss.
+        The number of each piece in the plan, and int64 [7, pieces] for :func:`fill_pieces`, with the first tokens left
+            for
+        the caller to fill in. The first token of each text is excluded from the loss.
     """
     total = 0
     for sample in samples:
@@ -82,7 +83,7 @@ def lay_out(
 
 @forced_inline
 def mask_labels(flags: npt.NDArray[np.bool_], labels: npt.NDArray[np.int64]) -> None:
-    """Ignore what has no flag."""
+    """Mask the labels without a flag."""
     for at in range(len(labels)):
         if not flags[at]:
             labels[at] = IGNORED
@@ -90,7 +91,7 @@ def mask_labels(flags: npt.NDArray[np.bool_], labels: npt.NDArray[np.int64]) -> 
 
 @forced_inline
 def mask_after(end: int, ids: npt.NDArray[np.int64], after: bool, labels: npt.NDArray[np.int64]) -> None:  # noqa: FBT001  # kernels take arguments by position
-    """Ignore each token after an ``end``; ``after`` says whether the first is one."""
+    """Mask each label after an ``end``; ``after`` is whether the first label is one."""
     for at in range(len(labels)):
         if after:
             labels[at] = IGNORED
@@ -106,17 +107,17 @@ def fill_pieces(
     end: int,
     out: npt.NDArray[np.int64],
 ) -> None:
-    """Move the tokens of pieces into samples, and write labels, positions and document numbers beside them.
+    """Copy the tokens of pieces into samples, and write their labels, positions and document numbers.
 
     Args:
-        tokens: uint16 or uint32, of one shard; a piece that begins in another one is left alone.
-        flags: as long, False where no loss is due, or empty for True throughout.
-        base: what the first of ``tokens`` is counted as.
-        pieces: int64 [7, pieces], those of a sample in their order: the first token of each, how many it has, how many
-            of these are without loss, its sample, its place in there, the number of its text in there, and its place in
-            that text.
-        reset: 1 if positions begin again with each text, 0 if they continue.
-        end: the id after which a label is masked, or -1.
+        tokens: uint16 or uint32, of one shard; a piece that begins in another shard is skipped.
+        flags: as long as ``tokens``, False for tokens excluded from the loss; or empty for none.
+        base: number of the first of ``tokens``.
+        pieces: int64 [7, pieces], in the order of each sample. The rows are: first token, number of tokens, number of
+            first tokens excluded from the loss, sample, position in the sample, number of the text in the sample, and
+            position in that text.
+        reset: 1 if positions restart with each text, 0 if they continue.
+        end: id after which a label is masked, or -1.
         out: int64 [4, samples, capacity], written: ids, labels, positions, documents.
     """
     _fill_pieces(read_only(tokens), read_only(flags), base, pieces, reset, end, out)
@@ -126,7 +127,6 @@ def fill_pieces(
 def _fill_pieces(
     tokens: Any, flags: npt.NDArray[np.bool_], base: int, pieces: Longs, reset: int, end: int, out: Longs
 ) -> None:
-    """Move the tokens of pieces into samples."""
     for piece in range(pieces.shape[1]):
         start, size, sample, place = pieces[0, piece] - base, pieces[1, piece], pieces[3, piece], pieces[4, piece]
         if start < 0 or start >= len(tokens):
@@ -134,8 +134,8 @@ def _fill_pieces(
         stop, number, shift = place + size, pieces[5, piece], pieces[6, piece] if reset else place
         stored, ids, labels = tokens[start : start + size], out[0, sample, place:stop], out[1, sample, place:stop]
         positions, numbers = out[2, sample, place:stop], out[3, sample, place:stop]
-        # One array after the other, element by element from index 0 on: such loops become vector instructions, which
-        # assignments to slices do not, nor one loop over all arrays.
+        # Separate loops over each array from index 0 on compile to vector instructions. Slice assignments and a single
+        # loop over all arrays do not.
         for at in range(len(stored)):
             ids[at] = stored[at]
         for at in range(len(stored)):
@@ -154,18 +154,19 @@ def _fill_pieces(
 
 @allocating
 def fill_padding(filled: Longs, counts: Longs, padding: int, reset: int, out: Longs) -> tuple[Longs, Longs]:
-    """Fill samples up behind their pieces.
+    """Fill the rest of samples after their pieces with padding.
 
     Args:
-        filled: int64 [samples], tokens of each.
-        counts: int64 [samples], texts of each, which is the document number of its padding.
-        padding: its id.
-        reset: 1 if positions count the padding, too, from 0, and 0 if they are 0 there.
+        filled: int64 [samples], tokens of each sample.
+        counts: int64 [samples], texts of each sample, which is the document number of its padding.
+        padding: token id of the padding.
+        reset: 1 if positions count the padding from 0, or 0 if they are all 0 in it.
         out: see :func:`fill_pieces`.
 
     Returns:
-        int64 [samples + 1], where the lengths of the texts of each sample and of its padding begin and end, and these
-        lengths, of which those of padding are written, the others 0.
+        int64 [samples + 1], bounds of each sample's part of the next array. Then the lengths of the texts of each
+            sample and
+        of its padding; those of padding are written, the others are 0.
     """
     borders = np.zeros(len(filled) + 1, np.int64)
     for sample in range(len(filled)):
@@ -184,17 +185,17 @@ def fill_padding(filled: Longs, counts: Longs, padding: int, reset: int, out: Lo
 
 @compiled
 def write_lengths(pieces: Longs, borders: Longs, lengths: Longs) -> None:
-    """Add the lengths of pieces, as :func:`fill_pieces` took them, up to those of texts, between those of padding."""
+    """Add the lengths of pieces, in the form for :func:`fill_pieces`, to those of their texts."""
     for piece in range(pieces.shape[1]):
         lengths[borders[pieces[3, piece]] + pieces[5, piece]] += pieces[1, piece]
 
 
 @compiled
 def copy_windows(tokens: Ints, starts: Ints, pad: int, out: Ints) -> None:
-    """Copy the tokens from each start on into a row of ``out``; what lies behind the last token is ``pad``."""
+    """Copy the tokens from each start on into a row of ``out``, with ``pad`` after the last token."""
     for row in range(len(starts)):
         stored, window = tokens[starts[row] : starts[row] + out.shape[1]], out[row]
-        # Indexes that begin at 0 need no test for being negative, and such loops become vector instructions.
+        # Indices from 0 on need no test for negative ones, so such loops compile to vector instructions.
         for column in range(len(stored)):
             window[column] = stored[column]
         window[len(stored) :] = pad
@@ -205,15 +206,15 @@ def locate(numbers: Ints, firsts: Ints, length: int, slots: Ints, starts: Ints, 
     """Find the file of each window, and its first token in that file.
 
     Args:
-        numbers: of windows, counted over all files.
-        firsts: number of each file's first window, then how many there are.
+        numbers: window numbers, counted over all files.
+        firsts: number of each file's first window, then the total number of windows.
         length: tokens of a window.
-        slots: is given the place of each window's file in ``firsts``.
-        starts: is given each window's first token in its file.
-        borders: is given where windows of the same file, one after the other, begin, and the end.
+        slots: written: the index in ``firsts`` of each window's file.
+        starts: written: each window's first token in its file.
+        borders: written: where runs of windows of the same file begin, and the end.
 
     Returns:
-        how many borders there are.
+        The number of borders.
     """
     found = 0
     for row in range(len(numbers)):
@@ -238,9 +239,9 @@ def count_up(out: Ints) -> None:
 
 @compiled
 def positions_from_ends(ends: Ints, starts: Ints, out: Ints) -> None:
-    """Number the tokens of each window from 0, and from 0 again after every end of a document inside of it.
+    """Number the tokens of each window from 0, and again after every document end within it.
 
-    Equal ends, which are documents without tokens, are one end.
+    Documents without tokens, which have equal ends, count as one end.
     """
     length = out.shape[1]
     for row in range(len(starts)):
@@ -257,12 +258,12 @@ def positions_from_ends(ends: Ints, starts: Ints, out: Ints) -> None:
 
 @compiled
 def positions_from_end_of_text(windows: Ints, end_of_text: int, starts: Ints, tokens: int, out: Ints) -> None:
-    """Number them from 0 after every token ``end_of_text``, and padding, behind the last of ``tokens``, from 0, too."""
+    """Number the tokens of each window from 0, again after each ``end_of_text`` and in the padding at the end."""
     for row in range(len(windows)):
         first, length = 0, min(tokens - starts[row], windows.shape[1])
         for start in range(0, length, BLOCK):
             block = windows[row, start : min(start + BLOCK, length)]
-            # Counting has no branch, so that most of a window is seen many tokens at a time.
+            # Counting has no branch, so most of a window is checked many tokens at a time.
             found = 0
             for place in range(len(block)):
                 found += block[place] == end_of_text
@@ -276,28 +277,28 @@ def positions_from_end_of_text(windows: Ints, end_of_text: int, starts: Ints, to
 
 
 class TokenEntries(Protocol):
-    """Entries to pack, one after the other; a :class:`longcrawl.formats.TokenShard` is such a thing."""
+    """Interface of entries to pack, concatenated; :class:`longcrawl.formats.TokenShard` implements it."""
 
     @property
     def tokens(self) -> npt.NDArray[Any]:
-        """Of all entries, uint16 or uint32."""
+        """Tokens of all entries, uint16 or uint32."""
 
     @property
     def ends(self) -> Longs:
-        """Where each entry ends: int64 [entries], exclusive."""
+        """End of each entry: int64 [entries], exclusive."""
 
     @property
     def overlaps(self) -> npt.NDArray[Any] | None:
-        """With how many tokens of the entry before it each begins, on which no loss is due."""
+        """Tokens that each entry shares with the one before, excluded from the loss, or None."""
 
     @property
     def loss_mask(self) -> npt.NDArray[np.bool_] | None:
-        """False for each token that no loss is due on."""
+        """Mask of all tokens, False for those excluded from the loss, or None."""
 
 
 @dataclass(frozen=True)
 class Packing:
-    """How entries become training sequences: which go together, what their positions are, what counts in the loss.
+    """Settings for packing entries into training sequences: grouping, positions, and tokens that count in the loss.
 
     >>> import numpy as np
     >>> import longcrawl as lc
@@ -310,12 +311,12 @@ class Packing:
     Args:
         max_length: tokens of a sequence.
         strategy: "length-binned" (:class:`BinnedGreedy`), "best-fit" or "first-fit" (longest first).
-        positions: "continuous" over a sequence, 0 in the padding; or "reset" at each piece, the padding being one.
-        mask_first: which first tokens are masked, that would be predicted from another entry: those of "every-piece",
-            those "after-end-of-text", or "none". A window that does not end its document has no end-of-text token.
-        end_of_text: its id, for "after-end-of-text".
-        padding: the id that fills a sequence up; None for ``end_of_text``, or 0 where that is not known.
-        pool_size: entries that are packed at a time, for "length-binned" and "first-fit"; None for all.
+        positions: "continuous" over a sequence and 0 in the padding, or "reset" at each piece and at the padding.
+        mask_first: first tokens to mask because another entry would predict them: those of "every-piece", those
+            "after-end-of-text", or "none". A window that does not end its document has no end-of-text token.
+        end_of_text: token id of the end of text, for "after-end-of-text".
+        padding: token id of the padding, or None for ``end_of_text``, or 0 if that is not set.
+        pool_size: entries packed at a time, for "length-binned" and "first-fit", or None for all.
     """
 
     max_length: int = 2048
@@ -338,22 +339,25 @@ class Packing:
                 raise StageError(f"Packing.{name} is a token id, 0 or more, got {getattr(self, name)}")
 
     def plan(self, lengths: Any, num_threads: int = 1) -> Plan:
-        """Describe which entries go together, from the tokens of each alone; see :meth:`Strategy.plan`."""
+        """Group entries into samples, given only their lengths; see :meth:`Strategy.plan`."""
         return self._strategy().plan(lengths, num_threads)
 
     def fill(self, entries: TokenEntries, plan: Plan, samples: Sequence[int] | slice | None = None) -> dict[str, Any]:
-        """Move the tokens of some samples of a plan, all if none are named.
+        """Copy the tokens of some samples of a plan, by default of all.
 
         Returns:
-            int64 arrays [samples, max_length]: ``input_ids``; ``labels``, not shifted, -100 where no loss is due: on
-            padding, overlaps, what a loss mask says and what ``mask_first`` says; ``position_ids``; and ``doc_ids``,
-            which count the pieces of a sample from 0, the padding being the last. And what collators need beside them:
-            ``n_tokens``, int64 [samples], without the padding, and ``seq_lengths``, for each sample an int64 array with
-            the lengths of its pieces, the padding's as the last where there is some. The pieces of a sample that has a
-            document in several count as one, see :attr:`longcrawl.tokens.Plan.joined`.
+            int64 arrays [samples, max_length]: ``input_ids``; ``labels``, not shifted, and -100 for padding, overlaps,
+                and
+            tokens masked by a loss mask or ``mask_first``; ``position_ids``; and ``doc_ids``, which number the pieces
+                of a
+            sample from 0 with the padding last. Collators also get ``n_tokens``, int64 [samples], without the padding,
+                and
+            ``seq_lengths``, for each sample an int64 array of the lengths of its pieces and of any padding. The pieces
+                of a
+            sample with several pieces of one document count as one, see :attr:`longcrawl.tokens.Plan.joined`.
 
         Raises:
-            StageError: the plan is one of other entries or of another length.
+            StageError: the plan was made for other entries or another length.
             IndexError: the plan has no such sample.
         """
         chosen = np.arange(len(plan))[slice(None) if samples is None else samples]
@@ -385,7 +389,7 @@ class Packing:
         return padding, int(self.positions == "reset"), -1 if end is None else end
 
     def _check(self, entries: TokenEntries, plan: Plan, documents: Longs) -> None:
-        """Compare what is to be moved alone, so that a batch of a large shard costs no more than one of a small one."""
+        """Check the entries of these documents only, so that the cost does not depend on the size of the shard."""
         if (plan.capacities != self.max_length).any():
             raise StageError(
                 f"the plan has sequences of other lengths than {self.max_length:,}: plan with this packing"
@@ -404,7 +408,7 @@ class Packing:
 
 @runtime_checkable
 class Packer(Protocol):
-    """Whatever plans samples of ``max_length`` tokens."""
+    """Interface of an object that plans samples of ``max_length`` tokens."""
 
     def plan(self, lengths: Longs, /) -> PackingPlan:
         """Plan documents with these lengths."""
@@ -417,10 +421,10 @@ AnyPacking = Name | Packer | Callable[[Longs, int], PackingPlan]
 
 
 def check_packing(packing: Any, max_length: int, positions: str, pad_token: int | None) -> None:
-    """Check that this is a packing, and not a packer that was made for other rows than those of the feed.
+    """Check that a packing is valid, and that its settings match those of the feed.
 
     Raises:
-        LoaderError: it is not, or says something else than the feed of length, positions, masked tokens or padding.
+        LoaderError: it is not a packing, or its length, positions, masked tokens or padding differ from the feed's.
     """
     if (
         packing not in get_args(Name)
@@ -451,27 +455,27 @@ def plan_packing(lengths: Longs, max_length: int, packing: AnyPacking) -> Packin
     """Plan the samples of documents with these lengths.
 
     Documents longer than ``max_length`` are cut into pieces of ``max_length`` and a rest. "length-binned", "best-fit"
-    and "first-fit" look at all of them and pad least; they are the strategies of :class:`Packing`.
-    "in-order" keeps the order of the shards: each piece goes into the sample before it if it fits there, and else into
-    a new one, which pads a fifth of samples of short documents. "separate" makes a sample of each piece.
+    and "first-fit" choose among all pieces and pad least; they are the strategies of :class:`Packing`. "in-order" keeps
+    the order of the shards: each piece goes into the current sample if it fits, else into a new one, which pads a fifth
+    of samples of short documents. "separate" makes a sample of each piece.
 
     >>> plan = plan_packing(np.array([3, 2, 4, 9]), 6, "in-order")
     >>> plan.bounds.tolist(), plan.documents.tolist(), plan.starts.tolist(), plan.sizes.tolist()
     ([0, 2, 3, 4, 5], [0, 1, 2, 3, 3], [0, 0, 0, 0, 6], [3, 2, 4, 6, 3])
 
     Args:
-        lengths: int64 [documents], tokens of each; 0 for a document that is in no sample.
-        max_length: most tokens of a sample.
-        packing: what decides.
+        lengths: int64 [documents], tokens of each; a document of 0 tokens is in no sample.
+        max_length: maximum tokens of a sample.
+        packing: the packing to use.
 
     Raises:
-        LoaderError: a packing has made samples that are too long or empty, or pieces that no document has.
+        LoaderError: a packing has made samples that are too long or empty, or pieces that are not in a document.
     """
     if not isinstance(packing, str):
         plan = packing.plan(lengths) if isinstance(packing, Packer) else packing(lengths, max_length)
         _check(plan, lengths, max_length)
         return plan
-    if packing != "separate" and packing != "in-order":  # noqa: PLR1714  # mypy tells the names apart so
+    if packing != "separate" and packing != "in-order":  # noqa: PLR1714  # mypy narrows the type this way
         return Packing(max_length, packing).plan(lengths)
     pieces = cut_long(lengths, max_length)
     bounds = np.arange(len(pieces[2]) + 1) if packing == "separate" else _bounds_in_order(pieces[2], max_length)
@@ -489,7 +493,7 @@ def _bounds_in_order(sizes: Longs, max_length: int) -> Longs:
 
 
 def _check(plan: PackingPlan, lengths: Longs, max_length: int) -> None:
-    """Check that a plan can be delivered."""
+    """Check that a plan is consistent and fits the lengths."""
     pieces = len(plan.sizes)
     wrong = ""
     if not len(plan.bounds) or plan.bounds[0] != 0 or plan.bounds[-1] != pieces or (np.diff(plan.bounds) < 1).any():
@@ -511,15 +515,15 @@ def _check(plan: PackingPlan, lengths: Longs, max_length: int) -> None:
 def padded_rows(
     out: Longs, pieces: Iterable[Longs], counts: Longs, filled: Longs, padding: int, reset: int
 ) -> dict[str, Any]:
-    """Fill up the rows that pieces were moved into, and name their arrays as :meth:`Packing.fill` does.
+    """Pad the rows that pieces were copied into, and name their arrays as :meth:`Packing.fill` does.
 
     Args:
         out: int64 [4, rows, length]: ids, labels, positions and documents.
-        pieces: int64 [7, pieces] each, as ``fill_pieces`` took them, from wherever they came.
-        counts: int64 [rows], texts of each.
-        filled: int64 [rows], tokens of each.
-        padding: its id.
-        reset: 1 if positions count the padding from 0, 0 if they are 0 there.
+        pieces: arrays of int64 [7, pieces], as passed to ``fill_pieces``.
+        counts: int64 [rows], texts of each row.
+        filled: int64 [rows], tokens of each row.
+        padding: token id of the padding.
+        reset: 1 if positions count the padding from 0, or 0 if they are all 0 in it.
     """
     borders, lengths = fill_padding(filled, counts, padding, reset, out)
     for each in pieces:

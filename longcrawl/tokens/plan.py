@@ -1,6 +1,6 @@
-"""Composition plans, and strategies, which make them out of the lengths of documents.
+"""Composition plans, and the strategies that make them from the lengths of documents.
 
-A plan says which tokens of which document go to which training sample. No token is moved to make one.
+A plan assigns the tokens of documents to training samples. Making one moves no tokens.
 """
 
 from abc import ABC, abstractmethod
@@ -21,37 +21,43 @@ from longcrawl.kernels.keyed_hash import keyed_hash
 Longs = npt.NDArray[np.int64]
 
 LARGEST = 1 << 24
-"""The greatest capacity in tokens: what a plan keeps is one number for each length up to it."""
+"""Largest capacity in tokens; planning keeps one number for each length up to it."""
 
 SAMPLE_SCHEMA = pa.schema(
     [(name, pa.int64()) for name in ("bucket", "sample", "first_piece", "pieces", "tokens", "padding")]
 )
-"""``bucket`` is the capacity in tokens, ``sample`` counts within it, ``first_piece`` is a row of the pieces."""
+"""Schema of samples.
+
+``bucket`` is the capacity in tokens, ``sample`` counts within it, ``first_piece`` is a row of the pieces.
+"""
 
 PIECE_SCHEMA = pa.schema(
     [(name, pa.int64()) for name in ("bucket", "sample", "document", "start", "length")]
     + [(name, pa.bool_()) for name in ("head", "tail")]
 )
-"""``document`` counts the lengths that were planned; ``head`` has its first token and ``tail`` its last."""
+"""Schema of pieces.
+
+``document`` is an index of the planned lengths, ``head`` marks a piece with its first token, ``tail`` with its last.
+"""
 
 JOINED = "joined"
-"""The column of tables of pieces that :func:`joined_pieces` makes, where a plan interleaves documents."""
+"""Column of :func:`joined_pieces` in tables of pieces, if a plan interleaves documents."""
 
 
 class PackingPlan(Protocol):
-    """Samples as pieces of documents; all arrays are int64, and a piece has a token at least.
+    """Interface of a plan: samples as pieces of documents. All arrays are int64, and a piece has at least one token.
 
-    A piece is a text of its own: in feeds, attention and positions begin again with it. A sample that has a document in
-    several pieces is one text instead, see :func:`joined_pieces`.
+    A piece is a text of its own: in feeds, attention and positions restart with it. Only a sample with several pieces
+    of one document is a single text, see :func:`joined_pieces`.
     """
 
     @property
     def bounds(self) -> Longs:
-        """[samples + 1]: pieces ``bounds[s]`` to ``bounds[s + 1]`` are those of sample s, in this order."""
+        """[samples + 1]: pieces ``bounds[s]`` to ``bounds[s + 1]`` are those of sample s, in order."""
 
     @property
     def documents(self) -> Longs:
-        """[pieces], the number of each piece's document among the lengths."""
+        """[pieces], index of each piece's document among the lengths."""
 
     @property
     def starts(self) -> Longs:
@@ -64,9 +70,9 @@ class PackingPlan(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Samples, the pieces of documents in each, and the lengths that were planned; all arrays are int64.
+    """Samples, the pieces of documents in each, and the planned lengths; all arrays are int64.
 
-    Samples stand bucket by bucket, the smallest capacity first. A sample is its pieces end to end and then padding.
+    Samples are ordered by bucket, the smallest capacity first. A sample is its pieces end to end, then padding.
 
     >>> import longcrawl as lc
     >>> plan = lc.tokens.Buckets([4, 8], order="planned").plan([7, 3, 1, 1])
@@ -77,13 +83,13 @@ class Plan:
     """
 
     lengths: Longs
-    """[documents], tokens of each; 0 is an empty document, which is in no sample."""
+    """[documents], tokens of each; a document of 0 tokens is in no sample."""
     capacities: Longs
-    """[samples], tokens of each with its padding."""
+    """[samples], tokens of each including padding."""
     bounds: Longs
     """[samples + 1]: pieces ``bounds[s]`` to ``bounds[s + 1]`` are those of sample s."""
     documents: Longs
-    """[pieces]"""
+    """[pieces], index of each piece's document among the lengths."""
     starts: Longs
     """[pieces], the first token of each within its document."""
     sizes: Longs
@@ -94,25 +100,25 @@ class Plan:
 
     @property
     def tokens(self) -> Longs:
-        """How many tokens of documents each sample has: int64 [samples]."""
+        """Tokens of documents in each sample: int64 [samples]."""
         sums = np.concatenate([[0], np.cumsum(self.sizes)])
         return np.asarray(np.diff(sums[self.bounds]), np.int64)
 
     @cached_property
     def joined(self) -> npt.NDArray[np.bool_]:
-        """Which pieces continue the text of the piece before them, see :func:`joined_pieces`: bool [pieces]."""
+        """Mask of the pieces that continue the text of the piece before, see :func:`joined_pieces`: bool [pieces]."""
         return joined_pieces(self.bounds, self.documents)
 
     @property
     def samples(self) -> pa.Table:
-        """A row of ``SAMPLE_SCHEMA`` per sample."""
+        """Table of samples, with ``SAMPLE_SCHEMA``."""
         tokens = self.tokens
         columns = [self.capacities, self._numbers(), self.bounds[:-1], np.diff(self.bounds), tokens]
         return pa.table([*columns, self.capacities - tokens], schema=SAMPLE_SCHEMA)
 
     @property
     def pieces(self) -> pa.Table:
-        """A row of ``PIECE_SCHEMA`` per piece, in the order of the samples."""
+        """Table of pieces in the order of the samples, with ``PIECE_SCHEMA``."""
         counts = np.diff(self.bounds)
         of_samples = [np.repeat(each, counts) for each in (self.capacities, self._numbers())]
         tail = self.starts + self.sizes == self.lengths[self.documents]
@@ -120,29 +126,28 @@ class Plan:
         return pa.table(columns, schema=PIECE_SCHEMA)
 
     def in_buckets(self, shuffled_by: int | None = None) -> "Plan":
-        """Return the plan with its samples bucket by bucket, in each as they stand or shuffled by a seed.
+        """Return the plan with its samples sorted by bucket, and shuffled by a seed within each if one is given.
 
-        A sample's place comes from a keyed hash of its first piece, document and start, which no other sample has; two
-        that share a hash stay as they stand.
+        The position of a sample comes from a keyed hash of the document and start of its first piece, which are unique.
+        Samples with the same hash keep their order.
         """
         if shuffled_by is None:
             return self._taken(np.argsort(self.capacities, kind="stable"))
         return self._taken(np.lexsort((self.sample_keys(shuffled_by), self.capacities)))
 
     def sample_keys(self, seed: int, first_document: int = 0) -> npt.NDArray[np.uint64]:
-        """Return what the samples of a bucket are shuffled by; documents are counted from ``first_document`` on."""
+        """Return the keys that shuffle the samples of a bucket; documents are numbered from ``first_document`` on."""
         first = self.bounds[:-1]
         names = zip((self.documents[first] + first_document).tolist(), self.starts[first].tolist(), strict=True)
         return keyed_hash((f"{document}:{start}" for document, start in names), "samples", seed)
 
     def _numbers(self) -> Longs:
-        """Count each sample within its bucket; the samples of a bucket stand together."""
+        """Return the number of each sample within its bucket; the samples of a bucket must be contiguous."""
         starts = np.flatnonzero(np.diff(self.capacities, prepend=-1))
         counts = np.diff(np.append(starts, len(self)))
         return np.arange(len(self), dtype=np.int64) - np.repeat(starts, counts)
 
     def _taken(self, order: npt.NDArray[np.intp]) -> "Plan":
-        """Return the plan with its samples in this order."""
         counts = np.diff(self.bounds)[order]
         bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         pieces = np.arange(bounds[-1]) + np.repeat(self.bounds[:-1][order] - bounds[:-1], counts)
@@ -151,10 +156,10 @@ class Plan:
 
 
 def joined_pieces(bounds: Longs, documents: Longs) -> npt.NDArray[np.bool_]:
-    """Return which pieces continue the text of the piece before them: bool [pieces].
+    """Return a mask of the pieces that continue the text of the piece before: bool [pieces].
 
-    A plan puts several pieces of a document into a sample so that the later ones are read after the earlier ones and
-    what lies between. So all pieces of such a sample are one text, and all but its first are joined.
+    A plan puts several pieces of a document into one sample so that later ones are read after the earlier ones and
+    everything between. All pieces of such a sample are therefore one text, and all but its first are joined.
 
     >>> joined_pieces(np.array([0, 3, 5]), np.array([7_000, 2, 7_000, 5, 6])).tolist()
     [False, True, True, False, False]
@@ -174,7 +179,7 @@ def joined_pieces(bounds: Longs, documents: Longs) -> npt.NDArray[np.bool_]:
 
 
 def document_parts(bounds: Longs, documents: Longs, sizes: Longs) -> tuple[Longs, Longs]:
-    """Add the pieces up that a document has in a sample; return document and tokens of each part, int64 [parts]."""
+    """Merge the pieces of a document in the same sample, and return document and tokens of each part, int64 [parts]."""
     returning, samples = _returning(bounds, documents)
     if not len(returning):
         return documents, sizes
@@ -185,7 +190,7 @@ def document_parts(bounds: Longs, documents: Longs, sizes: Longs) -> tuple[Longs
 
 
 def _returning(bounds: Longs, documents: Longs) -> tuple[Longs, Longs]:
-    """Return the pieces whose document has an earlier one in their sample, and the sample of each piece if any has."""
+    """Return pieces with an earlier one of their document in the same sample, and the sample of each piece if any."""
     if documents.max(initial=0) > 4 * len(documents):
         documents = np.unique(documents, return_inverse=True)[1]
     cut = np.flatnonzero(np.bincount(documents, minlength=1)[documents] > 1)
@@ -198,19 +203,19 @@ def _returning(bounds: Longs, documents: Longs) -> tuple[Longs, Longs]:
 
 
 def plan_of_pieces(lengths: Longs, numbers: Longs, capacities: Longs, pieces: tuple[Longs, Longs, Longs]) -> Plan:
-    """Make a plan out of pieces in any order: document, start and size of each, and the number of its sample."""
+    """Make a plan from pieces in any order: document, start and size of each, and the number of its sample."""
     order = np.argsort(numbers, kind="stable")
     bounds = np.searchsorted(numbers[order], np.arange(len(capacities) + 1)).astype(np.int64)
     return Plan(lengths, capacities, bounds, *(each[order] for each in pieces))
 
 
 def join_plans(plans: Iterable[Plan], *, of_same_documents: bool = False) -> Plan:
-    """Put plans together.
+    """Join plans into one.
 
     Args:
         plans: at least one.
-        of_same_documents: whether all are of the same documents; those of the second are otherwise counted on from
-            those of the first.
+        of_same_documents: whether all plans have the same documents; otherwise each plan's documents are numbered after
+            those of the plan before.
     """
     parts = list(plans)
     lengths = [plan.lengths for plan in (parts[:1] if of_same_documents else parts)]
@@ -229,13 +234,13 @@ def join_plans(plans: Iterable[Plan], *, of_same_documents: bool = False) -> Pla
 
 
 class Strategy(ABC):
-    """A frozen dataclass that plans documents pool by pool; what a pool holds is all that decides its plan."""
+    """Base class of strategies: frozen dataclasses that plan documents in independent pools."""
 
     capacities: tuple[int, ...]
     pool_size: int | None = None
-    """How many consecutive documents are planned together, the last ones up to twice as many; None for all."""
+    """Consecutive documents planned together, up to twice as many in the last pool, or None for all."""
     title: str
-    """What tables call it, fields in braces."""
+    """Name in tables, with fields in braces."""
 
     def __post_init__(self) -> None:
         check_fields(self, StageError)
@@ -245,19 +250,19 @@ class Strategy(ABC):
 
     @property
     def label(self) -> str:
-        """What tables call it."""
+        """Name in tables."""
         return self.title.format_map(vars(self))
 
     @abstractmethod
     def plan_pool(self, lengths: Any) -> Plan:
-        """Plan these documents together, whatever their number; samples stand in the order in which they were made."""
+        """Plan any number of documents as one pool; samples are in the order in which they were made."""
 
     def join(self, plans: Iterable[Plan]) -> Plan:
-        """Put the plans of consecutive pools together, with the samples of each bucket in their final order."""
+        """Join the plans of consecutive pools, with the samples of each bucket in their final order."""
         return join_plans(plans).in_buckets()
 
     def pools(self, lengths: npt.NDArray[np.integer[Any]]) -> list[npt.NDArray[np.integer[Any]]]:
-        """Cut the documents into pools."""
+        """Split the documents into pools."""
         if self.pool_size is None:
             return [lengths]
         pools = max(len(lengths) // self.pool_size, 1)
@@ -267,8 +272,8 @@ class Strategy(ABC):
         """Plan all documents.
 
         Args:
-            lengths: whole numbers [documents] of any kind, or an Arrow array: tokens of each document.
-            num_threads: pools planned at a time; the plan does not depend on it.
+            lengths: tokens of each document, as whole numbers [documents] of any kind or an Arrow array.
+            num_threads: pools planned at a time; it does not affect the plan.
 
         Raises:
             StageError: a length is not a whole number of 0 or more.
@@ -308,7 +313,7 @@ def checked_lengths(lengths: Any) -> Longs:
 
 
 def whole_capacities(name: str, capacities: Any) -> tuple[int, ...]:
-    """Return capacities as a tuple of Python's whole numbers.
+    """Return capacities as a tuple of Python integers.
 
     Raises:
         StageError: they are not a list of whole numbers, or do not ascend.
@@ -324,10 +329,10 @@ def whole_capacities(name: str, capacities: Any) -> tuple[int, ...]:
 
 
 def check_capacities(name: str, capacities: tuple[int, ...]) -> None:
-    """Check that capacities are ascending whole numbers of tokens, each once.
+    """Check that capacities are ascending whole numbers of tokens without repetition.
 
     Raises:
-        StageError: with the ones to write instead.
+        StageError: they are not; the message has valid ones.
     """
     if not capacities:
         raise StageError(f"{name} needs a capacity: write [2048, 4096, 8192, 16384]")

@@ -1,12 +1,12 @@
-"""Stages that shape documents of tokens: minimum length, truncation, shuffle, roll, windows.
+"""Stages that shape tokenized documents: minimum length, truncation, shuffle, roll, windows.
 
 Source: J. Buckman, "LongCrawl64: A Long-Context Natural-Language Dataset", 2024, "How the dataset was constructed".
 
-A window's first tokens, its *overlap*, are context alone: the window before it had them, so no loss is due on them, and
-each token of a document counts once.
+The first tokens of a window, its *overlap*, are only context. They are also in the window before, so they are excluded
+from the loss, and each token of a document counts once.
 
 Source: GPT-Simple's data pipeline, "Document windowing". GPT-Simple 0.1.2 also makes windows that are all overlap, with
-a second end-of-document token, and windows of one token more than ``max_length``; here there are none of these.
+a second end-of-document token, and windows of one token more than ``max_length``; this implementation makes neither.
 """
 
 from dataclasses import dataclass
@@ -28,23 +28,23 @@ from longcrawl.tokens.tokenize import LOSS_MASK, loss_mask_of_tokens
 Longs = npt.NDArray[np.int64]
 
 WINDOWS = "windows"
-"""The column beside ``tokens`` that says which windows a document is written as."""
+"""Column with the windows that a document is written as."""
 
 WINDOWS_TYPE = pa.list_(pa.struct([(name, pa.int64()) for name in ("start", "stop", "overlap")]))
 
 
 @dataclass(frozen=True, eq=False)
 class DocumentWindows:
-    """The windows of some documents, document by document; all arrays are int64 [windows]."""
+    """Windows of some documents, in the order of the documents; all arrays are int64 [windows]."""
 
     documents: Longs
-    """The number of the document that each is of."""
+    """Index of the document of each window."""
     starts: Longs
-    """Its first token within the document."""
+    """First token of each window within its document."""
     stops: Longs
-    """The token after its last one."""
+    """One past the last token of each window."""
     overlaps: Longs
-    """With how many tokens of the window before it begins; 0 for the first of a document."""
+    """Tokens shared with the window before; 0 for the first window of a document."""
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -52,27 +52,27 @@ class DocumentWindows:
 
 @stage
 class Windows(Rewrite):
-    """Describe by the column ``windows`` how outputs cut documents of more than ``max_length`` tokens.
+    """Add the column ``windows``, by which outputs cut documents of more than ``max_length`` tokens.
 
-    The rows stay what they are, one for each document, so that ids are unique, held-out documents are held out whole
-    and the ledger speaks of documents; the outputs ``gpt-simple``, ``datatrove`` and ``megatron`` write the windows.
-    ``windows`` is a list of ``start``, ``stop`` (exclusive) and ``overlap``, in tokens (int64).
+    There is still one row per document, so ids are unique, held-out documents are held out whole, and the ledger counts
+    documents. The outputs ``gpt-simple``, ``datatrove`` and ``megatron`` write the windows. ``windows`` is a list of
+    ``start``, ``stop`` (exclusive) and ``overlap``, in tokens (int64).
 
-    A window has ``max_length`` tokens, the last one of a document at least ``overlap_size`` + 1. The end-of-text token
-    is counted in: without ``end_of_text`` every document gets one more token, which outputs add; with the id, those
-    that do not end with it do. Outputs refuse windows that do not fit what they write.
+    A window has ``max_length`` tokens, and the last one of a document at least ``overlap_size`` + 1. These include the
+    end-of-text token. Without ``end_of_text`` every document gets one more token, which outputs add; with the id, only
+    documents that do not end with it do. Outputs reject windows that do not match the tokens they write.
 
     >>> import pyarrow as pa
     >>> table = pa.table({"tokens": pa.array([[1, 2, 3, 4, 5]], pa.list_(pa.uint16()))})
     >>> [list(window.values()) for window in Windows(4, 1)(table)["windows"][0].as_py()]
     [[0, 4, 0], [3, 6, 1]]
 
-    ``overlap_probability`` is the share of documents whose windows overlap, chosen by a keyed hash of their ids; the
-    windows of the others share no token. GPT-Simple draws by a hash that differs in every process.
+    ``overlap_probability`` is the share of documents with overlapping windows, chosen by a keyed hash of their ids. The
+    windows of the other documents share no token. GPT-Simple chooses by a hash that differs in every process.
 
     Raises:
         StageError: ``max_length`` is less than 1, ``overlap_size`` is negative or more than half of it,
-            ``overlap_probability`` is no probability, or there is no column ``tokens``, or ``id`` where it is needed.
+            ``overlap_probability`` is not a probability, or a required column ``tokens`` or ``id`` is missing.
     """
 
     max_length: int = 2048
@@ -112,7 +112,7 @@ class Windows(Rewrite):
         return with_column(table, WINDOWS, lists)
 
     def _overlaps(self, table: pa.Table) -> int | Longs:
-        """Return the tokens that windows share, of each document or of all."""
+        """Return the number of tokens that windows share, for each document or for all."""
         if self.overlap_probability == 1 or not self.overlap_size:
             return self.overlap_size
         hashes = keyed_hash(document_ids(table, self.name).to_pylist(), "overlap", 0)
@@ -120,20 +120,21 @@ class Windows(Rewrite):
 
 
 def document_windows(lengths: Any, max_length: int, overlap_size: int | Longs = 0) -> DocumentWindows:
-    """Cut documents into windows, looking at nothing but their lengths.
+    """Cut documents into windows, given only their lengths.
 
-    Window k starts at token k * (``max_length`` - ``overlap_size``); the first that reaches the end of its document is
-    the last. So each token is in one window outside of its overlap, and no window is all overlap.
+    Window k starts at token k * (``max_length`` - ``overlap_size``), and the first window that reaches the end of its
+    document is the last. Each token is therefore outside the overlap of exactly one window, and no window is all
+    overlap.
 
     Args:
-        lengths: whole numbers [documents]: tokens of each, with an end-of-text token that it has or is to get. A
+        lengths: whole numbers [documents], tokens of each including an end-of-text token that it has or will get. A
             document of 0 tokens has no window.
-        max_length: tokens of a window at most.
-        overlap_size: tokens that a window shares with the one before it, at most half of ``max_length``; of all
-            documents, or int64 [documents].
+        max_length: maximum tokens of a window.
+        overlap_size: tokens that a window shares with the one before, at most half of ``max_length``; one number for
+            all documents, or int64 [documents].
 
     Raises:
-        StageError: for sizes other than that.
+        StageError: a size is out of these bounds.
     """
     checked = checked_lengths(lengths)
     sizes = np.asarray(overlap_size, np.int64)
@@ -150,10 +151,10 @@ def document_windows(lengths: Any, max_length: int, overlap_size: int | Longs = 
 
 
 def windows_of_tokens(table: pa.Table, lengths: Longs, needed_by: str) -> DocumentWindows:
-    """Read the column ``windows`` of documents that have so many tokens.
+    """Read the column ``windows`` of documents with these numbers of tokens.
 
     Raises:
-        StageError: it is not a column of windows, or they do not cover a document from its first token to its last.
+        StageError: the column does not hold windows, or they do not cover a document from its first token to its last.
     """
     lists = column(table, WINDOWS, needed_by)
     if lists.type != WINDOWS_TYPE and not _is_castable(lists.type):
@@ -175,7 +176,7 @@ def windows_of_tokens(table: pa.Table, lengths: Longs, needed_by: str) -> Docume
 
 
 def _wrong_documents(windows: DocumentWindows, counts: Longs, lengths: Longs) -> npt.NDArray[np.bool_]:
-    """Return the documents whose windows have gaps, are empty, overlap throughout, or do not end as they do."""
+    """Return a mask of documents with windows that have gaps, are empty, overlap throughout, or do not fit the end."""
     wrong: npt.NDArray[np.bool_] = (counts == 0) != (lengths == 0)
     firsts = (np.cumsum(counts) - counts)[counts > 0]
     before = np.concatenate([[0], windows.stops[:-1]])[: len(windows)]
@@ -210,7 +211,7 @@ def _check_sizes(max_length: int, overlap_size: int, where: str) -> None:
 
 @stages.stage
 class MinTokens(stages.Judge):
-    """Keep documents of at least ``n`` tokens; LongCrawl64 keeps 65,536 and more.
+    """Keep documents of at least ``n`` tokens; LongCrawl64 requires 65,536.
 
     >>> import pyarrow as pa
     >>> table = pa.table({"tokens": pa.array([[1, 2, 3], [1]], pa.list_(pa.uint16()))})
@@ -229,10 +230,10 @@ class MinTokens(stages.Judge):
 
 @stages.stage
 class Truncate(stages.Rewrite):
-    """Cut each document to its first ``n`` tokens; shorter ones stay as they are, ``n_tokens`` keeps the full count.
+    """Cut each document to its first ``n`` tokens; ``n_tokens`` keeps the full count.
 
-    ``loss_mask``, where there is one, is cut with the tokens. Of a document of t tokens, max(0, t - n) are lost; the
-    rectangle's rows table says how many each row had.
+    Shorter documents are unchanged. ``loss_mask``, if present, is cut with the tokens. A document of t tokens loses
+    max(0, t - n) tokens; the rows table of a rectangle has the full count of each row.
     """
 
     n: int = 65_536
@@ -246,11 +247,11 @@ class Truncate(stages.Rewrite):
             raise StageError(f"truncate.n must not be negative, got {self.n}")
 
     def rewrite(self, table: pa.Table) -> pa.Table:
-        """Slice ``tokens``, list<uint16|uint32>, and ``loss_mask``, without touching the other columns."""
+        """Cut ``tokens``, list<uint16|uint32>, and ``loss_mask``; the other columns are unchanged."""
         return self.trace(table).documents
 
     def trace(self, table: pa.Table) -> stages.Edited:
-        """Do what ``rewrite`` does, and list the tokens cut off each longer document."""
+        """Cut the tokens like ``rewrite``, and list the tokens removed from each longer document."""
         lengths, columns = _token_columns(table, self.name)
         kept, done = np.minimum(lengths, self.n), table
         starts = np.cumsum(lengths) - lengths
@@ -264,7 +265,7 @@ class Truncate(stages.Rewrite):
 
 @stages.stage
 class Shuffle(stages.Survey):
-    """Order documents by a keyed hash of their ids: no worker count, batch size or order changes the permutation."""
+    """Order documents by a keyed hash of their ids, whatever the number of workers, batch size and input order."""
 
     seed: int = 0
     orders = True
@@ -279,7 +280,7 @@ class Shuffle(stages.Survey):
         """Sort by key, then by id.
 
         Raises:
-            StageError: two documents have the same id; their order would depend on the order in which they came.
+            StageError: two documents have the same id, so that their order would depend on the input order.
         """
         stages.reject_duplicate_ids(sketches["id"], self.name)
         ordered = pc.sort_indices(sketches, sort_keys=[(stages.SORT_KEY, "ascending"), ("id", "ascending")])
@@ -288,10 +289,10 @@ class Shuffle(stages.Survey):
 
 @stages.stage
 class Roll(stages.Rewrite):
-    """Roll each document by an amount of its own, as ``numpy.roll``: [12, 5, 7, 4, 21] by 3 is [7, 4, 21, 12, 5].
+    """Roll each document by its own amount, like ``numpy.roll``: [12, 5, 7, 4, 21] by 3 is [7, 4, 21, 12, 5].
 
-    The amount is uniform over the document's length and comes from ``seed`` and its id alone; it is kept in the column
-    ``roll`` (int64), so a row can be rolled back. ``loss_mask``, where there is one, is rolled with the tokens.
+    The amount is uniform over the document's length and depends only on ``seed`` and the id. It is kept in the column
+    ``roll`` (int64), so that a row can be rolled back. ``loss_mask``, if present, is rolled with the tokens.
     """
 
     seed: int = 0
@@ -312,7 +313,7 @@ class Roll(stages.Rewrite):
 
 
 def roll_amounts(ids: list[str], lengths: Longs, seed: int) -> Longs:
-    """Return how far each document is rolled: int64, at least 0 and less than its length (0 for an empty one)."""
+    """Return the amount by which each document is rolled: int64, from 0 to its length - 1 (0 for an empty one)."""
     amounts: Longs = (keyed_hash(ids, "roll", seed) % np.maximum(lengths, 1).astype(np.uint64)).astype(np.int64)
     return amounts
 
@@ -333,7 +334,7 @@ def _lengths(tokens: pa.Array) -> pa.Array:
 
 
 def _token_columns(table: pa.Table, needed_by: str) -> tuple[Longs, dict[str, pa.Array]]:
-    """Return the tokens of each document, and the columns that have a value for each token."""
+    """Return the length of each document, and the columns with a value for each token."""
     tokens = stages.column(table, "tokens", needed_by)
     lengths = _lengths(tokens).to_numpy()
     masks = {LOSS_MASK: loss_mask_of_tokens(table, lengths, needed_by)} if LOSS_MASK in table.column_names else {}

@@ -1,14 +1,14 @@
-"""Composition strategies: bucket pre-training (Algorithm 1) and the ones it is compared with.
+"""Composition strategies: bucket pre-training (Algorithm 1), and those it is compared with.
 
-These are concatenation, bin packing, and the decomposition of documents.
+The others are concatenation, bin packing, and the decomposition of documents.
 
-``fill_buckets`` keeps the documents that remain as one list per length, with a set of the lengths that have any: a
-bit for each, a bit for each 64 of these and for each 64 of those. The longest document that fits is then a look at
-three words, whatever the number of documents, so a plan takes time for its pieces and not for its documents times its
-samples.
+``fill_buckets`` keeps the remaining documents as one list per length, with a three-level bit set of the lengths in use:
+a bit for each length, for each 64 of these, and for each 64 of those. Finding the longest document that fits takes a
+look at three words, whatever the number of documents. The time for a plan therefore grows with its pieces, and not with
+its documents times its samples.
 """
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# Inside kernels ints and numpy ints are one type, which mypy cannot know, so these codes are off in the whole file.
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
 # ruff: noqa: PLR1714
 
@@ -31,17 +31,17 @@ from longcrawl.tokens.plan import Longs, Plan, Strategy, checked_lengths, join_p
 Wide = npt.NDArray[np.uint64]
 
 LOOK_BACK = 256
-"""How many lengths exact-fill tries for a pair that closes a sample, and for each of the triples."""
+"""Lengths that exact-fill tries for a pair that closes a sample, and for the rest of each triple."""
 
 TRIPLES = 8
-"""How many first lengths of a triple it tries."""
+"""First lengths of a triple that exact-fill tries."""
 
 _U = np.uint64
 _ONE, _ALL = _U(1), ~_U(0)
 
 
 class NumberSet(NamedTuple):
-    """A set of whole numbers, for the greatest that is not above a bound."""
+    """Set of whole numbers, with fast lookup of the greatest one up to a bound."""
 
     low: Wide
     """A bit for each number."""
@@ -52,14 +52,14 @@ class NumberSet(NamedTuple):
 
 
 class Stock(NamedTuple):
-    """What is left to place, by the number of tokens that is left of each document."""
+    """Documents still to place, by their number of remaining tokens."""
 
     first: Longs
-    """int64 [most tokens + 1]: the document to take next of each length; -1 is none."""
+    """int64 [most tokens + 1]: the next document of each length, or -1."""
     following: Longs
-    """int64 [documents]: the one after it; -1 is none."""
+    """int64 [documents]: the next document of the same length, or -1."""
     taken: Longs
-    """int64 [documents]: how many tokens of each have been placed."""
+    """int64 [documents]: number of tokens already placed of each."""
     lengths: NumberSet
 
 
@@ -67,15 +67,15 @@ class Placed(NamedTuple):
     """The plan so far."""
 
     documents: Longs
-    """int64 [pieces]"""
+    """int64 [pieces], document of each piece."""
     starts: Longs
     sizes: Longs
     ends: Longs
-    """int64 [samples]: how many pieces there are up to each sample's end."""
+    """int64 [samples], number of pieces up to the end of each sample."""
     capacities: Longs
-    """int64 [samples]"""
+    """int64 [samples], capacity of each sample."""
     counts: Longs
-    """int64 [2]: pieces and samples."""
+    """int64 [2]: number of pieces and of samples."""
 
 
 def make_lengths(most: int) -> NumberSet:
@@ -85,7 +85,7 @@ def make_lengths(most: int) -> NumberSet:
 
 
 def make_placed(pieces: int, samples: int) -> Placed:
-    """Allocate room for a plan of at most so many pieces and samples."""
+    """Allocate a plan of at most ``pieces`` pieces and ``samples`` samples."""
     documents, starts, sizes = (np.empty(pieces, np.int64) for _ in range(3))
     return Placed(
         documents, starts, sizes, np.empty(samples, np.int64), np.empty(samples, np.int64), np.zeros(2, np.int64)
@@ -109,7 +109,7 @@ def _lowest_bit(word: np.uint64) -> int:
 
 @forced_inline
 def insert(lengths: NumberSet, value: int) -> None:
-    """Put a number into the set."""
+    """Add a number to the set."""
     lengths.low[value >> 6] |= _ONE << _U(value & 63)
     lengths.middle[value >> 12] |= _ONE << _U((value >> 6) & 63)
     lengths.high[value >> 18] |= _ONE << _U((value >> 12) & 63)
@@ -117,7 +117,7 @@ def insert(lengths: NumberSet, value: int) -> None:
 
 @forced_inline
 def remove(lengths: NumberSet, value: int) -> None:
-    """Take a number out of the set."""
+    """Remove a number from the set."""
     lengths.low[value >> 6] &= ~(_ONE << _U(value & 63))
     if lengths.low[value >> 6] == 0:
         lengths.middle[value >> 12] &= ~(_ONE << _U((value >> 6) & 63))
@@ -127,7 +127,7 @@ def remove(lengths: NumberSet, value: int) -> None:
 
 @compiled
 def greatest(lengths: NumberSet, bound: int) -> int:
-    """Return the greatest number that is at most ``bound``, -1 where there is none."""
+    """Return the greatest number that is at most ``bound``, or -1 if there is none."""
     if bound < 0:
         return -1
     at = bound >> 6
@@ -152,7 +152,7 @@ def greatest(lengths: NumberSet, bound: int) -> int:
 
 @compiled
 def least(lengths: NumberSet) -> int:
-    """Return the least number, -1 where there is none."""
+    """Return the least number, or -1 if there is none."""
     for top in range(len(lengths.high)):
         if lengths.high[top]:
             above = (top << 6) + _lowest_bit(lengths.high[top])
@@ -168,7 +168,7 @@ def _has(lengths: NumberSet, value: int) -> bool:
 
 @forced_inline
 def _add(stock: Stock, document: int, length: int) -> None:
-    """Put what is left of a document in front of those of its length."""
+    """Add the rest of a document at the front of the list of its length."""
     stock.following[document] = stock.first[length]
     stock.first[length] = document
     insert(stock.lengths, length)
@@ -185,7 +185,7 @@ def _take(stock: Stock, length: int) -> int:
 
 @forced_inline
 def put(placed: Placed, taken: Longs, document: int, size: int) -> None:
-    """Put the next tokens of a document into the sample."""
+    """Place the next tokens of a document in the current sample."""
     at = placed.counts[0]
     placed.documents[at], placed.starts[at], placed.sizes[at] = document, taken[document], size
     taken[document] += size
@@ -194,7 +194,7 @@ def put(placed: Placed, taken: Longs, document: int, size: int) -> None:
 
 @forced_inline
 def close(placed: Placed, capacity: int) -> None:
-    """End the sample."""
+    """End the current sample."""
     at = placed.counts[1]
     placed.ends[at], placed.capacities[at] = placed.counts[0], capacity
     placed.counts[1] = at + 1
@@ -202,7 +202,7 @@ def close(placed: Placed, capacity: int) -> None:
 
 @allocating
 def _lay_in(lengths: Longs, stock: Stock, placed: Placed, largest: int) -> None:
-    """Fill samples of the largest capacity from longer documents, longest first, and put the rest into stock."""
+    """Fill samples of the largest capacity from longer documents, longest first, and stock the rests and the others."""
     longer = [(-lengths[0], np.int64(0), np.int64(0)) for _ in range(0)]
     for document in range(len(lengths) - 1, -1, -1):
         length = lengths[document]
@@ -227,7 +227,7 @@ def _lay_in(lengths: Longs, stock: Stock, placed: Placed, largest: int) -> None:
 
 @forced_inline
 def _fill_or_pad(space: int, capacity: int, threshold: float, stock: Stock, placed: Placed) -> None:
-    """Fill what is left of a sample with a chunk of the shortest document where it is more than the threshold."""
+    """End a sample, after filling a rest above the threshold with a chunk of the shortest document."""
     if space > 0 and space / capacity > threshold:
         length = least(stock.lengths)
         if length > 0:
@@ -239,7 +239,7 @@ def _fill_or_pad(space: int, capacity: int, threshold: float, stock: Stock, plac
 
 @compiled
 def _closing(stock: Stock, space: int, longest: int) -> tuple[int, int]:
-    """Return the next length and the one after it of a pair or triple that fills ``space``; (longest, 0) is neither."""
+    """Return the next two lengths of a pair or triple that fills ``space``, or (longest, 0) if there is none."""
     lengths = stock.lengths
     one = longest
     for _ in range(LOOK_BACK):
@@ -278,10 +278,10 @@ def fill_buckets(
     """Plan all documents by Algorithm 1 of "Bucket Pre-training is All You Need".
 
     Args:
-        lengths: int64 [documents].
+        lengths: int64 [documents], tokens of each.
         capacities: int64, ascending.
-        threshold: the share of a sample that may be padding.
-        exact: whether to choose the last documents of a sample so that they fill it, where some do.
+        threshold: maximum share of padding in a sample.
+        exact: whether to choose the last documents of a sample to fill it exactly, if possible.
         stock: empty, for lengths up to the largest capacity.
         placed: room for the plan.
     """
@@ -307,13 +307,14 @@ def fill_buckets(
 
 @allocating
 def best_fit(sizes: Longs, capacity: int, used: NumberSet, samples: Longs) -> int:
-    """Put each item into the fullest sample that has room for it, and return how many samples there are.
+    """Put each item into the fullest sample with room for it, and return the number of samples.
 
     Args:
         sizes: int64 [items], each from 1 to ``capacity``.
-        capacity: of every sample.
+        capacity: capacity of every sample.
         used: the empty set of numbers up to ``capacity``.
-        samples: int64 [items], written; of samples that are equally full, the last that came to be so.
+        samples: int64 [items], written: the sample of each item. If several are equally full, the one filled last is
+            taken.
     """
     first, following = np.full(capacity + 1, -1, np.int64), np.empty(len(sizes), np.int64)
     count = 0
@@ -338,10 +339,10 @@ def best_fit(sizes: Longs, capacity: int, used: NumberSet, samples: Longs) -> in
 
 @allocating
 def first_fit(sizes: Longs, capacity: int, samples: Longs) -> int:
-    """Put each item into the first sample that has room for it, and return how many samples there are.
+    """Put each item into the first sample with room for it, and return the number of samples.
 
-    The room of the samples is the bottom of a tree in which each node has that of the roomier child, so the first with
-    enough is found from the top down.
+    The free room of the samples is the bottom level of a tree in which each node has the larger value of its children.
+    The first sample with enough room is found from the top down.
     """
     leaves = 1
     while leaves < len(sizes):
@@ -365,17 +366,18 @@ def first_fit(sizes: Longs, capacity: int, samples: Longs) -> int:
 
 @allocating
 def binned_greedy(sizes: Longs, capacity: int, bin_of: Longs, look_at: int, samples: Longs) -> int:
-    """Fill one sample after the other from bins of like sizes, and return how many samples there are.
+    """Fill one sample after another from bins of similar sizes, and return the number of samples.
 
-    A sample begins with the first item of the highest bin. Then, of the bin that its room is in, the first of
-    ``look_at`` items that fits, else the first item of the highest bin below; until there is none.
+    A sample begins with the first item of the highest bin. The next item comes from the bin for the remaining room: the
+    first one that fits among ``look_at`` items, else the first item of the highest bin below. The sample ends when
+    there is none.
 
     Args:
         sizes: int64 [items], each from 1 to ``capacity``.
-        capacity: of every sample.
-        bin_of: int64 [capacity + 1], the bin of each size, never falling.
+        capacity: capacity of every sample.
+        bin_of: int64 [capacity + 1], the bin of each size, never decreasing.
         look_at: items of a bin that are compared with the room.
-        samples: int64 [items], written.
+        samples: int64 [items], written: the sample of each item.
     """
     first = np.full(bin_of[capacity] + 1, -1, np.int64)
     following = np.empty(len(sizes), np.int64)
@@ -402,7 +404,7 @@ def binned_greedy(sizes: Longs, capacity: int, bin_of: Longs, look_at: int, samp
 
 @compiled
 def _filled_bin(first: Longs, at: int) -> int:
-    """Return the highest bin up to this one that holds something, or -1."""
+    """Return the highest non-empty bin up to ``at``, or -1."""
     while at >= 0 and first[at] < 0:
         at -= 1
     return at
@@ -410,7 +412,7 @@ def _filled_bin(first: Longs, at: int) -> int:
 
 @compiled
 def _take_fitting(first: Longs, following: Longs, at: int, sizes: Longs, room: int, look_at: int) -> int:
-    """Take the first item out of a bin that fits, of so many that are looked at, or return -1."""
+    """Remove the first item that fits from a bin, looking at ``look_at`` items, and return it, or -1 if none fits."""
     before, item = -1, first[at]
     for _ in range(look_at):
         if item < 0:
@@ -426,12 +428,12 @@ def _take_fitting(first: Longs, following: Longs, at: int, sizes: Longs, room: i
 
 
 LOOK_AHEAD = 32
-"""How many documents in order are passed over, as they do not fit, before a sample is closed."""
+"""Documents that may be passed over because they do not fit, before a sample is closed."""
 
 
 @compiled
 def _gap(lengths: Longs, following: Longs, taken: Longs, capacity: int) -> int:
-    """Return how much of a sample is left where documents are put into it in order."""
+    """Return the space left in a sample that is filled with documents in order."""
     document, space, passed_over = following[len(lengths)], capacity, 0
     while document != len(lengths) and space > 0 and passed_over < LOOK_AHEAD:
         size = lengths[document] - taken[document]
@@ -445,7 +447,7 @@ def _gap(lengths: Longs, following: Longs, taken: Longs, capacity: int) -> int:
 
 @compiled
 def _choose(lengths: Longs, following: Longs, taken: Longs, capacities: Longs, threshold: float) -> int:
-    """Return the smallest capacity whose gap need not be filled, or else that with the smallest share of a gap."""
+    """Return the smallest capacity with a gap up to the threshold, or else the one with the smallest share of a gap."""
     first = following[len(lengths)]
     size = min(lengths[first] - taken[first], capacities[-1])
     chosen, least = capacities[-1], 2.0
@@ -462,17 +464,17 @@ def _choose(lengths: Longs, following: Longs, taken: Longs, capacities: Longs, t
 def fill_in_order(
     lengths: Longs, capacities: Longs, threshold: float, following: Longs, taken: Longs, placed: Placed
 ) -> None:
-    """Plan all documents with little padding and few cuts, from those that come next, not the longest.
+    """Plan all documents in order, with little padding and few cuts.
 
     Args:
-        lengths: int64 [documents].
+        lengths: int64 [documents], tokens of each.
         capacities: int64, ascending.
-        threshold: the share of a sample that may be padding.
-        following: int64 [documents + 1], memory.
+        threshold: maximum share of padding in a sample.
+        following: int64 [documents + 1], working memory.
         taken: int64 [documents], zeros.
         placed: room for the plan.
     """
-    # Documents left are a list that begins behind the last place, which stands for none.
+    # The remaining documents are a linked list that begins at the entry after the last, which also marks its end.
     none = len(lengths)
     at = none
     for document in range(none):
@@ -504,7 +506,7 @@ def fill_in_order(
 
 @compiled
 def _longest(sizes: Longs, first: int, stop: int) -> int:
-    """Return the first of the longest pieces."""
+    """Return the longest piece, the first one if several are equally long."""
     longest = first
     for piece in range(first + 1, stop):
         if sizes[piece] > sizes[longest]:
@@ -514,11 +516,11 @@ def _longest(sizes: Longs, first: int, stop: int) -> int:
 
 @compiled
 def interleave(plan: Placed, chunk: int, placed: Placed) -> None:
-    """Cut the longest piece of each sample into chunks and put the other pieces, in their order, between them.
+    """Cut the longest piece of each sample into chunks, and put the other pieces between them in order.
 
     Args:
-        plan: of samples.
-        chunk: most tokens of a chunk; a sample without a longer piece stays as it is.
+        plan: the samples.
+        chunk: maximum tokens of a chunk; a sample without a longer piece is unchanged.
         placed: room for the same samples, and twice as many pieces.
     """
     first = 0
@@ -536,11 +538,11 @@ def interleave(plan: Placed, chunk: int, placed: Placed) -> None:
 
 @compiled
 def _spread(plan: Placed, first: int, stop: int, longest: int, chunk: int, placed: Placed) -> None:
-    """Put the pieces of a sample between the chunks of the longest.
+    """Put the pieces of a sample between chunks of the longest.
 
-    The chunks are as few as have ``chunk`` tokens at most, of equal length within a token. Each other piece goes into
-    the gap in which its middle would be if the tokens of all others were spread over the gaps evenly. Chunks without
-    another piece between them stay one piece.
+    The number of chunks is the smallest with at most ``chunk`` tokens each, and their lengths differ by at most one
+    token. Each other piece goes into the gap that would contain its middle if the tokens of all others were spread
+    evenly over the gaps. Chunks without another piece between them stay one piece.
     """
     size, others = plan.sizes[longest], -plan.sizes[longest]
     for piece in range(first, stop):
@@ -562,7 +564,7 @@ def _spread(plan: Placed, first: int, stop: int, longest: int, chunk: int, place
 
 @compiled
 def _copy(plan: Placed, piece: int, skipped: int, size: int, placed: Placed) -> None:
-    """Put tokens of a piece into the sample, from the ``skipped``-th on."""
+    """Copy ``size`` tokens of a piece into the current sample, skipping the first ``skipped``."""
     at = placed.counts[0]
     placed.documents[at], placed.starts[at] = plan.documents[piece], plan.starts[piece] + skipped
     placed.sizes[at] = size
@@ -572,61 +574,63 @@ def _copy(plan: Placed, piece: int, skipped: int, size: int, placed: Placed) -> 
 BINS, EXPONENT, LOOK_AT = 64, 1.5, 512
 
 Planner = Literal["algorithm-1", "exact-fill", "in-order", "interleaved"]
-"""How :class:`Buckets` chooses documents."""
+"""Names of the ways in which :class:`Buckets` chooses documents."""
 KEEP_ORDER = ("in-order", "interleaved")
-"""The planners whose samples are of documents that follow each other."""
+"""Planners with samples of consecutive documents."""
 
 
 @dataclass(frozen=True)
 class Buckets(Strategy):
     """Algorithm 1 of H. Liu et al., "Bucket Pre-training is All You Need" (2024).
 
-    The text leaves things open. We read it so:
+    The paper leaves some points open. This implementation reads them as follows:
 
-    * line 3, "select bucket from B to fit d1": the smallest capacity that holds the longest document left; the largest
-      where none does.
-    * lines 4 to 6, "for each document, if it fits, add it": the longest that fits goes next, until none does.
-    * lines 7 to 9, "else if bucket is empty": only the first document can come there, one that is longer than the
-      largest bucket. It fills the bucket, and what is left of it is put back, in front of documents of its length. The
-      text forgets to set b to 0, and to sort again.
+    * line 3, "select bucket from B to fit d1": the smallest capacity that holds the longest remaining document, or the
+      largest if none does.
+    * lines 4 to 6, "for each document, if it fits, add it": the longest that fits is next, until none does.
+    * lines 7 to 9, "else if bucket is empty": this applies only to a first document that is longer than the largest
+      bucket. It fills the bucket, and its rest is put back in front of documents of the same length. The paper omits to
+      set b to 0, and to sort again.
     * line 12, "r = capacity - b": b has been lowered to the space left, so this would be the space used, and the chunk
-      of line 14 would not fit. We take the comment, "remaining space": r = b.
+      of line 14 would not fit. The comment, "remaining space", is followed instead: r = b.
     * line 13, "r / capacity > P": a gap of more than the share P of its bucket is filled, a smaller one is padded. 0
-      pads only when no document is left, 1 never cuts a document to fill a gap.
-    * line 14, "chunk from shortest document": the shortest that is left. It is longer than the gap, or it would have
-      been placed, so its first r tokens fill it and the rest is put back. With no document left, the gap is padded.
+      pads only if no document is left, 1 never cuts a document to fill a gap.
+    * line 14, "chunk from shortest document": the shortest remaining one. It is longer than the gap, or it would have
+      been placed, so its first r tokens fill the gap and the rest is put back. If no document is left, the gap is
+      padded.
 
-    Among documents of one length what was cut last comes first, then the order given.
+    Among documents of one length, the one cut last is first, then the given order.
 
-    ``planner="exact-fill"`` differs in the last documents of a sample: where two or three are left that fill it to the
-    last token, they are taken instead of the longest that fits. On lengths like those of a web crawl, with P = 1, that
-    leaves less padding at the same truncation. Less padding is fewer samples, so r_cat rises a little; and on few, long
-    documents it may pad and cut more. Both are measured by ``lc.compose``; docs/composition.md has figures.
+    ``planner="exact-fill"`` chooses the last documents of a sample differently: if two or three remaining documents
+    fill it to the last token, they are taken instead of the longest that fits. On lengths like those of a web crawl,
+    with P = 1, this gives less padding at the same truncation. Less padding means fewer samples, so r_cat rises a
+    little. On few, long documents it may pad and cut more. ``lc.compose`` measures both; docs/composition.md has
+    figures.
 
-    ``planner="in-order"`` keeps documents that follow each other together: a sample begins with the first document
-    left and goes on with those that fit, until it has passed over 32. It has the smallest capacity that leaves no
-    larger gap than P, or else that with the smallest share of a gap, which a chunk of the first document left fills;
-    the next sample goes on with it. It is for documents that :class:`longcrawl.long.Related` has put in order.
+    ``planner="in-order"`` keeps consecutive documents together. A sample begins with the first remaining document, and
+    continues with those that fit, until it has passed over 32. It has the smallest capacity with a gap of at most P, or
+    else the one with the smallest share of a gap, which is filled with a chunk of the first remaining document. The
+    next sample continues with that document. It is meant for documents ordered by :class:`longcrawl.long.Related`.
 
-    ``planner="interleaved"`` makes the same samples, and puts the documents of one between the chunks of its longest,
-    after C. Gao et al., "NExtLong" (2025): what a chunk continues is behind texts that are related and do not help. The
-    chunks are as few as have ``chunk_tokens`` at most, of equal length; the other documents stay in order and whole,
-    spread by tokens. Such a sample is one text, see :attr:`Plan.joined`, and no document of it is
-    cut. One without a longer document than ``chunk_tokens`` is as "in-order" makes it. The paper differs: its negatives
-    are chunks, retrieved for each chunk of a document at random, also behind the last; a chunk may be in many samples.
-    Here each token is in one.
+    ``planner="interleaved"`` makes the same samples, and puts the other documents of a sample between the chunks of its
+    longest, after C. Gao et al., "NExtLong" (2025). The text that a chunk continues is then behind related texts that
+    do not help. The number of chunks is the smallest with at most ``chunk_tokens`` each, and they are of equal length.
+    The other documents are whole and in order, spread by tokens. Such a sample is one text, see :attr:`Plan.joined`,
+    and none of its documents is cut. A sample without a document longer than ``chunk_tokens`` is the same as with
+    "in-order". The paper differs: its negatives are chunks, retrieved for each chunk of a random document, also after
+    the last chunk, and a chunk may be in many samples. Here each token is in one sample.
 
     Args:
-        capacities: of the buckets, in tokens, ascending.
-        padding_threshold: P, the share of a sample that may be padding.
+        capacities: capacities of the buckets in tokens, ascending.
+        padding_threshold: P, the maximum share of padding in a sample.
         planner: ``"algorithm-1"``, ``"exact-fill"``, ``"in-order"`` or ``"interleaved"``.
-        order: of samples within a bucket: ``"shuffled"`` by ``seed``, or ``"planned"``, which goes from samples of few
-            long documents to those of many short ones.
-        seed: of the shuffle.
-        pool_size: how many consecutive documents are planned together; the last pool takes up to twice as many. Pools
-            can be planned at the same time, and ``plan_pool`` holds one. ``plan`` and ``join`` hold the plan of all
-            documents, whatever the size of pools.
-        chunk_tokens: most tokens of a chunk, for "interleaved".
+        order: order of samples within a bucket: ``"shuffled"`` by ``seed``, or ``"planned"``, from samples of few long
+            documents to those of many short ones.
+        seed: seed of the shuffle.
+        pool_size: consecutive documents planned together, up to twice as many in the last pool. Pools can be planned in
+            parallel, and ``plan_pool`` holds one in memory. ``plan`` and ``join`` hold the plan of all documents,
+            whatever the pool size.
+        chunk_tokens: maximum tokens of a chunk, for "interleaved".
 
     >>> plan = Buckets([8, 16], padding_threshold=0.5).plan([20, 9, 5, 5, 2])
     >>> plan.capacities.tolist(), plan.tokens.tolist()
@@ -658,14 +662,14 @@ class Buckets(Strategy):
 
     @property
     def label(self) -> str:
-        """What tables call it."""
+        """Name in tables."""
         return "Buckets" if self.planner == "algorithm-1" else f"Buckets, {self.planner}"
 
     def plan_pool(self, lengths: Any) -> Plan:
-        """Plan these documents together, whatever their number; samples stand in the order in which they were made."""
+        """Plan any number of documents as one pool; samples are in the order in which they were made."""
         checked = checked_lengths(lengths)
         largest = self.capacities[-1]
-        # A sample begins with a document's last piece or is a chunk of a long one; each may end with one more chunk.
+        # A sample begins with a document's last piece or is a chunk of a long one, and may end with one more chunk.
         samples = int(np.count_nonzero(checked)) + int((checked // largest).sum())
         placed = make_placed(samples + len(checked), samples)
         first, following = np.full(largest + 1, -1, np.int64), np.empty(len(checked) + 1, np.int64)
@@ -688,12 +692,12 @@ class Buckets(Strategy):
         )
 
     def join(self, plans: Iterable[Plan]) -> Plan:
-        """Put the plans of consecutive pools together, with the samples of each bucket in their final order."""
+        """Join the plans of consecutive pools, with the samples of each bucket in their final order."""
         return join_plans(plans).in_buckets(self.seed if self.order == "shuffled" else None)
 
 
 class OneCapacity(Strategy):
-    """A strategy whose samples are all of one length."""
+    """Base class of strategies with samples of one length."""
 
     context_length: int
 
@@ -703,15 +707,15 @@ class OneCapacity(Strategy):
         return (self.context_length,)
 
     def join(self, plans: Iterable[Plan]) -> Plan:
-        """Put plans together."""
+        """Join plans."""
         return join_plans(plans)
 
 
 @dataclass(frozen=True)
 class FixedLength(OneCapacity):
-    """Concatenate all documents and cut every ``context_length`` tokens; only the last sample is padded.
+    """Concatenation of all documents, cut every ``context_length`` tokens; only the last sample is padded.
 
-    ``order`` is that of the documents: ``"shuffled"`` by ``seed``, as the paper's "randomly concatenated", or
+    ``order`` is the order of the documents: ``"shuffled"`` by ``seed``, as the paper's "randomly concatenated", or
     ``"given"``.
     """
 
@@ -722,18 +726,18 @@ class FixedLength(OneCapacity):
     seed: int = 0
 
     def plan_pool(self, lengths: Any) -> Plan:
-        """Cut the documents, one after the other."""
+        """Concatenate and cut the documents."""
         checked = checked_lengths(lengths)
         return _chopped(checked, _in_order(len(checked), self.order, self.seed), self.context_length)
 
 
 @dataclass(frozen=True)
 class MultiBucket(Strategy):
-    """The paper's simple multi-bucket baseline: documents go to a bucket by length, and each bucket is concatenated.
+    """The paper's simple multi-bucket baseline: documents are bucketed by length, and each bucket is concatenated.
 
-    Documents of up to 2,048 tokens are concatenated and cut every 2,048, those of more and up to 4,096 every 4,096, and
-    so on; the largest bucket takes all longer ones too. The last sample of each bucket is padded. ``order`` is as for
-    :class:`FixedLength`.
+    Documents of up to 2,048 tokens are concatenated and cut every 2,048, those of up to 4,096 every 4,096, and so on.
+    The largest bucket also takes all longer documents. The last sample of each bucket is padded. ``order`` is the same
+    as in :class:`FixedLength`.
     """
 
     title = "Multi-Bucket"
@@ -743,7 +747,7 @@ class MultiBucket(Strategy):
     seed: int = 0
 
     def plan_pool(self, lengths: Any) -> Plan:
-        """Cut the documents of each bucket, one after the other."""
+        """Concatenate and cut the documents of each bucket."""
         checked = checked_lengths(lengths)
         buckets = np.minimum(np.searchsorted(self.capacities, checked), len(self.capacities) - 1)
         order = _in_order(len(checked), self.order, self.seed)
@@ -755,13 +759,13 @@ class MultiBucket(Strategy):
 
 
 class BinPacking(OneCapacity):
-    """A strategy that cuts only documents longer than a sample, into pieces of it, and pads what is left of samples."""
+    """Base class of strategies that cut only documents longer than a sample, and pad the rest of samples."""
 
     order: Literal["longest-first", "given"] = "longest-first"
 
     @abstractmethod
     def _assign(self, sizes: Longs, samples: Longs) -> int:
-        """Write the sample of each piece, and return how many samples there are."""
+        """Write the sample of each piece, and return the number of samples."""
 
     def plan_pool(self, lengths: Any) -> Plan:
         """Pack these documents."""
@@ -779,8 +783,8 @@ class BinPacking(OneCapacity):
 class BestFit(BinPacking):
     """Best-fit packing of H. Ding et al., "Fewer Truncations Improve Language Modeling" (2024).
 
-    Documents longer than ``context_length`` are cut into pieces of it; then each piece, the longest first, goes to the
-    fullest sample that has room for it. Nothing else is cut, what is left of a sample is padded.
+    Documents longer than ``context_length`` are cut into pieces of that length and a rest. Then each piece, longest
+    first, goes to the fullest sample with room for it. Nothing else is cut, and the rest of a sample is padded.
     """
 
     title = "Best-fit-{context_length}"
@@ -794,10 +798,10 @@ class BestFit(BinPacking):
 
 @dataclass(frozen=True)
 class FirstFit(BinPacking):
-    """Each document into the first sample that has room for it; longer ones are cut as in :class:`BestFit`.
+    """First-fit packing: each document is put into the first sample with room; long ones are cut as in BestFit.
 
-    ``order="longest-first"`` is first-fit decreasing, ``"given"`` packs documents as they come. ``pool_size`` is the
-    buffer of packers that look at some documents at a time; None packs all together.
+    ``order="longest-first"`` is first-fit decreasing, ``"given"`` packs documents in the given order. ``pool_size`` is
+    the buffer of packers that consider some documents at a time; None packs all together.
     """
 
     context_length: int = 2048
@@ -806,7 +810,7 @@ class FirstFit(BinPacking):
 
     @property
     def label(self) -> str:
-        """What tables call it."""
+        """Name in tables."""
         pools = "" if self.pool_size is None else f", pools of {self.pool_size}"
         return f"First-fit-{self.context_length}{pools}"
 
@@ -817,12 +821,12 @@ class FirstFit(BinPacking):
 
 @dataclass(frozen=True)
 class BinnedGreedy(BinPacking):
-    """Length-binned greedy packing: samples are filled one after the other, from 64 bins of like lengths.
+    """Length-binned greedy packing: samples are filled one after another, from 64 bins of similar lengths.
 
-    Bin k holds entries of ``context_length`` * (k / 64) ** 1.5 tokens and more, so short ones are separated better.
-    A sample begins with an entry of the highest bin that has one. Its room is then filled with the first entry that
-    fits of the bin that the room is in, 512 being looked at, or else of the highest bin below. Entries longer than
-    ``context_length`` are cut into pieces of it. In a bin, entries keep their order.
+    Bin k holds entries of ``context_length`` * (k / 64) ** 1.5 tokens and more, so short ones are separated better. A
+    sample begins with an entry of the highest non-empty bin. The next entry comes from the bin for the remaining room,
+    the first that fits among 512, or else from the highest bin below. Entries longer than ``context_length`` are cut
+    into pieces of that length and a rest. Entries keep their order within a bin.
 
     ``pool_size`` entries are packed at a time; None packs all together.
     """
@@ -842,10 +846,10 @@ class BinnedGreedy(BinPacking):
 
 @dataclass(frozen=True)
 class DatasetDecomposition(Strategy):
-    """Each sample a piece of one document, after H. Pouransari et al., "Dataset Decomposition" (2024).
+    """Decomposition into samples of one piece each, after H. Pouransari et al., "Dataset Decomposition" (2024).
 
-    From its start on, a document is cut into as many pieces of the largest capacity as it has, then of the next, and so
-    on; the rest, shorter than the smallest, is dropped. This is our reading of the paper, not its code.
+    Each document is cut from its start into as many pieces as possible of the largest capacity, then of the next, and
+    so on. The rest, shorter than the smallest capacity, is dropped. This follows the paper's description, not its code.
     """
 
     title = "Decomposition"
@@ -873,18 +877,18 @@ def _in_order(documents: int, order: str, seed: int) -> Longs:
 
 @lru_cache(maxsize=1)
 def _shuffled(documents: int, seed: int) -> Longs:
-    """Return the numbers of documents in random order; remembered, since comparisons ask for the same one each time."""
+    """Return the numbers of documents in random order, cached because comparisons request the same order repeatedly."""
     order = np.argsort(keyed_hash(map(str, range(documents)), "concatenate", seed), kind="stable")
     order.flags.writeable = False
     return order
 
 
 def _chopped(lengths: Longs, order: Longs, capacity: int) -> Plan:
-    """Concatenate some documents in this order and cut every ``capacity`` tokens."""
+    """Concatenate documents in this order, and cut every ``capacity`` tokens."""
     order = order[lengths[order] > 0]
     ends = np.cumsum(lengths[order])
     total = int(ends[-1]) if len(ends) else 0
-    # Both are sorted, so a stable sort only merges them; union1d would hash them.
+    # Both arrays are sorted, so a stable sort only merges them; union1d would hash them.
     stops = np.sort(np.concatenate([ends, np.arange(capacity, total, capacity)]), kind="stable")
     stops = stops[np.diff(stops, prepend=0) > 0]
     begins = np.concatenate([[0], stops[:-1]])[: len(stops)]
@@ -897,7 +901,7 @@ def _chopped(lengths: Longs, order: Longs, capacity: int) -> Plan:
 
 
 def cut_long(lengths: Longs, most: int) -> tuple[Longs, Longs, Longs]:
-    """Cut documents into pieces of ``most`` tokens and a rest; return document, start and size of each."""
+    """Cut documents into pieces of ``most`` tokens and a rest, and return document, start and size of each."""
     counts = -(-lengths // most)
     documents = np.repeat(np.arange(len(lengths)), counts)
     starts = most * (np.arange(len(documents)) - np.repeat(np.cumsum(counts) - counts, counts))

@@ -1,4 +1,4 @@
-"""Tokenize a text, with a mask of the tokens that a loss is computed on."""
+"""Stage that tokenizes texts, with a mask of the tokens that count in the loss."""
 
 import dataclasses
 import hashlib
@@ -24,10 +24,10 @@ from longcrawl.tokens.encoders import EncodedTexts, Encoder, TokenizerStage, loa
 Span = tuple[int, int]
 
 MASKED = "masked"
-"""The column of spans of a text, list<struct<start, end>> in characters, that no loss is to be computed on."""
+"""Column of the spans of a text that are excluded from the loss: list<struct<start, end>>, in characters."""
 
 LOSS_MASK = "loss_mask"
-"""The column beside ``tokens``, as long: False where no loss is to be computed. An Arrow boolean is one bit."""
+"""Column parallel to ``tokens``, False for tokens that are excluded from the loss. An Arrow boolean takes one bit."""
 
 LOSS_MASK_TYPE = pa.list_(pa.bool_())
 
@@ -35,18 +35,18 @@ LOSS_MASK_TYPE = pa.list_(pa.bool_())
 def loss_mask(
     masked: pa.Array, texts: Sequence[str | None], encoded: EncodedTexts, encoder: Encoder, spell: Callable[[str], str]
 ) -> pa.Array:
-    """Return the column ``loss_mask``: False for every token that has a byte of a masked character.
+    """Return the column ``loss_mask``, False for every token with a byte of a masked character.
 
     Args:
-        masked: the column ``masked``; null is no span, and spans may overlap.
-        texts: the texts that the spans are of.
-        encoded: the tokens of what ``spell`` makes of each text.
-        encoder: what made them.
-        spell: what is done to a text before it is tokenised, to each character by itself.
+        masked: the column ``masked``; null means no span, and spans may overlap.
+        texts: the texts that the spans refer to.
+        encoded: the tokens of each text after ``spell``.
+        encoder: the encoder that made the tokens.
+        spell: change made to a text before it is tokenized, to each character separately.
 
     Raises:
-        StageError: the column is not one of spans, a span lies outside its text, or the tokenizer's tokens do not add
-            up to the text.
+        StageError: the column does not hold spans, a span is not within its text, or the tokens do not add up to the
+            text.
         TokenizerError: a document has spans, and the tokenizer is not a byte-level BPE.
     """
     flags = np.ones(len(encoded.ids), bool)
@@ -65,10 +65,10 @@ def loss_mask(
 
 
 def loss_mask_of_tokens(table: pa.Table, lengths: npt.NDArray[np.int64], needed_by: str) -> pa.Array:
-    """Return the column ``loss_mask`` of a table as a list of booleans, of the type :data:`LOSS_MASK_TYPE`.
+    """Return the column ``loss_mask`` of a table as a list of booleans, of type :data:`LOSS_MASK_TYPE`.
 
     Raises:
-        StageError: it is not as long as the tokens, of which there are ``lengths``, or holds a null.
+        StageError: a mask does not have as many values as the document has tokens (``lengths``), or has a null.
     """
     flags = column(table, LOSS_MASK, needed_by)
     found = pc.fill_null(pc.list_value_length(flags), 0).to_numpy()
@@ -96,7 +96,7 @@ def _spans(masked: pa.Array) -> list[list[Span]]:
 
 
 def _in_bytes(spans: list[Span], text: str, spell: Callable[[str], str], size: int) -> npt.NDArray[np.int64]:
-    """Return the spans that are not empty, in bytes of the spelled text of ``size`` bytes: int64 [spans, 2]."""
+    """Return the non-empty spans in bytes of the spelled text, which has ``size`` bytes: int64 [spans, 2]."""
     if wrong := [span for span in spans if not 0 <= span[0] <= span[1] <= len(text)]:
         raise StageError(
             f"the column {MASKED!r} has a span {list(wrong[0])} in a text of {len(text):,} characters: a text must not "
@@ -119,35 +119,36 @@ _REPLACED = ("text", MASKED, "tokens", "n_tokens", LOSS_MASK)
 class Tokenize(TokenizerStage, Rewrite):
     """Replace ``text`` by ``tokens``, a list of uint16 or uint32 ids, and ``n_tokens`` (int64).
 
-    A null text has no tokens; other columns stay, and earlier ``tokens`` and ``n_tokens`` are replaced. No special
+    A null text has no tokens. Other columns are kept, and existing ``tokens`` and ``n_tokens`` are replaced. No special
     token is added, and ``<|endoftext|>`` spelled out in a text is text.
 
-    Where documents have a column ``masked``, as :class:`longcrawl.dedup.ExactSubstring` makes it, ``loss_mask`` takes
-    its place: a list of booleans as long as ``tokens``, False for every token that has a byte of a masked character.
+    If documents have a column ``masked``, as made by :class:`longcrawl.dedup.ExactSubstring`, it is replaced by
+    ``loss_mask``: a list of booleans as long as ``tokens``, False for every token with a byte of a masked character.
 
     ``tokenizer`` is a file, a folder, a Hub id or an object, see :func:`longcrawl.tokens.encoders.load_encoder`, or
-    ``"trained"``: then :meth:`fit` trains a byte-level BPE of at most ``vocabulary_size`` tokens on the documents
-    themselves, with ``end_of_text``, or ``<|endoftext|>``, as id 0. One core does so; with ``train_documents`` it takes
-    only so many of them, those whose ids have the smallest keyed hashes, whatever their order.
+    ``"trained"``. In that case :meth:`fit` trains a byte-level BPE of at most ``vocabulary_size`` tokens on the
+    documents themselves, with ``end_of_text`` (by default ``<|endoftext|>``) as id 0. Training uses one core.
+    ``train_documents`` limits it to that many documents, those with the smallest keyed hashes of their ids, whatever
+    their order.
 
-    ``json_escaped`` gives the tokens of the text as JSON spells it, without the quotes. LongCrawl64 was made so (the
-    tokenizer of a model trained on it says it); it takes 1.21 times the tokens in English, 3.13 in Russian.
+    ``json_escaped`` tokenizes the text as spelled in JSON, without the quotes. LongCrawl64 was made this way, as the
+    tokenizer of a model trained on it shows. It takes 1.21 times as many tokens in English, 3.13 times in Russian.
     ``ensure_ascii`` is the setting of that escape.
 
-    ``end_of_text`` is the token that outputs end documents with; None for the tokenizer's own ``eos_token`` or, of a
-    tokenizer that names none, the first usual one that it has.
+    ``end_of_text`` is the token that outputs end documents with. None means the tokenizer's own ``eos_token``, or, if
+    it names none, the first usual token that it has.
 
-    ``dtype`` "auto" takes uint16 while the vocabulary has at most 65,536 ids.
+    ``dtype`` "auto" is uint16 for a vocabulary of at most 65,536 ids, else uint32.
 
     >>> import pyarrow as pa
     >>> Tokenize("gpt2")(pa.table({"text": ["Hello world"]})).to_pydict()  # doctest: +SKIP
     {'tokens': [[15496, 995]], 'n_tokens': [2]}
 
     Raises:
-        StageError: no column ``text`` of strings; ``"trained"`` and not fitted yet; a batch of 2**31 tokens; a span of
-            ``masked`` that lies outside its text.
-        TokenizerError: the tokenizer cannot be loaded, or has more ids than ``dtype`` holds, or is not a byte-level BPE
-            and documents are masked.
+        StageError: there is no column ``text`` of strings, ``"trained"`` has not been fitted, a batch has 2**31 tokens,
+            or a span of ``masked`` is not within its text.
+        TokenizerError: the tokenizer cannot be loaded, has more ids than ``dtype`` holds, or is not a byte-level BPE
+            although documents are masked.
     """
 
     tokenizer: str = "gpt2"
@@ -183,7 +184,7 @@ class Tokenize(TokenizerStage, Rewrite):
         return settings
 
     def rewrite(self, table: pa.Table) -> pa.Table:
-        """Return the table with ``tokens`` and ``n_tokens`` in place of ``text``."""
+        """Replace ``text`` with ``tokens`` and ``n_tokens``."""
         encoder = self.encoder()
         encoded = encoder.encode(
             pa.array(self._texts(table), pa.large_string()) if self.json_escaped else self._column(table)
@@ -203,7 +204,7 @@ class Tokenize(TokenizerStage, Rewrite):
 
     @property
     def uses_tokenizer(self) -> bool:
-        """False for the tokenizer "trained", of which there is no file yet."""
+        """False for the tokenizer "trained", which has no file yet."""
         return not self.needs_fit
 
     @property
@@ -212,11 +213,11 @@ class Tokenize(TokenizerStage, Rewrite):
         return self.tokenizer == _TRAINED
 
     def fit(self, tables: Iterable[pa.Table], directory: str) -> "Tokenize":
-        """Train the tokenizer "trained" on documents and return the stage that uses it.
+        """Train the tokenizer "trained" on documents, and return the stage that uses it.
 
-        The file ``tokenizer.json``, in a folder of ``directory`` that is named after its content, depends on which
-        documents there are, not on their order. It is trained on one core. Few texts give fewer than
-        ``vocabulary_size`` tokens. With ``train_documents``, these are chosen first, and in memory.
+        The file ``tokenizer.json`` is in a folder of ``directory`` named after its content. It depends on the set of
+        documents, not on their order. Training uses one core, and few texts give fewer than ``vocabulary_size`` tokens.
+        With ``train_documents``, the chosen documents are held in memory.
         """
         if not self.needs_fit:
             return self
@@ -229,7 +230,7 @@ class Tokenize(TokenizerStage, Rewrite):
         return dataclasses.replace(self, tokenizer=str(path), train_documents=None)
 
     def prepare(self) -> None:
-        """Load the tokenizer; if it is yet to be trained, its kernels may be compiled meanwhile."""
+        """Load the tokenizer, or, if it has yet to be trained, start compiling its kernels."""
         if self.needs_fit:
             expect(encode_texts)
         else:
@@ -272,8 +273,8 @@ class Tokenize(TokenizerStage, Rewrite):
         return json_escape(text, self.ensure_ascii) if self.json_escaped else text
 
 
-def json_escape(text: str, ensure_ascii: bool = True) -> str:  # noqa: FBT001, FBT002  # the name and place that json.dumps gives it
-    r"""Spell a text as JSON does, without the quotes.
+def json_escape(text: str, ensure_ascii: bool = True) -> str:  # noqa: FBT001, FBT002  # same name and position as in json.dumps
+    r"""Spell a text as in JSON, without the quotes.
 
     >>> print(json_escape('one "é"\ntwo'))
     one \"\u00e9\"\ntwo
