@@ -51,7 +51,7 @@ class LongCrawlConfig(datasets.BuilderConfig):  # type: ignore[misc]  # `dataset
         return self
 
     def source(self) -> Source:
-        """Make the source, which checks the values, since `datasets` sets them after construction.
+        """Make the source, which checks the values; `datasets` sets them only after construction.
 
         Raises:
             SourceError: a value is wrong; the message names the setting and what it takes.

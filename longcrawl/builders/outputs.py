@@ -44,8 +44,7 @@ def find_tokens(path: str | Path) -> TokenFolder | None:
     """Return the token output in a folder, or None if `datasets` should load the folder its own way.
 
     The folder is an output or the run that wrote it. The result is None for any other folder, for a run with token
-    tables,
-    and for a run with another default configuration in its card.
+    tables, and for a run with another default configuration in its card.
     """
     folder = Path(path)
     if not (folder.is_dir() and any(folder.glob("*.json"))):

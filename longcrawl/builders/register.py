@@ -3,9 +3,8 @@
 This is the only file that uses private names of `datasets`, which has had no public way to add a builder since it
 dropped loading scripts. It looks up names in ``packaged_modules._PACKAGED_DATASETS_MODULES`` before folders and the
 Hub, so an entry there is enough. If no files are named, ``PackagedDatasetModuleFactory.get_module`` would read the
-files
-in the current directory, and it would turn a URL in ``data_dir`` into a local path. It is therefore replaced for the
-name "longcrawl", and for no other.
+files in the current directory, and it would turn a URL in ``data_dir`` into a local path. It is therefore replaced for
+the name "longcrawl", and for no other.
 
 If a release of `datasets` moves these names, ``longcrawl.load`` works without them.
 """

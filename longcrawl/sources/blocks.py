@@ -163,8 +163,7 @@ def read_steps(
 
     A block ends at the last line end within ``block_bytes``, or at the first one after it if a line is longer. Blocks
     therefore depend only on the text. A block also ends at lost lines, and only the last block may lack its line end.
-    Steps
-    have ``STEP_BYTES`` or more unless a block ends, and each is valid until the next one.
+    Steps have ``STEP_BYTES`` or more unless a block ends, and each is valid until the next one.
 
     Args:
         path: local file or URL.
@@ -175,8 +174,7 @@ def read_steps(
             JSON, which notice that a line without its beginning is not an object.
         checksums: when the checksums of compressed data are compared.
         lines_read: returns the number of lines that the caller has counted in all steps so far, which avoids counting
-            them
-            a second time.
+            them a second time.
         decoding: the encoding to convert to UTF-8 from, or None for unchanged bytes.
 
     Yields:
@@ -198,7 +196,7 @@ def read_steps(
 
 
 class _Lines:
-    """Cutter of text into blocks of whole lines, yielded in steps with None after each block."""
+    """Splitter of text into blocks of whole lines, yielded in steps with None after each block."""
 
     def __init__(
         self,

@@ -1,11 +1,10 @@
 """Compressed files (gzip, zstd), read member by member and yielding only data with a correct checksum.
 
 A gzip member ends with the CRC and the length of its data, a zstd frame with a checksum if its header has the flag.
-Data
-is yielded only after these have been compared. A member of up to ``HELD_BYTES`` is held in memory until then; a longer
-one is decompressed twice, the first time only to check it. A caller that can discard everything made of a file may
-compare checksums "last" and get data immediately; with ``short_whole``, short members are still checked first. A member
-without an end is broken as a whole.
+Data is yielded only after these have been compared. A member of up to ``HELD_BYTES`` is held in memory until then; a
+longer one is decompressed twice, the first time only to check it. A caller that can discard everything made of a file
+may compare checksums "last" and get data immediately; with ``short_whole``, short members are still checked first. A
+member without an end is broken as a whole.
 
 Some zstd frames lack a checksum: the command ``zstd`` writes one, python-zstandard does not. In such a frame, damage is
 noticed only if decompression fails, if the length differs from that in the frame's header, or if the next bytes are not
@@ -207,8 +206,7 @@ class Gathered:
     """Byte buffer, added to at the end and taken from at the beginning.
 
     Large ``bytes`` of Python use pages of 4 KiB, each cleared by the system on its first write. NumPy's arrays use
-    pages of
-    2 MiB.
+    pages of 2 MiB.
     """
 
     def __init__(self) -> None:
@@ -293,7 +291,7 @@ class Window:
         if self._end + size > len(self._memory):
             rest = self.view()
             wanted, has = len(rest) + size, len(self._memory)
-            # Each byte added moves about one byte at most, and memory for one long record is released later.
+            # Bytes move only once about as many have been added, and memory for one long record is released later.
             if 4 * wanted > 3 * has or (has > LARGE_BYTES and 8 * wanted < has):
                 self._allocate(wanted + wanted // 2)
             self._memory[: len(rest)] = rest  # memoryviews of one buffer may overlap
@@ -438,8 +436,7 @@ class Members:
         """Decompress the file from the beginning of a member on, yielding all or nothing of each member.
 
         A member of up to ``WHOLE_BYTES`` is one event if checksums are compared first or ``short_whole`` is set. A gzip
-        member in
-        one piece always is. If checksums are compared last, all other data is yielded immediately.
+        member in one piece always is. If checksums are compared last, all other data is yielded immediately.
 
         Raises:
             BrokenMemberError: a member is damaged; reading stops at the first one.
@@ -489,8 +486,7 @@ class Members:
         """Decompress a broken member up to the byte that breaks it, and find the next member.
 
         The search stops, and the rest of the file is lost, after reading ``RECOVERIES`` times the length of the file:
-        in a
-        malicious file, each byte could begin a member that breaks at the end of the file.
+        in a malicious file, each byte could begin a member that breaks at the end of the file.
 
         Returns:
             The end of the member if it has one and its length matches, so that only its checksum is wrong, or else

@@ -3,10 +3,8 @@
 A quoted field may contain line ends, so after lost bytes it is unknown whether a quote is open. The rest of a damaged
 CSV file is therefore not read, unlike other formats, which continue with the next line. The same holds after a row that
 is not valid CSV, with two exceptions in which only that row is lost: it is the last line, or it is one line with as
-many
-fields as the first row (at least two) and an even number of quotes. In rare cases such a line is the start of a row
-with
-further lines, and those lines then look like rows.
+many fields as the first row (at least two) and an even number of quotes. In rare cases such a line is the start of a
+row with further lines, and those lines then look like rows.
 """
 
 import csv
@@ -53,8 +51,7 @@ def read_csv(
 
     Raises:
         DamagedFileError: the file is missing, cut or corrupt, lacks a required field, has a row that is too long, or
-            has
-            one that is not CSV and may have an open quote; the rows before it have been yielded.
+            has one that is not CSV and may have an open quote; the rows before it have been yielded.
     """
     csv.field_size_limit(max(csv.field_size_limit(), _LARGEST_FIELD))
     text = _Text(path, separator, most_bytes, decoding)

@@ -56,8 +56,7 @@ _MANY, _UNSURE = 64, 0.2
 """Fewest bytes beyond ASCII, and highest confidence, for repeating a guess on parts of the sample.
 
 One malformed byte excludes the right encoding, so another one is guessed with little confidence. A part's guess is
-taken
-if its confidence is more than twice as high.
+taken if its confidence is more than twice as high.
 """
 
 _WIDE = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
@@ -272,7 +271,7 @@ def _is_mostly_utf8(sample: bytes) -> bool:
 
 @dataclass(frozen=True)
 class Decoding:
-    """The decoding of a file.
+    """Encoding of a file, with a callback that is given the encoding found.
 
     Attributes:
         encoding: ``detect``, or the name of a codec; a byte order mark goes before either.

@@ -1,9 +1,8 @@
 """Input files: finding, opening and fetching them, and recording which bytes were read.
 
 A local file is hashed in one pass after its part has been read, while it is in the page cache. Its size, times of
-change
-and inode, compared before and after, show that it was not replaced in between. A remote file is hashed while it is
-fetched.
+change and inode, compared before and after, show that it was not replaced in between. A remote file is hashed while it
+is fetched.
 """
 
 import hashlib
@@ -147,8 +146,7 @@ def changed_files(read: Sequence[tuple[str, InputFile]]) -> Iterator[tuple[str, 
     """Yield path and difference of every file that differs from what was read, in order.
 
     A local file is hashed again if its size, times or inode differ. Remote files are compared by tag and size, as far
-    as
-    the server reports them.
+    as the server reports them.
     """
     remote = [url for url, known in read if is_url(url) and known.sha256 is not None]
     with ThreadPoolExecutor(REQUESTS) as pool:
@@ -244,8 +242,7 @@ def list_tree(folder: str) -> list[str]:
     """List all files below a folder, relative to it, sorted; a missing folder has none.
 
     Hidden files, and files that jobs write beside data, are left out, see :func:`longcrawl.io.files.is_listed`. In a
-    local
-    folder, links are followed, and files that cannot be read are also listed, see :mod:`longcrawl.io.files`.
+    local folder, links are followed, and files that cannot be read are also listed, see :mod:`longcrawl.io.files`.
 
     Raises:
         NotYetError: the server cannot list a folder now.
@@ -530,8 +527,7 @@ def named_parts(
         whole: endings of files that are one document each, see :func:`readable`.
         hint: advice for a folder without such files, as the end of a message.
         splits: function from the names of all files below ``data_dir`` to the files of each split. None makes all files
-            with
-            one of the endings the split "train", and warns about the others.
+            with one of the endings the split "train", and warns about the others.
 
     Raises:
         SourceError: no file was named or found.

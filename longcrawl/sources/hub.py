@@ -35,8 +35,7 @@ class Hub(Text):
         revision: a branch, tag or commit, or None for the current main branch.
         data_dir: a folder of the dataset, instead of the files of its configuration.
         data_files: files or globs of the dataset, instead of the files of its configuration; use it to read a very
-            large
-            dataset in pieces.
+            large dataset in pieces.
     """
 
     license: ClassVar[str] = "as the card of the dataset says"

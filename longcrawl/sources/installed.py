@@ -2,8 +2,7 @@
 
 The documents are the same wherever the same packages are installed. Each installed distribution contributes the long
 description in its METADATA, its licence files, and the ``.md``, ``.rst`` and ``.txt`` files listed in its RECORD.
-Python
-itself contributes the help topics in ``pydoc_data``.
+Python itself contributes the help topics in ``pydoc_data``.
 """
 
 import csv
@@ -35,9 +34,8 @@ class Installed(Source):
     """Documentation of the installed packages and of Python itself.
 
     Ids are ``PACKAGE/PATH``, without versions and local folders; ``source`` is ``PACKAGE==VERSION``, and ``url`` the
-    home
-    page in the package's metadata. Files that are not UTF-8 are skipped, and so are the distribution ``longcrawl`` and
-    everything outside ``site-packages`` and ``dist-packages`` folders.
+    home page in the package's metadata. Files that are not UTF-8 are skipped, and so are the distribution ``longcrawl``
+    and everything outside ``site-packages`` and ``dist-packages`` folders.
 
     Args:
         packages: names of distributions, and "python" for the help topics; empty for all.

@@ -307,8 +307,7 @@ def read_rows(
     """Yield tables of rows with the number of their first row, sized by the page headers to fit the memory limit.
 
     ``columns`` maps names to paths, which have several steps for fields in structs. Values longer than ``most`` bytes
-    may
-    stay in a dictionary. Views and fixed-length bytes become bytes of any length. ``file`` and ``path`` are from
+    may stay in a dictionary. Views and fixed-length bytes become bytes of any length. ``file`` and ``path`` are from
     :func:`open_parquet`.
 
     Raises:
@@ -343,8 +342,7 @@ def _batches(
     """Yield the rows of a parquet file in batches sized by the page headers to fit the memory limit.
 
     A dictionary page of some kB can hold one text of 64 MB, and every row of a batch may refer to it. A dictionary with
-    texts
-    that could fill the memory is therefore kept as a dictionary.
+    texts that could fill the memory is therefore kept as a dictionary.
     """
     with Path(path).open("rb") as headers, ExitStack() as opened:
 

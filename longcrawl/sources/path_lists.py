@@ -126,8 +126,7 @@ def _list_lines(path: str) -> Iterator[tuple[int, str]]:
 
     Raises:
         SourceError: the list is missing, damaged, or not text. The policy for broken files does not apply, because it
-            is
-            unknown which files the lost lines would have named.
+            is unknown which files the lost lines would have named.
     """
     name = without_secrets(path)
 

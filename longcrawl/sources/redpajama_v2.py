@@ -190,8 +190,7 @@ def _plain_triples(data: Any, at: int, end: int) -> tuple[int, float, float]:
     """Read ``[[start,end,value],…]`` as the release spells it: its end (-1: not understood), first value and sum.
 
     Numbers have no sign, exponent or spaces; a value has at most 7 digits before its dot and 8 after it. The bits of a
-    mask
-    represent 64 bytes, which are read up to the last closing bracket.
+    mask represent 64 bytes, which are read up to the last closing bracket.
     """
     first, total, is_first = np.nan, 0.0, True
     if at < 8 or at >= end or data[at] != OPEN_LIST:
@@ -438,8 +437,7 @@ def read_records(
         keys: uint8, the names of the signals in their quotes, of eight bytes or more, concatenated.
         offsets: int64 [keys + 1], start of each key.
         columns: int64 [keys, 3], the columns of ``values`` for the first value and the sum of a signal, and the column
-            of
-            ``places``; -1 if not wanted.
+            of ``places``; -1 if not wanted.
         checked: whether to check the values of signals without a key.
         followers: int64 [keys + 1], read and written: the first key, and the key after each key.
         status: uint8 [lines], read and written: ``INEXACT`` for a line that is understood except for its signals.
@@ -468,16 +466,14 @@ def read_signals(
     """Read a signals file into a table of ``id``, ``signals`` and, if requested, ``line_signals``.
 
     A field of ``signals`` is null if the signal is null or absent. A sum adds the values of all lines in order and
-    skips
-    nulls, so it is 0.0 for a document without lines.
+    skips nulls, so it is 0.0 for a document without lines.
 
     Args:
         path: local file or URL.
         names: fields of ``signals`` to read; unless all are read, the values of the others are not checked.
         line_signals: line-level signals to return as lists.
         lost: records and reports lines that cannot be read or are too long, and damage of the file; the lines before
-            the
-            damage are returned.
+            the damage are returned.
         most_bytes: maximum bytes of a line.
     """
     rows = _Rows(_wanted(tuple(names), tuple(line_signals)))
@@ -515,9 +511,8 @@ def count_unread(known: Mapping[str, pa.Table], stages: Sequence[Stage]) -> int:
     """Count the documents of a shard if the first stages keep none by signals and duplicates alone, else return 0.
 
     ``known`` has the tables joined to the shard's documents, by "signals" and "duplicates". The stages are also asked
-    about
-    documents without signals, both listed as duplicates and not. The count is 0 if an id is repeated, or is listed as a
-    duplicate and unknown.
+    about documents without signals, both listed as duplicates and not. The count is 0 if an id is repeated, or is
+    listed as a duplicate and unknown.
     """
     if "signals" not in known:
         return 0
@@ -733,12 +728,10 @@ class RedPajamaV2(sources.Source):
 
     Every row has ``id``, ``text`` (the release's ``raw_content``), ``url``, ``date``, ``source``, ``language``, and the
     release's other fields under their own names, except ``line_ids``. It also has ``duplicate`` (bool: whether the
-    release
-    lists the document as a duplicate; null without a list, as for the tail) and ``signals`` (struct of float64: every
-    document-level signal by name, and the sum over the lines of every line-level signal as ``NAME.sum``; null if the
-    release
-    has none). On request it has ``line_signals`` (struct of lists of [start, end, value]) and ``signature_sim0.7`` to
-    ``signature_sim1.0`` (lists of binary).
+    release lists the document as a duplicate; null without a list, as for the tail) and ``signals`` (struct of float64:
+    every document-level signal by name, and the sum over the lines of every line-level signal as ``NAME.sum``; null if
+    the release has none). On request it has ``line_signals`` (struct of lists of [start, end, value]) and
+    ``signature_sim0.7`` to ``signature_sim1.0`` (lists of binary).
 
     Args:
         data_dir: a local release, or the URL of one.
@@ -747,23 +740,18 @@ class RedPajamaV2(sources.Source):
         partitions: any of head, middle and tail, from low to high perplexity; tail includes what no model could judge.
         shards: numbers of shards, or None for all.
         signals: whether to read the quality signals, or the names of those to read, as in the column ``signals``; the
-            values
-            of the others are not checked.
+            values of the others are not checked.
         line_signals: names of line-level signals to return as lists, or "all".
         minhash: whether to read the MinHash signatures.
         duplicates: whether to read the lists of duplicates.
         max_record_bytes: maximum bytes of a line of documents or signals; a longer one is a bad record.
         fetch_documents: "always", or "if_any_passes" to skip the documents of a shard if the first stages, by signals
-            and
-            duplicates alone, would keep none of them, nor one without signals. Outputs are the same. The manifest and
-            the
-            card count skipped documents as ``not_fetched``, the ledger omits them, and damage in their files is not
-            noticed.
+            and duplicates alone, would keep none of them, nor one without signals. Outputs are the same. The manifest
+            and the card count skipped documents as ``not_fetched``, the ledger omits them, and damage in their files is
+            not noticed.
         on_bad_files: what to do about a missing, cut or corrupt file, and one with ids of another shard. Documents in
-            gzip
-            members before the damage are kept, and none after it, since ids are line numbers. If only signals,
-            duplicates
-            or signatures are damaged, the documents have null instead.
+            gzip members before the damage are kept, and none after it, since ids are line numbers. If only signals,
+            duplicates or signatures are damaged, the documents have null instead.
         storage_options: fsspec options for the stores that URLs name, such as ``{endpoint_url: …, anon: true}``. Keep
             credentials in the environment or a profile instead.
     """

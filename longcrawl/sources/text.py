@@ -190,30 +190,21 @@ class Text(sources.Source):
         language_field: the field with the language.
         language: the language of documents without one.
         fields: additional fields of JSON, parquet and CSV, such as ``domain`` or ``metadata.domain``. Each becomes a
-            column
-            of text with that name, null in records without it. A list or an object is not text.
+            column of text with that name, null in records without it. A list or an object is not text.
         origins: how to trace a document back: to its "file" in ``source``, or also to its "line" in the columns
-            ``file`` and
-            ``offset``, its byte offset in the decompressed file. The offset is null for parquet, CSV and whole text
-            files,
-            for files that are not UTF-8, and after lost lines. Outputs record both columns, so parquet and rectangles
-            of
-            the same documents differ if the documents are in other files.
+            ``file`` and ``offset``, its byte offset in the decompressed file. The offset is null for parquet, CSV and
+            whole text files, for files that are not UTF-8, and after lost lines. Outputs record both columns, so
+            parquet and rectangles of the same documents differ if the documents are in other files.
         source_from: value of ``source``: the "file", or the "folder", the first step of its relative path, null for a
-            file
-            at the top. With "folder", ``buckets: source`` of an output makes a bucket of each folder.
+            file at the top. With "folder", ``buckets: source`` of an output makes a bucket of each folder.
         unit: whether a text file is one document, or each of its lines that is not blank.
         format: format of the files, whatever their names: "json" (lines or an array), "csv", "tsv", "parquet" or
-            "text";
-            all files of a folder are then read. "auto" goes by their endings.
+            "text"; all files of a folder are then read. "auto" goes by their endings.
         encoding: encoding of text, CSV and JSON files: "utf-8", "latin-1" or another Python codec, or "detect" to
-            detect it
-            for each file, which reads the file twice. A byte order mark takes precedence. A manifest counts the files
-            that
-            are not known to be UTF-8 by encoding.
+            detect it for each file, which reads the file twice. A byte order mark takes precedence. A manifest counts
+            the files that are not known to be UTF-8 by encoding.
         max_record_bytes: maximum bytes of a line of JSON or text, a text in parquet, or a text file that is one
-            document. A
-            longer one is a bad record. Reading a record takes several times its length of memory.
+            document. A longer one is a bad record. Reading a record takes several times its length of memory.
         on_bad_files: what to do about a missing, cut or corrupt file and about a record without text. Members of a
             compressed file with a correct checksum are kept, see ``longcrawl.sources.compressed``.
         storage_options: fsspec options for the stores that URLs name, such as ``{endpoint_url: …, anon: true}``. Keep

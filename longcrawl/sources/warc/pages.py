@@ -17,9 +17,8 @@ The charset of a page is found in this order:
 6. windows-1252, which decodes anything; it also counts as guessed.
 
 Names have the meaning that browsers give them (https://encoding.spec.whatwg.org): ISO-8859-1 is windows-1252, GB 2312
-is
-GB 18030, and a name that is not in that standard is ignored. UTF-16 without a byte order mark counts only in the HTTP
-header of a page with zero bytes. NUL characters are removed: browsers drop them in text, and parsers stop at them.
+is GB 18030, and a name that is not in that standard is ignored. UTF-16 without a byte order mark counts only in the
+HTTP header of a page with zero bytes. NUL characters are removed: browsers drop them in text, and parsers stop at them.
 
 Decompression libraries discard the output of a step that fails. The stream is then decoded again up to that step, and
 the step byte by byte, so that everything before the damage is kept.
@@ -169,8 +168,7 @@ def undo(coding: str, body: bytes, most_bytes: int) -> tuple[bytes, State]:
     """Undo one content coding, and return the data, of more than ``most_bytes`` if too long, and how they end.
 
     Several gzip members or zstd frames are concatenated. Other bytes after the end are ignored if the body has the
-    signature
-    of its coding; otherwise the body may be text that begins like a whole Brotli stream.
+    signature of its coding; otherwise the body may be text that begins like a whole Brotli stream.
     """
     kind = _CODINGS.get(coding)
     if kind is None:
@@ -210,8 +208,7 @@ def join_chunks(body: bytes | memoryview) -> tuple[bytes, str | None] | None:
     """Join the chunks of a body, or return None if it has none, as after a crawler has joined them.
 
     Text may also begin with a hexadecimal number. A single such line therefore counts as a size only if it ends in CR
-    LF,
-    or if it is 0 and only trailers follow.
+    LF, or if it is 0 and only trailers follow.
 
     Returns:
         The body, and "chunks" if it is cut, else None.

@@ -215,7 +215,7 @@ class Stream:
 
     @property
     def buffer(self) -> memoryview:
-        """The next bytes decompressed so far, valid until more are decompressed."""
+        """Decompressed bytes from the current position on, valid until more are decompressed."""
         return self._window.view()
 
     def fill(self, size: int) -> bool:
@@ -316,7 +316,7 @@ FIRST_BYTES = (1 << 10, 1 << 14)
 """Bytes of a member that usually hold its record's header, and bytes to try if the header is long."""
 
 FIRST_DATA_BYTES = 1 << 16
-"""Maximum bytes that these are decompressed to."""
+"""Maximum bytes that the beginning of a member is decompressed to."""
 
 FALSE_BEGINNINGS = 16
 """Number of false beginnings of members allowed in a file, in addition to one per record."""
@@ -368,8 +368,7 @@ def list_ids(file: BinaryIO, record_types: Collection[str]) -> list[str] | None:
     """Return the ids of records of some types from the beginnings of gzip members, or None if these do not suffice.
 
     They suffice if each member holds one record: the length at the end of a member has to be that of its record and the
-    line
-    ends after it. Damage after a header is not noticed.
+    line ends after it. Damage after a header is not noticed.
     """
     ids, length, members, others = list[str](), 0, 0, 0
     for before, first in _beginnings(file):

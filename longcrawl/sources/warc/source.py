@@ -36,8 +36,7 @@ The other records become rows as follows:
   (``WARC-Identified-Payload-Type``).
 * Charsets, including wrong and unknown ones, UTF-16 and zeros, are handled by ``longcrawl.sources.warc.pages``.
 * A record without an id gets ``FILE:NUMBER``. Repeated ids and URLs are repeated rows. Runs and stages handle them;
-  they
-  reject duplicate ids unless a recipe sets ``on_duplicate_ids``.
+  they reject duplicate ids unless a recipe sets ``on_duplicate_ids``.
 * A digest in the archive is not compared, because crawlers differ in what it covers.
 """
 
@@ -76,7 +75,7 @@ from longcrawl.sources.warc.records import Fields, Lost, Message, Record, list_i
 from longcrawl.urls import is_url
 
 MANY_BYTES = 1 << 20
-"""Bytes from which on the texts of a table are copied to one array as they are added."""
+"""Bytes of texts in a table from which on further texts are copied to one array as they are added."""
 
 ROWS = 10_000
 """Maximum rows of a table."""
@@ -219,23 +218,19 @@ class Warc(Source):
 
     Every row has ``id`` (WARC-Record-ID, unchanged), ``text`` (conversion records and plain text; else null), ``url``,
     ``date`` (both unchanged), ``source`` (the file's name within the source), ``language`` (null), ``html`` (the
-    decoded
-    page; else null), ``status`` (int32; null without an HTTP response), ``mime`` (lower-cased, without parameters),
-    ``charset`` (that the page was decoded from), ``language_hint`` (Content-Language, or the language in a WET file),
-    ``truncated`` (null, WARC-Truncated, or "body", "chunks", "content_encoding"), ``file`` (same as ``source``),
-    ``offset``
-    and ``length`` (int64: position of the record in its file as stored; null if it shares a compressed member), and,
-    unless
-    ``digests`` is false, ``digest`` ("sha1:" and base32, of the page with its codings undone and its characters
-    unchanged).
+    decoded page; else null), ``status`` (int32; null without an HTTP response), ``mime`` (lower-cased, without
+    parameters), ``charset`` (that the page was decoded from), ``language_hint`` (Content-Language, or the language in a
+    WET file), ``truncated`` (null, WARC-Truncated, or "body", "chunks", "content_encoding"), ``file`` (same as
+    ``source``), ``offset`` and ``length`` (int64: position of the record in its file as stored; null if it shares a
+    compressed member), and, unless ``digests`` is false, ``digest`` ("sha1:" and base32, of the page with its codings
+    undone and its characters unchanged).
 
     Args:
         data_dir: a folder, read with all its subfolders, or the URL of one.
         data_files: a path, URL or glob, several of them, or a mapping from splits to them; relative to ``data_dir`` if
             set.
         paths: instead of both, lists of paths in Common Crawl's format, ``warc.paths.gz`` or ``wet.paths.gz``: a file
-            or
-            URL, or several, read one after the other.
+            or URL, or several, read one after the other.
         base_url: the URL that the listed paths are relative to, or a folder that mirrors it.
         files: slice of the listed paths, such as "0:1000", or "0:90000:90" for a sample across a dump; None for all.
         record_types: record types that become rows, any of response, resource and conversion.
@@ -243,14 +238,12 @@ class Warc(Source):
         mimes: accepted media types. Those with "html" or "xml" in their name go to ``html``, others to ``text``.
         truncated: whether to keep or skip a page that was cut.
         max_record_bytes: maximum bytes of a record, and of a page with its codings undone. Reading one takes several
-            times
-            as much memory, since it exists with its codings, without them, decoded, and in a table.
+            times as much memory, since it exists with its codings, without them, decoded, and in a table.
         digests: whether rows have the column ``digest``; a run that writes tokens leaves it out.
         on_bad_files: what to do about a missing, cut or corrupt file. Records before the damage are kept, and also
-            those
-            from the next readable record on.
-        storage_options: fsspec options for the stores that ``base_url`` and other URLs name, such as
-            ``{endpoint_url: …, anon: true}``. Keep credentials in the environment or a profile instead.
+            those from the next readable record on.
+        storage_options: fsspec options for the stores that ``base_url`` and other URLs name, such as ``{endpoint_url:
+            …, anon: true}``. Keep credentials in the environment or a profile instead.
     """
 
     homepage: ClassVar[str] = "https://iipc.github.io/warc-specifications/"
