@@ -72,7 +72,7 @@ class BrokenMemberError(SourceError):
 def rest_of_header(read: Callable[[int], bytes], begin: int, begun: bytes, read_bytes: int) -> bytes:
     """Read the rest of a gzip header that has been read in part, stopping at the end of the file.
 
-    ISA-L takes some headers that arrive in pieces for damaged.
+    ISA-L rejects some headers as damaged if they arrive in pieces.
 
     Returns:
         The bytes read; none if the header is complete, has no optional part, or is not a gzip header.
@@ -489,9 +489,8 @@ class Members:
         in a malicious file, each byte could begin a member that breaks at the end of the file.
 
         Returns:
-            The end of the member if it has one and its length matches, so that only its checksum is wrong, or else
-                None. Then
-            the next position at which a member begins and its first bytes can be decompressed, or None.
+            The end of the member if it has one and its length matches, so that only its checksum is wrong; otherwise
+            None. Then the next position at which a member begins and its first bytes can be decompressed, or None.
         """
         if self.compression == "none":
             return None, None

@@ -274,8 +274,8 @@ class Decoding:
     """Encoding of a file, with a callback that is given the encoding found.
 
     Attributes:
-        encoding: ``detect``, or the name of a codec; a byte order mark goes before either.
-        note: called with the encoding of a file before its first text; ``GUESSED`` ends one that was detected.
+        encoding: ``detect``, or the name of a codec; a byte order mark takes precedence over both.
+        note: called with the encoding of a file before its first text; a detected one ends in ``GUESSED``.
     """
 
     encoding: str

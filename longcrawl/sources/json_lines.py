@@ -188,8 +188,7 @@ def read_string(data: Any, at: int, end: int, out: int) -> tuple[int, int, bool]
 
     Returns:
         The position of the closing quote (-1 if there is none or the string is not valid JSON), the address after the
-            last
-        byte written, and whether the string has escapes. UTF-8 is not checked.
+        last byte written, and whether the string has escapes. UTF-8 is not checked.
     """
     first, escaped, writes = np.int64(data.ctypes.data), False, out != 0
     while at + 128 <= end:  # the rest of a block after an escape is also read 64 bytes at a time
@@ -245,8 +244,8 @@ def read_string(data: Any, at: int, end: int, out: int) -> tuple[int, int, bool]
 def read_number(data: Any, at: int, end: int) -> tuple[float, int, bool]:
     """Read a JSON number, and return its value, its end (-1 if it is not a number) and whether the value is exact.
 
-    Exact means correctly rounded: at most 2**53 divided by or multiplied with at most 10**22 rounds once (Clinger,
-    1990).
+    Exact means correctly rounded. Digits up to 2**53 times or over a power of ten up to 10**22 are rounded only once
+    (Clinger, 1990).
     """
     start = at
     negative = at < end and data[at] == MINUS

@@ -409,9 +409,8 @@ def split(
 
     Returns:
         The start of the next piece, and the number of entries: fewer than ``most`` + ``AHEAD``, which ``starts`` has
-            room
-        for. No more than 63 pieces end within ``AHEAD`` bytes, so this also covers the excess that ``write_places``
-            writes.
+        room for. No more than 63 pieces end within ``AHEAD`` bytes, so this also covers the excess that
+        ``write_places`` writes.
     """
     while at < end and count < _U(most):
         starts[count] = at
@@ -867,7 +866,8 @@ def merge_parts(
     """Encode like :func:`merge_long`, in overlapping parts of ``part`` bytes.
 
     ``bounds`` are those of the vocabulary's tokens by rank. A part begins with one of the last tokens of the part
-    before. If it does not begin with the same token after encoding, it is encoded again, starting earlier and longer.
+    before. If it does not begin with the same token after encoding, it is encoded again, longer and from an earlier
+    start.
     """
     beginning, start, size, back = written, np.int64(0), part, _OVERLAP
     while True:
@@ -1322,7 +1322,7 @@ _MOST_ADDED = 128
 With thousands of them, as in files for speech, `tokenizers` is faster.
 """
 _MOST_SQUARES = 1 << 28
-"""Limit of the sum of squared token lengths, to which the time to find merges is proportional: 1.5 s.
+"""Limit of the sum of squared token lengths; finding merges takes proportional time, 1.5 s at the limit.
 
 GPT-2's sum is 1 % of it. Runs of one character in the training text make tokens of many thousand bytes.
 """

@@ -639,10 +639,9 @@ SHIPPED = Path(__file__).with_name("combining.npz")
 def combining_classes() -> npt.NDArray[np.uint8]:
     """Return the combining class of every code point, or 255 if a text with it may not be NFC.
 
-    255 marks code points that NFC replaces, those that it may join to a character before, and those not assigned in
-    Unicode
-    14. All others are the same in every version of Unicode, and a version that does not know a character leaves it and
-    its neighbours unchanged. A test derives the classes from Python and writes them to the file.
+    255 marks code points that NFC replaces, that it may join to a character before, or that Unicode 14 does not assign.
+    All others are the same in every version of Unicode, and a version that does not know a character leaves it and its
+    neighbours unchanged. A test derives the classes from Python and writes them to the file.
     """
     return shipped_arrays(SHIPPED, "unicode-14")["classes"]
 

@@ -459,7 +459,7 @@ def _table(name: str, titles: Sequence[str], rows: Sequence[Sequence[str]]) -> T
 
 
 StrategyName = Literal["buckets", "fixed", "multi-bucket", "best-fit", "first-fit", "decomposition"]
-"""Names of strategies: their labels in lower case, without parts that come from other settings."""
+"""Names of strategies: their labels in lower case, without what other settings add."""
 
 FIRST_FIT_POOL = 256
 

@@ -59,8 +59,7 @@ def lay_out(
 
     Returns:
         The number of each piece in the plan, and int64 [7, pieces] for :func:`fill_pieces`, with the first tokens left
-            for
-        the caller to fill in. The first token of each text is excluded from the loss.
+        for the caller to fill in. The first token of each text is excluded from the loss.
     """
     total = 0
     for sample in samples:
@@ -165,8 +164,7 @@ def fill_padding(filled: Longs, counts: Longs, padding: int, reset: int, out: Lo
 
     Returns:
         int64 [samples + 1], bounds of each sample's part of the next array. Then the lengths of the texts of each
-            sample and
-        of its padding; those of padding are written, the others are 0.
+        sample and of its padding; those of padding are written, the others are 0.
     """
     borders = np.zeros(len(filled) + 1, np.int64)
     for sample in range(len(filled)):
@@ -347,14 +345,11 @@ class Packing:
 
         Returns:
             int64 arrays [samples, max_length]: ``input_ids``; ``labels``, not shifted, and -100 for padding, overlaps,
-                and
-            tokens masked by a loss mask or ``mask_first``; ``position_ids``; and ``doc_ids``, which number the pieces
-                of a
-            sample from 0 with the padding last. Collators also get ``n_tokens``, int64 [samples], without the padding,
-                and
-            ``seq_lengths``, for each sample an int64 array of the lengths of its pieces and of any padding. The pieces
-                of a
-            sample with several pieces of one document count as one, see :attr:`longcrawl.tokens.Plan.joined`.
+            and tokens masked by a loss mask or ``mask_first``; ``position_ids``; and ``doc_ids``, which number the
+            pieces of a sample from 0 with the padding last. Collators also get ``n_tokens``, int64 [samples], without
+            the padding, and ``seq_lengths``, for each sample an int64 array of the lengths of its pieces and of any
+            padding. The pieces of a sample with several pieces of one document count as one, see
+            :attr:`longcrawl.tokens.Plan.joined`.
 
         Raises:
             StageError: the plan was made for other entries or another length.

@@ -26,7 +26,7 @@ LARGEST = 1 << 24
 SAMPLE_SCHEMA = pa.schema(
     [(name, pa.int64()) for name in ("bucket", "sample", "first_piece", "pieces", "tokens", "padding")]
 )
-"""Schema of samples.
+"""Arrow schema of the table of samples.
 
 ``bucket`` is the capacity in tokens, ``sample`` counts within it, ``first_piece`` is a row of the pieces.
 """
@@ -35,7 +35,7 @@ PIECE_SCHEMA = pa.schema(
     [(name, pa.int64()) for name in ("bucket", "sample", "document", "start", "length")]
     + [(name, pa.bool_()) for name in ("head", "tail")]
 )
-"""Schema of pieces.
+"""Arrow schema of the table of pieces.
 
 ``document`` is an index of the planned lengths, ``head`` marks a piece with its first token, ``tail`` with its last.
 """

@@ -3,9 +3,9 @@
 The others are concatenation, bin packing, and the decomposition of documents.
 
 ``fill_buckets`` keeps the remaining documents as one list per length, with a three-level bit set of the lengths in use:
-a bit for each length, for each 64 of these, and for each 64 of those. Finding the longest document that fits takes a
-look at three words, whatever the number of documents. The time for a plan therefore grows with its pieces, and not with
-its documents times its samples.
+a bit for each length, for each 64 of these, and for each 64 of those. Finding the longest document that fits reads
+three words, whatever the number of documents. The time for a plan therefore grows with its pieces, and not with its
+documents times its samples.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know, so these codes are off in the whole file.
@@ -613,12 +613,12 @@ class Buckets(Strategy):
     next sample continues with that document. It is meant for documents ordered by :class:`longcrawl.long.Related`.
 
     ``planner="interleaved"`` makes the same samples, and puts the other documents of a sample between the chunks of its
-    longest, after C. Gao et al., "NExtLong" (2025). The text that a chunk continues is then behind related texts that
-    do not help. The number of chunks is the smallest with at most ``chunk_tokens`` each, and they are of equal length.
-    The other documents are whole and in order, spread by tokens. Such a sample is one text, see :attr:`Plan.joined`,
-    and none of its documents is cut. A sample without a document longer than ``chunk_tokens`` is the same as with
-    "in-order". The paper differs: its negatives are chunks, retrieved for each chunk of a random document, also after
-    the last chunk, and a chunk may be in many samples. Here each token is in one sample.
+    longest, after C. Gao et al., "NExtLong" (2025). Between a chunk and the text that it continues there are then
+    related texts that do not help. The number of chunks is the smallest with at most ``chunk_tokens`` each, and they
+    are of equal length. The other documents are whole and in order, spread by tokens. Such a sample is one text, see
+    :attr:`Plan.joined`, and none of its documents is cut. A sample without a document longer than ``chunk_tokens`` is
+    the same as with "in-order". The paper differs: its negatives are chunks, retrieved for each chunk of a random
+    document, also after the last chunk, and a chunk may be in many samples. Here each token is in one sample.
 
     Args:
         capacities: capacities of the buckets in tokens, ascending.

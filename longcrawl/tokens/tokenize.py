@@ -117,7 +117,7 @@ _REPLACED = ("text", MASKED, "tokens", "n_tokens", LOSS_MASK)
 
 @stage
 class Tokenize(TokenizerStage, Rewrite):
-    """Replace ``text`` by ``tokens``, a list of uint16 or uint32 ids, and ``n_tokens`` (int64).
+    """Replace ``text`` with ``tokens``, a list of uint16 or uint32 ids, and ``n_tokens`` (int64).
 
     A null text has no tokens. Other columns are kept, and existing ``tokens`` and ``n_tokens`` are replaced. No special
     token is added, and ``<|endoftext|>`` spelled out in a text is text.

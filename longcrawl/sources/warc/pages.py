@@ -11,8 +11,8 @@ The charset of a page is found in this order:
    UTF-8 takes precedence over it if the page is valid UTF-8 and not ASCII.
 3. UTF-8, if it is valid.
 4. The same charsets, with U+FFFD for malformed characters, if there are enough well-formed ones beyond ASCII: one per
-   malformed character in UTF-8, which has a distinctive form, or ten in others. This is a page that was cut or pasted
-   together.
+   malformed character in UTF-8, which has a distinctive form, or ten in others. This covers pages that were cut or
+   pasted together.
 5. The charset that the page seems to be in, see :mod:`longcrawl.sources.encodings`; it counts as guessed.
 6. windows-1252, which decodes anything; it also counts as guessed.
 
@@ -165,10 +165,11 @@ _CODINGS: dict[str, type[_Stream]] = {"gzip": _Deflate, "deflate": _Deflate, "br
 
 
 def undo(coding: str, body: bytes, most_bytes: int) -> tuple[bytes, State]:
-    """Undo one content coding, and return the data, of more than ``most_bytes`` if too long, and how they end.
+    """Undo one content coding, and return the data and how they end.
 
-    Several gzip members or zstd frames are concatenated. Other bytes after the end are ignored if the body has the
-    signature of its coding; otherwise the body may be text that begins like a whole Brotli stream.
+    If the data exceed ``most_bytes``, their beginning is returned, which then also exceeds it. Several gzip members or
+    zstd frames are concatenated. Other bytes after the end are ignored if the body has the signature of its coding;
+    otherwise the body may be text that begins like a whole Brotli stream.
     """
     kind = _CODINGS.get(coding)
     if kind is None:

@@ -2,7 +2,7 @@
 
 A record counts only if its block is followed by the next record, the end of its compressed member, or the end of the
 file, so a wrong length or a damaged member is noticed. Unreadable data is reported as one stretch of bytes. Reading
-resumes at the next member that can be decompressed, at the next line in it that begins with ``WARC/``.
+resumes in the next member that can be decompressed, at the first line that begins with ``WARC/``.
 """
 
 import re

@@ -35,8 +35,8 @@ The other records become rows as follows:
 * A page without a type is HTML if it begins like HTML, else of the type that the archive identified
   (``WARC-Identified-Payload-Type``).
 * Charsets, including wrong and unknown ones, UTF-16 and zeros, are handled by ``longcrawl.sources.warc.pages``.
-* A record without an id gets ``FILE:NUMBER``. Repeated ids and URLs are repeated rows. Runs and stages handle them;
-  they reject duplicate ids unless a recipe sets ``on_duplicate_ids``.
+* A record without an id gets ``FILE:NUMBER``. Repeated ids and URLs give repeated rows; runs and stages reject
+  duplicate ids unless a recipe sets ``on_duplicate_ids``.
 * A digest in the archive is not compared, because crawlers differ in what it covers.
 """
 
