@@ -94,8 +94,8 @@ class LongCrawl(datasets.ArrowBasedBuilder):  # type: ignore[misc]  # `datasets`
                 raise SourceError(f"source {config_name!r} has no setting {name!r}; {known_names(known, name)}")
         if given.get("storage_options"):
             raise SourceError(
-                "storage_options of load_dataset reach no source: set endpoint and credentials in the environment or "
-                "~/.config/fsspec, or storage_options in a recipe"
+                "storage_options of load_dataset are not passed to sources: set endpoint and credentials in the "
+                "environment or ~/.config/fsspec, or storage_options in a recipe"
             )
         super().__init__(config_name=kind.name, **given)
         self._fields_seen = set[str]()

@@ -472,7 +472,7 @@ class _Ranges(io.RawIOBase):
         self._file.seek(place)
         content = bytes(self._file.read(size))
         if len(content) < size:
-            raise CutAnswerError(f"{len(content):,} of {size:,} bytes came")
+            raise CutAnswerError(f"only {len(content):,} of {size:,} bytes were received")
         return content
 
 

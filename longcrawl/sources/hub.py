@@ -90,7 +90,7 @@ def _or_error(load: Any) -> Any:
     from datasets.exceptions import DatasetNotFoundError
 
     if config.HF_HUB_OFFLINE:
-        raise SourceError("HF_HUB_OFFLINE is set, and the files of a dataset are asked of the Hub: unset it")
+        raise SourceError("HF_HUB_OFFLINE is set, but only the Hub can list the files of a dataset: unset it")
     try:
         return load()
     except DatasetNotFoundError as missing:

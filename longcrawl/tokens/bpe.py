@@ -1546,7 +1546,7 @@ def _plain_added(document: Mapping[str, Any]) -> tuple[str, ...]:
         raise TokenizerError(_matches_first(plain))
     spelled = [unicodedata.normalize("NFC", added["content"]) for added in added_tokens if added["content"]]
     if plain and len(set(spelled)) < len(spelled):
-        raise TokenizerError("two of its added tokens are one")
+        raise TokenizerError("two of its added tokens are the same in NFC")
     return plain
 
 

@@ -496,7 +496,7 @@ def _check(plan: PackingPlan, lengths: Longs, max_length: int) -> None:
     elif len(plan.documents) != pieces or len(plan.starts) != pieces:
         wrong = f"{len(plan.documents):,} documents and {len(plan.starts):,} starts for {pieces:,} pieces"
     elif pieces and not 0 <= plan.documents.min() <= plan.documents.max() < len(lengths):
-        wrong = f"a piece of a document that is none of {len(lengths):,}"
+        wrong = f"a piece of a document that is not one of {len(lengths):,}"
     elif (plan.sizes < 1).any() or (plan.starts < 0).any():
         wrong = "a piece without tokens, or before its document"
     elif (plan.starts + plan.sizes > lengths[plan.documents]).any():

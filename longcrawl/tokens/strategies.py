@@ -657,7 +657,7 @@ class Buckets(Strategy):
         if self.planner == "interleaved" and not 0 < self.chunk_tokens < self.capacities[-1]:
             raise StageError(
                 f"chunk_tokens of the planner 'interleaved' is {self.chunk_tokens:,}: set it to less than the largest "
-                f"capacity, {self.capacities[-1]:,}, as no document of a sample has two chunks else"
+                f"capacity, {self.capacities[-1]:,}, since no document of a sample has two chunks otherwise"
             )
 
     @property

@@ -351,7 +351,7 @@ def test_a_packing_of_ones_own(tmp_path, write_shards):
     [
         ({"bounds": [0, 2]}, "bounds that do not rise from 0 to its 3 pieces"),
         ({"bounds": [0, 2, 2, 3]}, "bounds that do not rise"),
-        ({"documents": [0, 1, 3]}, "a piece of a document that is none of 3"),
+        ({"documents": [0, 1, 3]}, "a piece of a document that is not one of 3"),
         ({"documents": [0, 1]}, "2 documents and 3 starts for 3 pieces"),
         ({"starts": [0, 0, 1]}, "a piece that ends after its document"),
         ({"starts": [0, 0, -1]}, "a piece without tokens, or before its document"),

@@ -326,7 +326,7 @@ NOT_RANKS = {
         }
     ),
     "one id for two tokens": lambda document: document["model"]["vocab"].update({"the": 300}),
-    "two of its added tokens are one": lambda document: document["added_tokens"].extend(
+    "two of its added tokens are the same in NFC": lambda document: document["added_tokens"].extend(
         {**document["added_tokens"][0], "id": 700, "content": "the web", "special": special}
         for special in (True, False)
     ),
