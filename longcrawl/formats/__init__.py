@@ -1,4 +1,4 @@
-"""Formats on disk: specification, writing, opening and verification of each."""
+"""On-disk output formats: for each one its specification, writer, reader and verification."""
 
 from typing import TYPE_CHECKING
 

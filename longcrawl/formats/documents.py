@@ -2,23 +2,24 @@
 
 Specification
 -------------
-``NAME/`` holds parquet files with a row per document and all its columns, but ``sort_key``, by which a shuffle has
-ordered it: ``train-00000-of-00003.parquet`` and, where documents are held out, ``heldout-00000-of-00001.parquet``;
-with ``by: language`` in a folder for each language, such as ``en/train-00000-of-00001.parquet``. Files are compressed
-by zstd (level 3), and their row groups hold about 32 MiB of documents each.
+``NAME/`` holds parquet files with a row per document and all its columns except ``sort_key``, which a shuffle adds to
+order them. Files are called ``train-00000-of-00003.parquet`` and, if documents are held out,
+``heldout-00000-of-00001.parquet``. With ``by: language`` there is a folder for each language, such as
+``en/train-00000-of-00001.parquet``. Files are compressed by zstd (level 3). Each row group has about 32 MiB of
+documents.
 
-Documents come part after part as they were read, or in the order of the shuffle where there was one.
+Documents are in the order of the source, part after part, or in the order of the shuffle if there was one.
 
-Beside the files lie
+The folder also contains
 
 * ``README.md``, from which `datasets` learns the configurations: ``documents``, or one for each language and ``all``,
   the default;
-* ``parquet.json``: columns, languages, documents per split, and bytes and SHA-256 of every file and, last, its own.
-  It is written last: without it the output is not finished.
+* ``parquet.json``: columns, languages, documents per split, bytes and SHA-256 of every file and, last, its own
+  SHA-256. It is written last: without it the output is unfinished.
 
-A language gives its folder and configuration their name. Documents without one are in ``unknown``. Bytes other than
-ASCII letters, digits, ``-`` and ``_`` become ``~`` and two hexadecimal digits, and so does the first letter of a
-language called ``all``, ``ledger`` or ``unknown``, or that begins with ``_``.
+Folders and configurations are named after languages; ``unknown`` has the documents without a language. Bytes other
+than ASCII letters, digits, ``-`` and ``_`` become ``~`` and two hexadecimal digits, and so does the first letter of a
+language that is called ``all``, ``ledger``, ``edits`` or ``unknown``, or that begins with ``_``.
 """
 
 import re
@@ -82,13 +83,13 @@ LONGEST = 100
 
 
 def folder_name(language: str | None, what: str = "language", setting: str = "parquet.by to none") -> str:
-    """Name the folder and configuration of a language, or of another column's value; no two of them share one.
+    """Name the folder and configuration of a language or of another column's value; each value gets a different name.
 
     >>> [folder_name(each) for each in ("en", "zh-Hant", "eng_Latn", None, "unknown", "en/US", "..", "_x")]
     ['en', 'zh-Hant', 'eng_Latn', 'unknown', '~75nknown', 'en~2FUS', '~2E~2E', '~5Fx']
 
     Raises:
-        FormatError: it would be too long for a folder.
+        FormatError: the name would be too long for a folder.
     """
     if language is None:
         return UNKNOWN
@@ -106,7 +107,7 @@ def folder_name(language: str | None, what: str = "language", setting: str = "pa
 
 
 def dataset_configs(described: Mapping[str, Any], folder: str = "") -> list[dict[str, Any]]:
-    """Return the dataset configurations; paths begin with ``folder``."""
+    """Return the dataset configurations that ``README.md`` declares; each path begins with ``folder``."""
     if described["by"] == "none":
         found = {"documents": ("", described["splits"])}
     else:
@@ -120,7 +121,7 @@ def dataset_configs(described: Mapping[str, Any], folder: str = "") -> list[dict
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """Read ``parquet.json``, with the errors of :func:`longcrawl.io.structured.read_description`."""
+    """Read ``parquet.json``; errors are those of :func:`longcrawl.io.structured.read_description`."""
     return structured.read_description(
         path / DESCRIPTION, "parquet", VERSION, ("splits", "by", "columns", "files"), ("documents", "bytes", "files")
     )
@@ -128,16 +129,16 @@ def read_description(path: Path) -> dict[str, Any]:
 
 @output("parquet")
 class ParquetOutput(Output):
-    """Write documents as parquet files, see :mod:`longcrawl.formats.documents`.
+    """Write documents as parquet files in the format of :mod:`longcrawl.formats.documents`.
 
-    ``file_bytes`` is how many bytes of documents a file holds at most, on average and before compression; ``by``
-    "language" makes a folder and a dataset configuration for each value of the column ``language``. ``heldout`` is a
-    fraction below 1 of all documents, or a whole number of them, of each language where there are several: the first
-    of the order.
+    ``file_bytes`` limits the uncompressed bytes of documents per file, on average. ``by`` "language" makes a folder
+    and a dataset configuration for each value of the column ``language``. ``heldout`` is the number of documents to
+    hold out, or a fraction of them below 1. Held-out documents are the first of the order, or the first of each
+    language with ``by`` "language".
 
-    Peak memory is some 160 MB in either pass, whatever the number of documents, as long as none is larger than a row
-    group (benchmarks/parquet_write.py); ordering takes some 70 bytes for each of up to 34 million shuffled documents.
-    The folder ``work`` of a run holds the documents once more, uncompressed, until it is done.
+    Each pass needs some 160 MB of memory, whatever the number of documents, as long as none is larger than a row
+    group (benchmarks/parquet_write.py). Ordering needs some 70 bytes for each of up to 34 million shuffled documents.
+    Until the run is done, its folder ``work`` holds a second, uncompressed copy of the documents.
     """
 
     second_pass = ("file_bytes", "by", "heldout")
@@ -152,26 +153,26 @@ class ParquetOutput(Output):
         self.check_least(file_bytes=1)
 
     def writer(self, stages: Sequence[Stage]) -> "ParquetWriter":
-        """Learn from the stages whether documents have been shuffled; every stage can feed this output."""
+        """Return a writer that keeps the order of a shuffle if the stages contain one; any stage can feed it."""
         return ParquetWriter(self, are_shuffled(stages))
 
 
 @dataclass(frozen=True)
 class ParquetWriter(OrderedWriter):
-    """Writes one folder of parquet files."""
+    """Writer of one folder of parquet files."""
 
     settings: ParquetOutput
 
     def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
-        """First pass: keep the documents of one part, and the size, language and sort key of each."""
+        """Spill the documents of one part, with the size, language and sort key of each (first pass)."""
         spill_documents(tables, spill, part, shuffled=self.shuffled)
 
     def order(self, spill: Path, parts: int, engine: Engine) -> None:
-        """Put documents in order by an exchange, where they are too many for one process."""
+        """Order the documents by an exchange if there are too many for one process."""
         exchange_order(spill, parts, engine, shuffled=self.shuffled, grouped=self.settings.by == "language")
 
     def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
-        """Order all documents, cut off the held-out ones, and list the files."""
+        """Order all documents, split off the held-out ones, and list the files to write."""
         target.mkdir(parents=True, exist_ok=True)
         by_language = self.settings.by == "language"
         stretches, _ = order_documents(spill, parts, shuffled=self.shuffled, grouped=by_language)
@@ -185,7 +186,7 @@ class ParquetWriter(OrderedWriter):
         return tasks
 
     def write(self, spill: Path, target: Path, task: WriteTask) -> dict[str, Any]:
-        """Second pass: gather the documents of one file, row group by row group."""
+        """Write one file, row group by row group (second pass)."""
         language, split, name, start, stop = task.details
         path = "/".join([*map(folder_name, language), name])
         with whole_file(target / path) as beside, GroupedTable(beside) as file:
@@ -228,7 +229,6 @@ class ParquetWriter(OrderedWriter):
         return described
 
     def _splits(self, stretch: Stretch) -> list[tuple[str, list[tuple[int, int]]]]:
-        """Return the files of each split of one stretch of documents."""
         rows = len(stretch.sizes)
         of = f" of language {stretch.group or UNKNOWN!r}" if self.settings.by == "language" else ""
         splits = split_rows(self.settings.heldout, rows, of=of)
@@ -241,12 +241,12 @@ def _totals(written: Sequence[dict[str, Any]]) -> dict[str, dict[str, int]]:
 
 CHARACTERS = 600
 VALUE = 100
-"""Characters of a value that are shown."""
+"""Characters shown of a column's value."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ParquetInspection(Inspection):
-    """What one split of parquet files holds, and one of its documents."""
+    """Description of one split of parquet files, with one of its documents."""
 
     documents: int
     files: int
@@ -254,7 +254,7 @@ class ParquetInspection(Inspection):
     document_bytes: int
     columns: Mapping[str, str]
     values: Mapping[str, str]
-    """The other columns of the document, each as a short text."""
+    """The document's other columns, each shortened to at most ``VALUE`` characters."""
 
     def __str__(self) -> str:
         smaller = self.document_bytes / max(self.stored_bytes, 1)
@@ -270,7 +270,7 @@ class ParquetInspection(Inspection):
 
 @result
 class ParquetResult(Result):
-    """Documents in parquet files, which everybody reads."""
+    """Documents in parquet files, readable without longcrawl."""
 
     name: ClassVar[str] = "parquet"
     description: ClassVar[str] = DESCRIPTION
@@ -279,15 +279,15 @@ class ParquetResult(Result):
     smaller_files: ClassVar[str] = "a smaller parquet.file_bytes"
 
     def summary(self, described: Mapping[str, Any]) -> str:
-        """Return documents and files of every split, and how many folders of languages."""
+        """Return the number of documents and files in each split, and of language folders."""
         splits = described["splits"].items()
         parts = [f"{name} {each['documents']:,} documents in {counted(each['files'], 'file')}" for name, each in splits]
         languages = described.get("languages")
         return ", ".join([*parts, *([counted(len(languages), "folder")] if languages else [])])
 
     def read_back(self, folder: Path) -> str:
-        """Read the first document with the features that `datasets` gives it, and say what came."""
-        # Not a stream of `datasets`: pyarrow aborts a process that ends soon after one was left (apache/arrow#45214).
+        """Read the first document with the features that `datasets` gives it, and describe it."""
+        # No `datasets` stream: pyarrow aborts a process that exits soon after abandoning one (apache/arrow#45214).
         files = _files(folder, read_description(folder), "train")[:1]
         first = _document(files, 0)
         schema = read_footers(files)[0].schema.to_arrow_schema()
@@ -301,11 +301,11 @@ class ParquetResult(Result):
         return f"documents of {columns}{shown}"
 
     def configs(self, described: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return one configuration, or one for each language and one for all."""
+        """Return one configuration, or one for each language and one for all documents."""
         return dataset_configs(described, "parquet/")
 
     def contents(self, described: Mapping[str, Any]) -> str:
-        """Return a table of documents and bytes, by language where there are several."""
+        """Return a table of documents and bytes by split, and by language if files are grouped by it."""
         by_language = described["by"] == "language"
         counts = ("documents", "bytes", "files")
         groups = [(each["folder"], each["splits"]) for each in described["languages"]] if by_language else []
@@ -321,11 +321,11 @@ class ParquetResult(Result):
         return f"{table.markdown()}\n\n{about}"
 
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
-        """Return the name of the configuration that has all documents."""
+        """Return the name of one configuration, for the loading example of the card."""
         return {"configuration": dataset_configs(described, "parquet/")[-1]["config_name"]}
 
     def limits(self, described: Mapping[str, Any]) -> list[str]:
-        """Describe what languages are."""
+        """Describe how languages are assigned, and warn if there is no column ``text``."""
         limits = []
         if described["by"] == "language":
             limits.append(f"A language is what the column `language` says; documents without one are in `{UNKNOWN}`.")
@@ -334,11 +334,11 @@ class ParquetResult(Result):
         return limits
 
     def verify(self, folder: Path) -> Verification:
-        """Compare every file with its checksum; one that is not described would be loaded with the others."""
+        """Compare every file with its checksum, and fail on parquet files that the description does not list."""
         return Verification.by_description(folder, DESCRIPTION, read_description(folder), "*.parquet")
 
     def inspect(self, folder: Path, split: str, row: int) -> ParquetInspection:
-        """Return how much a split holds, and one document; languages come one after the other."""
+        """Describe a split and return one document; languages are read one after the other."""
         described = read_description(folder)
         counts = counts_of_split(folder, described, split, row)
         files = _files(folder, described, split)
@@ -361,21 +361,20 @@ class ParquetResult(Result):
         )
 
     def without(self, folder: Path, ids: pa.Array, settings: Output) -> Removal:  # noqa: ARG002  # files are alike
-        """Write the files that hold some documents again; see :class:`longcrawl.core.outputs.Result`."""
+        """Rewrite the files that contain some documents; see :class:`longcrawl.core.outputs.Result`."""
         return _without_documents(folder, ids)
 
     def ids(self, folder: Path) -> pads.FileSystemDataset:
-        """Return all files."""
+        """Return a dataset of all parquet files."""
         return scan_tables(sorted(folder.rglob("*.parquet")))
 
 
 def _files(folder: Path, described: Mapping[str, Any], split: str) -> list[Path]:
-    """Return the files of a split, in the order of ``parquet.json``."""
     return [folder / name for name in described["files"] if Path(name).name.startswith(f"{split}-")]
 
 
 def _document(files: list[Path], row: int) -> dict[str, Any]:
-    """Read one document, of a split's files end to end; only its row group is read."""
+    """Read one document by its row in the joined files of a split; only its row group is read."""
     if (found := read_row(files, row)) is not None:
         return found
     raise CorruptionError(
@@ -389,7 +388,7 @@ def _shown(value: Any) -> str:
 
 
 def _without_documents(folder: Path, ids: pa.Array) -> Removal:
-    """Write the files that hold some documents again without them; see :class:`longcrawl.core.outputs.Result`."""
+    """Rewrite the files that contain some documents; see :class:`longcrawl.core.outputs.Result`."""
     changes, proof, gone = Changes(folder, read_description(folder)), Proof(PROOF_LETTERS), 0
     for name in [name for name in changes.described["files"] if name.endswith(".parquet")]:
         if len(rows := rows_of_ids(read_table(folder / name, ["id"]), ids)):
@@ -413,7 +412,7 @@ def _rewrite(changes: Changes, name: str, ids: pa.Array, proof: Proof) -> None:
         sizes = np.concatenate([np.empty(0, np.int64), *map(row_sizes, kept.to_batches())])
         for first, last in stretches((np.cumsum(sizes) - sizes) // ROW_GROUP):
             out.write_table(kept.slice(first, last - first).combine_chunks(), row_group_size=last - first)
-    # The description names the file as it was.
+    # The description still has the size of the file before the rewrite.
     for name_of, letters in _letters(pq.read_table(file, partitioning=None, page_checksum_verification=True)):
         proof.after(name_of, letters)
         proof.look([letters])
@@ -426,7 +425,7 @@ def _rewrite(changes: Changes, name: str, ids: pa.Array, proof: Proof) -> None:
 
 
 def _letters(table: pa.Table) -> "list[tuple[bytes, np.ndarray[tuple[int], np.dtype[np.uint32]]]]":
-    """Return each document's id, and the code points of its text."""
+    """Return the id of each document and the code points of its text."""
     texts = pc.fill_null(table["text"], "").to_pylist() if "text" in table.column_names else [""] * table.num_rows
     names = [str(name).encode("utf-8", "surrogatepass") for name in table["id"].to_pylist()]
     return [(name, np.frombuffer(text.encode("utf-32-le"), np.uint32)) for name, text in zip(names, texts, strict=True)]

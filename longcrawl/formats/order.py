@@ -1,15 +1,15 @@
-"""Documents of an output between its two passes: spilled in pass one, then ordered and split for pass two.
+"""Spills the documents of an output in its first pass, and orders and splits them for the second.
 
-Pass one keeps the documents of each part in uncompressed Arrow tables, so that any of them can be read by its place,
-and an index of about 40 bytes a document: its size, its language and its sort key. One sort gives the order, which is
-cut into files of about equal size. Pass two gathers the documents of one file, a row group or a band at a time.
+Pass one keeps the documents of each part in uncompressed Arrow tables, from which any document can be read by its
+place. An index of about 40 bytes per document has its size, group and sort key. One sort gives the order, which is cut
+into files of about equal size. Pass two gathers the documents of one file, a row group or a band at a time.
 
 The order is a file with the ``PLACE`` of each document: by group if asked for (language, bucket or domain), then by
-sort key and hash of the id if shuffled, then by part and row. One process needs about 60 bytes a document to sort.
-Beyond ``HELD`` documents, tasks sort ranges of keys and one process joins them as they stream, at 20 bytes a document.
-Unshuffled documents are also streamed; tasks then compare ranges of the hashes of their ids.
+sort key and hash of the id if shuffled, otherwise by part and row. One process needs about 60 bytes per document to
+sort. Beyond ``HELD`` documents, tasks sort ranges of keys and one process joins them as a stream, at 20 bytes per
+document. Unshuffled documents are also streamed, and tasks then compare ranges of the hashes of their ids.
 
-Ids must be unique: documents whose hashes are equal are read and their ids compared, except those without an id.
+Ids must be unique. Documents whose hashes are equal are read and their ids compared, except those without an id.
 """
 
 import itertools
@@ -41,7 +41,7 @@ from longcrawl.kernels.compiling import compiled, forced_inline
 from longcrawl.kernels.keyed_hash import keyed_hash
 from longcrawl.kernels.memory import byte_at, copy_block, eight_at, four_at, put_eight
 
-# Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
+# Inside kernels ints and numpy ints are one type, which mypy cannot know, so these codes are off for the whole file.
 # mypy: disable-error-code="assignment, no-any-return, return-value"
 
 
@@ -54,18 +54,18 @@ def _offset(address: int, width: int) -> int:
 def find_values(
     buffers: Any, batches: Any, rows: Any, width: int, size: int, sources: Any, ends: Any, valid: Any
 ) -> int:
-    """Find where the values of one column are; return how many are null.
+    """Find the address and size of each value of a column, and return the number of nulls.
 
     Args:
-        buffers: int64 [batches, 3], addresses of validity (0 for none), of offsets (0 for values of one size) and of
-            values in each batch.
-        batches: int64 [documents], the batch of each.
-        rows: int64 [documents], its row there.
+        buffers: int64 [batches, 3], for each batch the addresses of its validity bits (0 if it has none), its offsets
+            (0 if all values have one size) and its values.
+        batches: int64 [documents], the batch of each document.
+        rows: int64 [documents], the row of each document in its batch.
         width: bytes of an offset, 4 or 8.
-        size: bytes of a value, or of each number of a list.
+        size: bytes of a value, or of each number in a list.
         sources: int64 [documents], filled with the address of each value.
-        ends: int64 [documents + 1], the first is 0; filled with where each value ends among the ones found here.
-        valid: bool [documents], filled.
+        ends: int64 [documents + 1], 0 first; filled with the cumulative bytes of the values.
+        valid: bool [documents], filled with whether each value is not null.
     """
     end, nulls = np.int64(0), np.int64(0)
     for document in range(len(batches)):
@@ -87,7 +87,14 @@ def find_values(
 
 @compiled
 def copy_values(sources: Any, sizes: Any, places: Any, out: Any) -> None:
-    """Copy stretches of bytes from addresses to places in ``out``; nothing beyond a stretch is read or written."""
+    """Copy byte ranges from addresses to places in ``out`` without reading or writing beyond any range.
+
+    Args:
+        sources: int64 [ranges], the address of each range.
+        sizes: int64 [ranges], bytes of each range.
+        places: int64 [ranges], offset of each range in ``out``.
+        out: uint8 array to write to.
+    """
     target = np.int64(out.ctypes.data)
     for number in range(len(sources)):
         at, size, to = sources[number], sizes[number], target + places[number]
@@ -107,11 +114,11 @@ def copy_values(sources: Any, sizes: Any, places: Any, out: Any) -> None:
 
 
 PLANNED = "sealed.json"
-"""The marker of what the plan of an output wrote."""
+"""File name of the marker for the files that an output's plan wrote."""
 ORDER = "order"
 LANGUAGE = "language"
 COLUMNS = "columns"
-"""The entry of ``NNNNN.json`` that is the schema of the documents, as base64; \"\" of a part without tables."""
+"""Entry of ``NNNNN.json`` with the schema of the documents in base64, or "" for a part without tables."""
 NO_LANGUAGE = 0xFFFFFFFF
 INDEX = np.dtype(
     [
@@ -125,12 +132,12 @@ INDEX = np.dtype(
 )
 PLACE = np.dtype([("part", "<u4"), ("batch", "<u4"), ("row", "<u4"), ("bytes", "<u8")])
 ROW_GROUP = 32 << 20
-"""Bytes of documents in a row group, more or less: what a reader holds at once."""
+"""Approximate bytes of documents in a row group, which a reader holds in memory at once."""
 
 MAPPED = 1 << 12
-"""Batches of spilled documents that stay mapped: some 20 kB of each, and a place among those that a process may map."""
+"""Largest number of spilled batches that stay mapped: each takes some 20 kB and one of the process's memory maps."""
 UNKNOWN = -1
-"""No address."""
+"""Placeholder for an address in columns that cannot be copied by address."""
 
 Longs = npt.NDArray[np.int64]
 T = TypeVar("T")
@@ -146,18 +153,19 @@ def spill_documents(
     group: str = LANGUAGE,
     sizes: Callable[[pa.RecordBatch], Longs] | None = None,
 ) -> None:
-    """Write the documents of one part: ``NNNNN.arrow``, then ``NNNNN.index`` (:data:`INDEX`), then ``NNNNN.json``.
+    """Write the documents of one part as ``NNNNN.arrow``, ``NNNNN.index`` (:data:`INDEX`) and ``NNNNN.json``.
 
     Args:
         tables: the documents.
         spill: the folder to write to.
-        part: its number.
-        shuffled: whether there is a column ``sort_key`` to order documents by.
-        group: the column of text that groups documents, if they have it.
-        sizes: returns the bytes of each document by which files are cut; None for those of all its values.
+        part: the number of the part.
+        shuffled: whether the column ``sort_key`` gives the order of documents.
+        group: the text column that groups documents, if they have it.
+        sizes: returns the bytes of each document, which decide how files are cut; by default, the bytes of all values.
 
     Raises:
-        StageError: two columns have one name, or a column is of a type that no size is known of.
+        StageError: columns change from table to table, two columns have one name, or a column has a type whose size
+            is unknown.
     """
     spill.mkdir(parents=True, exist_ok=True)
     schema: pa.Schema | None = None
@@ -199,11 +207,11 @@ def spill_documents(
 
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
-"""Spreads the rows of a batch over all hashes."""
+"""Odd multiplier that spreads the rows of a batch over all hashes."""
 
 
 def _hash_ids(documents: pa.Table, batch: str, *, shuffled: bool) -> npt.NDArray[np.uint64]:
-    """Return a hash of each id; without an id, one of the row in its batch, which is that of no other document."""
+    """Return a hash of each id; a document without an id gets a hash of its batch and row."""
     if shuffled or not documents["id"].null_count:
         return keyed_hash(document_ids(documents, "a shuffled output").to_pylist(), "output", 0)
     rows, there = np.arange(documents.num_rows, dtype=np.uint64), documents["id"].is_valid().to_numpy()
@@ -213,17 +221,17 @@ def _hash_ids(documents: pa.Table, batch: str, *, shuffled: bool) -> npt.NDArray
 
 
 def sealed(part: int) -> str:
-    """Name the marker of what was spilled of a part, for machines that fetch it from a store."""
+    """Name the marker of a part's spilled files, for machines that fetch them from a store."""
     return f"{part:05d}.{PLANNED}"
 
 
 def checked(file: Path, marker: str) -> Path:
-    """Return a file of a spill; one that is fetched from a store now is compared with a marker beside it.
+    """Fetch a spilled file from a store if it is not here yet, compare it with its marker, and return its path.
 
-    On one file system all of them were compared before, where they are.
+    Files that are already on this file system are not compared: the run compared them before.
 
     Raises:
-        DamagedWorkError: it is not as it was written.
+        DamagedWorkError: the fetched file differs from its marker.
     """
     if url_of(file) is not None and not file.exists():
         bring(file)
@@ -236,13 +244,13 @@ def checked(file: Path, marker: str) -> Path:
 
 
 def read_order(spill: Path, start: int, stop: int) -> npt.NDArray[Any]:
-    """Return the places (:data:`PLACE`) of documents ``start`` to ``stop`` of the order."""
+    """Return the places (:data:`PLACE`) of documents ``start`` to ``stop`` in the order."""
     order = checked(spill / ORDER, PLANNED)
     return np.fromfile(order, PLACE, count=stop - start, offset=start * PLACE.itemsize)
 
 
 def row_groups(spill: Path, start: int, stop: int, group_bytes: int | None = None) -> Iterator[npt.NDArray[Any]]:
-    """Yield the places of documents ``start`` to ``stop`` of the order, row group by row group."""
+    """Yield the places of documents ``start`` to ``stop`` in the order, one row group at a time."""
     places = read_order(spill, start, stop)
     sizes = places["bytes"].astype(np.int64)
     for first, last in changes((np.cumsum(sizes) - sizes) // (group_bytes or ROW_GROUP)):
@@ -252,7 +260,13 @@ def row_groups(spill: Path, start: int, stop: int, group_bytes: int | None = Non
 def read_batches(
     spill: Path, places: npt.NDArray[Any]
 ) -> Iterator[tuple[npt.NDArray[np.intp], pa.RecordBatch, npt.NDArray[np.uint32]]]:
-    """Yield the batches that hold documents, on mapped files: which of ``places`` are in it, it, and its rows."""
+    """Yield the memory-mapped batches that contain the documents at ``places``.
+
+    Each comes with the indices into ``places`` of the documents that it contains, and with their rows in the batch.
+
+    Raises:
+        FormatError: a file is cut.
+    """
     for part in np.unique(places["part"]).tolist():
         of_part = np.flatnonzero(places["part"] == part)
         file = checked(spill / f"{part:05d}.arrow", sealed(part))
@@ -267,11 +281,11 @@ def read_batches(
 
 
 class SpillReader:
-    """Documents where they were spilled, some of which are read at a time: batches stay mapped between two reads.
+    """Reader of spilled documents that keeps their batches mapped from one read to the next.
 
     Args:
         spill: the folder of the first pass.
-        columns: those to read, where documents have them; None for all.
+        columns: the columns to read if documents have them; None for all.
     """
 
     def __init__(self, spill: Path, columns: Sequence[str] | None = None) -> None:
@@ -279,7 +293,7 @@ class SpillReader:
         self._batches = dict[int, tuple[pa.RecordBatch, Longs]]()
 
     def read(self, places: npt.NDArray[Any]) -> pa.Table:
-        """Read documents in the order of ``places``; a column is one chunk: pages of a parquet file end where it does.
+        """Read documents in the order of ``places``, each column in one chunk because parquet pages end with chunks.
 
         Raises:
             FormatError: a file is cut.
@@ -319,12 +333,12 @@ class SpillReader:
 
 
 def read_places(spill: Path, places: npt.NDArray[Any], columns: Sequence[str] | None = None) -> pa.Table:
-    """Read documents once, see :class:`SpillReader`."""
+    """Read documents once; :class:`SpillReader` is faster for repeated reads."""
     return SpillReader(spill, columns).read(places)
 
 
 def ahead(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """Yield what a function returns of each item, in their order; a thread computes the next one meanwhile."""
+    """Yield the function's result for each item in order, while a thread computes the next one."""
     with ThreadPoolExecutor(1) as thread:
         waiting = deque[Future[R]]()
         for item in items:
@@ -335,7 +349,7 @@ def ahead(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
 
 
 def _addresses(values: pa.Array) -> tuple[int, int, int]:
-    """Return where validity, offsets and values of an array are, 0 for none; ``UNKNOWN`` of what Arrow has to take."""
+    """Return the addresses of validity, offsets and values, 0 for none; ``UNKNOWN`` if only Arrow can take rows."""
     kind, (valid, *buffers) = values.type, values.buffers()[:3]
     inside = values.values if _is_list(kind) else values
     if values.offset or not _item_bytes(kind) or (inside is not values and inside.null_count):
@@ -352,7 +366,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _item_bytes(kind: pa.DataType) -> int:
-    """Return the bytes of a value, or of what an offset counts; 0 of types whose values are no stretches of bytes."""
+    """Return the bytes of a value, or of the unit of its offsets; 0 if values are not byte ranges."""
     if _is_list(kind):
         return 0 if _is_list(kind.value_type) or is_bytes(kind.value_type) else _item_bytes(kind.value_type)
     if is_bytes(kind):
@@ -362,7 +376,7 @@ def _item_bytes(kind: pa.DataType) -> int:
 
 
 def _gathered(kind: pa.DataType, buffers: Longs, batches: Longs, rows: Longs) -> pa.Array:
-    """Return values of batches, of which ``buffers`` has the addresses."""
+    """Copy values from batches by the addresses in ``buffers``."""
     count, size = len(rows), _item_bytes(kind)
     wide = pa.types.is_large_list(kind) or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
     sources, ends, valid = np.empty(count, np.int64), np.zeros(count + 1, np.int64), np.empty(count, np.bool_)
@@ -380,7 +394,7 @@ def _gathered(kind: pa.DataType, buffers: Longs, batches: Longs, rows: Longs) ->
 
 
 def _taken(values: Sequence[pa.Array], batches: Longs, rows: Longs) -> pa.Array:
-    """Return values of batches, of any type that Arrow takes rows of."""
+    """Take values from batches by Arrow, which supports more types."""
     order = np.argsort(batches, kind="stable")
     pieces = [
         values[batches[order[first]]].take(pa.array(rows[order[first:last]])) for first, last in changes(batches[order])
@@ -389,13 +403,13 @@ def _taken(values: Sequence[pa.Array], batches: Longs, rows: Longs) -> pa.Array:
 
 
 def row_bytes(values: pa.Array, of: str = "a column") -> Longs:
-    """Return the bytes that each value takes, without offsets and null flags.
+    """Return the bytes of each value, without offsets and null flags.
 
     >>> row_bytes(pa.array([["a", "bcd"], None, []])).tolist(), row_bytes(pa.array([{"a": 1, "b": "é"}])).tolist()
     ([4, 0, 0], [10])
 
     Raises:
-        StageError: for a type that has none, such as a map or a union.
+        StageError: the type has no known size, such as a map or a union.
     """
     kind = values.type
     if pa.types.is_null(kind):
@@ -419,7 +433,7 @@ def row_bytes(values: pa.Array, of: str = "a column") -> Longs:
 
 
 def row_sizes(batch: pa.RecordBatch) -> Longs:
-    """Return the bytes that each document takes."""
+    """Return the bytes of each document over all columns, without offsets and null flags."""
     total = np.zeros(batch.num_rows, np.int64)
     for name, values in zip(batch.schema.names, batch.columns, strict=True):
         total += row_bytes(values, name)
@@ -440,7 +454,7 @@ def _index(batch: pa.RecordBatch, languages: dict[str, int], group: str) -> npt.
 
 
 def _plain(table: pa.Table) -> pa.Table:
-    """Decode dictionaries, which differ from batch to batch, and drop what a schema says beside its columns."""
+    """Decode dictionaries, which differ from batch to batch, and drop the metadata of the schema."""
     fields = []
     for column in table.schema:
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
@@ -463,7 +477,7 @@ def _has_text(schema: pa.Schema | None, column: str) -> bool:
 
 
 def changes(values: npt.NDArray[Any]) -> list[tuple[int, int]]:
-    """Return first and last of each stretch of equal values."""
+    """Return the bounds (first, last + 1) of each run of equal values."""
     bounds = [0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)] if len(values) else [0]
     return list(itertools.pairwise(bounds))
 
@@ -474,7 +488,7 @@ def _known(values: pa.Array) -> Longs:
 
 
 def difference(one: pa.Schema, other: pa.Schema) -> str:
-    """Describe in which columns two schemas differ."""
+    """Describe the columns that differ between two schemas."""
     recorded = [sorted(f"{column.name} {column.type}" for column in schema) for schema in (one, other)]
     ours, theirs = ([name for name in recorded[side] if name not in recorded[1 - side]] for side in (0, 1))
     here, there = ", ".join(ours) or "the same in another order", ", ".join(theirs) or "nothing else"
@@ -485,19 +499,23 @@ SPLITS = ("train", "heldout", "val")
 
 
 def check_heldout(heldout: float, output: str) -> None:
-    """Raise StageError for what is neither a fraction below 1 nor a whole number; ``output`` is named."""
+    """Check that ``heldout`` is a fraction below 1 or a whole number.
+
+    Raises:
+        StageError: it is neither; the message names ``output``.
+    """
     if not 0 <= heldout < math.inf or (heldout >= 1 and heldout != int(heldout)):
         raise StageError(f"{output}.heldout takes a fraction below 1 or a whole number of rows, got {heldout!r}")
 
 
 def heldout_rows(heldout: float, rows: int, of: str = "") -> int:
-    """Return how many of so many rows are held out: a fraction is rounded, but to no less than one row of two.
+    """Return the number of rows to hold out; a fraction is rounded, but not below one if there are two rows or more.
 
     >>> heldout_rows(0.008, 1000), heldout_rows(0.008, 2), heldout_rows(0.008, 1), heldout_rows(5, 1000)
     (8, 1, 0, 5)
 
     Raises:
-        FormatError: nothing would be left to train on; ``of`` follows the number of rows.
+        FormatError: no row would be left to train on; ``of`` follows the number of rows in the message.
     """
     at_least = int(heldout > 0 and rows > 1)
     count = int(heldout) if heldout >= 1 else max(round(rows * heldout), at_least)
@@ -509,7 +527,7 @@ def heldout_rows(heldout: float, rows: int, of: str = "") -> int:
 
 
 def split_rows(heldout: float, rows: int, name: str = "heldout", of: str = "") -> dict[str, tuple[int, int]]:
-    """Return the bounds of each split: of ``name``, the first rows, if any are held out, and of ``train``."""
+    """Return the bounds of each split: ``name`` has the first rows, if any are held out, and ``train`` the rest."""
     held = heldout_rows(heldout, rows, of)
     return {name: (0, held), "train": (held, rows)} if held else {"train": (0, rows)}
 
@@ -517,12 +535,12 @@ def split_rows(heldout: float, rows: int, name: str = "heldout", of: str = "") -
 def split_totals(
     written: Sequence[Mapping[str, Any]], sums: Mapping[str, str], files: str
 ) -> dict[str, dict[str, int]]:
-    """Add up what was written of each split.
+    """Add up the descriptions of files by split.
 
     Args:
         written: a description of each file, with its split.
-        sums: what is added up, by its name in the totals.
-        files: what the totals call the number of files.
+        sums: for each name in the totals, the entry of a description to add up.
+        files: the name in the totals for the number of files.
     """
     totals = {}
     for split in SPLITS:
@@ -534,7 +552,11 @@ def split_totals(
 
 
 def counts_of_split(folder: Path, described: Mapping[str, Any], split: str, row: int) -> Mapping[str, int]:
-    """Return what a description records of a split; raise FormatError if it has no such split, or no such document."""
+    """Return the counts that a description records for a split.
+
+    Raises:
+        FormatError: there is no such split, or it has no such row.
+    """
     if split not in described["splits"]:
         raise FormatError(f"{folder} has no split {split!r}; there is: {', '.join(described['splits'])}")
     counts: Mapping[str, int] = described["splits"][split]
@@ -546,13 +568,13 @@ def counts_of_split(folder: Path, described: Mapping[str, Any], split: str, row:
 Counts = npt.NDArray[np.int64]
 
 HELD = 1 << 25
-"""Documents that one process sorts, in 2 GB."""
+"""Most documents that one process sorts; they take 2 GB."""
 PIECE = 1 << 22
-"""Documents of a partition of the exchange, about: 40 bytes each."""
+"""Approximate documents in a partition of the exchange, at 40 bytes each."""
 BLOCK = 1 << 20
-"""Documents whose sizes are added up together."""
+"""Documents whose sizes are summed at a time."""
 COUNTS = "order.json"
-"""How many documents of each group an order has that an exchange has made."""
+"""File name of the number of documents in each group of an order that an exchange made."""
 KEYS = pa.schema(
     [("key", pa.uint64()), ("id", pa.uint64())]
     + [(name, pa.uint32()) for name in ("part", "batch", "row")]
@@ -562,32 +584,33 @@ KEYS = pa.schema(
 
 @dataclass(frozen=True)
 class Stretch:
-    """All documents of one group, or all there are: what follows each other in the order."""
+    """Consecutive documents of the order: those of one group, or all if there are no groups."""
 
     group: str | None
     start: int
     sizes: npt.NDArray[np.uint64]
-    """Bytes of each, in their order."""
+    """Bytes of each document, in order."""
 
 
 class Spilled(NamedTuple):
-    """What pass one has kept."""
+    """Description of the documents that pass one spilled."""
 
     parts: tuple[int, ...]
-    """Those that have documents."""
+    """Parts that have documents."""
     rows: int
     schema: pa.Schema
     groups: Mapping[int, Sequence[str]]
-    """The names of each part's groups, in its own order."""
+    """Names of each part's groups, in the part's own numbering."""
     names: tuple[str, ...]
-    """All of them, sorted; none where the order does not go by group."""
+    """Names of all groups, sorted; empty if the order is not by group."""
 
 
 def exchange_order(spill: Path, parts: int, engine: Engine, *, shuffled: bool, grouped: bool = False) -> None:
-    """Do what :func:`order_documents` cannot do alone: sort too many documents, or compare the ids of too many.
+    """Sort documents, or compare their ids, in an exchange if one process cannot hold them all.
 
     Raises:
-        FormatError: as :func:`order_documents` raises it.
+        FormatError: there are no documents, parts have different columns, there is no column for the group, or two
+            documents have one id.
     """
     spilled = _describe(spill, parts, grouped)
     if spilled.rows <= HELD:
@@ -602,7 +625,7 @@ def exchange_order(spill: Path, parts: int, engine: Engine, *, shuffled: bool, g
     counts = np.sum([*engine.tasks(partial(_count_groups, spill, spilled), spilled.parts)], axis=0)
     pieces = -(-counts // PIECE)
     make, take = partial(_make_keys, spill, spilled, pieces, "sort_key"), partial(_take_keys, spill)
-    # A run may be resumed with another order of groups: it must not find what this one has left.
+    # A run may be resumed with other groups, whose order must not be taken for this one: the folder's name differs.
     name = f"{ORDER}-{'language' if grouped else 'all'}"
     step = Exchange(make, take, int(pieces.sum()), spill.parent / name)
     engine.exchange(step, spilled.parts)
@@ -615,10 +638,10 @@ def exchange_order(spill: Path, parts: int, engine: Engine, *, shuffled: bool, g
 def order_documents(
     spill: Path, parts: int, *, shuffled: bool, grouped: bool = False
 ) -> tuple[list[Stretch], pa.Schema]:
-    """Put all documents in their final order: by group if so asked, then by sort key if shuffled, then by part.
+    """Put all documents in their final order: by group if asked for, then by sort key if shuffled, otherwise by part.
 
     Returns:
-        the documents, one entry for each group or one for all, and their columns.
+        the documents, as one entry for each group or one for all, and their columns.
 
     Raises:
         FormatError: there are none, parts have different columns, there is no column for the group, or two
@@ -637,17 +660,17 @@ def order_documents(
 
 
 def describe_order(described: Mapping[str, Any]) -> str:
-    """Say in which order the documents of a described output are."""
+    """Describe the order of documents in an output, for its card."""
     if described.get("related"):
         return "Related documents follow each other"
     return "The order is random" if described["shuffled"] else "The order is that of the source"
 
 
 def cut(stretch: Stretch, start: int, stop: int, file_bytes: int) -> list[tuple[int, int]]:
-    """Cut a stretch of documents into files of about equal size, as few as hold no more than ``file_bytes`` on average.
+    """Cut consecutive documents into the fewest files that hold at most ``file_bytes`` on average, of similar size.
 
     Returns:
-        first and last document of each, in the order of all documents.
+        the bounds of each file, in the order of all documents.
     """
     sizes, bounds, before, last = stretch.sizes[start:stop], list[int](), 0, -1
     blocks = [sizes[first : first + BLOCK] for first in range(0, len(sizes), BLOCK)]
@@ -662,7 +685,7 @@ def cut(stretch: Stretch, start: int, stop: int, file_bytes: int) -> list[tuple[
     return [(first + one, first + other) for one, other in pairwise([*bounds, len(sizes)])]
 
 
-def _describe(spill: Path, parts: int, grouped: bool) -> Spilled:  # noqa: FBT001  # as the callers were asked
+def _describe(spill: Path, parts: int, grouped: bool) -> Spilled:  # noqa: FBT001  # callers pass a variable of this name
     files = [spill / f"{part:05d}.json" for part in range(parts)]
     bring(*files)
     found = [json.loads(file.read_text("utf-8")) for file in files]
@@ -681,7 +704,7 @@ def _describe(spill: Path, parts: int, grouped: bool) -> Spilled:  # noqa: FBT00
 
 
 def _read_index(spill: Path, spilled: Spilled, part: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint32]]:
-    """Return what is known of the documents of a part, and the place of the group of each among all."""
+    """Return the index of a part, and the rank of each document's group among all groups."""
     index = np.fromfile(checked(spill / f"{part:05d}.index", sealed(part)), INDEX)
     if not spilled.names:
         return index, np.zeros(len(index), np.uint32)
@@ -689,7 +712,7 @@ def _read_index(spill: Path, spilled: Spilled, part: int) -> tuple[npt.NDArray[A
 
 
 def _sort(spill: Path, spilled: Spilled, *, shuffled: bool) -> Counts:
-    """Write the order with all documents in memory; return how many there are of each group."""
+    """Write the order with all documents in memory, and return the number of documents in each group."""
     places, keys, ids = (np.empty(spilled.rows, kind) for kind in (PLACE, np.uint64, np.uint64))
     group, start = np.zeros(spilled.rows, np.uint32), 0
     for part in spilled.parts:
@@ -706,7 +729,7 @@ def _sort(spill: Path, spilled: Spilled, *, shuffled: bool) -> Counts:
 
 
 def _append(spill: Path, spilled: Spilled) -> Counts:
-    """Write the order of documents that stay as they come, group by group, with one part in memory."""
+    """Write the order of unshuffled documents, by group, with one part in memory; return the counts of groups."""
     none = np.zeros(len(spilled.names) + 1, np.int64)
     counts = sum((_count_groups(spill, spilled, part) for part in spilled.parts), none)
     ends = np.cumsum(counts) - counts
@@ -737,7 +760,7 @@ def _count_groups(spill: Path, spilled: Spilled, part: int) -> Counts:
 def _make_keys(
     spill: Path, spilled: Spilled, pieces: Counts, key: Literal["sort_key", "id_hash"], part: int
 ) -> Iterator[tuple[int, pa.Table]]:
-    """Send the documents of a part to ranges of a key, group by group."""
+    """Assign the documents of a part to ranges of a key, group by group."""
     index, ranks = _read_index(spill, spilled, part)
     ranges = key_ranges(index[key], pieces[ranks])
     columns = [index[key], index["id_hash"], np.full(len(index), part, np.uint32)]
@@ -756,7 +779,7 @@ def _take_keys(spill: Path, _: int, tables: Iterator[pa.Table]) -> pa.Table:
 
 
 def _take_unique(spill: Path, partition: int, tables: Iterator[pa.Table]) -> pa.Table:
-    """Compare the ids of a range of hashes; nothing is left of them."""
+    """Compare the ids of a range of hashes, and return an empty table."""
     return _take_keys(spill, partition, tables).slice(0, 0)
 
 
@@ -768,7 +791,7 @@ def _places(rows: pa.Table) -> npt.NDArray[Any]:
 
 
 def _one_schema(found: Sequence[Mapping[str, Any]]) -> pa.Schema:
-    """Return the columns of the parts that have documents, as each of them recorded its own."""
+    """Return the columns that all parts with documents share."""
     columns = dict.fromkeys(each[COLUMNS] for each in found)
     schemas = [pa.ipc.read_schema(pa.py_buffer(b64decode(each))) for each in columns]
     for other in schemas[1:]:
@@ -786,7 +809,7 @@ def _check_unique(spill: Path, ids: npt.NDArray[np.uint64], places: npt.NDArray[
 
 
 def _ranks(codes: npt.NDArray[np.uint32], here: Sequence[str], names: Sequence[str]) -> npt.NDArray[np.uint32]:
-    """Turn the numbers that a part gives its groups into their places among all; no group comes last."""
+    """Map a part's own group numbers to ranks among all groups; documents without a group rank last."""
     places = {name: place for place, name in enumerate(names)}
     table = np.array([*(places[name] for name in here), len(names)], np.uint32)
     return table[np.minimum(codes, len(here))]

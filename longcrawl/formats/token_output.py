@@ -1,4 +1,4 @@
-"""Settings and table rows that all outputs of tokens share."""
+"""Settings and text columns that all token outputs share."""
 
 import json
 import re
@@ -21,15 +21,15 @@ from longcrawl.tokens.encoders import load_encoder
 from longcrawl.tokens.tokenize import Tokenize
 
 TOKENIZER = "tokenizer.json"
-"""The file of an output that decodes its tokens, where they were made here."""
+"""Name of the tokenizer file in an output whose tokens were made by the run."""
 CHARACTERS = 600
-"""Of a text that are shown."""
+"""Characters shown of a decoded text."""
 
 S = TypeVar("S", bound=Stage)
 
 
 class TokenOutput(Output):
-    """An output with these settings, among others."""
+    """Base of the outputs that write tokens, with the settings that they share."""
 
     keeps_columns: ClassVar[bool] = False
 
@@ -44,7 +44,7 @@ class TokenOutput(Output):
         self.check_least(end_of_text=0, vocabulary_size=1)
 
     def find_tokenize(self, stages: Sequence[Stage]) -> Tokenize | None:
-        """Return the last stage ``tokenize``; raise StageError if there is none and no setting names an end of text."""
+        """Return the last stage ``tokenize``; raise StageError if there is none and ``end_of_text`` is not set."""
         tokenize = last_stage(stages, Tokenize)
         if tokenize is None and self.end_of_text is None:
             raise StageError(
@@ -55,7 +55,7 @@ class TokenOutput(Output):
 
 @dataclass(frozen=True)
 class TokenWriter(OrderedWriter):
-    """Writes tokens; what the settings leave out comes from the stage ``tokenize``."""
+    """Writer of tokens; the stage ``tokenize`` supplies the settings that are not set."""
 
     settings: TokenOutput
     tokenize: Tokenize | None = None
@@ -76,7 +76,7 @@ class TokenWriter(OrderedWriter):
         return self.tokenize.dtype if self.settings.dtype == "auto" and self.tokenize else self.settings.dtype
 
     def _attributes(self) -> dict[str, Any]:
-        """Return what is to be known of tokens before they are read."""
+        """Return the token settings that are known before any token is read."""
         encoder = self.tokenize.encoder() if self.tokenize is not None else None
         return {
             "end_of_text": self._end_of_text(),
@@ -92,45 +92,53 @@ def last_stage(stages: Sequence[Stage], kind: type[S]) -> S | None:
 
 
 def decode_beginning(folder: Path, tokens: Any, *, json_escaped: bool) -> str | None:
-    """Return the first text of tokens, None without a tokenizer; ValueError if it is not JSON-escaped as recorded."""
+    """Decode the first ``CHARACTERS`` characters of tokens, or return None without a tokenizer.
+
+    Raises:
+        ValueError: ``json_escaped`` is set, and the decoded text is not valid JSON.
+    """
     if not (folder / TOKENIZER).exists():
         return None
-    # A token is at least a character in nearly all text, so this many tokens are enough.
+    # Nearly every token decodes to at least one character, so this many tokens are enough.
     return decode_tokens(folder, tokens[:CHARACTERS], json_escaped=json_escaped)[:CHARACTERS]
 
 
 def decode_tokens(folder: Path, tokens: Any, *, json_escaped: bool) -> str:
-    """Return the text of tokens of an output with a tokenizer; ValueError if it is not JSON-escaped as recorded."""
+    """Decode tokens with the tokenizer of an output.
+
+    Raises:
+        ValueError: ``json_escaped`` is set, and the decoded text is not valid JSON.
+    """
     text = load_encoder(str(folder / TOKENIZER)).decode(tokens)
     return unescape(text) if json_escaped else text
 
 
 def unescape(text: str) -> str:
-    r"""Undo JSON escaping; an escape that truncation has cut at the end is dropped.
+    r"""Undo JSON escaping, and drop an escape that truncation has cut at the end.
 
     >>> unescape('caf\\u00e9\\n\\u00')
     'café\n'
     """
     whole = re.sub(r"(?<!\\)((?:\\\\)*)\\(u[0-9a-fA-F]{0,3})?$", r"\1", text)
     unescaped = str(json.loads(f'"{whole}"', strict=False))
-    # A pair of surrogates that is cut in the middle leaves its first half, which is no character.
+    # A surrogate pair that is cut in the middle leaves its first half, which is not a character.
     return re.sub("[\ud800-\udfff]", "\ufffd", re.sub("[\ud800-\udbff]$", "", unescaped))
 
 
 BEGINNING, TEXT = "beginning", "text"
-"""The column of the first ``BEGINNING_TOKENS`` tokens, and that of all."""
+"""Names of the columns with the decoded text: of the first ``BEGINNING_TOKENS`` tokens, or of all tokens."""
 BEGINNING_TOKENS = 64
 
 
 def with_texts(table: pa.Table, *, output: Path, shown: str, json_escaped: bool, end_of_text: int | None) -> pa.Table:
-    """Add the text of each row, or its beginning; of a rolled row from where its document begins.
+    """Add a column with the text of each row, or its beginning; a rolled row is read from the start of its document.
 
     Args:
         table: as :meth:`longcrawl.core.outputs.TokenRows.read` yields it.
-        output: the folder with the tokenizer.
-        shown: BEGINNING or TEXT.
-        json_escaped: whether the tokens are of JSON-escaped text.
-        end_of_text: the token that ends a document; it is not part of its text.
+        output: the folder that contains the tokenizer.
+        shown: the column to add, BEGINNING or TEXT.
+        json_escaped: whether the text of the tokens is JSON-escaped.
+        end_of_text: the token that ends a document; TEXT omits it.
     """
     rolls = table["roll"].to_pylist() if "roll" in table.column_names else [0] * table.num_rows
     found, begins = [], shown == BEGINNING
@@ -143,7 +151,7 @@ def with_texts(table: pa.Table, *, output: Path, shown: str, json_escaped: bool,
             chosen = chosen[:-1]
         try:
             found.append(decode(output, chosen.tolist(), json_escaped=json_escaped))
-        except ValueError:  # A window may begin within an escape.
+        except ValueError:  # A window may begin inside an escape.
             found.append(decode(output, chosen.tolist(), json_escaped=False))
     return table.add_column(table.column_names.index(INPUT_IDS), shown, pa.array(found, pa.string()))
 

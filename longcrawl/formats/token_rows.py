@@ -1,4 +1,4 @@
-"""Rows of tokens as plain `datasets` loads them: the columns that the outputs of tokens have in common."""
+"""Tables with a row of tokens each, as plain `datasets` loads them, and the columns that all token outputs share."""
 
 from typing import Any
 
@@ -11,9 +11,9 @@ from longcrawl.tokens.tokenize import LOSS_MASK
 
 INPUT_IDS = "input_ids"
 ORIGINS = ("id", "url", "language")
-"""Columns of a row's document, where an output records them."""
+"""Columns that identify the document of a row, if the output records them."""
 FOUND = ("date", "source", "file", "offset")
-"""Columns that say when and where a document was found, which outputs record beside those."""
+"""Columns with the date and place a document was found, recorded in addition to ``ORIGINS``."""
 
 
 def token_table(
@@ -23,7 +23,7 @@ def token_table(
     loss_mask: npt.NDArray[np.bool_] | None = None,
     **others: Any,
 ) -> pa.Table:
-    """Return a table for :meth:`longcrawl.core.outputs.TokenRows.read`.
+    """Build a table of the form that :meth:`longcrawl.core.outputs.TokenRows.read` yields.
 
     Args:
         origins: a row for each row of tokens.

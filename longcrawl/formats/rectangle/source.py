@@ -1,4 +1,4 @@
-"""Rectangles as a source: rows, or windows of any context length."""
+"""Rectangles as a source of whole rows, or of windows of any context length."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -22,22 +22,22 @@ from longcrawl.tokens.tokenize import LOSS_MASK
 from longcrawl.urls import is_url, join
 
 TABLE_BYTES = 1 << 16
-"""How much of a remote table of rows is fetched at a time."""
+"""Bytes of a remote table of rows fetched at a time."""
 
 
 def read_rows(root: str, split: str, start: int, stop: int, columns: Sequence[str]) -> pa.Table | None:
-    """Return what is recorded of rows ``start:stop`` of a split; None of a rectangle that has no such table.
+    """Return recorded columns of rows ``start:stop`` of a split, or None if the rectangle has no such table.
 
     Args:
         root: folder or URL of the rectangle.
         split: such as ``train``.
         start: first row.
         stop: row after the last.
-        columns: to read, where they are there.
+        columns: the columns to read; missing ones are ignored.
 
     Raises:
         SourceError: the table cannot be read.
-        CorruptionError: it is not as it was written.
+        CorruptionError: the table differs from what was written.
     """
     rows = join(absolute(root), f"rows/{split}.parquet")
     if not exists(rows):
@@ -48,7 +48,7 @@ def read_rows(root: str, split: str, start: int, stop: int, columns: Sequence[st
     with opened(rows, TABLE_BYTES) as file, unreadable(rows, SourceError, fix):
         table = pq.ParquetFile(file, page_checksum_verification=True)
         ends = np.cumsum([table.metadata.row_group(each).num_rows for each in range(table.num_row_groups)])
-        # One row group holds the rows of one part, unless somebody has written the table again.
+        # Each row group has the rows of one part, unless somebody has rewritten the table.
         first, last = np.searchsorted(ends, [start, stop - 1], side="right")
         names = [name for name in columns if name in table.schema_arrow.names]
         groups = table.read_row_groups(range(first, last + 1), columns=names)
@@ -60,23 +60,23 @@ def read_rows(root: str, split: str, start: int, stop: int, columns: Sequence[st
 SPLITS = ("train", "heldout")
 PART_ROWS = 2048
 REQUESTS = 8
-"""Chunks of a remote rectangle that are fetched at once."""
+"""Chunks of a remote rectangle fetched at once."""
 
 
 @source("rectangle")
 class Rectangle(Source):
     """Rows of a rectangle, or windows of ``context_length`` tokens, row after row, windows from left to right.
 
-    Columns: ``row`` and ``start`` (the window's first column), int64; ``id``, where a rows table lies beside the
-    arrays; ``tokens``, a list of exactly ``context_length`` uint16 or uint32; ``loss_mask``, as many booleans, where
-    the rectangle has one. With the "arrow" format tokens are not copied; "numpy" and "torch" turn them into int64.
+    Columns: ``row`` and ``start`` (the window's first column), int64; ``id``, null if the rectangle has no rows table;
+    ``tokens``, a list of exactly ``context_length`` uint16 or uint32; ``loss_mask``, as many booleans, if the rectangle
+    has one. With the "arrow" format tokens are not copied; "numpy" and "torch" turn them into int64.
 
     Args:
         data_dir: folder or URL that holds ``train`` and ``heldout`` (or ``train.zarr`` and ``heldout.zarr``).
-        context_length: tokens per window; None for whole rows. What is left at the end of a row is dropped.
-        on_bad_files: what a missing or broken chunk does; under "skip" the 64 (or 2,048) rows that share it are lost.
-        storage_options: what fsspec takes to open the stores that URLs name, such as ``{endpoint_url: …, anon: true}``.
-            No credentials, which belong into the environment or a profile.
+        context_length: tokens per window; None for whole rows. The remainder at the end of a row is dropped.
+        on_bad_files: treatment of a missing or broken chunk; "skip" loses the 64 (or 2,048) rows that share it.
+        storage_options: fsspec options to open the stores that URLs name, such as ``{endpoint_url: …, anon: true}``.
+            Not for credentials, which belong in the environment or a profile.
     """
 
     homepage: ClassVar[str] = "https://zarr.dev"
@@ -87,7 +87,7 @@ class Rectangle(Source):
     storage_options: StorageOptions = None
 
     def schema(self) -> pa.Schema:
-        """Return ``row``, ``start``, ``id`` and ``tokens``, which has a fixed length."""
+        """Return ``row``, ``start``, ``id``, ``tokens`` of a fixed length and, if there is one, ``loss_mask``."""
         array = self._open(self._split_names()[0])
         tokens = pa.list_(pa.from_numpy_dtype(array.dtype), self._window(array))
         columns = [("row", pa.int64()), ("start", pa.int64()), ("id", pa.string()), ("tokens", tokens)]
@@ -96,7 +96,7 @@ class Rectangle(Source):
         return pa.schema(columns)
 
     def splits(self) -> dict[str, list[Part]]:
-        """Return "train" and "heldout", whichever there are, in parts of 2,048 rows."""
+        """Return the parts of "train" and "heldout", if present, with 2,048 rows each."""
         found: dict[str, list[Part]] = {}
         for split in self._split_names():
             rows = self._open(split).shape[0]
@@ -107,12 +107,12 @@ class Rectangle(Source):
         """Return the layouts and a hash of the description."""
         layouts = [self._open(split).layout for split in self._split_names()]
         described = join(absolute(self._root()), DESCRIPTION)
-        # The description holds a checksum of every chunk; an original-layout store has nothing that says as much.
+        # The description has a checksum of every chunk; a store in the original layout has no equivalent.
         contents = fetch(described) if exists(described) else b""
         return f"{layouts} {hashlib.sha256(contents).hexdigest()}"
 
     def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
-        """Read 2,048 rows, a table for each row of chunks."""
+        """Read the rows of a part, a table for each row of chunks."""
         split, first = part.name.split("/")
         array = open_split(self._root(), split)
         arrays = [array, open_loss_mask(array)] if array.masked else [array]
@@ -120,7 +120,7 @@ class Rectangle(Source):
         chunk_rows = array.layout.chunks[0]
         start, stop = int(first), min(int(first) + PART_ROWS, array.shape[0])
         ids = self._ids(split, start, stop)
-        # A remote chunk is a request to wait for; a local one is work for this process.
+        # A remote chunk is a request to wait for; a local one keeps this process busy.
         with ThreadPoolExecutor(REQUESTS) if is_url(self._root()) else nullcontext() as pool:
             for block in range(start // chunk_rows, -(-stop // chunk_rows)):
                 try:
@@ -142,7 +142,7 @@ class Rectangle(Source):
         return root
 
     def _split_names(self) -> list[str]:
-        """Name the splits that are there, whole or not; the first, for its message, where there is none."""
+        """Return the splits that have metadata, or only the first if there is none, to raise its error."""
         return [split for split in SPLITS if has_split(self._root(), split)] or [SPLITS[0]]
 
     def _open(self, split: str) -> SplitArray:
@@ -161,19 +161,19 @@ class Rectangle(Source):
         return window
 
     def _ids(self, split: str, start: int, stop: int) -> pa.Array:
-        """Read the ids of some rows; a rectangle that is not ours has no rows table and so no ids."""
+        """Read the ids of some rows; they are null if there is no rows table."""
         table = read_rows(self._root(), split, start, stop, ["id"])
         return pa.nulls(stop - start, pa.string()) if table is None else table["id"].combine_chunks()
 
 
 def _row_of_chunks(array: SplitArray, block: int, pool: ThreadPoolExecutor | None) -> "np.ndarray[Any, Any]":
-    """Read the chunks of the same rows, side by side."""
+    """Read the chunks of one row of chunks, and join them along columns."""
     columns, read = range(array.layout.chunk_grid[1]), partial(array.read_chunk, block)
     return np.concatenate(list(map(read, columns) if pool is None else pool.map(read, columns)), axis=1)
 
 
 def _table(rows: "list[np.ndarray[Any, Any]]", first: int, ids: pa.Array, schema: pa.Schema) -> pa.Table:
-    """Cut rows of tokens, and of their loss mask where there is one, into windows."""
+    """Cut rows of tokens, and of their loss mask if there is one, into windows."""
     window = schema.field("tokens").type.list_size
     count = rows[0].shape[1] // window
     numbers = np.repeat(np.arange(first, first + len(rows[0])), count)

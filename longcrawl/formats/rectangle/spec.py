@@ -2,57 +2,58 @@
 
 Specification
 -------------
-``NAME/`` is a Zarr group with the arrays ``train`` and, when any rows are held out, ``heldout``: (rows,
-context_length), little-endian uint16 or uint32, fill value = the end-of-text token. Zarr v3 (the default) has one
-shard per band of 2,048 rows with inner chunks of 64 x 2,048 tokens, Blosc zstd level 3 *without* shuffle: on GPT-2
-tokens of long documents that is 1.64 times smaller than raw, with shuffle 1.43, with bitshuffle 1.19
-(benchmarks/codecs.py). Behind each inner chunk is its crc32c, Zarr's codec of this name, so that every reader notices
-changed bytes. ``zarr_format=2`` gives the chunks of the original LongCrawl64, 2,048 x 2,048 (103,296 files for its 6.6
-million rows where v3 has 3,228), with the same codec and no checksum in them: each is a file, whose SHA-256 is in
-``rectangle.json``.
+``NAME/`` is a Zarr group with the arrays ``train`` and, if any rows are held out, ``heldout``: (rows, context_length),
+little-endian uint16 or uint32, fill value = the end-of-text token. Zarr v3 (the default) has one shard per band of
+2,048 rows with inner chunks of 64 x 2,048 tokens, Blosc zstd level 3 *without* shuffle. On GPT-2 tokens of long
+documents that is 1.64 times smaller than raw, with shuffle 1.43, with bitshuffle 1.19 (benchmarks/codecs.py). Each
+inner chunk is followed by its crc32c, the Zarr codec of this name, so that every reader detects changed bytes.
+``zarr_format=2`` gives the chunks of the original LongCrawl64, 2,048 x 2,048, with the same codec and no checksum in
+them: each chunk is a file, whose SHA-256 is in ``rectangle.json``. The 6.6 million rows of LongCrawl64 are 103,296
+files in v2 and 3,228 in v3.
 
-Beside the arrays lie
+The folder also contains
 
-* ``train_loss_mask``, ``heldout_loss_mask``, only where the documents have a column ``loss_mask``: arrays of the shape,
-  chunks and codec of the tokens, bool, fill value true; false where no loss is to be computed;
+* ``train_loss_mask``, ``heldout_loss_mask``, only if the documents have a column ``loss_mask``: arrays with the shape,
+  chunks and codec of the tokens, bool, fill value true; false at tokens without a loss;
 * ``rows/train.parquet``, ``rows/heldout.parquet``: ``row``, ``id``, ``url``, ``roll``, ``n_tokens`` (before
-  truncation), and ``date``, ``source``, ``file`` and ``offset``, whichever of these the documents have;
-* ``tokenizer.json``, when the tokens were made here: what decodes a row;
-* ``rectangle.json``: shapes, end of text, and bytes and SHA-256 of every file and, last, its own. It is written last:
-  without it the rectangle is not finished.
+  truncation), and those of ``date``, ``source``, ``file`` and ``offset`` that the documents have;
+* ``tokenizer.json``, which decodes a row, if the run made the tokens;
+* ``rectangle.json``: shapes, end of text, bytes and SHA-256 of every file and, last, its own SHA-256. It is written
+  last: without it the rectangle is unfinished.
 
-The group's attributes hold ``end_of_text``, ``vocabulary_size``, ``tokenizer``, ``json_escaped`` and ``rolled``,
-and ``loss_mask``, true, where there are loss masks.
+The group's attributes are ``end_of_text``, ``vocabulary_size``, ``tokenizer``, ``json_escaped``, ``rolled`` and, if
+there are loss masks, ``loss_mask``, which is true.
 
 Reading
 -------
 A rectangle is a folder with two token arrays of shape (documents, tokens per document), dtype uint16 or uint32, one
-document per row. Each split lies in ``<folder>/<split>`` (ours, Zarr format 3 or 2) or ``<folder>/<split>.zarr`` (the
-original LongCrawl64, Zarr format 2). Two engines give equal chunks:
+document per row. Each split is in ``<folder>/<split>`` (longcrawl, Zarr format 3 or 2) or ``<folder>/<split>.zarr``
+(the original LongCrawl64, Zarr format 2). Two engines give equal chunks:
 
 * ``"direct"`` reads little-endian, row-major, blosc-compressed chunks, in shards (whose index is checked against its
   crc32c) or not;
 * ``"zarr"`` reads everything that zarr-python reads.
 
 Both read local folders and URLs of fsspec (``http://``, ``hf://``, ``memory://``). "direct" fetches the index of a
-shard once and then the bytes of each chunk that is asked for; plain Zarr over ``hf://`` reads five megabytes ahead.
+shard once and then the bytes of each requested chunk; plain Zarr over ``hf://`` reads five megabytes ahead.
 
-A chunk that a shard's index records as absent is all fill value. A *file* that is absent reads as fill value in plain
-Zarr, without a word; here it is a :class:`~longcrawl.errors.CorruptionError`. ``on_missing_chunks="skip"`` opens a copy
-of which only a part is there: the bands of rows whose files are all there, as a dense array that knows which rows of
-the whole they are (:attr:`SplitArray.bands`). ``"fill"`` does what plain Zarr does.
+A chunk that a shard's index records as absent is all fill value. Plain Zarr also reads an absent *file* as fill value,
+silently; here it is a :class:`~longcrawl.errors.CorruptionError`. ``on_missing_chunks="skip"`` opens a partial copy:
+the bands of rows whose files are all present, as a dense array that knows their rows in the whole
+(:attr:`SplitArray.bands`). ``"fill"`` does what plain Zarr does.
 
-Changed bytes are a CorruptionError too, in what longcrawl has written. Shards carry a crc32c behind each chunk,
-compared whenever that is decoded. In Zarr v2 a chunk is a file: its SHA-256 in ``rectangle.json`` is compared when it
-is first read. Metadata is compared with that file when a split is opened. :attr:`SplitArray.checksum` says which. In
-arrays that carry none, changed bytes are noticed only where blosc notices them.
+Changed bytes in files that longcrawl wrote also raise CorruptionError. Shards carry a crc32c after each chunk,
+compared whenever the chunk is decoded. In Zarr v2 a chunk is a file: its SHA-256 in ``rectangle.json`` is compared when
+it is first read. Metadata is compared with ``rectangle.json`` when a split is opened. :attr:`SplitArray.checksum` names
+the checksum in use. In arrays without one, changed bytes are detected only if blosc detects them.
 
-It holds no lock, so it survives a fork in the middle of a read by another thread.
+The reader holds no lock, so it survives a fork in the middle of a read by another thread.
 
 Metadata may be damaged or hostile: every number is compared with a limit before anything is allocated or listed by it.
 
-zarr-python chooses an implementation of a codec by its configuration: :func:`checked_codecs` names these while an array
-is opened. Otherwise a chunk of some kB could fill the memory, and a cut one of blosc would end the process.
+zarr-python chooses the implementation of a codec by its configuration. While an array is opened, ``checked_codecs`` of
+:mod:`longcrawl.formats.rectangle.zarr_reader` configures ones that check sizes. Without them a chunk of some kB could
+fill the memory, and a cut blosc chunk would end the process.
 """
 
 import hashlib
@@ -86,25 +87,26 @@ MOST_ROWS = MOST_COLUMNS = 2**31
 MOST_TOKENS = 2**48
 MOST_FILES = 2**24
 MOST_CHUNK_BYTES = 2**29
-"""Of one decoded chunk: a whole strip of the original, 2,048 x 65,536 tokens of uint32, has as many."""
+"""Most bytes of a decoded chunk, enough for a whole strip of the original: 2,048 x 65,536 tokens of uint32."""
 MOST_CHUNKS_OF_FILE = 2**18
-"""Chunks of a shard; its index then has 4 MiB."""
+"""Most chunks in a shard; its index then has 4 MiB."""
 
 CODECS = (
     "blosc", "zstd", "gzip", "lz4", "zlib", "bz2", "lzma", "pcodec", "bytes", "transpose", "delta", "shuffle",
     "crc32", "crc32c", "adler32", "fletcher32", "sharding_indexed",
 )  # fmt: skip
-"""Codecs that zarr-python may be given. Others may run what a store holds, as "pickle" does."""
+"""Codecs that zarr-python may use. Others may run code from a store, as "pickle" does."""
 DEEPEST = 4
-"""Codecs within codecs: a shard of shards is three levels deep."""
+"""Most levels of nested codecs; a shard of shards has three."""
 
 
 @dataclass(frozen=True)
 class ArrayLayout:
-    """The grid, names and codecs of a two-dimensional array of tokens, or of their loss mask.
+    """Grid, file names and codecs of a two-dimensional array of tokens, or of their loss mask.
 
-    ``file_shape`` is what one file holds (a shard, or a chunk where there are no shards), ``chunks`` what is decoded
-    at once. ``indirect`` is None where the direct engine can read the array, and otherwise names what it cannot read.
+    ``file_shape`` is the shape of one file (a shard, or a chunk if there are no shards), ``chunks`` the shape that is
+    decoded at once. ``indirect`` is None if the direct engine can read the array, and otherwise names the feature that
+    it cannot read.
     """
 
     shape: Pair
@@ -117,16 +119,16 @@ class ArrayLayout:
     name_prefix: str = ""
     index_at: Literal["none", "start", "end"] = "none"
     checksum: Literal["crc32c", "none"] = "none"
-    """What is behind the stored bytes of each chunk."""
+    """Checksum after the stored bytes of each chunk."""
 
     @property
     def chunk_grid(self) -> Pair:
-        """How many chunks cover the rows and the columns of the array."""
+        """Numbers of chunks that cover the rows and the columns of the array."""
         return -(-self.shape[0] // self.chunks[0]), -(-self.shape[1] // self.chunks[1])
 
     @property
     def chunks_per_file(self) -> Pair:
-        """How many chunks one file holds along rows and columns."""
+        """Numbers of chunks in one file, along rows and columns."""
         return self.file_shape[0] // self.chunks[0], self.file_shape[1] // self.chunks[1]
 
     @property
@@ -135,12 +137,12 @@ class ArrayLayout:
         return self.chunks[0] * self.chunks[1] * self.dtype.itemsize
 
     def file_name(self, row_chunk: int, column_chunk: int) -> str:
-        """Name the file, relative to the array's folder, that holds a chunk."""
+        """Return the path of the file with a chunk, relative to the array's folder."""
         rows, columns = self.chunks_per_file
         return f"{self.name_prefix}{row_chunk // rows}{self.name_separator}{column_chunk // columns}"
 
     def chunk_of_file(self, name: str) -> Pair | None:
-        """Return the first chunk that a file holds, by its name; None where no file of this array has that name."""
+        """Return the first chunk of the file with this name, or None if the array has no such file."""
         numbers = name.removeprefix(self.name_prefix).split(self.name_separator)
         if len(numbers) != 2 or not all(re.fullmatch(r"0|[1-9][0-9]{0,9}", number) for number in numbers):
             return None
@@ -150,11 +152,11 @@ class ArrayLayout:
 
     @property
     def files(self) -> int:
-        """How many files hold all chunks."""
+        """Number of files that hold all chunks."""
         return math.prod(-(-size // part) for size, part in zip(self.shape, self.file_shape, strict=True))
 
     def clip(self, row_chunk: int, column_chunk: int) -> tuple[slice, slice]:
-        """Return the rows and columns of the array that a chunk covers."""
+        """Return the slices of the array's rows and columns that a chunk covers."""
         top, left = row_chunk * self.chunks[0], column_chunk * self.chunks[1]
         return (
             slice(top, min(top + self.chunks[0], self.shape[0])),
@@ -163,7 +165,11 @@ class ArrayLayout:
 
 
 def parse_layout(metadata: Mapping[str, Any], where: str) -> ArrayLayout:
-    """Parse array metadata of either Zarr format; raise FormatError for what is not a grid of tokens or flags."""
+    """Parse the array metadata of either Zarr format.
+
+    Raises:
+        FormatError: it does not describe a two-dimensional array of tokens or flags, or exceeds a limit.
+    """
     with unreadable(f"the Zarr metadata of {where}", FormatError, "copy it again from where the array was made"):
         layout = _parse_v2(metadata, where) if metadata["zarr_format"] == 2 else _parse_v3(metadata, where)
     _check_limits(layout, where)
@@ -208,9 +214,7 @@ def _parse_v3(metadata: Mapping[str, Any], where: str) -> ArrayLayout:
         chunks, codecs = _pair(sharding["chunk_shape"], where), sharding["codecs"]
         index_at = sharding.get("index_location", "end")
         if index_at not in ("start", "end"):
-            raise FormatError(
-                f"{where}: a shard index lies at the start or end, not {index_at!r}; copy zarr.json again"
-            )
+            raise FormatError(f"{where}: a shard index is at the start or end, not {index_at!r}; copy zarr.json again")
         if [codec["name"] for codec in sharding["index_codecs"]] != ["bytes", "crc32c"] or _big_endian(
             sharding["index_codecs"][0]
         ):
@@ -256,7 +260,7 @@ def _wrong(where: str, what: str) -> FormatError:
 
 
 def _check_codecs(codecs: Any, where: str, depth: int = 0) -> None:
-    """Check names and numbers of all codecs, those in shards included."""
+    """Check names and numbers of all codecs, including those inside shards."""
     if depth > DEEPEST:
         raise _wrong(where, "has shards in shards in shards")
     for codec in codecs:
@@ -312,12 +316,12 @@ def _dtype(name: Any, where: str) -> "np.dtype[Any]":
 
 @dataclass(frozen=True)
 class Band:
-    """The rows of one row of files.
+    """A band: the rows that are stored in one row of files.
 
     Attributes:
-        number: of the row of files, counted from 0.
-        rows: as they are delivered.
-        stored: the same rows as the array counts them.
+        number: index of the row of files, counted from 0.
+        rows: row numbers as delivered to the reader.
+        stored: the same rows as numbered in the array.
     """
 
     number: int
@@ -326,12 +330,12 @@ class Band:
 
 
 def whole_bands(layout: ArrayLayout, files: Iterable[str], columns: int | None = None) -> tuple[int, ...]:
-    """Return the rows of files that are all there, or so many tokens of each row, by their numbers.
+    """Return the numbers of the bands with a complete set of files.
 
     Args:
         layout: of the array.
-        files: names of those that are there; others are passed over.
-        columns: of tokens, from the first on; None for all.
+        files: names of the present files; unknown names are ignored.
+        columns: number of leading tokens of each row whose files are needed; None for all.
     """
     rows, tokens = layout.chunks_per_file[0], layout.shape[1] if columns is None else columns
     needed = -(-tokens // layout.file_shape[1])
@@ -343,7 +347,7 @@ def whole_bands(layout: ArrayLayout, files: Iterable[str], columns: int | None =
 
 
 def bands_of(layout: ArrayLayout, numbers: Iterable[int]) -> tuple[Band, ...]:
-    """Return bands by their numbers, one after the other."""
+    """Return bands by their numbers, delivered one after the other."""
     found, height, first = list[Band](), layout.file_shape[0], 0
     for number in numbers:
         stored = range(number * height, min((number + 1) * height, layout.shape[0]))
@@ -353,37 +357,37 @@ def bands_of(layout: ArrayLayout, numbers: Iterable[int]) -> tuple[Band, ...]:
 
 
 def dense_layout(layout: ArrayLayout, bands: tuple[Band, ...]) -> ArrayLayout:
-    """Return the layout of an array that has these bands alone."""
+    """Return the layout of an array that consists of these bands."""
     return replace(layout, shape=(bands[-1].rows.stop if bands else 0, layout.shape[1]))
 
 
 Tokens = npt.NDArray[np.unsignedinteger[Any]]
 
 OnMissingChunks = Literal["error", "skip", "fill"]
-"""What a chunk or shard file that is not there does: stop; take the complete bands alone; or read as the fill value."""
+"""Treatment of a missing chunk or shard file: raise an error, skip its band, or read it as the fill value."""
 
 JOINED_GAP = 1 << 18
-"""Bytes between two chunks of a remote file up to which one request fetches both."""
+"""Most bytes between two chunks of a remote file that one request fetches together."""
 JOINED_BYTES = 1 << 25
-"""What one request fetches at most, unless one chunk has more."""
+"""Most bytes of a request for several chunks."""
 
 OPEN_SHARDS = 64
 ABSENT = 2**64 - 1
 BLOSC_HEADER = 16
 HEADER_SIZES = Struct("<4xI4xI")
-"""Bytes when decoded, and bytes as stored."""
+"""Layout of a blosc header: bytes when decoded, and bytes as stored."""
 CHECKSUM_BYTES = 4
 
 
 class Folder:
-    """The folder that a rectangle lies in, local or behind a URL of fsspec."""
+    """Directory containing a rectangle, local or behind a URL of fsspec."""
 
     def __init__(self, root: str) -> None:
         local = unquote(urlsplit(root).path) if root.startswith("file://") else root
         self.root = local.rstrip("/") or "/"
 
     def read(self, name: str) -> bytes | None:
-        """Return the content of a file; None if it is missing."""
+        """Return the content of a file, or None if it is missing."""
         try:
             return fetch(f"{self.root}/{name}") if is_url(self.root) else Path(self.root, name).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
@@ -394,7 +398,7 @@ class Folder:
         return exists(f"{self.root}/{name}") if is_url(self.root) else Path(self.root, name).is_file()
 
     def names(self) -> list[str] | None:
-        """List what is in the folder; None if there is none, or it cannot be listed."""
+        """List the names in the directory, or return None if it is missing or cannot be listed."""
         if not is_url(self.root):
             return sorted(entry.name for entry in Path(self.root).iterdir()) if Path(self.root).is_dir() else None
         files, path = file_system_of(self.root)
@@ -405,7 +409,7 @@ class Folder:
         return sorted(entry.rstrip("/").rsplit("/", 1)[-1] for entry in listed)
 
     def files(self, name: str) -> set[str]:
-        """List the files of an array, relative to its folder.
+        """List the files of an array by their paths in its folder.
 
         Raises:
             FormatError: the store cannot be listed.
@@ -423,25 +427,25 @@ class Folder:
 
 
 class ChunkReader(Protocol):
-    """Decodes chunks of one array."""
+    """Interface of the readers that decode the chunks of one array."""
 
     def read(self, row_chunk: int, column_chunk: int) -> Tokens:
-        """Return one chunk, clipped to the array's shape."""
+        """Decode one chunk, clipped to the array's shape."""
 
     def read_file(self, places: Sequence[tuple[int, int]]) -> list[Tokens]:
-        """Return chunks of one file."""
+        """Decode several chunks of one file."""
 
 
 @dataclass(frozen=True)
 class StoredArray:
-    """Where an array lies, and what is known of its files beside their metadata.
+    """Location, layout and recorded checksums of an array.
 
     Attributes:
         root: the folder or URL of the rectangle.
         name: of the array in it.
         layout: shape, chunks and codecs.
-        file_checksums: SHA-256 of the array's files by their names in ``root``; of those of unsharded chunks alone,
-            which are read whole.
+        file_checksums: SHA-256 of the array's files by their paths in ``root``, only if each file is one unsharded
+            chunk, which is read whole.
     """
 
     root: str
@@ -450,7 +454,7 @@ class StoredArray:
     file_checksums: Mapping[str, str]
 
     def corrupt(self, place: tuple[int, int], why: str) -> CorruptionError:
-        """Return the error for a chunk that is not as it was written."""
+        """Return the error for a chunk that differs from what was written."""
         rows = self.layout.clip(*place)[0]
         return CorruptionError(
             f"{self.root}/{self.name}/{self.layout.file_name(*place)}: chunk {place}, rows {rows.start:,} to "
@@ -458,19 +462,19 @@ class StoredArray:
         )
 
     def check_file(self, place: tuple[int, int], content: bytes) -> None:
-        """Raise CorruptionError if a chunk that is a file of its own differs from its recorded checksum."""
+        """Raise CorruptionError if the file of an unsharded chunk differs from its recorded checksum."""
         expected = self.file_checksums.get(f"{self.name}/{self.layout.file_name(*place)}")
         if expected is not None and hashlib.sha256(content).hexdigest() != expected:
             raise self.corrupt(place, "it differs from its SHA-256")
 
 
 class DirectReader:
-    """Reads blosc chunks, sharded or not, with no Zarr code on the way; of a remote file the bytes of a chunk alone."""
+    """Reader of blosc chunks, sharded or not, without zarr-python; remote files are read by ranges of bytes."""
 
     def __init__(self, array: StoredArray, on_missing_chunks: OnMissingChunks) -> None:
         import numcodecs.blosc
 
-        # Blosc's thread pool is one per process behind one lock, and dies in a fork; zarr also switches it off.
+        # Blosc has one thread pool per process behind one lock, which dies in a fork; zarr also switches it off.
         numcodecs.blosc.use_threads = False
         self._decompress: Callable[[npt.NDArray[np.uint8], Tokens], Any] = numcodecs.blosc.decompress
         self._array, self._layout, self._on_missing_chunks = array, array.layout, on_missing_chunks
@@ -479,7 +483,7 @@ class DirectReader:
         self._checked = set[tuple[int, int]]()
 
     def read(self, row_chunk: int, column_chunk: int) -> Tokens:
-        """Return one chunk, clipped to the array's shape."""
+        """Decode one chunk, clipped to the array's shape."""
         layout = self._layout
         path = f"{self._folder}/{layout.file_name(row_chunk, column_chunk)}"
         try:
@@ -495,7 +499,7 @@ class DirectReader:
         return self._clipped(packed, row_chunk, column_chunk)
 
     def read_file(self, places: Sequence[tuple[int, int]]) -> list[Tokens]:
-        """Return chunks of one file; those that lie side by side in a remote one are fetched together."""
+        """Decode several chunks of one file; neighbours in a remote file are fetched together."""
         layout = self._layout
         path = f"{self._folder}/{layout.file_name(*places[0])}"
         if layout.index_at == "none" or len(places) == 1 or not is_url(path):
@@ -509,12 +513,12 @@ class DirectReader:
         return [self._clipped(each, *place) for each, place in zip(packed, places, strict=True)]
 
     def decode(self, packed: bytes, place: tuple[int, int]) -> Tokens:
-        """Return the chunk that these stored bytes are, clipped to the array's shape."""
+        """Decode the stored bytes of a chunk, clipped to the array's shape."""
         return self._clipped(packed, *place)
 
     def _clipped(self, packed: bytes | None, row_chunk: int, column_chunk: int) -> Tokens:
         layout = self._layout
-        # Of a small chunk, slices and paths would take as long as decoding does.
+        # For a small chunk, slices and paths would take as long as decoding does.
         height = min(layout.chunks[0], layout.shape[0] - row_chunk * layout.chunks[0])
         width = min(layout.chunks[1], layout.shape[1] - column_chunk * layout.chunks[1])
         if packed is None:
@@ -552,23 +556,25 @@ class DirectReader:
 def wrong_blosc_header(
     header: bytes, stored_bytes: int, decoded_bytes: int | None, most: int = MOST_CHUNK_BYTES
 ) -> str | None:
-    """Return what is wrong with the sizes in a blosc header, which blosc trusts: it would read past a cut chunk's end.
+    """Check the sizes in a blosc header, and return a description of what is wrong, or None.
+
+    Blosc trusts its header and would read past the end of a cut chunk.
 
     Args:
         header: the first 16 bytes of a chunk.
-        stored_bytes: how many there are of it.
-        decoded_bytes: how many it must decode to; None where a limit is all that is known.
-        most: that limit.
+        stored_bytes: the number of stored bytes.
+        decoded_bytes: the number of bytes the chunk must decode to, or None if only the limit is known.
+        most: the limit to check if ``decoded_bytes`` is None.
     """
     decoded, stored = HEADER_SIZES.unpack_from(header) if len(header) >= BLOSC_HEADER else (0, 0)
     if stored == stored_bytes and (decoded == decoded_bytes or (decoded_bytes is None and decoded <= most)):
         return None
     wanted = f" instead of {decoded_bytes:,}" if decoded_bytes is not None else ""
-    return f"{stored_bytes:,} bytes of which its header says {stored:,}, decoding to {decoded:,}{wanted}"
+    return f"{stored_bytes:,} bytes; its header records {stored:,}, decoding to {decoded:,}{wanted}"
 
 
 class _Shard:
-    """One open shard file and its index: (offset, bytes) per chunk, checked against its checksum once."""
+    """An open shard file with its index of (offset, bytes) per chunk, checked once against its checksum."""
 
     def __init__(self, layout: ArrayLayout, path: str) -> None:
         self._path, self._per_file = path, layout.chunks_per_file
@@ -588,12 +594,12 @@ class _Shard:
         self._index = stored[:-CHECKSUM_BYTES].view("<u8").reshape(*self._per_file, 2)
 
     def read(self, row_chunk: int, column_chunk: int) -> bytes | None:
-        """Return the stored bytes of a chunk, or None where the index says that it is all fill value."""
+        """Return the stored bytes of a chunk, or None if the index marks it as all fill value."""
         place = self._place(row_chunk, column_chunk)
         return None if place is None else self._file.read(*place)
 
     def read_joined(self, chunks: Sequence[tuple[int, int]]) -> list[bytes | None]:
-        """Return the stored bytes of several chunks, neighbours by one request."""
+        """Return the stored bytes of several chunks, and fetch neighbours by one request."""
         places = [self._place(*chunk) for chunk in chunks]
         found: list[bytes | None] = [None] * len(chunks)
         waiting: list[tuple[int, int, int]] = []
@@ -616,7 +622,7 @@ class _Shard:
         return found
 
     def _place(self, row_chunk: int, column_chunk: int) -> tuple[int, int] | None:
-        """Return the first byte of a chunk and how many it has; None where it is all fill value."""
+        """Return offset and bytes of a chunk, or None if it is all fill value."""
         row, column = row_chunk % self._per_file[0], column_chunk % self._per_file[1]
         offset, length = self._index.item(row, column, 0), self._index.item(row, column, 1)
         if offset == ABSENT and length == ABSENT:
@@ -630,7 +636,7 @@ class _Shard:
 
 
 def _matches(stored: npt.NDArray[np.uint8]) -> bool:
-    """Compare bytes with the crc32c behind them."""
+    """Compare bytes with the crc32c that follows them."""
     import google_crc32c
 
     checksum: int = google_crc32c.value(stored[:-CHECKSUM_BYTES])
@@ -638,7 +644,7 @@ def _matches(stored: npt.NDArray[np.uint8]) -> bool:
 
 
 def missing_chunk(file: str, row_chunk: int, column_chunk: int) -> CorruptionError:
-    """Make the error for a file that is not there; plain Zarr would read it as fill value without a word."""
+    """Return the error for a missing chunk file, which plain Zarr would silently read as fill value."""
     return CorruptionError(
         f"{file} is missing, which holds chunk ({row_chunk}, {column_chunk}); fetch it, or take complete rows alone "
         "with on_missing_chunks='skip'"
@@ -646,19 +652,19 @@ def missing_chunk(file: str, row_chunk: int, column_chunk: int) -> CorruptionErr
 
 
 Engine = Literal["auto", "direct", "zarr"]
-"""Who decodes chunks: "direct" (blosc), "zarr" (zarr-python), or "auto": direct where it can."""
+"""Decoder of chunks: "direct" (blosc), "zarr" (zarr-python), or "auto" for direct if it can read the array."""
 
 GPT2_END_OF_TEXT = 50256
-"""The end-of-text id of a rectangle that does not name its own, as the original LongCrawl64 does not."""
+"""Default end-of-text id, for rectangles that record none, such as the original LongCrawl64."""
 
 DESCRIPTION = "rectangle.json"
 VERSION = 1
 
 DESCRIPTIONS = (DESCRIPTION, "composed.json")
-"""What names the checksums of all files: of a rectangle; of a composed dataset, whose splits are folders of arrays."""
+"""Files with the checksums of all others: of a rectangle, and of a composed dataset, whose splits are folders."""
 
 LOSS_MASK_SUFFIX = "_loss_mask"
-"""What follows the name of a split in that of its loss mask: ``train_loss_mask``."""
+"""Suffix that turns the name of a split into that of its loss mask: ``train_loss_mask``."""
 
 
 @dataclass(frozen=True)
@@ -670,14 +676,14 @@ class SplitArray:
         name: the array's folder in it: ``train`` or ``train.zarr``.
         layout: shape, dtype, chunk shape and fill value.
         end_of_text: id that separates documents, from the group's attributes.
-        vocabulary_size: ids are below it, from there, too; None where it is not recorded.
+        vocabulary_size: upper bound of ids (exclusive), from the group's attributes, or None if it is not recorded.
         engine: the engine that reads, never "auto".
-        on_missing_chunks: what a missing file does.
-        masked: whether the rectangle says that its splits have loss masks, see :func:`open_loss_mask`.
-        file_checksums: SHA-256 of chunks that are files of their own, by their names in ``root``, where recorded.
-        rolled: whether rows are rolled; None where nobody recorded it.
-        stored: the layout of all bands, where some are skipped; None where none is.
-        kept: the numbers of the bands that are not skipped, then.
+        on_missing_chunks: the treatment of missing files.
+        masked: whether the rectangle records that its splits have loss masks, see :func:`open_loss_mask`.
+        file_checksums: recorded SHA-256 of unsharded chunks, by their files' paths in ``root``.
+        rolled: whether rows are rolled, or None if it is not recorded.
+        stored: the layout of all bands if some are skipped, otherwise None.
+        kept: if some bands are skipped, the numbers of the others.
     """
 
     root: str
@@ -714,21 +720,21 @@ class SplitArray:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Documents, and tokens per document."""
+        """Numbers of documents and of tokens per document."""
         return self.layout.shape
 
     @property
     def dtype(self) -> "np.dtype[Any]":
-        """The stored dtype in native byte order: uint16 or uint32, bool of a loss mask."""
+        """Stored dtype in native byte order: uint16 or uint32, or bool for a loss mask."""
         return self.layout.dtype
 
     @property
     def checksum(self) -> Literal["crc32c", "sha256", "none"]:
-        """What the bytes of each chunk are compared with as they are read."""
+        """Kind of checksum that the bytes of each chunk are compared with when read."""
         return "sha256" if self.layout.checksum == "none" and self.file_checksums else self.layout.checksum
 
     def read_chunk(self, row_chunk: int, column_chunk: int) -> Tokens:
-        """Decode one chunk: a new array, clipped at the array's last row and column.
+        """Decode one chunk to a new array, clipped at the array's last row and column.
 
         Raises:
             CorruptionError: the file is missing, cut or does not decode; the message names file and chunk.
@@ -741,11 +747,11 @@ class SplitArray:
         return self._reader.read(self._stored_chunk(row_chunk), column_chunk)
 
     def read_chunks(self, places: Sequence[tuple[int, int]]) -> list[Tokens]:
-        """Decode chunks that lie in one file, see :meth:`file_of`; of a remote one neighbours are fetched together."""
+        """Decode several chunks of one file (:meth:`file_of`), and fetch neighbours in a remote file together."""
         return self._reader.read_file([(self._stored_chunk(row), column) for row, column in places])
 
     def decode(self, content: bytes, row_chunk: int, column_chunk: int) -> Tokens:
-        """Decode the bytes of a chunk that is a file of its own, as :meth:`read_chunk` does.
+        """Decode the bytes of an unsharded chunk, as :meth:`read_chunk` does.
 
         Raises:
             CorruptionError: they do not decode.
@@ -756,11 +762,11 @@ class SplitArray:
         return self._reader.decode(content, (self._stored_chunk(row_chunk), column_chunk))
 
     def file_of(self, row_chunk: int, column_chunk: int) -> str:
-        """Name the file that holds a chunk."""
+        """Return the name of the file that holds a chunk."""
         return self.layout.file_name(self._stored_chunk(row_chunk), column_chunk)
 
     def _stored_chunk(self, row_chunk: int) -> int:
-        """Return which row of chunks a row of chunks is in its files."""
+        """Return the row of chunks in the files that holds a delivered row of chunks."""
         if self.stored is None:
             return row_chunk
         band, within = divmod(row_chunk, self.layout.chunks_per_file[0])
@@ -768,12 +774,12 @@ class SplitArray:
 
     @property
     def bands(self) -> tuple[Band, ...]:
-        """The bands of rows that are read, one row of files each."""
+        """Bands of rows that are read, one row of files each."""
         stored = self.stored or self.layout
         return bands_of(stored, self.kept if self.stored else range(-(-stored.shape[0] // stored.file_shape[0])))
 
     def stored_rows(self, start: int, stop: int) -> list[range]:
-        """Return which rows of the files rows ``start:stop`` are, in stretches."""
+        """Return the row numbers in the files of rows ``start:stop``, as consecutive ranges."""
         if self.stored is None:
             return [range(start, stop)]
         found, height = list[range](), self.layout.file_shape[0]
@@ -790,14 +796,14 @@ def open_split(
     engine: Engine = "auto",
     on_missing_chunks: OnMissingChunks = "error",
 ) -> SplitArray:
-    """Open one split of the rectangle at ``path``, a local folder or an fsspec URL; or the array of a split itself.
+    """Open one split of the rectangle at ``path``, a local folder or an fsspec URL, or the array of a split itself.
 
     >>> array = open_split("mini64.zarr", "heldout")  # doctest: +SKIP
     >>> array.shape, array.dtype, array.layout.chunks  # doctest: +SKIP
     ((52131, 65536), dtype('uint16'), (64, 2048))
 
     Raises:
-        FormatError: no such folder or split (the message names what is there), or not a rectangle.
+        FormatError: there is no such folder or split (the message lists what is there), or it is not a rectangle.
     """
     try:
         array = _open(os.fspath(path), split, engine, on_missing_chunks)
@@ -811,7 +817,7 @@ def open_split(
 
 
 class _OneArrayError(FormatError):
-    """What was opened is one array, and not a folder of splits."""
+    """Error for a path that is a single array, not a folder of splits."""
 
     def __init__(self, root: str) -> None:
         parent, _, self.name = root.rpartition("/")
@@ -822,7 +828,7 @@ class _OneArrayError(FormatError):
 
 
 def _with_whole_bands(array: SplitArray) -> SplitArray:
-    """Return an array without the bands that lack a file, of tokens or of their loss mask."""
+    """Return an array without the bands that lack a file of tokens or of their loss mask."""
     folder, layout = Folder(array.root), array.layout
     there = folder.files(array.name)
     kept = set(whole_bands(layout, there))
@@ -837,7 +843,7 @@ def _with_whole_bands(array: SplitArray) -> SplitArray:
 
 
 def take_bands(array: SplitArray, kept: tuple[int, ...]) -> SplitArray:
-    """Return some bands of an array as an array, in this order; a band of fewer rows than the others is the last."""
+    """Return an array of some bands in this order; a band that is shorter than the others must be the last."""
     bands = bands_of(array.layout, kept)
     if bands == array.bands:
         return array
@@ -845,25 +851,29 @@ def take_bands(array: SplitArray, kept: tuple[int, ...]) -> SplitArray:
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """Read ``rectangle.json``, with the errors of :func:`longcrawl.io.structured.read_description`."""
+    """Read ``rectangle.json``; errors are those of :func:`longcrawl.io.structured.read_description`."""
     return structured.read_description(path / DESCRIPTION, "rectangle", VERSION, ("shapes", "files", "json_escaped"))
 
 
 def has_split(path: str | os.PathLike[str], split: str) -> bool:
-    """Return whether there is metadata of a split, whole or not."""
+    """Return whether the metadata of a split exists; it is not checked."""
     folder = Folder(os.fspath(path))
     return any(folder.exists(file) for file in _metadata_files(split))
 
 
 def open_loss_mask(array: SplitArray) -> SplitArray:
-    """Open the loss mask of a ``masked`` split; raise FormatError unless it is bool and lies as the tokens do."""
+    """Open the loss mask of a ``masked`` split.
+
+    Raises:
+        FormatError: it is missing, is not bool, or differs from the tokens in shape or chunks.
+    """
     name = f"{array.name}{LOSS_MASK_SUFFIX}"
     mask = _open(array.root, name, "zarr" if array.engine == "zarr" else "auto", array.on_missing_chunks)
     mask = take_bands(mask, array.kept) if array.stored else mask
     if mask.dtype != np.bool_ or mask.shape != array.shape or mask.layout.chunks != array.layout.chunks:
         raise FormatError(
             f"{mask.root}/{mask.name} is {mask.dtype} {mask.shape} in chunks of {mask.layout.chunks}, a loss mask is "
-            f"bool and lies as its tokens, {array.shape} in chunks of {array.layout.chunks}; build the rectangle again"
+            f"bool with the shape and chunks of its tokens, {array.shape} in chunks of {array.layout.chunks}; build the rectangle again"
         )
     return mask
 
@@ -892,7 +902,7 @@ def _open(path: str, split: str, engine: Engine, on_missing_chunks: OnMissingChu
 
 
 def _recorded_checksums(folder: Folder, split: str) -> dict[str, str]:
-    """Return the SHA-256 of all files of a finished dataset of longcrawl; nothing of others."""
+    """Return the recorded SHA-256 of all files of a finished longcrawl dataset, or nothing for other datasets."""
     name = DESCRIPTIONS["/" in split]
     text = folder.read(name)
     return {} if text is None else structured.sealed_files(text, f"{folder.root}/{name}")

@@ -1,12 +1,12 @@
-"""Writes rectangles, changes them, and describes them.
+"""Writes, verifies, inspects and edits rectangles.
 
-Pass one keeps every document's tokens and where it came from (:mod:`longcrawl.formats.order`), since the
-number of rows is known only at the end. Then one sort of some 70 bytes per row gives the order. Pass two gathers one
-band of rows by its places and writes it whole: one writer per shard, so nothing is ever read back and rewritten.
+Pass one spills the tokens and the origin of every document (:mod:`longcrawl.formats.order`), since the number of rows
+is known only at the end. Then one sort of some 70 bytes per row gives the order. Pass two gathers one band of rows at
+a time and writes it whole: each shard has one writer, so nothing is ever read back and rewritten.
 
-Ours has a checksum for every file, so one flipped bit is found. The original LongCrawl64 layout has none: there every
-chunk must be present and decode; a chunk that is absent would otherwise be read as zeros, "!" in GPT-2's vocabulary,
-silently.
+A rectangle of longcrawl has a checksum for every file, so one flipped bit is detected. The original LongCrawl64 layout
+has none: verification there requires every chunk to be present and to decode. Plain Zarr would silently read an absent
+chunk as zeros, "!" in GPT-2's vocabulary.
 """
 
 import shutil
@@ -60,7 +60,7 @@ from longcrawl.io.structured import is_sealed, verify_files
 from longcrawl.tokens.tokenize import LOSS_MASK, MASKED, loss_mask_of_tokens
 
 Checksum = Literal["crc32c", "none"]
-"""What each chunk carries, so that readers notice changed bytes."""
+"""Checksum that each chunk carries, so that readers detect changed bytes."""
 
 BAND = 2048
 """Rows per shard (v3) and per chunk (v2)."""
@@ -71,26 +71,26 @@ ORIGINS = pa.schema([("id", pa.string()), ("url", pa.string()), ("roll", pa.int6
 
 @dataclass(frozen=True)
 class Layout:
-    """What decides the bytes of a band."""
+    """Settings that determine the bytes of an array of tokens or of their loss mask."""
 
     context_length: int
     dtype: str
     fill_value: int
-    """End of text; true of a loss mask."""
+    """The end-of-text id, or true for a loss mask."""
     zarr_format: Literal[2, 3]
     codec: Literal["zstd", "lz4hc", "lz4"]
     inner_chunk: tuple[int, int] = (INNER_ROWS, CHUNK_COLUMNS)
-    """Rows, of which a band has a whole number of times as many, and columns that are decoded at once (v3)."""
+    """Rows and columns that are decoded at once (v3); rows divide ``BAND``."""
     checksum: Checksum = "crc32c"
-    """Behind each chunk that is decoded at once (v3)."""
+    """Checksum after each inner chunk (v3)."""
 
     def whole_chunks(self, rows: int) -> int:
-        """Return rows of a band and those behind them in their chunks: all else of a short band is not stored."""
+        """Round the rows of a band up to whole chunks; chunks beyond them are not stored."""
         step = self.inner_chunk[0] if self.zarr_format == 3 else BAND  # the Zarr version
         return -(-rows // step) * step
 
     def create(self, store: Path, rows: int, *, write_empty_chunks: bool = False) -> Any:
-        """Create an empty array of so many rows at ``store``."""
+        """Create an empty array with this number of rows at ``store``."""
         import zarr
         from zarr.codecs import BloscCodec, Crc32cCodec
 
@@ -118,13 +118,13 @@ class Layout:
 
 
 def lay_out(target: Path, arrays: Mapping[str, tuple[Layout, int]], attributes: dict[str, Any]) -> list[str]:
-    """Write the metadata of a group and of empty arrays, and return the names of the files, in the group.
+    """Write the metadata of a group with empty arrays, and return the paths of its files in the group.
 
-    Done again after a crash, it gives the same files.
+    A repetition after a crash gives the same files.
 
     Args:
-        target: the group.
-        arrays: by name, which may be a path in the group: layout and rows. All have one Zarr format.
+        target: the group's folder.
+        arrays: layout and rows of each array, by its name, which may be a path. All have one Zarr format.
         attributes: of the group.
     """
     import zarr
@@ -145,9 +145,10 @@ def lay_out(target: Path, arrays: Mapping[str, tuple[Layout, int]], attributes: 
 def gather(
     spill: Path, start: int, stop: int, layout: Layout, *, masked: bool
 ) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8], pa.Table]:
-    """Return rows ``start`` to ``stop`` of the order: tokens, loss mask and origins.
+    """Gather tokens, loss mask and origins of rows ``start`` to ``stop`` of the order.
 
-    Tokens are (rows, context_length), the last chunks filled up; the loss mask also, eight in a byte, or of no width.
+    Tokens are (rows, context_length), with rows padded to whole chunks. The loss mask has the same rows with eight
+    flags per byte, or zero columns if not ``masked``.
 
     Raises:
         FormatError: a spill file is cut.
@@ -167,19 +168,19 @@ def gather(
 
 
 def write_band(target: Path, name: str, number: int, tokens: npt.NDArray[Any], layout: Layout) -> list[str]:
-    """Write one band of an array into one of its own beside the target, then move its files; return their names.
+    """Write one band of an array to a temporary array, move its files to the target, and return their names.
 
-    ``tokens`` has whole chunks of rows, at most BAND.
+    ``tokens`` has whole chunks of rows, at most ``BAND``.
     """
     import numcodecs.blosc
 
     beside = partial_path(target)
     sharded = layout.zarr_format == 3  # the Zarr version
     threads = numcodecs.blosc.use_threads
-    # Blosc's threads write blocks in the order in which they finish, which would make the bytes depend on chance.
+    # Blosc's threads write blocks in the order in which they finish, which would make the bytes nondeterministic.
     numcodecs.blosc.use_threads = False
     try:
-        # A shard that stores no chunk would not be there.
+        # Without a stored chunk, the shard's file would not exist.
         blank = bool(np.all(tokens == layout.fill_value))
         array = layout.create(beside, BAND, write_empty_chunks=blank or not sharded)
         if blank:
@@ -199,7 +200,7 @@ def write_band(target: Path, name: str, number: int, tokens: npt.NDArray[Any], l
 
 
 def row_table(table: pa.Table, context_length: int, *, shuffled: bool) -> pa.Table:
-    """Return what is spilled of documents that are rows: tokens, loss mask in bits, if any, and origin of each."""
+    """Return the columns to spill for documents that are rows: tokens, packed loss mask if any, and origins."""
     tokens = column(table, TOKENS, "a rectangle")
     _check_type(tokens.type)
     _check_lengths(table, tokens, context_length)
@@ -217,7 +218,7 @@ def row_table(table: pa.Table, context_length: int, *, shuffled: bool) -> pa.Tab
 
 
 def row_bytes(batch: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    """Return the bytes of the tokens of each row."""
+    """Return the bytes of each row's tokens."""
     width = batch.schema.field(TOKENS).type.value_type.bit_width // 8
     lengths: npt.NDArray[np.int64] = pc.list_value_length(batch.column(TOKENS)).to_numpy().astype(np.int64) * width
     return lengths
@@ -243,7 +244,7 @@ def _check_lengths(table: pa.Table, tokens: pa.Array, context_length: int) -> No
 
 
 def _packed_mask(table: pa.Table, context_length: int) -> npt.NDArray[np.uint8] | None:
-    """Return the loss mask of rows that are all ``context_length`` long, eight in a byte: (rows, bytes)."""
+    """Pack the loss mask of rows of ``context_length`` tokens to eight flags per byte, or return None without one."""
     if LOSS_MASK not in table.column_names:
         if MASKED in table.column_names:
             raise StageError(
@@ -258,20 +259,20 @@ def _packed_mask(table: pa.Table, context_length: int) -> npt.NDArray[np.uint8] 
 
 @output("rectangle")
 class RectangleOutput(TokenOutput):
-    """Write a rectangle, see :mod:`longcrawl.formats.rectangle.spec`.
+    """Write a rectangle in the format of :mod:`longcrawl.formats.rectangle.spec`.
 
-    ``heldout`` is a fraction below 1 of all rows, or a whole number of rows; they are the first rows of the order that
-    ``shuffle`` gave. ``context_length`` and ``end_of_text`` are taken from the stages ``truncate`` and ``tokenize``
-    where they are left out.
+    ``heldout`` is the number of rows to hold out, or a fraction of them below 1; held-out rows are the first of the
+    order that ``shuffle`` gave. ``context_length`` and ``end_of_text`` default to those of the stages ``truncate`` and
+    ``tokenize``.
 
     ``codec``: on GPT-2 tokens of 264 long documents "zstd" (level 3) is 1.64 times smaller than raw; "lz4hc" (level 5)
     1.43 times and decodes 3.6 times as fast; "lz4" (level 5) 1.14 times and 6 times as fast (benchmarks/codecs.py).
 
-    ``checksum``: "crc32c" puts four bytes behind each chunk of Zarr v3; "none" leaves them out, as rectangles before
-    longcrawl had them, and then only ``longcrawl verify`` notices a changed byte.
+    ``checksum``: "crc32c" adds four bytes to each chunk of Zarr v3; "none" omits them, as in rectangles that longcrawl
+    did not write, and then only ``longcrawl verify`` detects a changed byte.
 
-    Peak memory is that of one band of 2,048 rows, 2.2 times over, whatever the number of rows; ordering the rows
-    takes some 50 bytes for each.
+    Peak memory is 2.2 times that of one band of 2,048 rows, whatever the number of rows. Ordering needs some 50 bytes
+    per row.
     """
 
     second_pass = ("heldout", "zarr_format", "codec", "checksum")
@@ -290,13 +291,13 @@ class RectangleOutput(TokenOutput):
         self.check_least(context_length=1)
 
     def layouts(self, context_length: int, dtype: str, end_of_text: int) -> dict[str, Layout]:
-        """Return the layouts of tokens and loss mask, by what follows a split in the names of its arrays."""
+        """Return the layouts of tokens and loss mask, keyed by the suffix that their arrays add to a split's name."""
         given = (self.zarr_format, self.codec)
         tokens = Layout(context_length, dtype, end_of_text, *given, checksum=self.checksum)
         return {"": tokens, LOSS_MASK_SUFFIX: replace(tokens, dtype="bool", fill_value=True)}
 
     def writer(self, stages: Sequence[Stage]) -> "RectangleWriter":
-        """Take length, end of text and tokenizer from ``truncate`` and ``tokenize``."""
+        """Return a writer with row length, end of text and tokenizer taken from ``truncate`` and ``tokenize``."""
         by_name = {stage.name: stage for stage in stages}
         cut = by_name["truncate"].settings()["n"] if "truncate" in by_name else None
         length = self.context_length or cut
@@ -316,23 +317,23 @@ class RectangleOutput(TokenOutput):
 
 @dataclass(frozen=True)
 class RectangleWriter(TokenWriter):
-    """Writes one rectangle."""
+    """Writer of one rectangle."""
 
     settings: RectangleOutput
     context_length: int = 0
     rolled: bool = False
 
     def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
-        """First pass: keep the rows of one part and their origins."""
+        """Spill the rows of one part with their origins (first pass)."""
         rows = (row_table(table, self.context_length, shuffled=self.shuffled) for table in tables)
         spill_documents(rows, spill, part, shuffled=self.shuffled, sizes=row_bytes)
 
     def order(self, spill: Path, parts: int, engine: Engine) -> None:
-        """Put documents in order by an exchange, where they are too many for one process."""
+        """Order the documents by an exchange if there are too many for one process."""
         exchange_order(spill, parts, engine, shuffled=self.shuffled)
 
     def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
-        """Order all rows, cut off the held-out ones, lay out empty arrays and list the bands."""
+        """Order all rows, split off the held-out ones, create empty arrays and list the bands to write."""
         (ordered,), schema = order_documents(spill, parts, shuffled=self.shuffled)
         rows, masked = len(ordered.sizes), LOSS_MASK in schema.names
         dtype = str(schema.field(TOKENS).type.value_type)
@@ -356,7 +357,7 @@ class RectangleWriter(TokenWriter):
         ]
 
     def write(self, spill: Path, target: Path, task: WriteTask) -> dict[str, Any]:
-        """Second pass: gather the rows of one band and write them; nobody else writes these files."""
+        """Write the rows of one band to files that no other task writes (second pass)."""
         split, number, start, stop, dtype, masked = task.details
         layouts = self._layouts(dtype, masked=masked)
         tokens, flags, origins = gather(spill, start, stop, layouts[""], masked=masked)
@@ -380,7 +381,7 @@ class RectangleWriter(TokenWriter):
         }
 
     def finish(self, spill: Path, target: Path, written: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Join the rows tables, add the tokenizer, and describe every file in ``rectangle.json``."""
+        """Join the tables of rows, add the tokenizer, and describe every file in ``rectangle.json``."""
         files: dict[str, Any] = {}
         shapes: dict[str, list[int]] = {}
         for split in sorted({each["split"] for each in written}):
@@ -405,7 +406,6 @@ class RectangleWriter(TokenWriter):
         return described
 
     def _layouts(self, dtype: str, *, masked: bool) -> dict[str, Layout]:
-        """Return the layouts of a split's arrays by what follows the split in their names."""
         layouts = self.settings.layouts(self.context_length, dtype, self._end_of_text())
         return layouts if masked else {"": layouts[""]}
 
@@ -420,16 +420,16 @@ def _join(pieces: Sequence[Path], path: Path) -> None:
 
 
 ATTRIBUTES = ("end_of_text", "vocabulary_size", "tokenizer", "json_escaped", "rolled", "loss_mask")
-"""Of the group, in the order in which they are written."""
+"""Names of the group's attributes, in the order in which they are written."""
 
 
 def without_documents(folder: Path, ids: pa.Array, layouts: dict[str, Layout]) -> Removal:
-    """Write the bands that hold some rows, and the last ones, again; see :class:`longcrawl.core.outputs.Result`.
+    """Rewrite the changed bands of a rectangle without some documents; see :class:`longcrawl.core.outputs.Result`.
 
     Args:
         folder: of the rectangle.
-        ids: of the documents, strings.
-        layouts: of a split's arrays, by what follows the split in their names.
+        ids: ids of the documents, strings.
+        layouts: layouts of a split's arrays, by the suffix that each adds to the split's name.
     """
     changes, proof, splits = Changes(folder, spec.read_description(folder)), Proof(PROOF_TOKENS), list[_Split]()
     shapes = changes.described["shapes"]
@@ -456,16 +456,16 @@ def without_documents(folder: Path, ids: pa.Array, layouts: dict[str, Layout]) -
 
 @dataclass(frozen=True)
 class _Split:
-    """A split whose rows are to move.
+    """A split with rows to remove; their places are filled with rows from its end.
 
     Attributes:
-        changes: of the rectangle.
+        changes: edits of the rectangle.
         name: of the split.
-        table: of all its rows.
-        gone: int64, ascending, the rows that are to go.
+        table: the table of all its rows.
+        gone: int64, ascending, the rows to remove.
 
     Raises:
-        FormatError: none would be left.
+        FormatError: all rows would be removed.
     """
 
     changes: Changes
@@ -479,38 +479,38 @@ class _Split:
 
     @cached_property
     def ids(self) -> list[Any]:
-        """The ids of all rows."""
+        """Ids of all rows."""
         return list(self.table["id"].to_pylist())
 
     @cached_property
     def source(self) -> Longs:
-        """Which row is in each place when it is done."""
+        """Old row number for each row of the new split."""
         return filled_holes(len(self.ids), self.gone)
 
     @cached_property
     def written(self) -> list[int]:
-        """The bands that are written again, ascending; the last of them is the only one that rows come from."""
+        """Bands to rewrite, ascending; only the last of them and the dropped bands supply rows to other bands."""
         moved = np.flatnonzero(self.source != np.arange(len(self.source)))
         partial = {len(self.source) // BAND} if len(self.source) % BAND else set()
         return sorted({*(moved // BAND).tolist(), *partial})
 
     @property
     def dropped(self) -> range:
-        """The bands that are no more."""
+        """Bands to delete."""
         return range(-(-len(self.source) // BAND), -(-len(self.ids) // BAND))
 
     def rows(self, band: int) -> range:
-        """Return the rows of a band as it was."""
+        """Return the old rows of a band."""
         return range(band * BAND, min((band + 1) * BAND, len(self.ids)))
 
     def note(self, proof: Proof) -> None:
-        """Note the rows of all bands that are not to stay as they are."""
+        """Record in the proof the rows of all bands that are rewritten or deleted."""
         reader, removed = _Rows(spec.open_split(self.changes.folder, self.name)), set(self.gone.tolist())
         for row in (row for band in (*self.written, *self.dropped) for row in self.rows(band)):
             proof.before(self.id_of(row), reader.read(row), kept=row not in removed)
 
     def id_of(self, row: int) -> bytes:
-        """Return an id for a digest."""
+        """Return the id of an old row as bytes for a digest."""
         return str(self.ids[row]).encode("utf-8", "surrogatepass")
 
 
@@ -521,7 +521,7 @@ def _rewrite(split: _Split, layouts: dict[str, Layout], proof: Proof) -> None:
         arrays[spec.LOSS_MASK_SUFFIX] = spec.open_loss_mask(tokens)
     for suffix, array in arrays.items():
         reader = _Rows(array)
-        # Rows come from the last band that is written, and from those behind it.
+        # Only the last rewritten band and those after it supply rows, so bands are read before they are replaced.
         for band in split.written:
             source = split.source[band * BAND : (band + 1) * BAND].tolist()
             shape = layouts[suffix].whole_chunks(len(source)), array.shape[1]
@@ -536,7 +536,7 @@ def _rewrite(split: _Split, layouts: dict[str, Layout], proof: Proof) -> None:
 
 
 def _drop_bands(split: _Split, array: spec.SplitArray) -> None:
-    """Remove the files of the bands that are no more."""
+    """Delete the files of dropped bands."""
     layout = array.layout
     for name in [name for name in split.changes.described["files"] if name.startswith(f"{array.name}/")]:
         corner = layout.chunk_of_file(name.removeprefix(f"{array.name}/"))
@@ -545,7 +545,7 @@ def _drop_bands(split: _Split, array: spec.SplitArray) -> None:
 
 
 def _write_rows(split: _Split) -> None:
-    """Write the table of rows, a row group for each band, as the first time."""
+    """Write the table of rows with a row group per band, as in the first write."""
     kept = split.table.take(pa.array(split.source))
     kept = kept.set_column(0, "row", pa.array(np.arange(kept.num_rows), pa.int64()))
     file = f"rows/{split.name}.parquet"
@@ -556,14 +556,13 @@ def _write_rows(split: _Split) -> None:
 
 
 class _Rows:
-    """Rows of an array, of which the chunks of one row of them are kept."""
+    """Reader of rows that keeps the last decoded row of chunks."""
 
     def __init__(self, array: spec.SplitArray) -> None:
         self._array, self._block = array, -1
         self._rows: npt.NDArray[Any] = np.empty(0)
 
     def read(self, row: int) -> npt.NDArray[Any]:
-        """Return one row."""
         height = self._array.layout.chunks[0]
         if row // height != self._block:
             self._block = row // height
@@ -574,19 +573,19 @@ class _Rows:
 
 
 MOST_NAMED = 1000
-"""Missing files of an array that are named; the others are counted."""
+"""Most missing files of an array to name; the rest are counted."""
 
 CHECKED = {
     "crc32c": "a crc32c behind each chunk",
     "sha256": "a SHA-256 of each chunk in rectangle.json",
     "none": "no checksum of chunks",
 }
-"""What readers compare."""
+"""Description of each kind of checksum, for ``longcrawl inspect``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RectangleInspection(Inspection):
-    """What one split of a rectangle holds, and one of its rows as text, rolled back."""
+    """Description of one split of a rectangle, with one of its rows as text, rolled back."""
 
     shape: tuple[int, int]
     dtype: str
@@ -599,7 +598,7 @@ class RectangleInspection(Inspection):
 
     @property
     def ratio(self) -> float:
-        """How many times smaller than raw tokens the chunks are."""
+        """Ratio of the raw tokens' bytes to the stored bytes."""
         return float(np.prod(self.shape, dtype=np.float64)) * np.dtype(self.dtype).itemsize / max(self.stored_bytes, 1)
 
     def __str__(self) -> str:
@@ -620,7 +619,7 @@ class RectangleInspection(Inspection):
 
 @dataclass(frozen=True)
 class RectangleRows(TokenRows):
-    """The rows of one split; memory holds those that share chunks, 64 rows of Zarr v3 or 2,048 of v2."""
+    """Rows of one split, read by rows that share chunks: 64 rows of Zarr v3 or 2,048 of v2 are in memory at a time."""
 
     folder: Path
     split: str
@@ -629,7 +628,7 @@ class RectangleRows(TokenRows):
     rolled: bool
 
     def read(self, start: int, stop: int) -> Iterator[pa.Table]:
-        """Yield the rows that share chunks: ``id``, ``url``, where rows are rolled ``roll``, and tokens."""
+        """Yield a table per row of chunks: ``id``, ``url``, ``roll`` if rows are rolled, and tokens."""
         array = spec.open_split(self.folder, self.split)
         mask = spec.open_loss_mask(array) if array.masked else None
         names = ["id", "url", *["roll"] * self.rolled]
@@ -647,7 +646,7 @@ class RectangleRows(TokenRows):
 
 @result
 class RectangleResult(Result):
-    """A rectangle: rows of tokens for a loader, and tables that say where they came from for everybody."""
+    """Rows of tokens of one length for a loader, with plain tables of their origins."""
 
     name: ClassVar[str] = "rectangle"
     description: ClassVar[str] = spec.DESCRIPTION
@@ -658,15 +657,15 @@ class RectangleResult(Result):
     lengths: ClassVar[str] = "rows/*.parquet"
 
     def documents(self, described: Mapping[str, Any]) -> int:
-        """Count the rows."""
+        """Return the number of rows."""
         return sum(rows for rows, _ in described["shapes"].values())
 
     def summary(self, described: Mapping[str, Any]) -> str:
-        """Return the shape of every split."""
+        """Return the shape of each split."""
         return ", ".join(f"{split} {rows:,} x {length:,}" for split, (rows, length) in described["shapes"].items())
 
     def read_back(self, folder: Path) -> str:
-        """Read the first chunk of tokens, and of their loss mask where there is one, and describe it."""
+        """Read the first chunk of tokens, and of their loss mask if there is one, and describe it."""
         split = spec.open_split(folder)
         arrays = {"tokens": split, **({"loss_mask": spec.open_loss_mask(split)} if split.masked else {})}
         chunks = {name: array.read_chunk(0, 0) for name, array in arrays.items()}
@@ -675,7 +674,7 @@ class RectangleResult(Result):
         return f"{read}, the first chunk of {rows:,} x {length:,}"
 
     def configs(self, described: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the tables of where rows came from: plain `datasets` reads no Zarr."""
+        """Return the tables of row origins, since plain `datasets` reads no Zarr."""
         splits = sorted(described["shapes"], reverse=True)
         files = [{"split": split, "path": f"rectangle/rows/{split}.parquet"} for split in splits]
         return [{"config_name": "rows", "data_files": files, "default": True}]
@@ -691,7 +690,7 @@ class RectangleResult(Result):
         return f"{Table(columns, rows).markdown()}\n\n{about}"
 
     def composition(self, folder: Path, described: Mapping[str, Any]) -> str:
-        """Describe how many documents were cut to a row, and how much of the rows is filled up."""
+        """Describe the truncated documents, the padding and the documents per row as a table."""
         rows = []
         for split, (count, length) in sorted(described["shapes"].items(), reverse=True):
             tokens = _tokens_of(folder / "rows" / f"{split}.parquet")
@@ -708,7 +707,7 @@ class RectangleResult(Result):
         return f"{table(head, rows, 6)}\n\n{about} `longcrawl compose RUN` compares with other ways of making samples."
 
     def cut(self, folder: Path, described: Mapping[str, Any]) -> str:
-        """Describe how many documents are longer than a row, and how many of all tokens that costs."""
+        """Describe the number of documents longer than a row, and the share of tokens that is cut off."""
         cut = documents = kept = tokens = 0
         for split, (_, length) in described["shapes"].items():
             found = _tokens_of(folder / "rows" / f"{split}.parquet")
@@ -722,12 +721,12 @@ class RectangleResult(Result):
         return f"{cut:,} of {documents:,} documents are longer than a row: {share:.1f} % of all tokens are cut off."
 
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
-        """Return the shape of the rows to train on, and a context length that fits them."""
+        """Return the shape of the training rows, and a context length that fits them."""
         rows, length = described["shapes"]["train"]
         return {"rows": str(rows), "row_length": str(length), "context_length": str(min(length, 4096))}
 
     def limits(self, described: Mapping[str, Any]) -> list[str]:
-        """Describe what tokens are, and how far they are from the text."""
+        """Describe the token type, and how tokens differ from the text."""
         limits = [
             f"Tokens are {described['dtype']}; token {described['end_of_text']} ends a text and fills what is absent."
         ]
@@ -743,7 +742,7 @@ class RectangleResult(Result):
         return limits
 
     def verify(self, folder: Path) -> Verification:
-        """Check a rectangle of ours by its checksums, or one in the original layout chunk by chunk."""
+        """Check a rectangle of longcrawl by its checksums, or one in the original layout chunk by chunk."""
         if (folder / spec.DESCRIPTION).exists():
             described = spec.read_description(folder)
             if not is_sealed(folder / spec.DESCRIPTION, described):
@@ -763,7 +762,7 @@ class RectangleResult(Result):
         )
 
     def inspect(self, folder: Path, split: str, row: int) -> RectangleInspection:
-        """Return shape, codec and ratio, and one row as text, rolled back."""
+        """Return shape, codec and compression ratio, and one row as text, rolled back."""
         import zarr
         from zarr.codecs import Crc32cCodec
 
@@ -799,7 +798,7 @@ class RectangleResult(Result):
         )
 
     def without(self, folder: Path, ids: pa.Array, settings: Output) -> Removal:
-        """Write the bands that hold some rows again; see :class:`longcrawl.core.outputs.Result`."""
+        """Rewrite the changed bands without some documents; see :class:`longcrawl.core.outputs.Result`."""
         described = spec.read_description(folder)
         if not isinstance(settings, RectangleOutput):
             raise FormatError(f"{folder} is not a rectangle of longcrawl: run its recipe again without the documents")
@@ -808,7 +807,7 @@ class RectangleResult(Result):
         return without_documents(folder, ids, layouts if described.get("loss_mask") else {"": layouts[""]})
 
     def token_rows(self, folder: Path) -> dict[str, RectangleRows]:
-        """Return the rows of every split."""
+        """Return the rows of each split."""
         described = spec.read_description(folder)
         shapes = sorted(described["shapes"].items(), reverse=True)
         rolled = described.get("rolled", False)
@@ -816,14 +815,14 @@ class RectangleResult(Result):
 
 
 def _tokens_of(rows: Path) -> npt.NDArray[np.int64] | None:
-    """Return the tokens of each document before it was cut; None where the table is not there."""
+    """Return the tokens of each document before truncation, or None if there is no table."""
     if not rows.exists():
         return None
     return np.asarray(pc.fill_null(read_table(rows, ["n_tokens"])["n_tokens"], 0), np.int64)
 
 
 def _lost_metadata(path: Path) -> Iterator[str]:
-    """Find what has chunks and no metadata, and what was written here and has lost its description."""
+    """Report folders of chunks without metadata, and a missing description beside other files of longcrawl."""
     for folder in sorted(entry for entry in path.glob("*") if entry.is_dir() and entry.name not in _arrays(path)):
         if any(_chunk_files(folder)) and folder.name != "rows":
             yield f"{folder.name} has chunks and no .zarray or zarr.json: it cannot be opened"
@@ -885,7 +884,7 @@ def _bad_chunks(path: Path, folder: str) -> Iterator[str]:
     present = {name: layout.chunk_of_file(name) for name in names}
     for name, corner in present.items():
         if corner is None:
-            yield f"{folder}/{name} lies outside the shape {array.shape}: the shape is wrong"
+            yield f"{folder}/{name} is outside the shape {array.shape}: the shape is wrong"
             continue
         rows, columns = (
             range(first, min(first + many, most))
@@ -900,7 +899,7 @@ def _bad_chunks(path: Path, folder: str) -> Iterator[str]:
 
 
 def _missing_files(folder: str, layout: ArrayLayout, there: set[tuple[int, int]]) -> Iterator[str]:
-    """Name the first files that are not there, and count the others: of wrong shapes there may be millions."""
+    """Name the first missing files, and count the others: with a wrong shape there may be millions."""
     (rows, columns), (down, across) = layout.chunk_grid, layout.chunks_per_file
     corners = ((row, column) for row in range(0, rows, down) for column in range(0, columns, across))
     for corner in islice((corner for corner in corners if corner not in there), MOST_NAMED):

@@ -1,7 +1,8 @@
-"""Reads chunks of any codec through zarr-python, and bounds what each decodes to.
+"""Reads chunks of any codec through zarr-python, and limits the size that each may decode to.
 
-zarr-python chooses an implementation of a codec by its configuration: :func:`checked_codecs` names these while an array
-is opened. Otherwise a chunk of some kB could fill the memory, and a cut one of blosc would end the process.
+zarr-python chooses the implementation of a codec by its configuration. :func:`checked_codecs` configures ones that
+check sizes while an array is opened. Without them a chunk of some kB could fill the memory, and a cut blosc chunk would
+end the process.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ from longcrawl.urls import is_url
 
 
 class ZarrReader:
-    """Reads chunks of any codec from any store through zarr-python."""
+    """Reader of chunks of any codec from any store through zarr-python."""
 
     def __init__(self, array: StoredArray, folder: Folder, on_missing_chunks: OnMissingChunks) -> None:
         self._stored, self._layout = array, array.layout
@@ -49,7 +50,7 @@ class ZarrReader:
         self._process = -1
 
     def read(self, row_chunk: int, column_chunk: int) -> Tokens:
-        """Return one chunk, clipped to the array's shape."""
+        """Decode one chunk, clipped to the array's shape."""
         place = (row_chunk, column_chunk)
         file = self._layout.file_name(*place)
         if file not in self._checked:
@@ -66,7 +67,7 @@ class ZarrReader:
             ) from failed
 
     def read_file(self, places: Sequence[tuple[int, int]]) -> list[Tokens]:
-        """Return chunks of one file, one after the other."""
+        """Decode several chunks of one file, one after the other."""
         return [self.read(*place) for place in places]
 
     def _asked(self, url: str, place: tuple[int, int]) -> Tokens:
@@ -85,7 +86,7 @@ class ZarrReader:
         return chunk
 
     def _check_file(self, file: str, place: tuple[int, int]) -> None:
-        """Look for a file, and where it is one chunk compare it with its checksum, before zarr reads it."""
+        """Check that a file exists and, if it is a single chunk, compare its checksum before zarr reads it."""
         content = self._folder.read(file) if self._layout.index_at == "none" else None
         if content is None and not self._folder.exists(file):
             if self._on_missing_chunks == "error":
@@ -95,7 +96,7 @@ class ZarrReader:
             self._stored.check_file(place, content)
 
     def _open(self) -> Any:
-        # An array opened before a fork waits for an event loop whose thread the child does not have.
+        # An array opened before a fork waits for an event loop whose thread does not exist in the child.
         if self._process != os.getpid():
             import zarr
 
@@ -106,22 +107,22 @@ class ZarrReader:
 
 
 SLACK_BYTES = 8 << 20
-"""What checksums and the index of a shard, which has at most 4 MiB, may add to the bytes of a chunk."""
+"""Bytes allowed in addition to a chunk's tokens, for checksums and the index of a shard (at most 4 MiB)."""
 
 
 PLAIN = ("blosc", "gzip", "zstd")
-"""Codecs that Zarr v3 itself names."""
+"""Codecs that Zarr v3 names without the prefix ``numcodecs.``."""
 
 
 WIDEST_TOKEN = 8
-"""Bytes of a token after filters of Zarr v2, such as one from differences of int64 to uint16."""
+"""Most bytes of a token after the filters of Zarr v2, such as one from differences of int64 to uint16."""
 
 
 def _of_stream(opened: Callable[[io.BytesIO], Any]) -> Callable[[bytes, int, Any], int]:
     def decoded(stored: bytes, most: int, _: Any) -> int:
         try:
             return len(opened(io.BytesIO(stored)).read(most + 1))
-        except OSError as broken:  # of the stream; nothing is read from a disk or a server here
+        except OSError as broken:  # raised by the decoder: the stream is in memory
             raise ValueError(str(broken)) from broken
 
     return decoded
@@ -136,7 +137,7 @@ def _of_lzma(stored: bytes, most: int, codec: Any) -> int:
 
 
 def _of_zstd(stored: bytes, most: int, _: Any) -> int:
-    # Of a frame that does not say its length, numcodecs decodes all frames; of others it believes the first.
+    # numcodecs decodes all frames if the first records no length, and otherwise trusts that length.
     length: int = zstandard.frame_content_size(stored)
     if length >= 0:
         return length
@@ -157,11 +158,11 @@ DECODED_BYTES: dict[str, Callable[[bytes, int, Any], int]] = {
     "zstd": _of_zstd,
     "lz4": _of_lz4,
 }
-"""How many bytes a codec makes of what is stored, exact up to a limit; not in it are those that keep the length."""
+"""Functions that return the decoded bytes of each codec, exact up to a limit; other codecs keep the length."""
 
 
 def _check(codec_id: str, codec: Any, stored: bytes, most: int) -> None:
-    """Raise ValueError where decoding would allocate more than a chunk has."""
+    """Raise ValueError if decoding would allocate more than ``most`` bytes."""
     if codec_id == "blosc":
         if wrong := wrong_blosc_header(stored[:BLOSC_HEADER], len(stored), None, most):
             raise ValueError(f"a blosc chunk has {wrong}")
@@ -170,20 +171,20 @@ def _check(codec_id: str, codec: Any, stored: bytes, most: int) -> None:
 
 
 def _most(chunk_spec: Any, token_bytes: int = 0) -> int:
-    """Return how many bytes a chunk may have while it is decoded."""
+    """Return the most bytes that a chunk may have while it is decoded."""
     width: int = max(token_bytes, chunk_spec.dtype.to_native_dtype().itemsize)
     tokens: int = math.prod(chunk_spec.shape)
     return tokens * width + SLACK_BYTES
 
 
 def _checked(made: Any, codec_id: str) -> Any:
-    """Return a codec of Zarr v3 that compares sizes before it decodes."""
+    """Return a subclass of a Zarr v3 codec that checks sizes before it decodes."""
 
-    class Checked(made):  # type: ignore[misc]  # found by its name, so of no known type
+    class Checked(made):  # type: ignore[misc]  # the class is looked up by name, so its type is unknown
         def _check(self, chunk_bytes: Any, chunk_spec: Any) -> None:
             _check(codec_id, getattr(self, "_codec", None), chunk_bytes.to_bytes(), _most(chunk_spec))
 
-        if hasattr(made, "_decode_sync"):  # which _decode_single calls
+        if hasattr(made, "_decode_sync"):  # _decode_single calls it
 
             def _decode_sync(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
                 self._check(chunk_bytes, chunk_spec)
@@ -200,7 +201,7 @@ def _checked(made: Any, codec_id: str) -> Any:
 
 
 class _Bounded:
-    """A codec of numcodecs for one chunk."""
+    """A numcodecs codec with a limit on the bytes of one decoded chunk."""
 
     def __init__(self, codec: Any, most: int) -> None:
         self._codec, self._most = codec, most
@@ -211,22 +212,22 @@ class _Bounded:
 
 
 class _CheckedV2(V2Codec):
-    """Compressor and filters of Zarr v2, each compared with the size of a chunk."""
+    """Compressor and filters of Zarr v2, each limited to the size of a chunk."""
 
     async def _decode_single(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
         most = _most(chunk_spec, WIDEST_TOKEN if self.filters else 0)
         filters: Any = tuple(_Bounded(each, most) for each in self.filters or ()) or None
         compressor: Any = _Bounded(self.compressor, most) if self.compressor else None
         checked = V2Codec(filters, compressor)
-        return await checked._decode_single(chunk_bytes, chunk_spec)  # noqa: SLF001  # as _CheckedV2's own
+        return await checked._decode_single(chunk_bytes, chunk_spec)  # noqa: SLF001  # a method of the base class
 
 
 class CheckedPipeline(BatchedCodecPipeline):
-    """The codecs of an array, those of Zarr v2 checked."""
+    """Codec pipeline that checks the sizes of Zarr v2 chunks."""
 
     @classmethod
     def from_codecs(cls, codecs: Iterable[Any], **settings: Any) -> Any:
-        """Return a pipeline of codecs."""
+        """Build the pipeline from the codecs of an array."""
         checked = [_CheckedV2(each.filters, each.compressor) if type(each) is V2Codec else each for each in codecs]
         return super().from_codecs(checked, **settings)
 
@@ -236,10 +237,10 @@ register_pipeline(CheckedPipeline)
 
 @cache
 def _registered() -> Mapping[str, str]:
-    """Register the checked codecs of Zarr v3; return the classes by the names of codecs."""
+    """Register the checked codecs of Zarr v3, and return their class paths by codec name."""
     found = {}
     for name in (*PLAIN, *(f"numcodecs.{codec_id}" for codec_id in ("blosc", *DECODED_BYTES))):
-        with suppress(KeyError):  # zarr-python before 3.1.4 leaves those of numcodecs to numcodecs
+        with suppress(KeyError):  # zarr-python before 3.1.4 has no codecs "numcodecs.*": numcodecs registers them
             checked = _checked(get_codec_class(name), name.removeprefix("numcodecs."))
             register_codec(name, checked)
             found[name] = f"{checked.__module__}.{checked.__qualname__}"
@@ -248,7 +249,7 @@ def _registered() -> Mapping[str, str]:
 
 @contextmanager
 def checked_codecs() -> Iterator[None]:
-    """Decode by checked codecs in arrays opened in the block."""
+    """Check sizes in all codecs of the arrays that are opened in this context."""
     pipeline = f"{CheckedPipeline.__module__}.{CheckedPipeline.__qualname__}"
     codecs = {**zarr.config.get("codecs"), **_registered()}
     with zarr.config.set({"codecs": codecs, "codec_pipeline.path": pipeline}):

@@ -540,7 +540,7 @@ def test_a_wrong_shape_of_an_original_store_is_found_both_ways(tmp_path):
     told = json.loads(metadata.read_text())
     metadata.write_text(json.dumps(told | {"shape": [told["shape"][0], 32]}))
     problems = RectangleResult().verify(path).problems
-    assert "train.zarr/0.1 lies outside the shape (80, 32): the shape is wrong" in problems
+    assert "train.zarr/0.1 is outside the shape (80, 32): the shape is wrong" in problems
     metadata.write_text(json.dumps(told | {"shape": [told["shape"][0] + 32, 70]}))
     assert "train.zarr/3.0 is missing and would be read as 0" in RectangleResult().verify(path).problems
 

@@ -202,7 +202,7 @@ def test_a_mask_that_is_gone_or_lies_otherwise_is_not_passed_over(tmp_path):
     assert any("train_loss_mask cannot be opened" in each for each in RectangleResult().verify(path).problems)
     zarr.create_array(str(path / "train_loss_mask"), shape=(70, 100), dtype="bool", chunks=(10, 10))
     (path / "rectangle.json").unlink()
-    with pytest.raises(FormatError, match=r"lies as its tokens, \(70, 100\) in chunks of \(64, 100"):
+    with pytest.raises(FormatError, match=r"of its tokens, \(70, 100\) in chunks of \(64, 100"):
         lc.loading.Rectangle(path, batch_size=2)
 
 
