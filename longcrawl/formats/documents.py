@@ -378,7 +378,7 @@ def _document(files: list[Path], row: int) -> dict[str, Any]:
     if (found := read_row(files, row)) is not None:
         return found
     raise CorruptionError(
-        f"the files hold fewer documents than {DESCRIPTION} says; longcrawl verify says what is wrong"
+        f"the files hold fewer documents than {DESCRIPTION} records; longcrawl verify shows what is wrong"
     )
 
 

@@ -338,7 +338,7 @@ def test_a_description_that_names_no_file_to_read_back_is_one_sentence(recipe, r
     file = tmp_path / "run/parquet/parquet.json"
     described = json.loads(file.read_text())
     file.write_text(json.dumps(described | {"files": {}}))
-    with pytest.raises(CorruptionError, match="fewer documents than parquet.json says; longcrawl verify"):
+    with pytest.raises(CorruptionError, match="fewer documents than parquet.json records; longcrawl verify"):
         lc.run(recipe, tmp_path / "run")
 
 

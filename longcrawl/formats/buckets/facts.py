@@ -1,6 +1,6 @@
 """Summary, card, verification, inspection and removal for bucketed datasets.
 
-A document stays counted as one without tokens, of which nothing is known, so that the numbers of all others stand.
+A removed document keeps its row, with no tokens and no origin, so that the numbers of the others do not change.
 """
 
 import hashlib
@@ -39,12 +39,12 @@ TABLE = {"compression": "zstd", "compression_level": 3}
 
 @dataclass(frozen=True)
 class _Group:
-    """The buckets of a split, or of a domain of it, and which of their documents go."""
+    """The buckets of a split, or of one of its domains, with their documents to remove."""
 
     changes: Changes
     path: str
     gone: Longs
-    """int64, ascending, numbers of documents."""
+    """int64, ascending, numbers of the documents to remove."""
     buckets: tuple[spec.ComposedBucket, ...]
 
     @property
@@ -52,19 +52,20 @@ class _Group:
         return self.changes.folder
 
     def tables(self) -> list[str]:
-        """Name the tables of documents, in order."""
+        """Return the names of the tables of documents, in order."""
         begins = f"documents/{self.path}/"
         names = [name for name in self.changes.described["files"] if name.startswith(begins)]
         return sorted(name for name in names if "/" not in name.removeprefix(begins))
 
 
 def without_documents(folder: Path, ids: pa.Array, layouts: Mapping[int, dict[str, Layout]]) -> Removal:
-    """Write the files that hold some documents again without them; see :class:`longcrawl.core.outputs.Result`.
+    """Rewrite the files that contain some documents; see :class:`longcrawl.core.outputs.Result`.
 
     Args:
         folder: of the composed dataset.
-        ids: of the documents, strings.
-        layouts: of the arrays of a bucket, by its capacity and by what follows its path; empty for shards.
+        ids: ids of the documents, strings.
+        layouts: for each capacity, the layouts of a bucket's arrays by the suffix that each adds to its path; empty
+            for shards.
     """
     changes, proof, gone = Changes(folder, dict(spec.read_description(folder))), Proof(PROOF_TOKENS), 0
     opened = spec.open_composed(folder)
@@ -89,7 +90,7 @@ def without_documents(folder: Path, ids: pa.Array, layouts: Mapping[int, dict[st
 
 
 def _forget(changes: Changes, path: str, ids: pa.Array) -> Longs:
-    """Take what is known of some documents out of the tables of a group; return their numbers."""
+    """Blank the rows of some documents in a group's tables, and return their numbers."""
     found = [np.empty(0, np.int64)]
     group = _Group(changes, path, found[0], ())
     for number, name in enumerate(group.tables()):
@@ -110,7 +111,7 @@ def _forget(changes: Changes, path: str, ids: pa.Array) -> Longs:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """The pieces of all samples of a bucket, and which of them stay."""
+    """All pieces of a bucket, with those to keep."""
 
     table: pa.Table
     gone: Longs
@@ -126,28 +127,28 @@ class _Pieces:
 
     @cached_property
     def counts(self) -> Longs:
-        """How many pieces of each sample stay."""
+        """Kept pieces of each sample."""
         return np.asarray(np.bincount(self.owners[self.stays], minlength=self.samples), np.int64)
 
     @cached_property
     def source(self) -> Longs:
-        """Which sample is in each place when it is done."""
+        """Old sample number for each new sample; samples from the end replace empty ones."""
         return filled_holes(self.samples, np.flatnonzero(self.counts == 0))
 
     def rows(self, samples: Longs) -> Longs:
-        """Return the rows of the pieces that stay of some samples, sample by sample."""
+        """Return the rows of the kept pieces of some samples, sample by sample."""
         bounds = np.searchsorted(self.owners, np.stack([samples, samples + 1]))
         rows = [np.arange(first, stop) for first, stop in bounds.T.tolist()]
         found = np.concatenate([np.empty(0, np.int64), *rows])
         return np.asarray(found[self.stays[found]], np.int64)
 
     def of(self, samples: Longs, first: int) -> pa.Table:
-        """Return the pieces that stay of some samples, which are numbered from ``first`` on."""
+        """Return a table of the kept pieces of some samples, which are renumbered from ``first``."""
         table = self.table.take(pa.array(self.rows(samples))).combine_chunks()
         counts = self.counts[samples]
         columns = {"sample": pa.array(np.repeat(np.arange(len(samples)) + first, counts))}
         if JOINED in table.column_names:
-            # What was between two chunks may be gone, or the document whose chunks they were.
+            # A removed piece may have separated two chunks of a document, or been one of them.
             bounds = np.concatenate([[0], np.cumsum(counts)])
             columns[JOINED] = pa.array(joined_pieces(bounds, table["document"].to_numpy()))
         for name, values in columns.items():
@@ -157,14 +158,14 @@ class _Pieces:
 
 @dataclass(frozen=True)
 class _Rewriting:
-    """The files of a bucket that change."""
+    """Rewriting of a bucket's files after pieces were removed."""
 
     bucket: spec.ComposedBucket
     group: _Group
 
     @cached_property
     def names(self) -> list[str]:
-        """The tables of pieces, one for each file."""
+        """Tables of pieces, one per file of samples."""
         begins = f"pieces/{self.bucket.path}/"
         return sorted(name for name in self.group.changes.described["files"] if name.startswith(begins))
 
@@ -176,12 +177,12 @@ class _Rewriting:
 
     @property
     def count(self) -> int:
-        """How many files there are when it is done."""
+        """Number of files after the rewriting."""
         return -(-len(self.pieces.source) // self.bucket.file_samples)
 
     @cached_property
     def dirty(self) -> list[int]:
-        """The files that are written again."""
+        """Numbers of the files to rewrite."""
         pieces, step = self.pieces, self.bucket.file_samples
         moved = np.flatnonzero(pieces.source != np.arange(len(pieces.source))).tolist()
         touched = np.unique(pieces.owners[~pieces.stays]).tolist()
@@ -191,11 +192,11 @@ class _Rewriting:
 
     @property
     def dropped(self) -> range:
-        """The files that are no more."""
+        """Numbers of the files to delete."""
         return range(self.count, len(self.names))
 
     def note(self, proof: Proof) -> None:
-        """Note what is in the files that change."""
+        """Record in the proof the pieces of all files that are rewritten or deleted."""
         step = self.bucket.file_samples
         for number in (*self.dirty, *self.dropped):
             samples = np.arange(number * step, min((number + 1) * step, len(self.bucket)))
@@ -203,7 +204,7 @@ class _Rewriting:
                 proof.before(_name(self.pieces.table, row), tokens, kept=bool(self.pieces.stays[row]))
 
     def write(self, layouts: dict[str, Layout], proof: Proof) -> pa.Table:
-        """Write the files; return the pieces of all samples as they are then."""
+        """Write the files, and return the pieces of all samples in their new order."""
         changes, pieces, step = self.group.changes, self.pieces, self.bucket.file_samples
         for number in self.dirty:
             chosen = pieces.source[number * step : (number + 1) * step]
@@ -223,7 +224,7 @@ class _Rewriting:
 def _contents(
     bucket: spec.ComposedBucket, pieces: _Pieces, samples: Longs
 ) -> "Iterator[tuple[int, np.ndarray[Any, Any], np.ndarray[Any, np.dtype[np.bool_]]]]":
-    """Yield the row of each piece of some samples, its tokens and their loss mask."""
+    """Yield the row of each piece of some samples, with its tokens and their loss mask."""
     for sample in samples.tolist():
         read, place = bucket.read([sample]), 0
         first, stop = np.searchsorted(pieces.owners, [sample, sample + 1]).tolist()
@@ -245,7 +246,7 @@ def _write(
     layouts: dict[str, Layout],
     noted: tuple[pa.Table, Proof],
 ) -> None:
-    """Write one file of samples without the pieces that go."""
+    """Write one file of samples without the removed pieces."""
     there = [(tokens, mask) for row, tokens, mask in _contents(bucket, pieces, samples) if pieces.stays[row]]
     table, proof = noted
     for row, (tokens, _) in enumerate(there):
@@ -268,14 +269,14 @@ def _write(
     filled = np.arange(bucket.capacity) < lengths[:, None]
     for suffix, layout in layouts.items():
         values = np.full((layout.whole_chunks(len(samples)), bucket.capacity), layout.fill_value, layout.dtype)
-        # What fills a sample up has no loss; rows behind the last one are as if they had.
+        # Padding in a sample has no loss; rows after the last sample keep the fill value.
         values[: len(samples)] = False if suffix else layout.fill_value
         values[: len(samples)][filled] = flags if suffix else flat
         changes.changed += write_band(changes.folder, f"{bucket.path}{suffix}", number, values, layout)
 
 
 def _files(bucket: spec.ComposedBucket, changes: Changes, number: int) -> list[str]:
-    """Name the files of samples of one number, of tokens and of their loss mask."""
+    """Return the names of the files with the given number, of tokens and of their loss mask."""
     names = changes.described["files"]
     if bucket.stored_as != "zarr":
         return [name for name in names if name.startswith(f"{bucket.path}/{number:05d}.")]
@@ -284,9 +285,9 @@ def _files(bucket: spec.ComposedBucket, changes: Changes, number: int) -> list[s
 
 
 def _measure(group: _Group, kept: Mapping[str, pa.Table]) -> None:
-    """Measure the samples of a group as they are now, and its split."""
+    """Measure the remaining samples of a group and of its split, and update the description."""
     described = group.changes.described
-    # The description names tables as they were.
+    # The description still has the sizes of the tables before the rewriting.
     tables = [pq.read_table(group.folder / name, columns=[N_TOKENS], partitioning=None) for name in group.tables()]
     lengths = np.concatenate([table[N_TOKENS].to_numpy() for table in tables])
     capacities = [np.full(_samples(kept[bucket.path]), bucket.capacity) for bucket in group.buckets]
@@ -329,7 +330,7 @@ def _lay_out(changes: Changes, layouts: Mapping[int, dict[str, Layout]]) -> None
 
 
 def _identify(changes: Changes) -> None:
-    """Digest the files of each bucket as they are now, as the writer has done."""
+    """Recompute the identity of each bucket in the description, with the same digest as the writer."""
     described = changes.described
     for each in described["buckets"]:
         begins = (f"{each['path']}/", f"{each['path']}{MASK}/", f"pieces/{each['path']}/")
@@ -356,12 +357,12 @@ BUCKETS = """@misc{liu2024bucket,
 }"""
 MOST_PIECES = 10
 SEQ_LENGTHS = "seq_lengths"
-"""The column of the tokens of each piece of a sample, as TRL names it."""
+"""Column with the tokens of each piece of a sample, named as in TRL."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ComposedInspection(Inspection):
-    """What one split of a composed dataset holds, and one of its samples."""
+    """Description of one split of a composed dataset, with one of its samples."""
 
     counts: Mapping[str, int]
     """Samples of each bucket of the split, by its path."""
@@ -372,9 +373,9 @@ class ComposedInspection(Inspection):
     """The sample's number within its bucket."""
     capacity: int
     pieces: tuple[Mapping[str, Any], ...]
-    """Rows of the piece table."""
+    """Rows of the table of pieces."""
     lossless: int
-    """Tokens of the sample that no loss is due on, padding included."""
+    """Tokens of the sample without a loss, including padding."""
 
     def __str__(self) -> str:
         held = ", ".join(f"{path} {count:,} samples" for path, count in self.counts.items())
@@ -399,14 +400,14 @@ class ComposedInspection(Inspection):
 
 @dataclass(frozen=True)
 class ComposedRows(TokenRows):
-    """The samples of one split, bucket after bucket, without padding; memory holds a block of them."""
+    """Samples of one split without padding, bucket after bucket; one block is in memory at a time."""
 
     buckets: tuple[spec.ComposedBucket, ...]
     rows: int
     tokens: int
 
     def read(self, start: int, stop: int) -> Iterator[pa.Table]:
-        """Yield blocks of samples: ``capacity``, ``domain`` where there are some, ``seq_lengths`` and tokens."""
+        """Yield blocks of samples: ``capacity``, ``domain`` if there are domains, ``seq_lengths`` and tokens."""
         before = 0
         for bucket in self.buckets:
             step = max(BLOCK_TOKENS // bucket.capacity, 1)
@@ -431,7 +432,7 @@ class ComposedRows(TokenRows):
 
 @result
 class ComposedResult(Result):
-    """Samples in buckets for a loader, and tables that say what they were made of for everybody."""
+    """Samples in buckets for a loader, with plain tables of their pieces and documents."""
 
     name: ClassVar[str] = "composed"
     description: ClassVar[str] = spec.DESCRIPTION
@@ -444,11 +445,11 @@ class ComposedResult(Result):
     lengths_are_ended: ClassVar[bool] = True
 
     def documents(self, described: Mapping[str, Any]) -> int:
-        """Count the documents, those without tokens included."""
+        """Return the number of documents, including those without tokens."""
         return sum(each["documents"] + each["empty_documents"] for each in described["splits"].values())
 
     def summary(self, described: Mapping[str, Any]) -> str:
-        """Return samples of every split and the measures of the composition."""
+        """Return the samples of each split and the measures of the composition."""
         parts = []
         for split, counts in described["splits"].items():
             sizes = {each["capacity"] for each in described["buckets"] if each["split"] == split}
@@ -460,14 +461,14 @@ class ComposedResult(Result):
         return "; ".join(parts)
 
     def read_back(self, folder: Path) -> str:
-        """Read the first samples as a loader would, and say what came."""
+        """Read the first samples as a loader would, and describe them."""
         bucket = next(each for each in spec.open_composed(folder).buckets if each.split == "train")
         samples = bucket.read(np.arange(min(8, len(bucket))))
         shape, kept = tuple(samples.tokens.shape), float(samples.loss_mask.mean())
         return f"{bucket.path}: tokens {samples.tokens.dtype} {shape}, {kept:.1%} of them in the loss"
 
     def configs(self, described: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the tables; samples too, by capacity, where plain `datasets` reads their format."""
+        """Return the tables, and the samples by capacity if plain `datasets` reads their format."""
         depth = "*/" if "domains" in described else ""
         capacities = sorted({each["capacity"] for each in described["buckets"]})
         places = {"pieces": f"pieces/{{}}/{depth}*/*.parquet", "documents": f"documents/{{}}/{depth}*.parquet"}
@@ -482,7 +483,7 @@ class ComposedResult(Result):
         return configs
 
     def contents(self, described: Mapping[str, Any]) -> str:
-        """Return a table of the splits."""
+        """Return a table of the splits, and the definition of a sample."""
         counts = ("samples", "documents", "tokens")
         splits = sorted(described["splits"].items(), reverse=True)
         rows = [[split, *(each[name] for name in counts)] for split, each in splits]
@@ -498,7 +499,7 @@ class ComposedResult(Result):
         return f"{shown}\n\n{about}"
 
     def composition(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # all is described
-        """Return the measures of each split, and the table of its buckets."""
+        """Return the measures of each split, with its buckets, and a table of the domains."""
         parts, measured = [], []
         for split, counts in sorted(described["splits"].items(), reverse=True):
             measured.append(composition_of(counts))
@@ -509,12 +510,12 @@ class ComposedResult(Result):
         return "\n\n".join([*parts, legend_of(measured)])
 
     def cut(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # all is described
-        """Describe how many of the tokens to train on no sample holds."""
+        """Describe the share of training tokens that are in no sample."""
         dropped = described["splits"]["train"]["dropped"]
         return f"{dropped:.2%} of the tokens of `train` are in no sample." if dropped else ""
 
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
-        """Return a bucket, and how its format is read directly."""
+        """Return the settings of one training bucket, and code that reads its format directly."""
         bucket = next(each for each in described["buckets"] if each["split"] == "train")
         shard = f"composed/{bucket['path']}/00000"
         if described["stored_as"] == "zarr":
@@ -535,7 +536,7 @@ class ComposedResult(Result):
         }
 
     def limits(self, described: Mapping[str, Any]) -> list[str]:
-        """Describe what tokens are, what no loss is due on, and what is missing."""
+        """Describe the token type, masked tokens, and tokens and documents that are in no sample."""
         end, train = described["end_of_text"], described["splits"]["train"]
         fills = "It also fills samples up, where no loss is due: their pieces say how long they are."
         limits = [f"Tokens are {described['dtype']}; token {end} ends each document. {fills}"]
@@ -557,11 +558,11 @@ class ComposedResult(Result):
         return limits
 
     def verify(self, folder: Path) -> Verification:
-        """Compare every file with its checksum, and find those that are not described."""
+        """Compare every file with its checksum, and report files that the description does not list."""
         return Verification.by_description(folder, spec.DESCRIPTION, spec.read_description(folder))
 
     def inspect(self, folder: Path, split: str, row: int) -> ComposedInspection:
-        """Return how much a split holds, and one sample; buckets come one after the other."""
+        """Describe a split and return one of its samples; buckets are numbered one after the other."""
         opened = spec.open_composed(folder)
         buckets = [each for each in opened.buckets if each.split == split]
         if not buckets:
@@ -590,7 +591,7 @@ class ComposedResult(Result):
         )
 
     def without(self, folder: Path, ids: pa.Array, settings: Output) -> Removal:
-        """Write the files that hold some documents again; see :class:`longcrawl.core.outputs.Result`."""
+        """Rewrite the files that contain some documents; see :class:`longcrawl.core.outputs.Result`."""
         described = spec.read_description(folder)
         if not isinstance(settings, ComposedOutput):
             raise FormatError(f"{folder} is not of the output composed: run its recipe again without the documents")
@@ -602,7 +603,7 @@ class ComposedResult(Result):
         return without_documents(folder, ids, layouts)
 
     def token_rows(self, folder: Path) -> dict[str, ComposedRows]:
-        """Return the samples of every split that has some."""
+        """Return the samples of each split that has any."""
         opened = spec.open_composed(folder)
         found = {}
         for split in sorted({each.split for each in opened.buckets}, reverse=True):
@@ -629,7 +630,7 @@ def _sample(buckets: list[spec.ComposedBucket], row: int, where: str) -> tuple[s
 
 
 def _decoded(opened: spec.Composed, tokens: list[int]) -> str | None:
-    """Decode the beginning of a piece; one that begins within an escape stays escaped."""
+    """Decode the beginning of a piece, which stays JSON-escaped if it begins inside an escape."""
     folder, escaped = Path(opened.path), opened.described["json_escaped"]
     inside = tokens[:-1] if tokens[-1:] == [opened.described["end_of_text"]] else tokens
     try:

@@ -1,4 +1,4 @@
-"""A composed dataset as a dataset: a row per sample, without its padding."""
+"""Composed datasets as a source with a row per sample, without its padding."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -21,16 +21,16 @@ from longcrawl.tokens.tokenize import LOSS_MASK, LOSS_MASK_TYPE
 class ComposedSamples(Source):
     """Samples of a composed dataset, bucket after bucket.
 
-    Columns: ``id``, ``BUCKET:NUMBER``, such as ``train/2048:17``; ``capacity``, int64; ``domain``, where there are
-    some; ``tokens``, a list of uint16 or uint32, and ``n_tokens``; ``seq_lengths``, the tokens of each piece; and
-    ``loss_mask``, where the dataset has one.
+    Columns: ``id``, ``BUCKET:NUMBER``, such as ``train/2048:17``; ``capacity``, int64; ``domain``, if there are
+    domains; ``tokens``, a list of uint16 or uint32, and ``n_tokens``; ``seq_lengths``, the tokens of each piece; and
+    ``loss_mask``, if the dataset has one.
 
     Args:
         data_dir: folder that holds ``composed.json``, or the run that has it in ``composed``.
         capacity: of the buckets to read; None for all.
         domain: of the buckets to read; None for all.
-        on_bad_files: what a missing or broken file of samples does; under "skip" the samples in it are lost.
-        storage_options: of no use: composed datasets are read from folders of this machine.
+        on_bad_files: treatment of a missing or broken file of samples; "skip" loses its samples.
+        storage_options: ignored, because composed datasets are read from folders of this machine.
     """
 
     data_dir: str | None = None
@@ -40,7 +40,7 @@ class ComposedSamples(Source):
     storage_options: StorageOptions = None
 
     def schema(self) -> pa.Schema:
-        """Return the columns; of tokens, the type is that which they are stored as."""
+        """Return the columns, with tokens in their stored type."""
         buckets = self._buckets.values()
         columns = [("id", pa.string()), ("capacity", pa.int64())]
         columns += [("domain", pa.string())] * any(each.domain for each in buckets)
@@ -50,7 +50,7 @@ class ComposedSamples(Source):
 
     @property
     def unique_ids(self) -> bool:
-        """True: ids are names of buckets and numbers."""
+        """Whether ids are unique: always, as they name a bucket and a number in it."""
         return True
 
     def splits(self) -> dict[str, list[Part]]:
@@ -62,11 +62,11 @@ class ComposedSamples(Source):
         return found
 
     def content(self) -> str:
-        """Return a hash of the description, which has the checksums of all files."""
+        """Return a hash of the description, which includes the checksums of all files."""
         return hashlib.sha256((Path(self._dataset.path) / DESCRIPTION).read_bytes()).hexdigest()
 
     def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
-        """Read the samples of one file, some four million tokens in a table."""
+        """Read the samples of one file, in tables of some four million tokens."""
         path, _, number = part.name.rpartition("/")
         bucket, schema = self._buckets[path], self.schema()
         first = int(number) * bucket.file_samples
@@ -92,7 +92,7 @@ class ComposedSamples(Source):
 
     @cached_property
     def _buckets(self) -> Mapping[str, ComposedBucket]:
-        """The buckets that are read, by their paths."""
+        """Buckets to read, by path."""
         chosen = {
             each.path: each
             for each in self._dataset.buckets
@@ -108,7 +108,7 @@ class ComposedSamples(Source):
 
 
 def _table(bucket: ComposedBucket, samples: "np.ndarray[Any, np.dtype[np.int64]]", schema: pa.Schema) -> pa.Table:
-    """Return samples without their padding."""
+    """Read samples into a table, without their padding."""
     found = bucket.read(samples)
     pieces = np.array([len(sizes) for sizes in found.piece_sizes], np.int64)
     lengths = np.array([sizes.sum() for sizes in found.piece_sizes], np.int64)

@@ -2,29 +2,30 @@
 
 Specification
 -------------
-``NAME/`` holds the samples of each *bucket*, which are all of one capacity, and what they were made of:
+``NAME/`` holds the samples of each *bucket*, which all have one capacity, and tables of their documents:
 
-* ``SPLIT/CAPACITY/``, such as ``train/2048/``, and with ``domains: COLUMN`` ``SPLIT/DOMAIN/CAPACITY/``, domains being
-  named as the folders of languages of the output ``parquet`` are. It is an array of the Zarr group ``NAME`` with a row
-  per sample, in shards and compressed as the rectangle is, but for its inner chunks, which are whole samples: as many,
-  a power of two, as make 16,384 tokens, or one. A sample's end is filled up with the end-of-text token. In another
-  format it holds ``00000.bin`` and so on, whose entries are samples without their padding;
-* ``SPLIT/CAPACITY_loss_mask/``, only where there is a token that no loss is due on: bool, in the shape of the tokens,
-  false there and on padding. The formats ``datatrove`` and ``token-parquet`` have it in their own files;
+* ``SPLIT/CAPACITY/``, such as ``train/2048/``, and with ``domains: COLUMN`` ``SPLIT/DOMAIN/CAPACITY/``. Domains are
+  named like the folders of languages in the output ``parquet``. It is an array of the Zarr group ``NAME`` with a row
+  per sample. Shards and compression are those of the rectangle. Inner chunks are whole samples: as many, a power of
+  two, as make 16,384 tokens, or one. A sample is padded with the end-of-text token. In another format the folder holds
+  ``00000.bin`` and so on, whose entries are samples without their padding;
+* ``SPLIT/CAPACITY_loss_mask/``, only if some token has no loss: bool, in the shape of the tokens, false at tokens
+  without a loss and on padding. The formats ``datatrove`` and ``token-parquet`` have it in their own files;
 * ``pieces/SPLIT/CAPACITY/00000.parquet`` …: a row for each piece of a document in the order of the samples: ``bucket``
-  (the capacity), ``sample``, ``document``, ``id``, ``url``, ``language`` and ``domain``, whichever there are, ``start``
-  and ``length`` in tokens of its document, ``head`` and ``tail``, whether it has the first and the last of them. A
-  sample is its pieces end to end. With ``planner: interleaved``, ``joined`` is true for pieces that continue the text
-  of the piece before: attention and positions run on, and the first token has a loss. Other pieces are texts of their
-  own. A file has the pieces of as many samples as a shard, or a band of 2,048;
-* ``documents/SPLIT/00000.parquet`` …: a row for each document, those that ``document`` counts: ``id`` and the like,
-  ``date``, ``source``, ``file`` and ``offset``, whichever there are, and ``n_tokens``, with its end-of-text token;
-* ``tokenizer.json``, when the tokens were made here;
-* ``composed.json``: settings, measures of the composition, buckets, and bytes and SHA-256 of every file and, last, its
-  own. It is written last: without it the output is not finished.
+  (the capacity), ``sample``, ``document``, those of ``id``, ``url``, ``language`` and ``domain`` that the documents
+  have, ``start`` and ``length`` in tokens of its document, ``head`` and ``tail``, whether it has the first and the last
+  of them. A sample is its pieces end to end. With ``planner: interleaved``, ``joined`` is true for pieces that continue
+  the text of the piece before: attention and positions run on, and the first token has a loss. Other pieces are
+  separate texts. Each file has the pieces of a shard's samples, or of a band of 2,048 samples;
+* ``documents/SPLIT/00000.parquet`` …: a row for each document, in the numbering of ``document``: ``id`` and the like,
+  those of ``date``, ``source``, ``file`` and ``offset`` that the documents have, and ``n_tokens``, which includes the
+  end-of-text token;
+* ``tokenizer.json``, if the run made the tokens;
+* ``composed.json``: settings, measures of the composition, buckets, bytes and SHA-256 of every file and, last, its own
+  SHA-256. It is written last: without it the output is unfinished.
 
-A document ends with the end-of-text token, which is added where it is missing; one without tokens is in no sample. The
-held-out split is ``heldout`` of arrays, ``val`` of shards, as these formats' own outputs have it.
+A document ends with the end-of-text token, which is added if it is missing. A document without tokens is in no sample.
+The held-out split is ``heldout`` for arrays and ``val`` for shards, as in the outputs of these formats.
 """
 
 import os
@@ -50,58 +51,58 @@ from longcrawl.urls import is_url
 DESCRIPTION = "composed.json"
 VERSION = 1
 FILE_DOCUMENTS = 1_000_000
-"""Rows of a table of documents."""
+"""Rows of a file in ``documents/``, except the last."""
 HOLDS_MASK = ("zarr", "datatrove", "token-parquet")
-"""The formats of samples that have a place for a loss mask."""
+"""Sample formats that can store a loss mask."""
 
 Longs = npt.NDArray[np.int64]
 
 Run = tuple[npt.NDArray[Any], npt.NDArray[np.bool_], Longs]
-"""Tokens, flags and starts, see :class:`StoredSamples`."""
+"""Tokens, flags and starts, as in :class:`StoredSamples`."""
 
 OPEN_TABLES = 1024
 OPEN_SHARDS = 64
 ROWS_OF_CHUNKS = 4
-"""How many rows of decoded chunks a bucket keeps: samples that are read one after the other share them."""
+"""Rows of decoded chunks that a bucket keeps, because samples that are read in order share chunks."""
 
 NO_FLAGS = np.zeros(0, np.bool_)
 
 
 @dataclass(frozen=True, eq=False)
 class StoredSamples:
-    """Samples of one file as they lie there, for the kernels of ``tokens/packing.py``."""
+    """Samples of one file as it stores them, for the kernels of ``tokens/packing.py``."""
 
     asked: Longs
-    """int64 [samples]: which of those asked for each is."""
+    """int64 [samples]: the index of each sample in the request."""
     samples: Longs
-    """int64 [samples]: which of the file's."""
+    """int64 [samples]: the number of each sample in the file."""
     bounds: Longs
-    """int64 [samples of the file + 1]: the texts of each."""
+    """int64 [samples of the file + 1]: the bounds of each sample's texts in ``sizes``."""
     sizes: Longs
-    """int64 [texts of the file]: tokens of each; a text is a piece with those that are joined to it."""
+    """int64 [texts of the file]: tokens of each text, which is a piece with the pieces joined to it."""
     tokens: npt.NDArray[Any]
-    """uint16 or uint32, of one dimension; the tokens of a sample are next to each other."""
+    """uint16 or uint32 [tokens]; the tokens of a sample are consecutive."""
     flags: npt.NDArray[np.bool_]
-    """As long: False where no loss is due; or empty for True throughout."""
+    """bool [tokens], False for tokens without a loss; or empty if all have one."""
     starts: Longs
-    """int64 [samples]: the place of the first token of each in ``tokens``."""
+    """int64 [samples]: the index in ``tokens`` of each sample's first token."""
 
 
 @dataclass(frozen=True, eq=False)
 class ComposedSamples:
-    """Some samples of a bucket."""
+    """Samples read from a bucket."""
 
     tokens: npt.NDArray[Any]
-    """[samples, capacity], uint16 or uint32 as stored, filled up with the padding token."""
+    """[samples, capacity], uint16 or uint32 as stored, padded with the padding token."""
     loss_mask: npt.NDArray[np.bool_]
-    """[samples, capacity]: False on padding and on tokens that no loss is due on."""
+    """[samples, capacity], bool: False on padding and on other tokens without a loss."""
     piece_sizes: list[Longs]
-    """For each sample the tokens of its pieces in their order, without padding; joined ones are added up."""
+    """For each sample, the tokens of its pieces in order, without padding; joined pieces are added up."""
 
 
 @dataclass(frozen=True, eq=False)
 class ComposedBucket:
-    """The samples of one capacity of a split, or of a domain of it; picklable, usable after a fork.
+    """Samples of one capacity in a split or in one of its domains; picklable, usable after a fork.
 
     >>> bucket = open_composed("run/composed").buckets[0]  # doctest: +SKIP
     >>> bucket.split, bucket.domain, bucket.capacity, len(bucket)  # doctest: +SKIP
@@ -114,24 +115,24 @@ class ComposedBucket:
     """The composed dataset's folder."""
     split: str
     domain: str
-    """The domain's value; empty where there are no domains."""
+    """The domain's value; empty if there are no domains."""
     path: str
-    """Where it is in the dataset: ``train/2048``, or ``train/web/2048``, with the folder of the domain."""
+    """The bucket's folder in the dataset: ``train/2048``, or ``train/web/2048`` with the folder of a domain."""
     capacity: int
     samples: int
     identity: str
-    """A digest of its files; known without reading one."""
+    """Digest of its files, known without reading one."""
     end_of_text: int | None
     padding: int
-    """The token id that samples are filled up with."""
+    """The token id that pads samples."""
     dtype: str
     stored_as: str
     masked: bool
-    """Whether there is a loss mask beside what is padding."""
+    """Whether a loss mask is stored; padding never has a loss."""
     file_samples: int
-    """How many samples a file has, but the last."""
+    """Samples per file, except the last."""
     joined: bool = False
-    """Whether pieces may be joined, see :mod:`longcrawl.formats.buckets.spec`."""
+    """Whether pieces may be joined, as :mod:`longcrawl.formats.buckets.spec` specifies."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without open files."""
@@ -141,7 +142,7 @@ class ComposedBucket:
         return self.samples
 
     def read(self, samples: npt.ArrayLike) -> ComposedSamples:
-        """Read samples by number, in the order asked for.
+        """Read samples by number, in the order of the request.
 
         Args:
             samples: whole numbers [n] below ``len(self)``.
@@ -165,7 +166,7 @@ class ComposedBucket:
         return ComposedSamples(tokens, loss_mask, piece_sizes)
 
     def stored(self, samples: Longs) -> Iterator[StoredSamples]:
-        """Return samples as they lie in their files, those of a file together: what feeds move into batches.
+        """Yield samples as their files store them, grouped by file, for feeds to copy into batches.
 
         Args:
             samples: int64 [n] below ``len(self)``.
@@ -196,16 +197,20 @@ class ComposedBucket:
 
 @dataclass(frozen=True, eq=False)
 class Composed:
-    """A composed dataset, opened: its description has been read, nothing else."""
+    """An open composed dataset, of which only the description has been read."""
 
     path: str
     buckets: tuple[ComposedBucket, ...]
-    """Of all splits: those of a split and domain together, the smallest capacity first."""
+    """Buckets of all splits, grouped by split and domain, smallest capacity first."""
     described: Mapping[str, Any] = field(repr=False)
-    """The content of ``composed.json``."""
+    """Content of ``composed.json``."""
 
     def bucket(self, capacity: int, split: str = "train", domain: str = "") -> ComposedBucket:
-        """Return one bucket; raise FormatError, which lists all, if there is none."""
+        """Return one bucket.
+
+        Raises:
+            FormatError: there is no such bucket; the message lists all.
+        """
         for each in self.buckets:
             if (each.capacity, each.split, each.domain) == (capacity, split, domain):
                 return each
@@ -215,13 +220,13 @@ class Composed:
 
 
 def open_composed(path: str | os.PathLike[str]) -> Composed:
-    """Open a composed dataset, or that of a finished run.
+    """Open a composed dataset, or the one in a finished run.
 
     Args:
-        path: the folder with ``composed.json``, or the one of the run that has it in ``composed/``.
+        path: the folder with ``composed.json``, or the folder of the run that has it in ``composed/``.
 
     Raises:
-        FormatError: there is none, or it is not finished or of another version.
+        FormatError: there is no composed dataset, it is unfinished, or it has another version.
         CorruptionError: its description was changed after it was written.
     """
     if is_url(str(path)):
@@ -246,20 +251,20 @@ def open_composed(path: str | os.PathLike[str]) -> Composed:
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """Read ``composed.json``, with the errors of :func:`longcrawl.io.structured.read_description`."""
+    """Read ``composed.json``; errors are those of :func:`longcrawl.io.structured.read_description`."""
     needed = ("stored_as", "dtype", "end_of_text", "json_escaped", "loss_mask", "splits", "buckets", "files")
     return structured.read_description(path / DESCRIPTION, "composed", VERSION, needed, ("documents", "tokens"))
 
 
 class _FilePieces(NamedTuple):
-    """The texts of the samples of one file: pieces, with those that are joined to them."""
+    """Sizes of the texts in a file's samples; a text is a piece with the pieces joined to it."""
 
     bounds: Longs
-    """int64 [samples + 1]: where those of each begin."""
+    """int64 [samples + 1]: bounds of each sample's texts in ``sizes``."""
     sizes: Longs
-    """int64 [texts]: the tokens of each."""
+    """int64 [texts]: tokens of each text."""
     lengths: Longs
-    """int64 [samples]: the tokens of each."""
+    """int64 [samples]: tokens of each sample."""
 
 
 def _read_pieces(bucket: ComposedBucket, number: int) -> _FilePieces:
@@ -276,12 +281,12 @@ def _read_pieces(bucket: ComposedBucket, number: int) -> _FilePieces:
     lengths = np.diff(ends[bounds])
     whole = bounds[0] == 0 and bounds[-1] == len(owners) and (np.diff(owners) >= 0).all()
     if not (whole and (sizes > 0).all() and (lengths > 0).all() and (lengths <= bucket.capacity).all()):
-        raise CorruptionError(f"{file} has other pieces than its samples; longcrawl verify says what is wrong")
+        raise CorruptionError(f"{file} has other pieces than its samples; longcrawl verify shows what is wrong")
     return _FilePieces(bounds, sizes, lengths)
 
 
 def _groups(keys: Longs) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
-    """Return each key with the places where it is."""
+    """Yield each distinct key with its indices, in ascending order."""
     order = np.argsort(keys, kind="stable")
     ranked = keys[order]
     firsts = np.flatnonzero(np.diff(ranked, prepend=-1)).tolist()
@@ -290,13 +295,13 @@ def _groups(keys: Longs) -> Iterator[tuple[int, npt.NDArray[np.intp]]]:
 
 
 class _ArrayReader:
-    """Reads samples that are rows of a Zarr array, with their padding."""
+    """Reader of samples stored as rows of a Zarr array, with their padding."""
 
     def __init__(self, bucket: ComposedBucket) -> None:
         self._bucket = bucket
 
     def read(self, number: int, samples: Longs, pieces: _FilePieces) -> Run:
-        """Decode the chunks that samples are in, and take these out of them."""
+        """Decode the chunks that contain the samples, and extract the samples."""
         del pieces
         rows = samples + number * self._bucket.file_samples
         tokens, *flags = [each.read(rows).reshape(-1) for each in self._arrays]
@@ -309,7 +314,7 @@ class _ArrayReader:
 
 
 class _Rows:
-    """Reads rows of a Zarr array, and keeps the chunks of the last ones."""
+    """Reader of rows of a Zarr array that keeps the last decoded chunks."""
 
     def __init__(self, array: SplitArray) -> None:
         self._array = array
@@ -317,7 +322,7 @@ class _Rows:
         self._chunk: Callable[[int, int], npt.NDArray[Any]] = kept(array.read_chunk)
 
     def read(self, rows: Longs) -> npt.NDArray[Any]:
-        """Return rows in the order asked for: [rows, columns of the array]."""
+        """Read rows in the order of the request: [rows, columns of the array]."""
         layout = self._array.layout
         height, width = layout.chunks
         columns = [slice(place * width, (place + 1) * width) for place in range(layout.chunk_grid[1])]
@@ -330,14 +335,14 @@ class _Rows:
 
 
 class _ShardReader:
-    """Finds samples that are entries of token shards, which are mapped into memory."""
+    """Reader of samples stored as entries of memory-mapped token shards."""
 
     def __init__(self, bucket: ComposedBucket) -> None:
         self._bucket = bucket
         self._open: Callable[[int], tuple[TokenShard, Run]] = lru_cache(maxsize=OPEN_SHARDS)(self._opened)
 
     def read(self, number: int, samples: Longs, pieces: _FilePieces) -> Run:
-        """Return all of a shard, and where samples begin in it."""
+        """Return the whole shard, and the offsets of the samples in it."""
         shard, (tokens, flags, ends) = self._open(number)
         if len(ends) != len(pieces.lengths):
             raise self._wrong(number, f"{len(ends):,} entries, its pieces are of {len(pieces.lengths):,}")
@@ -353,7 +358,7 @@ class _ShardReader:
         return tokens, flags, starts
 
     def _opened(self, number: int) -> tuple[TokenShard, Run]:
-        # Slices and scalars of arrays cost a fraction of those of maps.
+        # Slices and scalars of plain arrays cost a fraction of those of memory maps.
         chosen = FORMATS[self._bucket.stored_as]
         shard = chosen.open(self._file(number), end_of_text=self._bucket.end_of_text, check="sizes")
         masked = self._bucket.masked and shard.loss_mask is not None
@@ -365,4 +370,4 @@ class _ShardReader:
         return Path(self._bucket.root, self._bucket.path, name)
 
     def _wrong(self, number: int, wrong: str) -> CorruptionError:
-        return CorruptionError(f"{self._file(number)} has {wrong}; longcrawl verify says what is wrong")
+        return CorruptionError(f"{self._file(number)} has {wrong}; longcrawl verify shows what is wrong")

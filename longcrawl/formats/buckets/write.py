@@ -1,7 +1,7 @@
-"""Writes bucketed datasets: the plan in files, then the samples.
+"""Writes bucketed datasets: first the plan as files, then the samples.
 
-The plan has the samples of each split and domain, their measures, and where each piece of each sample comes from. The
-pieces of some samples are gathered by their places, and written with the table that says what they are.
+The plan has the samples of each split and domain, their measures, and the origin of each piece of each sample. A group
+of samples is written by gathering its pieces from the spilled documents, together with a table of the pieces.
 """
 
 import hashlib
@@ -72,62 +72,62 @@ from longcrawl.tokens.tokenize import LOSS_MASK, MASKED
 DOMAIN = "domain"
 KEPT = (*ORIGINS, *FOUND, DOMAIN, N_TOKENS)
 GROUP_TOKENS = 1 << 22
-"""Tokens of samples that are gathered at a time for a shard, unless one sample has more."""
+"""Most tokens gathered at a time for a shard, unless one sample has more."""
 GROUP_DOCUMENTS = 50_000
 GROUP_SAMPLES = 1 << 18
-"""Samples whose pieces are put in order at a time."""
+"""Samples whose pieces are ordered at a time."""
 PIECE = np.dtype([("document", "<i8"), ("start", "<i8"), ("size", "<i8")])
-"""A piece of a plan in its file."""
+"""One piece in the file of a plan."""
 
 
 @dataclass(frozen=True)
 class PlannedBucket:
-    """The samples of one capacity of one split and domain."""
+    """Samples of one capacity in a split or in one of its domains."""
 
     path: str
-    """``train/2048``, or ``train/web/2048``."""
+    """Folder in the dataset: ``train/2048``, or ``train/web/2048``."""
     capacity: int
     samples: int
     pieces: int
     documents: int
-    """Whose first token is in one of them."""
+    """Documents whose first token is in one of the samples."""
     tokens: int
-    """Of documents, without padding."""
+    """Tokens of documents, without padding."""
     plan: int
     first: int
-    """The first of its samples in the plan."""
+    """Number of its first sample in the plan."""
     first_document: int
 
 
 @dataclass(frozen=True)
 class PlannedSplit:
-    """The plan of one split, or of one domain of it."""
+    """Plan of one split, or of one of its domains."""
 
     split: str
     domain: str | None
-    """The value; None where there are no domains, or for documents without one."""
+    """The domain's value; None for documents without one, or if there are no domains."""
     folder: str
-    """Of the domain; empty where there are no domains."""
+    """Folder of the domain; empty if there are no domains."""
     plan: int
     first_document: int
-    """Place of its first document in the order of all."""
+    """Place of its first document in the order of all documents."""
     documents: int
     pieces: tuple[int, ...]
-    """In each bucket."""
+    """Number of pieces in each bucket."""
     composition: Composition
 
     @property
     def path(self) -> str:
-        """Where its buckets are."""
+        """Folder of its buckets in the dataset."""
         return f"{self.split}/{self.folder}" if self.folder else self.split
 
     @property
     def name(self) -> str:
-        """What a mix calls the domain: its value; its folder where that is none, empty or called as none is."""
+        """Name of the domain in a mix: its value, or its folder if the value is None, empty or ``unknown``."""
         return self.domain if self.domain and self.domain != UNKNOWN else self.folder
 
     def buckets(self) -> Iterator[PlannedBucket]:
-        """Return the buckets that have samples, the smallest first."""
+        """Yield the buckets that have samples, smallest first."""
         first = 0
         for bucket, pieces in zip(self.composition.buckets, self.pieces, strict=True):
             path, place = f"{self.path}/{bucket.capacity}", (self.plan, first, self.first_document)
@@ -138,20 +138,20 @@ class PlannedSplit:
 
     @classmethod
     def from_dict(cls, numbers: Mapping[str, Any]) -> "PlannedSplit":
-        """Read what ``dataclasses.asdict`` made, and JSON of it."""
+        """Rebuild a plan from ``dataclasses.asdict``, also after a round trip through JSON."""
         known = {**numbers, "pieces": tuple(numbers["pieces"]), "composition": composition_of(numbers["composition"])}
         return cls(**known)
 
 
 def composition_of(numbers: Mapping[str, Any]) -> Composition:
-    """Read a composition from the numbers that :func:`composition_numbers` gives, or ``dataclasses.asdict``."""
+    """Rebuild a composition from the result of :func:`composition_numbers` or ``dataclasses.asdict``."""
     names = Composition.__dataclass_fields__
     known = {name: numbers[name] for name in names if name != "buckets"}
     return Composition(**known, buckets=tuple(Bucket(**each) for each in numbers["buckets"]))
 
 
 def composition_numbers(composition: Composition) -> dict[str, Any]:
-    """Return a composition for JSON: its counts, and the ratios that follow from them."""
+    """Return a composition for JSON: its counts, and the ratios computed from them."""
     ratios = ("r_pad", "r_tru", "r_cat", "r_tru_tokens", "pieces_per_sample", "context_share", "dropped")
     return {**{name: getattr(composition, name) for name in ratios}, **asdict(composition)}
 
@@ -165,13 +165,13 @@ def plan_split(
 ) -> PlannedSplit:
     """Plan documents of these lengths pool by pool, write the plan, and measure it.
 
-    In memory are 40 bytes for each sample. What else is known of samples and pieces is mapped.
+    Memory holds 40 bytes per sample. All other columns of samples and pieces are memory-mapped.
 
     Args:
         spill: the folder to write to.
-        strategy: its samples are shuffled within their buckets, whatever their order in its plan.
+        strategy: the strategy; the samples of its plan are then shuffled within their buckets.
         seed: of the shuffle.
-        lengths: whole numbers [documents], tokens of each; they may be mapped.
+        lengths: whole numbers [documents], tokens of each; they may be memory-mapped.
         where: split, domain and its folder, number of the plan, place of the first document.
     """
     kind = np.min_scalar_type(max(len(lengths), int(lengths.max(initial=0))))
@@ -179,7 +179,7 @@ def plan_split(
     columns += [("document", kind), ("start", kind), ("size", kind)]
     measured, pairs, first, joined = list[Composition](), list[Longs](), 0, False
     with ExitStack() as files:
-        # Lists of arrays would stay in memory beside what they are joined to.
+        # Lists of arrays would need memory in addition to the arrays they are joined to.
         opened = {name: files.enter_context(TemporaryFile(dir=spill)) for name, _ in columns}
         for pool in strategy.pools(lengths):
             plan = strategy.plan_pool(pool)
@@ -205,13 +205,13 @@ def _pairs_file(spill: Path, plan: int) -> Path:
 
 
 def measure_related(spill: Path, plan: int, first: int, documents: int) -> Relatedness:
-    """Measure how related documents are that follow each other in the samples of a plan.
+    """Measure how related consecutive documents in the samples of a plan are.
 
     Args:
         spill: the folder of the first pass.
-        plan: its number.
-        first: place of its first document in the order of all.
-        documents: how many it has.
+        plan: the number of the plan.
+        first: place of its first document in the order of all documents.
+        documents: the number of its documents.
     """
     pairs = np.fromfile(checked(_pairs_file(spill, plan), PLANNED), np.int64).reshape(-1, 2)
     places = read_order(spill, first, first + min(documents, DOCUMENTS))
@@ -221,13 +221,13 @@ def measure_related(spill: Path, plan: int, first: int, documents: int) -> Relat
         values, offsets = lists.values.to_numpy(), lists.offsets.to_numpy()
         for place, row in zip(chosen.tolist(), rows.tolist(), strict=True):
             start, stop = int(offsets[row]), int(offsets[row + 1])
-            # The last token ends the document, as it does all of them.
+            # The last token is the end of text, which all documents share.
             beginnings[place] = values[start : max(stop - 1, start)][:FIRST_TOKENS].copy()
     return relate(pairs, weigh(beginnings))
 
 
 def by_split(plans: Sequence[PlannedSplit]) -> dict[str, Composition]:
-    """Measure each split, over its domains."""
+    """Measure each split over all its domains."""
     splits = dict.fromkeys(each.split for each in plans)
     found = {}
     for split in splits:
@@ -237,7 +237,10 @@ def by_split(plans: Sequence[PlannedSplit]) -> dict[str, Composition]:
 
 
 def _save_plan(spill: Path, number: int, made: Mapping[str, npt.NDArray[Any]]) -> tuple[npt.NDArray[Any], Longs]:
-    """Write a plan, its samples in their final order, so that the pieces of any can be read; return both, mapped."""
+    """Write a plan with its samples in their final order, and return its pieces and bounds, memory-mapped.
+
+    Separate files let tasks read the pieces of any samples.
+    """
     order = np.lexsort((made["keys"], made["capacities"]))
     counts = made["counts"].astype(np.int64)
     firsts = np.cumsum(counts) - counts
@@ -256,7 +259,7 @@ def _save_plan(spill: Path, number: int, made: Mapping[str, npt.NDArray[Any]]) -
 
 
 def _parts(spill: Path, pieces: npt.NDArray[Any], bounds: Longs) -> npt.NDArray[Any]:
-    """Return the tokens of each document in each sample, see :func:`document_parts`, mapped."""
+    """Return the tokens of each document in each sample, as :func:`document_parts` does, memory-mapped."""
     with TemporaryFile(dir=spill) as file:
         for first in range(0, len(bounds) - 1, GROUP_SAMPLES):
             borders = bounds[first : first + GROUP_SAMPLES + 1]
@@ -267,22 +270,22 @@ def _parts(spill: Path, pieces: npt.NDArray[Any], bounds: Longs) -> npt.NDArray[
 
 
 def _mapped(file: IO[bytes], kind: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Map a file from its beginning; an empty one cannot be mapped."""
+    """Map a file from its beginning; an empty file, which cannot be mapped, gives an empty array."""
     return np.memmap(file, kind, "r") if file.seek(0, os.SEEK_END) else np.empty(0, kind)
 
 
 @dataclass(frozen=True)
 class TokenFacts:
-    """What all spilled tokens have in common."""
+    """Properties of all spilled tokens."""
 
     dtype: str
     masked: bool
-    """Whether there is a token that no loss is due on."""
+    """Whether some token has no loss."""
 
 
 @dataclass(frozen=True)
 class SampleFile:
-    """Which samples of a bucket a file or shard has."""
+    """The samples of a bucket that one band or shard holds."""
 
     bucket: PlannedBucket
     number: int
@@ -295,32 +298,32 @@ class SampleFile:
 
     @property
     def name(self) -> str:
-        """Where the file is, without its ending: ``train/web/2048/00000``."""
+        """Path of the file without its suffix: ``train/web/2048/00000``."""
         return f"{self.bucket.path}/{self.number:05d}"
 
 
 @dataclass(frozen=True, eq=False)
 class PieceStretch:
-    """The pieces of consecutive samples of a plan; arrays are int64 [pieces]."""
+    """Pieces of consecutive samples in a plan; arrays are int64 [pieces]."""
 
     samples: Longs
-    """Counted from the first sample of the stretch."""
+    """Sample of each piece, counted from the first one here."""
     documents: Longs
-    """Counted within the split and domain."""
+    """Document of each piece, counted within the split and domain."""
     starts: Longs
     sizes: Longs
     recorded: pa.Table
-    """What is known of the document of each: its id and the like, and ``n_tokens``."""
+    """Row for each piece with the recorded columns of its document: its id and the like, and ``n_tokens``."""
     spilled: npt.NDArray[Any]
-    """Where the document of each was spilled, see :data:`PLACE`."""
+    """Place (:data:`PLACE`) of each piece's document in the spill."""
 
     @property
     def lengths(self) -> Longs:
-        """How many tokens each sample has: int64 [samples]."""
+        """Tokens of each sample: int64 [samples]."""
         return np.asarray(np.add.reduceat(self.sizes, self._firsts()), np.int64)
 
     def places(self, capacity: int | None = None) -> Longs:
-        """Return where each piece begins, of samples of ``capacity`` tokens or, without one, end to end."""
+        """Return the offset of each piece, in samples padded to ``capacity`` or, without one, end to end."""
         before = np.cumsum(self.sizes) - self.sizes
         if capacity is None:
             return before
@@ -329,7 +332,7 @@ class PieceStretch:
         return np.asarray(before - np.repeat(before[firsts], counts) + self.samples * capacity, np.int64)
 
     def table(self, file: SampleFile, first: int) -> pa.Table:
-        """Return a row for each piece, ``first`` being the number of the first sample in its bucket."""
+        """Return a table with a row per piece; ``first`` is the number of the first sample in its bucket."""
         bounds = np.append(self._firsts(), len(self.sizes))
         joined = {JOINED: pa.array(joined_pieces(bounds, self.documents))} if file.joined else {}
         tail = self.starts + self.sizes == self.recorded[N_TOKENS].to_numpy()
@@ -348,7 +351,7 @@ class PieceStretch:
         )
 
     def _firsts(self) -> npt.NDArray[np.intp]:
-        """Return the first piece of each sample."""
+        """Return the index of each sample's first piece."""
         return np.flatnonzero(np.diff(self.samples, prepend=-1))
 
 
@@ -368,7 +371,7 @@ def _read_pieces(spill: Path, bucket: PlannedBucket, first: int, stop: int) -> P
 
 
 def _gather(spill: Path, pieces: PieceStretch, name: str, places: Longs, out: npt.NDArray[Any]) -> None:
-    """Copy pieces of the spilled column ``name`` to ``places`` of ``out``, which is filled elsewhere."""
+    """Copy pieces of the spilled column ``name`` to offsets ``places`` in ``out``, and leave the rest unchanged."""
     flat = out.reshape(-1).view(np.uint8) if out.dtype == np.bool_ else out.reshape(-1)
     for chosen, batch, rows in read_batches(spill, pieces.spilled):
         lists = batch.column(name)
@@ -383,14 +386,14 @@ def _gather(spill: Path, pieces: PieceStretch, name: str, places: Longs, out: np
 def write_array_band(
     spill: Path, target: Path, band: SampleFile, layouts: Mapping[str, Layout], table: GroupedTable
 ) -> list[str]:
-    """Write one band of samples into the arrays of its bucket; return the names of the files.
+    """Write one band of samples into the arrays of its bucket, and return the names of the files.
 
     Args:
         spill: the folder of the first pass.
         target: the Zarr group.
-        band: which samples.
-        layouts: of the bucket's arrays, by what follows the bucket in their names.
-        table: of their pieces.
+        band: the samples to write.
+        layouts: layouts of the bucket's arrays, by the suffix that each adds to the bucket's path.
+        table: the table to add their pieces to.
     """
     path, capacity = band.bucket.path, band.bucket.capacity
     pieces = _read_pieces(spill, band.bucket, band.first, band.first + band.samples)
@@ -412,7 +415,7 @@ def write_array_band(
 def write_shard(
     spill: Path, target: Path, shard: SampleFile, name: str, settings: Mapping[str, Any], table: GroupedTable
 ) -> WrittenShard:
-    """Write one token shard whose entries are samples without their padding."""
+    """Write one token shard with a sample per entry, without padding."""
     shard_format = FORMATS[name]
     file = target / f"{shard.name}{shard_format.suffix}"
     return shard_format.write(_entries(spill, shard, table), file, **settings)
@@ -434,7 +437,7 @@ def _entries(spill: Path, shard: SampleFile, table: GroupedTable) -> Iterator[Do
 
 
 def write_documents(spill: Path, target: Path, name: str, start: int, stop: int) -> str:
-    """Write the table of documents ``start`` to ``stop`` of the order; return its name."""
+    """Write the table of documents ``start`` to ``stop`` of the order, and return its name."""
     with whole_file(target / name) as beside, GroupedTable(beside) as file:
         for first in range(start, stop, GROUP_DOCUMENTS):
             file.add(read_places(spill, read_order(spill, first, min(first + GROUP_DOCUMENTS, stop)), KEPT))
@@ -443,31 +446,31 @@ def write_documents(spill: Path, target: Path, name: str, start: int, stop: int)
 
 PLANS = "plans.json"
 CHUNK_TOKENS = 16_384
-"""Tokens of samples that are decoded at once, unless one sample has more."""
+"""Most tokens in an inner chunk, unless one sample has more."""
 
-NO_WINDOWS = "composed cuts documents where its plan says: leave the stage windows out, which would cut them before"
+NO_WINDOWS = "composed cuts documents by its own plan: leave the stage windows out, which would cut them before"
 
 Format = Literal["zarr", "gpt-simple", "datatrove", "megatron", "token-parquet"]
 
 
 @output("composed")
 class ComposedOutput(TokenOutput):
-    """Write a composed dataset, see :mod:`longcrawl.formats.buckets.spec`.
+    """Write a composed dataset in the format of :mod:`longcrawl.formats.buckets.spec`.
 
-    ``strategy`` and the fields up to ``chunk_tokens`` are those of :func:`longcrawl.tokens.named_strategy`; whatever
-    the strategy, the samples of a bucket are shuffled by ``seed``. ``heldout`` is a fraction below 1 of all documents,
-    or a whole number of them, of each domain where there are several: the first of the order. They are composed by
-    themselves. ``domains`` names a column of text, such as ``source`` or ``language``: each of its values is composed
-    by itself.
+    ``strategy`` and the fields up to ``chunk_tokens`` are those of :func:`longcrawl.tokens.named_strategy`. With any
+    strategy, the samples of a bucket are shuffled by ``seed``. ``domains`` names a text column, such as ``source`` or
+    ``language``; each of its values is composed separately. ``heldout`` is the number of documents to hold out, or a
+    fraction of them below 1, for each domain if ``domains`` is set. Held-out documents are the first of the order, and
+    are composed separately.
 
-    ``format`` is that of the samples: ``"zarr"``, with ``zarr_format``, ``codec`` and ``checksum`` as of the rectangle,
-    or a format of token shards of ``shard_bytes`` at most. ``end_of_text`` is taken from the stage ``tokenize`` where
-    it is left out, and so are ``vocabulary_size``, which every id must be below, and ``dtype``: "auto" is uint16 for
-    65,536 ids or fewer, and what the documents have where no vocabulary is known. ``on_loss`` says what is done about a
-    loss mask that the format cannot hold.
+    ``format`` is the format of the samples: ``"zarr"``, with ``zarr_format``, ``codec`` and ``checksum`` as in the
+    output rectangle, or a format of token shards of at most ``shard_bytes``. ``end_of_text``, ``vocabulary_size``
+    (every id must be below it) and ``dtype`` default to those of the stage ``tokenize``. The ``dtype`` "auto" is uint16
+    for vocabularies of up to 65,536 ids; if the vocabulary is unknown, it is the type of the documents' tokens.
+    ``on_loss`` is the treatment of a loss mask that the format cannot store.
 
-    Peak memory is that of one band of 2,048 samples of the largest capacity, 2.7 times over, or some 60 MB for shards,
-    whatever the number of documents (benchmarks/composed_write.py); planning takes some 110 bytes for each document.
+    Peak memory is 2.7 times that of one band of 2,048 samples of the largest capacity, or some 60 MB for shards,
+    whatever the number of documents (benchmarks/composed_write.py). Planning needs some 110 bytes per document.
     """
 
     second_pass = (
@@ -501,7 +504,11 @@ class ComposedOutput(TokenOutput):
         self.chosen()
 
     def chosen(self) -> Strategy:
-        """Return the strategy; raise StageError unless the capacities ascend and fit it."""
+        """Return the strategy.
+
+        Raises:
+            StageError: the capacities do not ascend, or do not fit the strategy.
+        """
         settings = (self.padding_threshold, self.planner, self.seed, self.pool_size, self.chunk_tokens)
         return named_strategy(self.strategy, self.capacities, *settings)
 
@@ -511,14 +518,18 @@ class ComposedOutput(TokenOutput):
         return self.planner == "interleaved"
 
     def layouts(self, capacity: int, dtype: str, end_of_text: int, *, masked: bool) -> dict[str, Layout]:
-        """Return the layouts of a bucket's arrays by what follows the bucket in their names."""
+        """Return the layouts of a bucket's arrays, by the suffix that each adds to the bucket's path."""
         chunk = (_chunk_rows(capacity), capacity)
         tokens = Layout(capacity, dtype, end_of_text, self.zarr_format, self.codec, chunk, self.checksum)
         mask = {LOSS_MASK_SUFFIX: replace(tokens, dtype="bool", fill_value=True)}
         return {"": tokens} | (mask if masked else {})
 
     def writer(self, stages: Sequence[Stage]) -> "ComposedWriter":
-        """Take end of text and tokenizer from ``tokenize``, and refuse windows, which would cut documents before."""
+        """Return a writer with the end of text and tokenizer of ``tokenize``.
+
+        Raises:
+            StageError: there is no end of text, the stages cut windows, or the planner separates related documents.
+        """
         tokenize = self.find_tokenize(stages)
         if any(stage.name == Windows.name for stage in stages):
             raise StageError(NO_WINDOWS)
@@ -533,13 +544,13 @@ class ComposedOutput(TokenOutput):
 
 @dataclass(frozen=True)
 class ComposedWriter(TokenWriter):
-    """Writes one composed dataset."""
+    """Writer of one composed dataset."""
 
     spills = (*TokenWriter.spills, "facts")
     settings: ComposedOutput
 
     def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
-        """First pass: keep the tokens of one part, and where they came from."""
+        """Spill the tokens of one part with their origins (first pass)."""
         masked = False
 
         def kept(table: pa.Table) -> pa.Table:
@@ -553,7 +564,7 @@ class ComposedWriter(TokenWriter):
         write_text(spill / f"{part:05d}.facts", json.dumps({"masked": bool(masked)}))
 
     def _kept_columns(self, table: pa.Table) -> dict[str, Any]:
-        """Return what is spilled of documents: a document without tokens stays so, any other one ends once."""
+        """Return the columns to spill, with exactly one end of text per document unless it has no tokens."""
         domains = self.settings.domains
         _check_columns(table, domains)
         empty = pc.fill_null(pc.equal(pc.list_value_length(column(table, TOKENS, "composed")), 0), False)
@@ -574,11 +585,11 @@ class ComposedWriter(TokenWriter):
         return columns
 
     def order(self, spill: Path, parts: int, engine: Engine) -> None:
-        """Put documents in order by an exchange, where they are too many for one process."""
+        """Order the documents by an exchange if there are too many for one process."""
         exchange_order(spill, parts, engine, shuffled=self.shuffled, grouped=self.settings.domains is not None)
 
     def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
-        """Plan the samples of each split and domain, lay out empty arrays, and list bands or shards."""
+        """Plan the samples of each split and domain, create empty arrays, and list the files to write."""
         target.mkdir(parents=True, exist_ok=True)
         by_domain = self.settings.domains is not None
         stretches, schema = order_documents(spill, parts, shuffled=self.shuffled, grouped=by_domain)
@@ -602,7 +613,7 @@ class ComposedWriter(TokenWriter):
         return [*self._sample_tasks(buckets, facts), *_document_tasks(plans), *_related_tasks(plans)]
 
     def write(self, spill: Path, target: Path, task: WriteTask) -> dict[str, Any]:
-        """Second pass: write one band or shard with the table of its pieces, or a table of documents."""
+        """Write one band or shard with its table of pieces, or a table of documents, or measure relatedness."""
         kind, *details = task.details
         if kind == "documents":
             return {"bucket": None, "files": file_entries(target, [write_documents(spill, target, *details)])}
@@ -662,7 +673,7 @@ class ComposedWriter(TokenWriter):
         return described
 
     def _splits(self, stretch: Stretch) -> dict[str, tuple[int, int]]:
-        """Return first and last document of each split of one domain; ``val`` is what makers of shards call it."""
+        """Return the bounds of each split of one domain; shards call the held-out split ``val``, as their makers do."""
         rows, column = len(stretch.sizes), self.settings.domains
         of = f" of {column} {stretch.group!r}" if column is not None else ""
         return split_rows(self.settings.heldout, rows, "heldout" if self.settings.format == "zarr" else "val", of)
@@ -682,11 +693,10 @@ class ComposedWriter(TokenWriter):
         lay_out(target, arrays, attributes)
 
     def _layouts(self, capacity: int, facts: TokenFacts) -> dict[str, Layout]:
-        """Return the layouts of a bucket's arrays by what follows the bucket in their names."""
         return self.settings.layouts(capacity, facts.dtype, self._end_of_text(), masked=facts.masked)
 
     def _file_samples(self, capacity: int, facts: TokenFacts) -> int:
-        """Return how many samples a file has, but the last of a bucket."""
+        """Return the number of samples in each file of a bucket except the last."""
         if self.settings.format == "zarr":
             return BAND
         return max(self.settings.shard_bytes // (capacity * np.dtype(facts.dtype).itemsize), 1)
@@ -704,7 +714,7 @@ class ComposedWriter(TokenWriter):
     def _entry(
         self, plan: PlannedSplit, bucket: PlannedBucket, facts: TokenFacts, written: Sequence[dict[str, Any]]
     ) -> dict[str, Any]:
-        """Describe a bucket; its identity is a digest of its files and of what decides how they are read."""
+        """Describe a bucket; its identity is a digest of its files and of the settings that determine their reading."""
         files = {name: each for one in written if one["bucket"] == bucket.path for name, each in one["files"].items()}
         digests = [(name, files[name]["sha256"]) for name in sorted(files)]
         about = [self.settings.format, facts.dtype, self._masked(facts), self._end_of_text(), bucket.samples, digests]
@@ -733,7 +743,7 @@ class ComposedWriter(TokenWriter):
 
 
 def _chunk_rows(capacity: int) -> int:
-    """Return how many samples are decoded for one: a power of two, as a band is."""
+    """Return the number of samples in an inner chunk, a power of two so that it divides a band."""
     return min(1 << (max(CHUNK_TOKENS // capacity, 1).bit_length() - 1), BAND)
 
 

@@ -873,7 +873,8 @@ def open_loss_mask(array: SplitArray) -> SplitArray:
     if mask.dtype != np.bool_ or mask.shape != array.shape or mask.layout.chunks != array.layout.chunks:
         raise FormatError(
             f"{mask.root}/{mask.name} is {mask.dtype} {mask.shape} in chunks of {mask.layout.chunks}, a loss mask is "
-            f"bool with the shape and chunks of its tokens, {array.shape} in chunks of {array.layout.chunks}; build the rectangle again"
+            f"bool with the shape and chunks of its tokens, {array.shape} in chunks of {array.layout.chunks}; "
+            "build the rectangle again"
         )
     return mask
 

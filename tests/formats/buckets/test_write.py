@@ -392,7 +392,7 @@ def test_settings_that_make_no_sense_are_refused(fields, said, tmp_path):
 
 def test_what_would_be_lost_or_cut_twice_is_refused(tmp_path):
     crawl = documents([20, 3])
-    with pytest.raises(StageError, match="composed cuts documents where its plan says: leave the stage windows out"):
+    with pytest.raises(StageError, match="composed cuts documents by its own plan: leave the stage windows out"):
         compose(crawl | lc.tokens.Windows(8, 2), tmp_path / "out")
     cut = lc.Crawl((crawl | lc.tokens.Windows(8, 2)).data)
     with pytest.raises(StageError, match="leave the stage windows out"):
