@@ -466,7 +466,7 @@ def test_folders_with_usual_names_of_held_out_data_are_splits(kind, name, tmp_pa
     assert files(tmp_path / name) == {name}
     write_shards(tmp_path / "web", 0)
     if kind == "windows":
-        with pytest.raises(LoaderError, match=f"web/0.ds lies beside the folder {name}, so that its split is unknown"):
+        with pytest.raises(LoaderError, match=f"web/0.ds is beside the folder {name}, so that its split is unknown"):
             files(tmp_path)
     (tmp_path / "web").rename(tmp_path / "train")
     assert files(tmp_path) == {"train"}

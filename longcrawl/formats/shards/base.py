@@ -1,7 +1,7 @@
-"""A format of token shards: its files, and how documents are encoded in them and decoded from them.
+"""Base class of the formats of token shards: writing, opening and verifying the files of a shard.
 
-Each format is a subclass of :class:`ShardFormat`, in a module whose docstring is its specification. Settings, checks,
-checksums, losses, messages of verification and pickling are here, once for all.
+Each format is a subclass of :class:`ShardFormat`, in a module whose docstring is its specification. Formats share the
+settings, checks, checksums, losses, messages of verification and pickling that are here.
 """
 
 import inspect
@@ -24,18 +24,18 @@ from longcrawl.formats.shards.shard import BLOCK, LOSS_SUFFIX, TokenShard, check
 from longcrawl.io.block_checksums import BlockChecksums, read_checksums
 
 Check = Literal["everything", "ends", "sizes"]
-"""What opening looks at: sizes and headers only; the ends of documents, too; or also every token's id."""
+"""Extent of the checks on opening: only sizes and headers, also the ends of documents, or also every token's id."""
 
 
 @dataclass(frozen=True)
 class Opening:
-    """A shard that is to be decoded: its files, and what the caller knows of its tokens.
+    """A shard to decode: its files, and the facts that the caller knows of its tokens.
 
     Attributes:
         files: of the shard, tokens first.
-        end_of_text: the id that documents end with, where it was named.
-        vocabulary_size: as for ``end_of_text``.
-        checksums: of blocks of the files, where they lie beside them.
+        end_of_text: the id that ends documents, or None if it was not given.
+        vocabulary_size: number of ids, or None if it was not given.
+        checksums: of blocks of the files, if a file of checksums is beside them.
     """
 
     files: tuple[Path, ...]
@@ -44,7 +44,7 @@ class Opening:
     checksums: BlockChecksums | None
 
     def compare(self, number: int, stop: int | None = None) -> None:
-        """Raise CorruptionError if a block of one of the files, up to byte ``stop`` or the end, was changed."""
+        """Raise CorruptionError if a block of the file ``number``, up to byte ``stop`` or the end, was changed."""
         if self.checksums is not None:
             stem = str(self.files[0])[: -len(self.files[0].suffix)]
             blocks = self.checksums.files.get(str(self.files[number]).removeprefix(stem))
@@ -54,14 +54,14 @@ class Opening:
 
 @dataclass(frozen=True, eq=False)
 class Parsed:
-    """A shard as its files have it: what :class:`TokenShard` has, and problems that are looked for on demand.
+    """Content of a shard as decoded from its files, with checks that run on demand; see also :class:`TokenShard`.
 
     Attributes:
-        ends: of documents; None where the files do not say them.
-        first_byte: where tokens begin in their file; None where they are not stored as they are.
-        settings: of the format, as they are to be given when the shard is opened again.
-        of_sizes: problems that are looked for whatever is checked.
-        of_ends: problems of the index, which are looked for unless sizes alone are checked.
+        ends: of documents, or None if the files do not record them.
+        first_byte: offset of the tokens in their file, or None if the file encodes them.
+        settings: of the format, to pass when the shard is opened again.
+        of_sizes: problems that every check looks for.
+        of_ends: problems of the index, which all checks but "sizes" look for.
     """
 
     tokens: npt.NDArray[Any]
@@ -80,12 +80,12 @@ class Parsed:
 
 @dataclass(frozen=True)
 class Reading:
-    """A shard that is read once, from its first document to its last.
+    """A shard to read once, from its first document to its last.
 
     Attributes:
-        documents: in order, some at a time.
-        left_out: what else is in the files, in words.
-        facts: end of text, vocabulary and tokenizer, None for what is not known.
+        documents: in order, in batches.
+        left_out: descriptions of other content of the files.
+        facts: end of text, vocabulary and tokenizer; None if unknown.
     """
 
     documents: Iterator[writing.DocumentBatch]
@@ -96,14 +96,14 @@ class Reading:
 class ShardFormat(ABC):
     """A format of token shards; the class itself is used, as formats have no settings of their own.
 
-    What a format's :meth:`encode` and :meth:`decode` take by keyword are its own settings of :meth:`write` and of
-    :meth:`open` and :meth:`verify`.
+    The keyword arguments of a format's :meth:`encode` are additional settings of its :meth:`write`, and those of its
+    :meth:`decode` are additional settings of its :meth:`open` and :meth:`verify`.
 
     Attributes:
         name: of the format.
         suffix: of its file of tokens.
-        holds: which of ``overlap``, ``loss_mask`` and other ``columns`` it has a place for.
-        records: which of ``end_of_text``, ``vocabulary_size`` and ``tokenizer`` its files say.
+        holds: those of ``overlap``, ``loss_mask`` and other ``columns`` that it can store.
+        records: those of ``end_of_text``, ``vocabulary_size`` and ``tokenizer`` that its files record.
     """
 
     name: ClassVar[str]
@@ -113,7 +113,7 @@ class ShardFormat(ABC):
 
     @classmethod
     def shard_files(cls, path: "str | Path") -> tuple[Path, ...]:
-        """Name the files of a shard, tokens first and the index last; raise FormatError for a wrong ending."""
+        """Return the files of a shard, tokens first and the index last; raise FormatError for a wrong suffix."""
         file = local_path(path)
         if file.suffix != cls.suffix:
             raise FormatError(f"{path} is not a shard of {cls.name}: its name must end in {cls.suffix}")
@@ -121,21 +121,21 @@ class ShardFormat(ABC):
 
     @classmethod
     def is_at(cls, path: Path) -> bool:
-        """Return whether a path is that of a shard of this format: its ending says so, or its first bytes do."""
+        """Return whether the shard at a path is of this format, judged by its suffix or its first bytes."""
         return path.suffix == cls.suffix
 
     @classmethod
     @abstractmethod
     def encode(cls, stream: writing.DocumentStream, files: writing.NewFiles, *args: Any, **settings: Any) -> None:
-        """Write all documents of a stream; raise FormatError for what cannot be stored."""
+        """Write all documents of a stream; raise FormatError for documents that cannot be stored."""
 
     @classmethod
     @abstractmethod
     def decode(cls, opening: Opening, *args: Any, **settings: Any) -> Parsed:
-        """Read headers, and map arrays to memory.
+        """Read the headers, and memory-map the arrays.
 
         Raises:
-            FormatError: a file is missing, or of a version or type that is not read.
+            FormatError: a file is missing, or its version or type is not supported.
             CorruptionError: the files contradict each other or the settings; the message names file and byte.
         """
 
@@ -152,24 +152,24 @@ class ShardFormat(ABC):
         on_loss: writing.OnLoss = "error",
         **settings: Any,
     ) -> writing.WrittenShard:
-        """Write a shard; documents are taken as they come, and memory holds one table of them at a time.
+        """Write a shard, with one table of documents in memory at a time.
 
         Args:
-            documents: tables, or one, with a column ``tokens`` and, if need be, ``overlap`` and ``loss_mask``.
+            documents: tables, or one, with a column ``tokens`` and optionally ``overlap`` and ``loss_mask``.
             path: of the file of tokens.
-            dtype: what a token is stored as; "auto" goes by ``vocabulary_size``, and where that is not named by the
-                first table.
+            dtype: the stored type of a token; "auto" follows from ``vocabulary_size`` or, if that is not given, from
+                the first table.
             end_of_text: the id that documents end with; None leaves documents as they are.
-            terminate: whether it is added where it is "missing", "always", or "never"; None for the first if it is
-                named.
-            vocabulary_size: an id that is not below it is an error.
-            on_loss: what is done about overlaps, a loss mask or anything else that the format cannot hold.
+            terminate: whether it is added if it is "missing", "always", or "never"; None is "missing" if
+                ``end_of_text`` is given.
+            vocabulary_size: exclusive upper bound of ids; an id that reaches it is an error.
+            on_loss: treatment of overlaps, a loss mask or anything else that the format cannot store.
             settings: of the format, see its :meth:`encode`.
 
         Raises:
             FormatError: tokens cannot be stored, something would be lost, or there is no such setting; no file is
                 changed.
-            StageError: no column ``tokens``, or a loss mask that does not fit it.
+            StageError: there is no column ``tokens``, or a loss mask does not fit it.
         """
         own = cls.settings("write", settings)
         files = cls.shard_files(path)
@@ -195,13 +195,13 @@ class ShardFormat(ABC):
 
         Args:
             path: of the file of tokens.
-            end_of_text: the id that documents end with; ends are looked for by it where no file says them.
-            vocabulary_size: every id is compared with it under "everything".
-            check: what is looked at: "sizes", also where documents "ends", or "everything".
+            end_of_text: the id that ends documents, used to find their ends if no file records them.
+            vocabulary_size: exclusive upper bound of ids, which the check "everything" compares with every id.
+            check: extent of the checks: "sizes", also the "ends" of documents, or "everything".
             settings: of the format, see its :meth:`decode`.
 
         Raises:
-            FormatError: there is no such file or setting, or too little is known to read it.
+            FormatError: there is no such file or setting, or the shard cannot be read without further settings.
             CorruptionError: the files contradict each other or the settings; the message names file and byte.
         """
         shard, problems = cls._load(path, end_of_text, vocabulary_size, check, settings)
@@ -213,10 +213,10 @@ class ShardFormat(ABC):
     def verify(
         cls, path: "str | Path", *, end_of_text: int | None = None, vocabulary_size: int | None = None, **settings: Any
     ) -> Verification:
-        """Look at everything, and list all that is wrong; see :meth:`open`.
+        """Check everything, and list all problems; see :meth:`open`.
 
         Raises:
-            FormatError: there is no such file or setting, or too little is known to read it.
+            FormatError: there is no such file or setting, or the shard cannot be read without further settings.
         """
         cls.settings("verify", settings)
         try:
@@ -234,20 +234,20 @@ class ShardFormat(ABC):
 
     @classmethod
     def reading(cls, path: "str | Path", settings: Mapping[str, Any]) -> Reading:
-        """Read a shard from its first document to its last, with settings of :meth:`open`, and errors as there."""
+        """Read a shard from its first document to its last, with the settings and errors of :meth:`open`."""
         shard = cls.open(path, **cls.settings("open", settings))
         facts = {name: getattr(shard, name) for name in ("end_of_text", "vocabulary_size", "tokenizer")}
         return Reading(shard.blocks(), shard.left_out, facts)
 
     @classmethod
     def has_overlaps(cls, path: "str | Path", settings: Mapping[str, Any]) -> bool:
-        """Return whether any document of a shard overlaps with the one before it; errors as of :meth:`open`."""
+        """Return whether any document of a shard overlaps with the one before it, with errors as in :meth:`open`."""
         shard = cls.open(path, **{**cls.settings("open", settings), "check": "sizes"})
         return shard.overlaps is not None and bool(shard.overlaps.any())
 
     @classmethod
     def settings(cls, verb: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return settings of a verb, such as ``open``; raise FormatError for one that it does not have."""
+        """Check the settings of a method, such as ``open``, and return them; raise FormatError for unknown ones."""
         own = cls.encode if verb == "write" else cls.decode
         known = sorted(keyword for each in (getattr(cls, verb), own) for keyword in _keywords(each))
         for name in settings:
@@ -264,7 +264,7 @@ class ShardFormat(ABC):
         check: Check,
         settings: Mapping[str, Any],
     ) -> tuple[TokenShard, Iterator[str]]:
-        """Return a shard whose sizes and headers are right, and the problems of its content."""
+        """Return a shard whose sizes and headers are valid, and an iterator that finds problems in its content."""
         own = cls.settings("open", settings)
         check_word("check", check, Check)
         check_ids(end_of_text, vocabulary_size)
@@ -293,7 +293,7 @@ class ShardFormat(ABC):
 
 
 FORMATS: Registry[ShardFormat] = Registry("shard_format", ShardFormat, FormatError, kinds.SHARD_FORMATS)
-"""Every format of token shards by its name."""
+"""All formats of token shards by name."""
 
 
 @dataclass_transform(frozen_default=True)
@@ -313,9 +313,9 @@ def _problems(shard: TokenShard, parsed: Parsed, check: Check) -> Iterator[str]:
 
 
 def _first_checksums(*files: Path) -> BlockChecksums | None:
-    """Read the checksums of a shard's files, tokens first; compare the first and last block of those beside the tokens.
+    """Read a shard's checksums, and check the first and last block of each file except that of tokens.
 
-    These hold what opening a shard trusts: headers, and where the last document ends.
+    These blocks have the data that opening a shard relies on: headers, and the end of the last document.
 
     Raises:
         CorruptionError: a file was changed, is missing or was added.
@@ -330,7 +330,7 @@ def _first_checksums(*files: Path) -> BlockChecksums | None:
 
 
 def _block_problems(shard: TokenShard, check: Check) -> Iterator[str]:
-    """Compare the blocks of a shard's files, of the index alone under "ends", up to the first that was changed."""
+    """Check blocks of a shard's files, only of its index under "ends", and yield the first changed one."""
     if shard.checksums is None or check == "sizes":
         return
     try:
@@ -343,7 +343,7 @@ def _block_problems(shard: TokenShard, check: Check) -> Iterator[str]:
 
 
 def _id_problems(shard: TokenShard, first_byte: int | None) -> Iterator[str]:
-    """Look at every token, where the size of the vocabulary is known."""
+    """Compare every token with the size of the vocabulary, if that is known."""
     tokens, most = shard.tokens, shard.vocabulary_size
     if most is None:
         return
@@ -361,7 +361,7 @@ def _id_problems(shard: TokenShard, first_byte: int | None) -> Iterator[str]:
 
 
 def _mask_problems(shard: TokenShard) -> Iterator[str]:
-    """Look at every byte of a loss mask that is a file."""
+    """Check every byte of a loss mask that is stored as a file."""
     file = Path(f"{shard.path}{LOSS_SUFFIX}")
     flags = np.empty(0, np.uint8) if shard.loss_mask is None else shard.loss_mask.view(np.uint8)
     for first in range(0, len(flags) if file.is_file() else 0, BLOCK):

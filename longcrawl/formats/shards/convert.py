@@ -1,4 +1,4 @@
-"""From one format of token shards to another: tokens and documents as they are, what cannot be held by name."""
+"""Converts token shards to another format, keeps tokens and documents, and names everything that is lost."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ _ELSEWHERE = "choose another shard or folder to write"
 
 @dataclass(frozen=True)
 class Conversion:
-    """What a conversion has written, what is lost, and what is known and not written down."""
+    """Result of a conversion: the written shards, the losses, and the facts that the target does not record."""
 
     target: str
     format: str
@@ -44,7 +44,7 @@ class Conversion:
     losses: tuple[str, ...]
     not_recorded: tuple[str, ...]
     kept: tuple[str, ...] = ()
-    """What the target has no place of its own for, and holds in another way."""
+    """Content that the target has no field for, and stores in another way."""
 
     def __str__(self) -> str:
         documents, tokens = (sum(getattr(each, name) for each in self.shards) for name in ("documents", "tokens"))
@@ -53,7 +53,7 @@ class Conversion:
         lines += [f"  kept: {each}" for each in self.kept]
         lines += [f"  lost: {loss}" for loss in self.losses]
         if self.not_recorded:
-            lines.append(f"  {self.format} does not record {', '.join(self.not_recorded)}: say so when you open it")
+            lines.append(f"  {self.format} does not record {', '.join(self.not_recorded)}: name them when you open it")
         return as_lines(lines)
 
 
@@ -73,20 +73,20 @@ def convert(
 ) -> Conversion:
     """Convert token shards from one format to another, a few million tokens at a time.
 
-    Overlaps become a loss mask in datatrove's, which has no other place for them: no loss is due on either.
+    For datatrove, which cannot store overlaps, they become a loss mask: overlapping tokens have no loss either way.
 
     Args:
-        source: a shard, or a folder of them; folders in it count, too.
-        target: the shard to write, or, for a folder, the folder, where each shard keeps its name but for its ending.
-        to: the format's name: "datatrove", "gpt-simple", "megatron", "nanogpt" or "token-parquet". None takes what the
-            ending of ``target`` says, where it says it.
-        source_format: the format of ``source``, where the files do not tell.
-        on_loss: what is done about something that the target cannot hold: "error" writes nothing of that shard, "warn"
-            writes the rest. Either names it.
-        end_of_text: the id that separates documents: it finds them in a flat file, and ``terminate`` adds it.
-        terminate: whether it is added to documents where it is "missing", "always", or "never".
-        vocabulary_size: an id that is not below it is an error.
-        dtype: what a token is stored as; "auto" goes by the vocabulary, and keeps what it is where none is known.
+        source: a shard, or a folder of shards, including those in its subfolders.
+        target: the shard to write or, for a folder, the folder in which each shard keeps its name with a new suffix.
+        to: the format's name: "datatrove", "gpt-simple", "megatron", "nanogpt" or "token-parquet". None takes the
+            format from the suffix of ``target``, if only one format has it.
+        source_format: the format of ``source``, if it is not clear from the files.
+        on_loss: treatment of content that the target cannot store: "error" writes nothing of that shard, "warn" writes
+            the rest. Either names the content.
+        end_of_text: the id that separates documents. It finds documents in a flat file, and ``terminate`` adds it.
+        terminate: whether it is added to documents if it is "missing", "always", or "never".
+        vocabulary_size: exclusive upper bound of ids; an id that reaches it is an error.
+        dtype: the stored type of a token; "auto" follows from the vocabulary, or keeps the type if that is unknown.
         reading: further settings of the source's ``open``, such as ``{"token_size": 4}``.
         writing: further settings of the target's ``write``, such as ``{"header": "llm.c"}``.
 
@@ -121,20 +121,20 @@ def convert(
 def _takes_masks(
     pairs: list[tuple[Path, Path]], into: type[ShardFormat], source_format: str | None, given: Mapping[str, Any]
 ) -> bool:
-    """Return whether overlaps become a loss mask, of all shards then: a feed takes those that all have one, or none."""
+    """Return whether overlaps become a loss mask, in all shards, since feeds need one in all shards or in none."""
     return {OVERLAP, LOSS_MASK} - into.holds == {OVERLAP} and any(
         find_format(one, source_format).has_overlaps(one, given) for one, _ in pairs
     )
 
 
 def shard_settings(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return ``reading`` and ``writing`` of :func:`convert` as they are typed, with YAML values.
+    """Parse overrides from the command line, with YAML values, to ``reading`` and ``writing`` of :func:`convert`.
 
     >>> shard_settings(["reading.token_size=4", "writing.header=llm.c"])
     {'reading': {'token_size': 4}, 'writing': {'header': 'llm.c'}}
 
     Raises:
-        FormatError: something else is typed.
+        FormatError: an override has another form.
     """
     given: dict[str, dict[str, Any]] = {"reading": {}, "writing": {}}
     for override in overrides:
@@ -152,13 +152,13 @@ def shard_settings(overrides: Iterable[str]) -> dict[str, dict[str, Any]]:
 
 
 class _Masks:
-    """Describes by loss masks what overlaps say, and counts the documents that overlap."""
+    """Replaces overlaps by loss masks, and counts the documents that overlap."""
 
     def __init__(self) -> None:
         self.overlapping = 0
 
     def of(self, documents: Iterable[pa.Table | Documents]) -> Iterator[Documents]:
-        """Return documents with a loss mask, and without overlaps."""
+        """Yield documents with a loss mask, and without overlaps."""
         first = 0
         for each in documents:
             batch = each if isinstance(each, Documents) else documents_of(each)
@@ -196,7 +196,7 @@ def _write(read: Reading, into: type[ShardFormat], target: Path, settings: Mappi
 def _pairs(
     source: Path, target: Path, source_format: str | None, to: str | None
 ) -> tuple[list[tuple[Path, Path]], type[ShardFormat]]:
-    """Return shards and what they become, and the format that they become; no file is written over."""
+    """Pair each shard with its target, and return the target format; raise FormatError if a file would be replaced."""
     folder = source.is_dir()
     into = find_format(target, to) if to is not None else _by_ending(target)
     if not folder:
@@ -219,7 +219,7 @@ def _by_ending(target: Path) -> type[ShardFormat]:
     fitting = [name for name in FORMATS.loaded() if FORMATS[name].suffix == target.suffix]
     if len(fitting) != 1:
         raise FormatError(
-            f"{target} does not say its format by its ending: type --to FORMAT, with one of "
+            f"the format of {target} is not clear from its suffix: type --to FORMAT, with one of "
             f"{', '.join(fitting or FORMATS.loaded())}"
         )
     return FORMATS[fitting[0]]

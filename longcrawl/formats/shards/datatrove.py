@@ -2,18 +2,18 @@
 
 Specification
 -------------
-* ``NAME.ds``: tokens, little-endian uint16 or uint32, no header. Documents lie one after the other, with an end-of-text
-  token at the end of each where the tokenizer added one.
+* ``NAME.ds``: tokens, little-endian uint16 or uint32, no header. Documents are stored one after the other, each with an
+  end-of-text token at its end if the tokenizer added one.
 * ``NAME.ds.index``: for each document the place after its last token, counted in tokens, little-endian uint64, no
   header and no leading 0.
-* ``NAME.ds.loss``, if any: a byte for each token, 1 where its loss counts and 0 where not.
-* ``NAME.ds.metadata``, if any: three lines of text, ``TOKENIZER|BYTES`` (bytes of a token), the number of tokens, and
-  that number for people: ``gpt2|2``, ``225829``, ``226 kT``.
+* ``NAME.ds.loss``, optional: a byte for each token, 1 if its loss counts and 0 if not.
+* ``NAME.ds.metadata``, optional: three lines of text, ``TOKENIZER|BYTES`` (bytes of a token), the number of tokens, and
+  that number in readable form: ``gpt2|2``, ``225829``, ``226 kT``.
 
-The files do not say the end-of-text id nor the size of the vocabulary. How wide a token is follows from the last entry
-of the index and the size of ``.ds``; without an index, ``.metadata`` or the user must say it.
+The files record neither the end-of-text id nor the size of the vocabulary. The width of a token follows from the last
+entry of the index and the size of ``.ds``; without an index, ``.metadata`` or the user must give it.
 
-datatrove 0.10's own dataset gives wrong positions where an index has an empty document (two equal entries); its merger
+datatrove 0.10's own dataset gives wrong positions if an index has an empty document (two equal entries). Its merger
 fails on a tokenizer's name with ``|``, so such a name is refused here.
 """
 
@@ -35,12 +35,12 @@ NAME = "datatrove"
 SUFFIX = ".ds"
 INDEX, LOSS, METADATA = ".index", ".loss", ".metadata"
 UNKNOWN = "Unknown Tokenizer"
-"""What datatrove calls a tokenizer whose name is unknown."""
+"""Name that datatrove gives to an unknown tokenizer."""
 
 
 @shard_format(NAME)
 class Datatrove(ShardFormat):
-    """datatrove's shards; a path names the ``.ds`` file."""
+    """Shards of datatrove; a path names the ``.ds`` file."""
 
     suffix = SUFFIX
     holds = frozenset([LOSS_MASK])
@@ -48,19 +48,19 @@ class Datatrove(ShardFormat):
 
     @classmethod
     def shard_files(cls, path: "str | Path") -> tuple[Path, ...]:
-        """Name the files of a shard, the index last; loss and metadata need not be there."""
+        """Return the files of a shard, the index last; loss and metadata may be missing."""
         (file,) = super().shard_files(path)
         loss, metadata, index = (file.with_name(file.name + suffix) for suffix in (LOSS, METADATA, INDEX))
         return file, loss, metadata, index
 
     @classmethod
     def encode(cls, stream: DocumentStream, files: NewFiles, *, tokenizer: str | None = None) -> None:
-        """Write tokens, ends and loss mask as they come.
+        """Write tokens, ends and loss mask batch by batch.
 
         Args:
             stream: of documents.
             files: to write.
-            tokenizer: a name for ``.metadata``, which is written only where there is one.
+            tokenizer: a name for ``.metadata``, which is written only if there is one.
         """
         if tokenizer is not None and ("|" in tokenizer or "\n" in tokenizer):
             raise FormatError(
@@ -79,10 +79,10 @@ class Datatrove(ShardFormat):
 
     @classmethod
     def decode(cls, opening: Opening, *, token_size: Literal[2, 4] | None = None) -> Parsed:
-        """Map tokens, ends and loss mask.
+        """Memory-map tokens, ends and loss mask.
 
         Args:
-            opening: the files. Only where there is no index are ends looked for by the end-of-text token.
+            opening: the files. Without an index, ends are found by the end-of-text token.
             token_size: bytes of a token; None to take it from the files.
         """
         shard.check_word("token_size", token_size, (2, 4, None))
@@ -103,7 +103,7 @@ class Datatrove(ShardFormat):
         contradictions = []
         if recorded.tokens not in (None, len(tokens)):
             contradictions.append(
-                f"{metadata} says on line 2 that there are {recorded.tokens:,} tokens, {file.name} has "
+                f"{metadata} records {recorded.tokens:,} tokens on line 2, {file.name} has "
                 f"{len(tokens):,}: fetch both again, or remove the metadata"
             )
         return Parsed(
@@ -119,7 +119,7 @@ class Datatrove(ShardFormat):
         )
 
 
-open, shard_files, verify, write = Datatrove.open, Datatrove.shard_files, Datatrove.verify, Datatrove.write  # noqa: A001  # datatrove.open reads as it should
+open, shard_files, verify, write = Datatrove.open, Datatrove.shard_files, Datatrove.verify, Datatrove.write  # noqa: A001  # public as datatrove.open
 
 
 def _read_index(index: Path) -> npt.NDArray[np.int64]:
@@ -128,12 +128,12 @@ def _read_index(index: Path) -> npt.NDArray[np.int64]:
         raise CorruptionError(
             f"{index} is cut at byte {size:,}, its entries have 8 bytes: fetch it again, or write the shard again"
         )
-    # An end of 2**63 or more is negative here, and found to fall.
+    # An end of 2**63 or more is negative here, and is found as a falling end.
     return shard.map_file(index, "<i8", size // 8)
 
 
 def _width(file: Path, size: int, given: int | None, entries: npt.NDArray[np.int64] | None) -> int:
-    """Find how many bytes a token has, and that the file has as many tokens as its index says."""
+    """Return the bytes of a token, after checking that the file has the number of tokens that its index records."""
     last = int(entries[-1]) if entries is not None and len(entries) else None if entries is None else 0
     if given is None and last is None:
         raise FormatError(
@@ -155,7 +155,7 @@ def _width(file: Path, size: int, given: int | None, entries: npt.NDArray[np.int
 
 @dataclass(frozen=True)
 class _Metadata:
-    """What ``.metadata`` says, None for what it does not."""
+    """Content of ``.metadata``, None for missing entries."""
 
     tokenizer: str | None = None
     token_size: int | None = None
@@ -173,14 +173,14 @@ def _read_metadata(metadata: Path) -> _Metadata:
             f"{metadata} must have a tokenizer's name, | and 2 or 4 on line 1, and the number of tokens on line 2: "
             "fetch it again, or remove it"
         )
-    # Older releases write the name alone.
+    # Older releases write only the name.
     known = name or width
     tokenizer = None if known.startswith(UNKNOWN) else known
     return _Metadata(tokenizer, int(width) if name else None, int(count))
 
 
 def _for_people(tokens: int) -> str:
-    """Return a number of tokens in three digits, with the SI prefix of its thousands, as datatrove does.
+    """Format a number of tokens with three digits and an SI prefix, as datatrove does.
 
     >>> _for_people(225_829), _for_people(999_900), _for_people(12)
     ('226 kT', '1.00 MT', '12.0 T')

@@ -24,20 +24,20 @@ from longcrawl.io.stored_tables import read_row, read_table, write_table
 from longcrawl.tokens.tokenize import LOSS_MASK
 
 Open = Callable[[str], TokenShard]
-"""Opens a shard of the output by its name."""
+"""Type of functions that open a shard of the output by its name."""
 
 
 def without_documents(folder: Path, name: str, ids: pa.Array, opened: Open, settings: dict[str, Any]) -> Removal:
-    """Write the shards that hold some documents again without them; see :class:`longcrawl.core.outputs.Result`.
+    """Rewrite the shards that contain some documents; see :class:`longcrawl.core.outputs.Result`.
 
-    A shard that keeps none is no more, and the last one of its folder takes its number.
+    A shard without any kept document is deleted, and the last shard of its folder takes its number.
 
     Args:
         folder: of the output.
         name: of its format.
-        ids: of the documents, strings.
+        ids: ids of the documents, strings.
         opened: opens a shard by its name.
-        settings: of the format's ``write`` that the description does not have.
+        settings: of the format's ``write`` that the description does not record.
     """
     changes, proof, shards = Changes(folder, read_description(folder, name)), Proof(PROOF_TOKENS), list[_Shard]()
     for table in [table for table in changes.described["files"] if table.startswith("documents/")]:
@@ -54,12 +54,12 @@ def without_documents(folder: Path, name: str, ids: pa.Array, opened: Open, sett
 
 @dataclass(frozen=True)
 class _Shard:
-    """A shard that holds documents which go.
+    """A shard with documents to remove.
 
     Attributes:
         table: the name of the table of its documents.
-        documents: its rows.
-        gone: int64, the rows that go.
+        documents: the rows of that table.
+        gone: int64, the rows to remove.
     """
 
     table: str
@@ -68,33 +68,33 @@ class _Shard:
 
     @property
     def path(self) -> str:
-        """The name of the shard."""
+        """Name of the shard."""
         return str(self.documents["shard"][0].as_py())
 
     @cached_property
     def counts(self) -> Longs:
-        """How many entries each document has."""
+        """Number of entries of each document."""
         return np.asarray(self.documents["entries"].to_numpy(), np.int64)
 
     @cached_property
     def here(self) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-        """Which documents stay."""
+        """Mask of the kept documents."""
         here = np.ones(len(self.counts), bool)
         here[self.gone] = False
         return here
 
     @property
     def stays(self) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-        """Which entries stay."""
+        """Mask of the kept entries."""
         return np.repeat(self.here, self.counts)
 
     def names(self) -> list[bytes]:
-        """Return the id of the document of each entry."""
+        """Return the id of each entry's document."""
         names = [str(each).encode("utf-8", "surrogatepass") for each in self.documents["id"].to_pylist()]
         return [name for name, count in zip(names, self.counts.tolist(), strict=True) for _ in range(count)]
 
     def note(self, opened: Open, proof: Proof) -> None:
-        """Note what is in the shard."""
+        """Record all entries of the shard in the proof."""
         shard = opened(self.path)
         for entry, (name, kept) in enumerate(zip(self.names(), self.stays.tolist(), strict=True)):
             proof.before(name, np.asarray(shard.document(entry)), kept=kept)
@@ -122,7 +122,7 @@ def _rewrite(changes: Changes, name: str, held: _Shard, opened: Open, settings: 
     if shard.tokenizer is not None:
         given["tokenizer"] = shard.tokenizer
     form = FORMATS[name]
-    # The arrays are mapped: their file keeps its bytes under no name until they are let go.
+    # Writing does not change the mapped arrays: their old file keeps its bytes, unnamed, until it is unmapped.
     form.write([kept], changes.folder / path, **form.settings("write", given))
     ends = np.cumsum(counts[here])
     left = held.documents.filter(pa.array(here))
@@ -142,7 +142,7 @@ def _tokens(shard: TokenShard, entries: Any) -> int:
 
 
 def _entries(shard: TokenShard, entries: Any) -> Documents:
-    """Return some entries of a shard, copied."""
+    """Copy some entries of a shard."""
     ends = np.asarray(shard.ends)
     lengths = np.diff(ends, prepend=0).astype(np.int64)[entries]
     starts = ends[entries] - lengths
@@ -153,13 +153,13 @@ def _entries(shard: TokenShard, entries: Any) -> Documents:
 
 
 def _of_shard(name: str, shard: str) -> bool:
-    """Return whether a file is a shard's, or lies beside it and belongs to it."""
+    """Return whether a file belongs to a shard: its tokens, or a file beside them with the same stem."""
     stem = shard.rpartition(".")[0]
     return name.startswith(f"{stem}.") and not name.startswith("documents/")
 
 
 def _count(described: dict[str, Any], path: str, lost: dict[str, int]) -> None:
-    """Subtract from the counts of a shard's split, and of its bucket."""
+    """Subtract removed documents from the counts of a shard's split and of its bucket."""
     split, _, rest = path.partition("/")
     groups = [described["splits"]]
     if "buckets" in described:
@@ -170,7 +170,7 @@ def _count(described: dict[str, Any], path: str, lost: dict[str, int]) -> None:
 
 
 def _fill_number(changes: Changes, name: str, table: str) -> None:
-    """Name the last shard of a folder by the number of one that is no more."""
+    """Rename the last shard of a folder to the number of a deleted one."""
     folder = table.rpartition("/")[0]
     others = [
         each for each in changes.described["files"] if each.startswith(f"{folder}/") and each not in changes.dropped
@@ -213,10 +213,10 @@ WORDS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ShardInspection(Inspection):
-    """What one split of token shards holds, and one of its documents."""
+    """Description of one split of token shards, with one of its documents."""
 
     counts: Mapping[str, int]
-    """Documents, entries, tokens and shards of the split."""
+    """Numbers of documents, entries, tokens and shards in the split."""
     dtype: str
     stored_bytes: int
     shard: str
@@ -239,23 +239,23 @@ class ShardInspection(Inspection):
 
 @dataclass(frozen=True)
 class ShardRows(TokenRows):
-    """The entries of one split, documents or windows; memory holds the table of a shard's documents and a block."""
+    """Entries of one split, documents or windows; memory holds the table of a shard's documents and one block."""
 
     tables: tuple[Path, ...]
-    """Of the documents of each shard, in the order of the shards."""
+    """Tables of the documents of each shard, in the order of the shards."""
     entries: tuple[int, ...]
-    """Of each shard."""
+    """Number of entries in each shard."""
     rows: int
     tokens: int
     open: Callable[[str], TokenShard]
-    """Opens a shard of this output by the name that its table gives; picklable."""
+    """Function that opens a shard of this output by the name in its table; picklable."""
     overlapping: bool
-    """Whether the format counts by how much windows overlap."""
+    """Whether the format records the overlaps of windows."""
     masked: bool
-    """Whether a shard of the output has a loss mask."""
+    """Whether any shard of the output has a loss mask."""
 
     def read(self, start: int, stop: int) -> Iterator[pa.Table]:
-        """Yield blocks of entries: what is known of their documents, ``overlap`` of windows, and tokens."""
+        """Yield blocks of entries: origins of their documents, ``overlap`` of windows, and tokens."""
         before = 0
         for table, entries in zip(self.tables, self.entries, strict=True):
             first, last = max(start - before, 0), min(stop - before, entries)
@@ -281,7 +281,7 @@ class ShardRows(TokenRows):
 
 
 class ShardResult(Result):
-    """Token shards for a trainer, and tables that say where their documents came from for everybody."""
+    """Token shards for a trainer, with plain tables of the origins of their documents."""
 
     tags: ClassVar[tuple[str, ...]] = ("pretokenized",)
     feed: ClassVar[str] = "windows"
@@ -293,7 +293,7 @@ class ShardResult(Result):
         cls.smaller_files = f"a smaller {cls.name}.shard_bytes"
 
     def summary(self, described: Mapping[str, Any]) -> str:
-        """Return tokens, documents and shards of every split."""
+        """Return the numbers of tokens, documents and shards in each split."""
         parts = [
             f"{name} {counts['tokens']:,} tokens of {counted(counts['documents'], 'document')} in "
             f"{counted(counts['shards'], 'shard')}"
@@ -303,7 +303,7 @@ class ShardResult(Result):
         return ", ".join([*parts, *([counted(len(buckets), "bucket")] if buckets else [])])
 
     def read_back(self, folder: Path) -> str:
-        """Open the first shard as a trainer would, and say what came."""
+        """Open the first shard as a trainer would, and describe it."""
         described = read_description(folder, self.name)
         name = self._first(described)
         shard = self._open(folder, described, name)
@@ -311,7 +311,7 @@ class ShardResult(Result):
         return f"{name}: {counted(len(shard), 'entry', 'entries')} of {shard.tokens.dtype} tokens, beginning {first}"
 
     def configs(self, described: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the tables of where documents came from: plain `datasets` reads no token shards."""
+        """Return the tables of the documents' origins, since plain `datasets` reads no token shards."""
         depth = "*/" if "buckets" in described else ""
         files = [
             {"split": split, "path": f"{self.name}/documents/{split}/{depth}*.parquet"} for split in described["splits"]
@@ -319,7 +319,7 @@ class ShardResult(Result):
         return [{"config_name": "documents", "data_files": files, "default": True}]
 
     def contents(self, described: Mapping[str, Any]) -> str:
-        """Return a table of what there is, by bucket where there are several."""
+        """Return a table of the counts by split and, if there are buckets, by bucket."""
         groups = [(each["folder"], each["splits"]) for each in described.get("buckets", [])]
         counts = ("documents", "entries", "tokens", "shards")
         rows = [
@@ -338,7 +338,7 @@ class ShardResult(Result):
         return f"{table.markdown()}\n\n{about} {describe_order(described)}."
 
     def composition(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # a trainer composes
-        """Report that samples are made by the trainer, and what of the documents is whole."""
+        """Report whether documents are whole, and that a trainer composes the samples."""
         entries = sum(split["entries"] for split in described["splits"].values())
         documents = self.documents(described)
         whole = "Documents are whole: each is one entry."
@@ -348,7 +348,7 @@ class ShardResult(Result):
         return f"{whole} A trainer makes samples of them; {ways}"
 
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
-        """Return the first shard, all of them as a pattern, and the end of text."""
+        """Return the first shard, a pattern for all shards, and the end of text."""
         depth = "*/" if "buckets" in described else ""
         suffix = FORMATS[self.name].suffix
         files, shard = f"{self.name}/train/{depth}*{suffix}", f"{self.name}/{self._first(described)}"
@@ -356,12 +356,12 @@ class ShardResult(Result):
         return words | {"format": self.name, "row": "an entry", "settings": "", "given": ""}
 
     def card_template(self) -> str:
-        """Return the section on loading of a card, with what cards of all token shards have in common."""
+        """Return the section of the card on loading, with the part that all token shards share."""
         shards = read_template("shards.md")
         return super().card_template().replace("$shards", shards.rstrip())
 
     def limits(self, described: Mapping[str, Any]) -> list[str]:
-        """Describe what tokens are, and what no loss is due on."""
+        """Describe the token type, JSON escaping, and overlaps without a loss."""
         limits = [f"Tokens are {described['dtype']}; token {described['end_of_text']} ends each document."]
         if described["json_escaped"]:
             limits.append("Tokens are those of JSON-escaped text: a newline is a backslash and an n.")
@@ -370,18 +370,18 @@ class ShardResult(Result):
         return limits
 
     def verify(self, folder: Path) -> Verification:
-        """Compare every file with its checksum; a shard that is not described would be read with the others."""
+        """Compare every file with its checksum, and fail on files that the description does not list."""
         return Verification.by_description(folder, self.description, read_description(folder, self.name))
 
     def inspect(self, folder: Path, split: str, row: int) -> ShardInspection:
-        """Return how much a split holds, and one document; buckets come one after the other."""
+        """Describe a split and return one document; buckets are numbered one after the other."""
         described = read_description(folder, self.name)
         counts = counts_of_split(folder, described, split, row)
         tables = [folder / name for name in described["files"] if name.startswith(f"documents/{split}/")]
         found = read_row(tables, row)
         if found is None:
             raise CorruptionError(
-                "the tables hold fewer documents than was described; longcrawl verify says what is wrong"
+                "the tables hold fewer documents than the description records; longcrawl verify shows what is wrong"
             )
         shard = self._open(folder, described, found["shard"])
         tokens = shard.tokens[shard.start(found["entry"]) : int(shard.ends[found["entry"]])]
@@ -404,13 +404,13 @@ class ShardResult(Result):
         )
 
     def without(self, folder: Path, ids: pa.Array, settings: Output) -> Removal:
-        """Write the shards that hold some documents again; see :class:`longcrawl.core.outputs.Result`."""
+        """Rewrite the shards that contain some documents; see :class:`longcrawl.core.outputs.Result`."""
         described = read_description(folder, self.name)
         given = settings.format_settings() if isinstance(settings, ShardOutput) else {}
         return without_documents(folder, self.name, ids, partial(self._open, folder, described), given)
 
     def token_rows(self, folder: Path) -> dict[str, ShardRows]:
-        """Return the entries of every split, shard after shard."""
+        """Return the entries of each split, shard after shard."""
         described, form = read_description(folder, self.name), FORMATS[self.name]
         about = {name: value for name, value in described.items() if name != "files"}
         opener = partial(self._open, folder, about)
@@ -434,14 +434,14 @@ class ShardResult(Result):
         settings: dict[str, Any] = {"end_of_text": described["end_of_text"], "check": "ends"}
         return FORMATS[self.name].open(folder / name, **settings, **self._open_settings(described))
 
-    def _open_settings(self, described: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002  # for formats that say less
-        """Return what the files do not say of themselves."""
+    def _open_settings(self, described: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002  # overridden for formats that record less
+        """Return the settings that opening needs because the files do not record them."""
         return {}
 
 
 @result
 class GptSimpleResult(ShardResult):
-    """GPT-Simple's shards."""
+    """Shards of GPT-Simple."""
 
     name: ClassVar[str] = "gpt-simple"
     feed: ClassVar[str] = "packed"
@@ -449,7 +449,7 @@ class GptSimpleResult(ShardResult):
 
 @result
 class DatatroveResult(ShardResult):
-    """datatrove's tokenised files."""
+    """Tokenised files of datatrove."""
 
     name: ClassVar[str] = "datatrove"
     citation: ClassVar[str] = DATATROVE
@@ -457,7 +457,7 @@ class DatatroveResult(ShardResult):
 
 @result
 class MegatronResult(ShardResult):
-    """Megatron-LM's indexed datasets."""
+    """Indexed datasets of Megatron-LM."""
 
     name: ClassVar[str] = "megatron"
 
@@ -469,7 +469,7 @@ class NanoGptResult(ShardResult):
     name: ClassVar[str] = "nanogpt"
 
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:
-        """Return also the type of a token, which flat files do not say."""
+        """Add the type of a token, which flat files do not record."""
         offset = "1024" if described["header"] == "llm.c" else "0"
         settings = f'settings = {{"end_of_text": {described["end_of_text"]}, "token_size": {_width(described)}}}'
         dataset = {"row": "a document", "settings": settings, "given": ", **settings"}

@@ -2,7 +2,7 @@
 
 Specification
 -------------
-``NAME.bin`` holds tokens, little-endian uint16 or uint32, no header. ``NAME.idx`` is little-endian, too:
+``NAME.bin`` holds tokens, little-endian uint16 or uint32, no header. ``NAME.idx`` is also little-endian:
 
 ===================== ==================================================================================
 bytes                 what
@@ -12,11 +12,11 @@ bytes                 what
 8                     uint32 type of the tokens: 2 is uint16, 4 is uint32
 12                    uint32 number of entries, *n*
 16                    int64 x (*n* + 1): where each entry starts, counted in tokens, then the number of tokens
-16 + 8 (*n* + 1)      uint16 x *n*: with how many tokens of the entry before it each begins; no loss is due on them
+16 + 8 (*n* + 1)      uint16 x *n*: how many tokens each entry repeats from the one before; no loss is due on them
 ===================== ==================================================================================
 
 An entry is a document or a window of a long one. A document's last token is the end-of-document token; of its windows
-only the last one has it. The files do not say its id, nor the size of the vocabulary. GPT-Simple itself takes
+only the last one has it. The files record neither its id nor the size of the vocabulary. GPT-Simple itself takes
 uint16 for fewer than 65,536 ids.
 
 Here an entry is a document of the shard, with its ``overlap``. An overlap of more than 65,535 tokens is refused;
@@ -47,7 +47,7 @@ from longcrawl.formats.shards.writing import DocumentStream, NewFiles, append_sp
 NAME = "gpt-simple"
 SUFFIX = ".bin"
 OTHER_SUFFIXES = (".ds", ".index", ".parquet", ".zarr", ".npy", ".json", ".jsonl", ".txt", ".gz", ".zst")
-"""Endings that say another format; others are part of a name, as in ``part-0.5``."""
+"""Suffixes of other formats; any other suffix is part of a name, as in ``part-0.5``."""
 MAGIC, VERSION = b"GPTS", 1
 HEADER = struct.Struct("<4sIII")
 MOST_ENTRIES = (1 << 32) - 1
@@ -55,15 +55,15 @@ MOST_OVERLAP = (1 << 16) - 1
 
 
 class BinAndIdx(ShardFormat):
-    """A format of two files; a path names the ``.bin`` file, the ``.idx`` file, or either without its ending."""
+    """Base of formats of two files; a path names the ``.bin`` file, the ``.idx`` file, or either without its suffix."""
 
     suffix = SUFFIX
     magic: ClassVar[bytes]
-    """What an index begins with."""
+    """First bytes of an index."""
 
     @classmethod
     def shard_files(cls, path: "str | Path") -> tuple[Path, Path]:
-        """Name the two files of a shard."""
+        """Return the two files of a shard."""
         return bin_and_idx(path)
 
     @classmethod
@@ -78,14 +78,14 @@ class BinAndIdx(ShardFormat):
 
 @shard_format(NAME)
 class GptSimple(BinAndIdx):
-    """GPT-Simple's shards."""
+    """Shards of GPT-Simple."""
 
     magic = MAGIC
     holds = frozenset([OVERLAP])
 
     @classmethod
     def encode(cls, stream: DocumentStream, files: NewFiles) -> None:
-        """Write tokens as they come, and the index with the overlaps at its end."""
+        """Write tokens batch by batch, and the index with the overlaps at its end."""
         tokens, index, overlaps = files.open(".bin"), files.open(".idx"), files.spool()
         index.write(bytes(HEADER.size))
         write_array(index, np.zeros(1), np.int64)
@@ -99,13 +99,13 @@ class GptSimple(BinAndIdx):
 
     @classmethod
     def decode(cls, opening: Opening) -> Parsed:
-        """Map tokens, offsets and overlaps."""
+        """Memory-map tokens, offsets and overlaps."""
         data, index = opening.files
         width, entries = _read_header(index)
         offsets = map_file(index, "<i8", entries + 1, HEADER.size)
         if offsets[0] != 0:
             raise CorruptionError(
-                f"{index} says at byte {HEADER.size} that the first document starts at token {int(offsets[0]):,}, "
+                f"{index} records at byte {HEADER.size} that the first document starts at token {int(offsets[0]):,}, "
                 "not 0: fetch it again, or write the shard again"
             )
         count = max(int(offsets[-1]), 0)
@@ -115,11 +115,11 @@ class GptSimple(BinAndIdx):
         return Parsed(map_file(data, f"<u{width}", count), offsets[1:], overlaps=overlaps, of_ends=problems)
 
 
-open, shard_files, verify, write = GptSimple.open, GptSimple.shard_files, GptSimple.verify, GptSimple.write  # noqa: A001  # gpt_simple.open reads as it should
+open, shard_files, verify, write = GptSimple.open, GptSimple.shard_files, GptSimple.verify, GptSimple.write  # noqa: A001  # public as gpt_simple.open
 
 
 def bin_and_idx(path: "str | Path") -> tuple[Path, Path]:
-    """Name the ``.bin`` and ``.idx`` files of a shard by either of them, or by what both begin with."""
+    """Return the ``.bin`` and ``.idx`` files of a shard, given either of them or their path without a suffix."""
     file = local_path(path)
     if file.suffix in OTHER_SUFFIXES:
         raise FormatError(f"{path} is not a shard of .bin and .idx: its name must end in {SUFFIX}, or in neither")
@@ -144,7 +144,7 @@ def _index_problems(
 
 
 def _read_header(index: Path) -> tuple[int, int]:
-    """Return bytes of a token and number of entries, after the size of the index has been found to fit them."""
+    """Return the bytes of a token and the number of entries, after checking that the size of the index fits them."""
     file_bytes(index)
     with index.open("rb") as file:
         head = file.read(HEADER.size)

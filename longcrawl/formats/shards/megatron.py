@@ -2,7 +2,7 @@
 
 Specification
 -------------
-``NAME.bin`` holds tokens, little-endian, no header. ``NAME.idx`` is little-endian, too:
+``NAME.bin`` holds tokens, little-endian, no header. ``NAME.idx`` is also little-endian:
 
 ========================== =========================================================================
 bytes                      what
@@ -14,16 +14,16 @@ bytes                      what
 26                         uint64 number of document indices, *d*: one more than there are documents
 34                         int32 x *n*: tokens of each sequence
 34 + 4 *n*                 int64 x *n*: byte of ``.bin`` where each sequence starts
-34 + 12 *n*                int64 x *d*: 0, then for each document how many sequences there are up to its end
+34 + 12 *n*                int64 x *d*: 0, then for each document the number of sequences up to its end
 34 + 12 *n* + 8 *d*        int8 x *n*, in multimodal sets only: the mode of each sequence
 ========================== =========================================================================
 
-A document is one sequence, or several where the preparation split it into sentences; here it is one run of tokens, and
-what is inside of it is not kept. Documents written here have one sequence each, as those of datatrove's writer, and the
-bytes of its files. The other token types that Megatron knows (int64, int16, int8, uint8 and floats) are refused.
+A document is one sequence, or several if the preparation split it into sentences. Here it is one run of tokens, and the
+ends of sequences inside it are not kept. Documents written here have one sequence each, like those of datatrove's
+writer, and equal bytes. The other token types that Megatron knows (int64, int16, int8, uint8 and floats) are refused.
 
-Ids from 2,147,483,648 on, and documents of as many tokens, have no place in the format. Megatron maps ``.bin`` to
-memory, which an empty file cannot be: a shard without tokens is refused.
+The format cannot store ids from 2,147,483,648 on, or documents of as many tokens. Megatron memory-maps ``.bin``, which
+fails for an empty file: a shard without tokens is refused.
 """
 
 import struct
@@ -44,7 +44,7 @@ SUFFIX = ".bin"
 MAGIC, VERSION = b"MMIDIDX\x00\x00", 1
 HEADER = struct.Struct("<9sQBQQ")
 WIDTHS = {8: 2, 4: 4}
-"""Bytes of a token by the code of its type; int32 ids are read as uint32, which is the same for all that are ids."""
+"""Bytes of a token by the code of its type; int32 is read as uint32, which is equal for all non-negative ids."""
 CODES = {2: 8, 4: 4}
 MOST = (1 << 31) - 1
 BLOCK = 1 << 20
@@ -52,17 +52,17 @@ BLOCK = 1 << 20
 
 @shard_format(NAME)
 class Megatron(BinAndIdx):
-    """Megatron-LM's shards.
+    """Shards of Megatron-LM.
 
-    Tokens are stored as uint16 or int32. Opening a shard computes ends of documents from the index, in 8 bytes of
-    memory for each sequence.
+    Tokens are stored as uint16 or int32. Opening a shard computes the ends of documents from the index, which needs 8
+    bytes of memory for each sequence.
     """
 
     magic = MAGIC
 
     @classmethod
     def encode(cls, stream: DocumentStream, files: NewFiles) -> None:
-        """Write tokens as they come, and the index with lengths, pointers and indices of documents."""
+        """Write tokens batch by batch, and the index with lengths, pointers and document indices."""
         tokens, index, pointers = files.open(".bin"), files.open(".idx"), files.spool()
         width = stream.token_type.itemsize
         index.write(bytes(HEADER.size))
@@ -82,7 +82,7 @@ class Megatron(BinAndIdx):
 
     @classmethod
     def decode(cls, opening: Opening) -> Parsed:
-        """Map tokens, and sum up the lengths of sequences."""
+        """Memory-map tokens, and sum up the lengths of sequences."""
         data, index = opening.files
         opening.compare(1)
         width, sequences, indices, has_modes = _read_header(index)
@@ -103,7 +103,7 @@ class Megatron(BinAndIdx):
         )
 
 
-open, shard_files, verify, write = Megatron.open, Megatron.shard_files, Megatron.verify, Megatron.write  # noqa: A001  # megatron.open reads as it should
+open, shard_files, verify, write = Megatron.open, Megatron.shard_files, Megatron.verify, Megatron.write  # noqa: A001  # public as megatron.open
 
 
 def _index_problems(
@@ -120,8 +120,8 @@ def _index_problems(
         if len(wrong):
             number = first + int(wrong[0])
             yield (
-                f"{index} says at byte {HEADER.size + 4 * sequences + 8 * number:,} that sequence {number:,} starts at "
-                f"byte {int(pointers[number]):,} of {data.name}, by the lengths it is byte "
+                f"{index} records at byte {HEADER.size + 4 * sequences + 8 * number:,} that sequence {number:,} starts "
+                f"at byte {int(pointers[number]):,} of {data.name}, by the lengths it is byte "
                 f"{int(starts[wrong[0]]) * width:,}: fetch it again, or write the shard again"
             )
             break

@@ -7,7 +7,7 @@ Specification
 ========== ======================================================================================
 bytes      what
 ========== ======================================================================================
-0          int32 20240520 where tokens are uint16, 20240801 where they are uint32
+0          int32 20240520 if tokens are uint16, 20240801 if they are uint32
 4          int32 version, 1 or 7 in the same order
 8          int32 number of tokens
 12         zeros up to byte 1,024
@@ -15,13 +15,13 @@ bytes      what
 ========== ======================================================================================
 
 A file that begins with any other header of 1,024 bytes, such as that of NVIDIA NeMo AutoModel or of another version of
-llm.c, is an error that names the header's first number, unless ``header="none"`` says that these bytes are tokens.
+llm.c, is an error that names the header's first number, unless ``header="none"`` declares these bytes as tokens.
 
-There is no index. What separates documents is the end-of-text token: nanoGPT has it at the end of each document, llm.c
-at the start. So ends can be found only by whoever knows its id, in one pass over the tokens; and documents that do not
-have it there, or have it elsewhere, too, cannot be separated from their neighbours. A file does not say its id, nor
-the size of the vocabulary, nor, without a header, how wide a token is or how many there are: that such a file is cut is
-not noticed.
+There is no index. The end-of-text token separates documents: nanoGPT has it at the end of each document, llm.c at the
+start. So ends can be found only if its id is known, in one pass over the tokens. Documents that lack it there, or have
+it also elsewhere, cannot be separated from their neighbours. A file records neither its id nor the size of the
+vocabulary. Without a header it also records neither the width nor the number of tokens, so that a cut file is not
+detected.
 """
 
 import struct
@@ -43,19 +43,19 @@ Header = Literal["none", "llm.c"]
 HEADER = struct.Struct("<iii")
 HEADER_BYTES = 1024
 VERSIONS = {20240520: (1, 2), 20240801: (7, 4)}
-"""The version, and the bytes of a token, by the number that a header begins with."""
+"""Version and bytes of a token, by the first number of a header."""
 FOREIGN = {278895051: "NVIDIA NeMo AutoModel"}
-"""Projects with headers that are not read, by the number that these begin with."""
+"""Projects whose headers are not supported, by the first number of their headers."""
 LEAST_MAGIC = 1 << 20
 MOST_VERSION = 1 << 16
 MOST_FIELDS = 16
-"""Numbers of an unknown header before its zeros."""
+"""Most numbers of an unknown header before its zeros."""
 MOST = (1 << 31) - 1
 
 
 @shard_format(NAME)
 class NanoGpt(ShardFormat):
-    """Flat files; a path ends in ``.bin``."""
+    """Flat files of tokens; a path ends in ``.bin``."""
 
     suffix = SUFFIX
 
@@ -69,14 +69,14 @@ class NanoGpt(ShardFormat):
     def encode(
         cls, stream: DocumentStream, files: NewFiles, *, header: Header = "none", place: Place | None = None
     ) -> None:
-        """Write tokens as they come, and count the documents whose ends could not be found again.
+        """Write tokens batch by batch, and count the documents whose ends could not be found again.
 
         Args:
-            stream: of documents. nanoGPT itself reads uint16, so that without a header uint32 must be asked for.
+            stream: of documents. Without a header, uint32 must be requested explicitly, as nanoGPT reads uint16.
             files: to write.
             header: "llm.c" for its header, "none" for nanoGPT.
-            place: whether the end-of-text token is at the "end" or the "start" of a document; None for what nanoGPT
-                and llm.c do.
+            place: whether the end-of-text token is at the "end" or the "start" of a document; None for "start" with
+                the header of llm.c and "end" without, as these projects do.
         """
         shard.check_word("header", header, Header)
         stream.put_at(place or ("start" if header == "llm.c" else "end"))
@@ -101,20 +101,20 @@ class NanoGpt(ShardFormat):
         header: Header | Literal["auto"] = "auto",
         place: Place | None = None,
     ) -> Parsed:
-        """Map tokens, and find ends by the end-of-text token, where it is named; else they are unknown.
+        """Memory-map tokens, and find ends by the end-of-text token; without its id they are unknown.
 
         Args:
             opening: the file.
-            token_size: bytes of a token; None for what the header says, and 2 where there is none.
+            token_size: bytes of a token; None for the width in the header, or 2 without a header.
             header: whether there is one; "auto" looks for its first two numbers.
-            place: where in a document the end-of-text token is; None for what nanoGPT and llm.c do.
+            place: the position of the end-of-text token in a document; None for that of nanoGPT or llm.c.
         """
         shard.check_word("token_size", token_size, (2, 4, None))
         shard.check_word("header", header, ("auto", "none", "llm.c"))
         shard.check_word("place", place, ("end", "start", None))
         (file,) = opening.files
         size = shard.file_bytes(file)
-        # A changed header would be read as tokens; all tokens are looked at for the ends of documents.
+        # A changed header would be read as tokens. Finding the ends of documents reads all tokens.
         opening.compare(0, None if opening.end_of_text is not None else 1)
         found = None if header == "none" else _read_header(file)
         if found is None and header == "llm.c":
@@ -122,7 +122,7 @@ class NanoGpt(ShardFormat):
         width = found[0] if found else token_size or 2
         if token_size not in (None, width):
             raise FormatError(
-                f"{file} says in its header that a token has {width} bytes, not {token_size}: leave token_size out"
+                f"{file} records in its header that a token has {width} bytes, not {token_size}: leave token_size out"
             )
         first_byte = HEADER_BYTES if found else 0
         if found:
@@ -142,11 +142,11 @@ class NanoGpt(ShardFormat):
         )
 
 
-open, shard_files, verify, write = NanoGpt.open, NanoGpt.shard_files, NanoGpt.verify, NanoGpt.write  # noqa: A001  # nanogpt.open reads as it should
+open, shard_files, verify, write = NanoGpt.open, NanoGpt.shard_files, NanoGpt.verify, NanoGpt.write  # noqa: A001  # public as nanogpt.open
 
 
 def check_width(stored: "np.dtype[Any]", dtype: TokenType, header: Header) -> None:
-    """Raise FormatError for uint32 that nothing in the file records and nobody asked for: readers take uint16."""
+    """Raise FormatError for uint32 that is neither recorded nor requested, since readers expect uint16."""
     if stored == np.uint32 and header == "none" and dtype == "auto":
         raise FormatError(
             "tokens would be uint32 in a flat file without a header, which nanoGPT reads as uint16: name a "
@@ -155,7 +155,7 @@ def check_width(stored: "np.dtype[Any]", dtype: TokenType, header: Header) -> No
 
 
 class _Marks:
-    """Counts the documents that cannot be separated by their end-of-text tokens."""
+    """Counter of the documents that cannot be separated by their end-of-text tokens."""
 
     def __init__(self, end_of_text: int | None, place: Place) -> None:
         self._end_of_text, self._place = end_of_text, place
@@ -163,7 +163,7 @@ class _Marks:
         self._last_is_open = False
 
     def count(self, batch: Documents) -> None:
-        """Look at the next documents."""
+        """Count the lost ends of the next documents."""
         if not len(batch.lengths):
             return
         self._documents += len(batch.lengths)
@@ -175,12 +175,12 @@ class _Marks:
         looked_at = (ends - 1 if self._place == "end" else ends - batch.lengths)[some]
         at_place[some] = batch.tokens[looked_at] == self._end_of_text
         lost = (found != 1) | ~at_place
-        # What follows the last mark, or comes before the first, is a document of its own.
+        # Tokens after the last mark, or before the first, are read as one document.
         edge = self._edge(lost, some & (found == 0))
         self._lost += int(np.count_nonzero(lost)) + edge
 
     def losses(self) -> list[Loss]:
-        """Describe which ends of the documents so far are lost."""
+        """Describe the lost ends of the documents so far."""
         if self._end_of_text is None:
             unknown = Loss("where {} documents end, as no end_of_text was given", self._documents)
             return [unknown] if self._documents else []
@@ -188,7 +188,7 @@ class _Marks:
         return [Loss(what, self._lost)] if self._lost else []
 
     def _edge(self, lost: "npt.NDArray[np.bool_]", unmarked: "npt.NDArray[np.bool_]") -> int:
-        """Clear the document at the open edge; return 1 if an earlier batch's turns out to have one after it."""
+        """Keep an unmarked document at the open edge of the file; return 1 if that of the batch before is now lost."""
         if self._place == "start":
             if self._documents == len(lost) and unmarked[0]:
                 lost[0] = False
@@ -200,10 +200,10 @@ class _Marks:
 
 
 def _read_header(file: Path) -> tuple[Literal[2, 4], int] | None:
-    """Return bytes of a token and number of tokens, or None if the file does not begin with a header.
+    """Return the bytes of a token and the number of tokens, or None if the file does not begin with a header.
 
     Raises:
-        FormatError: it begins with a header that is not read.
+        FormatError: it begins with an unsupported header.
         CorruptionError: the number of tokens is negative.
     """
     with file.open("rb") as opened:
@@ -215,15 +215,18 @@ def _read_header(file: Path) -> tuple[Literal[2, 4], int] | None:
         _reject_unknown_header(file, head)
         return None
     if tokens < 0:
-        raise CorruptionError(f"{file} says at byte 8 that it has {tokens:,} tokens: fetch it again, or write it again")
+        raise CorruptionError(
+            f"{file} records at byte 8 that it has {tokens:,} tokens: fetch it again, or write it again"
+        )
     return (2 if VERSIONS[magic][1] == 2 else 4), tokens
 
 
 def _reject_unknown_header(file: Path, head: bytes) -> None:
-    """Raise FormatError if the first bytes are a header of 1,024 bytes that is not read.
+    """Raise FormatError if the first 1,024 bytes are an unsupported header.
 
-    They are one if they begin with a known number and a version, or if all else but 16 numbers is zero and the first
-    three could be a magic number, a version and a count; 500 tokens of text are never like that.
+    They are a header if they begin with a known number and a version. They are also one if only the first 16 numbers
+    are not zero and the first three could be a magic number, a version and a count, which never holds for 500 tokens of
+    text.
     """
     magic, version, count, *others = np.frombuffer(head, "<u4", len(head) // 4).tolist()
     named = magic in VERSIONS or magic in FOREIGN

@@ -1,4 +1,4 @@
-"""Tokens in parquet: a row per document, as any reader of parquet takes it.
+"""Tokens in parquet files with a row per document, readable by any parquet library.
 
 Specification
 -------------
@@ -6,16 +6,17 @@ Specification
 
 * ``tokens``: list of uint16 or uint32, no nulls;
 * ``n_tokens``: int64, the length of the list;
-* ``overlap``, if any: uint32, with how many tokens of the row before it a row begins;
-* ``loss_mask``, if any: list of bool, as long as ``tokens``, false where no loss is to be computed;
-* whatever else the documents have: ``id``, ``url`` …
+* ``overlap``, optional: uint32, the number of tokens that a row repeats from the end of the row before;
+* ``loss_mask``, optional: list of bool, as long as ``tokens``, false for tokens without a loss;
+* all other columns of the documents: ``id``, ``url`` …
 
-and, in the metadata of its schema, the key ``longcrawl`` with a JSON object of ``end_of_text``, ``vocabulary_size`` and
-``tokenizer``, each only where it is known. Pages are compressed with zstd; a row group has some four million tokens.
+and, in the metadata of its schema, the key ``longcrawl`` with a JSON object of those of ``end_of_text``,
+``vocabulary_size`` and ``tokenizer`` that are known. Pages are compressed with zstd; a row group has some four million
+tokens.
 
-Files of others are read, too: any column of lists of integers, named by ``column`` (often ``input_ids``), and without
-``n_tokens``. Parquet is compressed and cannot be mapped to memory, so opening a file decodes it into a temporary one
-without a name, which is mapped. :func:`read` goes through it row group by row group instead.
+Files of other projects are also read: any column of lists of integers, named by ``column`` (often ``input_ids``), and
+without ``n_tokens``. Parquet is compressed and cannot be memory-mapped, so opening a file decodes it into an unnamed
+temporary file, which is mapped. :func:`read` reads it row group by row group instead.
 """
 
 import json
@@ -46,15 +47,15 @@ KEY = b"longcrawl"
 FACTS = {"end_of_text": int, "vocabulary_size": int, "tokenizer": str}
 GROUP_TOKENS = 1 << 22
 ROWS = 1_024
-"""Rows that are read at a time."""
+"""Rows read at a time."""
 
 
 @shard_format(NAME)
 class TokenParquet(ShardFormat):
-    """Tokens in parquet; a path ends in ``.parquet``.
+    """Token shards in parquet; a path ends in ``.parquet``.
 
-    Memory holds a row group and one table at a time while a shard is written. Opening one decodes it into a temporary
-    file, which takes as much room on disk as the tokens.
+    While a shard is written, memory holds a row group and one table. Opening one decodes it into a temporary file,
+    which needs as much disk space as the tokens.
     """
 
     suffix = SUFFIX
@@ -63,7 +64,7 @@ class TokenParquet(ShardFormat):
 
     @classmethod
     def encode(cls, stream: DocumentStream, files: NewFiles, *, tokenizer: str | None = None) -> None:
-        """Write all columns; row groups do not depend on how documents are divided into tables.
+        """Write all columns, in row groups that do not depend on how documents are divided into tables.
 
         Args:
             stream: of documents.
@@ -82,11 +83,11 @@ class TokenParquet(ShardFormat):
 
     @classmethod
     def decode(cls, opening: Opening, *, column: str = TOKENS) -> Parsed:
-        """Decode all rows; whatever is checked, all but the ids is looked at.
+        """Decode all rows; everything except ids is checked, whatever ``check`` is.
 
         Args:
             opening: the file.
-            column: of tokens.
+            column: the column of tokens.
         """
         (file,) = opening.files
         opening.compare(0)
@@ -106,7 +107,7 @@ class TokenParquet(ShardFormat):
 
     @classmethod
     def reading(cls, path: "str | Path", settings: Mapping[str, Any]) -> Reading:
-        """Go through a shard row group by row group, without a temporary file."""
+        """Read a shard row group by row group, without a temporary file."""
         given = cls.settings("open", settings)
         column = given.get("column", TOKENS)
         file = _compared(path)
@@ -116,22 +117,22 @@ class TokenParquet(ShardFormat):
         return Reading(_rows(file, column), known.pop("left_out"), known)
 
     @classmethod
-    def has_overlaps(cls, path: "str | Path", settings: Mapping[str, Any]) -> bool:  # noqa: ARG003  # no setting matters
-        """Return whether any document overlaps with the one before it; no tokens are read."""
+    def has_overlaps(cls, path: "str | Path", settings: Mapping[str, Any]) -> bool:  # noqa: ARG003  # the column needs no settings
+        """Return whether any document overlaps with the one before it, without reading tokens."""
         with _opened(_compared(path)) as opened:
             if OVERLAP not in opened.schema_arrow.names:
                 return False
             return bool(pc.any(pc.not_equal(opened.read([OVERLAP])[OVERLAP], 0)).as_py())
 
 
-open, shard_files, verify, write = TokenParquet.open, TokenParquet.shard_files, TokenParquet.verify, TokenParquet.write  # noqa: A001  # token_parquet.open reads as it should
+open, shard_files, verify, write = TokenParquet.open, TokenParquet.shard_files, TokenParquet.verify, TokenParquet.write  # noqa: A001  # public as token_parquet.open
 
 
 def read(path: "str | Path", *, column: str = TOKENS) -> Iterator[pa.Table]:
-    """Read a shard in tables of some rows; ``column`` is called ``tokens`` there, and is uint16 or uint32.
+    """Read a shard in tables of some rows, with ``column`` renamed to ``tokens`` and stored as uint16 or uint32.
 
     Raises:
-        FormatError: there is no such file, or no column of tokens in it.
+        FormatError: there is no such file, or it has no such column of tokens.
         CorruptionError: it cannot be decoded, or contradicts itself; the message names file and row.
     """
     return _rows(_compared(path), column)
@@ -140,7 +141,7 @@ def read(path: "str | Path", *, column: str = TOKENS) -> Iterator[pa.Table]:
 def _facts(
     schema: pa.Schema, file: Path, column: str, end_of_text: int | None, vocabulary_size: int | None
 ) -> dict[str, Any]:
-    """Return what a file records of its tokens, with what is known besides, and the columns that no shard holds."""
+    """Return the recorded facts combined with the given ones, and a description of the columns that no shard stores."""
     _token_type(schema, column, file)
     known = _recorded(schema, file)
     others = [name for name in schema.names if name not in OWN and name != column]
@@ -167,7 +168,7 @@ def _rows(file: Path, column: str) -> Iterator[pa.Table]:
 
 
 def _compared(path: "str | Path") -> Path:
-    """Return the file of a shard, all of which has been compared with its checksums, where it has any."""
+    """Return the file of a shard, after comparing all of it with its checksums, if it has any."""
     (file,) = TokenParquet.shard_files(path)
     checksums = read_checksums(file, file)
     if checksums is not None:
@@ -185,7 +186,7 @@ def _recorded(schema: pa.Schema, file: Path) -> dict[str, Any]:
         ) from broken
     for name, value in known.items():
         if value is not None and type(value) is not FACTS[name]:
-            raise CorruptionError(f"{file} says under 'longcrawl' that its {name} is {value!r}: write it again")
+            raise CorruptionError(f"{file} records under 'longcrawl' that its {name} is {value!r}: write it again")
     return known
 
 
@@ -200,7 +201,7 @@ def _opened(file: Path) -> pq.ParquetFile:
 
 
 def _token_type(schema: pa.Schema, column: str, file: Path) -> pa.DataType:
-    """Return the type of a token: uint16 where the file has that, uint32 for all other integers."""
+    """Return the type of a token: uint16 for columns of uint8 or uint16, uint32 for other integers."""
     if column not in schema.names:
         have, fix = ", ".join(schema.names), "make tokens of texts with `longcrawl tokenize`"
         raise FormatError(f"{file} has no column {column!r}, it has {have}: name one as column, or {fix}")
@@ -214,14 +215,14 @@ def _token_type(schema: pa.Schema, column: str, file: Path) -> pa.DataType:
 
 
 def _table(table: pa.Table, column: str, kind: pa.DataType, where: str) -> pa.Table:
-    """Return a batch with its tokens first, under their own name and in their own type."""
+    """Return a batch with its tokens as the first column ``tokens`` of the given type."""
     lists = pc.cast(table[column], pa.list_(kind))
     if N_TOKENS in table.column_names:
         differ = pc.not_equal(pc.cast(table[N_TOKENS], pa.int64()), pc.cast(pc.list_value_length(lists), pa.int64()))
         row = pc.index(differ, True).as_py()
         if row >= 0:
             raise CorruptionError(
-                f"{where}: row {row:,} of these says that it has {table[N_TOKENS][row].as_py():,} tokens, it has "
+                f"{where}: row {row:,} of these records that it has {table[N_TOKENS][row].as_py():,} tokens, it has "
                 f"{len(lists[row]):,}: write the shard again"
             )
     others = {name: table[name] for name in table.column_names if name not in (column, TOKENS)}
@@ -229,7 +230,7 @@ def _table(table: pa.Table, column: str, kind: pa.DataType, where: str) -> pa.Ta
 
 
 def _decoded(tables: Iterable[pa.Table], kind: pa.DataType, file: Path) -> Documents:
-    """Put all documents into temporary files and map these to memory."""
+    """Decode all documents into temporary files, and memory-map these."""
     dtype = np.dtype(kind.to_pandas_dtype())
     lengths, overlaps = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     with tempfile.TemporaryFile() as ids, tempfile.TemporaryFile() as flags:
@@ -266,12 +267,12 @@ def _mapped(file: IO[bytes], dtype: "np.dtype[Any]") -> npt.NDArray[Any]:
 
 def _agreed(file: Path, name: str, in_file: int | None, given: int | None) -> int | None:
     if None not in (in_file, given) and in_file != given:
-        raise FormatError(f"{file} says that its {name} is {in_file:,}, not {given:,}: leave {name} out")
+        raise FormatError(f"{file} records that its {name} is {in_file:,}, not {given:,}: leave {name} out")
     return in_file if given is None else given
 
 
 def row_groups(tables: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Regroup documents into tables of GROUP_TOKENS tokens, or one document."""
+    """Regroup documents into tables of at most ``GROUP_TOKENS`` tokens, or of one larger document."""
     held: list[pa.Table] = []
     room = GROUP_TOKENS
     for table in tables:

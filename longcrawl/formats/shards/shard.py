@@ -1,10 +1,10 @@
-"""An open token shard of any format, and the checks on its files.
+"""Open token shards of any format, and the checks on their files.
 
-It is what all pretokenised formats have in common, so that whatever reads one of them reads all. A format is a module
-of this package with ``write``, ``open`` and ``verify``; ``open`` gives a :class:`TokenShard`.
+All pretokenised formats open as a :class:`TokenShard`, so that code that reads one of them reads all. A format is a
+module of this package with ``write``, ``open`` and ``verify``.
 
-What is in a document is what the file has between two ends: an end-of-text token, where the file has one, is the last
-token of its document.
+A document is the tokens between two ends in the file. If the file has an end-of-text token, it is the last token of its
+document.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,28 +25,28 @@ TOKENS = "tokens"
 N_TOKENS = "n_tokens"
 
 OVERLAP = "overlap"
-"""The column of how many tokens a document begins with that the one before it ended with; no loss is due on them."""
+"""Column with the number of tokens that a document repeats from the end of the one before; they have no loss."""
 
 LOSS_SUFFIX = ".loss"
-"""What follows the name of a file of tokens in that of its loss mask, where that is a file."""
+"""Suffix that turns the name of a file of tokens into that of its loss mask, if the mask is a file."""
 
 BLOCK_TOKENS = 1 << 22
-"""Tokens that are handled at a time, unless one document has more."""
+"""Tokens processed at a time, unless one document has more."""
 
 LIST_LIMIT = (1 << 31) - 1
-"""The values that an Arrow list column holds."""
+"""Most values in an Arrow list column."""
 
 
 @dataclass(frozen=True, eq=False)
 class Documents:
-    """Some documents of a shard, one after the other; nothing is copied where it need not be.
+    """Consecutive documents of a shard, as views of its arrays if possible.
 
     Attributes:
-        tokens: of all of them, uint16 or uint32.
-        lengths: int64, tokens in each.
-        overlaps: int64, tokens of each that repeat the end of the one before; None where there is no such thing.
-        loss_mask: bool for each token, False where no loss is to be computed; None for True throughout.
-        others: further columns, a row for each document; None where there are none.
+        tokens: of all documents, end to end; uint16 or uint32, or any integers before they are written.
+        lengths: int64, tokens in each document.
+        overlaps: int64, tokens that each document repeats from the end of the one before; None if there are none.
+        loss_mask: bool for each token, False for tokens without a loss; None if all have one.
+        others: further columns, a row for each document; None if there are none.
     """
 
     tokens: npt.NDArray[Any]
@@ -56,9 +56,9 @@ class Documents:
     others: pa.Table | None = None
 
     def table(self) -> pa.Table:
-        """Return the columns ``tokens``, ``n_tokens`` (int64), and ``overlap``, ``loss_mask`` and others if there are.
+        """Return the columns ``tokens``, ``n_tokens`` (int64) and, if present, ``overlap``, ``loss_mask`` and others.
 
-        The tokens are those of this object, not copied.
+        The column ``tokens`` shares memory with this object.
 
         Raises:
             FormatError: there are too many tokens for one list column.
@@ -85,9 +85,9 @@ class Documents:
 
 @dataclass(frozen=True, eq=False)
 class TokenShard:
-    """One shard, opened: arrays on its files, which are memory-mapped, so that opening it reads its index only.
+    """An open token shard with memory-mapped arrays, so that opening reads only its index.
 
-    It is pickled as its path and settings, and opened again where it arrives.
+    It is pickled as its path and settings, and opened again when it is unpickled.
 
     >>> shard = open_shard("00000_tokens.ds")  # doctest: +SKIP
     >>> len(shard), shard.tokens.dtype, shard.document(0)  # doctest: +SKIP
@@ -96,18 +96,18 @@ class TokenShard:
     Attributes:
         path: the file of tokens.
         format: the name of its format.
-        tokens: all of them, uint16 or uint32.
-        document_ends: int64, for each document the place after its last token, or None; see :attr:`ends`.
-        overlaps: unsigned integers, for each document; None where the format has none.
-        loss_mask: bool, for each token; None where there is none, and every token counts.
-        end_of_text: the id of the end-of-text token, where it was named or the file says it.
-        vocabulary_size: as for ``end_of_text``.
-        tokenizer: its name, where the file says it.
-        left_out: what else is in the file, in words: no attribute of this class holds it.
-        checksums: of blocks of the files, where they lie beside them. Opened with ``check="everything"`` all were
-            compared; else :meth:`document` and :meth:`documents` compare what they give, and whoever takes ``tokens``
-            calls :meth:`compare`.
-        first_byte: where the tokens begin in their file.
+        tokens: all tokens, uint16 or uint32.
+        document_ends: int64, for each document the offset after its last token, or None; see :attr:`ends`.
+        overlaps: unsigned integers, for each document; None if the format has none.
+        loss_mask: bool, for each token; None if there is no mask and every token has a loss.
+        end_of_text: the end-of-text id that was given or that the file records, or None.
+        vocabulary_size: number of ids that was given or that the file records, or None.
+        tokenizer: its name, if the file records it.
+        left_out: descriptions of other content of the file, which no attribute of this class holds.
+        checksums: of blocks of the files, if a file of checksums is beside them. ``check="everything"`` compares all
+            on opening. Otherwise :meth:`document` and :meth:`documents` check the tokens that they return, and code
+            that uses ``tokens`` must call :meth:`compare`.
+        first_byte: offset of the tokens in their file.
     """
 
     path: str
@@ -132,10 +132,10 @@ class TokenShard:
 
     @property
     def ends(self) -> npt.NDArray[np.int64]:
-        """Where documents end: int64 [documents], exclusive, never falling; the last is the number of tokens.
+        """Ends of documents: int64 [documents], exclusive, never falling; the last is the number of tokens.
 
         Raises:
-            FormatError: the files do not say where documents end.
+            FormatError: the files do not record where documents end.
         """
         if self.document_ends is None:
             raise FormatError(
@@ -146,7 +146,7 @@ class TokenShard:
         return self.document_ends
 
     def compare(self, first: int, stop: int) -> None:
-        """Raise CorruptionError if a block of tokens ``first:stop`` or their mask was changed; each is read once."""
+        """Check the blocks of tokens ``first:stop`` and their mask, each once; raise CorruptionError if one changed."""
         blocks, mask = self._token_blocks, self._mask_blocks
         if blocks is not None and blocks.left:
             width = self.tokens.itemsize
@@ -155,7 +155,7 @@ class TokenShard:
             mask.check(first, stop)
 
     def compare_index(self) -> None:
-        """Raise CorruptionError if a file other than tokens and loss mask was changed; each is read once."""
+        """Check all files but tokens and loss mask, each once; raise CorruptionError if one was changed."""
         for blocks in self._index_blocks:
             if blocks.left:
                 blocks.check()
@@ -177,15 +177,15 @@ class TokenShard:
 
     @property
     def unread(self) -> bool:
-        """Whether there are tokens that :meth:`compare` would compare with their checksums."""
+        """Whether some tokens have checksums that :meth:`compare` has not compared yet."""
         return self._token_blocks is not None and bool(self._token_blocks.left)
 
     def __len__(self) -> int:
-        """Count the documents."""
+        """Return the number of documents."""
         return len(self.ends)
 
     def document(self, number: int) -> npt.NDArray[Any]:
-        """Return the tokens of one document, a view; raise IndexError if there is none of this number."""
+        """Return a view of one document's tokens; raise IndexError if there is no such document."""
         if not 0 <= number < len(self):
             raise IndexError(f"{self.path} has documents 0 to {len(self) - 1:,}, not {number}")
         first, stop = self.start(number), int(self.ends[number])
@@ -193,11 +193,11 @@ class TokenShard:
         return self.tokens[first:stop]
 
     def start(self, number: int) -> int:
-        """Return the place of a document's first token."""
+        """Return the offset of a document's first token."""
         return int(self.ends[number - 1]) if number else 0
 
     def documents(self, start: int = 0, stop: int | None = None) -> Documents:
-        """Return the documents from ``start`` to before ``stop``."""
+        """Return documents ``start:stop``."""
         stop = len(self) if stop is None else stop
         first = self.start(start)
         ends = np.asarray(self.ends[start:stop])
@@ -211,7 +211,7 @@ class TokenShard:
         )
 
     def blocks(self, block_tokens: int = BLOCK_TOKENS, start: int = 0, stop: int | None = None) -> Iterator[Documents]:
-        """Return documents ``start:stop``, some ``block_tokens`` tokens at a time, cut at the same places each time."""
+        """Yield documents ``start:stop``, about ``block_tokens`` tokens at a time; blocks are the same each time."""
         last = len(self) if stop is None else stop
         while start < last:
             limit = self.start(start) + block_tokens
@@ -229,7 +229,7 @@ BLOCK = 1 << 22
 
 
 def local_path(path: "str | Path") -> Path:
-    """Return a path of this machine; raise FormatError for a URL."""
+    """Return a local path; raise FormatError for a URL."""
     if "://" in str(path):
         raise FormatError(f"{path} is not on this machine, where it could be mapped to memory: copy it here first")
     return Path(path)
@@ -243,7 +243,7 @@ def file_bytes(file: Path) -> int:
 
 
 def check_size(file: Path, expected: int, because: str) -> None:
-    """Raise CorruptionError unless a file is as large as another file, or its own header, says."""
+    """Raise CorruptionError unless a file has the expected size; the message begins the reason with ``because``."""
     found = file_bytes(file)
     if found == expected:
         return
@@ -252,7 +252,7 @@ def check_size(file: Path, expected: int, because: str) -> None:
 
 
 def check_whole(file: Path, size: int, width: int) -> None:
-    """Raise CorruptionError unless a file of tokens without a header has a whole number of them."""
+    """Raise CorruptionError unless a file without a header has a whole number of tokens."""
     if size % width:
         raise CorruptionError(
             f"{file} has {size:,} bytes, not a whole number of tokens of {width}: it is cut at byte {size:,}, or "
@@ -261,21 +261,21 @@ def check_whole(file: Path, size: int, width: int) -> None:
 
 
 def map_file(file: Path, dtype: npt.DTypeLike, count: int, offset: int = 0) -> npt.NDArray[Any]:
-    """Map a piece of a file to memory; a piece of no length is an array, too."""
+    """Memory-map a part of a file; an empty part gives an empty array."""
     if not count:
         return np.empty(0, dtype)
     return np.memmap(file, dtype, "r", offset, (count,))
 
 
 def check_word(name: str, value: Any, words: Any) -> None:
-    """Raise FormatError unless a value is one of ``words``, a ``Literal`` type or a tuple."""
+    """Raise FormatError unless a value is one of ``words``, which is a ``Literal`` type or a tuple."""
     known = words if isinstance(words, tuple) else get_args(words)
     if value not in known:
         raise FormatError(f"{name} takes one of {', '.join(repr(word) for word in known)}, got {value!r}")
 
 
 def check_ids(end_of_text: int | None, vocabulary_size: int | None) -> None:
-    """Raise FormatError for ids that cannot be: negative, or an end of text that is not in the vocabulary."""
+    """Raise FormatError for invalid ids: a negative number, or an end of text outside the vocabulary."""
     if vocabulary_size is not None and vocabulary_size < 1:
         raise FormatError(f"vocabulary_size is {vocabulary_size:,}: give the number of ids, or leave it out")
     if end_of_text is not None and not 0 <= end_of_text < (vocabulary_size or 1 << 32):
@@ -292,20 +292,20 @@ def end_problems(
     what: str = "document",
     unit: str = "token",
 ) -> Iterator[str]:
-    """Look for ends of documents that fall, or do not reach the last token.
+    """Yield the problems of ends of documents: ends that fall, or that do not reach the last token.
 
     Args:
         ends: int64 [documents].
-        tokens: how many there are.
-        file: the index, for the sentence.
-        entry: gives the byte of the file where the end of a document is written.
-        what: an entry is called.
-        unit: ends are counted in.
+        tokens: the number of tokens.
+        file: the index, for messages.
+        entry: returns the byte of the file that stores a document's end.
+        what: the name of an entry in messages.
+        unit: the unit of ends in messages.
     """
     previous = 0
     for first in range(0, len(ends), BLOCK):
         block = np.asarray(ends[first : first + BLOCK])
-        # Not by a difference, which wraps around where an entry is damaged.
+        # A difference would wrap around if an entry is damaged.
         before = np.concatenate([[previous], block[:-1]])
         falling = np.flatnonzero(block < before)
         if len(falling):
@@ -319,15 +319,15 @@ def end_problems(
     if previous != tokens:
         place = entry(len(ends) - 1) if len(ends) else 0
         yield (
-            f"{file} says at byte {place:,} that its last {what} ends at {unit} {previous:,}, but there are {tokens:,} "
-            f"{unit}s: the two files do not belong together, so fetch both again, or write them again"
+            f"{file} records at byte {place:,} that its last {what} ends at {unit} {previous:,}, but there are "
+            f"{tokens:,} {unit}s: the two files do not belong together, so fetch both again, or write them again"
         )
 
 
 def find_ends(tokens: npt.NDArray[Any], end_of_text: int, *, at_start: bool = False) -> npt.NDArray[np.int64]:
-    """Find where documents end by their end-of-text tokens: int64 [documents]; the last end is the last token's.
+    """Find the ends of documents by their end-of-text tokens: int64 [documents]; the last is the number of tokens.
 
-    With ``at_start`` the token begins documents instead. What comes before the first is then a document, too.
+    With ``at_start`` the token begins documents instead, and any tokens before the first one are also a document.
     """
     blocks = range(0, len(tokens), BLOCK)
     found = [np.flatnonzero(tokens[first : first + BLOCK] == end_of_text) + first for first in blocks]

@@ -1,9 +1,9 @@
-"""Pretokenised shards as datasets: a row per document, of datatrove's, GPT-Simple's, Megatron's and nanoGPT's files.
+"""Token shards of datatrove, GPT-Simple, Megatron and nanoGPT as sources with a row per document.
 
-Rows are ``id`` (``FILE:NUMBER``, documents counted from 0), ``tokens`` (list of uint16 or uint32) and ``n_tokens``; of
-GPT-Simple's shards also ``overlap``, of datatrove's also ``loss_mask`` where there are ``.loss`` files. Local files are
-mapped to memory, and with ``streaming=True`` and the "arrow" format tokens are never copied; without it `datasets`
-writes its own cache, once.
+Rows are ``id`` (``FILE:NUMBER``, documents counted from 0), ``tokens`` (list of uint16 or uint32) and ``n_tokens``.
+GPT-Simple's shards also have ``overlap``, and datatrove's have ``loss_mask`` if there are ``.loss`` files. Local files
+are memory-mapped, and with ``streaming=True`` and the "arrow" format tokens are never copied; without streaming,
+`datasets` writes its own cache, once.
 """
 
 import posixpath
@@ -31,24 +31,24 @@ from longcrawl.tokens.tokenize import LOSS_MASK, LOSS_MASK_TYPE
 from longcrawl.urls import is_url
 
 _OF_THE_SOURCE = ("data_dir", "data_files", "dtype", "on_bad_files", "storage_options")
-"""Settings that are not of the format."""
+"""Settings of the source that the format's ``open`` does not take."""
 
 
 @dataclass(frozen=True)
 class TokenShards(Source):
-    """Documents of token shards.
+    """Base of the sources that read documents of token shards.
 
     Args:
-        data_dir: a folder, read with all folders in it, or its URL. Where a folder holds ``train/`` and ``val/``, as
-            outputs do, these are two splits.
+        data_dir: a folder, read with all its subfolders, or its URL. Folders ``train/`` and ``val/`` in it, as outputs
+            have them, are two splits.
         data_files: a path, URL or glob, several, or a mapping from splits to them; relative to ``data_dir`` if set.
-            What lies beside a shard and belongs to it, such as its index, may be named with it.
-        dtype: of a token; None for what the first shard has.
+            Files that belong to a shard, such as its index, may be listed with it.
+        dtype: type of a token; None for that of the first shard.
         end_of_text: the id that separates documents.
-        vocabulary_size: a shard with an id that is not below it is a bad file.
-        on_bad_files: what a missing, cut or contradictory shard does; under "skip" all of it is lost.
-        storage_options: what fsspec takes to open the stores that URLs name, such as ``{endpoint_url: …, anon: true}``.
-            No credentials, which belong into the environment or a profile.
+        vocabulary_size: exclusive upper bound of ids; a shard with an id that reaches it is a bad file.
+        on_bad_files: treatment of a missing, cut or contradictory shard; "skip" loses all of it.
+        storage_options: fsspec options to open the stores that URLs name, such as ``{endpoint_url: …, anon: true}``.
+            Not for credentials, which belong in the environment or a profile.
     """
 
     data_dir: str | None = None
@@ -60,22 +60,22 @@ class TokenShards(Source):
     storage_options: StorageOptions = None
 
     beside: ClassVar[tuple[str, ...]] = (".idx",)
-    """What the names of the files that belong to a shard end with."""
+    """Suffixes of the other files of a shard."""
 
     def schema(self) -> pa.Schema:
-        """Return ``id``, ``tokens``, ``n_tokens`` and what else there is; the first shard that opens says what."""
+        """Return ``id``, ``tokens``, ``n_tokens`` and the optional columns that the first readable shard has."""
         return self._schema
 
     @property
     def unique_ids(self) -> bool:
-        """True: ids are names of shards and numbers."""
+        """Whether ids are unique: always, as they name a shard and a number in it."""
         return True
 
     def splits(self) -> dict[str, list[Part]]:
         """Return a part per shard.
 
         Raises:
-            SourceError: no shard was named or found, or a file is none.
+            SourceError: no shard was named or found, or a file is not a shard.
         """
         suffix = FORMATS[self.name].suffix
         data_dir, data_files = self.located((self.data_dir, self.data_files))
@@ -92,7 +92,7 @@ class TokenShards(Source):
         return parts
 
     def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
-        """Read one shard, some four million tokens in a table."""
+        """Read one shard, in tables of some four million tokens."""
         schema = self.schema()
         try:
             with _local_files(part.files) as path:
@@ -109,7 +109,7 @@ class TokenShards(Source):
             bad_files.report(part.files[0], str(broken).removeprefix(f"{part.files[0]} "))
 
     def _split_names(self, tree: list[str]) -> dict[str, list[str]]:
-        """Sort the shards among all files of a folder into splits, so that no held-out one is trained on."""
+        """Sort the shards among all files of a folder into splits, so that no held-out shard is trained on."""
         suffix = FORMATS[self.name].suffix
         outputs = [posixpath.dirname(name) for name in tree if posixpath.basename(name) == f"{self.name}.json"]
         try:
@@ -121,7 +121,7 @@ class TokenShards(Source):
         return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in _OF_THE_SOURCE}
 
     def _files(self, path: str) -> tuple[str, ...]:
-        """Name the files of a shard, the tokens first; remote ones whether they are there or not."""
+        """Return the files of a shard, tokens first; remote ones are listed even if they do not exist."""
         beside = [*self._beside(path), path + CHECKSUMS]
         files = [path, *(file for file in beside if is_url(file) or Path(file).is_file())]
         return tuple(files)
@@ -135,7 +135,7 @@ class TokenShards(Source):
 
     @cached_property
     def _schema(self) -> pa.Schema:
-        """Look into a shard once, since one that is not on this machine is fetched for it."""
+        """Schema of the first shard that opens; cached, because a remote shard must be fetched for it."""
         first: Exception | None = None
         for part in (part for parts in self.splits().values() for part in parts):
             try:
@@ -148,10 +148,10 @@ class TokenShards(Source):
             columns = [("id", pa.string()), (TOKENS, pa.list_(kind)), (N_TOKENS, pa.int64())]
             columns += [(OVERLAP, pa.uint32())] * (shard.overlaps is not None)
             return pa.schema(columns + [(LOSS_MASK, LOSS_MASK_TYPE)] * (shard.loss_mask is not None))
-        raise SourceError(f"no shard says what its tokens are, as none can be opened: {first}") from first
+        raise SourceError(f"the type of tokens is unknown, as no shard can be opened: {first}") from first
 
     def _check_columns(self, shard: TokenShard, schema: pa.Schema) -> None:
-        """Reject a shard that does not fit the schema, which the first one made."""
+        """Raise FormatError for a shard that does not fit the schema of the first one."""
         kind = schema.field(TOKENS).type.value_type
         if pa.from_numpy_dtype(shard.tokens.dtype).bit_width > kind.bit_width:
             raise FormatError(
@@ -170,7 +170,7 @@ class Datatrove(TokenShards):
     """Documents of datatrove's ``.ds`` files.
 
     Args:
-        token_size: bytes of a token, where neither index nor metadata say it.
+        token_size: bytes of a token; needed only if neither index nor metadata give it.
     """
 
     homepage: ClassVar[str] = "https://github.com/huggingface/datatrove"
@@ -197,12 +197,12 @@ class Megatron(TokenShards):
 
 @source("nanogpt")
 class NanoGpt(TokenShards):
-    """Documents of flat ``.bin`` files, nanoGPT's or with the header of llm.c; ``end_of_text`` must be named.
+    """Documents of flat ``.bin`` files, nanoGPT's or with the header of llm.c; ``end_of_text`` is required.
 
     Args:
-        token_size: bytes of a token, where there is no header; None for 2.
+        token_size: bytes of a token in a file without a header; None for 2.
         header: whether there is one; "auto" looks for it.
-        place: where in a document its end-of-text token is; None for the end, and the start where there is a header.
+        place: position of the end-of-text token in a document; None for the start with a header, else the end.
     """
 
     homepage: ClassVar[str] = "https://github.com/karpathy/nanoGPT"
@@ -226,10 +226,10 @@ class NanoGpt(TokenShards):
 
 @contextmanager
 def _local_files(files: tuple[str, ...]) -> Iterator[str]:
-    """Return the path of a shard whose files lie together on this machine, for the time of the block if it is remote.
+    """Provide the path of a shard with all its files in one local folder; remote files are fetched temporarily.
 
     Raises:
-        DamagedFileError: a remote file cannot be fetched; what belongs to a shard may be missing, the shard may not.
+        DamagedFileError: a remote file cannot be fetched; only files other than the tokens may be missing.
     """
     if not is_url(files[0]):
         with local_copy(files[0]) as path:

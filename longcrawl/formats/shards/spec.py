@@ -1,28 +1,28 @@
-"""Token shards as outputs have them, the formats by name, and which of them and of which split a file is.
+"""Folders of token shards: their layout in outputs, the registered formats, and the split of each shard.
 
 Specification
 -------------
-``NAME/`` holds shards of one format (each format's module has its specification) and what they were made of:
+``NAME/`` holds shards of one format (each format's module has its specification) and tables of their documents:
 
-* ``train/00000.bin``, ``train/00001.bin`` … and, where documents are held out, ``val/00000.bin`` …, with the files that
-  belong to each; with ``buckets: COLUMN`` in a folder for each value of that column, such as ``train/web/00000.bin``,
-  named as the folders of languages of the output ``parquet`` are;
+* ``train/00000.bin``, ``train/00001.bin`` … and, if documents are held out, ``val/00000.bin`` …, with the files that
+  belong to each. With ``buckets: COLUMN`` there is a folder for each value of that column, such as
+  ``train/web/00000.bin``, named like the folders of languages in the output ``parquet``;
 * ``documents/train/00000.parquet`` …, in the same folders: for each shard its documents in order, with ``shard`` (the
-  path of its file of tokens), ``entry`` and ``entries`` (the first and how many it is in the shard, several where it is
-  cut into windows), ``window_starts`` (the first token of each, where documents are not all cut alike), ``id``,
-  ``url``, ``language``, ``date``, ``source``, ``file``, ``offset`` and ``n_tokens``, whichever of these the documents
-  have;
-* ``tokenizer.json``, when the tokens were made here;
-* ``NAME.json``, such as ``gpt-simple.json``: what there is of each split and bucket, and bytes and SHA-256 of every
-  file and, last, its own. It is written last: without it the output is not finished.
+  path of its file of tokens), ``entry`` and ``entries`` (the number of its first entry in the shard, and how many it
+  has, several if it is cut into windows), ``window_starts`` (the first token of each window, if documents are not all
+  cut alike), and those of ``id``, ``url``, ``language``, ``date``, ``source``, ``file``, ``offset`` and ``n_tokens``
+  that the documents have;
+* ``tokenizer.json``, if the run made the tokens;
+* ``NAME.json``, such as ``gpt-simple.json``: counts of each split and bucket, bytes and SHA-256 of every file and,
+  last, its own SHA-256. It is written last: without it the output is unfinished.
 
-Every document ends with the end-of-text token, which is added where it is missing; under the header of llm.c it begins
-with it instead. Documents come part after part as they were read, or in the order of the shuffle where there was one.
+Every document ends with the end-of-text token, which is added if it is missing; with the header of llm.c it begins with
+it instead. Documents are in the order of the source, part after part, or in the order of the shuffle if there was one.
 A document and its windows are in one shard.
 
-Below any folder, one with a usual name of held-out data, :data:`HELD_OUT`, is a split: held-out shards are never those
-to train on. Names are relative to the folder that the user named, with ``/`` between their steps, so that local and
-remote folders are looked at alike.
+A folder at any depth with a usual name of held-out data, :data:`HELD_OUT`, is a split: held-out shards are never
+training data. Names are relative to the folder that the user named, with ``/`` as the separator, so that local and
+remote folders are treated alike.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -44,23 +44,23 @@ __all__ = ["FORMATS", "find_format", "open_shard", "shard_suffixes", "shards_in"
 VERSION = 1
 TRAIN = "train"
 HELD_OUT = ("val", "valid", "validation", "dev", "eval", "test", "heldout")
-"""Usual names of folders with held-out data; all but "test" are names for the same thing."""
+"""Usual names of folders with held-out data; all but "test" are synonyms."""
 SPLITS = (TRAIN, *HELD_OUT)
 TABLES = ("documents", "pieces", "rows")
-"""Folders that outputs have beside their splits, with tables of where documents, pieces or rows came from."""
+"""Folders of an output, beside its splits, with tables of the origins of documents, pieces or rows."""
 RUN_TABLES = ("edits", "ledger", "tokens")
-"""Folders that runs have beside their outputs, with tables that are not shards to train on."""
+"""Folders of a run, beside its output, with tables that are not shards to train on."""
 STARTS = "window_starts"
-"""The column of these tables with the first token of each window, where documents are not all cut alike."""
+"""Column of the tables of documents with the first token of each window, if documents are not all cut alike."""
 KIND = "longcrawl_token_shards"
-"""The entry that says what a description describes."""
+"""Entry that identifies a description of token shards."""
 
 
 def find_format(path: "str | Path", name: str | None = None) -> type[ShardFormat]:
-    """Return the format of this name, or the one that the files at ``path`` are in.
+    """Return the format of this name or, without one, the format of the files at ``path``.
 
     Raises:
-        FormatError: there is no such format, or the files do not tell.
+        FormatError: there is no such format, or the files do not identify one.
         CorruptionError: there is an index of no known format.
     """
     if name is not None:
@@ -83,41 +83,41 @@ def find_format(path: "str | Path", name: str | None = None) -> type[ShardFormat
 
 
 def read_description(path: Path, name: str) -> dict[str, Any]:
-    """Read ``NAME.json``, with the errors of :func:`longcrawl.io.structured.read_description`."""
+    """Read ``NAME.json``; errors are those of :func:`longcrawl.io.structured.read_description`."""
     needed = ("splits", "dtype", "end_of_text", "json_escaped", "files")
     return structured.read_description(path / f"{name}.json", "token_shards", VERSION, needed, ("documents", "tokens"))
 
 
 def shard_suffixes(name: str | None = None) -> set[str]:
-    """Return what names of shards end with: of the format called ``name``, or of all where there is none of it."""
+    """Return the suffixes of shards of the format called ``name``, or of all formats if there is no such format."""
     chosen = [FORMATS[name]] if name is not None and name in FORMATS else _loaded()
     return {each.suffix for each in chosen}
 
 
 def _loaded() -> list[type[ShardFormat]]:
-    """Return the formats that need no import; those that a package announces are found by their names."""
+    """Return the formats that need no import; those that other packages announce are found only by name."""
     return [FORMATS[name] for name in FORMATS.loaded()]
 
 
-def open_shard(path: "str | Path", format: str | None = None, **settings: Any) -> TokenShard:  # noqa: A002  # the word that says what is meant
+def open_shard(path: "str | Path", format: str | None = None, **settings: Any) -> TokenShard:  # noqa: A002  # the usual word for it
     """Open a token shard of any format, with the settings of its module's ``open``.
 
     >>> open_shard("00000_tokens.ds", vocabulary_size=50_257)  # doctest: +SKIP
     TokenShard(path='00000_tokens.ds', format='datatrove', end_of_text=None, vocabulary_size=50257, ...)
 
     Raises:
-        FormatError: there is none, or its format does not have such a setting.
+        FormatError: there is no shard, or its format does not have such a setting.
         CorruptionError: its files contradict each other or the settings; the message names file and byte.
     """
     found = find_format(path, format)
     return found.open(path, **settings)
 
 
-def verify_shard(path: "str | Path", format: str | None = None, **settings: Any) -> Verification:  # noqa: A002  # as above
-    """Look at all that is in a token shard, and say what is wrong.
+def verify_shard(path: "str | Path", format: str | None = None, **settings: Any) -> Verification:  # noqa: A002  # the usual word for it
+    """Check a token shard completely, and list its problems.
 
     Raises:
-        FormatError: there is none, or its format does not have such a setting.
+        FormatError: there is no shard, or its format does not have such a setting.
     """
     try:
         found = find_format(path, format)
@@ -126,26 +126,26 @@ def verify_shard(path: "str | Path", format: str | None = None, **settings: Any)
     return found.verify(path, **settings)
 
 
-def verify_shards(folder: "str | Path", format: str | None = None, **settings: Any) -> Verification:  # noqa: A002  # as above
-    """List all that is wrong with the token shards below a folder; errors as of :func:`verify_shard`."""
+def verify_shards(folder: "str | Path", format: str | None = None, **settings: Any) -> Verification:  # noqa: A002  # the usual word for it
+    """Check all token shards below a folder and list their problems, with the errors of :func:`verify_shard`."""
     found = [verify_shard(file, format, **settings) for file in shards_in(Path(folder), format, None)]
     checked = found[0].checked if len(found) == 1 else f"{len(found):,} shards, the first: {found[0].checked}"
     return Verification(str(folder), checked, tuple(problem for each in found for problem in each.problems))
 
 
 def shards_in(folder: Path, name: str | None = None, split: str | None = "train") -> list[Path]:
-    """List the shards below a folder, sorted; of an output those that its description lists.
+    """List the shards below a folder, sorted; in an output, those that its description lists.
 
-    Tables of documents or pieces beside the splits of an output are no shards.
+    Tables of documents or pieces beside the splits of an output are not shards.
 
     Args:
         folder: an output, a run, a split, a bucket, or any other.
         name: of the format; None for all.
-        split: "train" for those that are not held out, "val" or another usual name for those that are, None for all;
+        split: "train" for shards that are not held out, "val" or another usual name for those that are, None for all;
             see :func:`sort_into_splits`.
 
     Raises:
-        FormatError: there are none, or the split of one is unknown.
+        FormatError: there are no shards, or the split of one is unknown.
     """
     suffixes = shard_suffixes(name)
     there = list_files(folder)
@@ -173,7 +173,7 @@ def shards_in(folder: Path, name: str | None = None, split: str | None = "train"
 
 
 def _outputs(folder: Path, files: list[str]) -> dict[str, tuple[str, set[str]]]:
-    """Return the outputs among the folders below one: their format, and their shards as seen from there."""
+    """Return the format and the shards of each output below a folder; all paths are relative to that folder."""
     outputs = {}
     for file in files:
         path = Path(file)
@@ -193,10 +193,10 @@ def sort_into_splits(names: Iterable[str], outputs: Collection[str] = ()) -> dic
 
     Args:
         names: of shards, relative.
-        outputs: folders that are outputs by their description, whose own splits count before those around them.
+        outputs: folders with an output's description, whose own splits take precedence over those around them.
 
     Raises:
-        FormatError: a shard lies beside a split that is held out, but not in ``train/``, so that its split is unknown.
+        FormatError: a shard is beside a held-out split but not in ``train/``, so that its split is unknown.
     """
     listed = list(names)
     folders = {folder for name in listed for folder in _folders(name)}
@@ -207,11 +207,11 @@ def sort_into_splits(names: Iterable[str], outputs: Collection[str] = ()) -> dic
 
 
 def beside_shards(name: str, folders: Collection[str]) -> bool:
-    """Return whether a name is in a folder of tables beside splits, such as ``documents/train/00000.parquet``.
+    """Return whether a file is in a folder of tables beside splits, such as ``documents/train/00000.parquet``.
 
     Args:
-        name: of a file, relative.
-        folders: all that there are, relative, "" for the one that names are relative to.
+        name: path of the file, relative.
+        folders: all existing folders, relative, "" for the one that names are relative to.
     """
     return any(
         PurePosixPath(folder).name in TABLES and _below(folder.rpartition("/")[0], split) in folders
@@ -221,18 +221,18 @@ def beside_shards(name: str, folders: Collection[str]) -> bool:
 
 
 def _runs(folder: Path, files: list[str]) -> set[str]:
-    """Return the folders below one that have the manifest of a run."""
+    """Return the folders below a folder that have the manifest of a run."""
     manifests = (file for file in files if file.rpartition("/")[2] == "manifest.json")
     return {file.rpartition("/")[0] for file in manifests if "longcrawl_run" in (_read_object(folder / file) or {})}
 
 
 def _in_table_of_run(name: str, runs: Collection[str]) -> bool:
-    """Return whether a name is in a folder of tables of a run, beside its output, such as ``tokens``."""
+    """Return whether a file is in a folder of tables of a run, beside its output, such as ``tokens``."""
     return any(folder in {_below(run, table) for run in runs for table in RUN_TABLES} for folder in _folders(name))
 
 
 def described_shards(description: Path) -> list[str] | None:
-    """Return the files in the splits that an output's description lists, relative to its folder; None if it is none."""
+    """Return the files in splits that an output's description lists, by relative path, or None for other files."""
     described = _read_object(description)
     if described is None or KIND not in described or not isinstance(described.get("files"), dict):
         return None
@@ -240,7 +240,7 @@ def described_shards(description: Path) -> list[str] | None:
 
 
 def _read_object(file: Path) -> dict[str, Any] | None:
-    """Return a JSON object; None where a file is missing or holds something else."""
+    """Read a JSON object, or return None if the file is missing or is not a JSON object."""
     try:
         found = load_json(file.read_text("utf-8"))
     except (OSError, ValueError):
@@ -249,13 +249,13 @@ def _read_object(file: Path) -> dict[str, Any] | None:
 
 
 def named_split(wanted: str, is_there: Callable[[str], bool]) -> str:
-    """Return the name that a split has: the one that is wanted, or else the one other usual name that is there.
+    """Return the existing name of a wanted split, which may be its only existing synonym.
 
     >>> named_split("val", {"train", "validation", "test"}.__contains__)
     'validation'
 
     Raises:
-        FormatError: several other names are there.
+        FormatError: several synonyms exist.
     """
     alike = [name for name in HELD_OUT if name != "test"]
     if wanted not in alike or is_there(wanted):
@@ -267,11 +267,11 @@ def named_split(wanted: str, is_there: Callable[[str], bool]) -> str:
 
 
 def _split_of(name: str, folders: Collection[str], outputs: Collection[str]) -> str:
-    # The Hub's own names of parquet files, heldout-00000-of-00001.parquet, have the split in them.
+    # The Hub's own names of parquet files, such as heldout-00000-of-00001.parquet, contain the split.
     first, _, rest = PurePosixPath(name).name.partition("-")
     if first in SPLITS and "-of-" in rest and name.endswith(parquet.SUFFIX):
         return first
-    # An output's own splits count before those of folders around it.
+    # An output's own splits take precedence over folders around it.
     for folder in sorted(_folders(name), key=lambda each: each not in outputs):
         there = [split for split in SPLITS if _below(folder, split) in folders]
         inside = next((split for split in there if name.startswith(f"{_below(folder, split)}/")), None)
@@ -280,14 +280,14 @@ def _split_of(name: str, folders: Collection[str], outputs: Collection[str]) -> 
             return inside or TRAIN
         if held_out:
             raise FormatError(
-                f"{name} lies beside the folder{'s' * (len(there) > 1)} {' and '.join(there)}, so that its split is "
+                f"{name} is beside the folder{'s' * (len(there) > 1)} {' and '.join(there)}, so that its split is "
                 "unknown: move it into one of them, or into train, or name files one by one"
             )
     return TRAIN
 
 
 def _folders(name: str) -> list[str]:
-    """Return the folders that a file is in, the outermost, "", first."""
+    """Return the folders that contain a file, from the outermost, "", to the innermost."""
     steps = name.split("/")
     return ["/".join(steps[:count]) for count in range(len(steps))]
 

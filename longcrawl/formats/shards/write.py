@@ -1,4 +1,4 @@
-"""Token shards as the end of a crawl or a run: ``gpt-simple``, ``datatrove``, ``megatron`` and ``nanogpt``."""
+"""Writes token shards as the output of a run: ``gpt-simple``, ``datatrove``, ``megatron`` and ``nanogpt``."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -53,21 +53,21 @@ Longs = npt.NDArray[np.int64]
 
 RECORDED = (*ORIGINS, *FOUND, N_TOKENS)
 GROUP_BYTES = 2 << 20
-"""Bytes of tokens that are written at a time, unless one document has more."""
+"""Bytes of tokens written at a time, unless one document has more."""
 
 
 @dataclass(frozen=True)
 class ShardOutput(TokenOutput):
-    """Write token shards, see :mod:`longcrawl.formats.shards.spec`.
+    """Write token shards in the format of :mod:`longcrawl.formats.shards.spec`.
 
-    ``shard_bytes`` is how many bytes of tokens a shard holds at most, on average. ``heldout`` is a fraction below 1
-    of all documents, or a whole number of them, of each bucket where there are several: the first of the order, which
-    become ``val``. ``buckets`` names a column of text, such as ``source`` or ``language``. ``end_of_text`` is taken
-    from the stage ``tokenize`` where it is left out, and so are ``vocabulary_size``, which every id must be below, and
-    ``dtype``: "auto" is uint16 for 65,536 ids or fewer, and what the documents have where no vocabulary is known.
-    ``on_loss`` says what is done about a loss mask that the format cannot hold.
+    ``shard_bytes`` limits the bytes of tokens per shard, on average. ``buckets`` names a text column, such as
+    ``source`` or ``language``, that sorts documents into folders. ``heldout`` is the number of documents to hold out as
+    the split ``val``, or a fraction of them below 1, in each bucket if ``buckets`` is set; they are the first of the
+    order. ``end_of_text``, ``vocabulary_size`` (every id must be below it) and ``dtype`` default to those of the stage
+    ``tokenize``. The ``dtype`` "auto" is uint16 for vocabularies of up to 65,536 ids; if the vocabulary is unknown, it
+    is the type of the documents' tokens. ``on_loss`` is the treatment of a loss mask that the format cannot store.
 
-    Windows are those that the stage ``windows`` says.
+    Windows are those of the stage ``windows``.
     """
 
     second_pass: ClassVar[tuple[str, ...]] = ("shard_bytes", "heldout", "end_of_text", "on_loss")
@@ -87,7 +87,11 @@ class ShardOutput(TokenOutput):
         self.check_least(shard_bytes=1)
 
     def writer(self, stages: Sequence[Stage]) -> "ShardWriter":
-        """Take end of text and tokenizer from ``tokenize``, and refuse windows that the format cannot hold."""
+        """Return a writer with the end of text and tokenizer of ``tokenize``.
+
+        Raises:
+            StageError: there is no end of text, or the format cannot store the windows of the stages.
+        """
         tokenize = self.find_tokenize(stages)
         windows = last_stage(stages, Windows)
         if windows is not None:
@@ -96,19 +100,19 @@ class ShardOutput(TokenOutput):
 
     @property
     def overlaps(self) -> str:
-        """The column by which the format says that no loss is due on the beginning of a window; "" if it cannot."""
+        """Column that the format uses to exclude the beginning of a window from the loss; "" if it has none."""
         return next((name for name in (OVERLAP, LOSS_MASK) if name in FORMATS[self.name].holds), "")
 
     def format_settings(self) -> dict[str, Any]:
-        """Return what the format's ``write`` takes beside what all of them do, which the description has, too."""
+        """Return the format's own settings of ``write``, which the description also records."""
         return {}
 
     def ends(self) -> bool:
-        """Return whether a document ends with the end-of-text token, and does not begin with it."""
+        """Return whether the end-of-text token ends documents; otherwise it begins them."""
         return True
 
     def check_type(self, stored: "np.dtype[Any]", asked: TokenType) -> None:
-        """Raise FormatError for a type of tokens that readers of the format would not expect."""
+        """Raise FormatError for a token type that readers of the format would not expect."""
 
     def _check_windows(self, windows: Windows) -> None:
         if not self.windows:
@@ -118,7 +122,7 @@ class ShardOutput(TokenOutput):
             )
         if windows.overlap_size and not self.overlaps:
             raise StageError(
-                f"{self.name} cannot say that windows overlap, so their overlaps would count twice in the loss: set "
+                f"{self.name} cannot record that windows overlap, so their overlaps would count twice in the loss: set "
                 "windows.overlap_size to 0, or write gpt-simple or datatrove"
             )
         if self.overlaps == OVERLAP and windows.overlap_size > gpt_simple.MOST_OVERLAP:
@@ -130,27 +134,27 @@ class ShardOutput(TokenOutput):
 
 @output("gpt-simple")
 class GptSimpleOutput(ShardOutput):
-    """Write GPT-Simple's ``.bin`` and ``.idx``, with overlaps of windows; fields as those of :class:`ShardOutput`."""
+    """Write GPT-Simple's ``.bin`` and ``.idx``, with overlaps of windows; fields are those of :class:`ShardOutput`."""
 
 
 @output("datatrove")
 class DatatroveOutput(ShardOutput):
-    """Write datatrove's ``.ds`` files; fields as those of :class:`ShardOutput`.
+    """Write datatrove's ``.ds`` files; fields are those of :class:`ShardOutput`.
 
-    A loss mask is written to ``.ds.loss``, and there are overlaps of windows, too.
+    ``.ds.loss`` has the loss mask, which also excludes overlaps of windows.
     """
 
 
 @output("megatron")
 class MegatronOutput(ShardOutput):
-    """Write Megatron-LM's ``.bin`` and ``.idx``; fields as those of :class:`ShardOutput`."""
+    """Write Megatron-LM's ``.bin`` and ``.idx``; fields are those of :class:`ShardOutput`."""
 
 
 @output("nanogpt")
 class NanoGptOutput(ShardOutput):
-    """Write flat ``.bin`` files; fields as those of :class:`ShardOutput`, and ``header`` "llm.c" for that header.
+    """Write flat ``.bin`` files; fields are those of :class:`ShardOutput` and ``header``, such as "llm.c".
 
-    With that header the end-of-text token is at the start of each document, as llm.c has it.
+    With that header the end-of-text token is at the start of each document, as in llm.c.
     """
 
     windows = False
@@ -159,38 +163,38 @@ class NanoGptOutput(ShardOutput):
     header: Literal["none", "llm.c"] = "none"
 
     def format_settings(self) -> dict[str, Any]:
-        """Return the header."""
+        """Return the setting ``header``."""
         return {"header": self.header}
 
     def ends(self) -> bool:
-        """Report that llm.c has the token at the start."""
+        """Return False with the header of llm.c, where the end-of-text token begins documents."""
         return self.header == "none"
 
     def check_type(self, stored: "np.dtype[Any]", asked: TokenType) -> None:
-        """Raise FormatError for uint32 without a header, unless it is asked for."""
+        """Raise FormatError for uint32 without a header, unless it is requested."""
         nanogpt.check_width(stored, asked, self.header)
 
 
 @dataclass(frozen=True)
 class ShardWriter(TokenWriter):
-    """Writes one folder of token shards of any format."""
+    """Writer of one folder of token shards of any format."""
 
     settings: ShardOutput
     windows: Windows | None = None
 
     def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
-        """First pass: keep the tokens of one part, where they came from, and what tells their bucket."""
+        """Spill the tokens of one part, with their origins and the column of their bucket (first pass)."""
         settings, bucket = self.settings, self.settings.buckets
         kept = (spilled_columns(table, settings.name, bucket) for table in tables)
         group = {} if bucket is None else {"group": bucket}
         spill_documents(kept, spill, part, shuffled=self.shuffled, sizes=self._sizes, **group)
 
     def order(self, spill: Path, parts: int, engine: Engine) -> None:
-        """Put documents in order by an exchange, where they are too many for one process."""
+        """Order the documents by an exchange if there are too many for one process."""
         exchange_order(spill, parts, engine, shuffled=self.shuffled, grouped=self.settings.buckets is not None)
 
     def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
-        """Order all documents, cut off the held-out ones, and list the shards."""
+        """Order all documents, split off the held-out ones, and list the shards to write."""
         target.mkdir(parents=True, exist_ok=True)
         by_bucket = self.settings.buckets is not None
         stretches, _ = order_documents(spill, parts, shuffled=self.shuffled, grouped=by_bucket)
@@ -204,7 +208,7 @@ class ShardWriter(TokenWriter):
         return tasks
 
     def write(self, spill: Path, target: Path, task: WriteTask) -> dict[str, Any]:
-        """Second pass: gather the documents of one shard, and write where each came from beside it."""
+        """Write one shard, and a table of its documents' origins (second pass)."""
         path, bucket, start, stop = task.details
         shard_format = FORMATS[self.settings.name]
         name = path + shard_format.suffix
@@ -258,7 +262,7 @@ class ShardWriter(TokenWriter):
 
     @property
     def _regular(self) -> bool:
-        """Whether the sizes of windows say where they start: all documents are cut alike."""
+        """Whether the sizes of windows determine where they start, because all documents are cut alike."""
         return self.windows is not None and (self.windows.overlap_probability == 1 or not self.windows.overlap_size)
 
     def _read(self, spilled: SpillReader, places: npt.NDArray[Any]) -> tuple[pa.Table, Documents, Longs]:
@@ -289,7 +293,7 @@ class ShardWriter(TokenWriter):
             "on_loss": self.settings.on_loss,
         }
         if self.settings.name == "datatrove" and self.tokenize is not None:
-            # A file is named by its name alone, since folders differ between machines.
+            # Only the file's name is recorded, since folders differ between machines.
             file = local_file(self.tokenize.tokenizer)
             settings["tokenizer"] = self.tokenize.tokenizer if file is None else file.name
         return FORMATS[self.settings.name].settings("write", settings | self.settings.format_settings())
@@ -305,14 +309,14 @@ class ShardWriter(TokenWriter):
 
 
 class _Gathered:
-    def __init__(self, shard: str, regular: bool) -> None:  # noqa: FBT001  # of this module alone
+    def __init__(self, shard: str, regular: bool) -> None:  # noqa: FBT001  # private to this module
         self.shard, self.regular = shard, regular
         self.documents: list[pa.Table] = []
         self.dtype = ""
         self._entries = 0
 
     def add(self, table: pa.Table, entries: Documents, counts: Longs) -> Documents:
-        """Count the entries of some documents; return them."""
+        """Record some documents with the places of their entries, and return the entries."""
         ends = self._entries + np.cumsum(counts)
         places = {"shard": pa.repeat(self.shard, len(counts)), "entry": pa.array(ends - counts)}
         places["entries"] = pa.array(counts)

@@ -1,4 +1,4 @@
-"""Writes token shards: documents in one token type, ended, counted and checked."""
+"""Converts documents to one token type, checks and counts them, and writes the files of a shard."""
 
 import shutil
 import tempfile
@@ -25,36 +25,36 @@ from longcrawl.tokens.shape import WINDOWS, DocumentWindows, windows_of_tokens
 from longcrawl.tokens.tokenize import LOSS_MASK, loss_mask_of_tokens
 
 DocumentBatch: TypeAlias = pa.Table | Documents
-"""Documents to write: a table with the column ``tokens`` and, if need be, ``overlap`` and ``loss_mask``; or arrays."""
+"""Documents to write: arrays, or a table with a column ``tokens`` and optionally ``overlap`` and ``loss_mask``."""
 
 TokenType = Literal["auto", "uint16", "uint32"]
-"""What a token is stored as; "auto" takes uint16 for a vocabulary of 65,536 ids or fewer and uint32 for a larger one.
+"""Stored type of a token; "auto" is uint16 for a vocabulary of up to 65,536 ids, and uint32 for a larger one.
 
-Where no vocabulary is named, it is what the first documents have, and uint32 for any other integer than uint16.
+If the vocabulary is unknown, "auto" is the type of the first documents, or uint32 for integers other than uint16.
 """
 
 Terminate = Literal["missing", "always", "never"]
-"""Whether ``end_of_text`` is added to a document: where it does not have it at that place, always, or never."""
+"""Rule for adding ``end_of_text`` to a document: if the document lacks it at its place, always, or never."""
 
 OnLoss = Literal["error", "warn"]
-"""What is done where a format cannot hold what documents have: nothing is written, or the rest, with a warning."""
+"""Treatment of content that a format cannot store: write nothing, or warn and write the rest."""
 
 Place = Literal["end", "start"]
-"""Where in a document its end-of-text token is."""
+"""Position of the end-of-text token in a document."""
 
 NOTE = "note"
-"""What :func:`longcrawl.convert` says instead of "warn", as it warns once for all its shards."""
+"""Policy of :func:`longcrawl.convert` for "warn", which collects losses to warn once for all shards."""
 
 Longs = npt.NDArray[np.int64]
 
 BLOCK = 1 << 22
 OWN = (TOKENS, N_TOKENS, OVERLAP, LOSS_MASK)
-"""The columns that a shard has a meaning for."""
+"""Columns of documents that shards can store."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What a format cannot hold, in words that follow "cannot hold"; ``{}`` in them is how many there are."""
+    """Content that a format cannot store, as words that follow "cannot hold"; ``{}`` in them stands for the count."""
 
     what: str
     count: int | None = None
@@ -65,7 +65,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class WrittenShard:
-    """What has been written: the shard, its files, and what is lost."""
+    """Result of writing a shard: its files, counts and losses."""
 
     path: str
     files: tuple[str, ...]
@@ -73,25 +73,25 @@ class WrittenShard:
     tokens: int
     losses: tuple[Loss, ...] = ()
     sha256: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Of those files that were written in order, by path."""
+    """SHA-256 of the files that were written in order, by path."""
 
 
 @dataclass
 class DocumentStream:
-    """Documents on their way into a shard: in one token type, with end-of-text tokens, checked and counted.
+    """Documents to write to a shard: in one token type, with end-of-text tokens, checked and counted.
 
     Args:
         source: tables or arrays of documents, or one.
         dtype: see :data:`TokenType`.
-        end_of_text: the id that :data:`Terminate` is about; None adds none.
-        terminate: see :data:`Terminate`; None for "missing" where ``end_of_text`` is named.
-        vocabulary_size: an id that is not below it is an error; None for no bound.
-        holds: which of ``overlap`` and ``loss_mask`` the format has a place for; others are taken off and counted.
-        place: where the end-of-text token goes.
+        end_of_text: the id that :data:`Terminate` adds; None adds none.
+        terminate: see :data:`Terminate`; None is "missing" if ``end_of_text`` is given.
+        vocabulary_size: exclusive upper bound of ids; an id that reaches it is an error. None for no bound.
+        holds: those of ``overlap`` and ``loss_mask`` that the format can store; others are dropped and counted.
+        place: where the end-of-text token is added.
 
     Raises:
-        FormatError: no tokens, null or negative ones, or ids that the token type or the vocabulary does not have.
-        StageError: no column ``tokens``, or a loss mask that does not fit it.
+        FormatError: tokens are missing, null or negative, or ids exceed the token type or the vocabulary.
+        StageError: there is no column ``tokens``, or a loss mask does not fit it.
 
     """
 
@@ -107,7 +107,7 @@ class DocumentStream:
     masked: int = field(default=0, init=False)
     overlapping: int = field(default=0, init=False)
     lost: list[Loss] = field(default_factory=list, init=False)
-    """What else the format has found that it cannot hold."""
+    """Further losses that the format has found."""
     token_type: "np.dtype[Any]" = field(init=False)
     has: frozenset[str] = field(init=False)
 
@@ -144,12 +144,12 @@ class DocumentStream:
             yield kept
 
     def put_at(self, place: Place) -> None:
-        """Set where the end-of-text token goes, before the first document has passed."""
+        """Set where the end-of-text token is added; call it before the first batch is read."""
         check_word("place", place, Place)
         self.place = place
 
     def losses(self) -> list[Loss]:
-        """List what of the documents that have passed the format does not hold."""
+        """Return the losses of the documents read so far."""
         lost = [*self.lost]
         if self.masked:
             lost.append(Loss("the loss mask, which is False for {} tokens", self.masked))
@@ -170,7 +170,7 @@ class DocumentStream:
         raise FormatError(f"document {number:,} has the id {bad:,}, but {self._reason(bad)}")
 
     def _reason(self, bad: int) -> str:
-        """Describe why an id cannot be stored, and what helps."""
+        """Describe why an id cannot be stored, and how to fix it."""
         if bad < 0:
             return "ids begin with 0: fix the tokens, or drop the document"
         if bad >= 1 << 32:
@@ -217,7 +217,7 @@ class DocumentStream:
 
 
 def _spread(values: npt.NDArray[Any], starts: Longs, lengths: Longs, places: Longs, count: int) -> npt.NDArray[Any]:
-    """Return an array of ``count`` values with stretches of another one at ``places``, and nothing set between them."""
+    """Copy stretches of an array to ``places`` in a new array of ``count`` values, otherwise uninitialised."""
     given, made = np.ascontiguousarray(values), np.empty(count, values.dtype)
     width = values.dtype.itemsize
     copy_values(given.ctypes.data + starts * width, lengths * width, places * width, made.view(np.uint8))
@@ -225,23 +225,22 @@ def _spread(values: npt.NDArray[Any], starts: Longs, lengths: Longs, places: Lon
 
 
 def stored_type(dtype: TokenType, vocabulary_size: int | None, found: "np.dtype[Any]") -> "np.dtype[Any]":
-    """Return what a token is stored as, where documents have it as ``found``; see :data:`TokenType`."""
+    """Return the stored type of tokens that the documents have as type ``found``; see :data:`TokenType`."""
     narrow = found == np.uint16 if vocabulary_size is None else vocabulary_size <= 1 << 16
     return np.dtype(("uint16" if narrow else "uint32") if dtype == "auto" else dtype)
 
 
 def documents_of(table: pa.Table) -> Documents:
-    """Take documents out of a table; tokens of one chunk are not copied.
+    """Convert a table to documents, without copying tokens that are in one chunk.
 
     Raises:
-        FormatError: the tokens are not lists of integers, or there are nulls among them.
-        StageError: no column ``tokens``, or a loss mask that does not fit it.
+        FormatError: the tokens are not lists of integers, or contain nulls.
+        StageError: there is no column ``tokens``, or a loss mask does not fit it.
 
     """
     if not isinstance(table, pa.Table):
         raise FormatError(
-            "documents come in Arrow tables, "
-            f"not in a {type(table).__name__}: pass data.with_format('arrow').iter(1000)"
+            f"documents must be Arrow tables, not a {type(table).__name__}: pass data.with_format('arrow').iter(1000)"
         )
     lists = column(table, TOKENS, "a token shard")
     if pa.types.is_fixed_size_list(lists.type) or pa.types.is_large_list(lists.type):
@@ -271,7 +270,7 @@ def documents_of(table: pa.Table) -> Documents:
 
 
 def check_overlaps(documents: Documents, first: int) -> None:
-    """Raise FormatError for overlaps longer than their documents, the first of which has the number ``first``."""
+    """Raise FormatError for overlaps longer than their documents; ``first`` is the number of the first document."""
     overlaps, lengths = documents.overlaps, documents.lengths
     if overlaps is not None and np.any(wrong := (overlaps < 0) | (overlaps > lengths)):
         number = int(np.argmax(wrong))
@@ -282,7 +281,7 @@ def check_overlaps(documents: Documents, first: int) -> None:
 
 
 def report_losses(losses: list[Loss], on_loss: OnLoss | Literal["note"], format_name: str) -> tuple[Loss, ...]:
-    """Return the losses; raise FormatError for any under the policy "error", warn of each under "warn"."""
+    """Return the losses; under "error" raise FormatError if there are any, under "warn" warn of each."""
     if on_loss != NOTE:
         check_word("on_loss", on_loss, OnLoss)
     if losses and on_loss == "error":
@@ -295,18 +294,18 @@ def report_losses(losses: list[Loss], on_loss: OnLoss | Literal["note"], format_
 
 
 def write_array(file: IO[bytes], values: npt.NDArray[Any], dtype: npt.DTypeLike) -> None:
-    """Append an array to a file as little-endian ``dtype``, some at a time where it must be converted."""
+    """Append an array to a file as little-endian ``dtype``, in blocks if it must be converted."""
     kind = np.dtype(dtype).newbyteorder("<")
     for first in range(0, len(values), BLOCK):
         file.write(np.ascontiguousarray(values[first : first + BLOCK], kind).data)
 
 
 class NewFiles:
-    """The files of a shard while they are written, under other names beside their own, by what follows its stem.
+    """Files of a shard while they are written, under temporary names beside the final ones.
 
     Attributes:
         path: of the shard, for messages.
-        digested: the files that were opened, by what follows its stem.
+        digested: the opened files, by the part of their names after the shard's stem.
 
     """
 
@@ -315,21 +314,21 @@ class NewFiles:
         self.digested = dict[str, DigestedFile]()
 
     def beside(self, suffix: str) -> Path:
-        """Return the path where a file is to be written."""
+        """Return the temporary path of a file."""
         return self._besides[suffix]
 
     def open(self, suffix: str) -> IO[bytes]:
-        """Open a file for writing; it is closed when the shard is whole, or is given up."""
+        """Open a file for writing; it is closed when the shard is complete, or is given up."""
         file = self.digested[suffix] = self._opened.enter_context(DigestedFile(self._besides[suffix]))
         return file
 
     def sha256(self) -> dict[str, str]:
-        """Return the SHA-256 of files that were written in order, by their paths."""
+        """Return the SHA-256 of the files that were written in order, by path."""
         stem = str(self.path).removesuffix(self.path.suffix)
         return {stem + suffix: known for suffix, file in self.digested.items() if (known := file.sha256) is not None}
 
     def spool(self) -> IO[bytes]:
-        """Open a file without a name, in the same folder, for numbers that are written after all tokens."""
+        """Open an unnamed file in the same folder, for numbers to append after all tokens."""
         return self._opened.enter_context(tempfile.TemporaryFile(dir=self.path.parent, prefix=f".{self.path.name}-"))
 
 
@@ -337,9 +336,9 @@ class NewFiles:
 def whole_shard(*files: Path) -> Iterator[NewFiles]:
     """Open the files of a shard for writing; they get their names when the block ends without an error.
 
-    The first is that of tokens. The last is the index, which says what belongs to the data: the index of other data is
-    removed first, the new one comes last. A file that was not written in the block is removed where it lay. The
-    checksums of all are written behind them, see :mod:`longcrawl.io.block_checksums`.
+    The first file is that of tokens. The last is the index, which determines what belongs to the data: the index of
+    other data is removed first, and the new one is published last. A file that the block did not write is removed from
+    its final path. The checksums of all files are written last, see :mod:`longcrawl.io.block_checksums`.
     """
     sums = checksums_beside(files[0])
     for folder in {file.parent for file in files}:
@@ -352,7 +351,7 @@ def whole_shard(*files: Path) -> Iterator[NewFiles]:
         written = {suffix: beside for suffix, beside in besides.items() if beside.exists()}
         checksums = checksums_of(written, {suffix: file.crc32c for suffix, file in new.digested.items()})
         named = dict(zip(besides, files, strict=True))
-        # Equal bytes are those of another attempt at the same task, whose index and checksums others may be reading.
+        # Equal bytes come from another attempt at the same task, whose index and checksums others may be reading.
         if not _agree(named, written) or (sums.exists() and sums.read_bytes() != checksums.encode()):
             sums.unlink(missing_ok=True)
             if len(files) > 1:
@@ -369,12 +368,12 @@ def whole_shard(*files: Path) -> Iterator[NewFiles]:
 
 
 def written_files(*files: Path) -> tuple[str, ...]:
-    """Return the files of a shard that has been written, its checksums last."""
+    """Return the existing files of a written shard, its checksums last."""
     return tuple(str(each) for each in (*files, checksums_beside(files[0])) if each.exists())
 
 
 def append_spool(file: IO[bytes], spool: IO[bytes]) -> None:
-    """Append all that is in a spool to a file."""
+    """Append the content of a spool to a file."""
     spool.seek(0)
     shutil.copyfileobj(spool, file)
 
@@ -384,13 +383,13 @@ def _after_stem(tokens: Path, file: Path) -> str:
 
 
 def _agree(named: Mapping[str, Path], written: Mapping[str, Path]) -> bool:
-    """Return whether the files that are there have the bytes of those that were written."""
+    """Return whether all existing files have the bytes of the written ones."""
     there = {suffix: file for suffix, file in named.items() if file.exists()}
     return all(suffix in written and checksum(file) == checksum(written[suffix]) for suffix, file in there.items())
 
 
 def checksums_beside(tokens: Path) -> Path:
-    """Return the file of the checksums of a shard."""
+    """Return the path of a shard's file of checksums."""
     return tokens.with_name(tokens.name + SUFFIX)
 
 
@@ -403,11 +402,11 @@ COLUMNS = (*ORIGINS, *FOUND, N_TOKENS, TOKENS, LOSS_MASK, OVERLAP, WINDOWS, SORT
 
 
 def spilled_columns(table: pa.Table, name: str, bucket: str | None) -> pa.Table:
-    """Return the columns of documents that a shard or the tables beside it have a place for.
+    """Select the columns of documents that a shard or its table of documents can store.
 
     Raises:
-        StageError: no column ``tokens``, or no column of text that says the bucket; documents that are windows already
-            are cut into windows again.
+        StageError: there is no column ``tokens``, the column of buckets is missing or not text, or documents that are
+            windows already would be cut into windows again.
 
     """
     tokens = column(table, TOKENS, name)
@@ -423,7 +422,7 @@ def spilled_columns(table: pa.Table, name: str, bucket: str | None) -> pa.Table:
 
 
 def check_text_column(table: pa.Table, name: str, setting: str) -> None:
-    """Raise StageError unless a column that a setting names is text."""
+    """Raise StageError unless the column that a setting names has text."""
     kind = column(table, name, setting).type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
@@ -431,7 +430,7 @@ def check_text_column(table: pa.Table, name: str, setting: str) -> None:
 
 
 def token_bytes(batch: pa.RecordBatch, width: int) -> Longs:
-    """Return the bytes that the tokens of each document take in a shard, an end-of-text token included."""
+    """Return the bytes of each document's tokens in a shard, including an end-of-text token."""
     tokens = batch.column(TOKENS)
     lengths: Longs = pc.fill_null(pc.list_value_length(tokens), 0).to_numpy(zero_copy_only=False).astype(np.int64) + 1
     if WINDOWS in batch.schema.names:
@@ -450,23 +449,23 @@ def entries_of(
     dtype: TokenType = "auto",
     vocabulary_size: int | None = None,
 ) -> tuple[Documents, Longs]:
-    """Return the entries of some documents, each ended once, and how many entries each document has: int64 [documents].
+    """Cut documents into entries, and return the entries and the number of entries of each document: int64 [documents].
 
     Args:
-        table: documents, with a column ``windows`` if they are to be cut.
-        end_of_text: what a document ends with; None to leave documents as they are.
+        table: documents, with a column ``windows`` if they must be cut.
+        end_of_text: the id that each document must end with; None to leave documents as they are.
         name: the output, for messages.
-        overlaps: "loss_mask" to say by a loss mask that the beginning of a window does not count.
-        dtype: what a token is stored as; "auto" goes by ``vocabulary_size``, and without one by the table.
-        vocabulary_size: an id that is not below it is an error; None for no bound.
+        overlaps: "loss_mask" to replace overlaps of windows by a loss mask.
+        dtype: stored type of a token; "auto" follows from ``vocabulary_size`` or, if that is None, from the table.
+        vocabulary_size: exclusive upper bound of ids; an id that reaches it is an error. None for no bound.
 
     Raises:
         StageError: windows do not fit the tokens.
-        FormatError: tokens or ids that cannot be stored.
+        FormatError: tokens or ids cannot be stored.
 
     """
     given = documents_of(table)
-    # A window that comes from another shard may go on in the next one, and then has no end.
+    # A window from another shard may continue in the next one, and then has no end of text.
     terminate: Terminate | None = None if given.overlaps is None else "never"
     holds = frozenset([LOSS_MASK, OVERLAP])
     ended = next(iter(DocumentStream(given, dtype, end_of_text, terminate, vocabulary_size, holds)))
@@ -483,7 +482,7 @@ def _cut(documents: Documents, windows: DocumentWindows) -> Documents:
     firsts = (np.cumsum(documents.lengths) - documents.lengths)[windows.documents] + windows.starts
     lengths = windows.stops - windows.starts
     ends = firsts + lengths
-    # Windows that follow each other are one stretch; a number for each token takes ten times as long.
+    # Consecutive windows are copied as one stretch; an index for each token would take ten times as long.
     heads = np.flatnonzero(np.append(True, firsts[1:] != ends[:-1]))[: len(firsts)]
     tails = np.append(heads[1:], len(firsts))[: len(heads)] - 1
     stretches = [slice(*each) for each in zip(firsts[heads].tolist(), ends[tails].tolist(), strict=True)]
@@ -498,7 +497,7 @@ def _joined(values: npt.NDArray[Any], stretches: list[slice]) -> npt.NDArray[Any
 
 
 def overlaps_masked(documents: Documents) -> Documents:
-    """Describe by the loss mask what overlaps say; all documents of an output then have one, or none has."""
+    """Replace overlaps by a loss mask; all documents of an output then have one, or none has."""
     if documents.overlaps is None:
         return documents
     mask = np.ones(len(documents.tokens), bool) if documents.loss_mask is None else documents.loss_mask.copy()

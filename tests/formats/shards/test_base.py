@@ -329,7 +329,7 @@ def test_one_table_is_taken_and_rows_are_refused(token_table, documents_in, sent
     FORMATS[name].write(token_table([[1], [2]]), path, end_of_text=END)
     assert documents_in(FORMATS[name].open(path, **reading(name))) == [[1, END], [2, END]]
     said = sentence_of(FormatError, FORMATS[name].write, [{"tokens": [1]}], path, end_of_text=END)
-    assert "documents come in Arrow tables, not in a dict: pass data.with_format('arrow').iter(1000)" in said
+    assert "documents must be Arrow tables, not a dict: pass data.with_format('arrow').iter(1000)" in said
 
 
 @EVERY

@@ -128,14 +128,14 @@ def test_what_is_known_and_not_recorded_is_told(token_table, tmp_path):
     assert pq.read_schema(tmp_path / "b.parquet").metadata == pq.read_schema(source).metadata
     assert str(told).splitlines() == [
         f"{tmp_path / 'a.ds'}: 1 shard of datatrove, 1 documents, 2 tokens",
-        "  datatrove does not record end_of_text 600, vocabulary_size 601: say so when you open it",
+        "  datatrove does not record end_of_text 600, vocabulary_size 601: name them when you open it",
     ]
 
 
 def test_what_a_file_says_of_itself_is_not_overruled(token_table, tmp_path, sentence_of):
     lc.formats.token_parquet.write([token_table([[1]])], tmp_path / "a.parquet", end_of_text=END)
     said = sentence_of(FormatError, lc.convert, tmp_path / "a.parquet", tmp_path / "a.ds", end_of_text=5)
-    assert "says that its end_of_text is 600, not 5: leave end_of_text out" in said
+    assert "records that its end_of_text is 600, not 5: leave end_of_text out" in said
 
 
 def test_a_folder_of_shards_becomes_a_folder(token_table, tmp_path, documents_in, sentence_of):
@@ -269,7 +269,7 @@ def test_the_command_converts_and_says_what_is_lost(token_table, tmp_path, longc
     assert done.stdout.splitlines() == [
         f"{tmp_path / 'b.bin'}: 1 shard of nanogpt, 2 documents, 6 tokens",
         "  lost: the overlaps of 1 documents, whose first tokens would count twice",
-        "  nanogpt does not record end_of_text 600: say so when you open it",
+        "  nanogpt does not record end_of_text 600: name them when you open it",
     ]
     assert lc.formats.nanogpt.open(tmp_path / "b.bin").tokens.tolist() == [END, 1, 2, END, 2, 3]
     wrong = longcrawl("convert", tmp_path / "a.bin", tmp_path / "c.bin", "--to", "nanogpt", "--set", "header=llm.c")

@@ -101,7 +101,7 @@ def test_metadata_of_an_unknown_tokenizer_and_of_older_releases_are_read(shard):
         ),
         (".loss", bytes(10), ".loss continues after byte 9"),
         (".loss", bytes([0, 0, 0, 2, 0, 0, 0, 0, 0]), ".loss has 2 at byte 3, where 0 or 1 must be"),
-        (".metadata", b"gpt2|2\n8\n8 T", "says on line 2 that there are 8 tokens, 00000_mine.ds has 9"),
+        (".metadata", b"gpt2|2\n8\n8 T", "records 8 tokens on line 2, 00000_mine.ds has 9"),
         (".metadata", b"gpt2|2\nmany\n", "on line 1, and the number of tokens on line 2"),
         (".metadata", b"gpt2|3\n9\n", "must have a tokenizer's name, | and 2 or 4 on line 1"),
         (".metadata", b"gpt2|4\n9\n", "is cut: it ends at byte 18"),

@@ -123,7 +123,7 @@ def test_documents_that_cannot_be_told_apart_are_a_named_loss(token_table, tmp_p
         (bytes(6), {"token_size": 4}, "has 6 bytes, not a whole number of tokens of 4"),
         (header(20240520, 1, 3) + bytes(4), {}, "is cut: it ends at byte 1,028, and its header, with 3 tokens"),
         (header(20240520, 1, 3) + bytes(8), {}, "continues after byte 1,030"),
-        (header(20240520, 1, -3), {}, "says at byte 8 that it has -3 tokens"),
+        (header(20240520, 1, -3), {}, "records at byte 8 that it has -3 tokens"),
         (header(20240801, 7, 3) + bytes(6), {}, "is cut: it ends at byte 1,030"),
         (header(3, 2, 3), {"header": "llm.c"}, "does not begin with the header of llm.c"),
         (header(20240520, 1, 3)[:900], {}, "is cut: it ends at byte 900"),
@@ -195,7 +195,7 @@ def test_tokens_that_begin_with_few_zeros_are_no_header(tmp_path, tokens):
 def test_settings_that_contradict_the_file_or_do_not_exist_are_one_sentence(token_table, tmp_path, sentence_of):
     path = tmp_path / "a.bin"
     nanogpt.write([token_table([[1]])], path, end_of_text=END, header="llm.c")
-    assert "says in its header that a token has 2 bytes, not 4" in sentence_of(
+    assert "records in its header that a token has 2 bytes, not 4" in sentence_of(
         FormatError, nanogpt.open, path, token_size=4
     )
     for wrong in ({"header": "yes"}, {"place": "middle"}, {"token_size": 3}):

@@ -88,7 +88,7 @@ def test_files_of_others_are_read_by_the_name_of_their_column(tmp_path, document
             {"tokens": pa.array([[1], None], pa.list_(pa.int32()))},
             "a.parquet contradicts itself: the column 'tokens' has nulls",
         ),
-        ({"tokens": [[1], [2]], "n_tokens": [1, 2]}, "row 1 of these says that it has 2 tokens, it has 1"),
+        ({"tokens": [[1], [2]], "n_tokens": [1, 2]}, "row 1 of these records that it has 2 tokens, it has 1"),
         (
             {"tokens": [[1], [2]], "loss_mask": [[True], [True, False]]},
             "2 values of 'loss_mask' for the 1 tokens of row 1",
@@ -102,7 +102,7 @@ def test_files_that_contradict_themselves_are_one_sentence(tmp_path, sentence_of
 
 def test_settings_that_contradict_the_file_are_one_sentence(shard, sentence_of):
     said = sentence_of(FormatError, token_parquet.open, shard, vocabulary_size=700)
-    assert "says that its vocabulary_size is 601, not 700: leave vocabulary_size out" in said
+    assert "records that its vocabulary_size is 601, not 700: leave vocabulary_size out" in said
 
 
 def test_metadata_that_is_no_json_object_is_one_sentence(tmp_path, sentence_of):
@@ -117,7 +117,7 @@ def test_metadata_of_other_types_are_one_sentence(tmp_path, sentence_of):
     table = pa.table({"tokens": [[1]]}).replace_schema_metadata({b"longcrawl": b'{"end_of_text": "<|endoftext|>"}'})
     pq.write_table(table, tmp_path / "a.parquet")
     said = sentence_of(CorruptionError, token_parquet.open, tmp_path / "a.parquet")
-    assert "says under 'longcrawl' that its end_of_text is '<|endoftext|>'" in said
+    assert "records under 'longcrawl' that its end_of_text is '<|endoftext|>'" in said
 
 
 def test_tables_of_different_columns_are_one_sentence(token_table, tmp_path, sentence_of):

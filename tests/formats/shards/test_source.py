@@ -162,7 +162,7 @@ def test_a_vocabulary_bounds_the_ids(shards):
         ("nanogpt", {"data_dir": "nowhere"}, "set end_of_text=ID"),
         ("megatron", {"data_files": "*.idx"}, "names no file that ends in .bin"),
         ("megatron", {"data_files": "*.txt"}, "not a shard of megatron; their names end in .bin"),
-        ("datatrove", {"data_files": "cut.ds"}, "no shard says what its tokens are, as none can be opened"),
+        ("datatrove", {"data_files": "cut.ds"}, "the type of tokens is unknown, as no shard can be opened"),
         ("datatrove", {"data_files": "cut.ds", "token_size": 3}, "token_size takes"),
         ("gpt-simple", {"data_files": "a.bin", "end_of_text": -1}, "end_of_text -1 is not an id"),
     ],

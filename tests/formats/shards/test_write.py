@@ -359,7 +359,7 @@ def test_windows_of_another_shard_stay_windows(tmp_path):
 @pytest.mark.parametrize(
     ("name", "windows", "said"),
     [
-        ("megatron", (64, 16), "megatron cannot say that windows overlap, so their overlaps would count twice"),
+        ("megatron", (64, 16), "megatron cannot record that windows overlap, so their overlaps would count twice"),
         ("nanogpt", (64, 0), "nanogpt cannot tell windows apart, which end without an end-of-text token"),
         ("gpt-simple", (200_000, 70_000), "windows.overlap_size is 70,000, the index of gpt-simple holds 65,535"),
     ],
