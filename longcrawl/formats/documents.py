@@ -131,14 +131,15 @@ def read_description(path: Path) -> dict[str, Any]:
 class ParquetOutput(Output):
     """Write documents as parquet files in the format of :mod:`longcrawl.formats.documents`.
 
-    ``file_bytes`` limits the uncompressed bytes of documents per file, on average. ``by`` "language" makes a folder
-    and a dataset configuration for each value of the column ``language``. ``heldout`` is the number of documents to
-    hold out, or a fraction of them below 1. Held-out documents are the first of the order, or the first of each
-    language with ``by`` "language".
-
     Each pass needs some 160 MB of memory, whatever the number of documents, as long as none is larger than a row
     group (benchmarks/parquet_write.py). Ordering needs some 70 bytes for each of up to 34 million shuffled documents.
     Until the run is done, its folder ``work`` holds a second, uncompressed copy of the documents.
+
+    Args:
+        file_bytes: most bytes of documents per file, on average and before compression.
+        by: "language" makes a folder and a dataset configuration for each value of the column ``language``.
+        heldout: documents to hold out, as a fraction below 1 or a whole number; with ``by`` "language", of each
+            language. They are the first of the order.
     """
 
     second_pass = ("file_bytes", "by", "heldout")

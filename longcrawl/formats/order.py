@@ -221,7 +221,7 @@ def _hash_ids(documents: pa.Table, batch: str, *, shuffled: bool) -> npt.NDArray
 
 
 def sealed(part: int) -> str:
-    """Name the marker of a part's spilled files, for machines that fetch them from a store."""
+    """Return the file name of the marker for a part's spilled files, with which fetched files are compared."""
     return f"{part:05d}.{PLANNED}"
 
 

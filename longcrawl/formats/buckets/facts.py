@@ -127,7 +127,7 @@ class _Pieces:
 
     @cached_property
     def counts(self) -> Longs:
-        """Kept pieces of each sample."""
+        """Number of kept pieces of each sample."""
         return np.asarray(np.bincount(self.owners[self.stays], minlength=self.samples), np.int64)
 
     @cached_property
@@ -158,7 +158,7 @@ class _Pieces:
 
 @dataclass(frozen=True)
 class _Rewriting:
-    """Rewriting of a bucket's files after pieces were removed."""
+    """Rewriting of a bucket's files without the removed pieces."""
 
     bucket: spec.ComposedBucket
     group: _Group
@@ -365,7 +365,7 @@ class ComposedInspection(Inspection):
     """Description of one split of a composed dataset, with one of its samples."""
 
     counts: Mapping[str, int]
-    """Samples of each bucket of the split, by its path."""
+    """Number of samples in each bucket of the split, by its path."""
     dtype: str
     stored_bytes: int
     bucket: str

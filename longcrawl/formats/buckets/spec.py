@@ -206,7 +206,7 @@ class Composed:
     """Content of ``composed.json``."""
 
     def bucket(self, capacity: int, split: str = "train", domain: str = "") -> ComposedBucket:
-        """Return one bucket.
+        """Return the bucket with this capacity, split and domain.
 
         Raises:
             FormatError: there is no such bucket; the message lists all.

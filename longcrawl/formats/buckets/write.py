@@ -457,20 +457,26 @@ Format = Literal["zarr", "gpt-simple", "datatrove", "megatron", "token-parquet"]
 class ComposedOutput(TokenOutput):
     """Write a composed dataset in the format of :mod:`longcrawl.formats.buckets.spec`.
 
-    ``strategy`` and the fields up to ``chunk_tokens`` are those of :func:`longcrawl.tokens.named_strategy`. With any
-    strategy, the samples of a bucket are shuffled by ``seed``. ``domains`` names a text column, such as ``source`` or
-    ``language``; each of its values is composed separately. ``heldout`` is the number of documents to hold out, or a
-    fraction of them below 1, for each domain if ``domains`` is set. Held-out documents are the first of the order, and
-    are composed separately.
-
-    ``format`` is the format of the samples: ``"zarr"``, with ``zarr_format``, ``codec`` and ``checksum`` as in the
-    output rectangle, or a format of token shards of at most ``shard_bytes``. ``end_of_text``, ``vocabulary_size``
-    (every id must be below it) and ``dtype`` default to those of the stage ``tokenize``. The ``dtype`` "auto" is uint16
-    for vocabularies of up to 65,536 ids; if the vocabulary is unknown, it is the type of the documents' tokens.
-    ``on_loss`` is the treatment of a loss mask that the format cannot store.
+    ``strategy`` and the fields up to ``chunk_tokens`` are those of :func:`longcrawl.tokens.named_strategy`.
 
     Peak memory is 2.7 times that of one band of 2,048 samples of the largest capacity, or some 60 MB for shards,
     whatever the number of documents (benchmarks/composed_write.py). Planning needs some 110 bytes per document.
+
+    Args:
+        seed: of the strategy, and of the shuffle of samples within their buckets, which every strategy has.
+        heldout: documents to hold out, as a fraction below 1 or a whole number; of each domain if ``domains`` is set.
+            They are the first of the order, and are composed separately.
+        domains: a text column, such as ``source`` or ``language``; each of its values is composed separately.
+        format: of the samples: "zarr", or a format of token shards.
+        zarr_format: for "zarr", as in the output rectangle.
+        codec: for "zarr", as in the output rectangle.
+        checksum: for "zarr", as in the output rectangle.
+        shard_bytes: most bytes of tokens per shard.
+        end_of_text: the id that ends a document; by default that of the stage ``tokenize``.
+        vocabulary_size: every id must be below it; by default that of the stage ``tokenize``.
+        dtype: type of a token; by default that of the stage ``tokenize``. "auto" is uint16 for vocabularies of up to
+            65,536 ids, and the type of the documents' tokens if the vocabulary is unknown.
+        on_loss: treatment of a loss mask that the format cannot store.
     """
 
     second_pass = (

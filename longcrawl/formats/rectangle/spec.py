@@ -316,7 +316,7 @@ def _dtype(name: Any, where: str) -> "np.dtype[Any]":
 
 @dataclass(frozen=True)
 class Band:
-    """A band: the rows that are stored in one row of files.
+    """Rows of an array that are stored in one row of files.
 
     Attributes:
         number: index of the row of files, counted from 0.
@@ -661,7 +661,7 @@ DESCRIPTION = "rectangle.json"
 VERSION = 1
 
 DESCRIPTIONS = (DESCRIPTION, "composed.json")
-"""Files with the checksums of all others: of a rectangle, and of a composed dataset, whose splits are folders."""
+"""Files with all checksums: of a rectangle, and of a composed dataset, whose splits are folders of arrays."""
 
 LOSS_MASK_SUFFIX = "_loss_mask"
 """Suffix that turns the name of a split into that of its loss mask: ``train_loss_mask``."""

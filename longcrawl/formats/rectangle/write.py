@@ -261,18 +261,20 @@ def _packed_mask(table: pa.Table, context_length: int) -> npt.NDArray[np.uint8] 
 class RectangleOutput(TokenOutput):
     """Write a rectangle in the format of :mod:`longcrawl.formats.rectangle.spec`.
 
-    ``heldout`` is the number of rows to hold out, or a fraction of them below 1; held-out rows are the first of the
-    order that ``shuffle`` gave. ``context_length`` and ``end_of_text`` default to those of the stages ``truncate`` and
-    ``tokenize``.
-
-    ``codec``: on GPT-2 tokens of 264 long documents "zstd" (level 3) is 1.64 times smaller than raw; "lz4hc" (level 5)
-    1.43 times and decodes 3.6 times as fast; "lz4" (level 5) 1.14 times and 6 times as fast (benchmarks/codecs.py).
-
-    ``checksum``: "crc32c" adds four bytes to each chunk of Zarr v3; "none" omits them, as in rectangles that longcrawl
-    did not write, and then only ``longcrawl verify`` detects a changed byte.
-
     Peak memory is 2.2 times that of one band of 2,048 rows, whatever the number of rows. Ordering needs some 50 bytes
     per row.
+
+    Args:
+        heldout: rows to hold out, as a fraction below 1 or a whole number. They are the first of the order that
+            ``shuffle`` gave.
+        zarr_format: 3, or 2 for files like those of the original LongCrawl64.
+        codec: on GPT-2 tokens of 264 long documents "zstd" (level 3) is 1.64 times smaller than raw; "lz4hc" (level 5)
+            1.43 times and decodes 3.6 times as fast; "lz4" (level 5) 1.14 times and 6 times as fast
+            (benchmarks/codecs.py).
+        checksum: "crc32c" adds four bytes to each chunk of Zarr v3; "none" omits them, as in rectangles that longcrawl
+            did not write, and then only ``longcrawl verify`` detects a changed byte.
+        context_length: tokens per row; by default that of the stage ``truncate``.
+        end_of_text: the id that ends a document; by default that of the stage ``tokenize``.
     """
 
     second_pass = ("heldout", "zarr_format", "codec", "checksum")

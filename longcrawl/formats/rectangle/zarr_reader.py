@@ -162,7 +162,7 @@ DECODED_BYTES: dict[str, Callable[[bytes, int, Any], int]] = {
 
 
 def _check(codec_id: str, codec: Any, stored: bytes, most: int) -> None:
-    """Raise ValueError if decoding would allocate more than ``most`` bytes."""
+    """Raise ValueError if decoding would allocate more than ``most`` bytes, or if a blosc header is wrong."""
     if codec_id == "blosc":
         if wrong := wrong_blosc_header(stored[:BLOSC_HEADER], len(stored), None, most):
             raise ValueError(f"a blosc chunk has {wrong}")

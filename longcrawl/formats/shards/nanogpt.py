@@ -188,7 +188,7 @@ class _Marks:
         return [Loss(what, self._lost)] if self._lost else []
 
     def _edge(self, lost: "npt.NDArray[np.bool_]", unmarked: "npt.NDArray[np.bool_]") -> int:
-        """Keep an unmarked document at the open edge of the file; return 1 if that of the batch before is now lost."""
+        """Count an unmarked document at the open edge as found; return 1 if the one before is lost after all."""
         if self._place == "start":
             if self._documents == len(lost) and unmarked[0]:
                 lost[0] = False

@@ -211,7 +211,7 @@ class TokenShard:
         )
 
     def blocks(self, block_tokens: int = BLOCK_TOKENS, start: int = 0, stop: int | None = None) -> Iterator[Documents]:
-        """Yield documents ``start:stop``, about ``block_tokens`` tokens at a time; blocks are the same each time."""
+        """Yield documents ``start:stop``, about ``block_tokens`` tokens at a time, in the same blocks each time."""
         last = len(self) if stop is None else stop
         while start < last:
             limit = self.start(start) + block_tokens

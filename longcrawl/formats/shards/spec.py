@@ -249,7 +249,7 @@ def _read_object(file: Path) -> dict[str, Any] | None:
 
 
 def named_split(wanted: str, is_there: Callable[[str], bool]) -> str:
-    """Return the existing name of a wanted split, which may be its only existing synonym.
+    """Resolve the name of a split: the wanted one, or its only existing synonym.
 
     >>> named_split("val", {"train", "validation", "test"}.__contains__)
     'validation'

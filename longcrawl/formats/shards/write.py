@@ -60,14 +60,18 @@ GROUP_BYTES = 2 << 20
 class ShardOutput(TokenOutput):
     """Write token shards in the format of :mod:`longcrawl.formats.shards.spec`.
 
-    ``shard_bytes`` limits the bytes of tokens per shard, on average. ``buckets`` names a text column, such as
-    ``source`` or ``language``, that sorts documents into folders. ``heldout`` is the number of documents to hold out as
-    the split ``val``, or a fraction of them below 1, in each bucket if ``buckets`` is set; they are the first of the
-    order. ``end_of_text``, ``vocabulary_size`` (every id must be below it) and ``dtype`` default to those of the stage
-    ``tokenize``. The ``dtype`` "auto" is uint16 for vocabularies of up to 65,536 ids; if the vocabulary is unknown, it
-    is the type of the documents' tokens. ``on_loss`` is the treatment of a loss mask that the format cannot store.
-
     Windows are those of the stage ``windows``.
+
+    Args:
+        shard_bytes: most bytes of tokens per shard, on average.
+        heldout: documents to hold out as the split ``val``, as a fraction below 1 or a whole number; of each bucket if
+            ``buckets`` is set. They are the first of the order.
+        buckets: a text column, such as ``source`` or ``language``, whose values each get a folder.
+        end_of_text: the id that ends a document; by default that of the stage ``tokenize``.
+        vocabulary_size: every id must be below it; by default that of the stage ``tokenize``.
+        dtype: type of a token; by default that of the stage ``tokenize``. "auto" is uint16 for vocabularies of up to
+            65,536 ids, and the type of the documents' tokens if the vocabulary is unknown.
+        on_loss: treatment of a loss mask that the format cannot store.
     """
 
     second_pass: ClassVar[tuple[str, ...]] = ("shard_bytes", "heldout", "end_of_text", "on_loss")
@@ -152,9 +156,9 @@ class MegatronOutput(ShardOutput):
 
 @output("nanogpt")
 class NanoGptOutput(ShardOutput):
-    """Write flat ``.bin`` files; fields are those of :class:`ShardOutput` and ``header``, such as "llm.c".
+    """Write flat ``.bin`` files; fields are those of :class:`ShardOutput` and ``header``, "none" or "llm.c".
 
-    With that header the end-of-text token is at the start of each document, as in llm.c.
+    With the header of llm.c the end-of-text token is at the start of each document, as llm.c expects.
     """
 
     windows = False

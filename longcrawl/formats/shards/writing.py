@@ -422,7 +422,7 @@ def spilled_columns(table: pa.Table, name: str, bucket: str | None) -> pa.Table:
 
 
 def check_text_column(table: pa.Table, name: str, setting: str) -> None:
-    """Raise StageError unless the column that a setting names has text."""
+    """Raise StageError unless the column that a setting names is a text column."""
     kind = column(table, name, setting).type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
