@@ -29,7 +29,7 @@ def token_table(
         origins: a row for each row of tokens.
         tokens: those of all rows, end to end; ids are below 2**31.
         lengths: int64, tokens in each row.
-        loss_mask: bool for each token, False where no loss is due.
+        loss_mask: bool for each token, False for tokens without a loss.
         others: further columns.
 
     >>> token_table(pa.table({"id": ["a"]}), np.array([5, 6], np.uint16), np.array([2])).to_pylist()
