@@ -1,7 +1,7 @@
-"""From a web crawl to long-context training data, with a reason for every removed document.
+"""Public API of longcrawl, which turns web crawls into long-context training data.
 
-Importing longcrawl registers its builder, so that ``datasets.load_dataset("longcrawl", …)`` works. All else is imported
-where it is first used, `datasets` too: ``longcrawl --help`` answers in 0.2 s, and would take 1.8.
+Importing longcrawl registers its builder, so that ``datasets.load_dataset("longcrawl", …)`` works. Everything else is
+imported on first use, including `datasets`: ``longcrawl --help`` takes 0.2 s instead of 1.8 s.
 """
 
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from longcrawl.core.funnel import Funnel
     from longcrawl.core.ledger import Cluster, Clusters, Reason
     from longcrawl.crawl import Crawl
-    from longcrawl.crawl import open_crawl as open  # noqa: A004  # lc.open reads as it should
+    from longcrawl.crawl import open_crawl as open  # noqa: A004  # public as lc.open
     from longcrawl.errors import LongCrawlError
     from longcrawl.formats.shards.convert import convert
     from longcrawl.loading import evaluate, integrations

@@ -1,10 +1,10 @@
-"""``longcrawl`` and ``python -m longcrawl``: the command line, which ends without a traceback when it is stopped."""
+"""Entry point of ``longcrawl`` and ``python -m longcrawl``; Ctrl-C ends it without a traceback."""
 
 import sys
 
 
 def main() -> None:
-    """Run the command line; what is stopped while it imports or reads what was typed has nothing to say."""
+    """Run the command line and exit with status 130 if it is interrupted, even during imports."""
     try:
         from longcrawl.cli import main as run
 

@@ -1,4 +1,4 @@
-"""Packages that import a public name when it is first asked for."""
+"""Lazy packages, which import a public name on first access."""
 
 import ast
 import inspect
@@ -13,9 +13,10 @@ from longcrawl.errors import known_names
 
 
 def lazy(package: str) -> None:
-    """Make a package import its public names one by one: those that it imports under ``if TYPE_CHECKING:``.
+    """Make a package import each of its public names on first access.
 
-    These imports are written once, for type checkers and for this; ``__all__`` lists the same names.
+    The names are those that the package imports under ``if TYPE_CHECKING:``, so that type checkers and this function
+    read the same list. ``__all__`` lists the same names.
     """
     module = sys.modules[package]
     homes: dict[str, tuple[str, str]] = {}
@@ -28,18 +29,18 @@ def lazy(package: str) -> None:
 
 
 class LazyPackage(ModuleType):
-    """A package of :func:`lazy`.
+    """A package that imports its public names on first access, see :func:`lazy`.
 
-    A function may have the name of the module or package that it is from, such as ``longcrawl.run``: the import of that
-    module does not take its place.
+    A function may have the same name as the module or package that defines it, such as ``longcrawl.run``. Importing
+    that module does not replace the function.
     """
 
     _homes: Mapping[str, tuple[str, str]]
-    """Module and name there, by public name."""
+    """Module, and name in that module, by public name."""
 
     def __getattr__(self, name: str) -> Any:
         if name not in self._homes:
-            raise self._unknown(name, sys._getframe(1).f_code.co_name)  # noqa: SLF001  # Python has no other way to tell
+            raise self._unknown(name, sys._getframe(1).f_code.co_name)  # noqa: SLF001  # Python has no public way to find the caller
         home, there = self._homes[name]
         if home == self.__name__:
             return import_module(f"{home}.{name}")
@@ -56,13 +57,14 @@ class LazyPackage(ModuleType):
         return sorted(self.__all__)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by name: `datasets` pickles a function of a script with the packages that it uses."""
+        """Pickle by name: `datasets` pickles a script's function together with the packages that it uses."""
         return import_module, (self.__name__,)
 
     def _unknown(self, name: str, asked_by: str) -> Exception:
-        """Return the error of a name that the package does not have; ``from … import`` would lose its sentence.
+        """Return the error for a name that the package does not have.
 
-        Python takes an AttributeError there for a module that is not imported yet.
+        For ``from … import`` it is an ImportError: Python takes an AttributeError for a module that is not imported
+        yet, and would drop its message.
         """
         wrong = f"module {self.__name__!r} has no attribute {name!r}"
         if name.startswith("_"):
@@ -70,4 +72,4 @@ class LazyPackage(ModuleType):
         sentence = f"{wrong}; {known_names(self._homes, name, f'dir({self.__name__})')}"
         if asked_by == "_handle_fromlist" and find_spec(f"{self.__name__}.{name}") is None:
             return ImportError(sentence, name=self.__name__)
-        return AttributeError(sentence, name=name, obj=None)  # of an object Python would add a suggestion of its own
+        return AttributeError(sentence, name=name, obj=None)  # given an object, Python would add its own suggestion

@@ -9,9 +9,9 @@ __version__ = "0.1.0"
 
 @functools.cache
 def code_hash() -> str:
-    """Return a hash of the version and the source code of longcrawl.
+    """Return the SHA-256 of the version and the source code of longcrawl.
 
-    It names the folder in which `datasets` caches rows, so that edited code does not find the rows of the old one.
+    It names the directory in which `datasets` caches rows, so that edited code does not read rows of older code.
     """
     digest = hashlib.sha256(__version__.encode())
     for path in sorted(Path(__file__).parent.rglob("*.py")):

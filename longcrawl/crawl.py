@@ -1,4 +1,4 @@
-"""A crawl in memory: documents in a `datasets` object, and the record of how they were made."""
+"""Crawls in memory: documents in a `datasets` object, with their ledgers and funnel."""
 
 import os
 import tempfile
@@ -73,7 +73,7 @@ Row = Mapping[str, Any]
 
 
 class _OfFunction:
-    """What both kinds share: a name of their own, and a function in place of settings."""
+    """Base of stages made from a function of a row."""
 
     name: str
     function: Callable[[Row], Any]
@@ -84,7 +84,7 @@ class _OfFunction:
             raise StageError(f"the ledger needs a name for {function!r}: add one, name='only_poems'")
 
     def settings(self) -> dict[str, Any]:
-        """Return the function's own name: what a function does cannot be written as settings."""
+        """Return the function's name; its behaviour cannot be written as settings."""
         return {"function": getattr(self.function, "__qualname__", repr(self.function))}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -93,19 +93,19 @@ class _OfFunction:
 
 
 class FilterFunction(_OfFunction, Judge):
-    """Keeps the documents for which a function of a row returns a true value."""
+    """A stage that keeps the documents for which a function of a row returns a true value."""
 
     def checks(self, table: pa.Table) -> Sequence[Check]:
-        """Ask the function about every row."""
+        """Call the function on every row."""
         passes = pa.array([bool(self.function(row)) for row in table.to_pylist()], pa.bool_())
         return [Check(self.name, pa.nulls(table.num_rows, pa.float64()), passes)]
 
 
 class MapFunction(_OfFunction, Rewrite):
-    """Sets the columns that a function of a row returns."""
+    """A stage that sets the columns that a function of a row returns."""
 
     def rewrite(self, table: pa.Table) -> pa.Table:
-        """Ask the function about every row; columns keep their types."""
+        """Call the function on every row; existing columns keep their types."""
         made = [self._columns_of(row) for row in table.to_pylist()]
         names = dict.fromkeys(name for columns in made for name in columns)
         for name in names:
@@ -130,14 +130,16 @@ class MapFunction(_OfFunction, Rewrite):
 
 @contextmanager
 def columns_of_one_type(name: str, rows: int) -> Iterator[None]:
-    """Raise a sentence where a function makes a column of several types; the first rows decide which it has.
+    """Replace the errors of `datasets` and pyarrow about a column of several types by one that names the stage.
+
+    The first ``rows`` rows decide the type of a column.
 
     Raises:
-        StageError: a column has values of several types, or None in the first ``rows`` rows, and others later.
+        StageError: a column has values of several types, or only None in the first ``rows`` rows and values later.
     """
     try:
         yield
-    except (TypeError, pa.ArrowInvalid) as wrong:  # of `datasets`, and of pyarrow
+    except (TypeError, pa.ArrowInvalid) as wrong:  # raised by `datasets` and by pyarrow
         if not str(wrong).startswith(("Couldn't write column", "Could not convert")):
             raise
         reason = one_line(wrong).partition(". ")[0]
@@ -148,15 +150,15 @@ def columns_of_one_type(name: str, rows: int) -> Iterator[None]:
 
 
 BATCH = 200
-"""Documents per batch: long documents have some 500 KB of text, so a batch stays near 100 MB."""
+"""Documents per batch. Long documents have about 500 KB of text, so a batch has about 100 MB."""
 
 
 class Crawl:
-    """Documents, the stages they have passed, and a reason for every one that was removed.
+    """Documents, the stages applied to them, and a reason for every removed document.
 
-    ``crawl | stage`` gives a new crawl and leaves the old one as it is. A filter decides in a side table and selects;
-    text is never copied to drop a document. On a streaming dataset stages apply as the data is read; there is then no
-    ledger. Ids must be unique once a document is removed or written, since the ledger knows it by its id.
+    ``crawl | stage`` returns a new crawl and does not change the old one. Filters decide in a side table and select
+    rows, so no text is copied to remove a document. On a streaming dataset, stages are applied as the data is read, and
+    there is no ledger. Ids must be unique once a document is removed or written: the ledger identifies documents by id.
 
     >>> from datasets import Dataset
     >>> import longcrawl as lc
@@ -167,19 +169,19 @@ class Crawl:
     """
 
     def __init__(self, data: Any, source: str = "documents", *, text: str = "text", id: str | None = None) -> None:  # noqa: A002  # the column's name
-        """Take documents as they come.
+        """Make a crawl of documents, without applying any stage.
 
         Args:
             data: a ``datasets.Dataset`` or ``IterableDataset``; a table of pandas, polars or pyarrow; a mapping of
-                columns; rows, as mappings or texts, in a list or from a generator. ``lc.open`` opens what has a name.
-                Documents of another crawl, or some of them, begin a ledger of their own, with a warning.
-            source: what the documents are called in the funnel.
-            text: the column that has the texts, or a field of a struct, such as ``doc.text``; it becomes ``text``.
-            id: the column that has the ids, or such a field; it becomes ``id``. None for ``id``, and where there is no
-                such column ``SOURCE:ROW``, with a warning.
+                columns; or rows, as mappings or texts, in a list or from a generator. To open a file or a named
+                dataset, use ``lc.open``. Documents of another crawl start a new ledger, with a warning.
+            source: the name of the documents in the funnel.
+            text: the column with the texts, or a field of a struct, such as ``doc.text``. It is renamed ``text``.
+            id: the column with the ids, or a field of a struct. It is renamed ``id``. By default the column ``id``; if
+                there is none, ids are ``SOURCE:ROW``, with a warning.
 
         Raises:
-            LongCrawlError: documents of no known kind, or without these columns.
+            LongCrawlError: ``data`` is of an unknown type, or lacks these columns.
         """
         warn_of_crawl(data)
         self._data = with_crawl(as_documents(data, text, id, source), [source])
@@ -191,7 +193,7 @@ class Crawl:
 
     @property
     def data(self) -> "datasets.Dataset | datasets.IterableDataset":
-        """The documents that are kept, with the columns that stages have made."""
+        """The kept documents, with the columns that stages have added."""
         return self._data
 
     @data.setter
@@ -203,12 +205,12 @@ class Crawl:
 
     @property
     def streaming(self) -> bool:
-        """Whether the documents are read as they are asked for."""
+        """Whether documents are read only as they are iterated."""
         return isinstance(self.data, datasets.IterableDataset)
 
     @property
     def funnel(self) -> Funnel:
-        """How many documents each stage kept."""
+        """Number of documents that each stage kept."""
         if self._funnel is None:
             raise LedgerError(
                 "a streaming crawl is judged as it is read and keeps no ledger; open it with streaming=False"
@@ -225,9 +227,9 @@ class Crawl:
         return self._past(stage)
 
     def filter(self, function: Callable[[Mapping[str, Any]], Any], name: str | None = None) -> "Crawl":
-        r"""Keep the documents for which a function of a row, a dictionary of its columns, returns a true value.
+        r"""Keep the documents for which a function returns a true value; it gets each row as a dictionary.
 
-        The ledger has those that leave under ``name``, the function's own if left out.
+        The ledger lists removed documents under ``name``, by default the function's name.
 
         >>> crawl = Crawl({"id": ["a", "b"], "text": ["one line", "two\nlines"]})
         >>> print(crawl.filter(lambda row: row["text"].count("\n") < 1, name="one_line").why("b"))
@@ -236,26 +238,26 @@ class Crawl:
         return self | FilterFunction(function, name)
 
     def map(self, function: Callable[[Mapping[str, Any]], Any], name: str | None = None) -> "Crawl":
-        """Set the columns that a function of a row returns, or its text where it returns one.
+        """Set the columns that a function of a row returns, or ``text`` if it returns a string.
 
-        The edit ledger has what changed in texts under ``name``, the function's own if left out.
+        The edit ledger lists changes of texts under ``name``, by default the function's name.
 
         >>> crawl = Crawl({"id": ["a"], "text": ["SHOUTED"]})
         >>> crawl.map(lambda row: row["text"].lower(), name="lower").data["text"][0]
         'shouted'
 
         Raises:
-            StageError: a column has values of several types, or None alone in the first 200 rows.
+            StageError: a column has values of several types, or only None in the first 200 rows and values later.
         """
         stage = MapFunction(function, name)
         with columns_of_one_type(stage.name, BATCH):
             return self | stage
 
     def why(self, document: str) -> Reason:
-        """Describe why a document was removed, or that it was kept, and what was changed in it.
+        """Return why a document was removed, or that it was kept, and the edits made to it.
 
         Raises:
-            LedgerError: the crawl never had a document of this id.
+            LedgerError: the crawl never had a document with this id.
         """
         funnel, document = self.funnel, str(document)
         edits = find_edits(pads.dataset(self.edits), document)
@@ -267,13 +269,14 @@ class Crawl:
         raise LedgerError(f"no document {document!r} among the {funnel.documents:,} of {funnel.source}")
 
     def clusters(self, stage: str | None = None, most: int = 10) -> Clusters:
-        """Return the largest clusters of duplicates, each with a diff of two of its documents as they first were.
+        """Return the largest clusters of duplicates, each with a diff of two of its original documents.
 
-        A document that one stage kept and a later one removed as a duplicate leads on to what that one kept.
+        If a later stage removes the kept document of a cluster as a duplicate, the cluster joins that of the document
+        kept instead.
 
         Args:
-            stage: look at what this stage removed only.
-            most: how many clusters to give.
+            stage: the stage whose removals to look at; all stages if None.
+            most: maximum number of clusters to return.
 
         Raises:
             LedgerError: the crawl has not passed this stage, or ``most`` is less than 1.
@@ -289,12 +292,12 @@ class Crawl:
         return found.with_texts(dict(zip(map(str, chosen["id"]), chosen["text"], strict=True)))
 
     def contamination(self) -> Contamination:
-        """Return what ``Decontaminate`` found of evaluation sets: items, documents, passages and characters of each."""
+        """Count the documents, passages and characters of each evaluation item that ``Decontaminate`` found."""
         looked_for = [each for step in self.steps if isinstance(step, Decontaminate) for each in step.limits()]
         return count_contamination(pads.dataset(self.edits), looked_for)
 
     def removed(self, stage: str) -> "datasets.Dataset":
-        """Return the documents removed at a stage as they came to it, with the ledger's columns beside them.
+        """Return the documents that a stage removed, as they were before it, with the ledger's columns.
 
         Raises:
             LedgerError: the crawl has not passed a stage of this name.
@@ -312,11 +315,11 @@ class Crawl:
         return documents
 
     def save_index(self, stage: str, folder: str | Path) -> None:
-        """Write the index of what is kept so far, as one stage knows it; ``against`` of a later dataset takes it.
+        """Write a stage's index of the documents kept so far, for the field ``against`` of a stage on later data.
 
         Args:
-            stage: the label of a survey that has been passed, such as ``urls`` or ``min_hash``.
-            folder: where; what lies there is replaced.
+            stage: the label of an applied survey, such as ``urls`` or ``min_hash``.
+            folder: the directory to write; an existing one is replaced.
 
         Raises:
             LedgerError: the crawl has not passed a stage of this name, or it has no index.
@@ -328,7 +331,7 @@ class Crawl:
                 f"this crawl has passed no stage {stage!r} with an index; it has: {', '.join(known) or 'none'}"
             )
         place = labels.index(stage)
-        survey: Any = self.steps[place]  # what has an index is a survey
+        survey: Any = self.steps[place]  # only surveys have indexes
         sketches = _all_rows(_sketches(survey, self._before(len(labels) - place).data))
         kept = pc.is_in(pc.cast(sketches["id"], pa.string()), value_set=_ids(self.data))
         survey.save_index(sketches.filter(kept), Path(folder))
@@ -342,59 +345,62 @@ class Crawl:
         return f"<pre>{self!r}</pre>" if self._funnel is None else self._funnel._repr_html_()
 
     def to_rectangle(self, path: str | Path, **settings: Any) -> dict[str, Any]:
-        """Write a rectangle; ``settings`` are the fields of ``lc.formats.RectangleOutput``: ``heldout=0.008``."""
+        """Write a rectangle; ``settings`` are fields of ``lc.formats.RectangleOutput``, such as ``heldout=0.008``."""
         return self.write("rectangle", path, **settings)
 
     def to_parquet(self, path: str | Path, **settings: Any) -> dict[str, Any]:
-        """Write parquet files; ``settings`` are the fields of ``lc.formats.ParquetOutput``: ``by="language"``."""
+        """Write parquet files; ``settings`` are fields of ``lc.formats.ParquetOutput``, such as ``by="language"``."""
         return self.write("parquet", path, **settings)
 
     def to_gpt_simple(self, path: str | Path, **settings: Any) -> dict[str, Any]:
-        """Write GPT-Simple's shards; ``settings`` are fields of ``lc.formats.GptSimpleOutput``: ``heldout=0.01``."""
+        """Write GPT-Simple shards; ``settings`` are fields of ``lc.formats.GptSimpleOutput``, such as ``heldout``."""
         return self.write("gpt-simple", path, **settings)
 
     def to_datatrove(self, path: str | Path, **settings: Any) -> dict[str, Any]:
-        """Write datatrove's shards; ``settings`` are fields of ``lc.formats.DatatroveOutput``: ``heldout=0.01``."""
+        """Write datatrove shards; ``settings`` are fields of ``lc.formats.DatatroveOutput``, such as ``heldout``."""
         return self.write("datatrove", path, **settings)
 
     def to_megatron(self, path: str | Path, **settings: Any) -> dict[str, Any]:
-        """Write Megatron-LM's shards; ``settings`` are fields of ``lc.formats.MegatronOutput``: ``heldout=0.01``."""
+        """Write Megatron-LM shards; ``settings`` are fields of ``lc.formats.MegatronOutput``, such as ``heldout``."""
         return self.write("megatron", path, **settings)
 
     def to_nanogpt(self, path: str | Path, **settings: Any) -> dict[str, Any]:
-        """Write flat files; ``settings`` are fields of ``lc.formats.NanoGptOutput``: ``header="llm.c"``."""
+        """Write nanoGPT token files; ``settings`` are fields of ``lc.formats.NanoGptOutput``, such as ``header``."""
         return self.write("nanogpt", path, **settings)
 
     def to_composed(self, path: str | Path, **settings: Any) -> dict[str, Any]:
-        """Write samples in buckets; ``settings`` are fields of ``lc.formats.ComposedOutput``: ``heldout=0.01``."""
+        """Write composed samples in buckets; ``settings`` are fields of ``lc.formats.ComposedOutput``."""
         return self.write("composed", path, **settings)
 
     def push_to_hub(self, repo: str, visibility: Visibility | None = None, *, private: bool | None = None) -> None:
-        """Push the documents to ``user/name`` on the Hub with the ledgers; ``longcrawl push`` sends runs.
+        """Push the documents and their ledgers to the Hub; to push a run, use ``longcrawl push``.
 
-        One commit replaces all that another push of a crawl has put there. A repository that holds a run is refused.
+        One commit replaces everything that an earlier push of a crawl wrote. A repository that holds a run is refused.
 
-        Who may see it is "private" or "public", or as for `datasets` ``private=True`` or False; there is no default.
-        The ids of a stream are not compared.
+        Args:
+            repo: ``user/name``.
+            visibility: "private" or "public". There is no default: give either this or ``private``.
+            private: True or False, as in `datasets`.
 
         Raises:
-            StageError: two documents have the same id.
+            StageError: two documents have the same id. This is not checked on a stream.
         """
         self._check_ids("push_to_hub")
         push_documents(repo, visibility_of(repo, visibility, private), self.data, self.ledger, self.edits)
 
     def write(self, name: str, path: str | Path, **settings: Any) -> dict[str, Any]:
-        """Write the documents with the output of this name and return what describes it.
+        """Write the documents with the output called ``name`` and return its description.
 
         Raises:
-            StageError: unknown output or field, the stages passed cannot feed it, or two documents have the same id.
+            StageError: the output or a field is unknown, the applied stages cannot feed the output, or two documents
+                have the same id.
             FormatError: two documents of a stream have the same id.
         """
         self._check_ids(name)
         return write_output(_batches(self.data), self.steps, OUTPUTS.make(name, settings), Path(path))
 
     def _check_ids(self, needed_by: str) -> None:
-        """Refuse documents of one id; the output itself does so for a stream."""
+        """Raise a StageError if two documents have the same id; for a stream, the output checks it."""
         if isinstance(self.data, datasets.Dataset) and "id" in self.data.column_names:
             reject_duplicate_ids(pc.drop_null(_ids(self.data)), needed_by, names_rows=True)
 
@@ -418,7 +424,7 @@ class Crawl:
         return self._past(stage.fit(_batches(self.data), str(_fit_folder())))
 
     def _edited(self, stage: Stage, edit: Stage | None = None) -> "Crawl":
-        """Apply a stage that changes documents, or in its place the edit that it has become."""
+        """Apply a stage that changes documents, through ``edit`` if it is given."""
         label = self._label(stage)
         traced = split_traced(_map(self.data, partial(trace_batch, edit or stage), stage), label)
         data, edits = traced.documents, traced.edits
@@ -446,7 +452,7 @@ class Crawl:
         return self._then(self.data.select(np.flatnonzero(kept)) if gone.num_rows else self.data, stage, gone)
 
     def _warn_of_index(self, stage: Survey) -> None:
-        """Warn that an index is not written yet, as it is of what the whole crawl keeps in the end."""
+        """Warn that no index is written here: it lists the documents kept by the whole crawl."""
         if stage.saves_index:
             warn_user(
                 f'only a run writes an index by itself: call crawl.save_index("{self._label(stage)}", FOLDER) once '
@@ -461,7 +467,7 @@ class Crawl:
         edits: Edits = NO_EDITS,
     ) -> "Crawl":
         after = copy(self)
-        after._data, after._parent = data, self  # noqa: SLF001  # of this class
+        after._data, after._parent = data, self  # noqa: SLF001  # `after` is also a Crawl
         after.steps = (*self.steps, stage)
         after.ledger = pa.concat_tables([self.ledger, gone]) if gone.num_rows else self.ledger
         after.edits = pa.concat_tables([self.edits, edits.table]) if edits.table.num_rows else self.edits
@@ -469,8 +475,8 @@ class Crawl:
             values = count_values(_all_rows(data.select_columns(stage.counts)), stage.counts) if stage.counts else {}
             label, rules = self._label(stage), count_rules(gone)
             row = FunnelRow(label, self._funnel.kept, len(data), rules, values=values, edits=edits.counts)
-            after._funnel = self._funnel.then(row)  # noqa: SLF001  # as above
-            after._data = with_crawl(data, [after.funnel.source, *(row.stage for row in after.funnel)])  # noqa: SLF001  # as above
+            after._funnel = self._funnel.then(row)  # noqa: SLF001  # `after` is also a Crawl
+            after._data = with_crawl(data, [after.funnel.source, *(row.stage for row in after.funnel)])  # noqa: SLF001
         return after
 
     def _check_stages(self, stage: Stage) -> None:
@@ -480,7 +486,7 @@ class Crawl:
             raise StageError(fault)
 
     def _label(self, *stages: Stage) -> str:
-        """Return the label of the last of the steps and these stages."""
+        """Return the label of the last of ``stages``, or of the last applied stage if none is given."""
         return label_stages([step.name for step in (*self.steps, *stages)])[-1]
 
     def _before(self, steps_back: int) -> "Crawl":
@@ -492,20 +498,20 @@ class Crawl:
 
 
 def open_crawl(name: "str | os.PathLike[str]", split: str = "train", **settings: Any) -> Crawl:
-    """Open a source, or what a source can be guessed for, as a crawl.
+    """Open a source, a Hub dataset, a file, a directory, a URL or a glob as a crawl.
 
     Args:
-        name: a source, such as "redpajama-v2"; or a dataset of the Hub as "org/name", a file, a folder, a URL or a
-            glob, whose source is found by the names of its files.
-        split: of the source.
-        settings: the fields of the source, such as ``text_field="content"``; ``streaming``, ``num_proc`` and
-            ``cache_dir`` as ``load_dataset`` takes them.
+        name: a source, such as "redpajama-v2"; or a dataset on the Hub as "org/name", a file, a directory, a URL or a
+            glob. For these the source is guessed from the names of the files.
+        split: the split of the source.
+        settings: fields of the source, such as ``text_field="content"``, and the arguments ``streaming``, ``num_proc``
+            and ``cache_dir`` of ``load_dataset``.
 
     >>> open_crawl("crawl/*.jsonl.gz", text_field="content")  # doctest: +SKIP
     <2,104 documents of 'crawl/*.jsonl.gz'>
 
     Raises:
-        SourceError: there is nothing of this name, a setting is wrong, or the documents cannot be read.
+        SourceError: nothing has this name, a setting is wrong, or the documents cannot be read.
     """
     if isinstance(name, os.PathLike):
         name = os.fspath(name)
@@ -518,13 +524,13 @@ def open_crawl(name: "str | os.PathLike[str]", split: str = "train", **settings:
         with first_cause(), no_documents(name):
             return Crawl(datasets.load_dataset("longcrawl", name, split=split, **settings), source=name)
     if is_url(name):
-        file_system_of(name)  # `datasets` would say that a package is missing, and not which extra has it
+        file_system_of(name)  # the error of `datasets` about a missing package does not name the extra to install
     source, found = guess_source(name, any_ending=settings.get("format", "auto") != "auto")
     return Crawl(load(source, split, **found | settings), source=name)
 
 
 def _entries(ids: pa.ChunkedArray, verdicts: pa.Table, label: str) -> pa.Table:
-    """Return the ledger rows of documents, which need unique ids where any of them leaves."""
+    """Return the ledger rows of removed documents; if there are any, check that all ids are unique."""
     gone = entries(ids, verdicts, label)
     if gone.num_rows:
         reject_duplicate_ids(ids, label)
@@ -541,7 +547,7 @@ def _map(data: "datasets.Dataset", function: Any, stage: Stage) -> "datasets.Dat
 
 
 def _verdicts(stage: Stage, table: pa.Table) -> pa.Table:
-    """Return the ids and verdicts of a batch alone, so that no text is copied."""
+    """Return only the ids and verdicts of a batch, so that no text is copied."""
     return stage.judge(table).add_column(0, "id", document_ids(table, stage.name))
 
 
@@ -550,7 +556,6 @@ def _streamed(stage: Any, table: pa.Table) -> pa.Table:
 
 
 def _sketches(survey: Survey, data: "datasets.Dataset") -> "datasets.Dataset":
-    """Return what a survey needs to know of each document."""
     return _map(data, survey.sketch, survey)
 
 
@@ -574,7 +579,7 @@ def _stream(data: "datasets.IterableDataset", stage: Stage) -> "datasets.Iterabl
             f"{stage.name} needs all documents and cannot run on a stream; open the crawl with streaming=False"
         )
     stage.prepare()
-    # IterableDataset.filter cannot follow another one under the arrow format: a judge is a map that gives fewer rows.
+    # Under the arrow format, IterableDataset.filter cannot follow another filter, so a judge is a map that drops rows.
     function: Any = partial(_streamed, stage)
     return data.with_format("arrow").map(function, batched=True, batch_size=BATCH).with_format(None)
 

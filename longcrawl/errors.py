@@ -1,11 +1,11 @@
 """Errors and warnings that longcrawl raises on purpose, and the escaping of untrusted text in messages.
 
-A message says what is wrong, where, and what to type next, mostly in one sentence. Passwords and signatures of URLs are
-removed from it here, whoever raises it.
+A message names what is wrong, where, and what to type next, mostly on one line. :class:`LongCrawlError` removes
+passwords and signatures from the URLs in its message.
 
-Ids, URLs, texts, file names and JSON keys of a crawl may hold escape sequences, which move a cursor, set a title or
-colour what follows, and line breaks, which forge lines of a table. :func:`one_line` is for names in sentences and
-tables, :func:`printable` for texts that are shown on purpose, and :func:`show` is the only place that prints.
+Ids, URLs, texts, file names and JSON keys of a crawl may contain escape sequences, which move the cursor, set the title
+or change colours, and line breaks, which forge lines of a table. Use :func:`one_line` for names in messages and tables
+and :func:`printable` for texts. Only :func:`show` prints.
 """
 
 import errno
@@ -22,15 +22,15 @@ from typing import Any
 from longcrawl.urls import hide_secrets
 
 MOST_QUOTED = 200
-"""Characters of a value in a sentence."""
+"""Maximum number of characters of a value quoted in a message."""
 MOST_LISTED = 20
-"""Known names in a message about an unknown one."""
+"""Maximum number of known names listed in a message about an unknown one."""
 _COMMANDS = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters but line breaks and tabs, overrides of the direction of writing, and lone surrogates."""
+"""Control characters except line breaks and tabs, overrides of the text direction, and lone surrogates."""
 
 
 def printable(text: object) -> str:
-    r"""Return a text without characters that command a terminal, each escaped as Python does; its lines stay.
+    r"""Escape the characters of a text that control a terminal, as Python does; keep its line breaks.
 
     >>> print(printable("one\n\x1b[31mtwo"))
     one
@@ -40,7 +40,7 @@ def printable(text: object) -> str:
 
 
 def one_line(text: object) -> str:
-    r"""Return a text as one line: what Python does not count as printable is escaped, line breaks and tabs too.
+    r"""Return a text as one line: escape all that Python does not count as printable, including line breaks and tabs.
 
     >>> print(one_line("id\n\x1b[31m: kept"))
     id\n\x1b[31m: kept
@@ -52,32 +52,33 @@ def one_line(text: object) -> str:
 
 
 def as_lines(lines: Iterable[object], separator: str = "\n") -> str:
-    """Join lines, none of which can become two."""
+    """Escape each line with :func:`one_line` and join them."""
     return separator.join(map(one_line, lines))
 
 
 def shortened(text: str, most: int) -> str:
-    """Return a text of at most so many characters; what is cut off becomes an ellipsis."""
+    """Shorten a text to at most ``most`` characters, ending in an ellipsis if it is cut."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def quoted(value: object) -> str:
-    """Return a value as Python spells it, for a sentence: at most ``MOST_QUOTED`` characters."""
+    """Return the ``repr`` of a value for a message, at most ``MOST_QUOTED`` characters."""
     return shortened(repr(value), MOST_QUOTED)
 
 
 def listed(names: Iterable[str]) -> str:
-    """Return names with commas between them, for a sentence: at most ``MOST_QUOTED`` characters."""
+    """Join names with commas for a message, at most ``MOST_QUOTED`` characters."""
     return shortened(", ".join(names) or "none", MOST_QUOTED)
 
 
 def known_names(names: Iterable[str], wrong: object, listing: str = "") -> str:
-    """Return the end of a message about a wrong name: the names that exist, or of many the nearest.
+    """Return the end of a message about a wrong name: the known names, or the closest ones if there are many.
 
     Args:
-        names: those that exist; the first ``MOST_LISTED`` are listed.
+        names: the names that exist; the first ``MOST_LISTED`` are listed.
         wrong: the name that does not exist.
-        listing: the command that lists all names; of more than ``MOST_LISTED``, only the nearest are given then.
+        listing: the command that lists all names. If given and there are more than ``MOST_LISTED`` names, the message
+            has only the closest ones and this command.
 
     >>> known_names(["min_chars", "min_words"], "min_char")
     "known: min_chars, min_words. Did you mean 'min_chars'?"
@@ -96,7 +97,7 @@ def known_names(names: Iterable[str], wrong: object, listing: str = "") -> str:
 
 @lru_cache(64)  # many records have the same names
 def _near_field(names: tuple[str, ...], wrong: str) -> str:
-    """Return the name of a field that a wrong one is like, with or without the objects around it; "" for none."""
+    """Return the field closest to a wrong name, compared with and without the enclosing objects; "" if none is."""
     last = {name.rpartition(".")[2]: name for name in reversed(names)}
     if near := get_close_matches(wrong.rpartition(".")[2], last, 1):
         return last[near[0]]
@@ -104,7 +105,7 @@ def _near_field(names: tuple[str, ...], wrong: str) -> str:
 
 
 def listed_with_near(names: Iterable[str], wrong: str) -> str:
-    """Return names of fields as :func:`listed` does and, if a wrong one is like one of them, which.
+    """Return field names as :func:`listed` does, followed by the one closest to a wrong name, if any.
 
     >>> listed_with_near(["text", "metadata.url"], "ulr")
     "text, metadata.url (did you mean 'metadata.url'?)"
@@ -115,7 +116,7 @@ def listed_with_near(names: Iterable[str], wrong: str) -> str:
 
 
 def show(message: object, *, error: bool = False, end: str = "\n") -> None:
-    """Print to standard output or error; what its encoding cannot hold is escaped, too."""
+    """Print to standard output or error, escaping control characters and what its encoding cannot represent."""
     stream = sys.stderr if error else sys.stdout
     encoding = getattr(stream, "encoding", None) or "utf-8"
     stream.write(f"{printable(message)}{end}".encode(encoding, "backslashreplace").decode(encoding))
@@ -127,21 +128,21 @@ def _escaped(letter: str) -> str:
 
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What the system says where a disk is full."""
+"""Error numbers for a full disk, an exceeded quota and a file that is too large."""
 
 _PANIC = "PanicException"
-"""Derives from BaseException, and each library in Rust has one of its own."""
+"""Class name of Rust panics. It derives from BaseException, and each library in Rust defines its own."""
 _INSIDE = ("longcrawl", "datasets")
 
 
 class LongCrawlError(Exception):
-    """The root of all errors that longcrawl raises on purpose."""
+    """Base class of all errors that longcrawl raises on purpose."""
 
     def __init__(self, *values: Any) -> None:
         super().__init__(*(hide_secrets(value) if isinstance(value, str) else value for value in values))
 
     def __str__(self) -> str:
-        """Return the message as one line: names in it may be of a crawl."""
+        """Return the message as one line: names in it may come from a crawl."""
         return one_line(super().__str__())
 
 
@@ -154,22 +155,22 @@ class SourceError(LongCrawlError):
 
 
 class NotYetError(SourceError):
-    """A server does not give a file or a listing now: nothing is lost, and the same command asks for it again.
+    """A server cannot serve a file or a listing at the moment.
 
-    No policy for broken files applies to it.
+    Nothing is lost: running the same command again retries. The policy for broken files does not apply.
     """
 
 
 class TokenizerError(LongCrawlError, ValueError):
-    """A tokenizer cannot be loaded, or does not fit what was asked of it."""
+    """A tokenizer cannot be loaded, or does not fit the request."""
 
 
 class FormatError(LongCrawlError):
-    """A dataset on disk is not what its format says."""
+    """A dataset on disk does not follow its format."""
 
 
 class CorruptionError(FormatError):
-    """A file of a dataset is missing, cut or changed."""
+    """A file of a dataset is missing, truncated or changed."""
 
 
 class LoaderError(LongCrawlError, ValueError):
@@ -185,20 +186,20 @@ class RunError(LongCrawlError):
 
 
 class HubError(LongCrawlError):
-    """The Hub cannot be reached, or does not take or give what was asked."""
+    """The Hub cannot be reached, or rejects a request."""
 
 
 class LedgerError(LongCrawlError, LookupError):
-    """A question to the ledger that it cannot answer."""
+    """The ledger cannot answer a question."""
 
 
 @contextmanager
 def unreadable(what: str | Path, error: type[LongCrawlError], fix: str) -> Iterator[None]:
-    """Raise ``error`` where a library cannot read ``what``, with the library's reason and how to fix it.
+    """Raise ``error`` if a library fails to read ``what``, with the library's reason and ``fix``.
 
-    Damaged and hostile files make pyarrow, zarr, tokenizers and PyYAML raise almost anything: errors of their own,
-    KeyError, MemoryError, RecursionError; libraries in Rust panic, which is not an Exception. Put no code of ours but
-    the call into the block, so that nothing else hides.
+    Damaged and hostile files make pyarrow, zarr, tokenizers and PyYAML raise almost anything: their own errors,
+    KeyError, MemoryError, RecursionError. Libraries in Rust panic, which is not an Exception. Put only the library call
+    into the block: it would also hide bugs in our own code.
 
     >>> with unreadable("run/recipe.yaml", LongCrawlError, "copy it back from a backup"):
     ...     {}["name"]
@@ -216,17 +217,17 @@ def unreadable(what: str | Path, error: type[LongCrawlError], fix: str) -> Itera
 
 
 def reason_of(failed: BaseException) -> str:
-    """Return class and first line of an error, at most ``MOST_QUOTED`` characters."""
+    """Return the class and the first line of an error, at most ``MOST_QUOTED`` characters."""
     first = one_line(next(iter(str(failed).strip().splitlines()), ""))
     return shortened(f"{type(failed).__name__}: {first}" if first else type(failed).__name__, MOST_QUOTED)
 
 
 @contextmanager
 def no_documents(source: str) -> Iterator[None]:
-    """Raise one sentence where `datasets` finds that a source produced no documents.
+    """Replace the error of `datasets` about a source without documents by one that names the source.
 
     Raises:
-        SourceError: it did not produce any.
+        SourceError: the source produced no documents.
     """
     try:
         yield
@@ -240,8 +241,8 @@ def no_documents(source: str) -> Iterator[None]:
 
 
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn about the call that led here from outside of this package and `datasets`, which calls it in between."""
-    level, frame = 1, sys._getframe()  # noqa: SLF001  # as `warnings` itself looks for the caller
+    """Warn at the caller's line: the innermost frame outside longcrawl and `datasets`, which may be in between."""
+    level, frame = 1, sys._getframe()  # noqa: SLF001  # `warnings` finds the caller in the same way
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INSIDE:
         level, frame = level + 1, frame.f_back
     warnings.warn(one_line(message), category, stacklevel=level)

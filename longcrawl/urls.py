@@ -1,8 +1,8 @@
-"""URLs of inputs: local or remote, the path in them, and what of them may be written and shown.
+"""URLs of inputs: splitting and joining them, and removing their secrets before they are written or shown.
 
-Passwords stand before the host (``https://user:password@host``), signatures and tokens in the query of presigned URLs
-(``?X-Amz-Signature=…``). They serve reading only: nothing that is written or shown has them. Options of a store, such
-as its endpoint, stand where a password does, so that a URL alone says how it is reached, in every process and thread.
+A URL may have a password before its host (``https://user:password@host``), or signatures and tokens in its query if it
+is presigned (``?X-Amz-Signature=…``). These are used only to read. Options of a store, such as its endpoint, are
+encoded in the place of the password, so that every process and thread can open the URL without further settings.
 """
 
 import base64
@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from typing import Any
 
 DATASETS, BUCKETS = "hf://datasets/", "hf://buckets/"
-"""What URLs of datasets and buckets on the Hub begin with."""
+"""URL prefixes of datasets and buckets on the Hub."""
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
-"""The name of one."""
+"""Pattern of the name of a Hub repository or bucket: ``owner/name``."""
 
 PUBLIC = frozenset({"versionid", "generation", "revision"})
-"""Parameters of a query that name the version of a file; they stay."""
+"""Query parameters that name the version of a file; they are not removed."""
 
 _CACHED = ("blockcache::", "filecache::", "simplecache::", "cached::")
 _RUN = re.compile(r"://[^\s\"'<>]*")
@@ -31,11 +31,11 @@ _SECRET = re.compile(
 )
 _OPTIONS = re.compile(r"://options:([\w-]*)@")
 _CLOSING = ").,;:]}"
-"""What ends a sentence or a bracket around a URL rather than the URL."""
+"""Punctuation that belongs to the text around a URL and not to the URL."""
 
 
 def is_url(path: str) -> bool:
-    """Return whether fsspec must read a path: a URL, or one behind a cache; ``file://`` is local.
+    """Return whether a path must be read through fsspec: a URL other than ``file://``, or a chained cache.
 
     >>> is_url("s3://bucket/a.jsonl"), is_url("file:///a.jsonl"), is_url("a.jsonl"), is_url("simplecache::/a.zarr")
     (True, False, False, True)
@@ -44,7 +44,7 @@ def is_url(path: str) -> bool:
 
 
 def without_secrets(url: str) -> str:
-    """Return a URL without password, query and fragment; of the query, what names a version stays. A path stays.
+    """Remove the password, fragment and query of a URL, except parameters that name a version; keep a path as it is.
 
     >>> without_secrets("https://me:secret@host/a.jsonl.gz?X-Amz-Signature=abc&versionId=7")
     'https://host/a.jsonl.gz?versionId=7'
@@ -60,7 +60,7 @@ def without_secrets(url: str) -> str:
 
 
 def with_options(url: str, options: Mapping[str, Any]) -> str:
-    """Return a URL that carries options of its file system; :func:`split_options` takes them out again.
+    """Return a URL with options of its file system encoded in it, see :func:`split_options`.
 
     >>> without_secrets(with_options("s3://bucket/a.jsonl", {"anon": True}))
     's3://bucket/a.jsonl'
@@ -70,7 +70,7 @@ def with_options(url: str, options: Mapping[str, Any]) -> str:
 
 
 def split_options(url: str) -> tuple[str, dict[str, Any]]:
-    """Return a URL without the options that it carries, and these.
+    """Split a URL with encoded options, see :func:`with_options`, into the plain URL and the options.
 
     >>> split_options(with_options("s3://bucket/a.jsonl", {"anon": True}))
     ('s3://bucket/a.jsonl', {'anon': True})
@@ -83,7 +83,7 @@ def split_options(url: str) -> tuple[str, dict[str, Any]]:
 
 
 def plain_urls(settings: Any) -> Any:
-    """Return settings, nested as YAML has them, with every URL as :func:`without_secrets` returns it."""
+    """Remove the secrets from every URL in nested YAML settings, see :func:`without_secrets`."""
     if isinstance(settings, str):
         return without_secrets(settings)
     if isinstance(settings, Mapping):
@@ -94,7 +94,7 @@ def plain_urls(settings: Any) -> Any:
 
 
 def hide_secrets(text: str) -> str:
-    """Return a text without the passwords in its URLs, and without those of their queries that hold a secret.
+    """Remove passwords from the URLs in a text, and each query that contains a secret.
 
     >>> hide_secrets("403 at 'https://me:secret@host/a?sig=abc', https://host/page?id=7 is fine")
     "403 at 'https://host/a', https://host/page?id=7 is fine"
@@ -103,7 +103,7 @@ def hide_secrets(text: str) -> str:
 
 
 def path_of(url: str) -> str:
-    """Return a URL without its query and fragment, which are not part of a file's name; a path stays.
+    """Return a URL without its query and fragment, which are not part of a file's name, or a local path as it is.
 
     >>> path_of("https://host/a.jsonl.gz?token=x#top"), path_of("what?.jsonl")
     ('https://host/a.jsonl.gz', 'what?.jsonl')
@@ -112,7 +112,7 @@ def path_of(url: str) -> str:
 
 
 def join(folder: str, name: str) -> str:
-    """Return the path of a file in a folder; the query of a folder's URL is that of its files.
+    """Join a directory and a file name; the query of the directory's URL is moved behind the name.
 
     >>> join("https://host/folder?sig=abc", "a.jsonl")
     'https://host/folder/a.jsonl?sig=abc'
@@ -122,7 +122,7 @@ def join(folder: str, name: str) -> str:
 
 
 def has_pattern(path: str) -> bool:
-    """Return whether a path is a glob; ``?`` begins the query of a web address, and brackets may stand in its host.
+    """Return whether a path is a glob; in a web address, ``?`` begins the query and the host may have brackets.
 
     >>> has_pattern("raw/?.jsonl"), has_pattern("https://host/a.jsonl?sig=*"), has_pattern("http://[::1]/*.jsonl")
     (True, False, True)
@@ -138,7 +138,7 @@ def _is_web(url: str) -> bool:
 
 
 def _split(url: str) -> tuple[str, str]:
-    """Return what stands before the query or the fragment, and these."""
+    """Split a URL before its query or fragment."""
     if _is_web(url):
         cut = min((place for sign in "?#" if (place := url.find(sign)) >= 0), default=len(url))
     else:
@@ -148,13 +148,13 @@ def _split(url: str) -> tuple[str, str]:
 
 
 def _anonymous(path: str) -> str:
-    """Drop what stands before a host; a name without a password may be a container, but not in a web address."""
+    """Drop user and password. A user without a password is kept outside of the web: it may be a container's name."""
     web = _is_web(path)
     return _HOST.sub(lambda host: "://" if web or ":" in (host[1] or "") else host[0], _OPTIONS.sub("://", path))
 
 
 def _hidden(run: str) -> str:
-    """Hide the secrets of what follows the scheme of a URL in a text."""
+    """Hide the secrets in the part of a URL after its scheme."""
     path, query = _split("http" + run)
     names = [value.partition("=")[0] for value in re.split("[?&#]", query)]
     if any(_SECRET.search(name) for name in names):
