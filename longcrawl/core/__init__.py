@@ -1,1 +1,1 @@
-"""What a stage, a source and an output are."""
+"""Interfaces of stages, sources and outputs, and the ledgers and funnels that they share."""

@@ -1,7 +1,7 @@
-"""One spelling of web addresses: hosts as browsers compare them, and paths without dot segments.
+"""Normalization of web addresses: hosts as browsers compare them, and paths without dot segments.
 
-Hosts follow the URL standard: percent escapes are decoded, UTS 46 is applied without its transitional mappings, as
-browsers do, and numeric hosts are read as IPv4 addresses. ``faß.de`` is ``xn--fa-hia.de`` and not ``fass.de``.
+Hosts follow the URL standard, like browsers: percent escapes are decoded, UTS 46 is applied without its transitional
+mappings, and numeric hosts are parsed as IPv4 addresses. ``faß.de`` becomes ``xn--fa-hia.de``, not ``fass.de``.
 """
 
 import ipaddress
@@ -14,19 +14,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 MOST_HOST = 255
-"""Characters of a host at most, by the DNS; spelling a longer one takes time that grows with its square."""
+"""Maximum number of characters of a host in the DNS. Encoding a longer one would take quadratic time."""
 
 _PLAIN = re.compile(r"(?:[a-z0-9_-]+\.)*[a-z_-][a-z0-9_-]*")
-"""A host in its one spelling: no label of it needs anything, and the last one is not a number."""
+"""Pattern of hosts that are already normalized: plain labels, of which the last is not a number."""
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f#%/:<>?@\[\\\]^|]")
-"""Characters that no host has once its escapes are decoded."""
+"""Characters that are not allowed in a host after its escapes are decoded."""
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 _UNRESERVED = frozenset(string.ascii_letters + string.digits + "-._~")
 _DOT = re.compile(r"(?i:%2e)|\.")
 _BEFORE = "".join(map(chr, range(33))) + "<"
 _BEHIND = "".join(map(chr, range(33))) + ">"
-# Without // a name of a scheme and a host look alike: a host has a dot, and a port behind its colon if it has one.
+# Without //, a scheme and a host look alike: a host has a dot, and if it has a colon, a port follows.
 _AUTHORITY = (
     r"(?s)^(?:(?:[A-Za-z][A-Za-z0-9+.\-]*:)?[/\\]{2}(?P<marked>[^/?#\\]*)"
     r"|(?P<bare>[^/?#:@]+\.[^/?#:@]*(?:[/?#]|:[0-9][^/?#]*|$)))"
@@ -36,7 +36,7 @@ _HOST = r"(?s)^(?:[^\\]*@)?(?P<host>\[[^\]\\/?#]+\]?|[^\[:\\/?#][^:\\/?#]*)?"
 
 @lru_cache(1 << 16)
 def spell_host(host: str) -> str:
-    """Return the one spelling of a host, without the brackets of an IPv6 address; one that is no host is lowered only.
+    """Normalize a host, without the brackets of an IPv6 address; an invalid one is only lowercased.
 
     >>> spell_host("www.Bücher.example."), spell_host("FAß.de"), spell_host("0x7f.1"), spell_host("[2001:DB8:0::1]")
     ('www.xn--bcher-kva.example', 'xn--fa-hia.de', '127.0.0.1', '2001:db8::1')
@@ -55,7 +55,7 @@ def spell_host(host: str) -> str:
 
 
 def plain_escapes(text: str) -> str:
-    """Return a text with escapes only of what needs one, in upper case (RFC 3986, section 6.2.2).
+    """Decode the percent escapes of unreserved characters and uppercase the others (RFC 3986, section 6.2.2).
 
     >>> plain_escapes("/%7Ea%2fb")
     '/~a%2Fb'
@@ -69,7 +69,7 @@ def _unescaped(escape: re.Match[str]) -> str:
 
 
 def without_dot_segments(path: str) -> str:
-    """Return a path without its segments ``.`` and ``..``, escaped or not (RFC 3986, section 5.2.4).
+    """Resolve the segments ``.`` and ``..`` of a path, escaped or not (RFC 3986, section 5.2.4).
 
     >>> without_dot_segments("/a/./b/%2E%2e/c/.."), without_dot_segments("/../a")
     ('/a/', '/a')
@@ -83,7 +83,7 @@ def without_dot_segments(path: str) -> str:
         if plain not in (".", ".."):
             kept.append(segment)
             continue
-        # The root stays before a path that goes above it.
+        # A path cannot go above its root.
         if plain == ".." and len(kept) > 1:
             kept.pop()
         if place == len(segments) - 1:
@@ -107,7 +107,7 @@ def _to_ascii(host: str) -> str | None:
     if host.isascii():
         return host.lower()
     try:
-        # Validity by IDNA 2008 is not asked for: browsers take ☃.example.
+        # Validity under IDNA 2008 is not checked: browsers accept ☃.example.
         mapped = idna.uts46_remap(host, std3_rules=False)
         return ".".join(map(_ascii_label, mapped.split(".")))
     except (idna.IDNAError, UnicodeError):
@@ -123,7 +123,7 @@ def _ascii_label(label: str) -> str:
 
 
 def _spell_ipv4(host: str) -> str | None:
-    """Return the address that a numeric host stands for, in decimal; None for a host that is none."""
+    """Return a numeric host as a dotted decimal IPv4 address, or None if it is not one."""
     parts = host.split(".")
     if len(parts) > 4 or not all(_NUMBER.fullmatch(part) for part in parts):
         return None
@@ -154,15 +154,15 @@ def _spell_ipv6(host: str) -> str:
         return host
     if address.scope_id is not None:
         return host
-    if address.ipv4_mapped is not None:  # in hexadecimal, unlike Python's
+    if address.ipv4_mapped is not None:  # in hexadecimal, unlike Python's spelling
         return f"::ffff:{int.from_bytes(address.packed[12:14], 'big'):x}:{int.from_bytes(address.packed[14:], 'big'):x}"
     return address.compressed
 
 
 def url_hosts(urls: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return the host of each URL in lower case, without user, port, ``www.`` or a dot at the end; null where none is.
+    """Return the host of each URL, lowercased, without user, port, ``www.`` and trailing dot, or null if it has none.
 
-    What a host is, ``UrlFilter`` says; here it stays as it is spelled, without Punycode.
+    ``UrlFilter`` documents which part of a URL is the host. Hosts are not encoded in Punycode here.
 
     >>> urls = ["https://me@WWW.Example.org.:80/a?b", "example.org/a", "urn:uuid:1", "/a", None]
     >>> url_hosts(pa.chunked_array([urls])).to_pylist()

@@ -1,7 +1,7 @@
-"""Batches of documents: columns, the checks of rules, and the calls that `datasets` makes.
+"""Batches of documents: columns, the checks of rules, and calls by `datasets`.
 
-A stage sees its arguments only, and `datasets` takes whatever ``.filter`` gets back as a mask: a table of three columns
-keeps three documents. So a stage looks at its calling frame, once per batch.
+`datasets` uses any return value of a ``.filter`` function as a mask, so a table of three columns would keep three
+documents. Arguments alone do not tell which method calls a stage, so it inspects the calling frames once per batch.
 """
 
 import inspect
@@ -25,7 +25,7 @@ _PLAIN = (
 
 
 def plain_dtypes(schema: pa.Schema) -> dict[str, str] | None:
-    """Return the ``dtype`` that `datasets` gives each column; None where it makes something else of one.
+    """Return the ``dtype`` that `datasets` gives each column, or None if a column is not a plain value.
 
     >>> plain_dtypes(pa.schema([("id", pa.string()), ("value", pa.float64())]))
     {'id': 'string', 'value': 'float64'}
@@ -37,7 +37,7 @@ def plain_dtypes(schema: pa.Schema) -> dict[str, str] | None:
 
 
 VERDICT_SCHEMA = pa.schema([("rule", pa.string()), ("value", pa.float64()), ("threshold", pa.float64())])
-"""One row per document judged: all null where it is kept."""
+"""Schema of verdicts: one row per judged document, all null if the document is kept."""
 
 Method = Literal["map", "filter"]
 
@@ -48,9 +48,9 @@ _DOES = {"map": "changes documents, and .filter takes a mask", "filter": "choose
 
 @dataclass(frozen=True)
 class Check:
-    """One rule measured on a batch: float64 ``value`` per document (null where unknown) and whether it passes.
+    """A rule measured on a batch: a float64 ``value`` per document (null if unknown) and whether it passes.
 
-    ``threshold`` is one number, or one per document where it depends on the document's language.
+    ``threshold`` is one number, or one per document if it depends on the document's language.
     """
 
     rule: str
@@ -61,41 +61,41 @@ class Check:
 
 
 class Edited(NamedTuple):
-    """What an edit or a rewrite made of a batch."""
+    """The result of an edit or a rewrite on a batch."""
 
     documents: pa.Table
-    """As many as came."""
+    """All documents of the batch, in order."""
     checks: Sequence[Check]
-    """Every rule measured on them."""
+    """Every rule measured on the documents."""
     places: pa.Table
-    """What changed: :data:`longcrawl.core.places.PLACE_SCHEMA`."""
+    """Changed places, :data:`longcrawl.core.places.PLACE_SCHEMA`."""
 
 
 class Outcome(NamedTuple):
-    """What a stage made of a batch."""
+    """The result of a stage on a batch."""
 
     documents: pa.Table
-    """Those that stay, changed or not."""
+    """Kept documents, changed or not."""
     removed: pa.Table
-    """``REMOVED_SCHEMA``: the others, each with the first rule that it fails."""
+    """Removed documents, each with the first rule that it fails, ``REMOVED_SCHEMA``."""
     places: pa.Table
-    """What changed in the documents that came: :data:`longcrawl.core.places.PLACE_SCHEMA`."""
+    """Changed places in kept and removed documents, :data:`longcrawl.core.places.PLACE_SCHEMA`."""
 
 
 def text_lengths(documents: pa.Table) -> pa.ChunkedArray | None:
-    """Return the code points of each text; None where there is no text, or where it is still to be extracted."""
+    """Count the code points of each text; return None if there is no text yet, or it is not extracted yet."""
     if "text" not in documents.column_names or "html" in documents.column_names:
         return None
     return pc.utf8_length(documents["text"])
 
 
 def hold_texts(table: pa.Table) -> pa.Table:
-    """Return documents with their row in place of the text, which stages that have measured it need not copy."""
+    """Replace texts by row numbers, so that stages which have already measured the texts do not copy them."""
     return table.set_column(table.column_names.index("text"), _ROWS, pa.array(np.arange(table.num_rows)))
 
 
 def release_texts(table: pa.Table, held: pa.Table) -> pa.Table:
-    """Return those documents that are left of ``held`` with their texts."""
+    """Put the texts of ``held`` back into the documents that remain after :func:`hold_texts`."""
     texts, rows = held["text"], table[_ROWS].to_numpy()
     if len(rows) < held.num_rows:
         chosen = np.zeros(held.num_rows, np.bool_)
@@ -105,10 +105,10 @@ def release_texts(table: pa.Table, held: pa.Table) -> pa.Table:
 
 
 def first_failure(rows: int, checks: Sequence[Check]) -> pa.Table:
-    """Return verdicts in which the first failed check of each document speaks; a null in ``passes`` fails.
+    """Return the verdict of each document: its first failed check. A null in ``passes`` fails.
 
     Raises:
-        StageError: ``checks`` is no list of checks, or one has not a value and a verdict for each document.
+        StageError: ``checks`` is not a list of checks, or a check lacks a value or verdict for a document.
     """
     _check_lengths(rows, checks)
     failed_by = np.full(rows, -1, dtype=np.int64)
@@ -153,14 +153,14 @@ _WHERE_FROM = {
     "language": ". Add the stage identify_language before it, or name its field: language_field of the source",
     "url": ". Name the field that has it: url_field of the source",
 }
-"""How documents get a column that a stage misses."""
+"""Hints on how to add a column that a stage needs, by column."""
 
 
 def column(table: pa.Table, name: str, needed_by: str) -> pa.Array:
-    """Return one column as a single array; a column that is not there is one sentence that names those that are.
+    """Return a column as a single array.
 
     Raises:
-        StageError: the table has no such column.
+        StageError: the table has no such column. The message lists its columns.
     """
     if name not in table.column_names:
         have, hint = ", ".join(table.column_names), _WHERE_FROM.get(name, "")
@@ -169,13 +169,13 @@ def column(table: pa.Table, name: str, needed_by: str) -> pa.Array:
         raise StageError(f"{needed_by} needs a column {name!r}; the documents have: {have}{hint}")
     held = plain_column(table[name])
     if held.num_chunks == 1 and held.chunk(0).offset == 0:
-        return held.chunk(0)  # to combine a single chunk copies it, too
+        return held.chunk(0)  # combine_chunks copies even a single chunk
     chunks = held.combine_chunks()
     return pa.concat_arrays(chunks.chunks) if isinstance(chunks, pa.ChunkedArray) else chunks
 
 
 def with_column(table: pa.Table, name: str, values: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """Return a table with a column set: in its place where it is there already, else as the last one."""
+    """Return a table with a column replaced in its place, or appended if it does not exist."""
     if name in table.column_names:
         return table.set_column(table.column_names.index(name), name, values)
     return table.append_column(name, values)
@@ -195,15 +195,15 @@ def document_ids(table: pa.Table, needed_by: str) -> pa.Array:
 
 
 def reject_duplicate_ids(ids: pa.Array | pa.ChunkedArray, needed_by: str, *, names_rows: bool = False) -> None:
-    """Refuse ids that occur twice: what is decided about one of the documents would hit the other.
+    """Raise an error if ids occur twice: a decision about one of the documents would also hit the other.
 
     Args:
-        ids: of all documents.
-        needed_by: what needs them to be unique.
-        names_rows: whether the error says in which rows the id is, counted from 0.
+        ids: the ids of all documents.
+        needed_by: the stage or output that needs unique ids, for the message.
+        names_rows: whether the message names the rows of the id, counted from 0.
 
     Raises:
-        StageError: naming one or two such ids.
+        StageError: ids occur twice. The message names one or two of them.
     """
     counts = pc.value_counts(ids)
     twice = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
@@ -229,24 +229,24 @@ class Caller:
     method: Method
     batched: bool = True
     takes_tables: bool = False
-    """Whether a table may answer a plain mapping: in ``Dataset.map``, where it replaces all columns."""
+    """Whether a table may be returned for a plain mapping: in ``Dataset.map``, where it replaces all columns."""
     streams: bool = False
-    """Whether it is one of an ``IterableDataset``, which keeps columns that a mapping lacks."""
+    """Whether it is a method of an ``IterableDataset``, which keeps columns that a returned mapping lacks."""
     removes: frozenset[str] = frozenset()
-    """The columns in ``remove_columns``; ``Dataset.map`` itself ignores it if the answer is a table."""
+    """The columns in ``remove_columns``, which ``Dataset.map`` ignores if a table is returned."""
     table: pa.Table | None = None
-    """The Arrow table that was formatted as the batch; None in a stream of rows."""
+    """The Arrow table behind the formatted batch, or None in a stream of rows."""
 
 
 class Batch:
-    """A batch in any form that `datasets` calls a stage with, as a table, and the stage's answer in the same form.
+    """A batch in any format of `datasets`, as an Arrow table, which also converts the stage's result back.
 
-    Formats change what they show: "numpy" and "torch" make float32 of float64 and int64 of uint64, "pandas" makes
-    floats of integers with nulls. So the table is the one behind the format, wherever `datasets` has it, and columns
-    that a stage does not change are returned as they came.
+    Formats change values: "numpy" and "torch" turn float64 into float32 and uint64 into int64, "pandas" turns integers
+    with nulls into floats. So the table is the unformatted one if `datasets` has it, and columns that a stage does not
+    change are returned as they were passed in.
 
     Raises:
-        StageError: `datasets` calls the stage in another way: its answer would be taken for something else.
+        StageError: `datasets` calls the stage in a way in which it would misinterpret the result.
     """
 
     def __init__(
@@ -258,14 +258,14 @@ class Batch:
         self.table = plain_strings(self._came)
 
     def answer(self, made: pa.Table, rewritten: str | None, kept: pa.Array | None = None) -> Any:
-        """Return the table that a stage made of :attr:`table`, or the rows of it for which ``kept`` is true.
+        """Convert the stage's result ``made``, or its rows for which ``kept`` is true, to the format of the batch.
 
-        Columns in ``remove_columns`` are removed, but for the one that the stage rewrites: `datasets` keeps what a
-        function returns under such a name.
+        Columns in ``remove_columns`` are removed, except the column ``rewritten`` by the stage: `datasets` keeps a
+        returned column of that name.
 
         Raises:
-            StageError: the batch is of an ``IterableDataset`` that would keep a column that the stage removed, or
-                remove the one that it rewrites; or ``remove_columns`` names all columns.
+            StageError: the batch is from an ``IterableDataset`` that would keep a column that the stage removed, or
+                remove the column that it rewrites; or ``remove_columns`` names all columns.
         """
         caller, batch = self._caller, self._batch
         if rewritten in caller.removes and caller.streams and isinstance(batch, pa.Table):
@@ -299,7 +299,7 @@ class Batch:
         return {name: columns[name] for name in chosen.column_names}
 
     def _with_views(self, table: pa.Table) -> pa.Table:
-        """Return a table whose strings are views where those of the batch were."""
+        """Cast strings back to string views in the columns that had them in the batch."""
         for place, field in enumerate(table.schema):
             came = self._came.schema.field(field.name).type if field.name in self._came.column_names else field.type
             if came != field.type and field.type == plain_type(came) and not _has_dictionary(came):
@@ -308,7 +308,7 @@ class Batch:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return a type without string views and dictionaries of strings: Arrow lacks kernels for them, such as ``filter``.
+    """Replace string views and dictionaries in a type by plain strings: Arrow lacks kernels for them, like ``filter``.
 
     >>> plain_type(pa.list_(pa.string_view())), plain_type(pa.dictionary(pa.int8(), pa.string()))
     (ListType(list<item: large_string>), DataType(string))
@@ -330,7 +330,7 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def is_bytes(kind: pa.DataType) -> bool:
-    """Return whether values of a type are strings or bytes with offsets, of 32 or 64 bits."""
+    """Return whether a type is strings or bytes with offsets of 32 or 64 bits."""
     types = pa.types
     return bool(
         types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind)
@@ -338,7 +338,7 @@ def is_bytes(kind: pa.DataType) -> bool:
 
 
 def plain_strings(table: pa.Table) -> pa.Table:
-    """Return a table with its string views and dictionaries as strings; the same table if it has none."""
+    """Convert the string views and dictionaries of a table to strings; return the same table if it has none."""
     for place, field in enumerate(table.schema):
         if plain_type(field.type) != field.type:
             table = table.set_column(place, field.name, plain_column(table[field.name]))
@@ -346,34 +346,35 @@ def plain_strings(table: pa.Table) -> pa.Table:
 
 
 def plain_column(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return string views and dictionaries as strings."""
+    """Convert string views and dictionaries of strings to plain strings; return other columns as they are."""
     kind = plain_type(values.type)
     if kind == values.type:
         return values
     if pa.types.is_dictionary(values.type):
-        # Arrow casts no dictionary of views.
+        # Arrow cannot cast a dictionary of views.
         chunks = [pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary.cast(kind)) for chunk in values.chunks]
         values = pa.chunked_array(chunks, pa.dictionary(values.type.index_type, kind))
     return values.cast(kind)
 
 
 def in_one_chunk(table: pa.Table) -> pa.Table:
-    """Return a table of a stream in one chunk: `datasets` makes a chunk of every row, and joins the keys of all chunks.
+    """Combine the chunks of a streamed table.
 
-    The keys of a stream of rows would fill the memory after three stages.
+    `datasets` makes one chunk per row and joins the keys of all chunks: after three stages, the keys of a stream of
+    rows would fill the memory.
     """
     return table.combine_chunks() if any(column.num_chunks > 1 for column in table.columns) else table
 
 
 def as_table(batch: Any, behind: pa.Table | None = None) -> pa.Table:
-    """Return a batch of `datasets` as an Arrow table: a table, a lazy batch (no copy), a data frame or a mapping.
+    """Convert a batch of `datasets` to an Arrow table.
 
     Args:
-        batch: the documents.
-        behind: the table that was formatted as the batch, if known; it is returned if it has the same columns.
+        batch: a table, a lazy batch (not copied), a data frame or a mapping of columns.
+        behind: the unformatted table of the batch, if known. It is returned if it has the same columns.
 
     Raises:
-        StageError: for a single example or a column; stages work on batches of whole documents.
+        StageError: ``batch`` is a single example or a column. Stages work on batches of whole documents.
     """
     if isinstance(batch, pa.Table):
         return batch
@@ -392,7 +393,7 @@ def as_table(batch: Any, behind: pa.Table | None = None) -> pa.Table:
         return batch.to_arrow() if hasattr(batch, "to_arrow") else pa.Table.from_pandas(batch, preserve_index=False)
     if not _is_lazy(batch):
         return pa.table({name: _as_array(name, values) for name, values in batch.items()})
-    lazy: Any = batch  # a user's function may have looked at its columns, set some or deleted some
+    lazy: Any = batch  # a user's function may have read, set or deleted columns
     columns = {
         name: lazy.pa_table[name]
         if name in lazy.keys_to_format
@@ -419,7 +420,7 @@ def _has_dictionary(kind: pa.DataType) -> bool:
 
 
 def _is_same(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
-    """Return whether columns are equal; one column with NaN is equal to itself."""
+    """Return whether two columns are equal; columns that share memory are, even with NaN."""
     return one.type == other.type and (memory_of(one) == memory_of(other) or bool(one.equals(other)))
 
 
@@ -430,10 +431,10 @@ def _rows_of(values: Any, rows: "np.ndarray[Any, np.dtype[np.int64]] | None") ->
 
 
 def _check_call(stage: str, method: Method, others: tuple[Any, ...], named: Mapping[str, Any]) -> Caller | None:
-    """Return the function of `datasets` that calls the stage; None if none does so directly.
+    """Return the function of `datasets` that calls the stage, or None if other code calls it.
 
     Raises:
-        StageError: it is called in another way: what came back would be taken for something else.
+        StageError: the stage is called in a way in which `datasets` would misinterpret the result.
     """
     if others or named:
         raise StageError(
@@ -448,7 +449,7 @@ def _check_call(stage: str, method: Method, others: tuple[Any, ...], named: Mapp
 
 
 def _find_caller() -> Caller | None:
-    """Look at the frames of `datasets` from the one that called the stage outwards."""
+    """Inspect the frames of `datasets` outwards from the one that called the stage."""
     frames = list(_frames_of_datasets(inspect.currentframe()))
     if not frames:
         return None
@@ -462,19 +463,18 @@ def _find_caller() -> Caller | None:
         takes_tables=module == "datasets.arrow_dataset",
         streams=module == "datasets.iterable_dataset",
         removes=frozenset([removed] if isinstance(removed, str) else removed),
-        # Not further out, where a frame may hold the batch before.
+        # Frames further out may hold the batch of an earlier stage.
         table=next((table for table in map(_formatted_table, frames[: called + 1]) if table is not None), None),
     )
 
 
 def _formatted_table(frame: FrameType) -> pa.Table | None:
-    """Return the table that a frame of `datasets` formats as the batch."""
     found = (frame.f_locals.get(name) for name in ("pa_inputs", "pa_table"))
     return next((table for table in found if isinstance(table, pa.Table)), None)
 
 
 def _frames_of_datasets(here: FrameType | None) -> Iterator[FrameType]:
-    """Yield the frames of `datasets` that stand in a row around a stage; none where other code called the stage."""
+    """Yield the consecutive frames of `datasets` that called the stage; none if other code called it."""
     frame = here
     while frame is not None and frame.f_globals.get("__name__") in (__name__, "longcrawl.core.stages"):
         frame = frame.f_back
@@ -484,7 +484,7 @@ def _frames_of_datasets(here: FrameType | None) -> Iterator[FrameType]:
 
 
 def _settings(frame: FrameType) -> Mapping[str, Any]:
-    """Return the settings of a call of ``.map`` or ``.filter``; an ``IterableDataset`` has them as attributes."""
+    """Return the settings of a ``.map`` or ``.filter`` call; an ``IterableDataset`` keeps them as attributes."""
     for settings in (frame.f_locals, getattr(frame.f_locals.get("self"), "__dict__", {})):
         if "batched" in settings:
             return settings
@@ -492,16 +492,16 @@ def _settings(frame: FrameType) -> Mapping[str, Any]:
 
 
 def _as_array(name: str, values: Any, kind: pa.DataType | None = None) -> Any:
-    """Return a column of a mapping, of the type ``kind`` if its values are of this type."""
+    """Convert a column of a mapping to Arrow, with type ``kind`` if its values fit."""
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
-    # Tensors of torch and others say what they are by __array__.
+    # Tensors of torch and other libraries convert through __array__.
     plain = np.asarray(values) if hasattr(values, "__array__") else values
     if isinstance(plain, np.ndarray) and plain.ndim == 1 and plain.dtype.kind in "biuf":
         return pa.array(plain)
     rows = [_plain(one) for one in plain]
     wrong: Exception | None = None
-    for each in (kind, None, pa.uint64()) if kind is not None else (None, pa.uint64()):  # int64 is inferred alone
+    for each in (kind, None, pa.uint64()) if kind is not None else (None, pa.uint64()):  # uint64 is never inferred
         try:
             return pa.array(rows, each)
         except (pa.ArrowException, OverflowError) as error:
@@ -513,7 +513,7 @@ def _as_array(name: str, values: Any, kind: pa.DataType | None = None) -> Any:
 
 
 def _plain(one: Any) -> Any:
-    # Spans and signals: the formats "numpy" and "torch" make an array of every number inside.
+    # In spans and signals, the formats "numpy" and "torch" turn every inner number into an array.
     if isinstance(one, Mapping):
         return {name: _plain(value) for name, value in one.items()}
     items: Any = one if isinstance(one, list) or (isinstance(one, np.ndarray) and one.ndim) else ()
@@ -525,7 +525,7 @@ def _plain(one: Any) -> Any:
 
 
 def _plain_columns(table: pa.Table) -> dict[str, list[Any]]:
-    """Return columns as lists; lists of numbers become NumPy arrays: `datasets` would make them int64."""
+    """Return columns as lists; lists of numbers become NumPy arrays, because `datasets` would cast them to int64."""
     columns = {}
     for name in table.column_names:
         kind = table[name].type

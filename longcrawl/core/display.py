@@ -1,7 +1,6 @@
-"""Tables, numbers, Markdown and progress bars for people.
+"""Tables, numbers, Markdown, progress bars and plots for people.
 
-Text of a crawl may stand in any cell, title or note: what would command a terminal, or mean something in Markdown or
-HTML, is escaped here, for all tables.
+Cells, titles and notes may contain text from a crawl, so tables escape terminal control characters, Markdown and HTML.
 """
 
 import html
@@ -22,7 +21,7 @@ from longcrawl.errors import StageError, as_lines, one_line, shortened
 
 
 def percent(share: float | None, unit: str = " %") -> str:
-    """Return a share of one in percent; "" where it is not known.
+    """Format a share of 0 to 1 as a percentage, or "" if it is None.
 
     >>> percent(0.4812)
     '48.1 %'
@@ -31,7 +30,7 @@ def percent(share: float | None, unit: str = " %") -> str:
 
 
 def counted(number: int, one: str, several: str | None = None) -> str:
-    """Return a count with its noun.
+    """Format a count with its noun in the singular or plural.
 
     >>> counted(1, "file"), counted(1200, "file"), counted(2, "entry", "entries")
     ('1 file', '1,200 files', '2 entries')
@@ -40,7 +39,7 @@ def counted(number: int, one: str, several: str | None = None) -> str:
 
 
 def figure(value: float | None) -> str:
-    """Return a measured value; whole ones without digits behind the point.
+    """Format a measured value; whole numbers have no decimals.
 
     >>> figure(1200.0), figure(0.25), figure(None)
     ('1,200', '0.25', 'unknown')
@@ -51,12 +50,13 @@ def figure(value: float | None) -> str:
 
 
 MOST_LETTERS = 200
+"""Maximum number of characters of a code span."""
 
 _MEANS_SOMETHING = re.compile(r"([\\`*\[\]|~])")
 
 
 def code(text: str, most: int = MOST_LETTERS) -> str:
-    r"""Return a code span, also for a cell of a table; what cannot be printed becomes "?".
+    r"""Return a Markdown code span, safe in a table cell; unprintable characters become "?".
 
     >>> print(code("a|b"), code("a`b"))
     `a\|b` ``a`b``
@@ -68,7 +68,7 @@ def code(text: str, most: int = MOST_LETTERS) -> str:
 
 
 def plain(text: str) -> str:
-    r"""Return a sentence as it stands: no emphasis, links, cells or HTML in it.
+    r"""Escape a text so that Markdown shows it literally, without emphasis, links, cells or HTML.
 
     >>> print(plain("<b> | [x](y)"))
     &lt;b&gt; \| \[x\](y)
@@ -79,13 +79,13 @@ def plain(text: str) -> str:
 
 
 def fenced(text: str, language: str = "") -> str:
-    """Return a block of code, whose fence is longer than any in the text."""
+    """Return a fenced code block with a fence longer than any in the text."""
     fence = "`" * max(3, _longest_run(text) + 1)
     return f"{fence}{language}\n{text}\n{fence}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: int) -> str:
-    """Return a table; the last ``numbers`` columns are aligned to the right. Cells are Markdown already."""
+    """Return a Markdown table of cells in Markdown; the last ``numbers`` columns are right-aligned."""
     rule = ["---"] * (len(head) - numbers) + ["---:"] * numbers
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, rule, *rows])
 
@@ -104,7 +104,7 @@ _TRUE = ("1", "ON", "YES", "TRUE")
 
 
 def progress_bar(*shown: Any, **options: Any) -> Any:
-    """Return a bar of tqdm, as `datasets` makes it where that is imported; importing it takes half a second of CPU.
+    """Return a tqdm progress bar, that of `datasets` if it is already imported; importing it takes 0.5 s of CPU.
 
     >>> with progress_bar(total=2, disable=True) as bar:
     ...     bar.update()
@@ -120,40 +120,40 @@ def progress_bar(*shown: Any, **options: Any) -> Any:
 
 
 BAR = 24
-"""Letters of the longest bar in a terminal."""
+"""Characters of the longest bar in a terminal."""
 LONGEST_NAME = 60
-"""Letters of a name; longer ones are shortened."""
+"""Maximum number of characters of a name; longer ones are shortened."""
 COLOUR = "#4c78a8"
 
 _LEFT = {"name", "text", "bar"}
 
 
 class Code(str):
-    """Text that is code in Markdown: an id, a rule, a domain."""
+    """Text shown as code in Markdown, such as an id, a rule or a domain."""
 
     __slots__ = ()
 
 
 Cell = str | float | tuple[str, ...] | None
-"""Text, or words of which some may be code; a number, which its column formats; None for nothing."""
+"""Content of a table cell: text, words of which some may be code, a number that its column formats, or None."""
 
 
 class Column(NamedTuple):
-    """A column; its kind is how cells are aligned, and how numbers in it are written.
+    """A table column; ``kind`` decides its alignment and the format of its numbers.
 
-    A ``count`` has commas, a ``share`` of 0 to 1 is a percentage, a ``bar`` is as long as a share and left out of
-    Markdown. A ``name`` is shortened to ``LONGEST_NAME`` letters.
+    A ``count`` has thousands separators. A ``share`` of 0 to 1 is a percentage. A ``bar`` has the length of a share and
+    is left out of Markdown. A ``name`` is shortened to ``LONGEST_NAME`` characters.
     """
 
     title: str
     kind: Literal["name", "count", "share", "bar", "text"] = "text"
     width: int = 0
-    """At least so many letters in a terminal."""
+    """Minimum width in a terminal, in characters."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under named columns, with a sentence above and others below; an empty one is a blank line in a terminal.
+    """A table with a title above it and notes below; an empty note is a blank line in a terminal.
 
     >>> print(Table([Column("rule", "name"), Column("documents", "count")], [["min_words", 1200], ["c4", 7]]))
     rule       documents
@@ -173,10 +173,10 @@ class Table:
         return as_lines([*([self.title] if self.title else []), *drawn, *self.notes])
 
     def markdown(self, unit: str = " %") -> str:
-        """Return the table in Markdown, without bars; the title and the notes are paragraphs.
+        """Return the table in Markdown, without bars; title and notes are paragraphs.
 
         Args:
-            unit: what follows the figure of a share.
+            unit: the suffix of percentages.
         """
         places = [place for place, column in enumerate(self.columns) if column.kind != "bar"]
         head = [plain(self.columns[place].title) for place in places]
@@ -206,18 +206,18 @@ class Table:
         return "  ".join(padded).rstrip()
 
     def _html_row(self, tag: str, cells: Sequence[str]) -> str:
-        """Return a row; a bar stands behind the first figure, which is what it draws."""
+        """Return a row with the bar moved behind the first number, which it draws."""
         places = sorted(range(len(cells)), key=lambda place: place > 1 and self.columns[place].kind != "bar")
         sides = [" style='text-align:left'" if column.kind in _LEFT else "" for column in self.columns]
         return f"<tr>{''.join(f'<{tag}{sides[place]}>{cells[place]}</{tag}>' for place in places)}</tr>"
 
 
 class Tabular(ABC):
-    """What prints as tables: in a terminal, in Markdown and in a notebook."""
+    """Base of results that print as tables in a terminal, in Markdown and in a notebook."""
 
     @abstractmethod
     def tables(self) -> Sequence[Table]:
-        """Return the tables in their order."""
+        """Return the tables in the order in which they are printed."""
 
     def __str__(self) -> str:
         return "\n\n".join(map(str, self.tables()))
@@ -226,7 +226,7 @@ class Tabular(ABC):
         return str(self)
 
     def markdown(self) -> str:
-        """Return the tables in Markdown, as dataset cards hold them."""
+        """Return the tables in Markdown, for dataset cards."""
         return "\n\n".join(table.markdown() for table in self.tables())
 
     def _repr_html_(self) -> str:
@@ -234,19 +234,20 @@ class Tabular(ABC):
 
 
 class ShareRow(NamedTuple):
-    """A name, how many documents that is, and their share of all."""
+    """A named group of documents, with its count and its share of all documents."""
 
     name: str
     documents: int
     share: float
     other: float | None = None
-    """Their share of something else, such as of all characters."""
+    """The group's share of something else, such as of all characters."""
 
 
 def share_table(title: str, rows: Sequence[ShareRow], note: str, of: str = "") -> Table:
-    """Return a table with a bar to each row; the longest is that of the largest share.
+    """Return a table of shares with a bar in each row, scaled to the largest share.
 
-    ``of`` says what ``other`` is a share of, such as "of all characters"; names are figures then.
+    ``of`` is the column title of :attr:`ShareRow.other`, such as "of all characters". If it is given, names are
+    aligned like numbers.
     """
     columns = [Column(title, "count" if of else "name"), Column("documents", "count", 12), Column("share", "share", 7)]
     columns += [Column("", "bar", BAR), *([Column(of, "share")] if of else [])]
@@ -258,7 +259,7 @@ def share_table(title: str, rows: Sequence[ShareRow], note: str, of: str = "") -
 
 
 def display_width(text: str) -> int:
-    """Return how many columns of a terminal a text takes: two for a wide letter, none for a combining one.
+    """Return the number of terminal columns of a text: two for a wide character, none for a combining one.
 
     >>> display_width("word"), display_width("語"), display_width("e\u0301")
     (4, 2, 1)
@@ -275,12 +276,12 @@ def _letter_width(letter: str) -> int:
 
 
 class _Medium(NamedTuple):
-    """How text, bars and shares are written somewhere."""
+    """Formats of text, bars and shares for a terminal, Markdown or HTML."""
 
     text: Callable[[str], str]
     bar: Callable[[float], str]
     unit: str = " %"
-    """What stands behind the figure of a share."""
+    """Suffix of percentages."""
 
 
 def _written(cell: Cell, column: Column, medium: _Medium) -> str:
@@ -304,7 +305,7 @@ def _in_html(text: str) -> str:
 
 
 def _blocks(length: float) -> str:
-    """Return a bar of blocks; what is there at all is seen."""
+    """Return a bar of block characters; any length above zero is visible."""
     return "█" * round(BAR * length) or ("▏" if length else "")
 
 
@@ -320,13 +321,13 @@ _HTML = _Medium(_in_html, _html_bar)
 
 
 BINS = 32
-"""Groups of positions in a picture."""
+"""Maximum number of groups of positions in a plot."""
 
 
 def bin_positions(
     means: npt.NDArray[np.float64], counts: npt.NDArray[np.int64], bins: int = BINS
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Return borders of at most ``bins`` groups of positions, and the mean of each; NaN where nothing was counted.
+    """Group positions into at most ``bins`` groups of geometric widths and average each; NaN if it has no values.
 
     >>> borders, grouped = bin_positions(np.array([4.0, 3.0, 2.0]), np.array([2, 2, 4]), 2)
     >>> borders.tolist(), grouped.tolist()
@@ -334,11 +335,11 @@ def bin_positions(
 
     Args:
         means: float64 [positions].
-        counts: int64 [positions], how many values each mean is of.
-        bins: groups.
+        counts: int64 [positions], number of values behind each mean.
+        bins: maximum number of groups.
 
     Returns:
-        int64 [groups + 1] and float64 [groups].
+        Borders of the groups, int64 [groups + 1], and their means, float64 [groups].
     """
     length = len(means)
     borders = np.unique(np.rint(np.geomspace(1, length + 1, min(bins, length) + 1)).astype(np.int64)) - 1
@@ -348,7 +349,7 @@ def bin_positions(
 
 
 def mean_of(means: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> float:
-    """Return the mean of all values that means are of; NaN where one of them is, or there are none."""
+    """Return the mean of means weighted by counts, or NaN if one of them is NaN or there are no values."""
     counted = counts > 0
     total = float((means[counted] * counts[counted]).sum())
     return total / int(counts.sum()) if counted.any() else float("nan")
@@ -357,7 +358,7 @@ def mean_of(means: npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> fl
 def plot_positions(
     axes: Any, borders: npt.NDArray[np.int64], means: npt.NDArray[np.float64], measured: str, /, **line: Any
 ) -> Any:
-    """Draw means of groups against the position with matplotlib, into ``axes`` or a new figure, and return the axes.
+    """Plot group means against the position with matplotlib, into ``axes`` or a new figure, and return the axes.
 
     Raises:
         StageError: matplotlib is not installed.
@@ -368,7 +369,7 @@ def plot_positions(
         except ImportError as missing:
             raise StageError("pictures need matplotlib: pip install 'longcrawl[plots]', or print it") from missing
         axes = Figure().add_subplot()
-    # Positions from 1 on, as 0 has no place on a logarithmic axis.
+    # Positions count from 1: a logarithmic axis has no 0.
     axes.plot(np.sqrt((borders[:-1] + 1.0) * borders[1:]), means, **line)
     axes.set_xscale("log", base=2)
     axes.set_xlabel("position in the context")

@@ -1,10 +1,9 @@
-"""Fields of documents: found by dotted names, and spelled as text.
+"""Documents from Python objects, and their fields: found by dotted names and converted to text.
 
-A field whose own name has the dots comes first. If there is none, each step between the dots is a field of the object
-before it. A path that leads through something else than an object, such as a list or null, finds nothing.
+A dotted name first matches a field with exactly that name. Otherwise each step is a field of the object before it. A
+path through something other than an object, such as a list or null, finds nothing.
 
-JSON lines and CSV hold text, which is taken as it is. Arrow and parquet hold binary values, which are spelled as
-Python's ``json`` would write them.
+Text in JSON lines and CSV is taken as it is. Binary values in Arrow and parquet are formatted like Python's ``json``.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +22,7 @@ from longcrawl.core.batches import in_one_chunk, plain_strings, plain_type, with
 from longcrawl.errors import LongCrawlError, listed_with_near, one_line, warn_user
 
 MISSING: Any = object()
-"""The value of a field that a record does not have."""
+"""Marker for a field that a record does not have."""
 
 
 def find_value(record: Mapping[str, Any], name: str) -> Any:
@@ -43,7 +42,7 @@ def find_value(record: Mapping[str, Any], name: str) -> Any:
 
 
 def names_in(record: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of the fields of a record; objects are named by the fields in them.
+    """Yield the dotted names of the fields of a record; an object yields its fields.
 
     >>> list(names_in({"id": 1, "metadata": {"url": "u", "tags": []}}))
     ['id', 'metadata.url', 'metadata.tags']
@@ -56,7 +55,7 @@ def names_in(record: Mapping[str, Any]) -> Iterator[str]:
 
 
 def names_of(fields: Iterable[pa.Field]) -> Iterator[str]:
-    """Yield the names of the fields of an Arrow schema; structs are named by the fields in them."""
+    """Yield the dotted names of the fields of an Arrow schema; a struct yields its fields."""
     for field in fields:
         if pa.types.is_struct(field.type) and field.type.num_fields:
             yield from (f"{field.name}.{inner}" for inner in names_of(field.type))
@@ -65,7 +64,7 @@ def names_of(fields: Iterable[pa.Field]) -> Iterator[str]:
 
 
 def path_of(schema: pa.Schema, name: str) -> tuple[str, ...] | None:
-    """Return the steps to a field of an Arrow schema: one for a column, several for a field of a struct, or None."""
+    """Return the path to a field of an Arrow schema: a column, or steps into structs; None if there is none."""
     if name in schema.names:
         return (name,)
     steps = tuple(name.split("."))
@@ -73,14 +72,14 @@ def path_of(schema: pa.Schema, name: str) -> tuple[str, ...] | None:
 
 
 def type_at(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
-    """Return the type of the field that :func:`path_of` has found."""
+    """Return the type of a field by its path, see :func:`path_of`."""
     field = _field_at(schema, path)
     assert field is not None  # the path is one of this schema
     return field.type
 
 
 def column_at(table: pa.Table | pa.RecordBatch, path: tuple[str, ...]) -> pa.ChunkedArray | pa.Array:
-    """Return the values of a field; null where a struct around it is null."""
+    """Return the values of a field by its path; null if an enclosing struct is null."""
     first, *steps = path
     column = table.column(first)
     return pc.struct_field(column, steps) if steps else column
@@ -102,14 +101,14 @@ TEXT = pa.string()
 
 
 _NO_FRACTION, _ZEROS = r"\.0+($|[^0-9])", r"(\.[0-9]*[1-9])0+"
-"""Zeros at the end of the fraction of a second: all of it, and those behind another digit."""
+"""Patterns of trailing zeros in fractions of a second: the whole fraction, and zeros after another digit."""
 
 
 def as_text(column: Any, to: pa.DataType = TEXT) -> Any:
-    """Return an array, or a chunked one, as strings of the type ``to``.
+    """Convert an array or chunked array to strings of the type ``to``.
 
-    A float is spelled as by ``repr``, or "NaN", "Infinity", "-Infinity"; a decimal without exponent; a time without
-    zeros at the end of its fraction, whose number depends on the unit of the column. Arrow casts all else.
+    Floats are formatted like ``repr``, or as "NaN", "Infinity" and "-Infinity"; decimals without exponent; times
+    without trailing zeros, whose number depends on the unit of the column. Arrow casts everything else.
     """
     kind, types = column.type, pa.types
     if types.is_floating(kind):
@@ -123,7 +122,7 @@ def as_text(column: Any, to: pa.DataType = TEXT) -> Any:
 
 
 def is_respelled(kind: pa.DataType) -> bool:
-    """Return whether :func:`as_text` spells values of a type otherwise than Arrow's cast."""
+    """Return whether :func:`as_text` formats values of a type differently from Arrow's cast."""
     types = pa.types
     return bool(types.is_floating(kind) or types.is_decimal(kind) or types.is_timestamp(kind) or types.is_time(kind))
 
@@ -156,28 +155,28 @@ def _decimals(values: pa.Array) -> pa.Array:
 
 
 BATCH = 1_000
-"""Rows of a generator, and of a stream, that become one table."""
+"""Rows per table made from a generator or a stream."""
 
 OF_CRAWL = "Documents of a crawl: "
-"""How the line of a description begins that names the crawl of documents, and the stages that these have passed."""
+"""Prefix of the line in a dataset's description that names its crawl and the stages applied to it."""
 
 Documents: TypeAlias = "datasets.Dataset | datasets.IterableDataset"
 
 
-def as_documents(data: Any, text: str, id: str | None, source: str) -> Documents:  # noqa: A002  # the word that says what is meant
-    """Return documents whose text is in the column ``text`` and whose ids are in the column ``id``.
+def as_documents(data: Any, text: str, id: str | None, source: str) -> Documents:  # noqa: A002  # the column's name
+    """Convert data to a dataset with the columns ``text`` and ``id``.
 
     Args:
-        data: a ``Dataset`` or ``IterableDataset``; a table of pandas, polars, pyarrow or anything else that has
-            Arrow's stream interface; a mapping of columns; a list or generator of rows, which are mappings or texts,
-            or a function that makes one. All but the first two are held in memory.
-        text: the column that has the texts, or a field of a struct, such as ``doc.text``.
-        id: the column that has the ids, or such a field; None for ``id``, or, where there is none, ``SOURCE:ROW``, with
-            a warning.
-        source: what made ids begin with.
+        data: a ``Dataset`` or ``IterableDataset``; a table of pandas, polars, pyarrow or any library with Arrow's
+            stream interface; a mapping of columns; a list or generator of rows, which are mappings or texts; or a
+            function that returns such rows. All but the first two are held in memory.
+        text: the column with the texts, or a field of a struct, such as ``doc.text``.
+        id: the column with the ids, or a field of a struct. By default the column ``id``; if there is none, ids are
+            ``SOURCE:ROW``, with a warning.
+        source: the prefix of generated ids.
 
     Raises:
-        LongCrawlError: documents of no known kind, or without these columns.
+        LongCrawlError: ``data`` is of an unknown type, or lacks these columns.
     """
     try:
         documents = _as_dataset(data)
@@ -191,27 +190,27 @@ def as_documents(data: Any, text: str, id: str | None, source: str) -> Documents
     if is_respelled(kinds.get("id", pa.null())):
         documents = _changed(documents, _with_text_ids)
     if isinstance(documents, datasets.IterableDataset):
-        # A stream may not know its columns, and nothing is read before somebody asks for documents.
+        # A stream may not know its columns, and must not be read before documents are requested.
         return documents if "id" in (documents.column_names or ()) else _numbered_stream(documents, source)
     return documents if "id" in documents.column_names else _numbered(documents, source)
 
 
 def with_crawl(documents: Documents, passed: Iterable[str]) -> Documents:
-    """Return documents with a line in their description that names their crawl and the stages that they have passed.
+    """Add a line to the description of documents that names their crawl and the stages applied to them.
 
-    `datasets` copies a description to all that is made of a dataset, so :func:`warn_of_crawl` knows its documents. A
-    stream is returned as it is: it has no ledger.
+    `datasets` copies the description to every derived dataset, which lets :func:`warn_of_crawl` recognize it. A stream
+    is returned unchanged: it has no ledger.
     """
     if isinstance(documents, datasets.IterableDataset):
         return documents
-    named = deepcopy(documents)  # tables are shared
+    named = deepcopy(documents)  # does not copy the Arrow tables
     lines = [line for line in named.info.description.splitlines() if not line.startswith(OF_CRAWL)]
     named.info.description = "\n".join([*lines, OF_CRAWL + one_line(" | ".join(passed))])
     return named
 
 
 def warn_of_crawl(data: Any) -> None:
-    """Warn where documents are those of another crawl, or some of them: its ledger does not come along."""
+    """Warn if documents are taken from another crawl: its ledger is not copied with them."""
     description = data.info.description if isinstance(data, datasets.Dataset) else ""
     if found := [line for line in description.splitlines() if line.startswith(OF_CRAWL)]:
         warn_user(
@@ -227,7 +226,7 @@ def _as_dataset(data: Any) -> Documents:
         raise LongCrawlError(f"a crawl is one split; choose one: data[{next(iter(data), 'train')!r}]")
     if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
         return _of_table(pa.Table.from_pandas(data, preserve_index=False))
-    if hasattr(data, "collect") and not hasattr(data, "__arrow_c_stream__"):  # a lazy table of polars
+    if hasattr(data, "collect") and not hasattr(data, "__arrow_c_stream__"):  # a polars LazyFrame
         data = data.collect()
     if isinstance(data, pa.RecordBatch):
         data = pa.table(data)
@@ -250,19 +249,18 @@ def _of_rows(rows: Iterator[Any]) -> pa.Table:
         named = [{"text": row} if isinstance(row, str) else row for row in batch]
         if (wrong := next((row for row in named if not isinstance(row, Mapping)), None)) is not None:
             raise LongCrawlError(f"a row of documents is a mapping or a text, got {type(wrong).__name__}")
-        # pyarrow takes the columns of the first row alone.
+        # pyarrow would take only the columns of the first row.
         columns = dict.fromkeys(name for row in named for name in row)
         tables.append(pa.table({name: pa.array([row.get(name) for row in named]) for name in columns}))
     return pa.concat_tables(tables, promote_options="permissive") if tables else pa.table({"text": pa.array([], "str")})
 
 
 def _of_table(table: pa.Table) -> datasets.Dataset:
-    """Return a table as a dataset, with string views and dictionaries as strings."""
     return datasets.Dataset(plain_strings(table))
 
 
 def _without_views(documents: Documents) -> Documents:
-    """Return a dataset with its string views as strings; one of unknown columns is returned as it is."""
+    """Cast string views and dictionaries to plain strings; return a stream of unknown columns unchanged."""
     features = documents.features
     if features is None or not (schema := features.arrow_schema):
         return documents
@@ -275,7 +273,7 @@ def _without_views(documents: Documents) -> Documents:
 
 
 def _columns(documents: Documents) -> list[str]:
-    """Name the columns; of a stream that does not know them, those of its first row."""
+    """Return the names of the columns; for a stream that does not know them, those of its first row."""
     named = documents.column_names
     return list(next(iter(documents.with_format(None).take(1)), {})) if named is None else list(named)
 
@@ -296,7 +294,7 @@ def _renamed(documents: Documents, name: str, wanted: str) -> Documents:
         return _changed(documents, partial(_with_field, name, wanted))
     if isinstance(documents, datasets.Dataset):
         return documents.rename_column(name, wanted)
-    # By rows, as ``rename_column`` has it, the type of a column that begins with nulls would be lost.
+    # ``rename_column`` works by rows and would lose the type of a column that begins with nulls.
     features = documents.features
     renamed = features and datasets.Features({wanted if each == name else each: features[each] for each in features})
     rename: Callable[..., Any] = partial(_with_name, name, wanted)
@@ -310,7 +308,7 @@ def _with_name(name: str, wanted: str, table: pa.Table) -> pa.Table:
 
 
 def _fields(documents: Documents) -> list[str]:
-    """Name the columns and the fields of structs; of a stream that does not know them, those of its first row."""
+    """Return the names of columns and struct fields; for a stream that does not know them, those of its first row."""
     if documents.features is None:
         return list(names_in(next(iter(documents.take(1)), {})))
     return list(names_of(documents.features.arrow_schema))
@@ -323,13 +321,13 @@ def _changed(documents: Documents, change: Callable[[pa.Table], pa.Table]) -> Do
 
 
 def _with_field(name: str, wanted: str, table: pa.Table) -> pa.Table:
-    """Return a table with a field of a struct as a column; null if this table of a stream lacks it."""
+    """Add a struct field as a column; null if this table of a stream lacks the field."""
     path = path_of(table.schema, name)
     return with_column(table, wanted, pa.nulls(table.num_rows) if path is None else column_at(table, path))
 
 
 def _with_text_ids(table: pa.Table) -> pa.Table:
-    """Return a table whose ids are spelled as sources spell them: of 1.0, Arrow would make "1"."""
+    """Format ids as sources do: Arrow would cast 1.0 to "1"."""
     if "id" not in table.column_names or not is_respelled(table.schema.field("id").type):
         return table
     return with_column(table, "id", as_text(table["id"]))

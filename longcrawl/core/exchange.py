@@ -1,15 +1,15 @@
-"""Engines and exchanges: tasks, and rows that are regrouped between tasks.
+"""Engines and exchanges: tasks, and the regrouping of rows between tasks.
 
-A task reads files and writes whole files, its marker last. It is called in any order, at least once, and perhaps twice
-at the same time. An exchange is for what needs the rows of several tasks: ``make`` cuts the rows of each task into
-partitions, ``take`` gets all rows of one partition, and what it returns is a file.
+A task reads files and writes whole files, its marker last. Tasks run in any order, at least once, and perhaps twice at
+the same time. An exchange regroups the rows of several tasks: ``make`` splits the rows of each task into partitions,
+and ``take`` turns all rows of one partition into one table, which is written as a file.
 
-Engines call the functions of stages, formats and runs, which import none of them. Rows are Arrow tables on each side
-of an exchange and bytes with a checksum in between, whatever carries them. No file that an engine leaves behind has
-its name, the number of its processes, or a host in it: a run that was begun by one is finished by another.
+Engines call functions of stages, formats and runs, which do not import any engine. Rows are Arrow tables on both sides
+of an exchange, and bytes with a checksum in transit. No file of a run depends on the engine, the number of processes
+or a host, so another engine can finish the run.
 
-Documents are numbers: those of a group are consecutive, in the order of inputs and rows. A number takes 8 bytes where
-rows meet; ids come along only where they decide, and in the ledger.
+Documents are numbered: those of a group are consecutive, in the order of inputs and rows. Exchanged rows refer to a
+document by its number, 8 bytes. Ids are included only if a decision needs them, and in the ledger.
 """
 
 import json
@@ -34,24 +34,24 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 CHECKSUM = 4
-"""Bytes of the CRC-32 in front of a packed table."""
+"""Length in bytes of the CRC-32 before a packed table."""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """Rows of many tasks that meet by partition.
+    """A step that regroups the rows of many tasks by partition.
 
-    Both functions are pure and can be pickled. The partition of a row follows from the row alone, and the table that
-    ``take`` returns from the rows alone, so that files do not depend on the engine.
+    Both functions are pure and can be pickled. The partition of a row depends only on the row, and the table that
+    ``take`` returns only on the rows, so that files do not depend on the engine.
 
     Args:
-        make: yields, of one task, a partition number and rows for it, in one piece or several. Where a key has one
-            row of each task at most, the rows of a frequent key are bounded by the number of tasks.
-        take: turns all rows of one partition, in any order, into one table, which it sorts by a total order. They are
-            in memory together.
-        partitions: how many; from the sizes of data, never from a number of workers.
-        folder: for ``NNNNN.arrow`` of each partition, and its marker. A step whose partitions are all there is not
-            done again. If None, this process holds the partitions in memory: see :class:`InMemory`.
+        make: yields partition numbers and rows for them from one task, in any number of pieces. If it yields at most
+            one row per key, the rows of a frequent key are bounded by the number of tasks.
+        take: turns all rows of one partition, in any order, into one table sorted by a total order. All these rows are
+            in memory at once.
+        partitions: number of partitions. Derive it from the sizes of data, never from a number of workers.
+        folder: directory for the file ``NNNNN.arrow`` of each partition and its marker. Finished partitions are not
+            made again. If None, this process holds the partitions in memory, see :class:`InMemory`.
     """
 
     make: Callable[[Any], Iterator[tuple[int, pa.Table]]]
@@ -68,10 +68,10 @@ class Exchange:
         return [number for number, marker in made if not marker or marker.content["partitions"] != self.partitions]
 
     def read(self, partition: int) -> pa.Table:
-        """Return what ``take`` made of a partition.
+        """Return the table of a finished partition.
 
         Raises:
-            DamagedWorkError: it is not as it was written.
+            DamagedWorkError: its file has changed since it was written.
         """
         if self.folder is None:
             return self.held[partition]
@@ -80,7 +80,7 @@ class Exchange:
             return pa.ipc.open_file(mapped).read_all()
 
     def write(self, partition: int, tables: Iterable[pa.Table]) -> int:
-        """Let ``take`` finish a partition; return the number of rows that it made."""
+        """Finish a partition with ``take`` and return its number of rows."""
         table = self.take(partition, iter(tables))
         if self.folder is None:
             self.held[partition] = table
@@ -93,20 +93,20 @@ class Exchange:
         return int(table.num_rows)
 
     def rows(self, partition: int) -> int:
-        """Return how many rows ``take`` made of a partition."""
+        """Return the number of rows of a finished partition."""
         if self.folder is None:
             return int(self.held[partition].num_rows)
         return int(Marker.open(self._marker(partition)).content["rows"])
 
     def remove(self) -> None:
-        """Remove its files, once nothing needs them any more."""
+        """Remove the finished partitions, once nothing needs them any more."""
         self.held.clear()
         if self.folder is not None:
             remove(self.folder)
 
     @property
     def place(self) -> Path:
-        """The folder of one that is not in memory."""
+        """Directory of an exchange that is not in memory."""
         assert self.folder is not None
         return self.folder
 
@@ -118,52 +118,53 @@ class Exchange:
 
 
 class Engine(Protocol):
-    """What carries out a run, on one machine or on many."""
+    """Interface of engines, which execute the tasks of a run on one machine or on many."""
 
     def hold(self, work: Path, is_finished: Callable[[], bool]) -> AbstractContextManager[Self | None]:
-        """Hold the folder ``work`` of a run; None where another process has finished the run meanwhile.
+        """Lock the directory ``work`` of a run while the context is open.
 
-        What is returned works there as long as this process holds the folder.
+        The context returns the engine that works in the directory, or None if another process has finished the run
+        meanwhile.
 
         Raises:
-            RunError: another run is working there.
+            RunError: another run is working in the directory.
         """
 
     def check(self) -> None:
-        """Check that this process still holds the folder, before it removes or publishes what others may look at.
+        """Check that this process still holds the lock, before it removes or publishes files that others may read.
 
-        The first and the last result of :meth:`tasks` come behind such a check.
+        :meth:`tasks` also checks it before its first and last result.
 
         Raises:
-            RunError: another process has taken it.
+            RunError: another process has taken the lock.
         """
 
     def tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
-        """Call a function on every task and yield the results as they come, in any order.
+        """Call a function on every task and yield results in the order of completion.
 
-        The first error of a task ends the map, and no further task is begun.
+        The first error of a task is raised, and no further task is started.
         """
 
     def exchange(self, step: Exchange, tasks: Sequence[Any]) -> None:
-        """Carry out an exchange between tasks, of which ``step.make`` makes rows."""
+        """Execute an exchange of the rows that ``step.make`` yields from each task."""
 
 
 class InMemory:
-    """Carries out exchanges in this process, for sketches that it holds; nothing is written."""
+    """An engine that executes exchanges in this process and writes nothing."""
 
     def hold(self, work: Path, is_finished: Callable[[], bool]) -> AbstractContextManager[Self | None]:  # noqa: ARG002
-        """Hold nothing: no other process sees what this one does."""
+        """Return this engine without a lock: no other process can see its work."""
         return nullcontext(self)
 
     def check(self) -> None:
-        """Check nothing."""
+        """Do nothing: there is no lock."""
 
     def tasks(self, function: Callable[[T], R], tasks: Sequence[T]) -> Iterator[R]:
-        """Call a function on every task."""
+        """Call a function on every task, in order."""
         return map(function, tasks)
 
     def exchange(self, step: Exchange, tasks: Sequence[Any]) -> None:
-        """Hand the rows of all tasks to their partitions."""
+        """Execute an exchange with all rows in memory."""
         rows = defaultdict[int, list[pa.Table]](list)
         for task in tasks:
             for partition, table in step.make(task):
@@ -173,7 +174,7 @@ class InMemory:
 
 
 def pack_table(table: pa.Table) -> bytes:
-    """Return a table as bytes with a checksum; not compressed: keys would not get smaller, and Spark does it anyway."""
+    """Serialize a table with a checksum, uncompressed: keys do not compress, and Spark compresses anyway."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -181,25 +182,25 @@ def pack_table(table: pa.Table) -> bytes:
 
 
 def unpack_table(packed: bytes | memoryview, origin: str) -> pa.Table:
-    """Return the table of :func:`pack_table`.
+    """Deserialize a table of :func:`pack_table`.
 
     Raises:
-        CorruptionError: the bytes are not as they were; the sentence names their origin.
+        CorruptionError: the bytes have changed. The message names their origin.
     """
     with pa.ipc.open_stream(pa.py_buffer(without_checksum(packed, origin))) as stream:
         return stream.read_all()
 
 
 def with_checksum(content: bytes | pa.Buffer) -> bytes:
-    """Return bytes behind their CRC-32."""
+    """Prepend the CRC-32 of bytes, little-endian."""
     return zlib.crc32(content).to_bytes(CHECKSUM, "little") + bytes(content)
 
 
 def without_checksum(packed: bytes | memoryview, origin: str) -> memoryview:
-    """Return the bytes of :func:`with_checksum`.
+    """Check and remove the CRC-32 of :func:`with_checksum`.
 
     Raises:
-        CorruptionError: they are not as they were; the sentence names their origin.
+        CorruptionError: the bytes have changed. The message names their origin.
     """
     view = memoryview(packed)
     if len(view) < CHECKSUM or zlib.crc32(view[CHECKSUM:]) != int.from_bytes(view[:CHECKSUM], "little"):
@@ -208,10 +209,10 @@ def without_checksum(packed: bytes | memoryview, origin: str) -> memoryview:
 
 
 def exchange_files(engine: Engine, step: Exchange, tasks: Sequence[Any]) -> None:
-    """Carry out an exchange through files: a file of each task with the rows of its partitions, one after the other."""
+    """Execute an exchange through files: one per task, with the rows of its partitions one after the other."""
     spill = scratch(step.place.with_name(f"{step.place.name}-rows"))
     if not (waiting := step.waiting()):
-        remove(spill)  # of a run that was stopped just before it did so
+        remove(spill)  # a run may have been stopped just before it removed them
         return
     made = {"partitions": step.partitions, "tasks": len(tasks)}
     markers = (Marker.read(_places_marker(spill, number)) for number in range(len(tasks)))
@@ -229,7 +230,7 @@ def exchange_files(engine: Engine, step: Exchange, tasks: Sequence[Any]) -> None
 
 
 def _make_rows(step: Exchange, spill: Path, numbered: tuple[int, Any, dict[str, int]]) -> None:
-    """Write the rows of a task, and where those of each partition are: int64 [pieces, 3], partition, first, stop."""
+    """Write the rows of a task and an index of their pieces: int64 [pieces, 3], partition, first and stop byte."""
     number, task, made = numbered
     places, first = [], 0
     rows, index, marker = _rows_file(spill, number), _places_file(spill, number), _places_marker(spill, number)
@@ -248,7 +249,7 @@ def _take_rows(step: Exchange, spill: Path, tasks: int, partition: int) -> int:
 
 
 def _rows_of(spill: Path, tasks: int, partition: int) -> Iterator[pa.Table]:
-    """Return the rows of a partition, which are looked at when they are read: a file as a whole is read by all."""
+    """Yield the rows of a partition, checking each piece: checking whole files would read all of them per partition."""
     for number in range(tasks):
         file, marker = _rows_file(spill, number), _places_marker(spill, number)
         _check_places(str(index := _places_file(spill, number)), str(marker))
@@ -265,7 +266,7 @@ def _rows_of(spill: Path, tasks: int, partition: int) -> Iterator[pa.Table]:
 
 @reread_when_changed(size=1 << 18)
 def _check_places(file: str, marker: str) -> None:
-    """Compare what says where the rows of a task are with its marker, once in a process: all partitions read it."""
+    """Compare the index of a task's rows with its marker, once per process: every partition reads it."""
     Marker.open(Path(marker), Path(file))
 
 
@@ -284,21 +285,21 @@ def _places_marker(spill: Path, task: int) -> Path:
 Longs = npt.NDArray[np.int64]
 
 DOCUMENT = "document"
-"""The int64 column of removals that holds the number of the document."""
+"""Name of the int64 column with the number of the document in removals."""
 
 
 @dataclass(frozen=True)
 class Sketched:
-    """The sketches of documents in groups that are each small enough for a task."""
+    """Sketches of documents, in groups that are each small enough for a task."""
 
     folder: Path | None
-    """For the files of the decision, which may be left there: they are found again, and not made again.
+    """Directory for the files of the decision. Files left there are reused.
 
-    If None, the decision is in memory, see :class:`longcrawl.core.exchange.InMemory`."""
+    If None, the decision is made in memory, see :class:`longcrawl.core.exchange.InMemory`."""
     rows: tuple[int, ...]
-    """How many documents each group has."""
+    """Number of documents in each group."""
     read: Callable[..., Iterator[pa.Table]]
-    """Returns the sketches of a group, table by table; all columns, or those named behind it. It can be pickled."""
+    """Function of a group, and optionally columns, that yields its sketches table by table; it can be pickled."""
 
     def table(self, group: int, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the sketches of a group, or some columns of them."""
@@ -306,47 +307,47 @@ class Sketched:
 
     @classmethod
     def held(cls, sketches: pa.Table) -> "Sketched":
-        """Return sketches that this process holds as one group, to decide in memory."""
+        """Wrap sketches in memory as a single group."""
         return cls(None, (sketches.num_rows,), partial(_read_held, sketches))
 
     def place(self, name: str) -> Path | None:
-        """Return the folder of a step of the decision."""
+        """Return the directory of a step of the decision, or None in memory."""
         return None if self.folder is None else self.folder / name
 
     @property
     def groups(self) -> int:
-        """How many groups there are."""
+        """Number of groups."""
         return len(self.rows)
 
     @property
     def starts(self) -> Longs:
-        """The number of the first document of each group and, last, that of all documents: int64 [groups + 1]."""
+        """Number of the first document of each group, followed by the count of all documents: int64 [groups + 1]."""
         return np.cumsum([0, *self.rows])
 
     def merged(self, most: int) -> "Sketched":
-        """Return the same documents in fewer groups, of consecutive ones that begin within ``most`` documents."""
+        """Merge consecutive groups that begin in the same block of ``most`` documents."""
         _, first = np.unique(self.starts[:-1] // most, return_index=True)
         rows = np.add.reduceat(np.array(self.rows, np.int64), first)
         bounds = (*first.tolist(), self.groups)
         return replace(self, rows=tuple(rows.tolist()), read=partial(_read_merged, self.read, bounds))
 
     def split(self, step: Exchange, column: str, partition: int) -> Iterator[tuple[int, pa.Table]]:
-        """Make, of a finished partition, the rows of another exchange: by the group of the document in a column."""
+        """Split a finished partition into rows for another exchange, by the group of the documents in a column."""
         rows = step.read(partition)
         return cut(rows, np.searchsorted(self.starts[1:], rows[column].to_numpy(), "right"))
 
 
 def key_ranges(keys: npt.NDArray[np.uint64], count: Any) -> Longs:
-    """Return to which of ``count`` ranges of equal width keys belong, by their upper 32 bits; of each key if an array.
+    """Assign each key to one of ``count`` ranges of equal width, by its upper 32 bits; sorted keys get sorted ranges.
 
-    Sorted keys have sorted ranges.
+    ``count`` is one number, or an array with one per key.
     """
     ranges: Longs = ((keys >> np.uint64(32)) * np.asarray(count, np.uint64) >> np.uint64(32)).astype(np.int64)
     return ranges
 
 
 def cut(rows: pa.Table, partitions: npt.NDArray[np.integer[Any]]) -> Iterator[tuple[int, pa.Table]]:
-    """Make the rows of an exchange: those of each partition, by the partition of each row."""
+    """Split rows by their partition and yield each partition number with its rows, in their order."""
     order = np.argsort(partitions, kind="stable")
     ordered = rows.take(order)
     numbers, starts = np.unique(partitions[order], return_index=True)
@@ -366,39 +367,39 @@ def _read_held(sketches: pa.Table, _: int, columns: Sequence[str] | None = None)
 
 
 def no_rows(_: object) -> Iterator[tuple[int, pa.Table]]:
-    """Make no rows, for a step whose partitions are made by tasks alone."""
+    """Yield no rows: ``make`` for an exchange whose partitions need no rows of tasks."""
     return iter(())
 
 
 def take_each(step: Exchange, engine: Engine) -> None:
-    """Make the partitions of a step to which no rows are sent."""
+    """Finish the partitions of an exchange that receive no rows."""
     for _ in engine.tasks(partial(step.write, tables=()), step.waiting()):
         pass
 
 
 @dataclass(frozen=True)
 class Decided:
-    """Which documents a survey removes, or which spans it finds, group by group."""
+    """Decision of a survey: the documents it removes, or the spans it finds, by group."""
 
     read: Callable[[int], pa.Table]
-    """Returns ``document`` and the columns of ``REMOVAL_SCHEMA``, or ``SPAN_SCHEMA`` where a survey finds spans.
+    """Function that returns the rows of a group, sorted by document; it must be picklable.
 
-    Rows are those of one group, sorted by document. It is pickled.
+    Columns are ``document`` and ``REMOVAL_SCHEMA``, or ``SPAN_SCHEMA`` if the survey finds spans.
     """
     report: tuple[str, ...] = ()
-    """What the survey has to say about what it did, see :func:`with_report`."""
+    """Remarks of the survey on its decision, see :func:`with_report`."""
 
 
 _KEY = b"longcrawl report"
-"""The key of the answer's schema metadata that holds the sentences."""
+"""Key of the remarks in the schema metadata of a survey's answer."""
 
 
 def with_report(removals: pa.Table, sentences: Sequence[str]) -> pa.Table:
-    """Return the answer of a survey with sentences beside it, in the place of those it had."""
+    """Replace the remarks in the schema metadata of a survey's answer."""
     return removals.replace_schema_metadata({_KEY: json.dumps(list(sentences))} if sentences else None)
 
 
 def report_of(removals: pa.Table) -> list[str]:
-    """Return what :func:`with_report` put beside an answer."""
+    """Return the remarks stored by :func:`with_report`."""
     sentences: list[str] = json.loads((removals.schema.metadata or {}).get(_KEY, b"[]"))
     return sentences

@@ -1,7 +1,7 @@
-"""How many documents and characters each stage kept: in numbers, in percent, and by the values of a column.
+"""Funnels: counts of the documents and characters that each stage kept, also as percentages and by column values.
 
-A recipe may name the figures of the work that it follows under ``reference``; they stand beside those of the run, as
-in RefinedWeb's Figure 2.
+A recipe may give published figures under ``reference``. Tables show them beside those of the run, as in RefinedWeb's
+Figure 2.
 """
 
 from collections import Counter
@@ -18,34 +18,34 @@ from longcrawl.core.registry import check_fields
 from longcrawl.errors import RecipeError
 
 MOST_VALUES = 20
-"""Values that a table names; the funnel has all."""
+"""Maximum number of values listed in a table; the funnel has all."""
 
 
 @dataclass(frozen=True)
 class FunnelRow:
-    """One stage: documents in and out, and how many each rule removed."""
+    """Counts of one stage: documents in and out, and documents removed by each rule."""
 
     stage: str
     documents_in: int
     documents_out: int
     rules: Mapping[str, int] = field(default_factory=dict)
     characters: int | None = None
-    """Code points of all remaining texts; None where there are no texts yet or any more, or nobody counted."""
+    """Code points of all remaining texts, or None if they were not counted or documents have no text at this stage."""
     values: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Remaining documents by the values of a column, most documents first, as ``{"language": {"en": 5}}``.
 
-    ``counts`` of a stage names the column; "" stands for a null.
+    The column is the stage's ``counts``. The value "" counts nulls.
     """
     edits: EditCounts | None = None
-    """What the stage changed in documents; None where it changed nothing."""
+    """Counts of the stage's edits, or None if it changed nothing."""
 
     @property
     def removed(self) -> int:
-        """Documents that this stage removed."""
+        """Number of documents that this stage removed."""
         return self.documents_in - self.documents_out
 
     def __add__(self, other: "FunnelRow") -> "FunnelRow":
-        """Add what the same stage did to other documents."""
+        """Add the counts of the same stage on other documents."""
         return FunnelRow(
             self.stage,
             self.documents_in + other.documents_in,
@@ -57,7 +57,7 @@ class FunnelRow:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the row as JSON-ready values; :meth:`from_dict` is the way back."""
+        """Return the row as JSON-ready values, the inverse of :meth:`from_dict`."""
         values = {column: dict(counts) for column, counts in self.values.items()}
         return {
             "stage": self.stage,
@@ -71,7 +71,7 @@ class FunnelRow:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "FunnelRow":
-        """Read what :meth:`as_dict` gave."""
+        """Restore a row from the values of :meth:`as_dict`."""
         return cls(
             values["stage"],
             values["in"],
@@ -85,24 +85,24 @@ class FunnelRow:
 
 @dataclass(frozen=True, repr=False)
 class Funnel(Tabular):
-    """How many documents each stage kept: a table in a terminal, bars in a notebook."""
+    """Counts of the documents that each stage kept: prints as a table, and with bars in a notebook."""
 
     source: str
     documents: int
     rows: tuple[FunnelRow, ...] = ()
     characters: int | None = None
-    """Code points of all texts that came, see :class:`FunnelRow`."""
+    """Code points of all input texts, see :attr:`FunnelRow.characters`."""
 
     def __iter__(self) -> Iterator[FunnelRow]:
         return iter(self.rows)
 
     @property
     def kept(self) -> int:
-        """How many documents were kept in the end."""
+        """Number of documents kept by all stages."""
         return self.rows[-1].documents_out if self.rows else self.documents
 
     def emptied_by(self) -> str | None:
-        """Name the stage that removed the last documents; None while some remain or none ever came."""
+        """Return the stage that removed the last documents, or None if some remain or there were none."""
         return next((row.stage for row in self.rows if row.documents_in and not row.documents_out), None)
 
     def then(self, row: FunnelRow) -> "Funnel":
@@ -110,24 +110,24 @@ class Funnel(Tabular):
         return replace(self, rows=(*self.rows, row))
 
     def counted(self, characters: int | None) -> "Funnel":
-        """Return the funnel with the characters remaining after its last stage, where they were not known before."""
+        """Set the characters remaining after the last stage, if they are not known yet."""
         if not self.rows or self.rows[-1].characters is not None:
             return self
         return replace(self, rows=(*self.rows[:-1], replace(self.rows[-1], characters=characters)))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the funnel as JSON-ready values; :meth:`from_dict` is the way back."""
+        """Return the funnel as JSON-ready values, the inverse of :meth:`from_dict`."""
         rows = [row.as_dict() for row in self.rows]
         return {"source": self.source, "documents": self.documents, "characters": self.characters, "stages": rows}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Funnel":
-        """Read what :meth:`as_dict` gave."""
+        """Restore a funnel from the values of :meth:`as_dict`."""
         rows = map(FunnelRow.from_dict, values["stages"])
         return cls(values["source"], values["documents"], tuple(rows), values["characters"])
 
     def tables(self) -> list[Table]:
-        """Return the one table."""
+        """Return a table with one row per stage."""
         columns = [Column("stage"), Column("kept", "count", 12), Column("removed", "count", 12)]
         counts = [(row.stage, row.documents_out, row.removed, _reasons(row)) for row in self.rows]
         rows = [
@@ -139,9 +139,10 @@ class Funnel(Tabular):
 
 @dataclass(frozen=True)
 class Reference:
-    """Figures that somebody has published: the part of a recipe under ``reference``.
+    """Published figures to compare a run with: the part of a recipe under ``reference``.
 
-    ``documents`` gives the share of all documents that is left after a stage, such as ``{language: 0.48}``.
+    ``name`` is the work they are from. ``documents`` gives the share of all documents that remains after a stage, such
+    as ``{language: 0.48}``.
     """
 
     name: str = ""
@@ -158,7 +159,7 @@ class Reference:
 
 @dataclass(frozen=True, repr=False)
 class RemovalRates(Tabular):
-    """A funnel in percent: a table in a terminal, in Markdown and in a notebook.
+    """A funnel in percentages: prints as a table in a terminal, in Markdown and in a notebook.
 
     >>> from longcrawl.core.funnel import FunnelRow
     >>> funnel = Funnel("warc", 200, (FunnelRow("language", 200, 100), FunnelRow("gopher_quality", 100, 25)))
@@ -174,12 +175,12 @@ class RemovalRates(Tabular):
 
     @classmethod
     def from_manifest(cls, manifest: Mapping[str, Any]) -> "RemovalRates":
-        """Take both from the manifest of a run."""
+        """Read funnel and reference from the manifest of a run."""
         return cls(Funnel.from_dict(manifest["funnel"]), Reference(**manifest["recipe"]["reference"]))
 
     @property
     def columns(self) -> list[Column]:
-        """What the cells of a row are: the stage, documents, characters where counted, and the published share."""
+        """Columns: the stage, documents, characters if they were counted, and the published share if there is one."""
         counts = [Column("kept", "count", 8), Column("of all", "share", 8), Column("of before", "share", 8)]
         columns = [Column("stage"), *counts]
         if self.has_characters:
@@ -188,11 +189,11 @@ class RemovalRates(Tabular):
 
     @property
     def head(self) -> list[str]:
-        """What the columns are called."""
+        """Titles of the columns."""
         return [column.title for column in self.columns]
 
     def __iter__(self) -> Iterator[list[Cell]]:
-        """Return the cells of each row, the input first: a name, counts and shares of 1; None where not counted."""
+        """Yield the cells of each row, the input first: a name, counts and shares of 1; None if not counted."""
         funnel = self.funnel
         names = [funnel.source, *(row.stage for row in funnel)]
         documents = _rates([funnel.documents, *(row.documents_out for row in funnel)])
@@ -202,19 +203,19 @@ class RemovalRates(Tabular):
             yield cells + ([self.reference.documents.get(name)] if self.reference.documents else [])
 
     def tables(self) -> list[Table]:
-        """Return the one table."""
+        """Return a table with one row per stage."""
         return [Table(self.columns, list(self))]
 
     @property
     def has_characters(self) -> bool:
-        """Whether there are columns of characters: some stage has counted them."""
+        """Whether any stage has counted characters, which adds columns for them."""
         return any(row.characters is not None for row in self.funnel)
 
 
 def value_tables(funnel: Funnel) -> list[Table]:
-    """Return a table for each column that a stage has counted: RefinedWeb's Appendix D, for languages.
+    """Return a table for each column whose values a stage has counted, such as languages in RefinedWeb's Appendix D.
 
-    A column in which no document has a value has none.
+    A column without any value has no table.
 
     >>> from longcrawl.core.funnel import FunnelRow
     >>> row = FunnelRow("identify_language", 5, 4, values={"language": {"en": 3, "de": 1}})
@@ -240,7 +241,7 @@ def value_tables(funnel: Funnel) -> list[Table]:
 
 
 def count_values(documents: pa.Table, column: str | None) -> dict[str, dict[str, int]]:
-    """Count documents by the values of a column, as :attr:`FunnelRow.values` has them; nothing for no column."""
+    """Count documents by the values of a column, see :attr:`FunnelRow.values`; return {} if ``column`` is None."""
     if column is None:
         return {}
     counts = pc.value_counts(documents[column]).to_pylist()
@@ -248,7 +249,7 @@ def count_values(documents: pa.Table, column: str | None) -> dict[str, dict[str,
 
 
 def add_values(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
-    """Add up what :func:`count_values` gave of several tables, the largest first, equal ones by name."""
+    """Add the counts of :func:`count_values` of several tables; sort them by descending count, then by name."""
     sums: dict[str, Counter[str]] = {}
     for part in parts:
         for column, counts in part.items():
@@ -259,13 +260,13 @@ def add_values(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, di
 
 
 def total(counts: Iterable[int | None]) -> int | None:
-    """Add counts; None where one of them is not known."""
+    """Add counts, or return None if one of them is None."""
     known = list(counts)
     return None if None in known else sum(count for count in known if count is not None)
 
 
 def _reasons(row: FunnelRow) -> tuple[str, ...]:
-    """Return which rules removed documents, and how many of the others were edited."""
+    """Return the rules with their counts, and the edits, as words of a table cell."""
     ranked, words = list(_largest(row.rules)), []
     for place, (rule, count) in enumerate(ranked, 1):
         end = "," if place < len(ranked) else ";" if row.edits else ""
@@ -280,7 +281,7 @@ def _largest(rules: Mapping[str, int], most: int = 6) -> Iterable[tuple[str, int
 
 
 def _rates(counts: list[int | None]) -> Iterator[list[Cell]]:
-    """Return count, share of the first known one and share of the one before."""
+    """Yield each count with its share of the first known count and of the count before."""
     first = next((count for count in counts if count is not None), None)
     before: int | None = None
     for count in counts:

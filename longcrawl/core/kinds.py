@@ -1,7 +1,7 @@
-"""Where longcrawl's own kinds are, by their names: ``module:Class``, imported when one is asked for.
+"""Import paths of longcrawl's own stages, sources, outputs, results and shard formats, as ``module:Class`` by name.
 
-A new kind is one line here, beside its class with ``@stage``, ``@source``, ``@output``, ``@result`` or
-``@shard_format``; ``tests/core/test_kinds.py`` names a line that is missing or wrong.
+A class is imported on first use. Each class decorated with ``@stage``, ``@source``, ``@output``, ``@result`` or
+``@shard_format`` needs one line here; ``tests/core/test_kinds.py`` finds missing and wrong lines.
 """
 
 SOURCES = {

@@ -1,9 +1,9 @@
-"""Ledger: why documents were removed, what was changed in the kept ones, and clusters of duplicates.
+"""Ledgers of removals and edits, and the questions to them: reasons, edits, contamination and clusters of duplicates.
 
-The ledger is a side table, one row per removed document. Kept documents are never copied to decide about others.
+The ledger is a side table with one row per removed document, so no kept document is copied to remove others.
 
-The edit ledger is a side table, one row per place (:data:`longcrawl.core.places.EDIT_SCHEMA`). Runs keep it under
-``edits/``, one file per part, beside the ledger of removed documents.
+The edit ledger is a side table with one row per changed place (:data:`longcrawl.core.places.EDIT_SCHEMA`). Runs store
+it under ``edits/``, one file per part, beside the ledger of removed documents.
 """
 
 import html
@@ -35,63 +35,66 @@ if TYPE_CHECKING:
 
 
 EDITS = "edits"
-"""The folder of a run that holds its edit ledger."""
+"""Directory of the edit ledger in a run."""
 
 ROWS = 1 << 16
-"""Rows that wait in memory for a row group: some 10 MB."""
+"""Rows collected in memory for one row group, about 10 MB."""
 
 ENCODING: dict[str, Any] = {
     "use_dictionary": [field.name for field in EDIT_SCHEMA if field.type == pa.string()],
     "column_encoding": {field.name: "DELTA_BINARY_PACKED" for field in EDIT_SCHEMA if field.type == pa.int64()},
     "write_statistics": ["id", "also_id"],
 }
-"""Offsets rise within a document, so their differences are small; ids alone are searched for."""
+"""Parquet options of the edit ledger.
+
+Offsets rise within a document, so their differences are small. Only id columns are searched, so only they need
+statistics."""
 
 MOST_COUNTED = 20_000_000
-"""Rows of a ledger in which repeated spans are counted: their ids are held in memory."""
+"""Maximum number of rows of a ledger in which repeated spans are counted, as their ids are held in memory."""
 
 LISTED = 10
-"""So many places of one stage are printed."""
+"""Maximum number of places printed per stage."""
 
 _VERDICT = "verdict of this edit: "
 _PLACES = "places of this edit"
-"""Columns beside the documents of a crawl, until what they hold is in the ledgers."""
+"""Temporary columns of a crawl's documents, until their contents are moved to the ledgers."""
 _FIELDS = list(PLACE_SCHEMA)[1:]
 
 
 class RuleEdits(NamedTuple):
-    """What one rule of a stage changed."""
+    """Counts of the edits by one rule of a stage."""
 
     places: int
     touched: int
     """Characters or tokens that were cut, replaced or masked."""
     removed: int
-    """How many fewer there are now."""
+    """Decrease in characters or tokens."""
 
 
 @dataclass(frozen=True)
 class EditCounts:
-    """What one stage changed in documents, including documents removed at it or later."""
+    """Counts of the edits by one stage, including edits of documents that it or a later stage removed."""
 
     documents: int
-    """How many were changed."""
+    """Number of changed documents."""
     unit: str
-    """What is counted: "characters" or "tokens"."""
+    """Unit of the counts: "characters" or "tokens"."""
     rules: Mapping[str, RuleEdits]
 
     @property
     def removed(self) -> int:
-        """How many characters or tokens fewer there are now."""
+        """Decrease in characters or tokens."""
         return sum(rule.removed for rule in self.rules.values())
 
     def as_dict(self) -> dict[str, Any]:
-        """Return JSON-ready values; :meth:`from_dict` is the way back."""
+        """Return the counts as JSON-ready values, the inverse of :meth:`from_dict`."""
         rules = {rule: counts._asdict() for rule, counts in self.rules.items()}
         return {"documents": self.documents, "unit": self.unit, "rules": rules}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "EditCounts":
-        """Read what :meth:`as_dict` returned."""
+        """Restore counts from the values of :meth:`as_dict`."""
         rules = {
             rule: RuleEdits(counts["places"], counts["touched"], counts["removed"])
             for rule, counts in values["rules"].items()
@@ -100,12 +103,12 @@ class EditCounts:
 
     @property
     def masked(self) -> int:
-        """How many characters stay, but no loss is to be computed on them."""
+        """Number of kept characters that are excluded from the loss."""
         return self.rules[MASK].touched if MASK in self.rules else 0
 
     @property
     def tagged(self) -> int:
-        """How many characters stay, and are named."""
+        """Number of kept characters that are tagged with a name."""
         return sum(counts.touched for rule, counts in self.rules.items() if rule.startswith(TAG))
 
     def __str__(self) -> str:
@@ -118,7 +121,7 @@ class EditCounts:
 
 @dataclass(frozen=True)
 class TextEdit:
-    """One place that a stage changed in one document, see :data:`longcrawl.core.places.EDIT_SCHEMA`."""
+    """A place that a stage changed in a document, see :data:`longcrawl.core.places.EDIT_SCHEMA`."""
 
     stage: str
     rule: str
@@ -127,13 +130,13 @@ class TextEdit:
     end: int
     replaced_by: int = 0
     also_id: str | None = None
-    """A document in which the same stands, too; it may be this one."""
+    """A document with the same text, perhaps this one."""
     also_place: tuple[int, int] | None = None
-    """Start and end of the place that the stage changed there, which holds it; None where no whole character is in."""
+    """Start and end of the changed place in that document, or None if it contains no whole character."""
 
     @property
     def removed(self) -> int:
-        """How many characters or tokens fewer there are now."""
+        """Decrease in characters or tokens."""
         return self.end - self.start - self.replaced_by
 
     def __str__(self) -> str:
@@ -144,17 +147,18 @@ class TextEdit:
 
 
 class RepeatedSpan(NamedTuple):
-    """A span of a document whose beginning other spans have, too."""
+    """A span of a document that shares its beginning with other spans."""
 
     stage: str
     id: str
     place: tuple[int, int] | None
-    """None where no whole character is in the span."""
+    """Start and end, or None if the span contains no whole character."""
     others: int
+    """Number of other spans with the same beginning."""
 
 
 def count_edits(places: pa.Table) -> EditCounts | None:
-    """Count the places of one batch, ``PLACE_SCHEMA``; None where nothing changed."""
+    """Count the edits in the places of one batch, ``PLACE_SCHEMA``; return None if there are none."""
     if not places.num_rows:
         return None
     touched = pc.subtract(places["end"], places["start"])
@@ -168,7 +172,7 @@ def count_edits(places: pa.Table) -> EditCounts | None:
 
 
 def add_edits(counts: Iterable[EditCounts | None]) -> EditCounts | None:
-    """Add what one stage changed in several batches or parts."""
+    """Add the edit counts of one stage in several batches or parts; return None if all are None."""
     known = [each for each in counts if each is not None]
     if not known:
         return None
@@ -181,7 +185,7 @@ def add_edits(counts: Iterable[EditCounts | None]) -> EditCounts | None:
 
 
 def find_edits(edits: pads.Dataset, document: str) -> tuple[TextEdit, ...]:
-    """Return what was changed in one document, in the order of the stages, each with where else the same stands."""
+    """Return the edits of one document, stage by stage, each with another place of the same text if known."""
     rows = edits.to_table(filter=pc.field("id") == document).to_pylist()
     found = _places_of(edits, {row["also_id"] for row in rows if row["also_id"] is not None})
     return tuple(
@@ -200,7 +204,7 @@ def find_edits(edits: pads.Dataset, document: str) -> tuple[TextEdit, ...]:
 
 
 def repeated_spans(edits: pads.Dataset, most: int) -> list[RepeatedSpan]:
-    """Return the spans whose text most others begin with, in the order of their number; none of a very large ledger."""
+    """Return the ``most`` spans with the most repeats, most first; none if the ledger exceeds ``MOST_COUNTED`` rows."""
     if edits.count_rows() > MOST_COUNTED:
         return []
     rows = edits.to_table(["stage", "id", "span", "also_id", "also_span"], filter=pc.field("also_id").is_valid())
@@ -217,7 +221,7 @@ def repeated_spans(edits: pads.Dataset, most: int) -> list[RepeatedSpan]:
 
 
 def _places_of(edits: pads.Dataset, documents: set[str]) -> dict[tuple[str, str, int], tuple[int, int]]:
-    """Return where the spans of some documents stand, by stage, document and number."""
+    """Return start and end of the spans of some documents, by stage, document and number."""
     if not documents:
         return {}
     chosen = pc.field("id").isin(sorted(documents)) & pc.field("span").is_valid()
@@ -226,7 +230,7 @@ def _places_of(edits: pads.Dataset, documents: set[str]) -> dict[tuple[str, str,
 
 
 def describe_edits(edits: Sequence[TextEdit]) -> list[str]:
-    """Return one line per stage: how much it changed in a document, and where."""
+    """Describe the edits of a document with one line per stage: how much it changed, and where."""
     lines = []
     for stage, group in groupby(edits, key=lambda edit: edit.stage):
         places = list(group)
@@ -241,7 +245,7 @@ def describe_edits(edits: Sequence[TextEdit]) -> list[str]:
 
 
 class EditWriter:
-    """Collects the edits of batches, and writes them in row groups of about ``ROWS``."""
+    """A writer that collects the edits of batches and writes row groups of about ``ROWS`` rows."""
 
     def __init__(self, path: Path, files: ExitStack) -> None:
         self._path, self._files = path, files
@@ -260,7 +264,7 @@ class EditWriter:
         return self._writer is None
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the collected edits."""
         if not self._waiting:
             return
         if self._writer is None:
@@ -272,17 +276,17 @@ class EditWriter:
 
 @contextmanager
 def edit_writer(path: Path) -> Iterator[EditWriter]:
-    """Write a file of the edit ledger, whole or not at all; without edits there is none."""
+    """Write a file of the edit ledger atomically; without edits there is no file."""
     with ExitStack() as files:
         writer = EditWriter(path, files)
         yield writer
         writer.flush()
-    if writer.empty:  # what a stopped attempt left, perhaps
+    if writer.empty:  # a stopped attempt may have left a file
         remove(path)
 
 
 class Edits(NamedTuple):
-    """What one stage changed in all documents."""
+    """The edits that one stage made in all documents."""
 
     table: pa.Table
     """``EDIT_SCHEMA``."""
@@ -293,17 +297,17 @@ NO_EDITS = Edits(EDIT_SCHEMA.empty_table(), None)
 
 
 class Traced(NamedTuple):
-    """What one stage made of all documents."""
+    """The result of one stage on all documents."""
 
     documents: "Dataset"
-    """As many as came."""
+    """All input documents, changed or not."""
     verdicts: pa.Table | None
-    """``VERDICT_SCHEMA``; None for a rewrite, which removes nothing."""
+    """``VERDICT_SCHEMA``, or None for a rewrite, which removes nothing."""
     edits: Edits
 
 
 def trace_batch(stage: Stage, table: pa.Table) -> pa.Table:
-    """Change the documents of a batch; return as many as came, with columns for verdicts and places beside them."""
+    """Apply a stage to a batch; return all documents with temporary columns for their verdicts and changed places."""
     documents, checks, places = stage.trace(table)
     if stage.judges:
         document_ids(documents, stage.name)
@@ -314,7 +318,7 @@ def trace_batch(stage: Stage, table: pa.Table) -> pa.Table:
 
 
 def split_traced(data: "Dataset", label: str) -> Traced:
-    """Separate the documents from what :func:`trace_batch` put beside them."""
+    """Separate documents from the temporary columns of :func:`trace_batch`."""
     if _PLACES not in data.column_names:  # a dataset without any column
         return Traced(data, None, NO_EDITS)
     beside = [_VERDICT + name for name in VERDICT_SCHEMA.names if _VERDICT + name in data.column_names]
@@ -333,7 +337,7 @@ def split_traced(data: "Dataset", label: str) -> Traced:
 
 
 def _beside(places: pa.Table, documents: int) -> pa.Array:
-    """Return places as one list per document."""
+    """Group places into one list per document."""
     offsets = np.zeros(documents + 1, np.int64)
     np.cumsum(np.bincount(places["document"].to_numpy(), minlength=documents), out=offsets[1:])
     columns = [pa.concat_arrays([pa.array([], field.type), *places[field.name].chunks]) for field in _FIELDS]
@@ -354,24 +358,26 @@ CONTAMINATION_SCHEMA = pa.schema(
         ("characters", pa.int64()),
     ]
 )
-"""One row per item that was found: the row of its evaluation set, from 0, and how much of documents was of it."""
+"""Schema of contamination: one row per found item.
+
+``item`` is its row in the evaluation set, from 0. The counts are the documents, passages and characters that match."""
 
 _SHOWN = 10
 
 
 @dataclass(frozen=True, repr=False)
 class Contamination(Tabular):
-    """What documents had of evaluation sets; prints as a table with a row for each of them."""
+    """Evaluation items found in documents; prints as a table with a row for each evaluation set."""
 
     table: pa.Table
     """``CONTAMINATION_SCHEMA``, sorted by stage, evaluation set and item."""
     documents: pa.Table
-    """``stage``, ``evaluation_set`` and how many ``documents`` had one of its items or several."""
+    """``stage``, ``evaluation_set`` and the number of ``documents`` with at least one of its items."""
     looked_for: tuple[str, ...] = ()
-    """A sentence for each evaluation set, also for those of which nothing was found: how many items it has."""
+    """A note on the number of items of each evaluation set, including those without any match."""
 
     def tables(self) -> tuple[Table, ...]:
-        """Return the evaluation sets as a table, and the items that most documents have as another one."""
+        """Return a table of the evaluation sets and one of the items found in the most documents."""
         if not self.table.num_rows:
             return (Table([Column("no document had an item of an evaluation set")], [], notes=self.looked_for),)
         keys = ["stage", "evaluation_set"]
@@ -399,7 +405,7 @@ class Contamination(Tabular):
 
 
 def count_contamination(edits: pads.Dataset, looked_for: Sequence[str] = ()) -> Contamination:
-    """Count the passages of an edit ledger that are of items; sentences say what was looked for."""
+    """Count the passages of evaluation items in an edit ledger; ``looked_for`` are notes on the evaluation sets."""
     of_items = pc.field("also_id").is_valid() & pc.field("also_span").is_null()
     rows = edits.to_table(["stage", "id", "start", "end", "also_id"], filter=of_items)
     named = rows["also_id"].combine_chunks().dictionary_encode()
@@ -433,28 +439,30 @@ def count_contamination(edits: pads.Dataset, looked_for: Sequence[str] = ()) -> 
 
 
 def contaminated_tables(edits: pads.Dataset) -> Iterator[Table]:
-    """Return the evaluation sets that documents had items of, as a table; nothing where there is none."""
+    """Yield a table of the evaluation sets found in documents, or nothing if there are none."""
     found = count_contamination(edits)
     if found.table.num_rows:
         yield found.tables()[0]
 
 
 LEDGER = "ledger"
-"""The folder of a run that holds the ledger of removed documents."""
+"""Directory of the ledger of removed documents in a run."""
 
 LEDGER_SCHEMA = REMOVAL_SCHEMA.insert(1, pa.field("stage", pa.string()))
-"""``value`` was measured by ``rule`` against ``threshold``; ``kept_id`` is the document that a duplicate duplicates."""
+"""Schema of the ledger: one row per removed document.
+
+``rule`` compared ``value`` with ``threshold``; ``kept_id`` is the document that a duplicate duplicates."""
 
 DUPLICATE_IDS = "duplicate_ids"
-"""Where documents leave a run whose id another one has, see :mod:`longcrawl.run.part`."""
+"""Stage label of documents removed for a repeated id, see :mod:`longcrawl.run.part`."""
 
 EARLIER = r"^(seen_before|near_duplicate_of_earlier)(_\d+)?$"
-"""The rules whose ``kept_id`` is a document of an earlier dataset, which may have the id of one in this."""
+"""Pattern of rules whose ``kept_id`` is in an earlier dataset; a document of this dataset may have the same id."""
 
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a document was removed, or that it was kept (``stage`` is None then)."""
+    """The reason why a document was removed; ``stage`` is None if it was kept."""
 
     id: str
     stage: str | None = None
@@ -463,20 +471,20 @@ class Reason:
     threshold: float | None = None
     kept_id: str | None = None
     edits: tuple[TextEdit, ...] = ()
-    """What stages changed in the document, before it was removed or in what was kept of it."""
+    """Edits of the document, also those before it was removed."""
     kept: "Reason | None" = None
-    """Why the document of ``kept_id`` was removed later, see :func:`follow`; None if it was kept or not looked up."""
+    """Why the document ``kept_id`` was removed later, see :func:`follow`; None if it was kept or not looked up."""
     copies: int = 0
-    """How many further documents of this id a run left out, as it came first."""
+    """Number of later documents with this id that the run left out."""
 
     @property
     def leads_on(self) -> bool:
-        """Whether it was removed as the duplicate of a document of the same dataset, itself perhaps removed later."""
+        """Whether it is a duplicate of a document in the same dataset, which a later stage may have removed."""
         return self.kept_id is not None and re.match(EARLIER, self.rule or "") is None
 
     @property
     def fate(self) -> str:
-        """What became of the document, without its id and its edits; ids stand as they were crawled."""
+        """Description of the decision without the document's id and edits. Other ids in it are not escaped."""
         return self._decision().removeprefix(f"{self.id}: ")
 
     def __str__(self) -> str:
@@ -497,7 +505,7 @@ class Reason:
 
 
 def entries(ids: pa.Array, verdicts: pa.Table, stage: str) -> pa.Table:
-    """Return the ledger rows of one judged batch: the documents whose verdict names a rule."""
+    """Return the ledger rows of a judged batch: one per document whose verdict has a rule."""
     removed = pc.is_valid(verdicts["rule"])
     gone = verdicts.filter(removed)
     rows = gone.num_rows
@@ -513,12 +521,12 @@ def count_rules(ledger: pa.Table) -> dict[str, int]:
 
 
 def find_reason(ledger: pads.Dataset, stages: Sequence[str], document: str) -> Reason | None:
-    """Look one document up, and those that it leads on to; None when it was never removed.
+    """Return why a document was removed, with the chain of documents it duplicates, or None if it was never removed.
 
-    Of documents whose further ones were left out for their id, it is the first.
+    If a run left out later documents with the same id, the reason is that of the first.
 
     Raises:
-        LedgerError: several documents of this id left.
+        LedgerError: several documents with this id were removed.
     """
     rows = ledger.to_table(filter=pc.field("id") == document).to_pylist()
     found = [row for row in rows if row["stage"] != DUPLICATE_IDS]
@@ -531,9 +539,9 @@ def find_reason(ledger: pads.Dataset, stages: Sequence[str], document: str) -> R
 
 
 def follow(ledger: pads.Dataset, stages: Sequence[str], reasons: Sequence[Reason]) -> list[Reason]:
-    """Return reasons with what became of the documents that they name, to the end of each chain.
+    """Add to each reason the later removal of the document it names, and so on to the end of the chain.
 
-    ``stages`` are the labels of all stages, in order: a kept document leaves at a later one.
+    ``stages`` are the labels of all stages in order: a kept document can only be removed by a later one.
     """
     named = sorted({reason.kept_id for reason in reasons if reason.kept_id is not None and reason.leads_on})
     if not named:
@@ -553,54 +561,54 @@ def follow(ledger: pads.Dataset, stages: Sequence[str], reasons: Sequence[Reason
 
 @contextmanager
 def open_ledger(folder: Path, schema: pa.Schema = LEDGER_SCHEMA) -> Iterator[pads.Dataset]:
-    """Open a ledger of a run: a folder of tables, none where nothing was removed, or edited.
+    """Open the directory of a ledger as one dataset; it has no tables if nothing was removed or edited.
 
     Raises:
-        CorruptionError: a table is not as it was written.
-        LedgerError: what is read of it is damaged.
+        CorruptionError: a table has changed since it was written.
+        LedgerError: a table is damaged.
     """
     with unreadable(f"the ledger {folder}", LedgerError, DAMAGED):
         yield scan_tables(sorted(folder.glob("*.parquet")), schema)
 
 
 def number_rule(rule: str, number: int, of: int) -> str:
-    """Name a rule by which a document leaves for one in an earlier dataset, the first, second, … of several."""
+    """Return the name of a rule for the earlier dataset of this number, with a suffix if there are several."""
     return rule if of == 1 else f"{rule}_{number}"
 
 
 NAMED = 5
-"""Removed documents that are named when a cluster is printed."""
+"""Maximum number of removed documents named when a cluster is printed."""
 
 _PAGE = "white-space:pre-wrap;overflow-wrap:anywhere;max-height:20em;overflow:auto;border:1px solid #999;padding:.6em"
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Removed documents for the same one, through one deduplication stage or through several."""
+    """A kept document and the documents removed as its duplicates, by one deduplication stage or several."""
 
     kept: Reason
-    """The document that stayed when they were removed, and what became of it afterwards."""
+    """The kept document, and why it was removed later, if it was."""
     removed: pa.Table
-    """Their ledger rows; ``kept_id`` is the document that each duplicates, which may itself have been removed later."""
+    """Ledger rows of the removed documents. The document ``kept_id`` that each duplicates may be removed itself."""
     earlier: bool = False
-    """Whether the kept document is one of an earlier dataset."""
+    """Whether the kept document is in an earlier dataset."""
     diff: WordDiff | None = None
-    """How the two documents of ``pair`` differ; None where their texts are not to be had."""
+    """Diff of the two documents of ``pair``, or None if their texts are not available."""
 
     @property
     def size(self) -> int:
-        """How many documents are in it, with the kept one."""
+        """Number of documents, including the kept one."""
         return len(self.removed) + 1
 
     @property
     def rules(self) -> dict[str, int]:
-        """How many documents were removed by which stage and rule."""
+        """Number of removed documents by stage and rule, as ``"STAGE RULE"``."""
         counts = self.removed.group_by(["stage", "rule"], use_threads=False).aggregate([([], "count_all")])
         return {f"{row['stage']} {row['rule']}": row["count_all"] for row in counts.to_pylist()}
 
     @property
     def direct(self) -> pa.Table:
-        """The rows of ``removed`` that duplicate the kept document itself, not one that was removed for it later."""
+        """Rows of ``removed`` that duplicate the kept document itself, not a document that was removed later."""
         elsewhere = pc.match_substring_regex(self.removed["rule"], EARLIER)
         return self.removed.filter(
             pc.and_(pc.equal(self.removed["kept_id"], self.kept.id), pc.equal(elsewhere, self.earlier))
@@ -608,13 +616,16 @@ class Cluster:
 
     @property
     def similarity(self) -> tuple[float, float] | None:
-        """The least and the greatest similarity measured to the kept document; None where none was."""
+        """Smallest and largest similarity to the kept document, or None if none was measured."""
         bounds = pc.min_max(self.direct["value"]).as_py()
         return None if bounds["min"] is None else (bounds["min"], bounds["max"])
 
     @property
     def pair(self) -> tuple[str, str] | None:
-        """The kept document and the least similar one removed for it; for an earlier dataset's, two removed ones."""
+        """Ids of two documents to compare: the kept and the least similar removed one, or None if there is no pair.
+
+        If the kept document is in an earlier dataset, they are the two least similar removed ones.
+        """
         direct = self.direct
         order = pc.sort_indices(direct, [("value", "ascending"), ("id", "ascending")])
         ids = direct["id"].take(order[:2]).to_pylist()
@@ -623,7 +634,7 @@ class Cluster:
         return (ids[0], ids[1]) if len(ids) > 1 else None
 
     def facts(self) -> list[str]:
-        """Describe what is known of it, line by line."""
+        """Describe the cluster line by line: its size, rules and documents."""
         place = " of an earlier dataset" if self.earlier else ""
         fate = "" if self.kept.stage is None else f", which was later {self.kept.fate}"
         rules = ", ".join(f"{rule} {count:,}" for rule, count in self.rules.items())
@@ -638,14 +649,14 @@ class Cluster:
         return [one_line(fact) for fact in facts]
 
     def _named(self, row: Mapping[str, Any]) -> str:
-        """Name a removed document; where it duplicates another one than the kept, that one with its similarity."""
+        """Name a removed document, with the document it duplicates and the similarity if that is not the kept one."""
         if row["kept_id"] == self.kept.id and Reason(**row).leads_on != self.earlier:
             return str(row["id"])
         similarity = "" if row["value"] is None else f", similarity {row['value']:.2f}"
         return f"{row['id']} (a duplicate of {row['kept_id']}{similarity})"
 
     def diff_heading(self) -> str:
-        """Describe which texts are compared, and how much of them differs."""
+        """Describe the compared texts and how much they differ; "" without a diff."""
         if self.diff is None or self.pair is None:
             return ""
         return one_line(f"{self.pair[0]} and {self.pair[1]}: {self.diff.summary()}")
@@ -666,15 +677,15 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Clusters:
-    """The largest clusters of duplicates, the largest first: text in a terminal, coloured diffs in a notebook."""
+    """The largest clusters of duplicates, largest first: prints as text, and with coloured diffs in a notebook."""
 
     largest: tuple[Cluster, ...]
     count: int
-    """How many clusters there are."""
+    """Number of all clusters."""
     removed: int
-    """How many documents were removed as duplicates."""
+    """Number of documents removed as duplicates."""
     note: str | None = None
-    """Why a diff is missing."""
+    """Reason why diffs are missing."""
 
     def __iter__(self) -> Iterator[Cluster]:
         return iter(self.largest)
@@ -686,11 +697,11 @@ class Clusters:
         return self.largest[number]
 
     def compared(self) -> list[str]:
-        """Return the documents whose texts :meth:`with_texts` compares."""
+        """Return the ids of the documents whose texts :meth:`with_texts` compares."""
         return sorted({document for cluster in self.largest for document in cluster.pair or ()})
 
     def with_texts(self, texts: Mapping[str, str], note: str | None = None) -> "Clusters":
-        """Return these clusters with diffs where both texts are there; ``note`` says why others are not."""
+        """Add diffs to the clusters for which ``texts`` has both texts; ``note`` is the reason why others lack one."""
         compared = []
         for cluster in self.largest:
             found = [texts[each] for each in cluster.pair or () if each in texts]
@@ -698,7 +709,7 @@ class Clusters:
         return replace(self, largest=tuple(compared), note=note)
 
     def summary(self) -> str:
-        """Describe how many there are."""
+        """Describe the number of clusters and of removed documents."""
         if not self.count:
             return "no clusters: no document was removed as the duplicate of another one"
         clusters = counted(self.count, "cluster")
@@ -719,7 +730,7 @@ class Clusters:
 
 
 class _Ends(NamedTuple):
-    """Removed documents as duplicates, and the document that each ends at."""
+    """Removed duplicates, the document at the end of each chain, and whether it is in an earlier dataset."""
 
     rows: pa.Table
     ends: pa.Array
@@ -727,10 +738,10 @@ class _Ends(NamedTuple):
 
 
 def find_clusters(ledger: pads.Dataset, stages: Sequence[str], stage: str | None = None, most: int = 10) -> Clusters:
-    """Find the largest clusters; a document that was kept by one stage and removed at a later one leads on to the next.
+    """Find the largest clusters of duplicates.
 
-    ``stages`` are the labels of all stages, in order. With ``stage`` only what it removed counts, by the documents that
-    it kept.
+    A document kept by one stage and removed as a duplicate by a later one joins the cluster of the later one. This does
+    not apply if only the removals of one ``stage`` are requested. ``stages`` are the labels of all stages in order.
 
     Raises:
         LedgerError: there is no such stage, or ``most`` is less than 1.
@@ -758,7 +769,7 @@ def find_clusters(ledger: pads.Dataset, stages: Sequence[str], stage: str | None
 
 
 def _follow(duplicates: pa.Table, stages: Sequence[str]) -> _Ends:
-    """Find where each document ends, the last stage first: what it kept was removed at a later one, or not at all."""
+    """Find the end of each chain of duplicates, last stage first: a kept document can only be removed later."""
     known = _Ends(LEDGER_SCHEMA.empty_table(), pa.array([], pa.string()), pa.array([], pa.bool_()))
     for stage in reversed(stages):
         rows = duplicates.filter(pc.equal(duplicates["stage"], stage)).sort_by("id").combine_chunks()
@@ -782,7 +793,7 @@ def _whole(values: pa.ChunkedArray) -> pa.Array:
 
 
 def _fate(document: str, ledger: pa.Table, removed: pa.Table, stages: Sequence[str]) -> Reason:
-    """Describe what became of a kept document after the last of its duplicates had been removed."""
+    """Return why a kept document was removed after the last of its duplicates, or that it was kept."""
     last = max(stages.index(stage) for stage in pc.unique(removed["stage"]).to_pylist())
     rows = ledger.filter(pc.equal(ledger["id"], document)).to_pylist()
     left = [row for row in rows if stages.index(row["stage"]) > last]

@@ -1,11 +1,11 @@
-"""Outputs, which write documents in a format part by part, and the facts of a written output.
+"""Interfaces of outputs, which write documents in a format, and of results, which describe and check written ones.
 
-Writing has two passes, so that memory is bounded whatever the size: every part *spills* its documents on its own, then
-the tasks that ``plan`` lists each write one file or shard, and ``finish`` writes what describes the whole. All of it
-can be repeated after a crash: what is finished is kept, and the bytes are the same.
+Writing has two passes, so that memory is bounded for any size. First each part *spills* its documents. Then ``plan``
+lists tasks, each of which writes one file or shard, and ``finish`` writes the description of the whole. All steps can
+be repeated after a crash: finished work is kept, and the bytes are the same.
 
-An output says how documents are written, its result what has become of them. Everything that differs between formats
-outside of writing is here, so that a run, a card and the questions to a finished run know no format by name.
+An :class:`Output` has the settings of a format, its :class:`Result` everything about written datasets that depends on
+the format. So runs, cards and questions to finished runs depend on no format by name.
 """
 
 import importlib
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 def read_template(name: str) -> str:
-    """Return a file of ``cards/``, of the package itself or, in a checkout, beside it."""
+    """Read a file in ``cards/``, which is in the installed package or, in a checkout, beside it."""
     package = Path(longcrawl.__file__).parent
     inside = package / "cards"
     return ((inside if inside.is_dir() else package.parent / "cards") / name).read_text("utf-8")
@@ -48,81 +48,84 @@ def read_template(name: str) -> str:
 
 @dataclass(frozen=True)
 class WriteTask:
-    """One file or shard of the second pass: a name for its done-marker, and what the output needs to write it."""
+    """One file or shard of the second pass: a name for its marker, and the details that the writer needs."""
 
     name: str
     details: tuple[Any, ...]
 
 
 class Writer(ABC):
-    """An output that knows the stages before it. It is pickled to the processes that write."""
+    """Interface of writers: an output with the settings of the stages before it filled in.
+
+    Writers are pickled and sent to the processes that write.
+    """
 
     spills: ClassVar[tuple[str, ...]]
-    """What the names of the files that ``spill`` writes end with, after the number of the part: ``00000.rows``."""
+    """Extensions of the files that ``spill`` writes, after the number of the part: "rows" for ``00000.rows``."""
 
     def after_shuffle(self) -> "Writer":
-        """Return the writer of documents that come in the order of a shuffle already, to be described as shuffled."""
+        """Return the writer for documents that are already shuffled, which describes them as shuffled."""
         return self
 
     @abstractmethod
     def spill(self, tables: Iterable[pa.Table], spill: Path, part: int) -> None:
-        """Write the documents of one part to the folder ``spill``, which is there, whole or not at all: ``spills``."""
+        """Write the documents of one part atomically to files in the existing directory ``spill``, see ``spills``."""
 
     def order(self, spill: Path, parts: int, engine: Engine) -> None:  # noqa: B027  # most formats have nothing to do
-        """Prepare what ``plan`` would need more memory for than one process has; called before it in a run."""
+        """Prepare work for which ``plan`` alone would need too much memory; a run calls it before ``plan``."""
 
     @abstractmethod
     def plan(self, spill: Path, parts: int, target: Path) -> list[WriteTask]:
-        """Look at all spilled parts, lay out ``target``, which exists, and list the tasks that fill it."""
+        """Lay out the existing directory ``target`` for all spilled parts and list the tasks that fill it."""
 
     @abstractmethod
     def write(self, spill: Path, target: Path, task: WriteTask) -> dict[str, Any]:
-        """Do one task and describe what was written, JSON-ready.
+        """Execute a task and return a JSON-ready description of what was written.
 
-        ``files`` has bytes and SHA-256 of each file in ``target``, ``spilled`` those of files in ``spill`` that
-        ``finish`` reads.
+        Its entry ``files`` has the size in bytes and SHA-256 of each file in ``target``, its entry ``spilled`` those of
+        the files in ``spill`` that ``finish`` reads.
         """
 
     @abstractmethod
     def finish(self, spill: Path, target: Path, written: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Write what describes the whole, last, and return it."""
+        """Write the description of the whole output, last, and return it."""
 
 
 @dataclass(frozen=True)
 class OrderedWriter(Writer):
-    """A writer of documents in the order of a shuffle, or as they come."""
+    """Base of writers that keep the order of documents or sort them by a shuffle's key."""
 
     spills: ClassVar[tuple[str, ...]] = ("arrow", "index", "json")
     settings: Any
     shuffled: bool
-    """Whether documents have a sort key, by which they are put in order."""
+    """Whether documents have a sort key by which they must be sorted."""
     in_order: bool = False
-    """Whether they come in the order of a shuffle already."""
+    """Whether documents are already in shuffled order."""
     related: bool = False
-    """Whether it is no random order, but one in which neighbours belong together."""
+    """Whether the order puts related documents together instead of being random."""
 
     @property
     def described_order(self) -> dict[str, bool]:
-        """What the description of an output says about the order."""
+        """Entries on the order of documents in the description of an output."""
         if self.related:
             return {"shuffled": False, "related": True}
         return {"shuffled": self.shuffled or self.in_order}
 
     def after_shuffle(self) -> Self:
-        """Take documents as they come, and describe them as shuffled."""
+        """Return a writer that keeps the order of documents and describes them as shuffled."""
         return replace(self, in_order=True)
 
 
 class Output(ABC):
-    """The settings of a format as the end of a crawl or a run."""
+    """Base of outputs: the settings with which a crawl or a run writes a format."""
 
     name: ClassVar[str]
     second_pass: ClassVar[tuple[str, ...]] = ()
-    """Settings that only the second pass looks at: they may change while a run is stopped."""
+    """Settings used only by the second pass, which may change while a run is stopped."""
     keeps_columns: ClassVar[bool] = True
-    """Whether it may write any column that documents have."""
+    """Whether it may write any column of the documents."""
     plans_documents: ClassVar[bool] = False
-    """Whether one task lays out all documents, by their lengths."""
+    """Whether a single task lays out all documents, by their lengths."""
 
     def __post_init__(self) -> None:
         check_fields(self, StageError)
@@ -132,10 +135,10 @@ class Output(ABC):
         return plain_settings(self)
 
     def check_least(self, **least: int) -> None:
-        """Refuse numbers that are below the least that a setting takes.
+        """Check that settings are at least the given numbers, or None.
 
         Raises:
-            StageError: naming output and setting.
+            StageError: a setting is too small. The message names the output and the setting.
         """
         for name, smallest in least.items():
             value = getattr(self, name)
@@ -144,15 +147,15 @@ class Output(ABC):
 
     @abstractmethod
     def writer(self, stages: Sequence[Stage]) -> Writer:
-        """Return what writes: these settings, with what the stages decide filled in (lengths, token type, tokenizer).
+        """Return the writer: these settings, completed from the stages (lengths, token type, tokenizer).
 
         Raises:
-            StageError: the stages cannot feed this output; the message says which to add.
+            StageError: the stages cannot feed this output. The message names the stage to add.
         """
 
 
 OUTPUTS: Registry[Output] = Registry("output", Output, StageError, kinds.OUTPUTS)
-"""Every output by the name that recipes use and that ``Crawl.to_NAME`` ends with."""
+"""Registry of outputs by the name used in recipes and in ``Crawl.to_NAME``."""
 
 
 @dataclass_transform(frozen_default=True)
@@ -162,26 +165,26 @@ def output(name: str) -> Any:
 
 
 def are_shuffled(stages: Sequence[Stage]) -> bool:
-    """Return whether stages give documents a sort key, by which a writer is to put them in order."""
+    """Return whether stages give documents a sort key by which the writer must sort them."""
     return any(stage.orders for stage in stages)
 
 
 def mark_related(writer: Writer, stages: Sequence[Stage]) -> Writer:
-    """Return a writer that knows whether the stages put related documents together."""
+    """Mark an ordered writer as related if the stages put related documents together."""
     related = any(stage.relates for stage in stages)
     return replace(writer, related=True) if related and isinstance(writer, OrderedWriter) else writer
 
 
 def write_output(tables: Iterable[pa.Table], steps: Sequence[Stage], output: Output, target: Path) -> dict[str, Any]:
-    """Write documents to a new folder at once, in the order that the stages gave them; return what describes them.
+    """Write documents that are in final order to a new directory and return the output's description.
 
     Raises:
-        LongCrawlError: ``target`` exists, or the format cannot hold the documents.
+        LongCrawlError: ``target`` exists, or the format cannot represent the documents.
     """
     check_target(target, LongCrawlError, "remove it, or choose another path")
-    # The documents of a crawl are in their order, and have no column that says so.
+    # The documents of a crawl are already in order and have no sort key.
     others = [step for step in steps if not step.orders]
-    output.writer(steps)  # rejects an order that it would undo
+    output.writer(steps)  # raises an error for an order that the output would undo
     writer = output.writer(others)
     if len(others) < len(steps):
         writer = mark_related(writer.after_shuffle(), steps)
@@ -200,12 +203,12 @@ def write_output(tables: Iterable[pa.Table], steps: Sequence[Stage], output: Out
 Kind = TypeVar("Kind", bound="Result")
 
 LEDGER = "ledger"
-"""The word of a card that becomes the lines on removed documents."""
+"""Placeholder in card templates for the lines on removed documents."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What a verification found; ``problems`` is empty when all is well."""
+    """The result of a verification; ``problems`` is empty if the output is whole."""
 
     path: str
     checked: str
@@ -213,7 +216,7 @@ class Verification:
 
     @classmethod
     def by_description(cls, folder: Path, name: str, described: Mapping[str, Any], files: str = "*") -> "Verification":
-        """Compare an output, and what matches ``files`` in its folder, with the description ``name`` in it."""
+        """Verify the files of an output that match ``files`` against its description, the file ``name``."""
         checked = f"{len(described['files'])} files compared with their SHA-256"
         return cls(str(folder), checked, tuple(verify_described(folder, name, described, files)))
 
@@ -227,7 +230,7 @@ class Verification:
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection(ABC):
-    """What one split of an output holds, and one of its rows; ``str`` gives it for people."""
+    """Facts about one split of an output and one of its rows; ``str`` formats them for people."""
 
     path: str
     split: str
@@ -235,51 +238,52 @@ class Inspection(ABC):
     row_id: str | None
     url: str | None
     text: str | None
-    """The beginning of the document; None where it cannot be decoded."""
+    """The beginning of the document, or None if it cannot be decoded."""
 
     @abstractmethod
     def __str__(self) -> str: ...
 
 
 class TokenRows(ABC):
-    """The rows of one split of an output of tokens, for tables that plain `datasets` loads; picklable."""
+    """Rows of one split of a token output, for tables that plain `datasets` loads; picklable."""
 
     rows: int
     tokens: int
-    """In all rows, about: files are cut by it."""
+    """Approximate number of tokens in all rows, by which files are split."""
 
     @abstractmethod
     def read(self, start: int, stop: int) -> Iterator[pa.Table]:
-        """Yield rows ``start:stop`` in order, in tables of any number of rows that fit into memory.
+        """Yield rows ``start:stop`` in order, in tables of any size that fits into memory.
 
-        Every table has the same columns: ``input_ids``, lists of int32; ``n_tokens``, int64, how many these are; and
-        what else is known of a row, such as ``id``, ``url``, ``loss_mask`` (lists of bool) or ``roll`` (int64, by how
-        much ``input_ids`` are rolled).
+        Every table has the same columns: ``input_ids`` (lists of int32), ``n_tokens`` (int64, their lengths), and other
+        facts about a row, such as ``id``, ``url``, ``loss_mask`` (lists of bool) or ``roll`` (int64, the offset by
+        which ``input_ids`` are rolled).
         """
 
 
 class Result(ABC):
-    """Facts of one format. ``described`` is always what its writer's ``finish`` gave, in a run's manifest.
+    """Base of results: everything about a format other than writing it, such as cards, verification and inspection.
 
-    A run has its output in the folder ``name``, beside a dataset card. An output of another package is one folder, with
-    the :class:`~longcrawl.core.outputs.Output`, this class and ``card.md``.
+    The argument ``described`` of its methods is the description that the writer's ``finish`` returned, as stored in a
+    run's manifest. A run has its output in the directory ``name``, beside a dataset card. Another package defines an
+    output in one directory, with the :class:`~longcrawl.core.outputs.Output`, this class and ``card.md``.
     """
 
     name: ClassVar[str]
     description: ClassVar[str]
-    """The file that describes the whole output and is written last."""
+    """Name of the file that describes the whole output, which is written last."""
     tags: ClassVar[tuple[str, ...]] = ()
-    """What the Hub files the dataset under."""
+    """Tags of the dataset on the Hub."""
     citation: ClassVar[str] = ""
-    """The work after which the format was made, in BibTeX."""
+    """BibTeX entry of the work that the format follows."""
     fewer_files: ClassVar[str] = "settings that make fewer files"
-    """What to write in a recipe where the Hub takes fewer files."""
+    """Recipe settings to recommend if there are too many files for the Hub."""
     smaller_files: ClassVar[str] = "settings that make smaller files"
-    """The same where it takes smaller ones."""
+    """Recipe settings to recommend if files are too large for the Hub."""
     feed: ClassVar[str] = ""
-    """The usual feed of ``longcrawl trace`` for it; empty where none of longcrawl's reads it."""
+    """Default feed of ``longcrawl trace`` for this format; empty if no feed of longcrawl reads it."""
     lengths: ClassVar[str] = ""
-    """A pattern of the files whose column ``n_tokens`` says how long documents are; empty where all files are asked."""
+    """Glob of the tables with a row per document and their lengths in the column ``n_tokens``; empty if none have."""
     lengths_are_ended: ClassVar[bool] = False
     """Whether ``n_tokens`` counts an end-of-text token."""
 
@@ -289,31 +293,32 @@ class Result(ABC):
 
     @abstractmethod
     def summary(self, described: Mapping[str, Any]) -> str:
-        """Describe in a few words what was written: ``heldout 4 x 4,096, train 38 x 4,096``."""
+        """Describe the written rows in a few words, such as ``heldout 4 x 4,096, train 38 x 4,096``."""
 
     @abstractmethod
     def read_back(self, folder: Path) -> str:
-        """Read the beginning as a user would, and say what came."""
+        """Read the beginning of the output as a user would and describe the result."""
 
     @abstractmethod
     def configs(self, described: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the dataset configurations that plain `datasets` loads, one of them the default; paths in the run.
+        """Return the dataset configurations that plain `datasets` loads, one of them the default.
 
-        Files may be of any format that it knows by their endings; of parquet files the card has the features, too.
+        Paths are relative to the run. Files may have any format that `datasets` recognizes by its extension. For
+        parquet files the card also lists the features.
         """
 
     @abstractmethod
     def contents(self, described: Mapping[str, Any]) -> str:
-        """Describe in Markdown how much there is, and what a row is."""
+        """Describe in Markdown the amount of data, and the contents of a row."""
 
     def card_words(self, described: Mapping[str, Any]) -> dict[str, str]:  # noqa: ARG002  # others need it
-        """Return what the template of the card leaves open."""
+        """Return the values of the placeholders in the card template."""
         return {}
 
     def card_template(self) -> str:
-        """Return the section on loading of a card, a :class:`string.Template`: ``card.md`` beside this class.
+        """Return the template of a card's section on loading, for :class:`string.Template`.
 
-        Those of longcrawl's own outputs are ``cards/NAME.md``.
+        It is the file ``card.md`` beside this class, or ``cards/NAME.md`` for longcrawl's own outputs.
 
         Raises:
             StageError: there is no such file.
@@ -332,10 +337,10 @@ class Result(ABC):
             ) from missing
 
     def check_card(self) -> None:
-        """Check the template of the card before there is anything that it could describe.
+        """Check the card template before a run starts.
 
         Raises:
-            StageError: it is missing, a ``$`` in it begins no word, or a word is none that the card fills in.
+            StageError: the template is missing, has a ``$`` without a name, or has an unknown placeholder.
         """
         template = Template(self.card_template())
         for found in template.pattern.finditer(template.template):
@@ -348,10 +353,10 @@ class Result(ABC):
             self._check_words(template, [LEDGER])
 
     def fill_card(self, described: Mapping[str, Any], ledger: str) -> str:
-        """Return the section on loading with its words filled in.
+        """Return the card's section on loading with its placeholders filled in.
 
         Raises:
-            StageError: as :meth:`check_card` raises it.
+            StageError: the template is missing or wrong, see :meth:`check_card`.
         """
         self.check_card()
         template, words = Template(self.card_template()), {LEDGER: ledger, **self.card_words(described)}
@@ -367,81 +372,81 @@ class Result(ABC):
                 )
 
     def limits(self, described: Mapping[str, Any]) -> list[str]:  # noqa: ARG002  # others need it
-        """Return what a user must know, a sentence each."""
+        """Return the limitations that a user must know, one sentence each."""
         return []
 
     def composition(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # others need it
-        """Describe in Markdown what samples pad, cut and mix, where this is an output of samples; else ""."""
+        """Describe in Markdown how samples pad, cut and mix documents; "" if the output has no samples."""
         return ""
 
     def cut(self, folder: Path, described: Mapping[str, Any]) -> str:  # noqa: ARG002  # others need it
-        """Describe how much of its documents this output cuts off, a sentence; "" where nothing is known to be."""
+        """Describe in one sentence how much of its documents this output cuts off; "" if nothing is known to be cut."""
         return ""
 
     @abstractmethod
     def verify(self, folder: Path) -> Verification:
-        """Check every file.
+        """Verify every file.
 
         Raises:
-            FormatError: there is no such output at ``folder``.
+            FormatError: ``folder`` has no output of this format.
         """
 
     @abstractmethod
     def inspect(self, folder: Path, split: str, row: int) -> Inspection:
-        """Return what one split holds, and one row of it.
+        """Return facts about one split, and one of its rows.
 
         Raises:
-            FormatError: no such split or row.
+            FormatError: the split or the row does not exist.
         """
 
     def ids(self, folder: Path) -> "pads.FileSystemDataset":
-        """Return a row per document: ``id``, and what there is of url, language, text, n_tokens.
+        """Return tables with a row per document: ``id``, and url, language, text and n_tokens if available.
 
-        Whether a document was kept, how long documents are and where they come from is read here; the dataset has no
-        files where nothing says it. It is the tables that ``lengths`` names.
+        They answer whether a document was kept, how long documents are, and where they come from. By default these are
+        the tables that match ``lengths``; the dataset has no files if there are none.
         """
         return scan_tables(sorted(folder.glob(self.lengths)) if self.lengths else [])
 
     @property
     def records_ids(self) -> bool:
-        """Whether it has tables of its documents."""
+        """Whether the output has tables of its documents, see :meth:`ids`."""
         return bool(self.lengths) or type(self).ids is not Result.ids
 
     def without(self, folder: Path, ids: pa.Array, settings: Output) -> Removal:  # noqa: ARG002  # others need it
-        """Write the files that hold some documents again, without these, and the description of the output.
+        """Remove documents: rewrite the files that contain them, and the description of the output.
 
-        Files are replaced by others of their names, never written in place: they may be hard links.
+        Files are replaced, never written in place: they may be hard links.
 
         Args:
-            folder: of the output.
-            ids: strings, of the documents.
-            settings: of the output, as its recipe has them.
+            folder: directory of the output.
+            ids: ids of the documents to remove, strings.
+            settings: the output of the recipe.
 
         Raises:
-            FormatError: the output cannot do so.
+            FormatError: the format does not support removing documents.
         """
         raise FormatError(
             f"{self.name} cannot take documents out: run the recipe again without them, as text.OptOut does"
         )
 
     def token_rows(self, folder: Path) -> Mapping[str, TokenRows]:  # noqa: ARG002  # others need it
-        """Return the rows of tokens by split, of which a push makes tables; none where plain `datasets` needs none."""
+        """Return the token rows by split, which a push converts to tables; none if `datasets` loads the files."""
         return {}
 
 
 class Results(Mapping[str, Result]):
-    """The result of every output, by the output's name: importing an output of another package registers both."""
+    """Registry of results by the name of their output; importing an output of another package registers both."""
 
     def __init__(self) -> None:
         self._results: dict[str, Result] = {}
 
     def add(self, result: Result) -> None:
-        """Make a result known."""
+        """Register a result."""
         self._results[result.name] = result
         DESCRIPTIONS.add(result.description)
 
     def described(self) -> dict[str, str]:
-        """Return the names of outputs by the files that describe them; a package that cannot be loaded is a warning."""
+        """Return the names of outputs by their description files; warn about packages that cannot be loaded."""
         found = {}
         for name in self:
             try:
@@ -451,7 +456,7 @@ class Results(Mapping[str, Result]):
         return found
 
     def around(self, path: Path) -> tuple[Path, dict[str, Any]] | None:
-        """Return the output that a path is, or that describes it as its own, and its description."""
+        """Return the directory and the description of the output that a path belongs to, or None if there is none."""
         within = path.resolve()
         for place, name in product((within, *within.parents), self.described()):
             if (place / name).is_file():
@@ -486,6 +491,6 @@ RESULTS = Results()
 
 
 def result(cls: type[Kind]) -> type[Kind]:
-    """Register the facts of the output of the same name."""
+    """Register a class as the result of the output with the same name."""
     RESULTS.add(cls())
     return cls

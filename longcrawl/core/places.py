@@ -1,7 +1,7 @@
-"""Places in documents: the spans that surveys find, and what stages change in documents that stay.
+"""Places in documents: spans found by surveys, and edits made by stages.
 
-Places are counted in code points of the text as it came to the stage, or in tokens for stages that cut tokens. No text
-is stored: what earlier stages changed, applied to the text of the source in order, gives the text that a stage saw.
+Offsets count code points of the text before the stage, or tokens for stages that cut tokens. No text is stored: to get
+the text before a stage, apply the edits of all earlier stages to the source's text in order, see :func:`replay`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,17 +22,18 @@ _PLACE = [("start", pa.int64()), ("end", pa.int64())]
 _ALSO = [("also_id", pa.string()), ("also_span", pa.int64())]
 
 SPAN_SCHEMA = pa.schema([("document", pa.int64()), ("id", pa.string()), *_PLACE, *_ALSO])
-"""One row per place that a survey finds in a document; ``document`` counts the sketches, start and end its units.
+"""Schema of spans: one row per place that a survey finds in a document.
 
-``also_id`` and ``also_span`` name another span in which the same stands: its document, and its number among the spans
-of that document, from 0. Surveys may leave these two columns out.
+``document`` is the row of the sketch; ``start`` and ``end`` are in the survey's units. ``also_id`` and ``also_span``
+refer to another span with the same text: its document, and its number among the spans of that document, from 0. Surveys
+may leave out these two columns.
 """
 
 MASK = "mask"
-"""The rule by which a text stays as it is, and no loss is computed on a place of it."""
+"""Rule of places that are excluded from the loss; their text is not changed."""
 
 TAG = "tag"
-"""What rules begin with by which a text stays as it is, and a place of it is named."""
+"""Prefix of rules of places that are only named; their text is not changed."""
 
 UNLISTED_SPACE = (
     "terminal_punctuation",
@@ -42,59 +43,62 @@ UNLISTED_SPACE = (
     "policy_phrases",
     "citations",
 )
-"""Rules of ``C4Quality``, which also changes white space that no place lists: around lines, and between them."""
+"""Rules of ``C4Quality``, which also changes white space around and between lines without listing it as places."""
 
 _NUMBERS = [("replaced_by", pa.int64()), ("span", pa.int64())]
 _WHAT = [("rule", pa.string()), ("unit", pa.string()), *_PLACE, *_NUMBERS, *_ALSO]
 
 PLACE_SCHEMA = pa.schema([("document", pa.int64()), *_WHAT])
-"""One row per place that a stage changed in a batch; ``document`` is the row of the batch, which they are sorted by."""
+"""Schema of places: one row per place that a stage changed in a batch, sorted by ``document``, the row of the batch."""
 
 EDIT_SCHEMA = pa.schema([("id", pa.string()), ("stage", pa.string()), *_WHAT])
-"""One row per place that a stage changed in a document.
+"""Schema of the edit ledger: one row per place that a stage changed in a document.
 
-``start`` and ``end`` (exclusive) count ``unit``, "characters" (code points) or "tokens", of the document as it came to
-the stage; ``replaced_by`` counts what stands there now, 0 after a cut. ``span`` numbers the spans that a survey found
-in a document from 0, and ``also_id`` with ``also_span`` name another one in which the same stands.
+``start`` and ``end`` (exclusive) are offsets in the document before the stage, in ``unit``: "characters" (code points)
+or "tokens". ``replaced_by`` is the length of the replacement, 0 for a cut. ``span`` is the number of the place among
+the spans that a survey found in the document, from 0. ``also_id`` and ``also_span`` refer to another span with the same
+text.
 """
 
 
 class LineChange(NamedTuple):
-    """What an edit did to one line of a text."""
+    """The change that an edit made to one line of a text."""
 
     line: int
-    """Counted from 1; blank lines count."""
+    """Line number from 1, counting blank lines."""
     before: str
-    """The line as it was, without the white space around it."""
+    """The line before the edit, without surrounding white space."""
     after: str | None
-    """None where the line was removed."""
+    """The line after the edit, or None if it was removed."""
     rule: str
-    """Of ``LineCorrections``: ``uppercase``, ``numerical``, ``counter``, ``line``; or ``prefix``, ``suffix``,
-    ``anywhere``, joined by + where several. Of ``C4Quality``: the name of its field."""
+    """Rule that changed the line.
+
+    For ``LineCorrections``, it is ``uppercase``, ``numerical``, ``counter`` or ``line``; or ``prefix``, ``suffix`` and
+    ``anywhere``, joined by + if several apply. For ``C4Quality``, it is the name of its field."""
 
 
 @dataclass(frozen=True)
 class Spans:
-    """The answer of a survey that finds places in documents, see :mod:`longcrawl.core.stages`."""
+    """Spans found by a survey in all documents, see :mod:`longcrawl.core.stages`."""
 
     table: pa.Table
     """``SPAN_SCHEMA``, sorted by document and start; spans of one document do not overlap."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the table alone, so that a fingerprint does not depend on what has been asked."""
+        """Pickle only the table, so that fingerprints do not depend on cached properties."""
         return Spans, (self.table,)
 
     def of(self, ids: pa.Array) -> tuple[Longs, Longs]:
-        """Return the spans of these documents: int64 [n], the place among ``ids``, and int64 [n, 2], start and end."""
+        """Return the spans of documents: int64 [n], indices into ``ids``, and int64 [n, 2], start and end."""
         rows, chosen = self.rows_of(ids)
         return rows, self.units(chosen)
 
     def units(self, rows: Longs) -> Longs:
-        """Return start and end of rows of ``table``, int64 [n, 2]."""
+        """Return the start and end of rows of ``table``, int64 [n, 2]."""
         return self._places[rows]
 
     def rows_of(self, ids: pa.Array) -> tuple[Longs, Longs]:
-        """Return the spans of these documents: int64 [n], the place among ``ids``, and the row of ``table``."""
+        """Return the spans of documents: int64 [n], indices into ``ids``, and int64 [n], rows of ``table``."""
         numbers = np.array([self._numbers.get(name, -1) for name in ids.to_pylist()], np.int64)
         rows = np.flatnonzero(numbers >= 0)
         firsts, counts = self._firsts[numbers[rows]], np.diff(self._firsts)[numbers[rows]]
@@ -116,20 +120,20 @@ class Spans:
 
     @cached_property
     def _firsts(self) -> Longs:
-        """Return where the spans of each document that has some start, and where the last ones end."""
+        """Return the first row of each document that has spans, and the number of all rows."""
         documents = self.table["document"].to_numpy()
         changes = np.flatnonzero(np.diff(documents)) + 1
         return np.concatenate([[0], changes, [len(documents)]]) if len(documents) else np.zeros(1, np.int64)
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
-        """Return the number of each document that has spans, by id."""
+        """Number the documents that have spans, by id."""
         names = self.table["id"].take(pa.array(self._firsts[:-1])).to_pylist()
         return {name: number for number, name in enumerate(names)}
 
 
 def list_by_document(documents: Longs, values: Mapping[str, pa.Array], count: int) -> pa.ListArray:
-    """Return a list of structs for each of ``count`` documents; ``documents`` are those of ``values``, ascending.
+    """Group values into a list of structs for each of ``count`` documents; ``documents`` are ascending, one per value.
 
     >>> list_by_document(np.array([0, 0, 2]), {"start": pa.array([1, 5, 2])}, 3).to_pylist()
     [[{'start': 1}, {'start': 5}], [], [{'start': 2}]]
@@ -148,15 +152,15 @@ def make_places(
     unit: str = "characters",
     **origins: pa.Array,
 ) -> pa.Table:
-    """Return ``PLACE_SCHEMA`` rows.
+    """Make a table of places, ``PLACE_SCHEMA``.
 
     Args:
         documents: int64 [n], the row of each place's document, in increasing order.
-        rules: one for all, or one each.
+        rules: one rule for all places, or one per place.
         places: int64 [n, 2], start and end.
-        replaced_by: what stands there now, one number for all or one each.
+        replaced_by: length of the replacement, one number for all places or one per place.
         unit: "characters" or "tokens".
-        **origins: ``span``, ``also_id`` and ``also_span`` where they are known.
+        **origins: ``span``, ``also_id`` and ``also_span`` if they are known.
     """
     count = len(documents)
     columns = {
@@ -173,20 +177,20 @@ def make_places(
 
 
 def leaves_text(rule: str) -> bool:
-    """Return whether places of a rule are as they were: masked, or named only."""
+    """Return whether a rule leaves the text unchanged, because it only masks or tags."""
     return rule == MASK or rule.startswith(TAG)
 
 
 def no_places() -> pa.Table:
-    """Return an empty table of places: nothing was changed."""
+    """Return an empty table of places, for a batch without changes."""
     return PLACE_SCHEMA.empty_table()
 
 
 def changed_places(before: pa.Table, after: pa.Table) -> pa.Table:
-    """Return one place per changed ``text``, from its first to its last changed character, by the rule "changed".
+    """Return one place per changed ``text``, from its first to its last changed character, with the rule "changed".
 
-    This is for stages that do not know better. A text that was not there before, or that stood beside a page from
-    which it was still to be extracted, is not an edit.
+    It is the default for stages that do not list their places. A new text is not an edit, nor is a text that the stage
+    extracts from a page in ``html``.
     """
     if "text" not in before.column_names or "text" not in after.column_names:
         return no_places()
@@ -203,7 +207,7 @@ def changed_places(before: pa.Table, after: pa.Table) -> pa.Table:
 
 
 def edit_rows(documents: pa.Table, places: pa.Table, stage: str) -> pa.Table:
-    """Return the edit ledger of one batch as it came to the stage of this label; ids are null where there are none."""
+    """Convert the places of one batch to edit ledger rows of a stage label; ids are null if documents have none."""
     rows = places.num_rows
     if not rows:
         return EDIT_SCHEMA.empty_table()
@@ -215,16 +219,16 @@ def edit_rows(documents: pa.Table, places: pa.Table, stage: str) -> pa.Table:
 
 
 def replay(text: str, edits: pa.Table | Iterable[dict[str, Any]]) -> str:
-    """Return what the cuts of one document leave of its text.
+    """Apply the cuts in the edit ledger to the text of a document.
 
     Args:
-        text: the document as it came to the first of the stages, such as the text of the source.
-        edits: the rows of this document in the order of the ledger; those in tokens are passed over.
+        text: the document before the first of the stages, such as the text of the source.
+        edits: the rows of this document in the order of the ledger; rows in tokens are ignored.
 
     Raises:
-        LedgerError: a row lies outside the text, or put other characters in place of those that it cut: the ledger
-            holds no text, so they are not known. Or a row is of a stage that also changes white space without a row
-            (``UNLISTED_SPACE``), or rows are of several documents.
+        LedgerError: a row is outside the text; a row replaces characters, which the ledger does not store; a row is
+            from a stage that also changes white space without listing it (``UNLISTED_SPACE``); or the rows are from
+            several documents.
 
     >>> replay("See also. The story.", [dict(stage="a", rule="cut", unit="characters", start=0, end=10, replaced_by=0)])
     'The story.'
@@ -267,7 +271,7 @@ def _without(text: str, rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _changed(before: str, after: str) -> tuple[int, int, int]:
-    """Return the start and end of what changed, and how many characters stand there now."""
+    """Return the start and end of the change, and the length of the replacement."""
     old, new = (np.frombuffer(text.encode("utf-32-le"), "<u4") for text in (before, after))
     shorter = min(len(old), len(new))
     start = _equal(old[:shorter], new[:shorter])
@@ -277,13 +281,13 @@ def _changed(before: str, after: str) -> tuple[int, int, int]:
 
 
 def _equal(one: npt.NDArray[np.uint32], other: npt.NDArray[np.uint32]) -> int:
-    """Count the characters from the first on that are equal."""
+    """Count the equal characters at the start."""
     differs = one != other
     return int(differs.argmax()) if differs.any() else len(differs)
 
 
 def memory_of(column: pa.ChunkedArray) -> list[tuple[Any, ...]]:
-    """Return offsets and addresses of the chunks of a column, by which two columns share their memory or not."""
+    """Return offsets and addresses of the chunks of a column; two columns that share memory have equal ones."""
     return [
         (chunk.offset, len(chunk), *(None if buffer is None else buffer.address for buffer in chunk.buffers()))
         for chunk in column.chunks

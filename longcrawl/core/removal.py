@@ -1,7 +1,7 @@
-"""What all outputs share when documents are taken out of them: which rows move, and what proves that they are gone.
+"""Removal of documents from written outputs: moved rows, rewritten files, and proof that the documents are gone.
 
-Files are written new and renamed over their names, so that the same file under another name, a hard link, stays as it
-was. Only files that hold a document, and those whose last rows fill its place, are written.
+Files are written under a new name and renamed, so that hard links to the old file do not change. Only two kinds of
+files are rewritten: those that contain a removed document, and those whose last rows fill its place.
 """
 
 from collections.abc import Iterable
@@ -21,27 +21,28 @@ from longcrawl.io.files import file_entries, remove, write_text
 Longs = npt.NDArray[np.int64]
 
 PROOF_TOKENS = 20
-"""Tokens of a removed document that are searched for together."""
+"""Length in tokens of the windows of removed documents that are searched for."""
 PROOF_LETTERS = 100
-"""Letters of a removed text that are searched for together."""
+"""Length in characters of the windows of removed texts that are searched for."""
 BLOCK = 1 << 22
+"""Windows hashed at a time."""
 _BASE, _BITS = 0x9E3779B97F4A7C15, (1 << 64) - 1
 _SIFTED = 16, 26
-"""Bits of a hash that a table of one byte for each says whether they occur, at least and at most."""
+"""Minimum and maximum number of hash bits in the sieve, a table with one byte for each of their values."""
 
 
 @dataclass(frozen=True)
 class Removal:
-    """What an output is without some documents.
+    """The result of removing documents from an output.
 
     Attributes:
-        described: what the writer would say of it, with ``files``.
-        documents: that are gone.
-        changed: files that were written, by their names in the output.
-        dropped: files that are no more.
-        kept: a digest of every document that the rewritten files keep, before and after, in any order.
-        windows: stretches of the removed documents that were looked for in the rewritten files.
-        found: how many of them other documents have, too.
+        described: the new description of the output, with ``files``.
+        documents: number of removed documents.
+        changed: names in the output of files that were rewritten.
+        dropped: names of files that were deleted.
+        kept: digests of all kept documents in the rewritten files before and after; their order does not matter.
+        windows: number of different windows of the removed documents that were searched for in the rewritten files.
+        found: number of these windows that kept documents also contain.
     """
 
     described: dict[str, Any]
@@ -54,14 +55,14 @@ class Removal:
 
 
 def filled_holes(rows: int, gone: Longs) -> Longs:
-    """Return which row is in each place once some are gone: the last ones fill the places of those before them.
+    """Return the old row number of each new row, after the last rows have filled the holes of removed ones.
 
     >>> filled_holes(7, np.array([1, 5])).tolist()
     [0, 6, 2, 3, 4]
 
     Args:
-        rows: how many there were.
-        gone: int64, ascending, those that are not to be there.
+        rows: number of rows before.
+        gone: int64, ascending, the removed rows.
     """
     kept = rows - len(gone)
     source = np.arange(kept)
@@ -70,7 +71,7 @@ def filled_holes(rows: int, gone: Longs) -> Longs:
 
 
 def rows_of_ids(table: pa.Table, ids: pa.Array) -> Longs:
-    """Return the rows of a table whose ``id`` is among some: int64, ascending."""
+    """Return the rows of a table whose ``id`` is one of ``ids``: int64, ascending."""
     if "id" not in table.column_names:
         return np.empty(0, np.int64)
     among = pc.is_in(pc.cast(table["id"], pa.string()), value_set=ids)
@@ -78,7 +79,7 @@ def rows_of_ids(table: pa.Table, ids: pa.Array) -> Longs:
 
 
 class Proof:
-    """Digests what is kept, before and after, and looks for what is removed.
+    """Proof of a removal: compares digests of the kept documents, and searches for windows of the removed ones.
 
     >>> proof = Proof(2)
     >>> for document, kept in ((b"a", False), (b"b", True)):
@@ -97,21 +98,21 @@ class Proof:
         self._shift = np.uint64(0)
 
     def before(self, name: bytes, values: npt.NDArray[Any], *, kept: bool) -> None:
-        """Note a document, or a part of one, of a file that is to be rewritten."""
+        """Add a document, or a part of one, of a file before it is rewritten."""
         if kept:
             self._sums[0] += _digest(name, values)
         else:
             self._removed.append(np.unique(_windows(values, self._length)))
 
     def after(self, name: bytes, values: npt.NDArray[Any]) -> None:
-        """Note a document, or a part of one, of a file that was rewritten."""
+        """Add a document, or a part of one, of a rewritten file."""
         self._sums[1] += _digest(name, values)
 
     def look(self, pieces: Iterable[npt.NDArray[Any]]) -> None:
-        """Look for stretches of what was removed in values that are there now."""
+        """Search the values of rewritten files for windows of removed documents."""
         if self._known is None:
             hashes = np.unique(np.concatenate([np.empty(0, np.uint64), *self._removed]))
-            # One place in sixteen at most is taken, so that few windows have to be looked up.
+            # At most one entry in sixteen is set, so that few windows have to be looked up.
             bits = min(max(_SIFTED[0], len(hashes).bit_length() + 4), _SIFTED[1])
             sieve = np.zeros(1 << bits, np.bool_)
             self._shift = np.uint64(64 - bits)
@@ -129,18 +130,18 @@ class Proof:
 
     @property
     def kept(self) -> tuple[str, str]:
-        """The digest before and after."""
+        """Digests of all kept documents before and after."""
         before, after = (f"{each % (1 << 128):032x}" for each in self._sums)
         return before, after
 
     @property
     def windows(self) -> int:
-        """How many different stretches were looked for."""
+        """Number of different windows that were searched for."""
         return 0 if self._known is None else len(self._known[0])
 
     @property
     def found(self) -> int:
-        """How many of them are there."""
+        """Number of different windows that were found."""
         return len(self._found)
 
 
@@ -152,13 +153,13 @@ def _digest(name: bytes, values: npt.NDArray[Any]) -> int:
 
 
 def _windows(values: npt.NDArray[Any], length: int) -> npt.NDArray[np.uint64]:
-    """Return a hash of each stretch of so many values: uint64 [values - length + 1]."""
+    """Hash each window of ``length`` values: uint64 [values - length + 1]."""
     if len(values) < length:
         return np.empty(0, np.uint64)
     block, size, base = values.astype(np.uint64) + np.uint64(1), 1, _BASE
     hashes, done, scale = block, 0, 1
-    # The hash of a stretch is that of its front times a power of the base, plus that of its back: stretches of 1, 2, 4
-    # and so on make up those of any length.
+    # The hash of a window is that of its front times a power of the base, plus that of its back. So windows of 1, 2, 4
+    # and so on values combine to any length.
     while done < length:
         if length & size:
             count = len(values) - done - size + 1
@@ -174,7 +175,7 @@ def _windows(values: npt.NDArray[Any], length: int) -> npt.NDArray[np.uint64]:
 
 @dataclass
 class Changes:
-    """The files of an output while documents are taken out of it."""
+    """The changed and deleted files of an output during a removal."""
 
     folder: Path
     described: dict[str, Any]
@@ -182,13 +183,13 @@ class Changes:
     dropped: list[str] = field(default_factory=list)
 
     def drop(self, *names: str) -> None:
-        """Remove files."""
+        """Delete files."""
         for name in names:
             remove(self.folder / name)
             self.dropped.append(name)
 
     def finish(self, description: str, documents: int, proof: Proof) -> Removal:
-        """Write the description of the output, and return what became of it."""
+        """Write the new description of the output, and return the result of the removal."""
         files = dict(self.described["files"])
         for name in self.dropped:
             files.pop(name, None)

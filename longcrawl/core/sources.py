@@ -1,7 +1,7 @@
-"""What a source of documents is: a frozen dataclass that lists its parts and reads one part at a time.
+"""Interface of document sources: frozen dataclasses that list their parts and read one part at a time.
 
-The same source object feeds ``load_dataset("longcrawl", NAME, …)`` (the builder in ``builders/``)
-and ``longcrawl run``, so both see the same documents under the same ids.
+The same source object is read by ``load_dataset("longcrawl", NAME, …)``, through the builder in ``builders/``, and by
+``longcrawl run``, so both get the same documents with the same ids.
 """
 
 import hashlib
@@ -27,27 +27,27 @@ if TYPE_CHECKING:
     from longcrawl.core.stages import Stage
 
 OnBadFiles = Literal["error", "warn", "skip"]
-"""What a missing, cut or corrupt input file does: stop, warn and continue, or continue; it is reported in each case."""
+"""Policy for missing, truncated or corrupt input files: stop, warn and continue, or continue. All are reported."""
 
 OnDuplicateIds = Literal["error", "keep_first"]
-"""What documents of one id do in a run: stop it, or leave all but the first, in the order of parts and rows."""
+"""Policy of a run for documents with the same id: stop, or keep only the first, in the order of parts and rows."""
 
 Checksums = Literal["first", "last"]
-"""When checksums of compressed data are compared: before any of it leaves a reader, or behind it.
+"""When a reader compares the checksums of compressed data: before it returns any of the data, or afterwards.
 
-Who takes them "last" throws away what was made of the data where :class:`UncheckedDataError` or any other error is
-raised, and reads it again with its checksums "first", which finds out what is wrong with it, and applies the policy.
+A caller that chooses "last" must discard its results if :class:`UncheckedDataError` or any other error is raised, and
+read the data again with "first", which finds the damage and applies the policy.
 """
 
 StorageOptions = Mapping[str, Any] | None
-"""What fsspec takes to open the stores that URLs of a source name: endpoint_url, anon, profile, requester_pays."""
+"""Options of fsspec for the stores in a source's URLs, such as endpoint_url, anon, profile and requester_pays."""
 
 _CREDENTIAL = re.compile(
     r"secret|passw|credential|signature|connection_string|(^|_)(key|token|sas|auth)($|_)", re.IGNORECASE
 )
 
 _WORDS = {("token", word) for word in ("anon", "cloud", "google_default", "browser", "cache")}
-"""What gcsfs takes in the place of a token."""
+"""Values that gcsfs takes instead of a token, which are not secret."""
 
 DOCUMENTS = pa.schema(
     [
@@ -56,56 +56,56 @@ DOCUMENTS = pa.schema(
         *(pa.field(name, pa.string()) for name in ("url", "date", "source", "language")),
     ]
 )
-"""The columns of every source of texts, before its own."""
+"""Columns of every source of texts, which come before its own columns."""
 MOST_REASON = 2_000
-"""Characters of a reason: names of fields in it, and what libraries say, have no limit."""
+"""Maximum number of characters of a reason, as field names and errors of libraries have no limit."""
 MOST_NAMED = 3
-"""How many damaged places of a file are named; all are counted."""
+"""Maximum number of damaged places of a file that a report describes; all are counted."""
 LOOKED_AT = 10
-"""Parts whose fields an error names."""
+"""Maximum number of parts that are read to list known fields in an error."""
 OTHER_FIELD = "= to one of them"
-"""What a reason says, with its setting, where documents have other fields."""
+"""Advice, after the name of a setting, in a reason that lists the known fields."""
 WITHOUT = "; to continue without it, set on_bad_files to 'warn' or 'skip' (--set source.on_bad_files=skip)"
-"""What a sentence on a damaged file ends with."""
+"""End of the error about a damaged file."""
 
 
 class UncheckedDataError(SourceError):
-    """Data has left a reader, and its checksum is wrong or missing."""
+    """A reader has returned data with a wrong or missing checksum."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One input shard: a name that is stable and unique within its source, and the files that are read for it."""
+    """An input shard: a stable name, unique within its source, and the files it reads."""
 
     name: str
     files: tuple[str, ...] = ()
     pieces: tuple["Part", ...] = ()
-    """The parts of the source that a run reads as this one, whose files these are; none of a part by itself."""
+    """Parts of the source that a run combined into this one; empty for an original part."""
 
     def each(self) -> "tuple[Part, ...]":
-        """Return the parts of the source that this one is made of."""
+        """Return the original parts of the source that this one consists of."""
         return self.pieces or (self,)
 
 
 @dataclass(frozen=True)
 class BadFile:
-    """One input file, or one record of it, that could not be read."""
+    """An input file that could not be read, in whole or in part."""
 
     file: str
     reason: str
     records_lost: int | None = None
-    """How many records are lost, those that damaged data seems to hold; None when nobody can know how many."""
+    """Number of lost records, estimated for damaged data, or None if it cannot be known."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Lines of an input file that cannot be read.
+    """Lines of an input file that could not be read.
 
     Attributes:
-        kind: one "line", or "damage", after which lines are numbered by the line feeds that could be decompressed.
-        line: the first one, counted from 1.
-        lines: how many; None where nobody can know. Of damage, it is the lines that the damaged data seems to have.
-        reason: why, as the end of a sentence that begins with the line, or with the file.
+        kind: a single "line", or "damage". After damage, line numbers count the line feeds that could be decompressed.
+        line: number of the first lost line, from 1.
+        lines: number of lost lines, or None if it cannot be known. For damage, it is an estimate.
+        reason: end of a message that begins with the line or the file.
     """
 
     kind: Literal["line", "damage"]
@@ -116,58 +116,58 @@ class Loss:
 
 @dataclass
 class BadFiles:
-    """Applies the policy for broken input and keeps the list that manifest and card print."""
+    """Collector of input errors that applies the policy and counts losses for the manifest and the card."""
 
     policy: OnBadFiles = "error"
     found: list[BadFile] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
-    """How many records are left out by a rule of the source, such as redirects; this is not damage."""
+    """Number of records skipped by each rule of the source, such as redirects; this is not damage."""
     encodings: Counter[str] = field(default_factory=Counter)
-    """Number of files, or pages of web archives, by encoding, unless the source knows that they are UTF-8."""
+    """Number of files, or pages of web archives, by encoding; not counted for sources that are always UTF-8."""
     fields: dict[str, int] = field(default_factory=dict)
-    """Number of records with a value in each field that a setting names; no entry for a field without any."""
+    """Number of records with a value in each field named by a setting; no entry for a field that no record has."""
     checksums: Checksums = "first"
-    """When checksums may be compared."""
+    """When readers may compare checksums."""
     has_unchecked: bool = False
-    """Whether data of the file that is read now may have left its reader before its checksum was compared."""
+    """Whether the reader may have returned data of the current file before comparing its checksum."""
 
     def count_field(self, name: str, values: int) -> None:
-        """Count records that have a value in a field that a setting names; it may be null in all of them."""
+        """Add to the number of records that have a value in a field; ``values`` may be 0 if all are null."""
         self.fields[name] = self.fields.get(name, 0) + values
 
     def when_to_check(self, file: str) -> Checksums:
-        """Return when a reader may compare the checksums of a file, and note it."""
+        """Return when a reader may compare the checksums of a file, and set ``has_unchecked``."""
         if not file.endswith((".gz", ".zst")):
             return "first"
         self.has_unchecked = self.checksums == "last"
         return self.checksums
 
     def report(self, file: str, reason: str, records_lost: int | None = None) -> None:
-        """Note a broken file.
+        """Record a bad file, with a warning under the policy "warn".
 
         Raises:
-            SourceError: under the policy "error".
+            SourceError: the policy is "error".
         """
         file, reason = without_secrets(file), shortened(hide_secrets(reason), MOST_REASON)
         if self.policy == "error":
-            # Without a field that was misspelled, one would continue without any document.
+            # Continuing is no advice if a field is misspelled: there would be no documents.
             raise SourceError(f"{file}: {reason}{'' if OTHER_FIELD in reason else WITHOUT}")
         self.found.append(BadFile(file, reason, records_lost))
         if self.policy == "warn" and self.checksums == "first":
             warn_user(f"{file}: {reason}")
 
     def warn_late(self) -> None:
-        """Warn of what was kept back while the part might have been read again."""
+        """Emit the warnings held back while the part might have been read again."""
         if self.policy == "warn" and self.checksums == "last":
             for bad in self.found:
                 warn_user(f"{bad.file}: {bad.reason}")
 
 
 class LostRecords:
-    """Gathers the records of one file that cannot be read, and reports them together when the file has been read.
+    """Collector of the unreadable records of one file, which are reported together after the file has been read.
 
-    Under the policy "error" the first one stops the run. ``consequence`` is what becomes of the rest, if the report is
-    to say it. ``explain`` adds to the first reason what to do about it.
+    Under the policy "error", the first one raises an error. If given, ``consequence`` ends the report with the effect
+    on the other records. ``explain`` adds advice to the first reason.
     """
 
     def __init__(
@@ -178,13 +178,13 @@ class LostRecords:
         self._damages: list[str] = []
         self._damage_count = 0
         self._lines: int | None = 0
-        """How many lines damage has taken; None where nobody can know."""
+        """Number of lines lost to damage, or None if it cannot be known."""
 
     def add(self, where: str, reason: str) -> None:
-        """Note one record.
+        """Record an unreadable record.
 
         Raises:
-            SourceError: under the policy "error".
+            SourceError: the policy is "error".
         """
         self._first = self._first or f"{where} {self._explain(reason)}"
         self._count += 1
@@ -192,10 +192,10 @@ class LostRecords:
             self.report()
 
     def add_loss(self, loss: Loss) -> None:
-        """Note lines that :func:`~longcrawl.sources.blocks.read_blocks` cannot yield.
+        """Record lines that :func:`~longcrawl.sources.blocks.read_blocks` could not yield.
 
         Raises:
-            SourceError: under the policy "error".
+            SourceError: the policy is "error".
         """
         if loss.kind == "line":
             self.add(f"line {loss.line}", loss.reason)
@@ -205,7 +205,7 @@ class LostRecords:
             self.report()
 
     def report(self, damage: str = "", records_lost: int | None = None) -> None:
-        """Report what was lost, if anything, together with ``damage`` that ended the reading, in one entry."""
+        """Report all losses of the file in one entry, if there are any, with ``damage`` that ended the reading."""
         if damage:
             self._add_damage(damage, records_lost)
         more = self._damage_count - len(self._damages)
@@ -225,7 +225,7 @@ class LostRecords:
 
 
 class Source(ABC):
-    """Where documents come from."""
+    """Base of sources, which list their parts and read the documents of a part."""
 
     name: ClassVar[str]
     homepage: ClassVar[str] = "https://huggingface.co/docs/datasets"
@@ -245,12 +245,12 @@ class Source(ABC):
                 )
 
     def settings(self) -> dict[str, Any]:
-        """Return the fields as YAML-ready values, URLs without secrets; ``storage_options`` only if there are some."""
+        """Return the fields as YAML-ready values, without secrets in URLs and without empty ``storage_options``."""
         settings: dict[str, Any] = plain_urls(plain_settings(self))
         return settings if self._options() else {k: value for k, value in settings.items() if k != "storage_options"}
 
     def located(self, named: Any) -> Any:
-        """Return paths, URLs and globs, nested as a field has them, with every URL carrying ``storage_options``."""
+        """Encode ``storage_options`` in every URL of nested paths, URLs and globs."""
         options = self._options()
         if isinstance(named, str):
             return with_options(named, options) if options and is_url(named) else named
@@ -259,19 +259,19 @@ class Source(ABC):
         return tuple(map(self.located, named)) if isinstance(named, list | tuple) else named
 
     def _options(self) -> Mapping[str, Any]:
-        return getattr(self, "storage_options", None) or {}  # other packages' sources may have no such field
+        return getattr(self, "storage_options", None) or {}  # sources of other packages may lack the field
 
     def for_tokens(self, signals: Sequence[str]) -> Self:  # noqa: ARG002  # sources that have signals need it
-        """Return the source for a run that writes tokens, whose stages look at these quality signals and no others.
+        """Return the source for a run that writes tokens and whose stages read only these quality signals.
 
-        Columns that cost time and that no stage of ours looks at may be left out.
+        It may leave out columns that take time to read and that none of longcrawl's stages read.
         """
         return self
 
     def for_stages(self, stages: "Sequence[Stage]") -> Self:  # noqa: ARG002  # sources that skip files need it
-        """Return the source for a run with these stages; files may be skipped of which they keep nothing.
+        """Return the source for a run with these stages, which may skip files without any document they would keep.
 
-        Only where a field of the source says so: what is skipped is in no ledger.
+        It skips files only if a setting allows it, because skipped documents are not in the ledger.
         """
         return self
 
@@ -284,33 +284,34 @@ class Source(ABC):
         """List the parts of every split, sorted by name; most sources have the one split "train".
 
         Raises:
-            SourceError: there is nothing to read; the message says where it looked and what to type.
+            SourceError: there is nothing to read. The message names the searched place and the fix.
         """
 
     def content(self) -> str:
-        """Return what says which documents the source has and is in no file of its parts; nothing for most sources."""
+        """Return a text that identifies documents not determined by the files of the parts; "" for most sources."""
         return ""
 
     def named_fields(self) -> Mapping[str, str]:
-        """Return the fields of records that settings name, with the setting of each; defaults are left out."""
+        """Return the settings that name fields of records, by field, without defaults."""
         return {}
 
     def known_fields(self, part: Part) -> Sequence[str]:  # noqa: ARG002  # sources whose settings name fields need it
-        """Return the fields that the first records of a part have."""
+        """Return the fields of the first records of a part."""
         return ()
 
     def lists(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return bytes, SHA-256 and number of paths of each list that names the files of the source, by path or URL.
+        """Return bytes, SHA-256 and number of paths of each list file of the source, by path or URL.
 
-        Most sources have none. A run records them, and is not resumed with another list.
+        List files name the files to read; most sources have none. A run records them and cannot be resumed with a
+        different list.
         """
         return {}
 
     def fingerprint(self) -> str:
-        """Return a text that changes with the settings, the content, the parts, and size or time of a local file.
+        """Return a hash of the settings, the content, the parts, and the sizes and times of local files.
 
-        `datasets` names its cache by it. Remote files count by their names only: `datasets` does not notice when one is
-        replaced. A run records instead what it has read, see :mod:`longcrawl.sources.files`.
+        `datasets` names its cache by it. Remote files enter only by name, so `datasets` does not notice when one is
+        replaced. A run records what it has read instead, see :mod:`longcrawl.sources.files`.
         """
         digest = hashlib.sha256(f"{self.settings()!r} {self.content()}".encode())
         for split, parts in self.splits().items():
@@ -324,20 +325,20 @@ class Source(ABC):
 
     @property
     def unique_ids(self) -> bool:
-        """Whether ids are made of names and numbers, so that no two documents of the source can have the same."""
+        """Whether ids are built from names and numbers, so that no two documents of the source can share one."""
         return False
 
     def list_ids(self, part: Part) -> Iterator[pa.ChunkedArray] | None:  # noqa: ARG002  # sources that can need it
-        """List the ids of a part, perhaps of some that ``read`` leaves out; a run compares them before its stages.
+        """Yield the ids of a part, or return None if that takes as long as reading it.
 
-        Nothing is read before the first is asked for, and damage is not reported. None where listing takes as long as
-        reading.
+        A run compares ids before its stages. They may include ids of documents that ``read`` leaves out. Nothing is
+        read before iteration, and damage is not reported.
         """
         return None
 
     @abstractmethod
     def read(self, part: Part, bad_files: BadFiles) -> Iterator[pa.Table]:
-        """Read one part in tables of some 32 MB of text at most, always cut at the same places."""
+        """Read one part in tables of at most about 32 MB of text, always split at the same rows."""
 
 
 def check_fields_named(
@@ -347,17 +348,17 @@ def check_fields_named(
     every_part: Callable[[], Iterable[Part]],
     seen: set[str],
 ) -> Iterator[pa.Table]:
-    """Yield the tables of a part; before the first one, check that the input has the fields that settings name.
+    """Yield the tables of a part, and check before the first one that the input has all fields named by settings.
 
-    The other parts are read only if this table lacks a field, and no further than to the first record that has it. So
-    the answer depends neither on the part nor on how parts are shared among processes.
+    Other parts are read only if the first table lacks a field, and only up to the first record that has it. So the
+    result depends neither on the part nor on the distribution of parts among processes.
 
     Args:
-        source: of the tables.
-        tables: as ``source`` reads them.
-        bad_files: what it counts fields in.
+        source: the source of the tables.
+        tables: the tables of the part, as ``source`` reads them.
+        bad_files: the collector in which ``source`` counts the fields.
         every_part: returns the parts of the whole input.
-        seen: fields that were found, in other parts too; added to.
+        seen: fields found in any part; the function adds to it.
 
     Raises:
         SourceError: no record of the input has one of the fields.
@@ -383,10 +384,10 @@ def check_fields_named(
 
 
 def lacks_field(source: Source, missing: Container[str], parts: Iterable[Part]) -> SourceError:
-    """Return the error of a source whose settings name a field that no record has."""
+    """Return the error for a setting that names a field which no record has."""
     name, setting = next(each for each in source.named_fields().items() if each[0] in missing)
     looked_at = list(islice(parts, LOOKED_AT))
-    if any(is_url(file) for part in looked_at for file in part.files):  # each would be fetched
+    if any(is_url(file) for part in looked_at for file in part.files):  # each part would be fetched
         del looked_at[1:]
     known = dict.fromkeys(field for part in looked_at for field in source.known_fields(part))
     fix = f"set {setting}{OTHER_FIELD}" if known and setting != "fields" else f"leave it out of {setting}"
@@ -397,7 +398,7 @@ def lacks_field(source: Source, missing: Container[str], parts: Iterable[Part]) 
 
 
 SOURCES: Registry[Source] = Registry("source", Source, SourceError, kinds.SOURCES)
-"""Every source by the name that ``load_dataset("longcrawl", NAME)`` and recipes use."""
+"""Registry of sources by the name used in ``load_dataset("longcrawl", NAME)`` and recipes."""
 
 
 @dataclass_transform(frozen_default=True)
@@ -407,7 +408,7 @@ def source(name: str) -> Any:
 
 
 def _nested(options: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the names of options that may hold a secret, also of those inside others; ``token: anon`` holds none."""
+    """Yield the names of all options, including nested ones, except tokens without a secret such as ``token: anon``."""
     for name, value in options.items():
         if isinstance(value, Mapping):
             yield from _nested(value)
@@ -416,26 +417,26 @@ def _nested(options: Mapping[str, Any]) -> Iterator[str]:
 
 
 def check_record_bytes(most: int) -> None:
-    """Check the setting that says how long a record is at most.
+    """Check the setting for the maximum length of a record.
 
     Raises:
-        SourceError: it is not positive.
+        SourceError: the value is not positive.
     """
     if most < 1:
         raise SourceError(f"max_record_bytes is {most}; it must be at least 1")
 
 
 def make_source(name: str, settings: Mapping[str, Any]) -> Source:
-    """Make the source of this name.
+    """Make the source with this name.
 
     Raises:
-        SourceError: unknown source or field; the message lists the known ones.
+        SourceError: the source or a field is unknown. The message lists the known ones.
     """
     return SOURCES.make(name, settings)
 
 
 def is_utf8(block: bytes | memoryview) -> bool:
-    """Return whether bytes are UTF-8, without building their text."""
+    """Return whether bytes are valid UTF-8, without decoding them to a string."""
     offsets = np.array([0, len(block)], dtype=np.int64)
     text = pa.LargeStringArray.from_buffers(1, pa.py_buffer(offsets), pa.py_buffer(block))
     try:

@@ -1,25 +1,25 @@
-"""Stages: the four kinds, the registry, the answers of surveys, and pipelines of stages.
+"""Stages: the four base classes, their registry, the results of surveys, and pipelines of stages.
 
-A stage is a frozen dataclass that is its own configuration. :meth:`Stage.apply` is what it does to a batch of
-documents, :attr:`Stage.needs` what it must have seen before. There are four kinds:
+A stage is a frozen dataclass whose fields are its settings. :meth:`Stage.apply` processes a batch of documents, and
+:attr:`Stage.needs` is the data it must have seen before. There are four kinds:
 
-* :class:`Judge` looks at one batch and says of each document "kept", or which rule failed with which value.
-* :class:`Rewrite` turns one table of documents into another: tokenisation, truncation.
-* :class:`Edit` does both: it corrects documents, and measures which of them are not worth keeping.
-* :class:`Survey` needs all documents: ``sketch`` is per batch and pure, ``resolve`` turns all sketches into
+* :class:`Judge` decides for each document of a batch whether it is kept, or which rule it failed with which value.
+* :class:`Rewrite` turns a table of documents into another: tokenization, truncation.
+* :class:`Edit` does both: it corrects documents, and measures which of them to remove.
+* :class:`Survey` needs all documents: ``sketch`` is pure and works per batch, ``resolve`` turns all sketches into
   removals (deduplication), an order (shuffling) or spans (:class:`SpanSurvey`).
 
-Each works in ``crawl | stage`` and in a recipe, and all but surveys alone too, with equal rows: a judge in
+All work in ``crawl | stage`` and in a recipe. All except surveys also work alone, with equal rows: a judge in
 ``dataset.filter(stage, batched=True)``, a rewrite or an edit in ``dataset.map(stage, batched=True)``. Any other call by
 `datasets` is rejected, see :mod:`longcrawl.core.batches`.
 
-A :class:`SpanSurvey` answers with :class:`longcrawl.core.places.Spans`, and ``edit_spans`` is what it does to a batch
-of documents once all spans are known: :class:`WithSpans` is that as an ordinary edit. Sketches may be larger than
-memory, so ``find`` takes them table by table and has a folder for its files. One that orders documents by what is in
-all of them answers with the place of each, ``sort_key``, where others have ``start`` and ``end``.
+A :class:`SpanSurvey` finds :class:`longcrawl.core.places.Spans`. Once all of them are known, ``edit_spans`` applies
+them to a batch, and :class:`WithSpans` wraps this as an ordinary edit. Sketches may be larger than memory, so ``find``
+takes them table by table and has a directory for its files. A span survey that orders documents by the contents of all
+of them returns the position of each, ``sort_key``, instead of ``start`` and ``end``.
 
-A stage that keeps one of several equal texts relies on it. If a later stage removes that one for what it shares with
-another document, but not its text, the content is gone and no copy is kept.
+A stage that keeps one of several equal texts relies on later stages to keep it. If a later stage removes it for
+something other than its text that it shares with another document, the content is lost and no copy is kept.
 """
 
 import dataclasses
@@ -97,17 +97,17 @@ __all__ = [
 
 
 LIVING: dict[int, float] = {}
-"""Seconds of a core that each child process has reported so far, by its id.
+"""CPU seconds that each living child process has reported so far, by process id.
 
-Whoever waits for the end of a child takes it out: from then on the system counts it. Children that end in the block
-that starts them need no entry.
+Code that waits for the end of a child removes its entry, because the system counts ended children. Children that end in
+the measured block that starts them need no entry.
 """
 
 
 class CoreClock:
-    """Adds up the seconds of a core that this process and its children spend, by name.
+    """A clock of the CPU seconds of this process and its children, by name.
 
-    Those of all their threads count, and those that other programs take from a busy machine do not.
+    It counts all their threads, and no time that other programs take from a busy machine.
     """
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ class CoreClock:
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
-        """Count what happens in the block under ``name``."""
+        """Add the CPU time of the block to ``name``."""
         started = _seconds()
         try:
             yield
@@ -124,63 +124,63 @@ class CoreClock:
 
 
 def _seconds() -> float:
-    """Return the seconds of this process, of children that have ended, and of those that live."""
+    """Return the CPU seconds of this process and of its ended and living children."""
     ended = os.times()
     return time.process_time() + ended.children_user + ended.children_system + sum(LIVING.values())
 
 
 REMOVED_SCHEMA = pa.schema([("id", pa.string()), *VERDICT_SCHEMA])
-"""One row per document that leaves."""
+"""Schema of removed documents: one row per document, with its verdict."""
 
 REMOVAL_SCHEMA = pa.schema([*REMOVED_SCHEMA, ("kept_id", pa.string())])
-"""One row per document that a survey removes; ``kept_id`` is the document that it duplicates."""
+"""Schema of a survey's removals: one row per document; ``kept_id`` is the document that it duplicates."""
 
 PART = "part"
-"""The int32 column of sketches by which surveys that see all parts of a run tell earlier documents from later ones."""
+"""Name of the int32 column of sketches by which surveys over all parts tell earlier documents from later ones."""
 
 SORT_KEY = "sort_key"
-"""The uint64 column by which documents are ordered in the end, once an ordering survey has been passed."""
+"""Name of the uint64 column by which the output sorts documents after an ordering survey."""
 
 Needs = Literal["batch", "order", "fit", "removals", "spans"]
-"""What a stage needs: a batch; all sort keys, for an order; or all documents, to learn, remove some or find spans."""
+"""Data that a stage needs: a batch; all sort keys, for an order; or all documents, to learn, remove or find spans."""
 
 S = TypeVar("S", bound="Stage")
 
 
 class Stage(ABC):
-    """What all kinds share: a name, settings, and a fingerprint that changes with ``code_version``."""
+    """Base of all stages: a name, settings, and a fingerprint that changes with ``code_version``."""
 
     name: ClassVar[str]
     code_version: ClassVar[str] = "1"
     looks_at: ClassVar[Literal["html", "text", "tokens"]] = "text"
-    """What it works on, or turns documents into: a text alone is enough to explain a stage that looks at text."""
+    """Data that it works on or produces. A stage on "text" can be explained from a text alone."""
     rewrites: ClassVar[str | None] = None
-    """The column that it replaces by another one of the same name, or makes: ``remove_columns`` does not remove it."""
+    """Column that it replaces under the same name or creates, which ``remove_columns`` therefore does not remove."""
     copies_share: ClassVar[Literal["list", "url", "text", "passages"] | None] = None
-    """What documents have in common that it takes for copies; :mod:`longcrawl.core.stages` has the order."""
+    """Property that makes documents copies for a deduplication stage; :func:`order_fault` has the required order."""
     judges: ClassVar[bool] = False
-    """Whether it measures documents by rules, and removes those that fail."""
+    """Whether it measures documents by rules and removes those that fail."""
     edits: ClassVar[bool] = False
-    """Whether it makes other documents of those that come, or adds columns to them."""
+    """Whether it changes documents or adds columns to them."""
     orders: ClassVar[bool] = False
     """Whether it only orders documents: its sketch has a uint64 column ``sort_key``, and no document waits for it."""
     relates: ClassVar[bool] = False
-    """Whether neighbours in its order belong together, so that nothing may order them again."""
+    """Whether neighbours in its order belong together, so that no later stage may reorder them."""
     counts: ClassVar[str | None] = None
-    """A column, of strings, by whose values the funnel counts the documents that the stage leaves."""
+    """Name of a string column; the funnel counts the kept documents by its values."""
     train_documents: int | None = None
-    """How many of all documents ``fit`` learns from; None for all."""
+    """Number of documents that ``fit`` learns from, or None for all."""
     only_with: ClassVar[Conditions] = MappingProxyType({})
-    """Fields that have an effect only together with some values of others."""
+    """Conditions on other fields under which fields have an effect."""
 
     @property
     def measures_in(self) -> tuple[str, ...]:
-        """Columns of measures that are its own: no other stage of a pipeline may set them again."""
+        """Columns of measures that it sets and that no other stage of a pipeline may set."""
         return ()
 
     @property
     def needs(self) -> Needs:
-        """What it must have seen before it can be applied; a batch alone for most."""
+        """Data that it needs before it can be applied, for most stages only a batch."""
         return "fit" if self.needs_fit else "batch"
 
     @property
@@ -190,22 +190,25 @@ class Stage(ABC):
 
     @property
     def uses_gpu(self) -> bool:
-        """Whether ``fit`` uses a GPU: a worker learns then, as a process that has used one forks none that can."""
+        """Whether ``fit`` uses a GPU, and so runs in a worker: a process that has used CUDA cannot fork GPU workers."""
         return False
 
     def fit(self, tables: Iterable[pa.Table], directory: str) -> "Stage":  # noqa: ARG002  # only stages that learn use them
-        """Learn from all documents before any is changed; files go to ``directory``. Most stages learn nothing."""
+        """Learn from all documents before any is changed and return the fitted stage; ``directory`` is for its files.
+
+        Most stages learn nothing.
+        """
         return self
 
     @abstractmethod
     def trace(self, table: pa.Table) -> "Edited":
-        """Return as many documents as came, every rule measured on them and every place that is changed."""
+        """Process a batch without removing documents; return them, every rule measured, and every changed place."""
 
     def apply(self, table: pa.Table) -> "Outcome":
-        """Return the documents of a batch that stay, what removed the others, and what was changed.
+        """Process a batch; return the kept documents, the removed ones with their rules, and the changed places.
 
         Raises:
-            StageError: the documents lack what it needs, or it needs more than a batch.
+            StageError: the documents lack a column that the stage needs, or the stage needs more than a batch.
         """
         documents, checks, places = self.trace(plain_strings(table))
         if not self.judges:
@@ -215,23 +218,23 @@ class Stage(ABC):
         removed = verdicts.add_column(0, "id", document_ids(documents, self.name)).filter(failed)
         return Outcome(documents.filter(pc.invert(failed)) if removed.num_rows else documents, removed, places)
 
-    def measure_ahead(self, table: pa.Table, following: "Sequence[Stage]") -> "tuple[pa.Table, Sequence[Stage]]":  # noqa: ARG002  # as below
-        """Return a batch with columns of what it and next stages measure at once, for each to drop, and these.
+    def measure_ahead(self, table: pa.Table, following: "Sequence[Stage]") -> "tuple[pa.Table, Sequence[Stage]]":  # noqa: ARG002  # stages that can use it
+        """Measure a batch for this and the following stages at once; return it with columns of results, and the stages.
 
-        Until the last of these has been applied, a run holds the texts back.
+        Each of these stages drops its column. A run holds the texts back until the last of them has been applied.
         """
         return table, ()
 
-    def checks(self, table: pa.Table) -> "Sequence[Check]":  # noqa: ARG002  # the kinds that measure use it
-        """Return every rule measured on a batch, in the order in which they count.
+    def checks(self, table: pa.Table) -> "Sequence[Check]":  # noqa: ARG002  # stages that measure use it
+        """Measure every rule on a batch, in order of precedence.
 
         Raises:
-            StageError: it does not measure documents.
+            StageError: the stage does not judge documents.
         """
         raise StageError(f"{self!r} does not judge documents: give a stage such as lc.text.GopherQuality()")
 
     def judge(self, table: pa.Table) -> pa.Table:
-        """Return one row of ``VERDICT_SCHEMA`` per document: the first rule that it fails."""
+        """Return the first failed rule of each document, ``VERDICT_SCHEMA``."""
         return first_failure(table.num_rows, self.checks(table))
 
     def settings(self) -> dict[str, Any]:
@@ -239,55 +242,63 @@ class Stage(ABC):
         return plain_settings(self)
 
     def prepare(self) -> None:  # noqa: B027  # most have nothing to load
-        """Load what the stage works with, so that what is missing is an error before any document is read."""
+        """Load models and data files, so that missing ones raise an error before any document is read."""
 
     def files(self) -> tuple[str, ...]:
-        """Name the data files, and folders of them, that the stage reads: what they hold decides with its settings."""
+        """Return the data files and directories that the stage reads, whose contents affect its results."""
         return ()
 
     def limits(self) -> tuple[str, ...]:
-        """Describe what the stage did not do and a user of the documents should know; a card has these sentences."""
+        """Return limitations that users of the documents should know, as sentences for the card."""
         return ()
 
     def warnings(self) -> tuple[str, ...]:
-        """Describe what a user of the documents must know first: a run ends with these sentences, a card begins so."""
+        """Return warnings that users of the documents must see: a run prints them last, a card first."""
         return ()
 
     def materials(self) -> dict[str, dict[str, Any]]:
-        """Describe what of others it works with, by path: what it is, licence and SHA-256, for manifest and card."""
+        """Return third-party materials it uses, by path: description, licence and SHA-256, for manifest and card."""
         return {}
 
     def marks(self, text: str, rule: str) -> Sequence[tuple[int, int]]:  # noqa: ARG002  # others need it
-        """Return the places of a text that a rule is about: offsets in characters, sorted, none overlapping."""
+        """Return the places of a text that a rule concerns: character offsets, sorted, not overlapping."""
         return ()
 
-    def changes(self, text: str, language: str | None = None) -> Sequence[LineChange]:  # noqa: ARG002  # as above
-        """Return what an edit does to the lines of a text of a language."""
+    def changes(self, text: str, language: str | None = None) -> Sequence[LineChange]:  # noqa: ARG002  # others need it
+        """Return the changes that an edit makes to the lines of a text in a language."""
         return ()
 
     def used_signals(self) -> Sequence[str] | None:
-        """Name the quality signals of documents that it looks at; None of a stage that says nothing of them."""
+        """Return the quality signals that it reads, or None if they are not known."""
         return () if is_ours(type(self)) else None
 
     def keeps_unread(self, table: pa.Table) -> pa.Array | None:  # noqa: ARG002  # stages that need no text do
-        """Return which documents it keeps, by ``signals`` and ``duplicate`` alone; None where that does not decide."""
+        """Return a mask of documents to keep, or None if ``signals`` and ``duplicate`` alone are not enough to tell."""
         return None
 
     @property
     def saves_index(self) -> bool | None:
-        """Whether a run saves an index of what it keeps; None of a stage that has none."""
+        """Whether a run saves an index of the kept documents; None if the stage has no index."""
         return None
 
     def save_index(self, kept: pa.Table, folder: Path) -> None:  # noqa: ARG002  # surveys that have one need it
-        """Write the index of documents whose sketches are given; a StageError where the stage has none."""
+        """Write the index of kept documents, given their sketches.
+
+        Raises:
+            StageError: the stage has no index.
+        """
         raise StageError(f"{self.name} has no index")
 
-    def exchange_index(self, kept: Sketched, folder: Path, engine: Engine) -> None:  # noqa: ARG002  # as above
-        """Write it as :meth:`save_index` does, with sketches in many tasks."""
+    def exchange_index(self, kept: Sketched, folder: Path, engine: Engine) -> None:  # noqa: ARG002  # surveys that have one need it
+        """Write the index like :meth:`save_index`, with the sketches in many tasks.
+
+        Raises:
+            StageError: the stage has no index.
+        """
         raise StageError(f"{self.name} has no index")
 
     def used_indexes(self) -> dict[str, str]:
-        """Return the SHA-256 of each index of an earlier dataset that it looks at, by path."""
+        """Return the SHA-256 of each index of an earlier dataset that it uses, by path."""
         return {}
 
     def __post_init__(self) -> None:
@@ -295,10 +306,10 @@ class Stage(ABC):
         check_effects(self, self.only_with, StageError)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as class, code version, settings and what the data files hold.
+        """Pickle as class, code version, settings and digests of the data files.
 
-        `datasets` caches by this, and a run pins it: edited code and an edited file miss the cache. What is restored
-        has the settings alone, and reads the files as they are then.
+        `datasets` caches by this, and a run records it, so changed code or a changed file misses the cache. A restored
+        stage has only the settings and reads the files as they are at that time.
         """
         named = [field.name for field in dataclasses.fields(self) if field.init]  # type: ignore[arg-type]  # a dataclass
         contents = tuple(content_digest(path) for path in self.files())
@@ -307,27 +318,27 @@ class Stage(ABC):
 
 
 STAGES: Registry[Stage] = Registry("stage", Stage, StageError, kinds.STAGES)
-"""Every stage by the name that recipes use: its class name in snake case."""
+"""Registry of stages by the name used in recipes: the class name in snake case."""
 
 
 class Judge(Stage):
-    """Decides about each document of a batch by itself."""
+    """A stage that decides whether to keep each document of a batch independently."""
 
     judges: ClassVar[bool] = True
 
     @abstractmethod
     def checks(self, table: pa.Table) -> "Sequence[Check]":
-        """Measure every rule on a batch, in the order in which they count."""
+        """Measure every rule on a batch, in order of precedence."""
 
     def trace(self, table: pa.Table) -> "Edited":
-        """Return the documents as they came, with every rule measured on them."""
+        """Return the documents unchanged, with every rule measured on them."""
         return Edited(table, self.checks(table), PLACE_SCHEMA.empty_table())
 
     def __call__(self, batch: Any, *others: Any, **named: Any) -> list[bool]:
         """Return the mask that ``Dataset.filter(stage, batched=True)`` takes: True for a kept document.
 
         Raises:
-            StageError: `datasets` calls it in another way.
+            StageError: `datasets` calls the stage in another way.
         """
         kept: list[bool] = pc.is_null(
             self.judge(Batch(self.name, "filter", batch, others, named).table)["rule"]
@@ -336,7 +347,7 @@ class Judge(Stage):
 
 
 class Rewrite(Stage):
-    """Turns a table of documents into another with as many rows."""
+    """A stage that turns a table of documents into another with as many rows."""
 
     edits: ClassVar[bool] = True
 
@@ -345,7 +356,7 @@ class Rewrite(Stage):
         """Return the table of rewritten documents."""
 
     def trace(self, table: pa.Table) -> "Edited":
-        """Rewrite, and list what is cut; a stage that cuts tokens overrides this."""
+        """Rewrite, and list changed places of the text; a stage that cuts tokens overrides this."""
         rewritten = self.rewrite(table)
         return Edited(rewritten, (), changed_places(table, rewritten))
 
@@ -353,36 +364,36 @@ class Rewrite(Stage):
         """Rewrite a batch of ``Dataset.map(stage, batched=True)``.
 
         Raises:
-            StageError: `datasets` calls it in another way, or would keep a column that the stage removes.
+            StageError: `datasets` calls the stage in another way, or would keep a column that the stage removes.
         """
         documents = Batch(self.name, "map", batch, others, named)
         return documents.answer(self.rewrite(documents.table), self.rewrites)
 
 
 class Edit(Stage):
-    """Corrects documents or adds columns, and says which of them leave: line-wise corrections, extraction."""
+    """A stage that changes documents or adds columns, and removes some: line-wise corrections, extraction."""
 
     judges: ClassVar[bool] = True
     edits: ClassVar[bool] = True
 
     @abstractmethod
     def edit(self, table: pa.Table) -> "tuple[pa.Table, Sequence[Check]]":
-        """Return the corrected documents, as many as came, and every rule measured on them."""
+        """Return all documents, corrected, and every rule measured on them."""
 
     def checks(self, table: pa.Table) -> "Sequence[Check]":
-        """Return every rule measured on the corrected documents."""
+        """Measure every rule on the corrected documents."""
         return self.edit(table)[1]
 
     def trace(self, table: pa.Table) -> "Edited":
-        """Edit, and list what changed; a stage that knows rules and places overrides this."""
+        """Edit, and list changed places of the text; a stage that knows its rules and places overrides this."""
         edited, checks = self.edit(table)
         return Edited(edited, checks, changed_places(table, edited))
 
     def __call__(self, batch: Any, *others: Any, **named: Any) -> Any:
-        """Edit a batch of ``Dataset.map(stage, batched=True)``: fewer rows may come back than went in.
+        """Edit a batch of ``Dataset.map(stage, batched=True)``, without the removed rows.
 
         Raises:
-            StageError: `datasets` calls it in another way, or would keep a column that the stage removes.
+            StageError: `datasets` calls the stage in another way, or would keep a column that the stage removes.
         """
         documents = Batch(self.name, "map", batch, others, named)
         edited, checks = self.edit(documents.table)
@@ -392,33 +403,33 @@ class Edit(Stage):
 
 @dataclass(frozen=True)
 class Order:
-    """The answer of a survey that only orders documents: position of each output row among the sketches."""
+    """The answer of a survey that only orders documents: the position among the sketches of each output row."""
 
     indices: npt.NDArray[np.int64]
 
 
 class Survey(Stage):
-    """Decides with all documents in view."""
+    """A stage that decides from sketches of all documents."""
 
     within_parts: ClassVar[bool] = False
-    """Whether it looks at each part of a run by itself, where the recipe asks for several ``parts``."""
+    """Whether it works on each part of a run separately, if the recipe sets several ``parts``."""
     after_parts: ClassVar[bool] = False
-    """Whether it looks at one part after the other, each with the documents that earlier parts kept in the end.
+    """Whether it works on one part after the other, each together with the documents that earlier parts finally kept.
 
-    It needs ``key``, a column of its sketches: documents that earlier parts removed are null there."""
+    It needs ``key``, a column of its sketches that is null for documents which earlier parts removed."""
     key: ClassVar[str]
-    """The column of sketches that holds a document's keys; a document without keys is no duplicate."""
+    """Name of the column of sketches with a document's keys; a document without keys is not a duplicate."""
 
     @property
     def needs(self) -> Needs:
-        """All documents, or of one that orders them all sort keys."""
+        """All documents, to remove some, or all sort keys if it only orders them."""
         return "order" if self.orders else "removals"
 
     def trace(self, table: pa.Table) -> "Edited":
-        """Return the documents with their sort keys, where it orders them.
+        """Add sort keys to the documents, for a survey that only orders them.
 
         Raises:
-            StageError: it removes documents, or changes them, and must see all of them first.
+            StageError: the survey removes or changes documents, so it must see all of them first.
         """
         if self.needs != "order":
             raise StageError(f"{self.name} needs all documents and cannot run inside a part")
@@ -427,12 +438,13 @@ class Survey(Stage):
 
     @abstractmethod
     def sketch(self, table: pa.Table) -> pa.Table:
-        """Return what ``resolve`` needs to know of each document, ``id`` first; pure, one row per document."""
+        """Return one row per document with the columns that ``resolve`` needs, ``id`` first; must be pure."""
 
     def resolve(self, sketches: pa.Table) -> "pa.Table | Order | Spans":
         """Turn the sketches of all documents into removals (``REMOVAL_SCHEMA``), an order or spans.
 
-        Define this method or :meth:`exchange`. The default runs ``exchange`` in memory with all sketches as one group.
+        Define this method or :meth:`exchange`. By default it runs ``exchange`` in memory with all sketches as one
+        group.
 
         Raises:
             StageError: two documents have the same id, or the survey defines neither method.
@@ -443,15 +455,15 @@ class Survey(Stage):
         removals = decided.read(0).select(REMOVAL_SCHEMA.names)
         return with_report(removals, decided.report)
 
-    def exchange(self, sketched: Sketched, engine: Engine) -> Decided | None:  # noqa: ARG002  # those that can use them
-        """Decide with sketches in many tasks; None if it needs all of them in one, see :meth:`resolve`."""
+    def exchange(self, sketched: Sketched, engine: Engine) -> Decided | None:  # noqa: ARG002  # surveys that work by tasks need them
+        """Decide with the sketches in many tasks, or return None if all must be in one, see :meth:`resolve`."""
         return None
 
     def removals(self, sketches: pa.Table) -> pa.Table:
-        """Return what it removes, by the sketches of all documents.
+        """Return the removals (``REMOVAL_SCHEMA``) from the sketches of all documents.
 
         Raises:
-            StageError: its answer is not what it says it needs all documents for.
+            StageError: ``resolve`` returned something other than removals.
         """
         answer = self.resolve(sketches)
         if not isinstance(answer, pa.Table):
@@ -462,10 +474,10 @@ class Survey(Stage):
         return answer
 
     def order(self, sketches: pa.Table) -> npt.NDArray[np.int64]:
-        """Return the order of documents, by the sketches of all of them.
+        """Return the order of documents from the sketches of all documents: int64, rows of sketches.
 
         Raises:
-            StageError: its answer is none.
+            StageError: ``resolve`` returned something other than an order.
         """
         answer = self.resolve(sketches)
         if not isinstance(answer, Order):
@@ -473,7 +485,7 @@ class Survey(Stage):
         return answer.indices
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
-        """Reject being run on a batch, which would remove nothing and look as if it had.
+        """Reject a call on a batch, which would silently remove nothing.
 
         Raises:
             StageError: always.
@@ -483,7 +495,7 @@ class Survey(Stage):
 
 @dataclass_transform(frozen_default=True)
 def stage(cls: type[S]) -> type[S]:
-    """Make ``cls`` a frozen dataclass and register it under its class name in snake case."""
+    """Make a class a frozen dataclass and register it as a stage under its class name in snake case."""
     return STAGES.add(stage_name(f":{cls.__name__}"), cls)
 
 
@@ -496,16 +508,16 @@ def _restore(cls: type[S], code_version: str, settings: tuple[tuple[str, Any], .
 
 
 class SpanSurvey(Survey):
-    """Finds places in documents with all of them in view."""
+    """A survey that finds places in documents from sketches of all documents."""
 
     within_parts: ClassVar[bool] = True
 
     @abstractmethod
     def find(self, sketches: Iterable[pa.Table], directory: str) -> Spans:
-        """Turn the sketches of all documents into spans.
+        """Turn the sketches of all documents into spans, with files in ``directory``.
 
-        Files go to ``directory``. Called again with the same sketches and the same ``directory``, it resumes where it
-        was stopped; sketches that are not needed again are then not read.
+        Called again with the same sketches and ``directory``, it resumes where it was stopped and does not read
+        sketches that it no longer needs.
         """
 
     @property
@@ -515,10 +527,10 @@ class SpanSurvey(Survey):
 
     @abstractmethod
     def edit_spans(self, table: pa.Table, spans: Spans) -> tuple[pa.Table, Sequence[Check]]:
-        """Edit a batch of documents, as :meth:`longcrawl.core.stages.Edit.edit` does; ``spans`` are found by id."""
+        """Edit a batch of documents by their spans, like :meth:`longcrawl.core.stages.Edit.edit`; match them by id."""
 
     def trace_spans(self, table: pa.Table, spans: Spans) -> Edited:
-        """Edit, and list what changed, as :meth:`longcrawl.core.stages.Edit.trace` does."""
+        """Edit, and list changed places of the text, like :meth:`longcrawl.core.stages.Edit.trace`."""
         edited, checks = self.edit_spans(table, spans)
         return Edited(edited, checks, changed_places(table, edited))
 
@@ -530,7 +542,7 @@ class SpanSurvey(Survey):
 
 @dataclass(frozen=True)
 class WithSpans(Edit):
-    """The edit that a survey makes of the spans it found."""
+    """A span survey together with its spans, as an ordinary edit."""
 
     survey: SpanSurvey
     spans: Spans
@@ -544,16 +556,16 @@ class WithSpans(Edit):
         return self.survey.edit_spans(table, self.spans)
 
     def trace(self, table: pa.Table) -> Edited:
-        """Apply the spans to a batch, and list what changed."""
+        """Apply the spans to a batch, and list the changed places."""
         return self.survey.trace_spans(table, self.spans)
 
 
 _ORDER = ("list", "url", "text", "passages")
-"""What copies share, see :attr:`Stage.copies_share`, in the order in which stages may come."""
+"""Values of :attr:`Stage.copies_share` in the order in which their stages may follow each other."""
 
 
 def label_stages(names: Sequence[str]) -> list[str]:
-    """Name the stages of one pipeline apart: a second ``min_words`` is ``min_words_2``, a dotted path is its class.
+    """Return unique labels for stages: a second ``min_words`` becomes ``min_words_2``, a dotted path its class.
 
     >>> label_stages(["min_words", "my_package.stages:OnlyPoems", "min_words"])
     ['min_words', 'only_poems', 'min_words_2']
@@ -567,14 +579,14 @@ def label_stages(names: Sequence[str]) -> list[str]:
 
 
 def stages_fault(stages: Sequence[tuple[str, Stage]]) -> str | None:
-    """Return what is wrong with the labelled stages of a recipe or a crawl, and what to do; None if nothing is."""
+    """Return an error message about the labelled stages of a recipe or a crawl, or None if they are valid."""
     return bytes_fault(stages) or order_fault(stages)
 
 
 def bytes_fault(stages: Iterable[tuple[str, Stage]]) -> str | None:
-    """Return in which setting ``min_bytes`` counts bytes of another text than ``tokenize`` encodes; None if in none.
+    """Return an error message if ``min_bytes`` counts the bytes of another text than ``tokenize`` encodes, or None.
 
-    It would keep documents that are too short, or remove some that are long enough.
+    Otherwise ``min_bytes`` would keep documents that are too short, or remove documents that are long enough.
     """
     by_name: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
     for label, stage in stages:
@@ -591,13 +603,13 @@ def bytes_fault(stages: Iterable[tuple[str, Stage]]) -> str | None:
 
 
 def order_fault(stages: Iterable[tuple[str, Stage]]) -> str | None:
-    """Return what is wrong with labelled stages one after the other, and what to do; None if nothing is.
+    """Return an error message about the order of labelled stages, or None if it is valid.
 
-    * Copies by a list go before those by URL, and these before those by text. Else the document that stands for several
-      equal texts may leave for one of another text.
-    * Whole documents go before passages: of passages no copy is kept, so that two equal documents lose all they have.
-      After one look at whole documents there may be others: cutting makes texts equal that were not.
-    * Nothing orders documents again after a stage that has put related ones together.
+    * Copies by a list are removed before copies by URL, and these before copies by text. Otherwise the document kept
+      for several equal texts may be removed for a document with another text.
+    * Whole documents are deduplicated before passages. No copy of a passage is kept, so two equal documents would both
+      lose everything. After one stage for whole documents, another may follow the passages: cutting makes texts equal.
+    * No stage reorders documents after a stage that has put related ones together.
     * No stage replaces the measures of another.
     """
     before: dict[str, str] = {}
@@ -631,22 +643,22 @@ def order_fault(stages: Iterable[tuple[str, Stage]]) -> str | None:
 
 @dataclass(frozen=True)
 class Segment:
-    """Stages that run fused over each part; ``ends_with`` needs all parts before the next segment can start."""
+    """Stages that run fused over each part, up to a stage ``ends_with`` that needs all parts."""
 
     number: int
     stages: tuple[tuple[str, Stage], ...]
     ends_with: tuple[str, Stage] | None
     begins_with: tuple[str, SpanSurvey] | None
-    """The survey that ended the segment before and found spans, which are applied first."""
+    """Survey that ended the segment before, with its label. Its spans are applied first."""
 
     @property
     def keeps_documents(self) -> bool:
-        """Whether its stages or spans may change or remove documents, so that it has to write those that stay."""
+        """Whether it must write the kept documents, because its stages or spans may change or remove documents."""
         return self.number == 0 or bool(self.stages) or self.begins_with is not None
 
     @property
     def survey(self) -> Survey | None:
-        """The survey that ends it, which needs sketches of the documents that it keeps."""
+        """Survey that ends the segment and needs sketches of the kept documents, or None."""
         last: Any = self.ends_with[1] if self.ends_with else None
         return None if last is None or last.needs == "fit" else last
 
@@ -654,7 +666,7 @@ class Segment:
 def next_segments(
     number: int, stages: Sequence[tuple[str, Stage]], found: tuple[str, SpanSurvey] | None, parts: int
 ) -> list[Segment]:
-    """Return the next segment and, if its survey waits for earlier parts, those that each part then passes by itself.
+    """Return the next segment and, if its survey works part after part, the segments that each part then runs alone.
 
     The last of them ends with a stage that needs all parts together, or with the output.
     """
@@ -669,7 +681,7 @@ def next_segments(
 
 
 def next_segment(number: int, stages: Sequence[tuple[str, Stage]], found: tuple[str, SpanSurvey] | None) -> Segment:
-    """Return the segment that the stages still to run begin with; ``found`` is the one before's survey of spans."""
+    """Return the first segment of the remaining stages; ``found`` is the span survey that ended the one before."""
     for place, (label, stage) in enumerate(stages):
         if stage.needs not in ("batch", "order"):
             return Segment(number, tuple(stages[:place]), (label, stage), found)

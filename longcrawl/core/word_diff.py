@@ -1,7 +1,7 @@
-"""Where two texts differ, word by word, in time that grows with their length.
+"""Word diffs of two texts, in time that grows with their length.
 
-Runs of words that occur once in each text are matched first, as in patience diff; ``difflib`` sees only what lies
-between two of them. It alone would take hours over two books.
+Runs of words that occur once in each text are matched first, as in patience diff. ``difflib`` compares only the words
+between two such runs: on its own it would take hours for two books.
 """
 
 import html
@@ -17,22 +17,22 @@ from longcrawl.core.display import counted
 from longcrawl.errors import one_line
 
 AROUND = 12
-"""Words that are shown before and after a difference."""
+"""Words shown before and after a difference."""
 LONGEST = 60
-"""Words that are shown of one difference."""
+"""Maximum number of words shown of one difference."""
 SHOWN = 10
-"""Differences that are shown."""
+"""Maximum number of differences shown."""
 COMPARED = 1_000_000
-"""Characters of each text that are compared."""
+"""Characters compared of each text."""
 
 _ANCHOR = 6
 _GAP = 1_000
-"""Words between two anchors, beyond which all of them count as one difference."""
+"""Words between two anchors above which they count as a single difference."""
 
 _ALONE = (
     "\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u9fff\ua9e0-\uaa7f\uf900-\ufaff\U00020000-\U0003ffff"
 )
-# Scripts that are written without spaces: there a word is a character.
+# Scripts that are written without spaces: each of their characters is a word.
 _WORD = re.compile(rf"\s*(?:[{_ALONE}]|[^\s{_ALONE}]+)")
 _BREAKS = re.compile(r"\s+")
 _LOOK = {
@@ -41,11 +41,11 @@ _LOOK = {
 }
 
 Span = tuple[int, int, int, int]
-"""Begin and end of a difference, in words of the first and of the second text."""
+"""Start and end of a difference, in words of the first and then of the second text."""
 
 
 class DiffPiece(NamedTuple):
-    """A stretch of words in both texts, in the first one or in the second one; or how many words are not shown."""
+    """A run of words that is the same, removed or added; or the number of words left out."""
 
     kind: Literal["same", "removed", "added", "left out"]
     text: str
@@ -53,17 +53,17 @@ class DiffPiece(NamedTuple):
 
 @dataclass(frozen=True)
 class WordDiff:
-    """The surroundings of the first differences between two texts; white space does not count."""
+    """The first differences between two texts with the words around them; white space is ignored."""
 
     pieces: tuple[DiffPiece, ...]
     differences: int
     equal: bool
     """Whether the texts are the same, white space included."""
     cut: bool = False
-    """Whether a text is longer than what was compared of it."""
+    """Whether a text is longer than ``COMPARED`` characters."""
 
     def summary(self) -> str:
-        """Describe how much differs, and what of it is shown."""
+        """Describe the number of differences, and how many of them are shown."""
         compared = f"the first {COMPARED:,} characters of each are " if self.cut else ""
         if not self.differences:
             return f"{compared}equal" if self.equal or self.cut else "equal but for white space"
@@ -90,7 +90,7 @@ def diff_words(before: str, after: str) -> WordDiff:
     """
     if before == after:
         return WordDiff((), 0, equal=True)
-    # White space at the end is of no word, and would be looked through from each of its characters.
+    # Trailing white space belongs to no word, and the pattern would scan it once from each of its characters.
     texts = _WORD.findall(before[:COMPARED].rstrip()), _WORD.findall(after[:COMPARED].rstrip())
     keys = [word.lstrip() for word in texts[0]], [word.lstrip() for word in texts[1]]
     spans = list(_differences(*keys))
@@ -108,7 +108,7 @@ def _differences(one: Sequence[str], other: Sequence[str]) -> Iterator[Span]:
 
 
 def _anchors(one: Sequence[str], other: Sequence[str]) -> list[tuple[int, int]]:
-    """Match words that begin a run which occurs once in each text; the longest sequence in which none cross."""
+    """Return matching starts of runs that occur once in each text: the longest sequence without crossings."""
     here, there = _once(one), _once(other)
     pairs = [(place, there[run]) for run, place in here.items() if run in there]
     tails: list[int] = []
@@ -130,7 +130,7 @@ def _anchors(one: Sequence[str], other: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _once(words: Sequence[str]) -> dict[tuple[str, ...], int]:
-    """Return where runs of words begin that occur once, in order."""
+    """Return the runs of words that occur once, with their positions, in order."""
     places: dict[tuple[str, ...], int] = {}
     for place, run in enumerate(zip(*(words[shift:] for shift in range(_ANCHOR)), strict=False)):
         places[run] = -1 if run in places else place
@@ -138,7 +138,7 @@ def _once(words: Sequence[str]) -> dict[tuple[str, ...], int]:
 
 
 def _in_gap(one: Sequence[str], other: Sequence[str], begin: int, other_begin: int) -> Iterator[Span]:
-    """Return the differences between two anchors."""
+    """Yield the differences between two anchors."""
     first = _shared(one, other)
     last = _shared(one[first:][::-1], other[first:][::-1])
     one, other = one[first : len(one) - last], other[first : len(other) - last]
@@ -154,13 +154,13 @@ def _in_gap(one: Sequence[str], other: Sequence[str], begin: int, other_begin: i
 
 
 def _shared(one: Sequence[str], other: Sequence[str]) -> int:
-    """Count the words with which both begin."""
+    """Count the words at the start that are equal in both."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((place for place, (word, other_word) in pairs if word != other_word), min(len(one), len(other)))
 
 
 def _pieces(one: Sequence[str], other: Sequence[str], spans: Sequence[Span]) -> Iterator[DiffPiece]:
-    """Return the first differences with what stands around them."""
+    """Yield the first differences with the words around them."""
     reached = 0
     for number, (a, a_end, b, b_end) in enumerate(spans[:SHOWN]):
         yield from _same(one[reached:a], AROUND if number else 0, AROUND)
@@ -173,7 +173,7 @@ def _pieces(one: Sequence[str], other: Sequence[str], spans: Sequence[Span]) -> 
 
 
 def _same(words: Sequence[str], first: int, last: int) -> Iterator[DiffPiece]:
-    """Return the first and the last of some words."""
+    """Yield the first and the last of some equal words."""
     if len(words) <= first + last + 1:
         if words:
             yield DiffPiece("same", "".join(words))
