@@ -204,7 +204,7 @@ def without_checksum(packed: bytes | memoryview, origin: str) -> memoryview:
     """
     view = memoryview(packed)
     if len(view) < CHECKSUM or zlib.crc32(view[CHECKSUM:]) != int.from_bytes(view[:CHECKSUM], "little"):
-        raise CorruptionError(f"what came from {origin} has been changed: its checksum differs")
+        raise CorruptionError(f"data from {origin} has been changed: its checksum differs")
     return view[CHECKSUM:]
 
 

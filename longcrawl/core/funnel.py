@@ -154,7 +154,7 @@ class Reference:
             if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
                 raise RecipeError(f"documents.{stage} takes a share from 0 to 1, got {share!r}")
         if self.documents and not self.name:
-            raise RecipeError("documents need a name: say whose figures they are")
+            raise RecipeError("documents need a name: set name to the work that the figures are from")
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,1 +1,1 @@
-"""Files and servers: what is read, listed, written whole, sealed and checked."""
+"""Files and servers: reading, listing, atomic writing, sealing and checking."""

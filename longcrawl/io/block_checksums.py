@@ -2,15 +2,15 @@
 
 Specification
 -------------
-``00000.bin.crc32c`` lies beside ``00000.bin``; no reader of other projects takes it for a shard, and none needs it. It
-is JSON whose last entry, ``sha256``, is the SHA-256 of the JSON without it (:mod:`longcrawl.io.structured`):
+``00000.bin.crc32c`` is beside ``00000.bin``. Readers of other projects do not mistake it for a shard, and do not need
+it. It is JSON whose last entry, ``sha256``, is the SHA-256 of the JSON without it (:mod:`longcrawl.io.structured`):
 
 * ``longcrawl_block_checksums``: 1;
 * ``block_bytes``: 65,536;
-* ``files``: for each file of the shard, by what follows the shard's stem in its name (``.bin``, ``.idx``): its
-  ``bytes``, and ``crc32c``, eight hexadecimal digits for each block, the last of which may be shorter.
+* ``files``: for each file of the shard, by its suffix after the shard's stem (``.bin``, ``.idx``): its ``bytes``, and
+  ``crc32c``, eight hexadecimal digits for each block. The last block may be shorter.
 
-longcrawl writes it with every shard and compares each block when it is first read. A shard without one is read, too.
+longcrawl writes it with every shard and checks each block when it is first read. A shard without it is also readable.
 """
 
 import hashlib
@@ -34,24 +34,24 @@ VERSION = 1
 KIND = "longcrawl_block_checksums"
 
 BLOCK_BYTES = 1 << 16
-"""Of a shard read in random order, a first window reads a block; each costs eight digits in the file of checksums."""
+"""Bytes per block. Random access reads a whole block for its first window; each block costs eight digits."""
 
 WAITING = 2
-"""Pieces of a file that is written whose digests are still to be computed, at most."""
+"""Maximum number of written pieces of a file that wait for their digests."""
 
 FEW = 16
-"""Blocks of a file that are compared together when no more are left."""
+"""Number of unchecked blocks of a file at which the rest are all checked at once."""
 
 
 @dataclass(eq=False)
 class FileBlocks:
-    """The blocks of one file, and which of them have been compared."""
+    """The block checksums of one file, and the record of blocks already checked."""
 
     path: str
     size: int
     sums: npt.NDArray[np.uint32] = field(repr=False)
     left: int = field(init=False)
-    """Blocks that were not compared so far."""
+    """Number of blocks that are not checked yet."""
     _compared: bytearray = field(init=False, repr=False)
     _bytes: npt.NDArray[np.uint8] | None = field(init=False, repr=False, default=None)
 
@@ -59,38 +59,43 @@ class FileBlocks:
         self.left, self._compared = len(self.sums), bytearray(len(self.sums))
 
     def check(self, first: int = 0, stop: int | None = None) -> None:
-        """Compare the blocks that hold bytes ``first:stop`` of a local file, those that were not compared before.
+        """Check the blocks with bytes ``first:stop`` of a local file that are not checked yet.
 
         Raises:
-            CorruptionError: a block was changed, or the file was cut.
+            CorruptionError: a block was changed, or the file was truncated.
         """
         if not self.left:
             return
         stop = self.size if stop is None or stop > self.size else stop
         begin, end = first // BLOCK_BYTES, (stop - 1) // BLOCK_BYTES
-        # A window is in one block or two, which have mostly been compared: this takes a third of a microsecond.
+        # A window spans one or two blocks, mostly checked already: this path takes a third of a microsecond.
         if begin <= end <= begin + 1 and self._compared[begin] and self._compared[end]:
             return
-        # The last few at once: the tail of a file may never be read, and feeds are fastest when nothing is left.
+        # Check the last few at once: the tail of a file may never be read, and feeds are fastest with none left.
         few = self.left <= FEW
         for block in range(len(self.sums)) if few else range(begin, end + 1):
             if not self._compared[block]:
                 if self._bytes is None:
-                    # A plain array on the same pages: slices of a memmap cost five times those of an array.
+                    # A plain array on the same pages: slices of a memmap cost five times as much.
                     self._bytes = np.asarray(np.memmap(self.path, np.uint8, "r"))
                 self.check_block(block, self._bytes[block * BLOCK_BYTES : (block + 1) * BLOCK_BYTES])
         if not self.left:
             self._bytes = None
 
     def span(self, first: int, stop: int) -> tuple[int, int]:
-        """Return where the blocks begin and end that hold bytes ``first:stop``."""
+        """Return the start and end offset of the blocks that contain bytes ``first:stop``."""
         return first // BLOCK_BYTES * BLOCK_BYTES, min(-(-stop // BLOCK_BYTES) * BLOCK_BYTES, self.size)
 
     def read(self, read: Callable[[int, int], bytes], first: int, stop: int) -> bytes:
-        """Read bytes ``first:stop`` of a file elsewhere in whole blocks, by a function of such offsets; compare them.
+        """Read bytes ``first:stop`` of a remote file in whole blocks, check them, and return the bytes.
+
+        Args:
+            read: returns the bytes between two offsets.
+            first: first byte.
+            stop: byte after the last.
 
         Raises:
-            CorruptionError: a block was changed, or the file was cut.
+            CorruptionError: a block was changed, or the file was truncated.
         """
         begin, until = self.span(first, stop)
         content = read(begin, until)
@@ -100,10 +105,10 @@ class FileBlocks:
         return content[first - begin : stop - begin]
 
     def check_block(self, block: int, content: npt.NDArray[np.uint8]) -> None:
-        """Compare one block, whether it was compared before or not.
+        """Check one block, even if it was checked before.
 
         Raises:
-            CorruptionError: it was changed.
+            CorruptionError: the block was changed.
         """
         if google_crc32c.value(content) != self.sums[block]:
             first = block * BLOCK_BYTES
@@ -118,16 +123,16 @@ class FileBlocks:
 
 @dataclass(frozen=True, eq=False)
 class BlockChecksums:
-    """What is known of the files of one shard."""
+    """The block checksums of all files of a shard."""
 
     files: Mapping[str, FileBlocks]
-    """By what follows the shard's stem in their names."""
+    """Block checksums of each file, by its suffix after the shard's stem."""
 
     def check_sizes(self, found: Mapping[str, int], where: str) -> None:
-        """Compare the files of a shard that are there, by suffix, with those that were written.
+        """Check the sizes of the existing files of a shard, by suffix, against those written.
 
         Raises:
-            CorruptionError: one is missing, of another size, or was added.
+            CorruptionError: a file is missing, has another size, or was added.
         """
         for suffix in sorted(found.keys() | self.files.keys()):
             there = found.get(suffix)
@@ -141,19 +146,19 @@ class BlockChecksums:
             )
 
     def check(self) -> None:
-        """Compare all blocks of all files.
+        """Check all blocks of all files.
 
         Raises:
-            CorruptionError: one was changed.
+            CorruptionError: a block was changed.
         """
         for each in self.files.values():
             each.check()
 
 
 class DigestedFile(io.BufferedWriter):
-    """A new file, written from its beginning on, whose digests a thread computes meanwhile.
+    """A file opened for sequential writing, with digests computed in a thread.
 
-    The thread has a copy of what is written, as a caller may fill the same array again.
+    The thread gets a copy of the written bytes, because the caller may reuse its array.
     """
 
     def __init__(self, path: Path) -> None:
@@ -172,7 +177,7 @@ class DigestedFile(io.BufferedWriter):
         return super().write(content)
 
     def seek(self, place: int, whence: int = io.SEEK_SET) -> int:
-        """Go to another place: the digests of the file are then unknown."""
+        """Seek to another position, after which the digests of the file are unknown."""
         self._in_order = False
         return super().seek(place, whence)
 
@@ -185,12 +190,12 @@ class DigestedFile(io.BufferedWriter):
 
     @property
     def sha256(self) -> str | None:
-        """The SHA-256 of a file that is closed; None where it was not written in order."""
+        """SHA-256 of the closed file, or None if it was not written in order."""
         return self._sha256.hexdigest() if self._in_order else None
 
     @property
     def crc32c(self) -> list[int] | None:
-        """The checksums of the blocks of a file that is closed; None where it was not written in order."""
+        """Block checksums of the closed file, or None if it was not written in order."""
         return self._crc32c if self._in_order else None
 
     def _digest(self, content: npt.NDArray[np.uint8]) -> None:
@@ -205,11 +210,11 @@ class DigestedFile(io.BufferedWriter):
 
 
 def checksums_of(files: Mapping[str, Path], known: Mapping[str, list[int] | None]) -> str:
-    """Return the content of a file of checksums.
+    """Return the content of a checksum file.
 
     Args:
-        files: by what follows the shard's stem in their names.
-        known: the checksums of the blocks of some of them.
+        files: the files of the shard, by suffix after the shard's stem.
+        known: block checksums of some of the files; the others are read.
     """
     sums = {suffix: known.get(suffix) or _sums(file) for suffix, file in files.items()}
     described = {
@@ -220,12 +225,10 @@ def checksums_of(files: Mapping[str, Path], known: Mapping[str, list[int] | None
 
 
 def read_checksums(shard: Path, *files: Path) -> BlockChecksums | None:
-    """Read the checksums beside a shard's file of tokens and compare the sizes of all files that it may have.
-
-    None where there are none.
+    """Read the checksums beside a shard's token file and check the sizes of its files, or return None without any.
 
     Raises:
-        CorruptionError: the checksums were changed, or are of other files.
+        CorruptionError: the checksums were changed, or do not belong to these files.
     """
     beside = shard.with_name(shard.name + SUFFIX)
     if not beside.is_file():
@@ -238,10 +241,10 @@ def read_checksums(shard: Path, *files: Path) -> BlockChecksums | None:
 
 
 def parse_checksums(text: bytes, where: str, stem: str) -> BlockChecksums:
-    """Parse a file of checksums, which lies at ``where``; ``stem`` is the path of the shard without its suffix.
+    """Parse the checksum file at the path ``where``; ``stem`` is the path of the shard without its suffix.
 
     Raises:
-        CorruptionError: it was changed, or is not one.
+        CorruptionError: the file was changed, or is not a checksum file.
     """
     fix = f"copy {where} back, or remove it to read the shard without it"
     described = structured.unsealed(text, where, fix)

@@ -1,21 +1,22 @@
-"""Files behind URLs: sizes and byte ranges from any fsspec file system, with retries.
+"""Remote files: sizes and byte ranges behind URLs of any fsspec file system, with retries.
 
-Every question names the whole URL and finds its file system again, which does not survive a fork; fsspec keeps one for
-each process and thread.
+Every request starts from the full URL and looks up its file system, because file systems do not survive a fork; fsspec
+caches one per process and thread.
 
 ===================================== ===========================================================
-answer                                what it means
+response                              meaning
 ===================================== ===========================================================
 404, 410                              the file is missing; ``on_bad_files`` applies
 404 of a bucket                       ``SourceError`` at once
-412 while a file is read              it was replaced: ``NotYetError`` at once
-408, 425, 429, 5xx, timeouts,         not yet: asked again for five minutes, then ``NotYetError``
-cut answers, no connection, no DNS
-401, 403, missing credentials         ``NotYetError`` at once, with what to do
+412 while a file is read              the file was replaced: ``NotYetError`` at once
+408, 425, 429, 5xx, timeouts,         retried for five minutes, then ``NotYetError``
+truncated responses, no connection,
+no DNS
+401, 403, missing credentials         ``NotYetError`` at once, with advice
 anything else                         ``NotYetError`` after three attempts
 ===================================== ===========================================================
 
-So what a server says for a while never counts as damage of a file.
+So a temporary failure of a server never counts as damage of a file.
 """
 
 import email.utils
@@ -39,25 +40,26 @@ T = TypeVar("T")
 Kind = Literal["missing", "no_bucket", "later", "forbidden", "replaced", "unknown"]
 
 RETRY_SECONDS = float(os.environ.get("LONGCRAWL_RETRY_SECONDS", "300"))
-"""How long a server is asked again for one file; the environment variable of that name replaces it."""
+"""Seconds for which requests for one file are retried, set by the variable ``LONGCRAWL_RETRY_SECONDS``."""
 
 PAUSE = 0.5
-"""Seconds before the second attempt; twice as many before each further one, or what ``Retry-After`` asks for."""
+"""Seconds before the first retry. They double before each further one, unless ``Retry-After`` asks for more."""
 
 LONGEST_PAUSE = 60.0
+"""Maximum number of seconds before a retry, unless ``Retry-After`` asks for more."""
 
 ATTEMPTS = 3
-"""How often a server is asked whose answer is of no known kind."""
+"""Maximum number of attempts for a failure of unknown kind."""
 
 MISSING = (404, 410)
 LATER = (408, 425, 429)
 FORBIDDEN = (401, 403, 407)
 REPLACED = 412
 NO_BUCKET = {"NoSuchBucket", "BucketNotFoundError"}
-"""The code of S3's answer, and the class of the Hub's error."""
+"""Error code of S3 and error class of the Hub for a missing bucket."""
 
 _CONNECTIONS = {"ClientError", "RequestException", "HTTPError", "TransportError", "HTTPClientError", "ProxyError"}
-"""Root classes of the connection errors of aiohttp, requests, httpx and botocore, which need not be installed."""
+"""Names of base classes of connection errors in aiohttp, requests, httpx and botocore, which may not be installed."""
 
 _CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "DefaultCredentialsError", "RefreshError"}
 _SIGN_IN = {
@@ -68,7 +70,7 @@ _SIGN_IN = {
 _FINAL = {"OfflineModeIsEnabled", "InvalidURL", "InvalidUrlClientError", "SSLCertVerificationError"}
 
 _silent: set[str] = set()
-"""Hosts that did not answer until the patience of one file was over: other files ask them once, until one answers."""
+"""Hosts for which all retries of one file failed. Requests for other files are not retried until one succeeds."""
 
 
 class CutAnswerError(ConnectionError):
@@ -77,36 +79,36 @@ class CutAnswerError(ConnectionError):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the failure of a request means."""
+    """The classified failure of a request."""
 
     kind: Kind
     retry_after: float = 0.0
-    """Seconds that the server asks to wait."""
+    """Seconds that the server asks to wait before a retry."""
 
 
 def ask(url: str, request: Callable[[], T], doing: str = "fetched", patience: float | None = None) -> T:
-    """Return what a server answers to a request for a URL, asking again where it does not answer now.
+    """Send a request for a URL and return its result, retrying temporary failures.
 
     Args:
-        url: what the request is about.
-        request: asks the server.
-        doing: what cannot be done with the URL where it fails.
-        patience: seconds for which it is asked again; ``RETRY_SECONDS`` where it is None.
+        url: the URL that the request is about.
+        request: sends the request and returns its result.
+        doing: the action in error messages, as in "cannot be fetched".
+        patience: seconds for which to retry; ``RETRY_SECONDS`` if None.
 
     Raises:
-        FileNotFoundError: the server says that there is no such file.
-        NotYetError: it gives no answer in time, or not to these credentials; or the file is another one meanwhile.
-        SourceError: it has no such bucket.
+        FileNotFoundError: the server has no such file.
+        NotYetError: the server does not answer in time, rejects the credentials, or has replaced the file meanwhile.
+        SourceError: the server has no such bucket.
     """
     host = without_secrets(url).partition("://")[2].partition("/")[0]
     started, attempt = time.monotonic(), 0
     while True:
         try:
             answer = request()
-        except LongCrawlError:  # of the file, not of its server
+        except LongCrawlError:  # caused by the file, not by its server
             raise
-        except Exception as error:  # every fsspec file system has errors of its own
-            if isinstance(error, OSError) and error.errno in DISK_FULL:  # of this machine
+        except Exception as error:  # every fsspec file system has its own errors
+            if isinstance(error, OSError) and error.errno in DISK_FULL:  # a full disk of this machine
                 raise
             failed: Exception = error
         else:
@@ -135,7 +137,7 @@ def ask(url: str, request: Callable[[], T], doing: str = "fetched", patience: fl
 
 
 def _bucket_of(url: str) -> str:
-    """Return the name of a bucket; on the Hub it has its owner's before it."""
+    """Return the name of a URL's bucket, with its owner on the Hub."""
     plain = without_secrets(url)
     if plain.startswith(BUCKETS):
         return "/".join(plain.removeprefix(BUCKETS).split("/")[:2])
@@ -143,7 +145,7 @@ def _bucket_of(url: str) -> str:
 
 
 def verdict_of(failed: BaseException) -> Verdict:
-    """Return what a failure means, by the status that it or its cause carries, else by its class."""
+    """Classify a failure by the HTTP status of the error or one of its causes, or else by its class."""
     chain = list(_causes(failed))
     for error in chain:
         if (status := _status(error)) is not None:
@@ -205,13 +207,13 @@ def _sentence(url: str, failed: Exception, verdict: Verdict, attempt: int, waite
 
 
 def _cause_of(failed: BaseException) -> BaseException:
-    """Return the error of a chain that has the server's status, else the first cause of all."""
+    """Return the error in a chain that has an HTTP status, or else the root cause."""
     chain = list(_causes(failed))
     return next((error for error in chain if _status(error) is not None), chain[-1])
 
 
 def _causes(failed: BaseException) -> Iterator[BaseException]:
-    """Yield an error and what it was raised from; fsspec reports every failure of ``info`` as a missing file."""
+    """Yield an error and its causes: fsspec reports every failure of ``info`` as a missing file."""
     seen: set[int] = set()
     error: BaseException | None = failed
     while error is not None and id(error) not in seen:
@@ -223,7 +225,7 @@ def _causes(failed: BaseException) -> Iterator[BaseException]:
 def _status(error: BaseException) -> int | None:
     """Return the HTTP status of an error of aiohttp, requests, httpx, huggingface_hub, botocore or gcsfs."""
     if any(kind.__name__ == "HttpProcessingError" for kind in type(error).__mro__):
-        return None  # aiohttp's own, of an answer that it could not read
+        return None  # aiohttp raises it for a response that it cannot parse
     answer = getattr(error, "response", None)
     if isinstance(answer, dict):
         stored = answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
@@ -235,13 +237,13 @@ def _status(error: BaseException) -> int | None:
 
 
 def _code(error: BaseException) -> str | None:
-    """Return the code of an error of an S3 server, such as NoSuchKey."""
+    """Return the error code of an S3 server, such as NoSuchKey, or None."""
     answer = getattr(error, "response", None)
     return answer.get("Error", {}).get("Code") if isinstance(answer, dict) else None
 
 
 def _retry_after(error: BaseException) -> float:
-    """Return the seconds that ``Retry-After`` asks for, as a number or a date."""
+    """Return the seconds that the header ``Retry-After`` asks for, given as a number or a date."""
     headers = getattr(error, "headers", None) or getattr(getattr(error, "response", None), "headers", None) or {}
     asked = str(headers.get("Retry-After", "")).strip()
     if asked.isdecimal() and len(asked) < 10:
@@ -253,7 +255,7 @@ def _retry_after(error: BaseException) -> float:
 
 
 def _shown(failed: Exception) -> Exception | None:
-    """Return an error that may be shown as a cause, None where its message has a secret."""
+    """Return an error to show as a cause, or None if its message contains a secret."""
     messages = [str(error) for error in _causes(failed)]
     return failed if all(hide_secrets(message) == message for message in messages) else None
 
@@ -266,20 +268,20 @@ PACKAGES = {
     "abfs": "adlfs",
     "az": "adlfs",
 }
-"""What to install for the protocols of object stores."""
+"""Package to install for the protocol of an object store."""
 
 REQUESTS = 16
-"""Files that a server is asked about at once."""
+"""Number of concurrent requests to a server."""
 
 _opened: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 _inherited: list[Any] = []
 
 Span = tuple[str, int, int]
-"""URL, first byte and the byte after the last."""
+"""A byte range of a remote file: URL, first byte and the byte after the last."""
 
 
 def file_system_of(url: str) -> tuple[Any, str]:
-    """Return the file system of fsspec that a URL names, and the path in it.
+    """Return the fsspec file system of a URL, and the path in it.
 
     >>> file_system_of("file:///data/a.jsonl")[1]
     '/data/a.jsonl'
@@ -291,7 +293,7 @@ def file_system_of(url: str) -> tuple[Any, str]:
 
     plain, options = split_options(url)
     protocol = plain.partition("://")[0].rpartition("::")[2]
-    # Behind a cache, options of the store have its name.
+    # In a chained URL with a cache, the store's options are passed under its protocol.
     given = {protocol: options} if options and "::" in plain else options
     try:
         filesystem, inner = fsspec.core.url_to_fs(plain, **given)
@@ -304,10 +306,10 @@ def file_system_of(url: str) -> tuple[Any, str]:
 
 
 def _keep_inherited() -> None:
-    """Keep the file systems of the parent in a forked process.
+    """Keep references to the parent's file systems in a forked process.
 
-    fsspec drops them there, and what their finalizers close belongs to the event loop of the parent: s3fs prints a
-    traceback for each client that has an open connection.
+    fsspec drops them after a fork, but their finalizers would close objects of the parent's event loop: s3fs prints a
+    traceback for each client with an open connection.
     """
     _inherited.extend(_opened.values())
 
@@ -317,16 +319,16 @@ if hasattr(os, "register_at_fork"):
 
 
 def look_again(filesystem: Any, inner: str) -> None:
-    """Have a file system ask for a file again instead of taking what a listing of before says of it.
+    """Clear the cached listing of a file, so that the file system requests it again.
 
-    The Hub's would ask for the whole repository again, and its files do not change under a commit.
+    The Hub's cache is kept: it would request the whole repository again, and files do not change within a commit.
     """
     if filesystem.protocol != "hf":
         filesystem.invalidate_cache(inner)
 
 
 def information_of(url: str) -> Mapping[str, Any] | None:
-    """Return what fsspec knows of a file or folder, ``size`` and ``type`` among it; None where there is none.
+    """Return fsspec's information on a file or directory, such as ``size`` and ``type``, or None if it does not exist.
 
     Raises:
         NotYetError: the server does not answer in time.
@@ -336,7 +338,7 @@ def information_of(url: str) -> Mapping[str, Any] | None:
 
 
 def exists(url: str) -> bool:
-    """Return whether there is a file or folder; no answer is not taken for none.
+    """Return whether a file or directory exists; a failed request does not count as missing.
 
     Raises:
         NotYetError: the server does not answer in time.
@@ -345,17 +347,17 @@ def exists(url: str) -> bool:
 
 
 def size_of(url: str) -> int | None:
-    """Return the bytes of a file; None where there is none.
+    """Return the size of a file in bytes, or None if it does not exist.
 
     Raises:
-        FormatError: the server does not say how many it has.
-        NotYetError: it does not answer in time.
+        FormatError: the server does not report the size.
+        NotYetError: the server does not answer in time.
     """
     return _size(url, information_of(url))
 
 
 def sizes_of(urls: Sequence[str]) -> list[int | None]:
-    """Return the bytes of files of one file system, which are asked for at once, as :func:`size_of` does."""
+    """Return the sizes of files in one file system, requested concurrently, like :func:`size_of`."""
     if not urls:
         return []
     filesystem, _ = file_system_of(urls[0])
@@ -366,20 +368,20 @@ def sizes_of(urls: Sequence[str]) -> list[int | None]:
 
 
 def fetch(url: str, start: int = 0, stop: int | None = None) -> bytes:
-    """Return the bytes of a file from ``start`` to before ``stop``, or to its end; fewer where it ends before.
+    """Return the bytes ``start:stop`` of a file, or all from ``start``; fewer if the file ends earlier.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         NotYetError: the server does not answer in time.
     """
     return ask(url, partial(_fetch, url, start, stop))
 
 
 def fetch_spans(spans: Sequence[Span]) -> Iterator[bytes]:
-    """Yield bytes of files of one file system, in order, which are asked for together.
+    """Yield byte ranges of files in one file system, in order, requested together.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: a file does not exist.
         NotYetError: the server does not answer in time.
     """
     answers: dict[Span, bytes] = {}
@@ -401,7 +403,7 @@ def _size(url: str, information: Mapping[str, Any] | None) -> int | None:
         return None
     if information.get("size") is None:
         raise FormatError(
-            f"{without_secrets(url)}: its server does not say how many bytes it has. Fetch the file, and read it here"
+            f"{without_secrets(url)}: its server does not report the size. Download the file and read the local copy"
         )
     return int(information["size"])
 
@@ -411,15 +413,15 @@ def _fetch(url: str, start: int, stop: int | None) -> bytes:
     if not start and stop is None:
         whole: bytes = filesystem.cat_file(inner)
         return whole
-    # The Hub's would read five megabytes ahead of every range.
+    # The Hub's file system would read five megabytes ahead of every range.
     settings = {"cache_type": "none"} if filesystem.protocol == "hf" else {}
     content: bytes = filesystem.cat_file(inner, start=start, end=stop, **settings)
-    # A server that knows no ranges sends everything.
+    # A server without range requests sends the whole file.
     return content if stop is None or len(content) <= stop - start else content[start:stop]
 
 
 def _fetch_spans(spans: Sequence[Span], answers: dict[Span, bytes]) -> None:
-    """Fetch spans together; raise what the server says of the first that it does not give."""
+    """Fetch spans together and store them in ``answers``; raise the first error after storing the others."""
     filesystem, _ = file_system_of(spans[0][0])
     inner = [file_system_of(url)[1] for url, _, _ in spans]
     starts, stops = [start for _, start, _ in spans], [stop for _, _, stop in spans]
@@ -431,19 +433,19 @@ def _fetch_spans(spans: Sequence[Span], answers: dict[Span, bytes]) -> None:
 
 
 class ByteRanges(Protocol):
-    """A file of known size. It holds no lock and no connection, so it survives a fork."""
+    """Interface of a file of known size for random reads; it has no lock or connection, so it survives a fork."""
 
     size: int
 
     def read(self, start: int, length: int) -> bytes:
-        """Return so many bytes from an offset on; fewer where the file ends."""
+        """Return ``length`` bytes from an offset, or fewer at the end of the file."""
 
 
 def open_ranges(path: str) -> ByteRanges:
-    """Open a local file, or one behind a URL.
+    """Open a local or remote file for random reads.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: the file does not exist.
         NotYetError: its server does not answer in time.
     """
     return _RemoteRanges(path) if is_url(path) else _LocalRanges(path)
@@ -452,7 +454,7 @@ def open_ranges(path: str) -> ByteRanges:
 class _LocalRanges:
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_RDONLY)
-        weakref.finalize(self, os.close, self._file)  # __del__ would run after os is gone, at exit
+        weakref.finalize(self, os.close, self._file)  # at exit, __del__ would run after os is unloaded
         self.size = os.fstat(self._file).st_size
 
     def read(self, start: int, length: int) -> bytes:

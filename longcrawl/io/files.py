@@ -1,17 +1,17 @@
-"""Files of a run, local or in an object store: listed, compared, written whole, sent and fetched.
+"""Files of a run, local or in an object store: listing, comparing, atomic writing, uploading and downloading.
 
-A folder that is reached in several ways is listed once, under its own name where it lies below. Links that lead
-nowhere, folders that may not be listed, named pipes and devices are listed like files; :func:`why_no_file` says what
-they are, so that whoever reads them reports them instead of passing them over.
+A directory that can be reached in several ways is listed once, under its own name if that is below the listed one.
+Broken links, directories without permission, named pipes and devices are listed like files. :func:`why_no_file` gives
+the reason, so that readers report them instead of skipping them.
 
-A run works with local files. One in a store, or on the Hub, has a folder on this machine, whose path says the URL::
+A run works with local files. A run in a store or on the Hub has a local directory, whose path contains the URL::
 
     /tmp/longcrawl-place-a1b2c3/s3/bucket/run    for    s3://bucket/run
 
-A file that is published in it is first sent to the store, by one PUT: what is here is there too. A file that is read
-and is not here is fetched. A command begins with an empty folder and removes it in the end, so what is here is never
-older than the command; files that one command writes twice have the same bytes. A worker of another machine makes the
-folder there. All other paths have no URL, and nothing is done about them.
+A file published in it is first uploaded by one PUT, so every local file is also in the store. A file that is read and
+is not local is downloaded. A command starts with an empty directory and removes it at the end, so local files are never
+older than the command; files that a command writes twice have the same bytes. A worker on another machine creates the
+directory there. Other paths have no URL, and the functions for stores do nothing with them.
 """
 
 import hashlib
@@ -39,26 +39,27 @@ from longcrawl.io.file_systems import REQUESTS, ask, file_system_of, verdict_of
 from longcrawl.urls import BUCKETS, without_secrets
 
 STORES = ("s3", "s3a", "gs", "gcs")
-"""Protocols of stores that create an object only where there is none, as a lock needs it."""
+"""Protocols of stores that can create an object only if it does not exist, which locks need."""
 HUB = "hf"
-"""The Hub's: its buckets take runs; a finished run gets into a dataset by ``longcrawl push``, and is read there."""
+"""Protocol of the Hub: runs can be written to its buckets, and read from its datasets after ``longcrawl push``."""
 PLACES = "LONGCRAWL_PLACES"
-"""The environment variable that names the folder of local copies; the temporary folder where it is not set."""
+"""Environment variable with the directory of local copies; by default the directory of temporary files."""
 PREFIX = "longcrawl-place-"
+"""Prefix of the names of directories with local copies."""
 USED = "used"
-"""The file in a folder of local copies that the command which made it holds locked."""
+"""Name of the lock file of a directory with local copies, locked by the command that created it."""
 LISTED = 8
-"""Files that are asked for one by one; of more, their folders are listed first."""
+"""Maximum number of files requested one by one; for more, their directories are listed first."""
 PATIENCE = 20.0
-"""Seconds for which a store is asked again about a lock, whose heartbeat must go on."""
+"""Seconds for which requests about a lock are retried: its heartbeat must go on."""
 
 
 @contextmanager
 def open_place(url: str) -> Iterator[Path]:
-    """Make the local folder of a run in a store; errors name the URL in its place.
+    """Create the local directory of a run in a store, and replace it by the URL in errors of the block.
 
     Raises:
-        RunError: there is no room for local copies.
+        RunError: the directory for local copies cannot be written.
     """
     protocol, _, below = url.partition("://")
     places = Path(os.environ.get(PLACES, tempfile.gettempdir()))
@@ -83,10 +84,10 @@ def open_place(url: str) -> Iterator[Path]:
 
 @contextmanager
 def _without_bars() -> Iterator[None]:
-    """Let the Hub's client show no bar for each file that it sends and fetches; a run has its own."""
+    """Disable the progress bars of the Hub's client for each file; a run has its own."""
     from huggingface_hub import utils
 
-    bars: Any = utils  # whose functions are loaded when they are asked for, which mypy does not see
+    bars: Any = utils  # its functions are loaded on access, which mypy does not see
     if bars.are_progress_bars_disabled():
         yield
         return
@@ -98,7 +99,7 @@ def _without_bars() -> Iterator[None]:
 
 
 def url_of(path: Path) -> str | None:
-    """Return the URL of a file or folder of a run in a store; None of any other path.
+    """Return the URL of a file or directory of a run in a store, or None for any other path.
 
     >>> url_of(Path("/tmp/longcrawl-place-a1b2c3/s3/bucket/run/README.md"))
     's3://bucket/run/README.md'
@@ -111,7 +112,7 @@ def url_of(path: Path) -> str | None:
 
 
 def may_hold_run(url: str) -> bool:
-    """Return whether a URL may be that of a run.
+    """Return whether a run can be at a URL.
 
     >>> may_hold_run("s3://bucket/run"), may_hold_run("https://example.com/run")
     (True, False)
@@ -121,7 +122,7 @@ def may_hold_run(url: str) -> bool:
 
 
 def takes_runs(url: str) -> bool:
-    """Return whether a run may be written to a URL.
+    """Return whether a run can be written to a URL.
 
     >>> takes_runs("hf://buckets/me/bucket/run"), takes_runs("hf://datasets/me/corpus")
     (True, False)
@@ -131,23 +132,23 @@ def takes_runs(url: str) -> bool:
 
 
 def given_url(path: str | Path) -> str | None:
-    """Return the URL that somebody gave as a path, without its secrets; None of a local path.
+    """Return the URL that a user gave as a path, without its secrets, or None for a local path.
 
     >>> given_url(Path("s3://bucket/run")), given_url("run")
     ('s3://bucket/run', None)
     """
-    if not re.match(r"[A-Za-z][\w+.-]+:(/|$)", str(path)):  # a Path has one of the slashes, or none
+    if not re.match(r"[A-Za-z][\w+.-]+:(/|$)", str(path)):  # a Path keeps one of the two slashes, or none
         return None
     return without_secrets(re.sub(":/(?!/)", "://", str(path), count=1))
 
 
 def name_of(path: Path) -> str:
-    """Return what people know a path by: the URL of a run in a store."""
+    """Return the name of a path for messages: its URL if it is in a store."""
     return url_of(path) or str(path)
 
 
 def scratch(path: Path) -> Path:
-    """Return where a folder of a run is that stays on this machine; of a run in a folder, the same path."""
+    """Return a path that is not uploaded, for scratch files; for a local run, it is the same path."""
     if url_of(path) is None:
         return path
     top = _top(path)
@@ -155,7 +156,7 @@ def scratch(path: Path) -> Path:
 
 
 def clear_others(folder: Path) -> None:
-    """Remove the local copies that killed commands have left of the same run, once its lock is held."""
+    """Remove local copies of the same run left by killed commands; call it while holding the run's lock."""
     if url_of(folder) is not None:
         top = _top(folder)
         for other in top.parent.glob(f"{PREFIX}*"):
@@ -165,10 +166,10 @@ def clear_others(folder: Path) -> None:
 
 
 def check_writable(path: Path) -> None:
-    """Check that a file of a run may be written.
+    """Check that a file of a run can be written.
 
     Raises:
-        RunError: the run is on a server that runs are only read from.
+        RunError: the run is at a URL where runs can only be read.
     """
     if (url := url_of(path)) is not None and not takes_runs(url):
         raise RunError(
@@ -178,11 +179,11 @@ def check_writable(path: Path) -> None:
 
 
 def send(file: Path, path: Path) -> None:
-    """Send a finished file to the store where ``path`` is of a run in one, under the URL of ``path``.
+    """Upload a finished file to the URL of ``path``, if it belongs to a run in a store.
 
     Raises:
-        NotYetError: the server does not take it in time.
-        RunError: runs are only read from there.
+        NotYetError: the server does not accept it in time.
+        RunError: runs can only be read at this URL.
     """
     check_writable(path)
     if (url := url_of(path)) is not None:
@@ -191,7 +192,7 @@ def send(file: Path, path: Path) -> None:
 
 
 def bring(*paths: Path) -> None:
-    """Fetch files of a run in a store that are not here; those that are not there stay missing.
+    """Download the files of a run in a store that are not local yet; files missing in the store stay missing.
 
     Raises:
         NotYetError: the server does not answer in time.
@@ -204,14 +205,14 @@ def bring(*paths: Path) -> None:
 
 
 def bring_folder(folder: Path, without: str = "") -> None:
-    """Fetch what a folder of a run in a store has and is not here, but for the folder ``without`` in it."""
+    """Download the files below a directory of a run in a store that are not local yet, except those in ``without``."""
     if url_of(folder) is not None:
         wanted = (path for path in list_store(folder) if path.relative_to(folder).parts[0] != without)
         _fetch_all([path for path in wanted if not path.exists()])
 
 
 def bring_again(path: Path) -> bool:
-    """Fetch a file of a run in a store, whatever is here; False where ``path`` is none."""
+    """Download a file of a run in a store again, replacing a local copy; return False for other paths."""
     if url_of(path) is None:
         return False
     path.unlink(missing_ok=True)
@@ -220,13 +221,13 @@ def bring_again(path: Path) -> bool:
 
 
 def is_there(path: Path) -> bool:
-    """Return whether there is a file or folder; one of a run in a store is fetched."""
+    """Return whether a file or directory exists, downloading a file of a run in a store."""
     bring(path)
     return path.exists()
 
 
 def list_store(folder: Path) -> dict[Path, int]:
-    """Return the bytes of each file below a folder of a run in a store, by the path that it has or would have here."""
+    """Return the size in bytes of each file below a directory of a run in a store, by its local path."""
     filesystem, url, inner = _opened(folder)
     try:
         found = ask(url, partial(_find, filesystem, inner))
@@ -236,7 +237,7 @@ def list_store(folder: Path) -> dict[Path, int]:
 
 
 def names_in(folder: Path) -> set[str]:
-    """Return the names of what a folder has in it, on this machine or, of a run in one, in the store."""
+    """Return the names of the entries of a directory, which are listed in the store if the run is in one."""
     if url_of(folder) is None:
         return set(os.listdir(folder)) if folder.exists() else set()  # noqa: PTH208  # names are enough
     filesystem, url, inner = _opened(folder)
@@ -248,7 +249,7 @@ def names_in(folder: Path) -> set[str]:
 
 
 def drop(path: Path) -> None:
-    """Remove a file of a run in a store, or a folder with all that is in it, from the store alone."""
+    """Remove a file or a directory tree of a run from its store, but not the local copies."""
     if (url := url_of(path)) is None:
         return
     filesystem, inner = file_system_of(url)
@@ -263,19 +264,19 @@ def drop(path: Path) -> None:
 
 
 def create(path: Path, text: str) -> bool:
-    """Write a small file to the store, unless there is one; return whether it was written."""
+    """Write a small file to the store if none exists; return whether it was written."""
     filesystem, url, inner = _opened(path)
     return bool(ask(url, partial(_create, filesystem, inner, text.encode()), "written", PATIENCE))
 
 
 def overwrite(path: Path, text: str) -> None:
-    """Write a small file to the store, whatever is there."""
+    """Write a small file to the store, replacing an existing one."""
     filesystem, url, inner = _opened(path)
     ask(url, partial(filesystem.pipe_file, inner, text.encode()), "written", PATIENCE)
 
 
 def read_store(path: Path) -> str | None:
-    """Return the text of a small file in the store, whatever is here; None where there is none."""
+    """Return the text of a small file in the store, ignoring local copies, or None if it does not exist."""
     filesystem, url, inner = _opened(path)
     try:
         return str(ask(url, partial(_read, filesystem, inner), patience=PATIENCE), "utf-8")
@@ -284,7 +285,7 @@ def read_store(path: Path) -> str | None:
 
 
 def changed_at(path: Path) -> Any:
-    """Return when a file of the store was written last, by the clock of the store; None where there is none."""
+    """Return when a file in the store was last written, by the store's clock, or None if it does not exist."""
     filesystem, url, inner = _opened(path)
     try:
         return ask(url, partial(_changed_at, filesystem, inner), patience=PATIENCE)
@@ -302,7 +303,7 @@ def _top(path: Path) -> Path:
 
 def _opened(path: Path) -> tuple[Any, str, str]:
     url = url_of(path)
-    assert url is not None  # asked for by the callers
+    assert url is not None  # callers pass paths of a store only
     filesystem, inner = file_system_of(url)
     return filesystem, url, inner
 
@@ -311,14 +312,14 @@ def _fetch_all(paths: list[Path]) -> None:
     if not paths:
         return
     filesystem, _, _ = _opened(paths[0])
-    filesystem.invalidate_cache()  # of one path, the Hub's would ask its server here
+    filesystem.invalidate_cache()  # for a single path, the Hub's file system would send a request
     with ThreadPoolExecutor(min(REQUESTS, len(paths))) as pool:
         for _ in pool.map(partial(_fetch, filesystem), paths):
             pass
 
 
 def _fetch(filesystem: Any, path: Path) -> None:
-    """Fetch a file once, however many processes of this machine want it."""
+    """Download a file once for all processes of this machine."""
     url, top = name_of(path), _top(path)
     inner, beside = _inner(filesystem, url), top / "fetched" / uuid4().hex
     beside.parent.mkdir(parents=True, exist_ok=True)
@@ -328,7 +329,7 @@ def _fetch(filesystem: Any, path: Path) -> None:
         try:
             ask(url, partial(filesystem.get_file, inner, str(beside)))
         except FileNotFoundError:
-            if not beside.parent.is_dir():  # this machine has lost it, not the store
+            if not beside.parent.is_dir():  # the local directory is gone, not the file in the store
                 raise
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -384,34 +385,34 @@ def _read(filesystem: Any, inner: str) -> bytes:
 
 
 def _forget_listing(filesystem: Any, inner: str) -> None:
-    """Have a folder asked for again: what a listing of before says of its files may be of older ones."""
-    filesystem.invalidate_cache(filesystem._parent(inner))  # noqa: SLF001  # fsspec has no public one
+    """Clear the cached listing of a file's directory, which may describe older files."""
+    filesystem.invalidate_cache(filesystem._parent(inner))  # noqa: SLF001  # fsspec has no public name
 
 
 def _inner(filesystem: Any, url: str) -> str:
-    return str(filesystem._strip_protocol(url))  # noqa: SLF001  # fsspec has no public one
+    return str(filesystem._strip_protocol(url))  # noqa: SLF001  # fsspec has no public name
 
 
 _OF_JOBS = re.compile(
     r"_(SUCCESS|FAILURE|temporary\w*|metadata|common_metadata|spark_metadata|delta_log|logs|(committed|started)_\w+)"
 )
-"""Files and folders that Spark, Hadoop and Delta write beside data; a parquet ``_metadata`` repeats its files."""
+"""Names that Spark, Hadoop and Delta write beside data; a parquet ``_metadata`` repeats facts of the data files."""
 _UNFINISHED = (".crc", "._COPYING_")
-"""Endings of the checksums of Hadoop's local files, and of files that it is still copying."""
+"""Suffixes of Hadoop's local checksum files, and of files that it is still copying."""
 
 _Identity = tuple[int, int]
-"""Device and inode of a folder."""
+"""Device and inode of a directory."""
 
 
 def is_listed(name: str) -> bool:
-    """Return whether a file or folder may hold data by its name: it is not hidden, and not what a job left there."""
+    """Return whether a name may be data: it is not hidden, and not a file that jobs write beside data."""
     return not (name.startswith(".") or _OF_JOBS.fullmatch(name) or name.endswith(_UNFINISHED))
 
 
 def list_files(folder: str | Path) -> list[str]:
-    """List what is below a folder and is not a folder, relative to it, sorted, without names that are not listed.
+    """List the files below a directory, as sorted relative paths, without names rejected by :func:`is_listed`.
 
-    A missing folder has no files.
+    A missing directory has no files.
     """
     root = Path(folder)
     found: list[str] = []
@@ -426,29 +427,30 @@ def list_files(folder: str | Path) -> list[str]:
             seen.add(identity)
             for kind, below in _entries(root, name):
                 {"file": found, "folder": folders, "link": linked}[kind].append(below)
-        # Links come after all folders, so that what they lead to has its own name if it lies below.
+        # Links come after all directories, so that a target below the root is listed under its own name.
         folders = sorted(linked, reverse=True)
     return sorted(found)
 
 
 def match_files(pattern: str) -> list[str]:
-    """List the paths that match a glob, sorted; ``**`` stands for any number of folders.
+    """List the paths that match a glob, sorted; ``**`` matches any number of directories.
 
-    A file that has several such paths is listed with each. Circles of links end where a folder would hold itself.
+    A file with several matching paths is listed under each. Cycles of links are cut where a directory would contain
+    itself.
 
     Raises:
-        ValueError: the pattern cannot be read.
+        ValueError: the pattern is invalid.
     """
     steps = ["*" if step != "**" and set(step) == {"*"} else step for step in pattern.split("/")]
     fixed = list(takewhile(lambda step: not any(sign in step for sign in "*?["), steps))
     folder, below = "/".join(fixed) or ("/" if pattern.startswith("/") else "."), steps[len(fixed) :]
     matches = re.compile(glob_translate("/".join(below))).match
     names = _every_name(Path(folder), None if "**" in below else len(below))
-    return sorted(os.path.join(folder, name) if fixed else name for name in names if matches(name))  # noqa: PTH118  # spelled as the pattern is
+    return sorted(os.path.join(folder, name) if fixed else name for name in names if matches(name))  # noqa: PTH118  # keeps the spelling of the pattern
 
 
 def _every_name(root: Path, most_steps: int | None) -> Iterator[str]:
-    """Yield what is below a folder and is not a folder, with at most so many steps, under every name that it has."""
+    """Yield all relative paths of files below a directory, through links, with at most ``most_steps`` components."""
     waiting: list[tuple[str, frozenset[_Identity]]] = [("", frozenset())] if root.is_dir() else []
     while waiting:
         folder, above = waiting.pop()
@@ -462,20 +464,20 @@ def _every_name(root: Path, most_steps: int | None) -> Iterator[str]:
 
 
 def why_no_file(path: str) -> str | None:
-    """Return why a listed path cannot be read; None for files and folders that can, and for what is not there."""
+    """Return why a listed path cannot be read, or None if it can be read or does not exist."""
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116  # called for every file of a run, twice as fast as Path.stat
     except OSError:
-        if not os.path.islink(path):  # noqa: PTH114  # as above
+        if not os.path.islink(path):  # noqa: PTH114  # `path` is a string
             return None
-        return f"is a link to {os.readlink(path)}, which cannot be reached"  # noqa: PTH115  # as above
+        return f"is a link to {os.readlink(path)}, which cannot be reached"  # noqa: PTH115  # `path` is a string
     if stat.S_ISDIR(mode):
         return None if os.access(path, os.R_OK | os.X_OK) else "is a folder that cannot be listed"
     return None if stat.S_ISREG(mode) else "is a named pipe or a device, not a file"
 
 
 def unreachable(folder: str | Path, names: Iterable[str]) -> list[str]:
-    """Return the listed names of links to nothing and of folders that cannot be listed: files may be behind them."""
+    """Return the names of broken links and unlistable directories, which may hide files."""
     paths = {name: Path(folder, name) for name in names}
     suspects = [name for name, path in paths.items() if path.is_symlink() or path.is_dir()]
     return [name for name in suspects if why_no_file(str(paths[name])) is not None]
@@ -487,7 +489,7 @@ def _identity(folder: Path) -> _Identity:
 
 
 def _entries(root: Path, folder: str) -> Iterator[tuple[Literal["file", "folder", "link"], str]]:
-    """Yield what is in a folder; one that cannot be listed stands for itself."""
+    """Yield kind and path of each entry of a directory, or the directory itself as a file if it cannot be listed."""
     try:
         with os.scandir(root / folder) as found:
             entries = sorted(found, key=lambda entry: entry.name)
@@ -504,22 +506,25 @@ def _entries(root: Path, folder: str) -> Iterator[tuple[Literal["file", "folder"
 
 
 PARTIAL = ".partial"
-"""What a file or folder that is not finished has in its name."""
+"""Marker in the names of unfinished files and directories."""
 
 BLOCK = 1 << 20
+"""Bytes read at a time for checksums."""
 
 Paths = TypeVarTuple("Paths")
 T = TypeVar("T")
 
 _given = dict[tuple[str, int, int], str]()
-"""SHA-256 that other processes have computed, by path, time of the last change in ns, and bytes."""
+"""SHA-256 computed by other processes, by path, modification time in ns, and size in bytes."""
 _State = tuple[tuple[str, int, int], ...]
-"""Path, time of the last change in ns, and bytes of every file; a missing file has no entry."""
+"""Path, modification time in ns, and size in bytes of every file; a missing file has no entry."""
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Return a path to write to; when the block ends without an error, the file is synced and renamed to ``path``.
+    """Write a file atomically: yield a temporary path, which is synced and renamed to ``path`` after the block.
+
+    If the block raises an error, ``path`` does not change.
 
     >>> import tempfile
     >>> target = Path(tempfile.mkdtemp()) / "a.txt"
@@ -538,12 +543,12 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def partial_path(path: Path) -> Path:
-    """Return a path beside ``path``, drawn anew for each attempt: hosts repeat each other's process ids."""
+    """Return a new temporary path beside ``path``; it is random, because process ids repeat across hosts."""
     return path.with_name(f"{path.name}{PARTIAL}-{uuid4().hex}")
 
 
 def publish(beside: Path, path: Path) -> None:
-    """Sync a finished file and give it its name, replacing what had that name; in a store it has it first."""
+    """Sync a finished file, upload it if the run is in a store, and rename it to ``path``, replacing another file."""
     with beside.open("rb+") as written:
         os.fsync(written.fileno())
     send(beside, path)
@@ -556,16 +561,16 @@ def publish(beside: Path, path: Path) -> None:
 
 
 def write_values(path: Path, values: npt.NDArray[Any]) -> None:
-    """Write the raw values of an array, whole or not at all.
+    """Write the raw values of an array atomically.
 
-    ``ndarray.tofile`` ignores errors when it flushes, so on a full disk it cuts the file without a word.
+    ``ndarray.tofile`` ignores errors when it flushes, so on a full disk it silently truncates the file.
     """
     with whole_file(path) as beside, beside.open("wb") as file:
         file.write(values.data)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a small UTF-8 file, whole or not at all."""
+    """Write a small UTF-8 file atomically."""
     with whole_file(path) as beside:
         beside.write_text(text, encoding="utf-8")
 
@@ -578,9 +583,9 @@ def check_target(
     example: str = "",
     replaces: Callable[[Path], bool] = lambda target: False,  # noqa: ARG005  # nothing is replaced
 ) -> None:
-    """Raise ``error`` where something lies in the place of what is to be written that ``replaces`` does not let go.
+    """Raise ``error`` if ``target`` exists and ``replaces`` does not allow replacing it.
 
-    The sentence ends with ``fix``. Where ``target`` has to be a file, ``example`` is a name for one.
+    The message ends with ``fix``. If ``example``, a file name, is given, ``target`` must not be a directory.
     """
     if example and target.is_dir():
         raise error(f"{target} is a folder: name a file, such as {target / example}")
@@ -590,7 +595,7 @@ def check_target(
 
 @contextmanager
 def writing(target: Path, error: type[LongCrawlError], fix: str) -> Iterator[None]:
-    """Raise ``error`` where the system does not let ``target`` be written, with its reason and how to fix it."""
+    """Raise ``error`` for an OSError in the block, which writes ``target``, with the reason and ``fix``."""
     try:
         yield
     except OSError as failed:
@@ -598,37 +603,37 @@ def writing(target: Path, error: type[LongCrawlError], fix: str) -> Iterator[Non
 
 
 def make_folder(folder: Path, error: type[LongCrawlError], fix: str) -> None:
-    """Make a folder, and raise ``error`` where the system lets no file be written to it."""
+    """Create a directory, and raise ``error`` if no file can be written to it."""
     with writing(folder, error, fix):
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
 
 
 def whole_files(folder: Path) -> list[Path]:
-    """List the files below a folder, sorted, without those that an attempt is still writing; here or in its store."""
+    """List the files below a local directory or in its store, sorted, without unfinished ones."""
     if url_of(folder) is not None:
         return list(file_sizes(folder))
     found = list[Path]()
     for within, folders, names in os.walk(folder):
-        # A folder that is being written may go while it is listed.
+        # Unfinished directories may disappear while they are listed.
         folders[:] = [name for name in folders if f"{PARTIAL}-" not in name]
         found += [Path(within, name) for name in names if f"{PARTIAL}-" not in name]
     return sorted(found)
 
 
 def file_sizes(folder: Path) -> dict[Path, int]:
-    """Return the bytes of each file that :func:`whole_files` lists, in its order."""
+    """Return the size in bytes of each file that :func:`whole_files` lists, in its order."""
     if url_of(folder) is not None:
         return dict(sorted(list_store(folder).items()))
     return {file: file.stat().st_size for file in whole_files(folder)}
 
 
 def remove_partial(folder: Path, idle: float = 0.0) -> None:
-    """Remove what killed runs left unfinished anywhere below ``folder``, and nobody has changed for so many seconds."""
+    """Remove unfinished files of killed runs below ``folder`` that have not changed for ``idle`` seconds."""
     latest = time.time() - idle
     for within, folders, names in os.walk(folder):
         for path in [Path(within, name) for name in (*names, *folders) if f"{PARTIAL}-" in name]:
-            with suppress(FileNotFoundError):  # what goes while it is listed has been removed already
+            with suppress(FileNotFoundError):  # another process may remove it meanwhile
                 if path.stat().st_mtime <= latest:
                     if path.is_dir():
                         shutil.rmtree(path, ignore_errors=True)
@@ -638,7 +643,7 @@ def remove_partial(folder: Path, idle: float = 0.0) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder with all that is in it; what is missing stays missing."""
+    """Remove a file or a directory tree, also in its store; do nothing if it is missing."""
     drop(path)
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
@@ -656,7 +661,7 @@ def checksum(path: Path) -> str:
 
 
 def folder_bytes(path: Path) -> int:
-    """Return the bytes of all files below a folder, or of one file; 0 of what is not there."""
+    """Return the size in bytes of a file or of all files below a directory; 0 if it is missing."""
     if url_of(path) is not None:
         return sum(list_store(path).values())
     files = path.rglob("*") if path.is_dir() else [path]
@@ -666,9 +671,9 @@ def folder_bytes(path: Path) -> int:
 def file_entries(
     folder: Path, names: Iterator[str] | list[str], known: Mapping[str, str] | None = None
 ) -> dict[str, dict[str, int | str]]:
-    """Describe files for a manifest: bytes and SHA-256 by path relative to ``folder``.
+    """Return bytes and SHA-256 of files for a manifest, by path relative to ``folder``.
 
-    ``known`` is the SHA-256 of those that were digested while they were written, by path.
+    ``known`` has the SHA-256 of files that were digested while they were written, by full path.
     """
     files = {name: folder / name for name in sorted(names)}
     bring(*files.values())
@@ -677,10 +682,9 @@ def file_entries(
 
 
 def content_digest(path: str) -> str | None:
-    """Return a SHA-256 of a file's content, or of a folder's files and their names; None where nothing can be read.
+    """Return a SHA-256 of a file's content, or of a directory's files and their names, or None if it is unreadable.
 
-    The files of a folder are those in it, not those of folders below. A file is read once in a process until its time
-    or its size changes.
+    Subdirectories are not included. A process reads a file only once until its modification time or size changes.
     """
     try:
         state = _state(path)
@@ -692,25 +696,25 @@ def content_digest(path: str) -> str | None:
             digest.update(name + f"\0{_digest(file, changed, size)}\n".encode())
         return digest.hexdigest()
     except OSError:
-        # Who reads the file to work with it says so in a sentence.
+        # Code that reads the file for its work raises a proper error.
         return None
 
 
 def described_content(path: str) -> tuple[str, int, int, str | None]:
-    """Return path, time of the last change, bytes and SHA-256 of a file, for :func:`remember_content`."""
+    """Return path, modification time in ns, bytes and SHA-256 of a file, for :func:`remember_content`."""
     ((_, changed, size),) = _state(path) or ((path, 0, 0),)
     return path, changed, size, content_digest(path)
 
 
 def remember_content(described: Iterable[tuple[str, int, int, str | None]]) -> None:
-    """Take the SHA-256 of files from another process: this one reads those alone that have changed since."""
+    """Store SHA-256 values from another process, so that this one reads only files that have changed since."""
     _given.update({(path, changed, size): digest for path, changed, size, digest in described if digest is not None})
 
 
 def reread_when_changed(size: int) -> Callable[[Callable[[*Paths], T]], Callable[[*Paths], T]]:
-    """Remember the last ``size`` answers of a function of paths for as long as the files there stay the same.
+    """Cache the last ``size`` results of a function of paths until the files at the paths change.
 
-    Arguments that are None, or the path of nothing, have no files.
+    Arguments may be None, and paths may be missing; these never change the state.
     """
 
     def decorate(read: Callable[[*Paths], T]) -> Callable[[*Paths], T]:
@@ -728,7 +732,7 @@ def reread_when_changed(size: int) -> Callable[[Callable[[*Paths], T]], Callable
 
 
 def _state(path: str) -> _State:
-    # Asked before every batch: a folder may have thousands of files, which `scandir` walks fastest.
+    # Called before every batch. A directory may have thousands of files, for which `scandir` is fastest.
     try:
         status = Path(path).stat()
         if not stat.S_ISDIR(status.st_mode):

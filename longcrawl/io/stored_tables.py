@@ -1,8 +1,8 @@
-"""Parquet tables of a run or an output: pages are written with checksums, and a damaged table is one sentence.
+"""Parquet tables of runs and outputs, with checksums that are verified on reading.
 
-The checksums of pages leave out the footer, in which a flipped bit renames a column or moves rows. So every reader here
-first compares its tables with the SHA-256 that the description of their output or run records, once in a process. More
-than ``MOST_COMPARED`` bytes at a time would take seconds: of such tables only the names in the footers are compared.
+Page checksums do not cover the footer, where a flipped bit can rename a column or move rows. So every reader here first
+compares its tables with the SHA-256 in the description of their output or run, once per process. For more than
+``MOST_COMPARED`` bytes at a time this would take seconds, so then only the column names in the footers are checked.
 """
 
 import json
@@ -21,26 +21,27 @@ from longcrawl.io.structured import verify_files
 if TYPE_CHECKING:
     import pyarrow.dataset as pads
 
-DAMAGED = "longcrawl verify says what is wrong with it; copy it back, or build it again"
+DAMAGED = "longcrawl verify shows what is wrong with it; copy it back, or build it again"
 DESCRIPTIONS = {"manifest.json"}
 DESCRIPTIONS |= {f"{name}.json" for name in ("composed", "datatrove", "gpt-simple", "megatron", "nanogpt")}
 DESCRIPTIONS |= {"parquet.json", "rectangle.json"}
-"""Which files record the SHA-256 of tables below them; every output adds its own."""
+"""Names of files that record the SHA-256 of tables below them; every output adds its own."""
 FOLDERS_ABOVE = 4
+"""Number of directories above a table that are searched for a description."""
 MOST_COMPARED = 256_000_000
-"""Bytes of tables that are compared with their SHA-256 before one answer; some 0.3 s."""
+"""Maximum number of bytes of tables compared with their SHA-256 at a time, about 0.3 s."""
 
 
 def table_writer(file: Path, schema: pa.Schema, **settings: Any) -> pq.ParquetWriter:
-    """Return what writes a file table by table, with a crc32 of each page, which any reader of parquet may compare."""
+    """Return a parquet writer that adds a CRC-32 to each page, which any parquet reader can verify."""
     return pq.ParquetWriter(file, schema, write_page_checksum=True, **settings)
 
 
 class GroupedTable:
-    """A parquet file, compressed with zstd, that is written a row group at a time; without any it is not made.
+    """A writer of a zstd-compressed parquet file, one row group at a time; without row groups there is no file.
 
     Attributes:
-        schema: of the first row group, which all have.
+        schema: schema of the first row group, which all others must have.
     """
 
     def __init__(self, file: Path) -> None:
@@ -64,16 +65,16 @@ class GroupedTable:
 
 
 def write_table(table: pa.Table, file: Path, **settings: Any) -> None:
-    """Write a file of one table, whole or not at all, as :func:`table_writer` does."""
+    """Write a table to a parquet file atomically, with page checksums like :func:`table_writer`."""
     with whole_file(file) as beside:
         pq.write_table(table, beside, write_page_checksum=True, **settings)
 
 
 def check_undamaged(files: Sequence[Path]) -> None:
-    """Compare tables with the SHA-256 that a description above them records; those that none names are not compared.
+    """Compare tables with the SHA-256 in a description above them; tables that none lists are not compared.
 
     Raises:
-        CorruptionError: one is missing, or not as it was written.
+        CorruptionError: a table is missing or has changed since it was written.
     """
     bring(*files)
     if sum(file.stat().st_size for file in files if file.is_file()) > MOST_COMPARED:
@@ -88,9 +89,9 @@ def check_undamaged(files: Sequence[Path]) -> None:
 
 
 def _recorded(file: Path, described: dict[Path, list[str]]) -> Mapping[str, Any] | None:
-    """Return bytes and SHA-256 of a table, as the nearest description that names it has them.
+    """Return bytes and SHA-256 of a table from the nearest description that lists it, or None.
 
-    ``described`` keeps the descriptions in each folder, for the next file.
+    ``described`` caches the descriptions in each directory.
     """
     path = file.absolute()
     for folder in path.parents[:FOLDERS_ABOVE]:
@@ -105,7 +106,7 @@ def _recorded(file: Path, described: dict[Path, list[str]]) -> Mapping[str, Any]
 
 @reread_when_changed(size=16)
 def _entries(description: str) -> dict[str, dict[str, Any]]:
-    """Return the files that a description names; of one that is damaged or not ours none, which its own readers say."""
+    """Return the files listed by a description; none if it is damaged, which its own readers report, or not ours."""
     try:
         files = json.loads(Path(description).read_bytes())["files"].items()
         return {name: {"bytes": entry["bytes"], "sha256": entry["sha256"]} for name, entry in files}
@@ -114,10 +115,10 @@ def _entries(description: str) -> dict[str, dict[str, Any]]:
 
 
 def read_footers(files: Sequence[Path]) -> list[pq.FileMetaData]:
-    """Return what the ends of files say: their schemas, and rows and bytes of each row group.
+    """Read the footers of files: their schemas, and rows and bytes of each row group.
 
     Raises:
-        CorruptionError: one cannot be read, or is not as it was written.
+        CorruptionError: a file cannot be read or has changed since it was written.
     """
     check_undamaged(files)
     return [_read_footer(file) for file in files]
@@ -126,7 +127,7 @@ def read_footers(files: Sequence[Path]) -> list[pq.FileMetaData]:
 def _read_footer(file: Path) -> pq.FileMetaData:
     with unreadable(file, CorruptionError, DAMAGED):
         footer = pq.read_metadata(file)
-        footer.schema.to_arrow_schema()  # which it may not have
+        footer.schema.to_arrow_schema()  # raises an error if the schema is invalid
         fault = footer_fault(footer)
     if fault:
         raise CorruptionError(f"{file} is corrupt: {fault}; {DAMAGED}")
@@ -134,9 +135,10 @@ def _read_footer(file: Path) -> pq.FileMetaData:
 
 
 def footer_fault(footer: pq.FileMetaData) -> str | None:
-    """Return in what a footer contradicts itself; no checksum covers it, but Arrow writes the names of columns twice.
+    """Return a contradiction between the two lists of column names in a footer, or None if there is none.
 
-    Row groups have them, too, but pyarrow ends the process where it cannot read one of a damaged footer.
+    No checksum covers the footer, but Arrow writes the column names twice. Row groups also have the names, but pyarrow
+    aborts the process if it cannot read one in a damaged footer.
     """
     written = written_schema(footer)
     if written is None:
@@ -150,31 +152,31 @@ def footer_fault(footer: pq.FileMetaData) -> str | None:
 
 
 def written_schema(footer: pq.FileMetaData) -> pa.Schema | None:
-    """Return the schema that Arrow wrote a file with; None if it wrote no such schema."""
+    """Return the Arrow schema stored in a footer, or None if it has none."""
     stored = (footer.metadata or {}).get(b"ARROW:schema")
     return None if stored is None else pa.ipc.read_schema(pa.py_buffer(b64decode(stored)))
 
 
 def as_written(table: pa.Table, footer: pq.FileMetaData) -> pa.Table:
-    """Return a table, or some columns of it, with the types that it was written with.
+    """Restore the types with which a table, or some columns of it, was written.
 
-    pyarrow calls the items of a list "element" when it reads them, and "item" when it makes them.
+    pyarrow names the items of a list "element" when it reads them, and "item" when it creates them.
     """
     written = written_schema(footer)
     if written is None or any(name not in written.names for name in table.column_names):
         return table
     schema = pa.schema([written.field(name) for name in table.column_names], table.schema.metadata)
-    # Types that differ in the names of items alone are equal, so a cast would keep these.
+    # Types that differ only in item names are equal, so a cast would keep the names.
     return pa.Table.from_arrays(
         table.columns if table.schema.equals(schema) else table.cast(schema).columns, schema=schema
     )
 
 
 def read_table(file: Path, columns: Sequence[str] | None = None, condition: Any = None) -> pa.Table:
-    """Return the rows of a file that fulfil a condition.
+    """Read the rows of a file, or those that fulfil a condition.
 
     Raises:
-        CorruptionError: it cannot be read, is not as it was written, or a string is not UTF-8.
+        CorruptionError: the file cannot be read, has changed since it was written, or has a string that is not UTF-8.
     """
     check_undamaged([file])
     with unreadable(file, CorruptionError, DAMAGED):
@@ -186,7 +188,7 @@ def read_table(file: Path, columns: Sequence[str] | None = None, condition: Any 
 
 
 def read_row(files: Sequence[Path], row: int) -> dict[str, Any] | None:
-    """Return the values of one row of files end to end, of which only its row group is read; None after the last."""
+    """Return one row of concatenated files, reading only its row group, or None if there are fewer rows."""
     for file, footer in zip(files, read_footers(files), strict=True):
         if row < footer.num_rows:
             return _read_row(file, row)
@@ -207,15 +209,15 @@ def _read_row(file: Path, row: int) -> dict[str, Any]:
 
 
 def scan_tables(files: Sequence[Path], schema: pa.Schema | None = None) -> "pads.FileSystemDataset":
-    """Return files as one dataset, whose pages are compared with their checksums; reading it may raise anything.
+    """Open files as one dataset that verifies page checksums; reading it may raise any error of Arrow.
 
     Raises:
-        CorruptionError: one of them cannot be read, or is not as it was written.
+        CorruptionError: a file cannot be read or has changed since it was written.
     """
     import pyarrow.dataset as pads  # it imports pandas
 
     check_undamaged(files)
     options = pads.ParquetFragmentScanOptions(page_checksum_verification=True)
     form = pads.ParquetFileFormat(default_fragment_scan_options=options)
-    with unreadable(files[0] if files else "", CorruptionError, DAMAGED):  # whose schema is that of all
+    with unreadable(files[0] if files else "", CorruptionError, DAMAGED):  # the first file's schema is that of all
         return pads.dataset([str(file) for file in files], schema=schema, format=form)

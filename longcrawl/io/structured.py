@@ -1,9 +1,9 @@
-"""JSON and YAML files: read within limits, and sealed with SHA-256.
+"""JSON and YAML files: limits on reading, seals with SHA-256, and markers of finished work.
 
-A marker is a sealed JSON file that is written after the files it stands for: ``content`` is what was counted,
-``files`` has bytes and SHA-256 by path relative to the marker. What lies on disk for days is compared with it when it
-is first read: a marker that is not as it was written counts as missing, and so does one whose files are not, so that
-what it stands for is made again.
+A marker is a sealed JSON file that is written after the files of finished work. ``content`` has their counts, ``files``
+their bytes and SHA-256 by path relative to the marker. Files may be on disk for days, so they are compared with the
+marker when they are first read. If the marker or its files have changed, the marker counts as missing and the work is
+done again.
 """
 
 import hashlib
@@ -23,13 +23,13 @@ from longcrawl.errors import CorruptionError, FormatError, RunError, quoted, unr
 from longcrawl.io.files import bring, bring_again, checksum, content_digest, file_entries, write_text
 
 DEPTH = 100
-"""How deep lists and mappings may lie in one another."""
+"""Maximum nesting depth of lists and mappings."""
 ENTRIES = 1_000_000
-"""How many values YAML may have once every alias is replaced by what it stands for."""
+"""Maximum number of values in YAML after every alias is expanded."""
 
 
 class SafeLoader(yaml.SafeLoader):
-    """PyYAML's safe loader, to which 5e9 is a number, as in YAML 1.2; YAML 1.1 wants 5.0e+9."""
+    """PyYAML's safe loader with numbers like 5e9, as in YAML 1.2; YAML 1.1 requires 5.0e+9."""
 
 
 _EXPONENT = re.compile(r"[-+]?[0-9]{1,400}(\.[0-9]{0,400})?[eE][-+]?[0-9]{1,4}$")
@@ -37,36 +37,37 @@ SafeLoader.add_implicit_resolver("tag:yaml.org,2002:float", _EXPONENT, list("-+0
 
 
 def load_yaml(text: str, loader: Any = SafeLoader) -> Any:
-    """Return the plain values of one YAML document, read by a safe loader of PyYAML or a class made of one.
+    """Parse one YAML document to plain values, with a safe loader of PyYAML or a class derived from one.
 
     >>> load_yaml("{a: [1, 2], b: no, c: 5e9}")
     {'a': [1, 2], 'b': False, 'c': 5000000000.0}
 
     Raises:
         RepeatedKeyError: a mapping has two equal keys, of which PyYAML would silently take the last.
-        yaml.YAMLError: it is not YAML, holds a value that Python cannot, or exceeds ``DEPTH`` or ``ENTRIES``.
+        yaml.YAMLError: the text is not YAML, has a value that Python cannot represent, or exceeds ``DEPTH`` or
+            ``ENTRIES``.
     """
     try:
         _check_limits(text, loader)
-        return yaml.load(text, Loader=_with_distinct_keys(loader))  # noqa: S506  # a safe one, says the argument
+        return yaml.load(text, Loader=_with_distinct_keys(loader))  # noqa: S506  # callers pass safe loaders only
     except yaml.YAMLError:
         raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as wrong:
-        # A date of month 13, a number of 5,000 digits, !!float of a word.
+        # Such as a date with month 13, a number of 5,000 digits, or !!float before a word.
         raise yaml.YAMLError(f"{type(wrong).__name__}: {wrong}") from wrong
 
 
 def _check_limits(text: str, loader: Any) -> None:
-    """Count values and their depth from what the parser finds, before anything is made of it."""
+    """Check the number and depth of values from parser events, before any value is constructed."""
     entries = 0
     sizes: dict[str, int] = {}
-    """Values by anchor, of those that are whole."""
+    """Number of values in each finished node with an anchor."""
     open_nodes: list[tuple[str | None, int]] = []
-    """Anchors of lists and mappings that have begun, and the values before them."""
+    """Anchors of the open lists and mappings, with the number of values before each."""
     for event in yaml.parse(text, Loader=loader):
         if isinstance(event, yaml.AliasEvent):
             if any(anchor == event.anchor for anchor, _ in open_nodes):
-                raise _TooMuchError(f"the alias *{event.anchor} stands inside of what it stands for", event.start_mark)
+                raise _TooMuchError(f"the alias *{event.anchor} is inside the value it refers to", event.start_mark)
             entries += sizes.get(str(event.anchor), 0)
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, before = open_nodes.pop()
@@ -78,22 +79,22 @@ def _check_limits(text: str, loader: Any) -> None:
             elif event.anchor is not None:
                 sizes[event.anchor] = 1
         if len(open_nodes) > DEPTH:
-            raise _TooMuchError(f"lists and mappings lie more than {DEPTH} deep", event.start_mark)
+            raise _TooMuchError(f"lists and mappings are nested more than {DEPTH} deep", event.start_mark)
         if entries > ENTRIES:
             raise _TooMuchError(f"there are more than {ENTRIES:,} values, aliases counted in full", event.start_mark)
 
 
 @cache
 def _with_distinct_keys(loader: Any) -> Any:
-    """Return a loader that rejects a mapping with two equal keys; merged mappings (``<<``) may have the same."""
+    """Return a loader class that rejects mappings with two equal keys, except between merged mappings (``<<``)."""
 
-    class Distinct(loader):  # type: ignore[misc]  # which loader is known when it runs
+    class Distinct(loader):  # type: ignore[misc]  # the base class is known at run time only
         def __init__(self, stream: str) -> None:
             super().__init__(stream)
             self.checked = set[yaml.MappingNode]()
 
         def flatten_mapping(self, node: yaml.MappingNode) -> None:
-            # A node that is merged into several is flattened again, then with the keys of those merged into it.
+            # A node merged into several mappings is flattened again, then including the keys merged into it.
             if node not in self.checked:
                 self.checked.add(node)
                 self.check_keys(node)
@@ -128,13 +129,13 @@ class _TooMuchError(yaml.MarkedYAMLError):
 
 
 def load_json(text: str | bytes) -> Any:
-    """Return the value of a JSON text.
+    """Parse a JSON text.
 
     >>> load_json(b'{"a": [1, 2]}')
     {'a': [1, 2]}
 
     Raises:
-        ValueError: it is not JSON, or lies deeper than ``DEPTH``.
+        ValueError: the text is not valid JSON, or nested more than ``DEPTH`` deep.
     """
     try:
         value = json.loads(text)
@@ -150,25 +151,25 @@ def load_json(text: str | bytes) -> Any:
 
 
 def _too_deep() -> ValueError:
-    return ValueError(f"lists and objects lie more than {DEPTH} deep")
+    return ValueError(f"lists and objects are nested more than {DEPTH} deep")
 
 
 Kinds = Sequence[tuple[Any, ...]]
-"""A type or a function that says whether a value is right, what it should be, and paths such as "files.*.bytes"."""
+"""Rows of a type or a check function, the description of valid values, and paths such as "files.*.bytes"."""
 
 
 def is_count(value: Any) -> bool:
-    """Return whether a value is a whole number of 0 or more, and below 2**63."""
+    """Return whether a value is a whole number from 0 to 2**63 - 1."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
 
 
 def may_be_count(value: Any) -> bool:
-    """Return whether a value is such a number or null."""
+    """Return whether a value is null or a whole number from 0 to 2**63 - 1."""
     return value is None or is_count(value)
 
 
 def misfits(content: Mapping[str, Any], kinds: Kinds) -> Iterator[tuple[str, Any, str]]:
-    """Yield path and value of what is there and of another kind, and what it should be; the whole before its parts."""
+    """Yield path, value and expected kind of each wrong value that exists, outer values before inner ones."""
     rows = [(path, right, kind) for right, kind, *paths in kinds for path in paths]
     for path, right, kind in sorted(rows, key=lambda row: row[0].count(".")):
         first, *rest = path.split(".")
@@ -179,7 +180,7 @@ def misfits(content: Mapping[str, Any], kinds: Kinds) -> Iterator[tuple[str, Any
 
 
 def _found(value: Any, rest: Sequence[str], name: str) -> Iterator[tuple[str, Any]]:
-    """Yield all that a path leads to, with its name; "*" stands for each, and what is not there is left out."""
+    """Yield the existing values at a path, with their full names; "*" matches every entry."""
     if not rest:
         yield name, value
         return
@@ -197,26 +198,26 @@ def _found(value: Any, rest: Sequence[str], name: str) -> Iterator[tuple[str, An
 
 
 SEAL = "sha256"
-"""The entry of a description that is the SHA-256 of all others."""
+"""Name of the entry with the SHA-256 of all other entries."""
 
 
 def seal(content: Mapping[str, Any]) -> str:
-    """Return JSON whose last entry is the SHA-256 of the JSON without it: the file of all checksums has its own.
+    """Return JSON whose last entry is the SHA-256 of the JSON without it, so that checksum files have their own.
 
     >>> seal(json.loads(seal({"rows": 1}))) == seal({"rows": 1})
     True
     """
     unsealed = {name: value for name, value in content.items() if name != SEAL}
-    # Names of files may hold lone surrogates, which UTF-8 cannot: these alone are written as JSON's escapes.
+    # File names may have lone surrogates, which UTF-8 cannot encode: only these are written as JSON escapes.
     text = json.dumps(unsealed, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace")
     entry = f' "{SEAL}": "{hashlib.sha256(text).hexdigest()}"\n}}\n'
-    # What json.dumps makes of one more entry, which would spell all others again: it took a tenth of a small run.
+    # Same text as json.dumps with one more entry, without dumping all others again: that took a tenth of a small run.
     return f"{text.decode().removesuffix('}').rstrip()}{',' if unsealed else ''}\n{entry}"
 
 
 def is_sealed(file: Path, content: Mapping[str, Any]) -> bool:
-    """Return whether a JSON file that holds its own SHA-256 is, to the byte, as it was written."""
-    # The bytes are hashed as they are: to spell the JSON again takes ten times as long, for each marker of each step.
+    """Return whether the bytes of a sealed JSON file match its SHA-256."""
+    # The bytes are hashed as they are: dumping the JSON again for each marker would take ten times as long.
     body, _, end = file.read_bytes().rpartition(f'\n "{SEAL}": "'.encode())
     unsealed = b"{}" if body == b"{" else body.removesuffix(b",") + b"\n}"
     digest = hashlib.sha256(unsealed).hexdigest()
@@ -226,7 +227,7 @@ def is_sealed(file: Path, content: Mapping[str, Any]) -> bool:
 def verify_files(
     folder: Path, files: Mapping[str, Mapping[str, Any]], digest: Callable[[Path], str | None] = checksum
 ) -> Iterator[str]:
-    """Compare files, named relative to a folder, with their bytes and SHA-256; yields one sentence per problem."""
+    """Compare files, named relative to a directory, with their bytes and SHA-256; yield one line per problem."""
     bring(*(folder / name for name in files))
     for name, expected in files.items():
         problem = _problem(folder, name, expected, digest)
@@ -246,13 +247,13 @@ def _problem(folder: Path, name: str, expected: Mapping[str, Any], digest: Calla
 
 
 class DamagedWorkError(RunError):
-    """A file that a marker stands for is not as it was written."""
+    """A marker or a file of finished work has changed since it was written."""
 
     def __init__(self, problem: str, *stale: Path) -> None:
         super().__init__(problem, *stale)
         self.problem = problem
         self.stale = stale
-        """Markers, or folders of them, to be removed, so that what they stand for is made again."""
+        """Markers, or directories of markers, to remove so that the work is done again."""
 
     def __str__(self) -> str:
         return f"{self.args[0]} though it was made again: check disk and memory, then type the same command again"
@@ -260,7 +261,7 @@ class DamagedWorkError(RunError):
 
 @dataclass(frozen=True)
 class Marker:
-    """What stands for finished files, see this module's docstring."""
+    """A sealed record of finished files, see the docstring of this module."""
 
     path: Path
     content: dict[str, Any]
@@ -269,7 +270,7 @@ class Marker:
     @staticmethod
     def entries(path: Path, files: Iterable[Path]) -> dict[str, dict[str, int | str]]:
         """Return bytes and SHA-256 of finished files, by their paths relative to the marker."""
-        # The marker's folder, from which the names start, need not be there yet.
+        # The directory of the marker, to which the names are relative, may not exist yet.
         entries = file_entries(Path(), [str(file) for file in files])
         return {os.path.relpath(file, path.parent): entry for file, entry in entries.items()}
 
@@ -279,12 +280,12 @@ class Marker:
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """Return a marker; None where there is none, or it is not as it was written."""
+        """Read a marker, or return None if it is missing or damaged."""
         return cls.read_all([path])[0]
 
     @classmethod
     def read_all(cls, paths: Iterable[Path]) -> list[Self | None]:
-        """Return several markers as :meth:`read` does; a store is asked for all of them together."""
+        """Read several markers like :meth:`read`, downloading all of them together from a store."""
         named = list(paths)
         bring(*named)
         return [cls._read(path) for path in named]
@@ -296,13 +297,13 @@ class Marker:
             if is_sealed(path, found):
                 return cls(path, found["content"], found["files"])
         except (FileNotFoundError, NotADirectoryError, ValueError, AttributeError, KeyError, RecursionError):
-            # Flipped bits make anything of JSON.
+            # Flipped bits can turn JSON into anything.
             return None
         return None
 
     @classmethod
     def whole(cls, path: Path) -> Self | None:
-        """Return a marker all of whose files are as they were written; None, with a warning, where one is not."""
+        """Read a marker and verify all its files; return None, with a warning, if something is damaged."""
         marker = cls.read(path)
         if marker is None and not path.exists():
             return None
@@ -316,10 +317,10 @@ class Marker:
 
     @classmethod
     def open(cls, path: Path, *files: Path) -> Self:
-        """Return a marker, after comparing the files named with it; a process reads each of them once for that.
+        """Read a marker and verify the given files; a process reads each file once for that.
 
         Raises:
-            DamagedWorkError: one of them, or the marker, is not as it was written.
+            DamagedWorkError: the marker or a file is missing or has changed since it was written.
         """
         marker = cls.read(path)
         if marker is None:
@@ -328,20 +329,20 @@ class Marker:
         return marker
 
     def check(self, *files: Path) -> None:
-        """Compare files with what was written.
+        """Verify files against the marker.
 
         Raises:
-            DamagedWorkError: one of them is not as it was written.
+            DamagedWorkError: a file is missing or has changed since it was written.
         """
         for problem in self.problems(files):
             raise DamagedWorkError(problem, self.path)
 
     def names(self, file: Path) -> bool:
-        """Return whether a file is among those that the marker stands for."""
+        """Return whether the marker lists a file."""
         return str(file.resolve()) in self.resolved_files()
 
     def problems(self, files: Iterable[Path]) -> Iterator[str]:
-        """Compare files with what was written; yields one sentence per problem."""
+        """Verify files against the marker and yield one line per problem."""
         compared = list(files)
         known = self.resolved_files() if compared else {}
         for file in compared:
@@ -352,15 +353,15 @@ class Marker:
                 yield from verify_files(Path(), {name: known[name]}, lambda each: content_digest(str(each)))
 
     def resolved_files(self) -> dict[str, Mapping[str, Any]]:
-        """Return the entries of the files by their absolute paths."""
+        """Return the entries of the marker's files by absolute path."""
         return {os.path.realpath(f"{self.path.parent}/{name}"): entry for name, entry in self.files.items()}
 
 
 def sealed_files(text: bytes, file: str) -> dict[str, str]:
-    """Return the SHA-256 of the files that a description names, by name; ``file`` is where the description lies.
+    """Return the SHA-256 of the files listed in a description, by name; ``file`` is its path for messages.
 
     Raises:
-        CorruptionError: the description was changed after it was written, or is not one.
+        CorruptionError: the description has changed since it was written, or is not a description.
     """
     fix = f"copy {file} back, or build the dataset again"
     described = unsealed(text, file, fix)
@@ -369,10 +370,10 @@ def sealed_files(text: bytes, file: str) -> dict[str, str]:
 
 
 def unsealed(text: bytes, file: str, fix: str) -> dict[str, Any]:
-    """Return the content of JSON that holds its own SHA-256, after comparing it.
+    """Verify sealed JSON and return its content.
 
     Raises:
-        CorruptionError: it was changed after it was written, or is not such JSON.
+        CorruptionError: the JSON has changed since it was written, or is not sealed.
     """
     with unreadable(file, CorruptionError, fix):
         described: dict[str, Any] = load_json(text)
@@ -383,12 +384,12 @@ def unsealed(text: bytes, file: str, fix: str) -> dict[str, Any]:
 
 
 def check_unchanged(file: Path) -> None:
-    """Compare a description with the SHA-256 that it gives of itself, where it gives one.
+    """Verify the seal of a description, if it has one.
 
     Raises:
-        CorruptionError: it was changed after it was written, or is not JSON.
+        CorruptionError: the description has changed since it was written, or is not JSON.
     """
-    fix = "longcrawl verify says what else is wrong; copy it back, or build it again"
+    fix = "longcrawl verify shows what else is wrong; copy it back, or build it again"
     with unreadable(file, CorruptionError, fix):
         described = load_json(file.read_bytes())
     if isinstance(described, dict) and SEAL in described:
@@ -396,7 +397,7 @@ def check_unchanged(file: Path) -> None:
 
 
 def verify_described(folder: Path, name: str, described: Mapping[str, Any], files: str = "*") -> Iterator[str]:
-    """Compare all that lies in a folder, or all of a pattern, with its description ``name``; yields sentences."""
+    """Verify a directory, or the files that match a pattern, against its description ``name``; yield the problems."""
     if not is_sealed(folder / name, described):
         yield f"{name} has been changed: the SHA-256 that it gives of itself differs"
         return
@@ -414,7 +415,7 @@ def _is_file(value: Any) -> bool:
 
 
 def _is_bucket(value: Any) -> bool:
-    """Return whether this names a bucket of a composed dataset, or of token shards."""
+    """Return whether a value describes a bucket of a composed dataset or of token shards."""
     return isinstance(value, dict) and any(names <= set(value) for names in ({"path", "split"}, {"folder", "splits"}))
 
 
@@ -432,19 +433,19 @@ DESCRIBED: Kinds = (
     (_is_shape, "rows and tokens", "shapes.*"),
     (_is_bucket, "an object with path and split, or folder and splits", "buckets.*"),
 )
-"""What is read of descriptions, where it is there."""
+"""Valid values of the entries that are read from descriptions, if they exist."""
 
 
 def read_description(
     file: Path, kind: str, version: int, needed: Sequence[str], of_splits: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Read the description of an output, such as ``rectangle.json`` of the kind "rectangle".
+    """Read and check the description of an output, such as ``rectangle.json`` of the kind "rectangle".
 
-    Its entry ``longcrawl_KIND`` must hold ``version``; it must have the entries ``needed``, and each split those
+    Its entry ``longcrawl_KIND`` must be ``version``. It must have the entries ``needed``, and each split the entries
     ``of_splits``.
 
     Raises:
-        FormatError: there is none, it is not of that form, or it is of a version that this longcrawl does not know.
+        FormatError: the description is missing, malformed, or of a version that this longcrawl does not know.
     """
     if not file.is_file():
         raise FormatError(f"{file.parent} has no {file.name}: it is not a finished {kind} of longcrawl")

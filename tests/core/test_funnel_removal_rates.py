@@ -62,7 +62,7 @@ def test_the_table_is_text_markdown_and_html():
     [
         ({"name": "R", "documents": {"a": 48}}, "documents.a takes a share from 0 to 1, got 48"),
         ({"name": "R", "documents": {"a": True}}, "documents.a takes a share from 0 to 1, got True"),
-        ({"documents": {"a": 0.5}}, "documents need a name: say whose figures they are"),
+        ({"documents": {"a": 0.5}}, "documents need a name: set name to the work that the figures are from"),
     ],
 )
 def test_a_wrong_reference_is_one_sentence(values, said):

@@ -107,7 +107,7 @@ def test_columns_that_are_not_there_are_not_counted(tmp_path):
 
 def test_a_broken_file_is_one_sentence(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"PAR1 and nothing else")
-    with pytest.raises(CorruptionError, match=r"a.parquet cannot be read \(.*\): longcrawl verify says what is wrong"):
+    with pytest.raises(CorruptionError, match=r"a.parquet cannot be read \(.*\): longcrawl verify shows what is wrong"):
         analyse(scan_tables([tmp_path / "a.parquet"]))
 
 
