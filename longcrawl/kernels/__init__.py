@@ -1,1 +1,1 @@
-"""Kernels of numba that several packages share."""
+"""numba kernels shared by several packages."""

@@ -1,10 +1,10 @@
-"""Tables of all code points for kernels, shipped with the package or kept in the cache folder.
+"""Tables of the properties of all code points for kernels, shipped with the package or cached on disk.
 
-Everything is asked of this Python's own ``str`` and ``unicodedata``, so a signal follows the Unicode version of the
-Python that computes it (the release's was 14.0, of Python 3.11). Building takes more than a second: the arrays of the
-Unicode versions of Python 3.11 to 3.14 are shipped, one file for each, those of others are kept in the cache folder.
+All properties are those of the running Python's ``str`` and ``unicodedata``, so signals follow its Unicode version
+(RedPajama-V2 was made with 14.0, of Python 3.11). Building the arrays takes more than a second. They are shipped for
+the Unicode versions of Python 3.11 to 3.14, one file each, and cached for others.
 
-The cache folder is ``$XDG_CACHE_HOME/longcrawl``, by default ``~/.cache/longcrawl``.
+The cache directory is ``$XDG_CACHE_HOME/longcrawl``, by default ``~/.cache/longcrawl``.
 """
 
 import hashlib
@@ -27,11 +27,11 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 def kept_arrays(name: str, stamp: str, build: Callable[[], Arrays]) -> Arrays:
-    """Return the arrays that ``build`` makes, from the cache folder where they are kept under the same stamp.
+    """Return the arrays that ``build`` makes, cached on disk for the same stamp.
 
-    The file begins with a SHA-256 of stamp and arrays: one that is damaged, or of another stamp, is made again. Where
-    the folder cannot be written, every process builds its own. What was built is read back, too: kernels are compiled
-    once for arrays that may be written to, and once more for others.
+    The file begins with a SHA-256 of stamp and arrays. If it is damaged or has another stamp, it is built again. If the
+    cache directory cannot be written, every process builds its own arrays. Newly built arrays are also read back from
+    the packed bytes: kernels are compiled separately for writable and read-only arrays.
     """
     path = cache_folder() / f"{name}.arrays"
     with suppress(OSError):
@@ -46,7 +46,7 @@ def kept_arrays(name: str, stamp: str, build: Callable[[], Arrays]) -> Arrays:
 
 
 def shipped_arrays(file: Path, name: str) -> Arrays:
-    """Return the arrays that ``ship_arrays`` wrote to a file under this name; an empty dict if there are none."""
+    """Return the arrays of a table in a file of :func:`ship_arrays`, or an empty dict if there are none."""
     with suppress(FileNotFoundError), np.load(file) as shipped:
         found = [each for each in shipped.files if each.startswith(f"{name}/")]
         return {each.removeprefix(f"{name}/"): _expand(shipped[each]) for each in found}
@@ -54,16 +54,16 @@ def shipped_arrays(file: Path, name: str) -> Arrays:
 
 
 def ship_arrays(file: Path, tables: Mapping[str, Arrays]) -> None:
-    """Write one-dimensional arrays of integers by the names of their tables, in runs where that is smaller."""
+    """Write tables of one-dimensional integer arrays to a file, run-length encoded if that is smaller."""
     packed = {f"{name}/{key}": _in_runs(array) for name, table in tables.items() for key, array in table.items()}
     with whole_file(file) as beside, beside.open("wb") as opened:
-        np.savez_compressed(opened, **packed)  # type: ignore[arg-type]  # as above
+        np.savez_compressed(opened, **packed)  # type: ignore[arg-type]  # its stubs take the arrays for allow_pickle
 
 
 def _in_runs(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return runs of equal steps from one element to the next; the array itself if that takes too many.
+    """Encode an array as runs of equal steps between elements, or return it as it is if that takes too many runs.
 
-    Steps wrap around as integers do. A run is a step and how often it is taken.
+    A run has a step and its number of repetitions. Steps wrap around like integers.
     """
     steps = np.diff(array, prepend=array.dtype.type(0))
     starts = np.flatnonzero(np.diff(steps, prepend=~steps[:1]))
@@ -96,28 +96,28 @@ def _digest(stamp: str, content: bytes) -> bytes:
 
 SPACE = 1 << 0
 WORD = 1 << 1
-"""Of ``\\w``: alphanumeric, or the underscore."""
+"""Flag of ``\\w``: alphanumeric, or the underscore."""
 UPPER = 1 << 2
 LOWER = 1 << 3
-"""Lower or title case: a word that has one is not all upper case."""
+"""Flag of lower and title case; a word with such a character is not all upper case."""
 ASCII_LETTER = 1 << 4
 NUMERIC = 1 << 5
-"""The one character of its normal form is numeric."""
+"""Flag of characters with a normal form of one numeric character."""
 CASED = 1 << 6
-"""Cased and not case-ignorable, as the rule of the final sigma reads it."""
+"""Flag of cased characters that are not case-ignorable, as in the rule of the final sigma."""
 IGNORABLE = 1 << 7
-"""Case-ignorable, or ASCII punctuation, which is gone before letters are lowered."""
+"""Flag of case-ignorable characters, and of ASCII punctuation, which is removed before lowercasing."""
 BULLET = 1 << 8
 PUNCTUATION = 1 << 9
 TERMINAL = 1 << 10
 SENTENCE_END = 1 << 11
 SYMBOL = 1 << 12
-"""Ends a sentence, or is one of # { } …"""
+"""Flag of the symbols # { } … and of sentence ends."""
 PLAIN = 1 << 13
-"""Its normal form is one character of combining class 0, whatever stands around it."""
+"""Flag of characters whose normal form is one character of combining class 0 in any context."""
 RAW_WORD = 1 << 14
 RAW_SPACE = 1 << 15
-"""Of ``\\w`` and ``\\s`` as the tokenizer of raw words reads them."""
+"""Flags of ``\\w`` and ``\\s`` in the tokenizer of raw words."""
 
 RawWords = Literal["re", "regex"]
 Rules = dict[int, Callable[[str], bool]]
@@ -149,42 +149,45 @@ DEFAULT_IGNORABLE = (
     (0x1D173, 0x1D17A),
     (0xE0000, 0xE0FFF),  # tags, more variation selectors
 )
-"""Ranges of code points that show nothing by themselves: Default_Ignorable_Code_Point of Unicode 14.0 to 16.0."""
+"""Ranges of invisible code points: Default_Ignorable_Code_Point of Unicode 14.0 to 16.0."""
 
 SHIPPED = Path(__file__).parent
-"""The folder of shipped arrays; ``tests/kernels/test_code_points.py`` writes and compares them."""
+"""Directory of the shipped arrays, which ``tests/kernels/test_code_points.py`` writes and compares."""
 
 _UNTOUCHED = {"Cn", "Co", "Cs"}
-"""Unassigned, private and surrogate code points have none of the properties and are their own normal form."""
+"""Categories of unassigned, private and surrogate code points: without properties, and their own normal form."""
 
 
 class Characters(NamedTuple):
-    """Properties and normal form (lower case, then NFD; ASCII punctuation has none) of every code point."""
+    """Properties and normal form of every code point.
+
+    The normal form is lower case, then NFD; that of ASCII punctuation is empty.
+    """
 
     flags: npt.NDArray[np.uint16]
-    """Shape (0x110000,): the constants of this module, or-ed."""
+    """Flags, shape (0x110000,): constants of this module combined by bitwise or."""
     mapped: npt.NDArray[np.uint32]
-    """Shape (0x110000,): the normal form of a plain character, for others where it starts in ``sequences``."""
+    """Normal form of a plain character, or the start of that of others in ``sequences``, shape (0x110000,)."""
     sequences: npt.NDArray[np.uint32]
-    """Normal forms one after the other: their length, how many of them are numeric, then their code points."""
+    """Normal forms one after the other: length, number of numeric characters, then code points."""
     combining: npt.NDArray[np.uint8]
-    """Shape (0x110000,): canonical combining class."""
+    """Canonical combining class, shape (0x110000,)."""
 
 
 @lru_cache(maxsize=2)
 def load_characters(raw_words: RawWords) -> Characters:
-    r"""Return the arrays of this Python's Unicode version.
+    r"""Return the properties of all code points in this Python's Unicode version.
 
-    ``raw_words`` says whose ``\w`` and ``\s`` make raw words: those of Python's ``re`` or of the package ``regex``.
+    ``raw_words`` selects the ``\w`` and ``\s`` of raw words: those of Python's ``re`` or of the package ``regex``.
     """
     arrays = cached_arrays("characters-2", _build)
     return Characters(arrays[raw_words], arrays["mapped"], arrays["sequences"], arrays["combining"])
 
 
 def cached_arrays(name: str, build: Callable[[], Arrays]) -> Arrays:
-    """Return the arrays that ``build`` makes of this Python's Unicode version: shipped, or kept by ``kept_arrays``.
+    """Return the arrays that ``build`` makes for this Python's Unicode version, either shipped or cached on disk.
 
-    Change the name with what ``build`` makes.
+    Change the name if ``build`` changes.
     """
     version = unicodedata.unidata_version
     shipped = shipped_arrays(SHIPPED / f"unicode-{version}.npz", name)
@@ -196,7 +199,7 @@ def _assigned() -> list[int]:
 
 
 def flags_of_code_points(rules: Rules) -> npt.NDArray[np.uint16]:
-    """Return for every code point the flags of the rules that hold, or-ed; shape (0x110000,)."""
+    """Return the flags of every code point: those of all rules that hold, combined by bitwise or; shape (0x110000,)."""
     assigned = _assigned()
     characters = list(map(chr, assigned))
     flags = np.zeros(CODE_POINTS, np.uint16)
@@ -206,7 +209,7 @@ def flags_of_code_points(rules: Rules) -> npt.NDArray[np.uint16]:
 
 
 def _build() -> Arrays:
-    """Build what :class:`Characters` has, the flags by the name of each tokenizer of raw words."""
+    """Build the arrays of :class:`Characters`, with one array of flags per tokenizer of raw words, by its name."""
     flags = flags_of_code_points(_RULES) | np.uint16(PLAIN)
     mapped = np.arange(CODE_POINTS, dtype=np.uint32)
     combining = np.zeros(CODE_POINTS, np.uint8)
@@ -250,7 +253,7 @@ def _is_word(character: str) -> bool:
 
 
 def _is_word_to_regex(character: str) -> bool:
-    """Of Alphabetic, M, Nd, Pc or Join_Control, as UTS #18 says."""
+    """Return whether a character is Alphabetic, M, Nd, Pc or Join_Control, as in UTS #18."""
     category = unicodedata.category(character)
     joins_or_is_alphabetic = any(first <= ord(character) <= last for first, last in _OTHER_WORD_CHARACTERS)
     return category[0] in "LM" or category in ("Nd", "Nl", "Pc") or joins_or_is_alphabetic
@@ -263,7 +266,7 @@ _OTHER_WORD_CHARACTERS = (
     (0x1F150, 0x1F169),
     (0x1F170, 0x1F189),
 )
-"""The joiners, and the circled and squared letters: alphabetic, though their category is So."""
+"""Ranges of the joiners, and of circled and squared letters, which are alphabetic although their category is So."""
 
 _RULES: Rules = {
     SPACE: str.isspace,

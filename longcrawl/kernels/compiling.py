@@ -1,10 +1,10 @@
-"""Kernels: functions that plain numba compiles at their first call and keeps on disk.
+"""Kernels: functions that numba compiles on their first call and caches on disk.
 
 Importing a module that defines kernels imports neither numba nor llvmlite. The files of a kernel are named after a
-digest of everything that its machine code holds: its code, the kernels and intrinsics that it calls, and the constants
-that any of them names. They are kept where numba keeps such files: in ``NUMBA_CACHE_DIR``, else beside the source, else
-in the user's cache folder. Private names of numba are the option ``_nrt`` and ``numba.core.event``, which numba's
-developer documentation describes; ``tests/kernels/test_compiling.py`` checks both.
+digest of everything that determines its machine code: its code, the kernels and intrinsics that it calls, and the
+constants that any of them use. They are in numba's usual cache: ``NUMBA_CACHE_DIR``, else beside the source, else the
+user's cache directory. Two private names of numba are used, the option ``_nrt`` and ``numba.core.event``, which its
+developer documentation describes. ``tests/kernels/test_compiling.py`` checks both.
 """
 
 import gc
@@ -29,7 +29,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _thread = local()
 _UNREADABLE = (EOFError, UnpicklingError, ImportError, AttributeError)
-"""Raised when numba reads a kept file that was cut, or that names a type of a module that has moved."""
+"""Errors of numba for a cached file that is truncated, or refers to a type in a module that has moved."""
 _counts = {"compiled": 0}
 _waits = {"seconds": -1.0}
 _at_first: list[Callable[[], object]] = []
@@ -37,9 +37,9 @@ _at_first: list[Callable[[], object]] = []
 
 @contextmanager
 def at_first_compile(call: Callable[[], object]) -> Iterator[None]:
-    """Call ``call`` when a process first has to compile a kernel that is kept; only the outermost of several is called.
+    """Call ``call`` once, before a process first compiles a kernel to cache; of nested blocks, only the outermost does.
 
-    Processes that are forked from this one call it too.
+    Processes forked from this one also call it.
     """
     _at_first.append(call)
     try:
@@ -55,41 +55,41 @@ def _call_first() -> None:
 
 
 def expect(kernel: Any) -> None:
-    """Do ahead what :func:`at_first_compile` asks for if a kernel that is needed later has to be compiled."""
+    """Run the call of :func:`at_first_compile` in advance if a kernel needed later must be compiled."""
     if _at_first and kernel.is_missing():
         _call_first()
 
 
 def never_wait() -> None:
-    """Raise ``filelock.Timeout`` in this process where a call would wait for another process to compile a kernel."""
+    """Let this process raise ``filelock.Timeout`` instead of waiting for another one to compile a kernel."""
     _waits["seconds"] = 0.0
 
 
 def count_compiled() -> int:
-    """Return how many functions this process has compiled for kernels so far."""
+    """Return the number of functions that this process has compiled for kernels so far."""
     return _counts["compiled"]
 
 
 class Intrinsic:
-    """An instruction for kernels, as by ``numba.extending.intrinsic``, made when a kernel that names it is compiled."""
+    """A ``numba.extending.intrinsic`` that is created when a kernel that uses it is compiled."""
 
     def __init__(self, function: Any) -> None:
         self.py_func, self.__doc__ = function, function.__doc__
 
     @cached_property
     def in_kernels(self) -> Any:
-        """The object that numba calls."""
+        """The intrinsic of numba."""
         from numba.extending import intrinsic
 
         return intrinsic(self.py_func)
 
 
 class Kernel:
-    """A function that is compiled, or loaded from disk, when it is first called with arguments of some types.
+    """A function that is compiled, or loaded from disk, on its first call with arguments of given types.
 
     Attributes:
-        py_func: the function itself.
-        counts_references: whether it may make and return arrays.
+        py_func: the Python function.
+        counts_references: whether it may create and return arrays.
     """
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
@@ -107,13 +107,13 @@ class Kernel:
             return self._entry(*arguments)
 
     def is_missing(self) -> bool:
-        """Return whether there is a folder for machine code, but none of this kernel in it."""
+        """Return whether machine code can be cached, but none of this kernel is."""
         folder = self._entry.stats.cache_path
         return bool(folder) and not any(Path(folder).glob(f"*.{self._kept_name}-*.nbi"))
 
     @cached_property
     def in_kernels(self) -> Any:
-        """The dispatcher that kernels call, without an entry point for Python, which is a large part of compiling."""
+        """The dispatcher for calls from kernels, without an entry point for Python, which is slow to compile."""
         return self._dispatcher(self.py_func.__qualname__, no_cpython_wrapper=True)
 
     @cached_property
@@ -141,16 +141,16 @@ class Kernel:
         return dispatcher
 
     def _compile(self, arguments: tuple[Any, ...]) -> None:
-        """Compile for the types of arguments, or load what another process has compiled by then.
+        """Compile for the types of arguments, or load the machine code that another process has compiled meanwhile.
 
-        One process at a time: numba numbers the files of a function, and two would replace each other's.
+        Only one process compiles at a time: numba numbers the files of a function, so two would overwrite each other's.
         """
         from numba import typeof
 
         folder, was_on = self._entry.stats.cache_path, gc.isenabled()
         if folder:
             _call_first()
-        gc.disable()  # it would walk through all objects of the compiler: a tenth of the time
+        gc.disable()  # it would traverse all objects of the compiler, a tenth of the time
         try:
             lock = FileLock(Path(folder, f"{self._kept_name}.lock"), _waits["seconds"]) if folder else nullcontext()
             with lock:
@@ -168,18 +168,18 @@ class Kernel:
 
 
 class _NotCompiledError(Exception):
-    """Raised before numba compiles what Python calls: no machine code is kept for these types."""
+    """A kernel called from Python has no cached machine code for these types."""
 
 
 class _Watcher:
-    """A listener of numba's: it sees each function that is about to be compiled, and each that was."""
+    """A numba listener that is notified before and after each compilation."""
 
     def notify(self, event: Any) -> None:
-        """Stop what has to wait for its turn, say what will take long, and check what was compiled.
+        """Interrupt compilations outside of ``Kernel._compile``, announce a slow one, and check the result.
 
         Raises:
-            _NotCompiledError: the kernel is to be compiled by ``Kernel._compile``.
-            TypeError: a kernel that counts no references returns an array, which would be freed twice or never.
+            _NotCompiledError: the kernel must be compiled by ``Kernel._compile``.
+            TypeError: a kernel without reference counting returns an array, which would be freed twice or never.
         """
         kernel = event.data["dispatcher"]
         if kernel not in _ours:
@@ -208,14 +208,14 @@ def _watch_compiler() -> None:
 
 @cache
 def _announce() -> None:
-    """Say once why a first call takes long; processes that others have started do not say it again."""
+    """Print once why a first call takes long, but not in child processes."""
     if multiprocessing.parent_process() is None:
-        text = "compiling kernels that are new to this machine, up to a minute (longcrawl warm compiles all ahead)"
+        text = "compiling kernels that are new to this machine, up to a minute (longcrawl warm does it in advance)"
         show(text, error=True)
 
 
 def _named(function: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the globals and the variables of outer functions that a function names, and their values."""
+    """Yield the globals and closure variables that a function uses, with their values."""
     names = sorted({name for code in _codes(function.__code__) for name in code.co_names})
     yield from ((name, function.__globals__[name]) for name in names if name in function.__globals__)
     cells = function.__closure__ or ()
@@ -223,7 +223,7 @@ def _named(function: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield a function's code and that of all functions in it."""
+    """Yield the code of a function and of all functions nested in it."""
     yield code
     for each in code.co_consts:
         if isinstance(each, CodeType):
@@ -232,7 +232,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 @cache
 def _own_content(function: Any) -> tuple[str, tuple[Any, ...]]:
-    """Return what a function's machine code depends on, but for the functions that it names; and these."""
+    """Return a text of everything that a function's machine code depends on except called functions, and those."""
     called, parts = list[Any](), list[str]()
     for name, value in _named(function):
         found = getattr(value, "py_func", value)
@@ -247,7 +247,7 @@ def _own_content(function: Any) -> tuple[str, tuple[Any, ...]]:
 
 
 def _spell(value: Any) -> str:
-    """Return a text that is another one for another constant, and the same in each process."""
+    """Return a text that differs between constants and is the same in every process."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype}{value.shape}{value.flags.writeable}{hashlib.sha256(value.tobytes()).hexdigest()}"
     if isinstance(value, tuple | frozenset):
@@ -259,7 +259,7 @@ def _spell(value: Any) -> str:
 
 
 def _digest(function: Any) -> str:
-    """Return a SHA-256 of a function and of all that it calls."""
+    """Return a SHA-256 of a function and of all functions that it calls, also indirectly."""
     reached, waiting, digest = {function}, [function], hashlib.sha256()
     while waiting:
         content, called = _own_content(waiting.pop())
@@ -270,31 +270,31 @@ def _digest(function: Any) -> str:
 
 
 def intrinsic(function: Callable[..., Any]) -> Any:
-    """Make an instruction of a function that returns its types and a function that writes it for LLVM."""
+    """Make an intrinsic from a function that returns its signature and a generator of LLVM code."""
     return Intrinsic(function)
 
 
 def compiled(function: F) -> F:
-    """Compile a kernel that runs without the interpreter lock and is kept on disk.
+    """Make a kernel that runs without the interpreter lock and is cached on disk.
 
-    It counts no references to arrays, which are its caller's: it makes none, and returns none.
+    It does not count references to arrays, which belong to its caller, so it must not create or return any.
     """
     return cast(F, Kernel(function, _nrt=False))
 
 
 def allocating(function: F) -> F:
-    """As ``compiled``, for a kernel that makes or returns arrays: it counts references to all that it names."""
+    """Make a kernel like :func:`compiled` that may create and return arrays: it counts references."""
     return cast(F, Kernel(function, _nrt=True))
 
 
 def forced_inline(function: F) -> F:
-    """As ``compiled``, but LLVM puts it into its callers: a call costs as much as a short piece."""
+    """Make a kernel like :func:`compiled` that LLVM inlines into its callers, for pieces as short as a call."""
     return cast(F, Kernel(function, _nrt=False, forceinline=True))
 
 
 def inlined(function: F) -> F:
-    """As ``allocating``, but numba itself puts it into its callers: for what returns arrays to any of them.
+    """Make a kernel like :func:`allocating` that numba inlines into its callers, which may be of any kind.
 
-    Each caller compiles it anew.
+    Each caller compiles it again.
     """
     return cast(F, Kernel(function, inline="always"))

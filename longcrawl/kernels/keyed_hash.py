@@ -1,11 +1,10 @@
-"""Random choices, orders and numbers from a keyed hash of an id or a place.
+"""Reproducible random samples, orders and numbers from keyed hashes of ids or positions.
 
-Only integers of BLAKE2b and Philox's raw output are used, which no release of NumPy changes.
+Only integers from BLAKE2b and the raw output of Philox are used, which do not change between NumPy releases. Nothing
+has state, so results do not depend on the number of workers, the batch size, the order or the engine.
 
-Nothing here has a state, so a choice never depends on worker count, batch size, order or engine.
-
-Hashes are keyed by a purpose. Documents of one hash, as those of one id, are all in the sample or all out of it. What
-a share of a sample reaches is a threshold for all documents.
+Hashes are keyed by a purpose. Documents with the same hash, such as those with the same id, are all in a sample or all
+out of it. A threshold that a share of a sample reaches is used for all documents.
 """
 
 import hashlib
@@ -28,8 +27,8 @@ from longcrawl.kernels.compiling import compiled
 def keyed_hash(ids: Iterable[str], purpose: str, seed: int) -> npt.NDArray[np.uint64]:
     """Return one uniform 64-bit number per id: BLAKE2b of the id under the key ``purpose:seed``.
 
-    Two purposes, or two seeds, give independent numbers. Any two of n ids share a number with
-    probability n**2 / 2**65: 1.2e-6 for 6.66 million rows; whoever sorts by it breaks ties by id.
+    Numbers of different purposes or seeds are independent. Two of n ids share a number with probability n**2 / 2**65,
+    which is 1.2e-6 for 6.66 million rows, so sorting by it must break ties by id.
 
     >>> keyed_hash(["a", "b"], "shuffle", 0)
     array([14476366166743582373, 14468151576499404451], dtype=uint64)
@@ -45,11 +44,13 @@ def keyed_hash(ids: Iterable[str], purpose: str, seed: int) -> npt.NDArray[np.ui
 
 
 HASH = "hash"
+"""Name of the column with the hash of each document."""
 LAST = (1 << 64) - 1
+"""The largest hash."""
 
 
 def up_to_hash(table: pa.Table, purpose: str, last: int) -> pa.Table:
-    """Return the documents whose hash is at most ``last``, with their hashes in a column ``HASH``.
+    """Return the documents with a hash of at most ``last``, and their hashes in a column ``HASH``.
 
     Raises:
         StageError: a document has no id.
@@ -59,22 +60,22 @@ def up_to_hash(table: pa.Table, purpose: str, last: int) -> pa.Table:
 
 
 def filter_hashes(table: pa.Table, last: int) -> pa.Table:
-    """Return the documents whose hash, in the column ``HASH``, is at most ``last``."""
+    """Return the documents with a hash, in the column ``HASH``, of at most ``last``."""
     return table.filter(pa.array(table[HASH].to_numpy() <= np.uint64(last)))
 
 
 def likely_last(count: int, documents: int) -> int:
-    """Return a hash that ``count`` of so many documents do not exceed, but for one time in 1e15."""
+    """Return a hash that at least ``count`` of ``documents`` do not exceed, except once in 1e15 times."""
     return min(LAST, ceil((count + 8 * sqrt(count) + 64) / documents * LAST))
 
 
 def last_chosen(hashes: npt.NDArray[np.uint64], count: int) -> int:
-    """Return the largest of the ``count`` smallest hashes; ``LAST`` where there are no more."""
+    """Return the largest of the ``count`` smallest hashes, or ``LAST`` if there are at most ``count``."""
     return LAST if len(hashes) <= count else int(np.partition(hashes, count - 1)[count - 1])
 
 
 def choose(tables: Iterable[pa.Table], count: int | None, purpose: str) -> Iterable[pa.Table]:
-    """Return tables of ``count`` of the documents of tables, all if it is None; up to three times as many in memory."""
+    """Choose ``count`` random documents of tables, or all if it is None; up to three times as many are in memory."""
     if count is None:
         return tables
     found, last = list[pa.Table](), LAST
@@ -90,12 +91,12 @@ def choose(tables: Iterable[pa.Table], count: int | None, purpose: str) -> Itera
 
 
 def reached_by(values: npt.NDArray[np.float64], share: float) -> float:
-    """Return the greatest bound that a share of values is at least, rounded up to whole ones.
+    """Return the largest bound that at least a share of values reaches, rounded up to a whole number of values.
 
     >>> reached_by(np.array([3.0, 1.0, 2.0, 9.0]), 0.5)
     3.0
     """
-    # 0.7 of 10 documents are 7, not the 8 that the nearest float to 0.7 would ask for.
+    # 0.07 of 100 documents are 7, but the product of floats is just above 7 and would be rounded up to 8.
     count = int((Decimal(repr(share)) * len(values)).to_integral_value(ROUND_CEILING))
     return float(np.partition(values, len(values) - count)[len(values) - count])
 
@@ -103,17 +104,18 @@ def reached_by(values: npt.NDArray[np.float64], share: float) -> float:
 Ints = npt.NDArray[Any]
 
 ROUNDS = 8
+"""Number of rounds of the Feistel network."""
 
 _WORDS = 4
-"""64-bit numbers of one step of Philox's counter."""
+"""Number of 64-bit numbers per step of Philox's counter."""
 
 
 @dataclass(frozen=True)
 class KeyedOrder:
-    """One order of ``count`` things for each seed and purpose: a call gives the things at some places.
+    """A random permutation of ``count`` items by seed and purpose; calling it returns the items at given positions.
 
-    It is a Feistel network whose rounds are keyed by BLAKE2b of both, so that any place costs the same and no order is
-    kept in memory. A purpose names what is ordered and, where every pass has an order of its own, the pass.
+    It is a Feistel network with rounds keyed by BLAKE2b of both, so all positions cost the same and the permutation is
+    not kept in memory. The purpose names the items and, if every pass has its own order, the pass.
 
     >>> sorted(KeyedOrder(5, 0, "windows of pass 0")(np.arange(5)).tolist())
     [0, 1, 2, 3, 4]
@@ -124,7 +126,7 @@ class KeyedOrder:
     purpose: str
 
     def __call__(self, places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the things at these places, int64."""
+        """Return the items at these positions, int64."""
         rows, columns, keys = self._network
         things = np.empty(len(places), np.int64)
         _compiled_permute()(places, self.count, rows, columns, keys, things)
@@ -138,19 +140,19 @@ class KeyedOrder:
 
 
 keyed_order = lru_cache(maxsize=256)(KeyedOrder)
-"""A :class:`KeyedOrder` that is kept, for those who ask for the same one with every batch."""
+"""Cached constructor of :class:`KeyedOrder`, for callers that need the same order for every batch."""
 
 
 @cache
 def _compiled_permute() -> Any:
-    """Return the kernel; importing numba for every call would cost more than what it does."""
+    """Return the kernel, made once: making it imports numba, which costs more than a call."""
     return compiled(_permute)
 
 
 def _permute(numbers: Ints, count: int, rows: int, columns: int, keys: Ints, out: Ints) -> None:
-    """Write where each number below ``count`` goes in a keyed order of them: a Feistel network over rows x columns.
+    """Permute numbers below ``count`` by a Feistel network over rows x columns and write the results to ``out``.
 
-    What falls on a place from ``count`` on is put through again, until it does not.
+    Results of ``count`` or more are permuted again until they are below it.
     """
     for number in range(len(numbers)):
         place = np.uint64(numbers[number])
@@ -171,13 +173,15 @@ def _permute(numbers: Ints, count: int, rows: int, columns: int, keys: Ints, out
 
 
 def file_order(names: Sequence[str], seed: int, number: int) -> list[int]:
-    """Return the order of files under a seed, in a pass: they are sorted by a keyed hash of their names."""
+    """Return the order of files in pass ``number``: sorted by a keyed hash of their names."""
     keys = keyed_hash(names, f"files of pass {number}", seed).tolist()
     return sorted(range(len(names)), key=lambda file: (keys[file], names[file]))
 
 
 def uniform_numbers(seed: int, purpose: str, first: int, count: int) -> npt.NDArray[np.float64]:
-    """Return numbers ``first`` to ``first + count`` of a sequence in [0, 1): float64, the same however it is cut.
+    """Return the numbers ``first`` to ``first + count`` of a random sequence in [0, 1), float64.
+
+    They do not depend on how the sequence is split into calls.
 
     >>> bool((uniform_numbers(0, "mix", 5, 3) == uniform_numbers(0, "mix", 0, 8)[5:]).all())
     True

@@ -1,4 +1,4 @@
-"""Hash tables, word lists and phrase trees for kernels."""
+"""Word lists, hash tables of words, phrase trees and sorting for kernels."""
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
@@ -24,35 +24,36 @@ _LANGUAGE_FILE = re.compile(r"(?P<language>[a-z]{2,3}(?:[-_][A-Za-z0-9]+)*)(?:\.
 
 
 class Vocabulary(NamedTuple):
-    """Words of several languages, to be looked up by their letters: code points, or bytes of UTF-8."""
+    """A hash table of words in several languages, found by their letters: code points or UTF-8 bytes."""
 
     table: npt.NDArray[np.int32]
-    """Shape (a power of two,): open addressing, word number + 1, 0 where empty."""
+    """Open addressing table, shape (a power of two,): word number + 1, or 0 if empty."""
     languages: npt.NDArray[np.int32]
-    """Shape (words,): which list a word is of."""
+    """Language number of each word, shape (words,)."""
     bounds: npt.NDArray[np.int64]
-    """Shape (words + 1,): where each word starts in ``letters``."""
+    """Start of each word in ``letters``, and the end of the last, shape (words + 1,)."""
     letters: npt.NDArray[Any]
-    """The words one after the other: uint32 code points or uint8 bytes."""
+    """All words one after the other: uint32 code points or uint8 bytes."""
     longest: int
-    """Letters of the longest word."""
+    """Number of letters of the longest word."""
 
 
 class Phrases(NamedTuple):
-    """Sequences of words, sorted by their first."""
+    """Sequences of words, sorted by their first word."""
 
     vocabulary: Vocabulary
     by_first_word: npt.NDArray[np.int64]
-    """Shape (words of the vocabulary + 1,): the first phrase that begins with each word."""
+    """Number of the first phrase that begins with each word, shape (words of the vocabulary + 1,)."""
     bounds: npt.NDArray[np.int64]
-    """Shape (phrases + 1,): where each phrase starts in ``words``."""
+    """Start of each phrase in ``words``, and the end of the last, shape (phrases + 1,)."""
     words: npt.NDArray[np.int32]
+    """Word numbers of all phrases one after the other."""
 
 
 def make_vocabulary(
     words: Iterable[tuple[int, str]], letters: Literal["code points", "bytes"] = "code points"
 ) -> Vocabulary:
-    """Make a vocabulary of pairs of a language's number and a word; words are numbered in sorted order."""
+    """Make a vocabulary from pairs of a language number and a word; words are numbered in sorted order."""
     chosen = sorted({(language, word) for language, word in words if word})
     encoding, kind = ("utf-8", np.uint8) if letters == "bytes" else ("utf-32-le", np.uint32)
     spelled = [np.frombuffer(word.encode(encoding, "surrogatepass"), kind) for _, word in chosen]
@@ -68,9 +69,9 @@ def make_vocabulary(
 
 
 def make_phrases(phrases: Iterable[tuple[int, str]]) -> Phrases:
-    """Make phrases of pairs of a language's number and words joined by single spaces."""
+    """Make phrases from pairs of a language number and words joined by single spaces."""
     split = sorted({(language, tuple(phrase.split(" "))) for language, phrase in phrases})
-    # An empty word is between two spaces in a row: no document ever has such a phrase.
+    # Two spaces in a row enclose an empty word, which no document contains.
     split = [(language, words) for language, words in split if all(words)]
     pairs = sorted({(language, word) for language, words in split for word in words})
     number = {pair: at for at, pair in enumerate(pairs)}
@@ -85,13 +86,13 @@ def make_phrases(phrases: Iterable[tuple[int, str]]) -> Phrases:
 
 @reread_when_changed(8)
 def read_word_lists(path: str) -> WordLists:
-    """Read lists by language: a JSON file of {language: [word, …]}, or a folder of LANGUAGE, LANGUAGE.txt or .json.
+    """Read word lists by language, from a JSON file or a directory.
 
-    A text file has one entry per line, a JSON file of a folder is a list. Space around an entry is dropped, other
-    files of the folder are passed over.
+    A JSON file has {language: [word, …]}. A directory has files LANGUAGE or LANGUAGE.txt with one entry per line, or
+    LANGUAGE.json with a list; other files are ignored. White space around entries is removed.
 
     Raises:
-        StageError: nothing is there, or it is not of that form.
+        StageError: the path does not exist, or does not have this form.
     """
     place = Path(path)
     if place.is_dir():
@@ -109,10 +110,10 @@ def read_word_lists(path: str) -> WordLists:
 
 @reread_when_changed(2)
 def read_domain_categories(path: str) -> Mapping[str, int]:
-    """Read a JSON file, plain or .gz, of {domain: number}.
+    """Read domain categories from a JSON file of {domain: number}, plain or .gz.
 
     Raises:
-        StageError: nothing is there, or it is not of that form.
+        StageError: the file does not exist, or does not have this form.
     """
     found = _json(Path(path))
     if not isinstance(found, dict) or not all(type(number) is int for number in found.values()):
@@ -161,10 +162,10 @@ _MIX = _U(0xFF51AFD7ED558CCD)
 
 @compiled
 def round_to_8_digits(value: float) -> float:
-    """Return ``round(value, 8)`` of a number that is not negative, equal to Python's in every bit.
+    """Return ``round(value, 8)`` of a nonnegative number, bit for bit like Python.
 
-    Python rounds the exact binary value, half to even. The product with 1e8 is exact as ``high + low``, so a number
-    near a half is decided exactly; from 2**26 on neighbouring numbers are further apart than the digits.
+    Python rounds the exact binary value, half to even. Numbers near a half are decided exactly, from the exact product
+    with 1e8 as ``high + low``. From 2**26 on, adjacent floats are further apart than the digits.
     """
     if not value < 67108864.0:
         return value
@@ -181,16 +182,16 @@ def round_to_8_digits(value: float) -> float:
 
 @compiled
 def round_all(values: Any) -> None:
-    """Round every number of a one-dimensional array in place, as ``round(value, 8)`` does; NaN stays."""
+    """Round all numbers of a one-dimensional array in place like ``round(value, 8)``; NaN is kept."""
     for at in range(len(values)):
         values[at] = round_to_8_digits(values[at])
 
 
 @compiled
 def count_up_to(values: npt.NDArray[np.int64], most: int) -> int:
-    """Return how many ascending int64 numbers are no more than ``most``, by binary search.
+    """Count the values of at most ``most`` in an ascending int64 array, by binary search.
 
-    ``np.searchsorted`` in a kernel has every process that loads it import scipy, 0.2 s.
+    ``np.searchsorted`` in a kernel makes every process that loads it import scipy, which takes 0.2 s.
 
     >>> count_up_to(np.array([2, 4, 4, 7]), 4)
     3
@@ -206,14 +207,14 @@ def count_up_to(values: npt.NDArray[np.int64], most: int) -> int:
 
 
 _RUN = 16
-"""Keys that :func:`stable_order` sorts by insertion before it merges."""
+"""Length of the runs that :func:`stable_order` sorts by insertion before it merges them."""
 
 
 @allocating
 def stable_order(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the places of int64 keys in ascending order, equal ones as they stand: a merge sort.
+    """Return the indices that sort int64 keys, by a stable merge sort.
 
-    That of numba takes 1 to 2 s of compiling for each type of key, this one 0.4 s once.
+    numba's own sort takes 1 to 2 s to compile for each key type, this one 0.4 s once.
     """
     count = len(keys)
     order, merged = np.empty(count, np.int64), np.empty(count, np.int64)
@@ -242,9 +243,9 @@ def stable_order(keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 @inlined
 def order_by(values: npt.NDArray[Any], members: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return the places of ``members`` by their values, integers, as :func:`stable_order` does.
+    """Return the indices that sort ``members`` by their integer values, like :func:`stable_order`.
 
-    Of unsigned numbers beyond int64 only equal ones are sure to stand together.
+    Unsigned values beyond int64 are grouped, but not in ascending order.
     """
     keys = np.empty(len(members), np.int64)
     for place in range(len(members)):
@@ -254,7 +255,7 @@ def order_by(values: npt.NDArray[Any], members: npt.NDArray[np.int64]) -> npt.ND
 
 @compiled
 def mixed(number: np.uint64) -> np.int64:
-    """Spread a hash or a key over all bits, as an index to be masked."""
+    """Mix a hash or key over all bits, to be masked as an index."""
     number ^= number >> _U(33)
     number *= _MIX
     number ^= number >> _U(29)
@@ -263,7 +264,7 @@ def mixed(number: np.uint64) -> np.int64:
 
 @forced_inline
 def _sampled(language: int, letters: Letters, start: int, stop: int) -> np.int64:
-    """Hash a listed word by its length and its first and last two letters, which tell most of a list apart."""
+    """Hash a word of a list by its length and its first and last two letters, which distinguish most words."""
     second, before_last = min(start + 1, stop - 1), max(stop - 2, start)
     head = _U(letters[start]) | _U(letters[second]) << _U(21) | _U(stop - start) << _U(42)
     tail = _U(letters[stop - 1]) | _U(letters[before_last]) << _U(21) | _U(language) << _U(42)
@@ -272,7 +273,7 @@ def _sampled(language: int, letters: Letters, start: int, stop: int) -> np.int64
 
 @forced_inline
 def find_word(vocabulary: Vocabulary, language: int, letters: Letters, start: int, stop: int) -> int:
-    """Return the number of the word ``letters[start:stop]`` in a language's list, -1 where it is not there."""
+    """Return the number of the word ``letters[start:stop]`` in a language's list, or -1 if it is not listed."""
     length = stop - start
     if language < 0 or length > vocabulary.longest:
         return -1
@@ -293,7 +294,7 @@ def find_word(vocabulary: Vocabulary, language: int, letters: Letters, start: in
 
 @compiled
 def fill_table(vocabulary: Vocabulary) -> None:
-    """Enter all words of a vocabulary into its table of zeros."""
+    """Insert all words of a vocabulary into its zero-filled table."""
     mask = len(vocabulary.table) - 1
     for word in range(len(vocabulary.languages)):
         start, stop = vocabulary.bounds[word], vocabulary.bounds[word + 1]
@@ -304,24 +305,26 @@ def fill_table(vocabulary: Vocabulary) -> None:
 
 
 class PhraseTree(NamedTuple):
-    """Nodes and their edges; a node stands for the characters on the way to it, in lower case."""
+    """A prefix tree of phrases; a node represents the lower-case characters on the path to it."""
 
     keys: npt.NDArray[np.uint64]
-    """Shape (a power of two,): open addressing, node and code point of an edge, 0 where empty."""
+    """Open addressing table of edges, shape (a power of two,): node and code point, or 0 if empty."""
     children: npt.NDArray[np.int32]
-    """Where each of these edges leads."""
+    """Target node of each edge in ``keys``."""
     kinds: npt.NDArray[np.uint8]
-    """Shape (nodes,): the kinds of the phrases that end at a node, or-ed."""
+    """Kinds of the phrases that end at each node, combined by bitwise or, shape (nodes,)."""
     begins: npt.NDArray[np.bool_]
-    """Shape (129,): whether an edge of any root takes this ASCII character; the last stands for all others."""
+    """Whether a phrase can begin with each ASCII character, shape (129,); the last entry is for all others."""
     sure: int
-    """Characters of the shortest phrase, or 8."""
+    """Length of the shortest phrase in characters, at most 8."""
     places: npt.NDArray[np.uint8]
-    """Shape (129,): bit n says whether a phrase can have this ASCII character as the n-th of its ``sure``, as above."""
+    """Positions of each ASCII character in phrases, shape (129,); the last entry is for all others.
+
+    Bit n is set if a phrase can have the character as the n-th of its first ``sure`` characters."""
 
 
 def make_tree(roots: int, phrases: Iterable[tuple[int, str, int]]) -> PhraseTree:
-    """Make a tree of the root, the text and the kind of each phrase; nodes 0 to ``roots`` - 1 are the roots."""
+    """Make a tree from the root, text and kind of each phrase; nodes 0 to ``roots`` - 1 are the roots."""
     given = list(phrases)
     edges: dict[tuple[int, str], int] = {}
     kinds = [0] * roots
@@ -343,7 +346,7 @@ def make_tree(roots: int, phrases: Iterable[tuple[int, str, int]]) -> PhraseTree
 
 
 def _beginnings(phrases: Sequence[str]) -> tuple[npt.NDArray[np.bool_], int, npt.NDArray[np.uint8]]:
-    """Return which characters start a phrase, and where others stand among the first that every phrase has."""
+    """Return ``begins``, ``sure`` and ``places`` of a :class:`PhraseTree`."""
     sure = max(1, min([8, *map(len, phrases)]))
     places = np.zeros(129, np.uint8)
     for phrase in phrases:
@@ -354,7 +357,7 @@ def _beginnings(phrases: Sequence[str]) -> tuple[npt.NDArray[np.bool_], int, npt
 
 
 def lowered(phrase: str) -> str:
-    """Return each character in lower case by itself; the few whose lower case is two characters stay as they are."""
+    """Lowercase each character of a phrase separately, except the few with a lower case of two characters."""
     return "".join(lower if len(lower := character.lower()) == 1 else character for character in phrase)
 
 
@@ -364,10 +367,10 @@ def _spellings(lower: str) -> list[int]:
 
 @lru_cache(maxsize=1)
 def _capitals() -> dict[str, list[int]]:
-    """Return the characters that have a given lower case, but for itself: K and the Kelvin sign for k.
+    """Return the other characters with each lower case, such as K and the Kelvin sign for k.
 
-    All characters are lowered as one string, as each by itself takes ten times as long. Dotted I, the one whose lower
-    case has two, is left out; a sigma that another letter follows is not a final one.
+    All characters are lowercased as one string, which is ten times as fast as one by one. Dotted I is left out, because
+    its lower case has two characters. Sigma is followed by a letter, so it is not lowercased to a final sigma.
     """
     points = np.arange(0x110000, dtype="<u4")
     points = points[((points < 0xD800) | (points >= 0xE000)) & (points != ord("\u0130"))]
@@ -379,7 +382,7 @@ def _capitals() -> dict[str, list[int]]:
 
 
 OTHERS = np.uint32(128)
-"""In place of a character that is not ASCII, in what tells whether a phrase begins with one."""
+"""Index of all characters other than ASCII in ``begins`` and ``places`` of a :class:`PhraseTree`."""
 
 
 @compiled
@@ -389,7 +392,7 @@ def _key(node: int, point: np.uint32) -> np.uint64:
 
 @compiled
 def step(tree: PhraseTree, node: int, point: np.uint32) -> int:
-    """Return the node that a character leads to, -1 where there is none."""
+    """Return the node that a character leads to, or -1 if there is no such edge."""
     key, mask = _key(node, point), len(tree.keys) - 1
     at = mixed(key) & mask
     while tree.keys[at] != 0:
@@ -401,7 +404,7 @@ def step(tree: PhraseTree, node: int, point: np.uint32) -> int:
 
 @compiled
 def enter(tree: PhraseTree, nodes: Any, points: Any, children: Any) -> None:
-    """Enter all edges of a tree into its table of zeros."""
+    """Insert all edges of a tree into its zero-filled table."""
     mask = len(tree.keys) - 1
     for edge in range(len(nodes)):
         key = _key(nodes[edge], points[edge])

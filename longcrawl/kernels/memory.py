@@ -1,4 +1,4 @@
-"""What kernels compile to few instructions: numbers at any address, ends of bits, the least of 32, tests of 64."""
+"""Intrinsics for kernels: unaligned loads and stores, bit operations, and tests of 64 bytes at once."""
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
 # mypy: disable-error-code="misc"
@@ -13,13 +13,13 @@ from longcrawl.kernels.compiling import forced_inline, intrinsic
 _U = np.uint64
 
 TESTED = 64
-"""How many bytes those functions look at that return a bit for each."""
+"""Number of bytes tested by the functions that return one bit per byte."""
 WRITTEN = 8
-"""How many places :func:`write_places` writes at once: there is room for 7 behind the last."""
+"""Number of places that :func:`write_places` writes at once, so its array needs room for 7 more after the last."""
 
 
 def _loader(bits: int, loaded: str) -> Any:
-    """Return what loads a little-endian number of so many bits from any address."""
+    """Make an intrinsic that loads a little-endian number of ``bits`` bits from any address."""
 
     @intrinsic
     def load(_typing: Any, address: Any) -> Any:
@@ -36,7 +36,7 @@ def _loader(bits: int, loaded: str) -> Any:
 
 
 def _storer(bits: int, stored: str) -> Any:
-    """Return what stores the low bits of a number, so many, at any address."""
+    """Make an intrinsic that stores the low ``bits`` bits of a number at any address."""
 
     @intrinsic
     def store(_typing: Any, address: Any, _number: Any) -> Any:
@@ -59,7 +59,7 @@ put_byte, put_four, put_eight = _storer(8, "int64"), _storer(32, "int64"), _stor
 
 @intrinsic
 def prefetch(_typing: Any, address: Any) -> Any:
-    """Begin to load the cache line of an address."""
+    """Prefetch the cache line of an address."""
     from llvmlite import ir
     from numba import types
 
@@ -77,7 +77,7 @@ def prefetch(_typing: Any, address: Any) -> Any:
 
 @intrinsic
 def lowest_bit(_typing: Any, number: Any) -> Any:
-    """Return the place of the lowest bit, 64 where there is none."""
+    """Return the position of the lowest set bit, or 64 if there is none."""
     from llvmlite import ir
     from numba import types
 
@@ -89,7 +89,7 @@ def lowest_bit(_typing: Any, number: Any) -> Any:
 
 @intrinsic
 def highest_bit(_typing: Any, number: Any) -> Any:
-    """Return the place of the highest bit of a number that is not 0."""
+    """Return the position of the highest set bit of a nonzero number."""
     from llvmlite import ir
     from numba import types
 
@@ -101,7 +101,7 @@ def highest_bit(_typing: Any, number: Any) -> Any:
 
 @intrinsic
 def count_bits(_typing: Any, number: Any) -> Any:
-    """Return how many bits of a number are set."""
+    """Count the set bits of a number."""
     from numba import types
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
@@ -112,9 +112,9 @@ def count_bits(_typing: Any, number: Any) -> Any:
 
 @forced_inline
 def write_places(bits: np.uint64, first: int, places: npt.NDArray[np.int64], count: np.uint64) -> np.uint64:
-    """Write the places of bits, counted from ``first``, behind ``count`` that are there; return how many are then.
+    """Append the positions of set bits, plus ``first``, to ``places`` after ``count`` entries; return the new count.
 
-    A loop for each bit would end at a place that the processor guesses wrong.
+    It writes ``WRITTEN`` at once, because the processor would mispredict the end of a loop over single bits.
     """
     found = _U(count_bits(bits))
     for begun in range(_U(0), found, _U(WRITTEN)):
@@ -126,7 +126,7 @@ def write_places(bits: np.uint64, first: int, places: npt.NDArray[np.int64], cou
 
 @intrinsic
 def least_of_many(_typing: Any, address: Any) -> Any:
-    """Return the least of 32 numbers of 32 bits."""
+    """Return the smallest of the 32 unsigned 32-bit numbers at an address."""
     from llvmlite import ir
     from numba import types
 
@@ -141,7 +141,7 @@ def least_of_many(_typing: Any, address: Any) -> Any:
 
 
 def _tester(test: Any) -> Any:
-    """Return what tests the 64 bytes at an address, and gives a bit for each that passes."""
+    """Make an intrinsic that tests the 64 bytes at an address and returns one bit per byte."""
 
     @intrinsic
     def find(_typing: Any, address: Any) -> Any:
@@ -161,7 +161,7 @@ def _tester(test: Any) -> Any:
 
 @intrinsic
 def find_byte(_typing: Any, address: Any, _byte: Any) -> Any:
-    """Return a bit for each of the 64 bytes at an address that is this one."""
+    """Compare the 64 bytes at an address with a byte and return one bit per byte."""
     from llvmlite import ir
     from numba import types
 
@@ -183,7 +183,7 @@ find_spaces = _tester(
         builder.icmp_unsigned("<=", builder.sub(bytes_, every(0x1C)), every(4)),
     )
 )
-"""Which bytes are what ``str.isspace`` takes for white space of ASCII, its four separators too."""
+"""Test for ASCII white space of ``str.isspace``, including its four separators 0x1C to 0x1F."""
 find_marked = _tester(
     lambda builder, bytes_, every: builder.or_(
         builder.or_(
@@ -200,27 +200,29 @@ find_marked = _tester(
         ),
     )
 )
-"""Which bytes of a text in HTML stand for something else, but for spaces: control characters, ``&``, ``<``, and the
-first bytes of all white space beyond ASCII and of the mark of no width (0xC2, 0xE2, 0xE3, 0xEF)."""
+"""Test for bytes of HTML text that need handling, except spaces.
+
+These are control characters, ``&``, ``<``, and the first bytes of all white space beyond ASCII and of the zero-width
+mark (0xC2, 0xE2, 0xE3, 0xEF)."""
 find_continuations = _tester(lambda builder, bytes_, every: builder.icmp_signed("<", bytes_, every(0xC0)))
-"""Which bytes belong to a character that began before them."""
+"""Test for continuation bytes of UTF-8."""
 find_blanks = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord(" "))))
-"""Which bytes are spaces."""
+"""Test for the space."""
 find_digits = _tester(
     lambda builder, bytes_, every: builder.icmp_unsigned("<=", builder.sub(bytes_, every(ord("0"))), every(9))
 )
-"""Which bytes are digits of ASCII."""
+"""Test for ASCII digits."""
 find_ats = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("@"))))
 find_colons = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord(":"))))
 find_leads_of_three = _tester(lambda builder, bytes_, every: builder.icmp_unsigned(">=", bytes_, every(0xE0)))
-"""Which bytes begin characters of three bytes of UTF-8, or of four."""
+"""Test for first bytes of UTF-8 characters with three or four bytes."""
 find_white = _tester(
     lambda builder, bytes_, every: builder.or_(
         builder.icmp_unsigned("<=", builder.sub(bytes_, every(ord("\t"))), every(4)),
         builder.icmp_unsigned("==", bytes_, every(ord(" "))),
     )
 )
-"""Which bytes are white space of ASCII."""
+"""Test for ASCII white space: tab to carriage return, and the space."""
 find_breaks = _tester(
     lambda builder, bytes_, every: builder.or_(
         builder.icmp_unsigned("==", bytes_, every(ord("\n"))), builder.icmp_unsigned("==", bytes_, every(ord("\r")))
@@ -232,16 +234,16 @@ find_rare_breaks = _tester(
         builder.icmp_unsigned("<=", builder.sub(bytes_, every(0x1C)), every(2)),
     )
 )
-"""Which bytes of ASCII, other than newlines, are where ``str.splitlines`` splits."""
+"""Test for the ASCII line breaks of ``str.splitlines`` other than line feeds."""
 find_apostrophes = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("'"))))
 find_slashes = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("/"))))
 find_capitals = _tester(
     lambda builder, bytes_, every: builder.icmp_unsigned("<=", builder.sub(bytes_, every(ord("A"))), every(25))
 )
 find_high = _tester(lambda builder, bytes_, every: builder.icmp_signed("<", bytes_, every(0)))
-"""Which bytes belong to characters beyond ASCII."""
+"""Test for bytes of characters beyond ASCII."""
 find_low_continuations = _tester(lambda builder, bytes_, every: builder.icmp_signed("<", bytes_, every(0xA0)))
-"""Which bytes are 0x80 to 0x9F."""
+"""Test for bytes 0x80 to 0x9F."""
 find_least_leads = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(0xE0)))
 find_surrogate_leads = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(0xED)))
 find_rare_leads = _tester(
@@ -250,13 +252,13 @@ find_rare_leads = _tester(
         builder.icmp_unsigned(">=", bytes_, every(0xF0)),
     )
 )
-"""Which bytes begin characters of four bytes, or none."""
+"""Test for first bytes of four-byte characters, and for bytes that are never valid in UTF-8."""
 find_others = _tester(
     lambda builder, bytes_, every: builder.icmp_unsigned(
         ">", builder.sub(builder.or_(bytes_, every(0x20)), every(ord("a"))), every(25)
     )
 )
-"""Which bytes are no letters of ASCII."""
+"""Test for bytes other than ASCII letters."""
 find_line_feeds = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord("\n"))))
 find_quotes = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord('"'))))
 find_commas = _tester(lambda builder, bytes_, every: builder.icmp_unsigned("==", bytes_, every(ord(","))))
@@ -274,7 +276,7 @@ find_string_stops = _tester(
         ),
     )
 )
-"""Which bytes are quotes, backslashes or control characters: a string of JSON goes on over all others."""
+"""Test for quotes, backslashes and control characters, which end or interrupt a JSON string."""
 
 
 @intrinsic

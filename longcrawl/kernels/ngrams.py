@@ -1,8 +1,8 @@
-"""Equal words and repeated n-grams of one document, as numba kernels.
+"""Kernels that find equal words and repeated n-grams in a document.
 
-Words get numbers by full comparison, so no two different ones can be taken for one. An n-gram is the pair of its two
-(n-1)-grams, so neither can two n-grams. A place can start a repeated n-gram only where both its (n-1)-grams repeat:
-long ones cost little.
+Words are numbered by full comparison, so different words never share a number. An n-gram is identified by its two
+(n-1)-grams, so the same holds for n-grams. A repeated n-gram can only start where both its (n-1)-grams repeat, so long
+n-grams cost little.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
@@ -20,41 +20,42 @@ from longcrawl.kernels.memory import eight_at
 _U = np.uint64
 GOLDEN = _U(0x9E3779B97F4A7C15)
 HASHED = _U(1 << 63)
-"""Set in the key of a word that is a hash; other keys are the word itself."""
+"""Bit set in a word's key if the key is a hash; otherwise the key is the word itself."""
 _FEW = 8192
-"""Entries of a table that stays in the processor's first caches."""
+"""Number of entries below which a table filled by a quarter still fits into the processor's first caches."""
 
 
 class Repeats(NamedTuple):
-    """Memory for one document at a time, made for the longest of a batch; what is not touched costs nothing."""
+    """Working memory for one document at a time, allocated for the longest of a batch; untouched memory costs nothing."""
 
     ids: npt.NDArray[np.int32]
-    """Number of each word, equal for equal words, counted in the order in which they first come."""
+    """Number of each word, the same for equal words, in order of first occurrence."""
     firsts: npt.NDArray[np.int32]
-    """The first word of each number."""
+    """Position of the first word with each number."""
     counts: npt.NDArray[np.int32]
-    """How often each number comes."""
+    """Number of words with each number."""
     places: npt.NDArray[np.int32]
-    """The words at which a repeated n-gram starts, ascending."""
+    """Words at which a repeated n-gram starts, ascending."""
     grams: npt.NDArray[np.int32]
-    """The number of the n-gram at each of ``places``."""
+    """Number of the n-gram at each of ``places``."""
     gram_firsts: npt.NDArray[np.int32]
-    """The first word of each n-gram's first."""
+    """Word at which each n-gram first starts."""
     gram_counts: npt.NDArray[np.int32]
+    """Number of occurrences of each n-gram."""
     pairs: npt.NDArray[np.uint64]
-    """The numbers of the two (n-1)-grams at each of ``places``."""
+    """Numbers of the two (n-1)-grams at each of ``places``."""
     waiting: npt.NDArray[np.int32]
-    """Words whose letters are still to be compared."""
+    """Words with hashed keys that must be compared letter by letter."""
     keys: npt.NDArray[np.uint64]
-    """The key of each number + 1."""
+    """Key of each number, at index number + 1."""
     table: npt.NDArray[np.int32]
-    """Open addressing, a number + 1, 0 where empty."""
+    """Open addressing table: number + 1, or 0 if empty."""
     seen: npt.NDArray[np.uint8]
-    """How often each came of keys that share a place, a bit for each time up to eight."""
+    """Number of occurrences of the keys in each slot, one bit each, at most eight."""
 
 
 def make_repeats(words: int) -> Repeats:
-    """Allocate memory for documents of up to so many words."""
+    """Allocate working memory for documents of up to ``words`` words."""
     ids, firsts, counts, places, grams, gram_firsts, gram_counts, waiting = np.empty((8, words + 1), np.int32)
     pairs, keys = np.empty((2, words + 1), np.uint64)
     table = np.empty(max(16, 1 << (4 * words).bit_length()), np.int32)
@@ -64,9 +65,9 @@ def make_repeats(words: int) -> Repeats:
 
 @compiled
 def clear(table: npt.NDArray[np.int32], entries: int) -> int:
-    """Empty as much of the table as ``entries`` need, and give the mask of its places.
+    """Clear as much of the table as ``entries`` need, and return the mask of its slots.
 
-    A quarter is filled, or half where more would be too large for the processor's first caches.
+    A quarter of the slots is filled, or half if the table would not fit into the processor's first caches.
     """
     size = 16
     while size < (4 if entries < _FEW else 2) * entries:
@@ -77,7 +78,7 @@ def clear(table: npt.NDArray[np.int32], entries: int) -> int:
 
 @compiled
 def forget(seen: npt.NDArray[np.uint8], entries: int) -> int:
-    """Empty as much of ``seen`` as ``entries`` need, and give the mask of its places."""
+    """Clear as much of ``seen`` as ``entries`` need, and return the mask of its slots."""
     size = 64
     while size < 8 * entries:
         size *= 2
@@ -87,13 +88,13 @@ def forget(seen: npt.NDArray[np.uint8], entries: int) -> int:
 
 @forced_inline
 def note(seen: npt.NDArray[np.uint8], slot: np.uint64, comes: int) -> None:
-    """Note once more in ``seen`` where ``comes`` is 1: a count up to two would be a branch, guessed wrong too often."""
+    """Count one occurrence in a slot of ``seen`` if ``comes`` is 1, without a branch, which would be mispredicted."""
     seen[slot] = seen[slot] << comes | comes
 
 
 @compiled
 def same_letters(letters: Any, first: int, second: int, length: int) -> bool:
-    """Whether two stretches of a text are equal."""
+    """Return whether two stretches of a text are equal."""
     address, item = np.int64(letters.ctypes.data), letters.itemsize
     one, other = address + first * item, address + second * item
     last, place = length * item - 8, 0
@@ -101,7 +102,7 @@ def same_letters(letters: Any, first: int, second: int, length: int) -> bool:
         while place < length and letters[first + place] == letters[second + place]:
             place += 1
         return place == length
-    # The last eight bytes may overlap those before; of most words these and the first eight are all.
+    # The last eight bytes may overlap those before; for most words they and the first eight bytes cover everything.
     same, place = (eight_at(one) == eight_at(other)) & (eight_at(one + last) == eight_at(other + last)), 8
     while same and place < last:
         same = eight_at(one + place) == eight_at(other + place)
@@ -111,7 +112,11 @@ def same_letters(letters: Any, first: int, second: int, length: int) -> bool:
 
 @compiled
 def _number(keys: Any, size: int, ids: Any, firsts: Any, counts: Any, repeats: Repeats) -> tuple[int, int]:
-    """Number equal keys: how many differ, and how many hashes, written to ``waiting``, equal one before them."""
+    """Number equal keys, and write to ``waiting`` the hashes equal to an earlier one.
+
+    Returns:
+        the number of different keys, and of entries in ``waiting``.
+    """
     table, known, waiting = repeats.table, repeats.keys, repeats.waiting
     mask = clear(table, size)
     unique, left = 0, 0
@@ -142,15 +147,16 @@ def _same_words(letters: Any, begins: Any, ends: Any, first: int, second: int) -
 
 @compiled
 def number_words(letters: Any, begins: Any, ends: Any, keys: Any, words: int, repeats: Repeats) -> int:
-    """Write ``ids``, ``firsts`` and ``counts`` of words, or of any other stretches of a text; give how many differ.
+    """Number the words, or any other stretches, of a text; return how many are different.
 
     Args:
         letters: the text.
-        begins: int64 [words], where each word begins in it.
-        ends: int64 [words], where each word ends.
-        keys: uint64 [words], equal for equal words; other than hashes, marked by ``HASHED``, for no others.
-        words: how many words there are.
-        repeats: written.
+        begins: int64 [words], start of each word in the text.
+        ends: int64 [words], end of each word.
+        keys: uint64 [words], equal for equal words. Different words have different keys unless these are hashes, which
+            are marked by ``HASHED``.
+        words: number of words.
+        repeats: ``ids``, ``firsts`` and ``counts`` are written.
     """
     unique, left = _number(keys, words, repeats.ids, repeats.firsts, repeats.counts, repeats)
     for at in range(left):
@@ -162,7 +168,7 @@ def number_words(letters: Any, begins: Any, ends: Any, keys: Any, words: int, re
 
 @compiled
 def _number_by_letters(letters: Any, begins: Any, ends: Any, keys: Any, words: int, repeats: Repeats) -> int:
-    """Do as :func:`number_words` where different words have the same hash."""
+    """Number words like :func:`number_words` if different words have the same hash."""
     table, ids, firsts, counts = repeats.table, repeats.ids, repeats.firsts, repeats.counts
     mask = clear(table, words)
     unique = 0
@@ -184,9 +190,10 @@ def _number_by_letters(letters: Any, begins: Any, ends: Any, keys: Any, words: i
 
 @compiled
 def lengthen(repeats: Repeats, size: int) -> tuple[int, int]:
-    """Join neighbours among the first ``size`` places to n-grams: how many places are left, how many n-grams.
+    """Join adjacent (n-1)-grams at the first ``size`` places to n-grams, without most of those that occur once.
 
-    Of n-grams that come once most are left out.
+    Returns:
+        the number of remaining places, and of different n-grams.
     """
     places, grams, pairs, firsts, seen = repeats.places, repeats.grams, repeats.pairs, repeats.gram_firsts, repeats.seen
     joined, mask = 0, forget(seen, size)
@@ -210,7 +217,7 @@ def lengthen(repeats: Repeats, size: int) -> tuple[int, int]:
 
 @compiled
 def keep_repeated(repeats: Repeats, size: int) -> int:
-    """Keep the places whose n-gram comes more than once; give how many there are."""
+    """Keep the places of n-grams that occur more than once; return their number."""
     places, grams, counts = repeats.places, repeats.grams, repeats.gram_counts
     left = 0
     for place in range(size):
@@ -222,7 +229,7 @@ def keep_repeated(repeats: Repeats, size: int) -> int:
 
 @compiled
 def most_frequent(repeats: Repeats, found: int) -> int:
-    """Return the most frequent of so many n-grams, the first of those as frequent."""
+    """Return the most frequent of ``found`` n-grams, or the first of several."""
     top = 0
     for gram in range(found):
         if repeats.gram_counts[gram] > repeats.gram_counts[top]:
@@ -232,7 +239,7 @@ def most_frequent(repeats: Repeats, found: int) -> int:
 
 @compiled
 def covered(repeats: Repeats, starts: Any, size: int, n: int) -> int:
-    """Count the characters of all words that a repeated n-gram covers, each word once."""
+    """Count the characters of all words in repeated n-grams, each word once."""
     places, total, reached = repeats.places, 0, 0
     for at in range(size):
         place = places[at]
@@ -243,7 +250,7 @@ def covered(repeats: Repeats, starts: Any, size: int, n: int) -> int:
 
 @compiled
 def repeated_words(repeats: Repeats, words: int) -> int:
-    """Write the places of all words that come more than once; give how many there are."""
+    """Write the places of all words that occur more than once; return their number."""
     size = 0
     for word in range(words):
         repeats.places[size] = word
@@ -254,13 +261,13 @@ def repeated_words(repeats: Repeats, words: int) -> int:
 
 @compiled
 def repetitions(repeats: Repeats, starts: Any, words: int, characters: Any) -> None:
-    """Write how many characters are in the most frequent 2- to 4-gram, and in all repeated 5- to 10-grams.
+    """Count the characters in the most frequent 2- to 4-grams and in all repeated 5- to 10-grams.
 
     Args:
-        repeats: has the words by their numbers.
-        starts: int64 [words + 1], where each word starts among the characters of all words.
-        words: how many words there are.
-        characters: float64 [NGRAMS], zeros, written.
+        repeats: working memory with the words numbered by :func:`number_words`.
+        starts: int64 [words + 1], start of each word among the characters of all words.
+        words: number of words.
+        characters: float64 [NGRAMS], zeros; the counts are written to it.
     """
     size = repeated_words(repeats, words)
     for n in range(2, 11):

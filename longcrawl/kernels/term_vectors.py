@@ -1,7 +1,7 @@
-"""Documents as vectors of terms: how alike two are, which are most alike, and orders of them, as numba kernels.
+"""Kernels for documents as vectors of terms: similarities, nearest neighbours, and orders of related documents.
 
-A vector has whole numbers, so that sums depend on no order and no machine. Documents are numbers in a pool of them, and
-of equally similar ones the smaller number comes first.
+Weights are integers, so sums depend neither on their order nor on the machine. Documents are identified by their
+numbers in a pool. Of equally similar documents, the one with the smaller number comes first.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
@@ -18,37 +18,39 @@ Longs = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 NORM = 1 << 14
-"""The length of a vector: the product of two, over its square, is their cosine."""
+"""Euclidean length of each vector: the product of two vectors, divided by its square, is their cosine."""
 WINDOW = 64
-"""Documents before and after a document, of those that have a term, sorted by its weight, that are compared with it."""
+"""Number of documents compared on each side of a document, among those with a common term, sorted by its weight."""
 
 
 class TermVectors(NamedTuple):
-    """Vectors of documents end to end."""
+    """Sparse vectors of all documents, one after the other."""
 
     bounds: Longs
-    """int64 [documents + 1]"""
+    """Start of each document's entries, and the end of the last, int64 [documents + 1]."""
     terms: npt.NDArray[np.uint32]
-    """Ascending in each document."""
+    """Term of each entry, ascending within a document."""
     weights: npt.NDArray[np.uint16]
-    """1 or more each; those of a document have the length ``NORM``, up to rounding."""
+    """Weight of each entry, at least 1. Each document's vector has length ``NORM``, up to rounding."""
 
 
 class Postings(NamedTuple):
-    """All entries of vectors, those of a term together and the largest weights first."""
+    """All entries of vectors, sorted by term and descending weight."""
 
     documents: npt.NDArray[np.int32]
-    """Of each entry."""
+    """Document of each posting."""
     weights: npt.NDArray[np.uint16]
+    """Weight of each posting."""
     places: npt.NDArray[np.int32]
-    """Where each entry of the vectors stands here."""
+    """Index of the posting of each entry of the vectors."""
     firsts: npt.NDArray[np.int32]
-    """Where the entries of its term begin, of each entry here."""
+    """Index of the first posting with the same term, for each posting."""
     stops: npt.NDArray[np.int32]
+    """Index after the last posting with the same term, for each posting."""
 
 
 def make_postings(vectors: TermVectors) -> Postings:
-    """Return the entries of vectors by term; equal weights are in the order of documents."""
+    """Sort the entries of vectors by term and descending weight; equal ones by document."""
     keys = vectors.terms.astype(np.uint64) << np.uint64(16)
     keys |= np.uint64((1 << 16) - 1) - vectors.weights.astype(np.uint64)
     order = np.argsort(keys, kind="stable")
@@ -81,14 +83,14 @@ def _product(vectors: TermVectors, one: int, other: int) -> int:
 
 @compiled
 def multiply_pairs(vectors: TermVectors, ones: Longs, others: Longs, out: Longs) -> None:
-    """Write the product of the vectors of each pair of documents."""
+    """Write the dot product of the vectors of each pair of documents to ``out``, int64 [pairs]."""
     for pair in range(len(ones)):
         out[pair] = _product(vectors, ones[pair], others[pair])
 
 
 @compiled
 def _agreeing(samples: Bytes, one: int, other: int) -> int:
-    """Count the bytes of two samples that are equal."""
+    """Count the equal bytes of two samples."""
     found = 0
     for at in range(samples.shape[1]):
         found += samples[one, at] == samples[other, at]
@@ -107,17 +109,18 @@ def _dense_product(dense: Any, one: int, other: int) -> int:
 def find_neighbours(
     vectors: TermVectors, postings: Postings, dense: Any, samples: Bytes, near: int, found: Any, scores: Longs
 ) -> None:
-    """Find the documents that are most like each document, among those that share a term with it.
+    """Find the most similar documents of each document, among those that share a term with it.
 
     Args:
-        vectors: of all documents.
-        postings: of the vectors.
-        dense: int16 [documents, dimensions]; with dimensions, vectors only say which documents are compared, and
-            products are of these.
-        samples: uint8 [documents, width]; documents of which ``near`` bytes agree are no neighbours.
-        near: more than the width for none.
-        found: int32 [documents, most], written: the most similar first, then -1.
-        scores: int64 [documents, most], written: products.
+        vectors: the vectors of all documents.
+        postings: the postings of ``vectors``.
+        dense: int16 [documents, dimensions]. If there are dimensions, similarity is the product of these vectors, and
+            ``vectors`` only select the documents to compare.
+        samples: uint8 [documents, width]. Documents with ``near`` or more equal bytes are near duplicates, not
+            neighbours.
+        near: number of equal bytes; more than the width to allow all documents.
+        found: int32 [documents, most], written: the most similar documents first, then -1.
+        scores: int64 [documents, most], written: dot products.
     """
     sums, touched = np.zeros(len(found), np.int64), np.empty(len(found), np.int32)
     for document in range(len(found)):
@@ -136,13 +139,13 @@ def find_neighbours(
                 kept = min(kept + 1, found.shape[1])
                 _insert(score, other, scores, found, document, kept)
         found[document, kept:], scores[document, kept:] = -1, 0
-        for at in range(0 if dense.shape[1] else kept):  # windows may have left terms out
+        for at in range(0 if dense.shape[1] else kept):  # sums over windows may lack terms
             scores[document, at] = _product(vectors, document, found[document, at])
 
 
 @compiled
 def _add_up(vectors: TermVectors, postings: Postings, document: int, sums: Longs, touched: Any) -> int:
-    """Add to the sum of each document near by the products of terms that it shares; return how many there are."""
+    """Sum the products of shared terms for the documents in the windows around each term; return their number."""
     count = 0
     for entry in range(vectors.bounds[document], vectors.bounds[document + 1]):
         place = postings.places[entry]
@@ -158,7 +161,7 @@ def _add_up(vectors: TermVectors, postings: Postings, document: int, sums: Longs
 
 @compiled
 def _comes_in(score: int, other: int, scores: Longs, found: Any, document: int, kept: int) -> bool:
-    """Return whether a document is among the best of those seen so far."""
+    """Return whether a document is among the best seen so far."""
     return kept < found.shape[1] or _is_before(score, other, scores, found, document, kept - 1)
 
 
@@ -171,7 +174,7 @@ def _is_before(score: int, other: int, scores: Longs, found: Any, document: int,
 
 @compiled
 def _insert(score: int, other: int, scores: Longs, found: Any, document: int, kept: int) -> None:
-    """Put a document in its place among the best, of which there are ``kept`` then."""
+    """Insert a document into the sorted best ones, which then are ``kept``."""
     at = kept - 1
     while at > 0 and _is_before(score, other, scores, found, document, at - 1):
         scores[document, at], found[document, at] = scores[document, at - 1], found[document, at - 1]
@@ -180,18 +183,18 @@ def _insert(score: int, other: int, scores: Longs, found: Any, document: int, ke
 
 
 class Graph(NamedTuple):
-    """Edges between documents."""
+    """A graph of similar documents as adjacency lists."""
 
     bounds: Longs
-    """int64 [documents + 1], the edges of each."""
+    """Start of each document's edges, and the end of the last, int64 [documents + 1]."""
     others: npt.NDArray[np.int32]
-    """The other document of each edge, the most similar first."""
+    """Other document of each edge, the most similar first."""
 
 
 def make_graph(vectors: TermVectors, dense: Any, samples: Bytes, near: int, most: int) -> Graph:
-    """Return the graph in which each document has edges to the ``most`` most like it, in both directions.
+    """Return the graph with edges in both directions between each document and its ``most`` most similar ones.
 
-    Other arguments are those of :func:`find_neighbours`.
+    The other arguments are those of :func:`find_neighbours`.
     """
     documents = len(samples)
     found, scores = np.empty((documents, most), np.int32), np.empty((documents, most), np.int64)
@@ -201,7 +204,7 @@ def make_graph(vectors: TermVectors, dense: Any, samples: Bytes, near: int, most
     one, other = np.concatenate([ones, found[there]]), np.concatenate([found[there], ones])
     order = np.lexsort((other, -np.tile(scores[there], 2), one))
     one, other = one[order], other[order]
-    # Of an edge that both ends have found the second is as the first.
+    # An edge found from both ends appears twice.
     first = np.ones(len(order), np.bool_)
     first[1:] = (one[1:] != one[:-1]) | (other[1:] != other[:-1])
     counts = np.bincount(one[first], minlength=documents)
@@ -210,14 +213,14 @@ def make_graph(vectors: TermVectors, dense: Any, samples: Bytes, near: int, most
 
 @allocating
 def walk(starts: Longs, bounds: Longs, others: Any, order: Longs, begins: Any) -> None:
-    """Follow the edges of a graph greedily from each start to the best document that no path has yet.
+    """Order documents along greedy paths, each of which continues to the best neighbour that is not in a path yet.
 
     Args:
-        starts: int64 [documents], all of them in the order in which paths begin.
-        bounds: int64 [documents + 1], the edges of each.
-        others: int32 [edges], where they lead, the best first.
-        order: int64 [documents], written: the paths end to end.
-        begins: bool [documents], written: where in the order a path begins.
+        starts: int64 [documents], all documents in the order in which they may start paths.
+        bounds: int64 [documents + 1], start of each document's edges.
+        others: int32 [edges], target of each edge, the best first.
+        order: int64 [documents], written: the paths one after the other.
+        begins: bool [documents], written: whether a path begins at each position of ``order``.
     """
     passed = np.zeros(len(starts), np.bool_)
     at = 0
@@ -239,16 +242,16 @@ def walk(starts: Longs, bounds: Longs, others: Any, order: Longs, begins: Any) -
 
 @allocating
 def grow(starts: Longs, bounds: Longs, others: Any, lengths: Longs, most: int, branches: int, order: Longs) -> None:
-    """Grow a tree from each start that no tree has yet, breadth first, until it is long enough.
+    """Order documents by trees, each grown breadth first from a document that is not in a tree yet.
 
     Args:
-        starts: int64 [documents], all of them in the order in which trees begin.
-        bounds: int64 [documents + 1], the edges of each.
-        others: int32 [edges], where they lead, the best first.
-        lengths: int64 [documents].
-        most: the length at which a tree is finished.
-        branches: how many documents a document adds, those that no tree has yet.
-        order: int64 [documents], written: the trees end to end, which is also the queue of each.
+        starts: int64 [documents], all documents in the order in which they may start trees.
+        bounds: int64 [documents + 1], start of each document's edges.
+        others: int32 [edges], target of each edge, the best first.
+        lengths: int64 [documents], length of each document.
+        most: total length at which a tree is finished.
+        branches: maximum number of new documents that a document adds to its tree.
+        order: int64 [documents], written: the trees one after the other, also used as the queue of each.
     """
     passed = np.zeros(len(starts), np.bool_)
     at = 0
@@ -274,16 +277,16 @@ def grow(starts: Longs, bounds: Longs, others: Any, lengths: Longs, most: int, b
 
 @allocating
 def keep_apart(order: Longs, samples: Bytes, near: int, out: Longs) -> int:
-    """Let documents of which ``near`` bytes agree not follow each other: the later one waits for the next place.
+    """Reorder documents so that near duplicates are not adjacent: the later one is moved to the next possible place.
 
     Args:
-        order: int64 [documents].
+        order: int64 [documents], the documents in order.
         samples: uint8 [documents, width].
-        near: how many equal bytes make two near duplicates.
-        out: int64 [documents], written: the same documents.
+        near: number of equal bytes from which two documents are near duplicates.
+        out: int64 [documents], written: the documents in the new order.
 
     Returns:
-        how many are next to a near duplicate all the same, as too few others are there: they come last.
+        the number of documents that are adjacent to near duplicates for lack of other places, at the end of ``out``.
     """
     first, waiting = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
     count = stop = taken = 0

@@ -1,4 +1,4 @@
-"""Text columns as buffers for kernels, and kernels that read and copy UTF-8."""
+"""Text columns as buffers for kernels, and kernels that decode, scan and copy UTF-8."""
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
@@ -20,14 +20,14 @@ Flags = npt.NDArray[np.uint16]
 
 _BEYOND_ASCII = np.uint64(0x8080808080808080)
 _FIRST_COMBINING = 0xCC
-"""The first byte of U+0300."""
+"""First byte of U+0300, the first combining character."""
 SHORT = 128
-"""Bytes whose count fits into a byte: so vector instructions count 12 times as fast as in 64 bits."""
+"""Bytes counted at a time, so that the count fits into a byte: vector instructions are then 12 times as fast."""
 
 
 @compiled
 def decode(data: Bytes, at: int) -> tuple[np.uint32, int]:
-    """Return the code point that starts at a byte, and where the next one starts."""
+    """Return the code point at a byte offset, and the offset of the next one."""
     point = np.uint32(data[at])
     if point < 0x80:
         return point, at + 1
@@ -41,7 +41,7 @@ def decode(data: Bytes, at: int) -> tuple[np.uint32, int]:
 
 @compiled
 def last_start(data: Bytes, stop: int) -> int:
-    """Return where the character that ends before a byte starts."""
+    """Return the start of the last character before an offset."""
     at = stop - 1
     while data[at] & 0xC0 == 0x80:
         at -= 1
@@ -50,7 +50,7 @@ def last_start(data: Bytes, stop: int) -> int:
 
 @compiled
 def skip_space(data: Bytes, at: int, stop: int, flag_of: Flags) -> int:
-    """Return the first byte from ``at`` on other than white space, ``stop`` where there is none."""
+    """Return the offset of the first character from ``at`` that is not white space, or ``stop`` if there is none."""
     while at < stop:
         point, after = decode(data, at)
         if not flag_of[point] & SPACE:
@@ -61,7 +61,7 @@ def skip_space(data: Bytes, at: int, stop: int, flag_of: Flags) -> int:
 
 @compiled
 def drop_space(data: Bytes, at: int, stop: int, flag_of: Flags) -> int:
-    """Return where the text between two bytes ends without the white space at its end."""
+    """Return the end of the text between two offsets without trailing white space."""
     while stop > at:
         last = last_start(data, stop)
         if not flag_of[decode(data, last)[0]] & SPACE:
@@ -72,9 +72,9 @@ def drop_space(data: Bytes, at: int, stop: int, flag_of: Flags) -> int:
 
 @compiled
 def copy(data: Bytes, start: int, stop: int, out: Bytes, place: int) -> int:
-    """Copy bytes to ``place``, which may be in front of them in one array; gives where they end."""
+    """Copy bytes to ``place`` in ``out`` and return the end; an overlapping target must be before the source."""
     source, target = data[start:stop], out[place : place + stop - start]
-    # A count from 0 is an index without a sign, and the loop a copy of blocks.
+    # The counter from 0 is unsigned, so that the loop compiles to a block copy.
     for at in range(len(source)):
         target[at] = source[at]
     return place + stop - start
@@ -82,7 +82,7 @@ def copy(data: Bytes, start: int, stop: int, out: Bytes, place: int) -> int:
 
 @compiled
 def count_characters(data: Bytes, start: int, stop: int) -> int:
-    """Count the characters that start between two bytes."""
+    """Count the characters that start between two offsets."""
     found = 0
     for at in range(start, stop, SHORT):
         few = np.uint8(0)
@@ -94,7 +94,7 @@ def count_characters(data: Bytes, start: int, stop: int) -> int:
 
 @compiled
 def begins_with(data: Bytes, at: int, stop: int, wanted: Bytes) -> bool:
-    """Return whether some bytes stand between two places, from the first one on."""
+    """Return whether the bytes ``wanted`` are at offset ``at`` and end by ``stop``."""
     same = 0
     while same < len(wanted) and at + same < stop and data[at + same] == wanted[same]:
         same += 1
@@ -103,9 +103,9 @@ def begins_with(data: Bytes, at: int, stop: int, wanted: Bytes) -> bool:
 
 @compiled
 def find_unordered(data: Bytes, bounds: npt.NDArray[np.int64], classes: Bytes, found: npt.NDArray[np.bool_]) -> None:
-    """Say of each text whether it has combining classes out of order, or one of 255.
+    """Write to ``found`` whether each text has combining classes out of order, or a class of 255.
 
-    Code points below U+0300 have none, and are not looked up.
+    Code points below U+0300 have no combining class and are skipped.
     """
     base = data.ctypes.data
     for text in range(len(bounds) - 1):
@@ -127,7 +127,7 @@ def find_unordered(data: Bytes, bounds: npt.NDArray[np.int64], classes: Bytes, f
 
 
 def valid_texts(texts: pa.Array, needed_by: str, name: str = "text") -> pa.Array:
-    """Return texts as large strings whose offsets and UTF-8 have been checked.
+    """Check the offsets and UTF-8 of texts and return them as large strings.
 
     Raises:
         StageError: the column is not one of strings, or its bytes are damaged.
@@ -135,7 +135,7 @@ def valid_texts(texts: pa.Array, needed_by: str, name: str = "text") -> pa.Array
     if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type) or pa.types.is_null(texts.type)):
         raise StageError(f"{needed_by} needs a column {name!r} of strings, this one is {texts.type}; cast it first")
     try:
-        # Before the cast, which would read wherever damaged offsets point.
+        # The cast would read any memory that damaged offsets point to.
         texts.validate(full=True)
         return pc.cast(texts, pa.large_string())
     except pa.ArrowInvalid as error:
@@ -143,7 +143,7 @@ def valid_texts(texts: pa.Array, needed_by: str, name: str = "text") -> pa.Array
 
 
 def text_buffers(texts: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Return the bytes of valid texts, and where each document starts and the last ends; a null is an empty text."""
+    """Return the bytes of valid texts, uint8, and their offsets, int64 [texts + 1]; a null is an empty text."""
     filled: Any = pc.fill_null(texts, "") if texts.null_count else texts
     _, offset_buffer, data_buffer = filled.buffers()
     offsets = np.frombuffer(offset_buffer or bytes(8), np.int64)[filled.offset : filled.offset + len(filled) + 1]
@@ -152,7 +152,7 @@ def text_buffers(texts: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np
 
 
 def read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a view that cannot be written to: of arrays of both kinds, kernels would compile twice."""
+    """Return a read-only view, because kernels are compiled separately for writable and read-only arrays."""
     view = np.asarray(values).view()
     view.flags.writeable = False
     return view
@@ -161,7 +161,7 @@ def read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def text_column(
     data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], texts: pa.Array, kind: pa.DataType
 ) -> pa.Array:
-    """Return what a kernel made of ``texts`` as an array of type ``kind``, null where ``texts`` is."""
+    """Convert bytes and offsets that a kernel made of ``texts`` to an array of type ``kind``, with the same nulls."""
     if pa.types.is_null(kind):
         return pa.nulls(len(texts), kind)
     valid = pa.array(pc.is_valid(texts).to_numpy(zero_copy_only=False)).buffers()[1] if texts.null_count else None
@@ -170,24 +170,24 @@ def text_column(
 
 
 def fixed_binary(rows: npt.NDArray[np.uint8], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Return rows of bytes, uint8 [rows, width], as binary values of that width; rows that are not valid are null."""
+    """Convert rows of bytes, uint8 [rows, width], to fixed-width binary values; rows that are not valid become null."""
     kind = pa.binary(rows.shape[1])
     mask = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     return pa.Array.from_buffers(kind, len(rows), [mask, pa.py_buffer(np.ascontiguousarray(rows))])
 
 
 def fixed_rows(values: pa.Array) -> npt.NDArray[np.uint8]:
-    """Return binary values of a fixed width as rows of bytes, uint8 [rows, width], without a copy."""
+    """Return fixed-width binary values as rows of bytes, uint8 [rows, width], without a copy."""
     width = values.type.byte_width
     data = np.frombuffer(values.buffers()[1] or b"", np.uint8)
     return data[width * values.offset :][: width * len(values)].reshape(len(values), width)
 
 
 def check_not_masked(table: pa.Table, edited_by: str) -> None:
-    """Check that no masks say where in the texts no loss is computed: a change would move these places.
+    """Check that texts have no loss masks, because editing a text would shift the masked places.
 
     Raises:
-        StageError: there is a column ``masked``.
+        StageError: the table has a column ``masked``.
     """
     if "masked" in table.column_names:
         raise StageError(f"{edited_by} would shift what 'masked' points to; put it before the stage that masks")
