@@ -1,4 +1,4 @@
-"""Stages that look at one document's text at a time."""
+"""Stages that filter, edit or score documents by their text, one document at a time."""
 
 from typing import TYPE_CHECKING
 

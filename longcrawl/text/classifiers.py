@@ -1,4 +1,4 @@
-"""Stages that score documents by classifiers: columns of scores, and thresholds that are given or fitted to a share."""
+"""Stages that score documents with a classifier and filter by thresholds, which are given or fitted to a share."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,25 +20,25 @@ from longcrawl.kernels.texts import text_buffers, valid_texts
 from longcrawl.text.fasttext import Model, read_model, score_labels
 
 Scores = Mapping[str, pa.Array]
-"""Of each label, float64: a score of every document, null where there is none."""
+"""Scores by label: float64 arrays with one score per document, null if unknown."""
 
 
 class Measured(NamedTuple):
-    """What a classifier knows of documents."""
+    """The output of a classifier for a batch of documents."""
 
     scores: Scores
     columns: Mapping[str, pa.Array] = MappingProxyType({})
-    """Further columns of documents, by name."""
+    """Further output columns, by name."""
     checks: Sequence[Check] = ()
-    """Rules that count before those of scores."""
+    """Checks that come before those of the scores."""
 
 
 _LINE_ENDS = ("\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029")
-"""At which Python's ``splitlines`` also ends a line, and which fastText takes for letters."""
+"""Characters that end a line for Python's ``splitlines`` but are letters to fastText."""
 
 
 class Classifier(Edit):
-    """What stages with a model share: labels, columns of their scores, and thresholds of them."""
+    """Base class of stages that score documents with a model: labels, columns of scores, and thresholds."""
 
     label: Any
     at_least: Any
@@ -62,22 +62,22 @@ class Classifier(Edit):
 
     @abstractmethod
     def measure(self, texts: pa.Array) -> "Measured":
-        """Return what is known of valid large strings."""
+        """Score a large string array of valid texts."""
 
     @property
     def measures_in(self) -> tuple[str, ...]:
-        """The columns of scores."""
+        """The names of the score columns."""
         return tuple(self._named(self.column, label) for label in self._labels())
 
     @property
     def needs_fit(self) -> bool:
-        """Whether a threshold is to be found first."""
+        """Whether a threshold must be fitted first."""
         return self.top_fraction is not None
 
     def fit(self, tables: Iterable[pa.Table], directory: str) -> Self:  # noqa: ARG002  # there is no file
         """Return the stage with the thresholds that ``top_fraction`` of the documents reach.
 
-        Documents without a score do not count. Their order changes nothing.
+        Documents without a score do not count, and the order of documents does not matter.
 
         Raises:
             StageError: no document has a score.
@@ -102,7 +102,7 @@ class Classifier(Edit):
         return replace(self, at_least=fitted, top_fraction=None)  # type: ignore[type-var]  # a dataclass
 
     def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
-        """Set the columns of scores, and compare them with their thresholds."""
+        """Add the score columns and compare the scores with their thresholds."""
         if self.needs_fit:
             raise StageError(
                 f"{self.name} has no threshold yet: call stage.fit(tables, directory) first, or set at_least"
@@ -122,21 +122,21 @@ class Classifier(Edit):
         return table, checks
 
     def trace(self, table: pa.Table) -> Edited:
-        """Add the columns; no text changes."""
+        """Do what ``edit`` does; the list of changed places is empty, as no text changes."""
         return Edited(*self.edit(table), no_places())
 
     def _labels(self) -> tuple[str, ...]:
         return (self.label,) if isinstance(self.label, str) else tuple(self.label or ("",))
 
     def _named(self, name: str, label: str) -> str:
-        """Return the name of a label's column or rule; a single label needs none of its own."""
+        """Return the name of a label's column or rule, which has a suffix if ``label`` is a tuple."""
         return f"{name}_{label}" if isinstance(self.label, tuple) else name
 
     def _by_label(self, name: str) -> dict[str, float]:
-        """Return what a field says of each label.
+        """Return the value of a threshold field for each label.
 
         Raises:
-            StageError: it names a label that the stage has not, or does not say which of several it is about.
+            StageError: it names an unknown label, or is one number although there are several labels.
 
         """
         value = getattr(self, name)
@@ -158,37 +158,38 @@ class Classifier(Edit):
 
 @stage
 class FastTextClassifier(Classifier):
-    r"""Score documents by a classifier of fastText, such as DCLM's, and drop those with low scores.
+    r"""Score documents with a fastText classifier, such as DCLM's, and drop those with low scores.
 
-    The column ``column`` has the probability of ``label``, as fastText's ``predict(text, k=-1)`` returns it, equal in
-    every bit: for softmax and ova that is 0.00001 more than the probability, so up to 1.00001. A label that a model
-    with a tree (hs) gives less than 0.00001 is not listed there, and is 0 here. A text of which the model knows no word
-    has none (null). Of several labels each has a column, ``column_label``, and a rule, ``at_least_label``; of one the
-    rule is ``at_least``. Documents leave whose score is less than their threshold, or null where there is one.
+    ``column`` holds the probability of ``label``, bit for bit as fastText's ``predict(text, k=-1)`` returns it. For
+    softmax and ova, fastText adds 0.00001, so scores reach 1.00001. For hierarchical softmax (hs), fastText does not
+    list labels below 0.00001; their score is 0. A text without any word that the model knows has a null score.
+    With a tuple of labels each has a column, ``column_label``, and a rule, ``at_least_label``; with one label the rule
+    is ``at_least``. If there is a threshold, documents with a lower score or a null score are removed.
 
-    Models are those that fastText trained supervised, ``.bin`` or ``.ftz``: of any loss, with n-grams of words and
-    inside words, pruned or quantised. ``longcrawl train-classifier`` makes one of two folders. A model is read, not
-    run: there is no code in it. DCLM kept pages of at least 0.018112, a tenth of its crawl; its score is 1 minus that
-    of the other label where that one is higher, which is as much within 0.00003.
+    Models are fastText's supervised ones, ``.bin`` or ``.ftz``: any loss, with word n-grams and character n-grams,
+    pruned or quantised. ``longcrawl train-classifier`` trains one from two folders. A model file is data and contains
+    no code. DCLM kept pages of at least 0.018112, a tenth of its crawl. If the other label scores higher, DCLM's score
+    is 1 minus that score, which differs from the score of this stage by at most 0.00003.
 
-    fastText sees one line. ``line_ends`` says how a text becomes one:
+    fastText classifies one line. ``line_ends`` selects how a text becomes one line:
 
-    * "newline": every ``\n`` counts as a space, as in datatrove's filter and for fastText models after FineWeb-Edu;
-    * "splitlines": as DCLM's ``" ".join(text.strip().splitlines())``, for which U+001C to U+001E, U+0085, U+2028 and
-      U+2029 also end a line, and white space of Unicode at both ends goes.
+    * "newline": every ``\n`` counts as a space, as in datatrove's filter and in fastText models after FineWeb-Edu;
+    * "splitlines": DCLM's ``" ".join(text.strip().splitlines())``, for which U+001C to U+001E, U+0085, U+2028 and
+      U+2029 also end a line, and Unicode white space is stripped at both ends.
 
-    Words end at ASCII white space and at U+0000. A word ``</s>`` ends the text, and words that begin with ``__label__``
-    are passed over, as for fastText. Nothing is lower-cased: do so before, where the model was trained so.
+    As in fastText, words end at ASCII white space and at U+0000, the word ``</s>`` ends the text, and words that begin
+    with ``__label__`` are skipped. Nothing is lower-cased: if the model was trained on lower case, lower-case the texts
+    first.
 
     Args:
-        model: the path of a ``.bin`` or ``.ftz``.
+        model: the path of a ``.bin`` or ``.ftz`` file.
         label: one or several of the model's labels, without ``__label__``.
-        at_least: the least score of documents that stay; of several labels a mapping such as ``{"hq": 0.5}``. A
-            document must pass all of them. None for none.
-        top_fraction: the share of documents that shall stay, in place of ``at_least``: the threshold is the greatest
-            score that this share of a sample of the documents that reach the stage has. Ties may keep more.
-        column: the name of the column of scores, float64.
-        line_ends: see above.
+        at_least: the lowest score of kept documents. For several labels a mapping such as ``{"hq": 0.5}``; a document
+            must pass all of them. None keeps all documents.
+        top_fraction: the share of documents to keep, in place of ``at_least``. The threshold is the highest score that
+            this share of a sample of the stage's input reaches. Ties may keep more.
+        column: the name of the score column, float64.
+        line_ends: how a text becomes one line, "newline" or "splitlines".
         train_documents: how many documents ``top_fraction`` is fitted to; None for all.
 
     Source: Joulin et al., "Bag of Tricks for Efficient Text Classification", 2016; Li et al., "DataComp-LM", 2024,
@@ -215,7 +216,7 @@ class FastTextClassifier(Classifier):
     train_documents: int | None = 20_000
 
     def files(self) -> tuple[str, ...]:
-        """Name the file of the model."""
+        """Return the path of the model file."""
         return (self.model,) if self.model else ()
 
     def materials(self) -> dict[str, dict[str, Any]]:
@@ -232,10 +233,10 @@ class FastTextClassifier(Classifier):
         self.measure(pa.array([], pa.large_string()))
 
     def measure(self, texts: pa.Array) -> Measured:
-        """Return the probabilities of the labels in valid large strings.
+        """Return the probabilities of the labels for a large string array of valid texts.
 
         Raises:
-            StageError: as for :meth:`prepare`.
+            StageError: the file cannot be read, or has no such label.
 
         """
         if not self.model:
@@ -256,7 +257,7 @@ class FastTextClassifier(Classifier):
 
 
 def score_texts(model: Model, texts: pa.Array, labels: Sequence[int]) -> npt.NDArray[np.float32]:
-    """Return the probabilities of labels, by number, in large strings: float32 [texts, labels], NaN where unknown."""
+    """Return the probabilities of labels (given by number), NaN if unknown, as float32 [texts, labels]."""
     data, offsets = text_buffers(texts)
     found = np.empty((len(texts), len(labels)), np.float32)
     score_labels(model.words, model.vectors, data, offsets, model.memory(), np.array(labels, np.int32), found)

@@ -1,4 +1,4 @@
-"""Explains why stages keep or drop one document."""
+"""Explanations of why stages keep or drop one document."""
 
 import html
 import shutil
@@ -17,10 +17,10 @@ from longcrawl.core.stages import Check, Stage, column, label_stages
 from longcrawl.errors import StageError, as_lines, one_line
 
 Span = tuple[int, int]
-"""Where something begins and ends, in characters."""
+"""Start and end of a place, in characters."""
 
 SNIPPETS = 3
-"""So many places of a rule are printed."""
+"""Number of places printed per rule."""
 
 _COLUMNS = [Column("stage"), Column("rule"), Column("value", "count"), Column("threshold"), Column("verdict")]
 
@@ -29,7 +29,7 @@ BOUNDS = {"at_least": "at least", "at_most": "at most", None: ""}
 
 @dataclass(frozen=True)
 class MeasuredRule:
-    """One rule and what it says of the document; ``value`` and ``threshold`` are None where there is none."""
+    """The result of one rule for the document; ``value`` and ``threshold`` are None if there are none."""
 
     stage: str
     rule: str
@@ -37,16 +37,16 @@ class MeasuredRule:
     comparison: Literal["at_least", "at_most"] | None
     threshold: float | None
     verdict: Literal["passes", "fails", "off"]
-    """Off is a rule that has no threshold for the document's language."""
+    """Verdict of the rule; "off" means that it has no threshold for the document's language."""
 
     @property
     def demand(self) -> str:
-        """What the rule asks for, in words: "at least 50"."""
+        """The rule's requirement in words, such as "at least 50", or "" if it has no threshold."""
         return f"{BOUNDS[self.comparison]} {figure(self.threshold)}".strip() if self.threshold is not None else ""
 
     @property
     def measured(self) -> str:
-        """The value, in as many digits as tell it from the threshold."""
+        """The value as text, with enough digits to differ from the threshold."""
         if self.value is None:
             return "unknown" if self.comparison else ""
         spelled = figure(self.value)
@@ -56,7 +56,7 @@ class MeasuredRule:
 
 @dataclass(frozen=True)
 class Unexplained:
-    """A stage about which one document says nothing, and why."""
+    """A stage that cannot be explained with one document, and the reason."""
 
     stage: str
     reason: str
@@ -64,7 +64,7 @@ class Unexplained:
 
 @dataclass(frozen=True)
 class SeenText:
-    """A text as some stages saw it, the places that their rules are about, and what an edit did to it."""
+    """A text as some stages saw it, with the places that their rules refer to and the changes of an edit."""
 
     text: str
     stages: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class SeenText:
     changes: tuple[LineChange, ...] = ()
 
     def changed_places(self) -> list[tuple[Span, LineChange]]:
-        """Return where the changed part of each line stands: without the white space that the edit leaves out."""
+        """Return the place of each change: the changed part of its line, or the whole line if that is not found."""
         lines, at = [], 0
         for line in self.text.split("\n"):
             lines.append((at, at + len(line)))
@@ -88,9 +88,9 @@ class SeenText:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Every rule of some stages with value, threshold and verdict, and the places of the text that they are about.
+    """Every rule of some stages with its value, threshold and verdict, and the places in the text that it refers to.
 
-    ``print`` gives a table, a few offending places and the verdict; a notebook shows the text in colours as well.
+    ``print`` shows a table, a few offending places and the verdict; a notebook also shows the text in colour.
     """
 
     rules: tuple[MeasuredRule, ...]
@@ -99,18 +99,18 @@ class Explanation:
 
     @property
     def first_failure(self) -> MeasuredRule | None:
-        """The rule that the ledger of a crawl would name; None where all pass."""
+        """The failed rule that a crawl's ledger would name, or None if all rules pass."""
         return next((rule for rule in self.rules if rule.verdict == "fails"), None)
 
     @property
     def verdict(self) -> Literal["kept", "leaves", "unknown"]:
-        """Whether a crawl would keep the document; unknown where no rule could be measured."""
+        """The verdict of a crawl on the document; "unknown" if no rule could be measured."""
         if not self.rules:
             return "unknown"
         return "kept" if self.first_failure is None else "leaves"
 
     def verdict_line(self) -> str:
-        """Return the verdict as a sentence."""
+        """Return the verdict as one line of text."""
         first, failed = self.first_failure, sum(rule.verdict == "fails" for rule in self.rules)
         left = f"; {counted(len(self.unexplained), 'stage')} not explained" if self.unexplained else ""
         if first is None:
@@ -143,7 +143,7 @@ class Explanation:
 
 
 def _places(seen: SeenText, width: int) -> str:
-    """Return the places that rules which fail are about, and what an edit did, a few of each."""
+    """Return a few places of each failed rule, and a few lines that an edit changed."""
     blocks: list[str] = []
     for rule, spans in seen.marks:
         if rule.verdict == "fails":
@@ -161,7 +161,7 @@ def _places(seen: SeenText, width: int) -> str:
 
 
 def _snippets(text: str, spans: Iterable[Span], width: int) -> Iterator[str]:
-    """Return the most frequent of the places, each with the line where it first stands."""
+    """Return the most frequent places, each with the number of the line of its first occurrence."""
     places = [(text[begin:end], begin) for begin, end in spans]
     first = dict(reversed(places))
     for place, times in Counter(place for place, _ in places).most_common(SNIPPETS):
@@ -175,16 +175,16 @@ def _change(change: LineChange) -> str:
 
 
 def _cut(line: str, width: int) -> str:
-    """Bring a line to the width of a terminal, without what would move its cursor."""
+    """Cut a line to the width of a terminal, and replace control characters, which could move the cursor."""
     head = line[: 4 * width]
     plain = "".join(character if character.isprintable() else " " for character in head)
     return plain if len(line) <= width else f"{plain[: width - 1].rstrip()}…"
 
 
 WHOLE = 100_000
-"""A text of more characters is shown only around its marks, and of that so many characters."""
+"""Characters of a text shown in HTML; a longer text is shown only around its marks."""
 AROUND = 200
-"""Characters shown on either side of a mark in such a text."""
+"""Characters shown on either side of a mark in a longer text."""
 
 _GOLDEN_ANGLE = 137.508
 _BAD = "background:#ffd7d7;color:#8b0000"
@@ -198,16 +198,16 @@ Colours = Mapping[MeasuredRule, str]
 
 
 class _Place(NamedTuple):
-    """A place of a text: what a rule is about, or a line that an edit has touched."""
+    """A place in a text that a rule refers to, or a line that an edit changed."""
 
     span: Span
     title: str
     colour: str | None
-    """None where the line was edited or removed."""
+    """Colour of the rule, or None if the line was edited or removed."""
 
 
 def as_html(explanation: Explanation) -> str:
-    """Return the verdict, the table of rules, and every text that stages saw, with its marks."""
+    """Return HTML with the verdict, the table of rules, and every text that the stages saw, with its marks."""
     marked = dict.fromkeys(rule for text in explanation.texts for rule, _ in text.marks)
     colours = {rule: f"hsl({number * _GOLDEN_ANGLE % 360:.0f},85%,78%)" for number, rule in enumerate(marked)}
     look = _GOOD if explanation.verdict == "kept" else _BAD
@@ -259,7 +259,7 @@ def _legend(seen: SeenText, colours: Colours) -> str:
 
 
 def _windows(length: int, spans: Sequence[Span]) -> list[Span]:
-    """Return what is shown: a short text as a whole, of a long one what stands around the marks, up to a limit."""
+    """Return the parts to show: all of a short text, or the surroundings of the marks in a long one, up to a limit."""
     if length <= WHOLE:
         return [(0, length)]
     windows: list[Span] = []
@@ -286,7 +286,7 @@ def _cut_note(text: str, windows: Sequence[Span]) -> str:
 
 
 def _shown(text: str, places: Sequence[_Place], put_in: Mapping[int, str], windows: Sequence[Span]) -> Iterator[str]:
-    """Return the text piece by piece: within a piece the same rules apply."""
+    """Return the HTML of the text piece by piece; each piece has the same marks throughout."""
     reached = 0
     for begin, end, here in _pieces(len(text), places, windows):
         if begin > reached:
@@ -300,7 +300,7 @@ def _shown(text: str, places: Sequence[_Place], put_in: Mapping[int, str], windo
 
 
 def _pieces(length: int, places: Sequence[_Place], windows: Sequence[Span]) -> Iterator[tuple[int, int, list[int]]]:
-    """Cut the windows where a place begins or ends: begin, end, and which places a piece is in."""
+    """Split the windows where a place begins or ends; yield begin, end and the numbers of the places of each piece."""
     begins, ends = defaultdict(list), defaultdict(list)
     for number, place in enumerate(places):
         if place.span[0] == place.span[1]:
@@ -334,7 +334,7 @@ def _piece(text: str, places: Sequence[_Place]) -> str:
 
 
 def _bands(colours: Sequence[str]) -> str:
-    """Return the colours of all rules that mark a piece, one above the other."""
+    """Return a CSS background that shows several colours one above the other."""
     if len(colours) == 1:
         return colours[0]
     height = 100 / len(colours)
@@ -357,21 +357,21 @@ def explain(
     show: Show = "failed",
     **columns: Any,
 ) -> Explanation:
-    r"""Describe what every rule of one or several stages measures in a text, and which places of it a rule is about.
+    r"""Explain what every rule of one or several stages measures in a text, and which places of it a rule refers to.
 
-    In a list each stage sees the text as those before have edited it, and all stages are measured, also behind the one
-    at which a crawl would drop the document. Not explained, but named with the reason, are stages that need all
-    documents, those that look at tokens, and in a list those that lack a column.
+    In a list, each stage sees the text as edited by the stages before it. All stages are measured, including those
+    after the one at which a crawl would drop the document. Stages that need all documents, stages that look at tokens,
+    and (in a list) stages that lack a column are not explained, but listed with the reason.
 
     Args:
         text: the document.
         stage: a judge or an edit, or a list of stages: ``crawl.steps``, ``lc.load_recipe(NAME).stages``.
         language: the document's column ``language``.
-        show: whether only rules that fail are marked in the text, or all.
+        show: the rules whose places are marked in the text: "failed" or "all".
         **columns: other columns of the document, such as ``signals={"rps_doc_word_count": 120.0}``.
 
     Raises:
-        StageError: what is given is not a stage, or not a text; a single stage lacks a column.
+        StageError: an argument is not a stage or not a text, or a single stage lacks a column.
 
     >>> from longcrawl.text import MinChars
     >>> print(explain("too short", MinChars(12)))
@@ -395,7 +395,7 @@ def explain(
 
 
 class _Reading:
-    """One document on its way through stages."""
+    """One document that passes through stages, with the results so far."""
 
     def __init__(self, table: pa.Table, language: str | None, show: Show) -> None:
         self.table = table
@@ -406,7 +406,7 @@ class _Reading:
         self.texts: list[SeenText] = []
 
     def take(self, label: str, stage: Stage) -> None:
-        """Measure a stage's rules and, where it changes the document, hand on what it makes of it."""
+        """Measure the rules of a stage, and keep the document as the stage edits it for the next one."""
         if (reason := _why_not(stage)) is not None:
             self.unexplained.append(Unexplained(label, reason))
             return
@@ -418,7 +418,7 @@ class _Reading:
 
     @property
     def text(self) -> str:
-        """The document's text as it is now."""
+        """The document's current text."""
         return column(self.table, "text", "explain")[0].as_py() or ""
 
     def _note(self, label: str, stage: Stage, checks: Sequence[Check]) -> None:
@@ -433,14 +433,14 @@ class _Reading:
         self.texts[-1] = replace(seen, stages=(*seen.stages, label), marks=(*seen.marks, *found))
 
     def _note_changes(self, label: str, stage: Stage) -> None:
-        # A stage that is set to one language edits by it, whatever the document says.
+        # A stage that is set to one language uses it, whatever the document's column holds.
         named = self.language if getattr(stage, "language", None) is None else None
         changes = tuple(LineChange(*each) for each in stage.changes(self.text, named))
         if changes:
             self.texts[-1] = replace(self.texts[-1], edited_by=label, changes=changes)
 
     def _seen(self) -> SeenText:
-        """Return what is known of the text as it is now; a text that is the same again is described once."""
+        """Return the entry of the current text; stages that leave the text unchanged share an entry."""
         if not self.texts or self.texts[-1].text != self.text or self.texts[-1].changes:
             self.texts.append(SeenText(self.text))
         return self.texts[-1]
@@ -457,7 +457,7 @@ def _why_not(stage: Stage) -> str | None:
 def _measured(label: str, check: Check) -> MeasuredRule:
     bound = check.threshold[0].as_py() if isinstance(check.threshold, pa.Array) else check.threshold
     value = pc.cast(check.value, pa.float64())[0].as_py()
-    # As in the ledger, a rule of which nothing is known does not pass.
+    # As in the ledger, a rule with an unknown result fails.
     passes = check.passes[0].as_py() is True
     off = passes and check.comparison is not None and bound is None
     verdict: Literal["passes", "fails", "off"] = "off" if off else "passes" if passes else "fails"

@@ -1,4 +1,4 @@
-"""Filters by size, language and given quality signals."""
+"""Filters by size, language and precomputed quality signals."""
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
 # mypy: disable-error-code="assignment, operator, arg-type"
@@ -25,7 +25,7 @@ from longcrawl.text.languages import places_of_languages
 from longcrawl.text.presets import Presets
 
 _BEGINS, _STAYS = 1, 2
-"""What a character does to a word: white space neither, punctuation cannot begin one."""
+"""Flags of a character: can begin a word, can continue one. Punctuation only continues; white space has neither."""
 _KINDS = np.full(128, _BEGINS | _STAYS, np.uint8)
 _KINDS[[code for code in range(128) if chr(code) in string.punctuation]] = _STAYS
 _KINDS[[code for code in range(128) if chr(code).isspace()]] = 0
@@ -35,7 +35,7 @@ _U = np.uint64
 
 @compiled
 def count_words(data: npt.NDArray[np.uint8], offsets: Any, flag_of: Any, counts: Any) -> None:
-    """Write to ``counts``, float64 [documents], the words of each text; white space parts them."""
+    """Write the word count of each text to ``counts``, float64 [documents]; white space separates words."""
     for document in range(len(offsets) - 1):
         at, end = offsets[document], offsets[document + 1]
         words, inside = 0, 0
@@ -59,10 +59,10 @@ WORD_COUNT = "rps_doc_word_count"
 
 @stage
 class MinWords(Judge):
-    """Keep documents of at least ``n`` words in RedPajama-V2's sense; LongCrawl64 keeps 16,000.
+    """Keep documents of at least ``n`` words, counted as RedPajama-V2 does; LongCrawl64 uses 16,000.
 
-    Where the documents carry the signal ``rps_doc_word_count`` it is taken as it is. Else words are counted as for it:
-    ASCII punctuation is deleted, white space separates.
+    If a document has the signal ``rps_doc_word_count``, that value is used. Otherwise words are counted in the same
+    way: ASCII punctuation is deleted and white space separates words.
 
     >>> MinWords(3)(pa.table({"text": ["don't count -- dashes", "-- two words"]}))
     [True, False]
@@ -71,16 +71,16 @@ class MinWords(Judge):
     n: int = 16_000
 
     def checks(self, table: pa.Table) -> list[Check]:
-        """Compare the words of each document with ``n``."""
+        """Compare the word count of each document with ``n``."""
         words = self._words(table)
         return [Check("min_words", words, pc.greater_equal(words, self.n), self.n, "at_least")]
 
     def used_signals(self) -> tuple[str, ...]:
-        """Name the signal that has the words."""
+        """Return the name of the word count signal."""
         return (WORD_COUNT,)
 
     def keeps_unread(self, table: pa.Table) -> pa.Array | None:
-        """Return which documents have enough words by their signal; None where one has no such signal."""
+        """Return a mask of documents to keep by their signal, or None if a document lacks it."""
         signals = column(table, "signals", self.name)
         known = _signal(signals, WORD_COUNT) if WORD_COUNT in _names(signals) else pa.nulls(1)
         return None if known.null_count else pc.greater_equal(known, self.n)
@@ -115,10 +115,10 @@ class MinChars(Judge):
 
 @stage
 class MinBytes(Judge):
-    """Keep documents of at least ``n`` UTF-8 bytes, so that hopeless ones are never tokenised.
+    """Keep documents of at least ``n`` UTF-8 bytes, so that documents that are surely too short are not tokenised.
 
-    A byte-level BPE gives at most one token per byte: with ``n`` equal to the ``min_tokens`` that follows, nothing
-    leaves here that would have stayed there. ``json_escaped`` and ``ensure_ascii`` must be those of ``tokenize``.
+    A byte-level BPE gives at most one token per byte. With the same ``n`` as a later ``min_tokens``, this stage removes
+    no document that ``min_tokens`` would keep. ``json_escaped`` and ``ensure_ascii`` must be those of ``tokenize``.
     """
 
     n: int = 65_536
@@ -126,11 +126,11 @@ class MinBytes(Judge):
     ensure_ascii: bool = True
 
     def checks(self, table: pa.Table) -> list[Check]:
-        """Compare the bytes that the tokenizer would see with ``n``."""
+        """Compare the number of bytes that the tokenizer would see with ``n``."""
         text = valid_texts(column(table, "text", self.name), self.name)
         length = pc.fill_null(pc.cast(pc.binary_length(text), pa.int64()), 0)
         if self.json_escaped:
-            # Escaping never makes a text shorter, so only those that are still too short are escaped to be measured.
+            # Escaping never shortens a text, so only texts that are too short unescaped need to be measured escaped.
             short = pc.less(length, self.n).to_pylist()
             measured = [
                 self._escaped_bytes(one.as_py() or "") if small else None
@@ -145,9 +145,9 @@ class MinBytes(Judge):
 
 @stage
 class Language(Judge):
-    """Keep documents whose column ``language`` is one of ``keep``; a document without a language leaves.
+    """Keep documents whose column ``language`` is one of ``keep``; remove documents without a language.
 
-    en, eng, en-GB and eng_Latn are one language, see :func:`longcrawl.text.find_language`.
+    en, eng, en-GB and eng_Latn are the same language, see :func:`longcrawl.text.find_language`.
     """
 
     keep: tuple[str, ...] = ("en",)
@@ -158,14 +158,14 @@ class Language(Judge):
             raise StageError("language.keep is empty and would keep nothing: name languages, such as ['en', 'de']")
 
     def checks(self, table: pa.Table) -> list[Check]:
-        """Look ``language`` up among ``keep``."""
+        """Check that each document's ``language`` is one of ``keep``."""
         places, _ = places_of_languages(table, self.keep, None, self.name)
         return [Check("language", pa.nulls(table.num_rows, pa.float64()), pa.array(places >= 0))]
 
 
 @dataclass(frozen=True)
 class SignalRule:
-    """One rule: a signal, or one divided by another, must be at least or at most ``bound``."""
+    """A rule that a signal, or one signal divided by another, must be at least or at most ``bound``."""
 
     name: str
     signal: str
@@ -174,7 +174,7 @@ class SignalRule:
     bound: float
 
     def check(self, signals: pa.Array) -> Check:
-        """Measure the rule on a struct array of signals; a document without the signal does not pass."""
+        """Check the rule against a struct array of signals; a document without the signal fails it."""
         value = _signal(signals, self.signal)
         if self.divided_by is not None:
             below = _signal(signals, self.divided_by)
@@ -185,15 +185,15 @@ class SignalRule:
 
 @stage
 class SignalRules(Judge):
-    """Keep documents whose quality signals pass a preset's rules; the ledger names the first rule that failed.
+    """Keep documents whose quality signals pass the rules of a preset; the ledger names the first failed rule.
 
     Preset ``rpv2-card`` (version 1): word count 50 to 100,000, mean word length 3 to 10, symbol-to-word ratio at most
     0.1, bullet-point lines at most 0.9 of all lines, characters in the most frequent 2-gram at most 0.2. It is Gopher's
-    quality filter as RedPajama-V2's card words it. The word cap also removes the longest books: ``thresholds`` sets a
-    bound, or switches its rule off with None.
+    quality filter as RedPajama-V2's card describes it. The upper limit on words also removes the longest books;
+    ``thresholds`` changes a bound, or switches its rule off with None.
 
-    ``on_missing`` says what a document without a signal gets: "drop" (the ledger shows the rule with an unknown value,
-    or ``no_signals`` where there are none at all), "keep" (the rule does not apply), or "error".
+    ``on_missing`` decides about a document that lacks a signal: "drop" removes it (the ledger shows the rule with an
+    unknown value, or ``no_signals`` if it has no signals at all), "keep" skips the rule, and "error" raises.
 
     >>> SignalRules("rpv2-card", thresholds={"max_word_count": None}).rules()[1].name
     'min_mean_word_length'
@@ -208,14 +208,15 @@ class SignalRules(Judge):
         self.rules()
 
     def __hash__(self) -> int:
-        """Hash by the settings; a mapping of thresholds has no hash of its own."""
+        """Hash the settings by hand, as the mapping of thresholds is not hashable."""
         return hash((self.preset, tuple(sorted(self.thresholds)), self.on_missing))
 
     def rules(self) -> tuple[SignalRule, ...]:
-        """Return the rules that apply, in order.
+        """Return the active rules, in order.
 
         Raises:
-            StageError: unknown preset or threshold; the message lists the known ones.
+            StageError: the preset or a threshold is unknown (the message lists the known ones), or a bound is not a
+                number.
         """
         rules = load_preset(self.preset)
         known = [rule.name for rule in rules]
@@ -229,7 +230,7 @@ class SignalRules(Judge):
         return tuple(replace(rule, bound=bound) for rule in rules if (bound := bounds[rule.name]) is not None)
 
     def used_signals(self) -> tuple[str, ...]:
-        """Name the signals of the rules that apply."""
+        """Return the names of the signals that the active rules need."""
         named = (name for rule in self.rules() for name in (rule.signal, rule.divided_by) if name is not None)
         return tuple(dict.fromkeys(named))
 
@@ -242,7 +243,7 @@ class SignalRules(Judge):
         return checks
 
     def keeps_unread(self, table: pa.Table) -> pa.Array | None:
-        """Return which documents pass; None where one without a signal is an error."""
+        """Return a mask of documents to keep, or None if a missing signal is an error."""
         return None if self.on_missing == "error" else pc.is_null(self.judge(table)["rule"])
 
     def _with_missing(self, check: Check, table: pa.Table) -> Check:
@@ -259,10 +260,10 @@ class SignalRules(Judge):
 
 @cache
 def load_preset(name: str) -> tuple[SignalRule, ...]:
-    """Read a preset's rules in order.
+    """Read the rules of a preset, in order.
 
     Raises:
-        StageError: there is no such preset; the message lists those there are.
+        StageError: there is no such preset; the message lists the known ones.
     """
     if name not in RULE_SETS.names():
         raise StageError(f"unknown preset {name!r}; {known_names(RULE_SETS.names(), name)}")
@@ -280,7 +281,7 @@ def _signal(signals: pa.Array, name: str) -> pa.Array:
     if name not in _names(signals):
         known = ", ".join(_names(signals)) or "none"
         raise StageError(f"the documents carry no signal {name!r}; they have: {known}")
-    # A struct that is null as a whole gives a null for each of its fields.
+    # A null struct gives null for each of its fields.
     return pc.cast(pc.struct_field(signals, name), pa.float64())
 
 

@@ -1,4 +1,4 @@
-"""Thresholds by language, fitted to a sample: the bound of each rule that a given share of its documents passes."""
+"""Fitting of thresholds by language: bounds that a given share of a sample's documents passes, rule by rule."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,32 +25,32 @@ from longcrawl.text.languages import VERSION, parse_tag
 from longcrawl.text.values import tables
 
 DIGITS = Decimal("0.001")
-"""Bounds are rounded to so much, outwards, so that rounding removes no document."""
+"""Precision of fitted bounds; rounding is outwards, so that it removes no document."""
 
 
 @dataclass(frozen=True)
 class FittedThresholds:
-    """Thresholds by language, and what they were fitted to; prints as a table."""
+    """Thresholds by language, with facts about the sample that they were fitted to; prints as a table."""
 
     stage: str
     keep: float
     min_documents: int
     languages: Mapping[str, Mapping[str, Any]]
-    """Fields by language."""
+    """Fitted fields of the stage, by language."""
     documents: Mapping[str, int]
-    """How many documents each of these languages has."""
+    """Number of documents of each fitted language."""
     kept: Mapping[str, float]
-    """Share of them that passes all fitted bounds together; each by itself is passed by ``keep`` at least."""
+    """Share of each language's documents that passes all fitted bounds; each single bound passes at least ``keep``."""
     too_few: Mapping[str, int]
-    """Languages that were not fitted, and how many documents they have."""
+    """Number of documents of each language that was not fitted."""
     without_language: int
-    """How many documents name no language."""
+    """Number of documents without a language."""
 
     def save(self, path: str | Path) -> None:
         """Write the YAML file that ``languages=`` of a rule set reads.
 
         Raises:
-            StageError: there is no language in it.
+            StageError: no language was fitted.
         """
         if not self.languages:
             why = self._left_out() or "there are no documents"
@@ -91,20 +91,21 @@ class FittedThresholds:
 
 @dataclass(frozen=True)
 class _Sample:
-    """What was measured of every document."""
+    """Measurements of every document of the sample."""
 
     names: list[str]
-    """How documents name languages."""
+    """Language names, as the documents spell them."""
     spoken: npt.NDArray[np.int32]
-    """Which of them each document has, -1 for none."""
+    """Index into ``names`` for each document, -1 for none."""
     values: npt.NDArray[np.float64]
     """Shape (documents, rules)."""
     documents_with: Mapping[str, Counter[str]]
-    """By language as documents name it: how many documents each word stands in."""
+    """Number of documents that contain each word, by language name."""
     occurrences: Mapping[str, Counter[str]]
+    """Number of occurrences of each word, by language name."""
 
     def values_of(self, names: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Return the rows of documents that name their language in one of these ways."""
+        """Return the rows of documents whose language has one of these names."""
         return self.values[np.isin(self.spoken, [self.names.index(name) for name in names])]
 
 
@@ -121,8 +122,9 @@ def fit_thresholds(
 ) -> FittedThresholds:
     """Fit the thresholds of a rule set to each language of a sample.
 
-    For a rule ``max_x`` it is the least bound that the share ``keep`` of a language's documents passes, for ``min_x``
-    the greatest, rounded outwards to three decimals. The order of the documents and ``batch_size`` do not matter.
+    For a rule ``max_x``, the threshold is the lowest bound that the share ``keep`` of a language's documents passes;
+    for ``min_x``, the highest. It is rounded outwards to three decimals. The order of the documents and ``batch_size``
+    do not matter.
 
     >>> import pyarrow as pa
     >>> import longcrawl as lc
@@ -137,13 +139,13 @@ def fit_thresholds(
 
     Args:
         documents: a ``datasets.Dataset``, a crawl or an Arrow table, with columns ``text`` and ``language``.
-        stage: which rules are measured, and how; those that it has switched off are not.
-        keep: share of documents that each rule is to keep, by itself.
-        languages: which languages to fit; None is all. Names that mean the same language are taken together.
-        rules: which of the stage's rules to fit. None is all but ``max_unspaced_letters``, which asks whether ``words``
-            suits a text at all, and without ``min_stop_words`` where ``stop_words`` are to be found.
-        stop_words: find so many, the words with a letter that stand in most documents; 0 is none.
-        min_documents: a language with fewer is not fitted but reported.
+        stage: the rule set to measure; rules that it switches off are not measured.
+        keep: the share of documents that each rule should keep by itself.
+        languages: the languages to fit; None for all. Names that mean the same language are taken together.
+        rules: the rules of the stage to fit. None for all except ``max_unspaced_letters``, which tests whether
+            ``words`` suits a text at all, and, if ``stop_words`` is set, ``min_stop_words``.
+        stop_words: number of stop words to find: the words with a letter that occur in most documents; 0 for none.
+        min_documents: languages with fewer documents are not fitted but reported.
         batch_size: documents in memory at a time.
 
     Raises:
@@ -227,7 +229,7 @@ def _spoken(table: pa.Table, stage: TextRules) -> list[str | None]:
 
 
 def _groups(sample: _Sample, languages: Sequence[str] | None) -> dict[str, list[str]]:
-    """Return the names by which documents call each language."""
+    """Return the names that documents use for each language."""
     called: dict[Any, list[str]] = {}
     for name in sorted(sample.names, key=lambda each: (len(each), each)):
         called.setdefault(parse_tag(name) or name, []).append(name)
@@ -256,7 +258,7 @@ def _bound(rule: str, values: npt.NDArray[np.float64], keep: float) -> float:
 
 
 def _top(sample: _Sample, names: Sequence[str], most: int) -> tuple[str, ...]:
-    """Return the words that stand in most documents, of those that stand in as many the more frequent ones first."""
+    """Return the words that occur in most documents; ties are ordered by number of occurrences, then by the word."""
     documents = sum((sample.documents_with[name] for name in names), Counter[str]())
     times = sum((sample.occurrences[name] for name in names), Counter[str]())
     return tuple(sorted(documents, key=lambda word: (-documents[word], -times[word], word))[:most])

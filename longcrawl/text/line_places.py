@@ -1,4 +1,4 @@
-"""Character positions of lines that kernels changed."""
+"""Character positions of the lines that kernels edited or removed."""
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
 # mypy: disable-error-code="assignment, no-any-return, return-value"
@@ -22,7 +22,7 @@ NEWLINE = 0x0A
 
 @compiled
 def count_line_ends(data: Any, start: int, stop: int) -> int:
-    """Count the bytes that are the last one of whatever ends a line, by any definition, and some more."""
+    """Return an upper bound on the line ends, by any definition: the count of bytes that can be the last of one."""
     found = 0
     for at in range(start, stop, SHORT):
         few = np.uint8(0)
@@ -34,7 +34,7 @@ def count_line_ends(data: Any, start: int, stop: int) -> int:
 
 @compiled
 def _whole_line(data: Bytes, first: int, stop: int, start: int, end: int) -> tuple[int, int]:
-    """Return where the line of a content starts, and where the next one does, within a document."""
+    """Return where the line that contains a part starts, and where the next line starts, within a document."""
     while first > start and data[first - 1] != NEWLINE:
         first -= 1
     while stop < end and data[stop] != NEWLINE:
@@ -44,7 +44,7 @@ def _whole_line(data: Bytes, first: int, stop: int, start: int, end: int) -> tup
 
 @compiled
 def _changed_part(data: Bytes, first: int, stop: int, out: Bytes, begin: int, end: int) -> tuple[int, int, int, int]:
-    """Leave out what is equal at the beginning and at the end of a line, in whole characters."""
+    """Narrow the old and new part of a line to the bytes that differ, in whole characters."""
     while first < stop and begin < end and data[first] == out[begin]:
         first += 1
         begin += 1
@@ -62,9 +62,9 @@ def _changed_part(data: Bytes, first: int, stop: int, out: Bytes, begin: int, en
 
 @compiled
 def place_lines(data: Bytes, offsets: Any, out: Bytes, log: Any, whole: bool, places: Any) -> None:
-    """Write document, start, end and the number of characters that replace it for each line of ``log``.
+    """Write document, start, end and number of replacement characters to ``places`` for each row of ``log``.
 
-    See :func:`longcrawl.text.line_places.locate_lines`.
+    The arguments are those of :func:`longcrawl.text.line_places.locate_lines`.
     """
     document, at, characters = -1, 0, 0
     for row in range(len(log)):
@@ -85,7 +85,7 @@ def place_lines(data: Bytes, offsets: Any, out: Bytes, log: Any, whole: bool, pl
 
 @compiled
 def shift_lines(log: Any, first: int, last: int, begin: int) -> None:
-    """Let a log say where lines stand in ``out`` once bytes ``first`` to ``last`` of it have moved to ``begin``."""
+    """Update the positions in ``out`` of a log after bytes ``first`` to ``last`` of ``out`` have moved to ``begin``."""
     for row in range(len(log)):
         if log[row, 4] > log[row, 3]:
             log[row, 3] = begin + max(log[row, 3], first) - first
@@ -94,9 +94,9 @@ def shift_lines(log: Any, first: int, last: int, begin: int) -> None:
 
 @compiled
 def log_line(log: Any, row: int, number: int, begin: int, stop: int, first: int, last: int, rule: int) -> None:
-    """Write a row of a log: number of the line, start and stop in ``data``, first and last in ``out``, rule."""
+    """Write a row of a log: line number, start and stop in ``data``, start and stop in ``out``, rule."""
     if row < len(log):
-        # An index without a sign is not asked whether it counts from the end.
+        # An unsigned index saves the check for a negative one.
         log[np.uint64(row), 0], log[np.uint64(row), 1], log[np.uint64(row), 2] = number, begin, stop
         log[np.uint64(row), 3], log[np.uint64(row), 4], log[np.uint64(row), 5] = first, last, rule
 
@@ -104,11 +104,11 @@ def log_line(log: Any, row: int, number: int, begin: int, stop: int, first: int,
 Longs = npt.NDArray[np.int64]
 
 LOGGED = 6
-"""Columns of a log of lines: number, start and stop in the texts, start and stop in what was written, what was done."""
+"""Number of columns of a log: line number, start and stop in the texts, start and stop in the output, rule."""
 
 
 def most_lines(data: Bytes, offsets: Longs) -> int:
-    """Return how many lines, however they end, all documents together have at most."""
+    """Return an upper bound on the number of lines of all documents together, by any definition of a line end."""
     return int(count_line_ends(data, offsets[0], offsets[-1])) + len(offsets) - 1
 
 
@@ -120,16 +120,16 @@ def locate_lines(
     name_of: Callable[[int], str],
     removed: Literal["line", "content"],
 ) -> pa.Table:
-    """Return what changed in lines that were edited or removed, as places of ``core.places``.
+    """Return the changed places of lines that were edited or removed, as a table of ``core.places``.
 
     Args:
         data: UTF-8 of all documents.
-        offsets: where each document starts and the last one ends.
-        out: what a kernel wrote.
-        log: int64 [lines, LOGGED], in increasing order. A line that has nothing in ``out`` is removed.
-        name_of: the rule by the last column of the log.
-        removed: what goes of such a line: all of it with its line end, or what ``log`` says alone. An edited line is
-            listed from the first to the last character that changed.
+        offsets: where each document starts and the last one ends, in bytes.
+        out: the kernel's output.
+        log: int64 [lines, LOGGED], in increasing order. A row without bytes in ``out`` is a removed line.
+        name_of: returns the rule name for the last column of the log.
+        removed: the extent of a removed line: "line" for all of it with its line end, "content" for the bytes in
+            ``log`` alone. An edited line is listed from the first to the last character that changed.
     """
     if not len(log):
         return no_places()

@@ -1,4 +1,4 @@
-"""The stage that scores documents by classifiers and regressions of `transformers`."""
+"""The stage that scores documents with classification and regression models of `transformers`."""
 
 import sys
 from collections.abc import Sequence
@@ -17,46 +17,46 @@ from longcrawl.text.classifiers import Classifier, Measured
 from longcrawl.text.models import Device, Dtype, OfModel, Pretrained, load_model, name_model
 
 _LETTERS = 32
-"""Letters of a text that are tokenised for each token that is read; where these are too few tokens, all are."""
+"""Characters of a text to tokenise per token read; if they yield too few tokens, the whole text is tokenised."""
 
 
 @stage
 class SequenceClassifier(OfModel, Classifier):
-    """Score documents by a classifier of `transformers`, such as FineWeb-Edu's, and drop those with low scores.
+    """Score documents with a `transformers` classifier, such as FineWeb-Edu's, and drop those with low scores.
 
-    Of a model with one output, a regression, the column ``column`` has that output, and ``column_int`` what FineWeb-Edu
-    makes of it: rounded to a whole number, from 0 to 5. Of a model with several labels ``column_label`` has the best
-    label; ``column`` has its score, or that of ``label``. Of several labels named each has a column and a rule: those
-    of "High" are ``column_High`` and ``at_least_High``; else the rule is ``at_least``. Documents whose best label is
-    none of ``keep`` leave by the rule ``keep``. A text without tokens has none of these (null), and leaves where there
-    is a threshold or ``keep``.
+    For a model with one output (a regression), ``column`` holds that output, and ``column_int`` holds it rounded to a
+    whole number from 0 to 5, as in FineWeb-Edu. For a model with several labels, ``column_label`` holds the best label,
+    and ``column`` its score, or that of ``label``. If ``label`` is a tuple, each label has its own column and rule:
+    those of "High" are ``column_High`` and ``at_least_High``; otherwise the rule is ``at_least``. Documents whose best
+    label is not in ``keep`` are removed by the rule ``keep``. A text without tokens has null in all these columns, and
+    is removed if there is a threshold or ``keep``.
 
-    Only the first ``max_length`` tokens are read, with those that the tokenizer adds, as by a pipeline with
-    ``truncation=True``: all of a text where it is short, the first few paragraphs of a long one. No row is padded:
-    several of one length are computed at once, and scores are rounded, so that a document has the same score in any
-    batch, order and number of workers (see ``decimals``). The cost is one pass over these tokens: 2 operations for each
-    of them and each weight of the model.
+    Only the first ``max_length`` tokens are read, including those that the tokenizer adds, as in a pipeline with
+    ``truncation=True``: all of a short text, the first few paragraphs of a long one. Rows are not padded: rows of one
+    length are computed together, and scores are rounded, so that a document has the same score in any batch, in any
+    order and with any number of workers (see ``decimals``). The cost is one forward pass over these tokens, 2
+    operations per token and weight of the model.
 
-    Weights are read from safetensors, and no code of a model is run, so a model must load as
-    ``AutoModelForSequenceClassification``, or be saved as NeMo Curator's classifiers of domain, quality and type are: a
-    model, ``model.*``, and a linear layer on its first token, ``fc.*``.
+    Weights are read from safetensors, and a model's own code is never run. A model must therefore load as
+    ``AutoModelForSequenceClassification``, or have the layout of NeMo Curator's domain, quality and type classifiers:
+    a model, ``model.*``, and a linear layer on its first token, ``fc.*``.
 
     Args:
-        model: a folder that ``save_pretrained`` wrote, with a tokenizer, or a Hub id; in Python also a pair of model
-            and tokenizer or a pipeline. Recipes hold names alone.
-        label: one or several labels, as the model's ``id2label`` has them; None for the best one, or the regression.
-        at_least: the least score of documents that stay; of several labels a mapping. FineWeb-Edu kept 3 of 5, by the
-            rounded score, which is ``at_least: 2.5``. None for none.
-        top_fraction: the share of documents that shall stay, in place of ``at_least``, see ``FastTextClassifier``.
-        keep: labels, one of which must be the best one; empty for any.
-        column: the name of the column of scores, float64.
-        activation: "softmax", "sigmoid", or "none" for outputs as they are. "auto" is "none" of one output, "sigmoid"
-            of a model for several labels at once, and else "softmax". A pipeline takes a sigmoid of one output, unless
-            the configuration has ``problem_type="regression"``.
-        max_length: tokens of a text that are read; fewer where the model takes fewer.
-        decimals: to which scores are rounded. None leaves them as they are, and computes each row alone.
-        device: "auto" is the GPU where there is one.
-        dtype: of weights and computation.
+        model: a folder that ``save_pretrained`` wrote, with a tokenizer, or a Hub id. In Python also a pair of model
+            and tokenizer, or a pipeline; recipes can only hold names.
+        label: one or several labels of the model's ``id2label``; None for the best label, or the regression.
+        at_least: the lowest score of kept documents; for several labels a mapping. FineWeb-Edu kept documents with a
+            rounded score of 3 of 5, which is ``at_least: 2.5``. None keeps all documents.
+        top_fraction: the share of documents to keep, in place of ``at_least``, see ``FastTextClassifier``.
+        keep: labels, one of which must be the best label; empty for any.
+        column: the name of the score column, float64.
+        activation: "softmax", "sigmoid", or "none" for raw outputs. "auto" is "none" for one output, "sigmoid" for a
+            multi-label model, and otherwise "softmax". A pipeline applies a sigmoid to a single output, unless the
+            configuration has ``problem_type="regression"``.
+        max_length: the number of tokens read of a text; the model's own limit applies if it is lower.
+        decimals: the number of decimals that scores are rounded to. None does not round, and computes each row alone.
+        device: the device to compute on; "auto" is the GPU if there is one.
+        dtype: the type of weights and computation.
         train_documents: how many documents ``top_fraction`` is fitted to; None for all.
 
     Source: Penedo et al., "The FineWeb Datasets", 2024, section 4.
@@ -90,26 +90,26 @@ class SequenceClassifier(OfModel, Classifier):
 
     @property
     def measures_in(self) -> tuple[str, ...]:
-        """The columns of scores, and of labels or whole numbers."""
+        """The names of the columns of scores, and of labels or whole numbers."""
         return (*super().measures_in, f"{self.column}_label", f"{self.column}_int")
 
     def prepare(self) -> None:
         """Load the model.
 
         Raises:
-            StageError: it cannot be loaded, or has no such label.
+            StageError: the model cannot be loaded, or has no such label.
         """
         self._outputs(self.pretrained())
 
     def pretrained(self) -> Pretrained:
-        """Return the model, loaded once in a process."""
+        """Return the model, which is loaded once per process."""
         return load_model(self.model, "classifier", self.device, self.dtype)
 
     def measure(self, texts: pa.Array) -> Measured:
-        """Return scores and labels of valid large strings.
+        """Return scores and labels for a large string array of valid texts.
 
         Raises:
-            StageError: as for :meth:`prepare`.
+            StageError: the model cannot be loaded, or has no such label.
         """
         model = self.pretrained()
         names, rows = self._outputs(model), self._rows(model, [text or "" for text in texts.to_pylist()])
@@ -119,7 +119,7 @@ class SequenceClassifier(OfModel, Classifier):
             found[known] = self._ask(model, [rows[number] for number in known])
         if len(names) == 1:
             return self._regression(found[:, 0])
-        # A row without scores has no best one; any place does, as it is masked.
+        # A row without scores has no best label; any index will do, as its label is masked.
         best = np.argmax(np.nan_to_num(found, nan=-np.inf), axis=1)
         highest = pa.array(found[np.arange(len(found)), best], from_pandas=True)
         labels = pa.array(names, pa.string()).take(pa.array(best, mask=np.isnan(found).any(axis=1)))
@@ -135,10 +135,10 @@ class SequenceClassifier(OfModel, Classifier):
         return Measured({name: pa.array(values, from_pandas=True)}, {f"{self.column}_int": pc.cast(whole, pa.int64())})
 
     def _outputs(self, model: Pretrained) -> list[str]:
-        """Return the labels of a model, by number.
+        """Return the labels of a model, in the order of their numbers.
 
         Raises:
-            StageError: it lacks one that is asked for, or does not count them from 0.
+            StageError: the model lacks a requested label, or does not count labels from 0.
         """
         known = model.config.id2label
         if sorted(known) != list(range(len(known))):
@@ -156,7 +156,7 @@ class SequenceClassifier(OfModel, Classifier):
         return names
 
     def _rows(self, model: Pretrained, texts: Sequence[str]) -> list[npt.NDArray[np.int64]]:
-        """Return the tokens of each text; of a long one only what can be among them is tokenised."""
+        """Return the token ids of each text; of a long text, only a head of sufficient length is tokenised."""
         most = min(self.max_length, model.longest)
         size = most * _LETTERS if getattr(model.tokenizer, "truncation_side", "right") == "right" else sys.maxsize
         heads = [text if len(text) <= size else text[:size].rpartition(" ")[0] or text[:size] for text in texts]
@@ -181,7 +181,7 @@ class SequenceClassifier(OfModel, Classifier):
                 return logits
             return logits.softmax(-1) if activation == "softmax" else logits.sigmoid()
 
-        # Models that look for the last token before padding take one row at a time where they know none.
+        # Models that look for the last token before padding take one row at a time if they have no padding token.
         alone = model.config.pad_token_id is None
         found = np.stack(model.each(rows, ask, None if alone else self.decimals))
         return found if self.decimals is None else np.round(found, self.decimals)

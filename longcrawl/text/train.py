@@ -1,4 +1,4 @@
-"""Training of a classifier of one's own: two sets of documents become a model of fastText, with a report."""
+"""Training of fastText classifiers on two sets of documents, with a report on held-out documents."""
 
 import threading
 from collections import Counter
@@ -27,7 +27,10 @@ from longcrawl.text.values import tables
 LABELS = ("good", "bad")
 MOST_BUCKETS = 1 << 21
 STEPS, BYTES = 20_000, 1 << 30
-"""Texts of small sets are seen more than five times: as often as makes so many steps, but not more bytes than these."""
+"""Training steps and bytes that decide the default number of epochs: enough epochs for so many steps, up to the bytes.
+
+There are at least 5 epochs.
+"""
 THRESHOLDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
 _PURPOSE = "train_classifier"
 _AT_A_TIME = 1_000
@@ -35,47 +38,49 @@ _END = b"</s>"
 
 
 class Held(NamedTuple):
-    """What a threshold does to the documents that were held out."""
+    """The effect of a threshold on the held-out documents."""
 
     threshold: float
     precision: float
-    """Share of good documents among those that reach it, NaN where none does."""
+    """Share of good documents among those that reach the threshold, NaN if none does."""
     recall: float
-    """Share of the good ones that reach it."""
+    """Share of good documents that reach the threshold."""
     bad: float
-    """Share of the bad ones that reach it."""
+    """Share of bad documents that reach the threshold."""
 
 
 @dataclass(frozen=True)
 class TrainedClassifier(Tabular):
-    """A trained model, and how it does on documents that were held out; prints as tables."""
+    """A report on a trained model and its accuracy on held-out documents; prints as tables."""
 
     path: str
     labels: tuple[str, str]
-    """The good one first."""
+    """Names of the labels, the good one first."""
     trained: tuple[int, int]
-    """Documents of each label that it learnt from."""
+    """Number of training documents of each label."""
     held_out: tuple[int, int]
+    """Number of held-out documents of each label."""
     in_both: int
-    """Different texts that are in both sets, which are left out."""
+    """Number of distinct texts that occur in both sets; they are not used."""
     repeated: int
-    """Documents whose text came before in the same set, which count once."""
+    """Number of repeated documents of a set; only the first is used."""
     without_text: int
+    """Number of documents without words; they are not used."""
     words: int
-    """Those that the model has a row of."""
+    """Number of words with their own row in the model."""
     epochs: int
     loss: float
     """Mean loss of a text in the last epoch, in nats."""
     auc: float
-    """Probability that a good document that was held out has a higher score than a bad one."""
+    """Probability that a held-out good document has a higher score than a held-out bad one."""
     thresholds: tuple[Held, ...]
 
     def at(self, threshold: float) -> Held:
-        """Return what one of the listed thresholds does."""
+        """Return the result of one of the listed thresholds."""
         return next(held for held in self.thresholds if held.threshold == threshold)
 
     def tables(self) -> Sequence[Table]:
-        """Return the counts, and the table of thresholds."""
+        """Return the table of counts and the table of thresholds."""
         good, bad = self.labels
         counts: list[list[Cell]] = [["learnt from", *self.trained], ["held out", *self.held_out]]
         left_out = {"in both, left out": self.in_both, "repeated": self.repeated, "without text": self.without_text}
@@ -121,14 +126,14 @@ def train_classifier(
     held_out: float = 0.1,
     seed: int = 0,
 ) -> TrainedClassifier:
-    """Train a classifier of two sets of documents, write it as a ``.bin`` of fastText, and measure it on held-out ones.
+    """Train a classifier on two sets of documents, write it as a fastText ``.bin``, and test it on held-out documents.
 
-    It is fastText's supervised training with a softmax, on one core: the file is the same, byte for byte, for the same
-    texts and settings, in whatever order they come, on machines with the same numba and C library. fastText reads it,
-    and gives the scores that ``FastTextClassifier`` gives. All texts are in memory.
+    This is fastText's supervised training with a softmax, on one core. The file does not depend on the order of the
+    texts: for the same texts and settings it is the same byte for byte on machines with the same numba and C library.
+    fastText can load it, and gives the same scores as ``FastTextClassifier``. All texts are held in memory.
 
-    Texts that are in both sets are left out, and counted; of equal texts in one set the first counts. The share
-    ``held_out`` of each set is chosen by a keyed hash of the text, so no text is on both sides, and is not learnt from.
+    Texts that occur in both sets are not used, but counted; of equal texts in one set only the first is used. The share
+    ``held_out`` of each set is not trained on. A keyed hash of the text selects it, so no text is on both sides.
 
     >>> from tempfile import mkdtemp
     >>> good, bad = (pa.table({"text": [f"{word} {n}" for n in range(20)]}) for word in ("whale", "casino"))
@@ -139,20 +144,20 @@ def train_classifier(
     Args:
         good: documents of the first label: a ``datasets.Dataset``, a crawl such as ``lc.open("good/")``, or an Arrow
             table, with the column ``text``.
-        bad: those of the second.
+        bad: documents of the second label, likewise.
         path: the file to write, which must not exist.
-        labels: their names in the model, without ``__label__``.
-        word_ngrams: words of the longest n-grams of words; 1 for none.
-        dimensions: numbers of a row. The file has (words + buckets) rows of 4 bytes each.
-        buckets: rows that all n-grams share, by their hashes; None for a power of two that all have room in, 2,097,152
-            at most.
-        characters: shortest and longest n-grams inside words; (0, 0) for none.
-        min_count: words that are rarer have no row of their own.
-        epochs: how often each text is seen; None for 5, or of small sets as often as makes 20,000 steps, but not more
-            than 1 GiB.
-        learning_rate: of the first step; it falls to 0 with the words that were seen.
-        held_out: share of each set, one document at least.
-        seed: of order, first rows and choice.
+        labels: the names of the labels in the model, without ``__label__``, the good one first.
+        word_ngrams: the length of the longest word n-grams, in words; 1 for none.
+        dimensions: the length of a row. The file has (words + buckets) rows of 4 bytes per dimension.
+        buckets: the number of rows that all n-grams share by hash; None for a power of two with room for all of them,
+            at most 2,097,152.
+        characters: the lengths of the shortest and longest character n-grams inside words; (0, 0) for none.
+        min_count: the number of occurrences from which a word has its own row.
+        epochs: the number of passes over the texts. None for 5, or, for small sets, as many as make 20,000 steps
+            within 1 GiB of text.
+        learning_rate: the rate of the first step; it falls linearly to 0 with the bytes seen.
+        held_out: the share of each set to hold out, at least one document.
+        seed: the seed of the order, of the initial rows and of the choice of held-out documents.
 
     Raises:
         StageError: a set has fewer than two documents of its own, a setting is out of range, or the file exists.
@@ -186,7 +191,7 @@ def train_classifier(
 
 
 class _Settings(NamedTuple):
-    """What a model is, see :func:`train_classifier`."""
+    """The settings of a model, see :func:`train_classifier`."""
 
     labels: tuple[str, str]
     word_ngrams: int
@@ -197,7 +202,7 @@ class _Settings(NamedTuple):
     seed: int
 
     def check(self) -> None:
-        """Raise StageError unless a model can be that."""
+        """Raise StageError if a setting is out of range."""
         named = [isinstance(name, str) and name.isprintable() and name.split() == [name] for name in self.labels]
         if len(named) != 2 or not all(named) or self.labels[0] == self.labels[1]:
             raise StageError(f"labels are two different words, such as {LABELS}, got {self.labels!r}")
@@ -210,7 +215,7 @@ class _Settings(NamedTuple):
             raise StageError("dimensions and min_count are 1 or more, and buckets 1 to 100,000,000")
 
     def buckets_for(self, texts: Sequence[_Text], words: int) -> int:
-        """Return how many rows the n-grams of texts share, which have so many words."""
+        """Return the number of rows that the n-grams of texts share, given their total number of words."""
         shortest, longest = self.characters
         ngrams = words * (self.word_ngrams - 1) + _bytes(texts) * (longest - shortest + 1) * (longest > 0)
         if not ngrams:
@@ -232,7 +237,7 @@ def _bytes(texts: Sequence[_Text]) -> int:
 
 
 def _collect(sets: tuple[Any, Any], labels: tuple[str, str]) -> _Collected:
-    """Return the texts of each set that the other has not, in the order of their digests."""
+    """Return the texts that occur in one set only, in the order of their digests."""
     found = _Collected([])
     by_label: list[dict[str, bytes]] = [{}, {}]
     for documents, known in zip(sets, by_label, strict=True):
@@ -262,7 +267,7 @@ def _contents(documents: Any) -> Iterator[bytes]:
 
 
 def _words(content: bytes) -> Iterator[bytes]:
-    """Return the words that fastText learns from, which end at ASCII white space and at U+0000; ``</s>`` ends all."""
+    """Yield the words that fastText trains on. They end at ASCII white space and U+0000, and ``</s>`` ends the text."""
     for word in content.replace(b"\0", b" ").split():
         if word == _END:
             return
@@ -271,7 +276,7 @@ def _words(content: bytes) -> Iterator[bytes]:
 
 
 def _chosen(texts: Sequence[_Text], share: float, labels: tuple[str, str], seed: int) -> npt.NDArray[np.bool_]:
-    """Return which texts are held out: of each label the share with the smallest keyed hashes."""
+    """Return a mask of the held-out texts: for each label, the share with the smallest keyed hashes."""
     hashes = keyed_hash((text.digest for text in texts), f"{_PURPOSE}.held_out", seed)
     chosen = np.zeros(len(texts), np.bool_)
     for label in range(len(labels)):
@@ -284,8 +289,8 @@ def _chosen(texts: Sequence[_Text], share: float, labels: tuple[str, str], seed:
 def _write_trained(
     path: Path, texts: Sequence[_Text], counts: Sequence[int], asked: _Settings, epochs: int | None, rate: float
 ) -> tuple[int, int, float]:
-    """Train a model of texts, ``counts`` of each label, and write it; return its words, epochs and mean loss."""
-    # fastText lists the label of most texts first.
+    """Train and write a model; ``counts`` are the texts of each label. Return the words, epochs and mean loss."""
+    # fastText lists the most frequent label first.
     order = sorted(range(2), key=lambda label: -counts[label])
     model, words = _first_model(texts, [asked.labels[label] for label in order], asked)
     passes = epochs or max(5, min(ceil(STEPS / len(texts)), BYTES // _bytes(texts)))
@@ -298,7 +303,7 @@ def _write_trained(
 
 
 def _first_model(texts: Sequence[_Text], labels: Sequence[str], asked: _Settings) -> tuple[Model, list[int]]:
-    """Return a model of the words of texts that has learnt nothing, and how often each of its words is in them."""
+    """Return an untrained model for the words of texts, and the number of occurrences of each of its words."""
     counts = Counter(word for text in texts for word in _words(text.content))
     counts[_END] = len(texts)
     common = sorted(
@@ -317,7 +322,7 @@ def _first_model(texts: Sequence[_Text], labels: Sequence[str], asked: _Settings
 
 
 def _learn(model: Model, texts: Sequence[_Text], order: Sequence[int], epochs: int, rate: float, seed: int) -> float:
-    """Let a model learn from texts, in another order in each epoch; return the mean loss of the last one."""
+    """Train a model on texts, in a new order in each epoch, and return the mean loss of the last epoch."""
     data, offsets = text_buffers(pa.array([text.content for text in texts], pa.large_binary()))
     labels = np.array([order.index(text.label) for text in texts], np.int32)
     sizes = np.diff(offsets).astype(np.float64)
@@ -340,7 +345,7 @@ def _learn(model: Model, texts: Sequence[_Text], order: Sequence[int], epochs: i
 
 
 def _measure(path: Path, texts: Sequence[_Text], label: str) -> tuple[float, tuple[Held, ...]]:
-    """Return the AUC, and what thresholds do, of the scores that the written model gives."""
+    """Return the AUC of the written model's scores, and the effect of each threshold."""
     model = read_model(str(path))
     contents = pa.array([text.content for text in texts], pa.large_binary())
     scores = score_texts(model, contents, [model.labels.index(label)])[:, 0].astype(np.float64)

@@ -1,4 +1,4 @@
-"""Every rule's value of every document, as a table and as pictures (``pip install 'longcrawl[plots]'``)."""
+"""The values that rules measure, as a table and as histograms (``pip install 'longcrawl[plots]'``)."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,15 +14,16 @@ from longcrawl.errors import StageError
 
 _BATCH = 500
 _COLUMNS = 3
-"""Pictures side by side."""
+"""Histograms side by side."""
 _KEPT, _REMOVED, _BOUND = "#4c78a8", "#e45756", "#222222"
 
 
 def rule_values(documents: Any, stage: Stage) -> pa.Table:
-    """Return the column ``id`` and one column of float64 per rule of a stage that is switched on.
+    """Return a table with the column ``id`` and, for each active rule of a stage, a float64 column of its values.
 
     Args:
-        documents: a ``datasets.Dataset`` or ``IterableDataset``, a crawl, or an Arrow table, with what the stage needs.
+        documents: a ``datasets.Dataset`` or ``IterableDataset``, a crawl, or an Arrow table, with the columns that the
+            stage needs.
         stage: a judge or an edit: ``GopherQuality``, ``SignalRules``, ``LineCorrections`` …
 
     Raises:
@@ -42,10 +43,10 @@ def rule_values(documents: Any, stage: Stage) -> pa.Table:
 
 
 def tables(documents: Any, batch_size: int = _BATCH) -> Iterator[pa.Table]:
-    """Return the batches of a dataset, a crawl or an Arrow table; of none, one empty batch that has the columns known.
+    """Return the batches of a dataset, a crawl or an Arrow table; without documents, one empty batch with the columns.
 
     Raises:
-        StageError: these are not documents, or they are several splits.
+        StageError: ``documents`` is none of these, or several splits.
     """
     if isinstance(documents, pa.Table):
         yield documents
@@ -65,21 +66,21 @@ def tables(documents: Any, batch_size: int = _BATCH) -> Iterator[pa.Table]:
 
 
 def plot_rules(documents: Any, stage: Stage, bins: int = 40) -> Any:
-    """Draw the distribution of every rule's value, what its threshold keeps and what it removes.
+    """Draw a histogram of each rule's values, with kept and removed documents in different colours.
 
-    The outermost bins hold what lies beyond the 1st and the 99th percentile. Where thresholds differ by language there
-    is no line for them.
+    The outermost bins also count the values beyond the 1st and the 99th percentile. A dashed line marks the threshold,
+    unless it differs by language.
 
     Args:
-        documents: as ``rule_values`` takes them.
+        documents: a ``datasets.Dataset`` or ``IterableDataset``, a crawl, or an Arrow table.
         stage: a judge or an edit.
-        bins: how many bars.
+        bins: number of bins.
 
     Returns:
-        A matplotlib ``Figure``, which a notebook shows after ``%matplotlib inline`` and ``.savefig`` writes.
+        A matplotlib ``Figure``: a notebook shows it after ``%matplotlib inline``, and ``.savefig`` writes it to a file.
 
     Raises:
-        StageError: matplotlib is not installed, or there are no documents.
+        StageError: matplotlib is not installed, or no document has a value.
     """
     try:
         from matplotlib.figure import Figure
@@ -100,14 +101,14 @@ def plot_rules(documents: Any, stage: Stage, bins: int = 40) -> Any:
 class _Panel(NamedTuple):
     rule: str
     values: npt.NDArray[np.float64]
-    """Of each document, NaN where unknown."""
+    """Value of each document, NaN if unknown."""
     passes: npt.NDArray[np.bool_]
     bound: float | None
-    """None where it is not the same for all documents."""
+    """Threshold, or None if it is not the same for all documents."""
 
 
 def _panel(batches: Sequence[Check]) -> _Panel:
-    """Join what one rule measured in every batch."""
+    """Join the results of one rule from all batches."""
     values = [check.value.cast(pa.float64()).to_numpy(zero_copy_only=False) for check in batches]
     passes = [pc.fill_null(check.passes, False).to_numpy(zero_copy_only=False) for check in batches]
     bounds = [None if isinstance(check.threshold, pa.Array) else check.threshold for check in batches]
@@ -120,7 +121,7 @@ def _draw(axes: Any, panel: _Panel, bins: int) -> None:
     values, kept, bound = panel.values[known], panel.passes[known], panel.bound
     low, high = np.percentile(values, [1, 99])
     if bound is not None:
-        # What a threshold removes is seen beside it, however little it is.
+        # The range reaches beyond the threshold, so that removed documents are visible even if they are few.
         beyond = (max(high, bound) - min(low, bound)) / 10
         low = min(low, bound - beyond if values.min() < bound else bound)
         high = max(high, bound + beyond if values.max() > bound else bound)

@@ -1,4 +1,4 @@
-"""What is shipped as data, one YAML file each, by name; and users' own files of the same form, by path."""
+"""Access to shipped YAML files by name, and to users' own files of the same form by path."""
 
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -21,28 +21,28 @@ class Presets(NamedTuple):
     package: str
     """The folder, as a dotted name: ``longcrawl.text.presets.lines``."""
     what: str
-    """What its files are, such as "line patterns"."""
+    """A plural noun for the files in messages, such as "line patterns"."""
     form: str = ""
-    """What a user's own file should be like."""
+    """A description of the form of a user's file, for messages."""
 
     def names(self) -> list[str]:
-        """Name the shipped files."""
+        """Return the names of the shipped files."""
         files = resources.files(self.package).iterdir()
         return sorted(file.name.removesuffix(".yaml") for file in files if file.name.endswith(".yaml"))
 
     def shipped(self, name: str) -> Traversable:
-        """Return the shipped file of a name."""
+        """Return the shipped file with a name."""
         return resources.files(self.package).joinpath(f"{name}.yaml")
 
     def own_files(self, name: str | None) -> tuple[str, ...]:
-        """Return the user's file that :meth:`read` reads by a name; shipped ones never change."""
+        """Return the user's file that :meth:`read` would read, or nothing for a shipped one, which never changes."""
         return (name,) if name is not None and name.endswith(_ENDINGS) else ()
 
     def read(self, name: str) -> Any:
-        """Return the values of a shipped file by its name, or of a user's own by its path.
+        """Return the parsed content of a shipped file, given its name, or of a user's file, given its path.
 
         Raises:
-            StageError: there is no such file, or it is not YAML.
+            StageError: there is no such file, or it is not valid YAML.
         """
         try:
             return load_yaml(self._text(name))
