@@ -1,4 +1,4 @@
-"""C4's rules: keep lines that look like sentences, and pages with enough of them."""
+"""C4's rules: keep lines that look like sentences, and documents with enough of them."""
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
@@ -41,7 +41,7 @@ Facts = npt.NDArray[np.int64]
 Points = npt.NDArray[np.uint32]
 
 JAVASCRIPT, POLICY, LOREM_IPSUM = 1, 2, 4
-"""Kinds of phrases."""
+"""Kinds of phrases, as bit flags."""
 
 STAYS, UNENDED, SHORT, OVERLONG, SCRIPT, POLICIES, CUT = range(7)
 RULES = {
@@ -52,43 +52,51 @@ RULES = {
     POLICIES: "policy_phrases",
     CUT: "citations",
 }
-"""What is done to lines, by the name of its field: a line goes by the first of the rules, marks are cut by the last."""
+"""Field names of the rules for lines: the first that applies removes a line; the last cuts its citation marks."""
 
 FIRST, STOP, WORDS, LONGEST, SENTENCES, BRACES, BRACKETS, PHRASES, PLACEHOLDERS = range(9)
-"""What is known of a line: the bytes of its content, words, characters of the longest, sentences, braces, kinds."""
+"""Indexes of the facts about a line: first and last byte of its content, words, characters of the longest, sentences,
+braces, brackets, kinds of phrases, placeholders.
+"""
 FACTS = 9
+"""Number of facts."""
 
 BRACE, BRACKET, CLOSING_BRACKET, DOT = b"{[]."
 NEWLINE, RETURN = 0x0A, 0x0D
 
 _U = np.uint64
 _SOLID, _LETTER, _BRACKET, _MARK, _CLOSER, _HALT, _FIRST = 1, 2, 4, 8, 16, 32, 1 << 8
-"""What is known of a byte: no space, of ``\\w``, a bracket, terminal, closing, to be looked at; places in phrases."""
+"""Flags of a byte: not white space, in ``\\w``, bracket, terminal mark, closer, needs a closer look.
+
+Bits from ``_FIRST`` on are the positions in phrases at which the byte can occur.
+"""
 
 
 class Rules(NamedTuple):
-    """What a line must be like; a rule that is switched off has a threshold out of reach."""
+    """The rules for lines; a rule that is switched off has a threshold that no line can fail."""
 
     datatrove: bool
+    """Whether the definitions are datatrove's, not the paper's."""
     citations: bool
-    """Whether citation marks go."""
+    """Whether citation marks are cut."""
     terminal: bool
     """Whether a line must end in a terminal mark."""
     marks: npt.NDArray[np.uint32]
-    """The terminal marks."""
+    """Code points of the terminal marks."""
     closers: npt.NDArray[np.uint32]
-    """What may stand between the end of a sentence and white space."""
+    """Code points allowed between the end of a sentence and white space."""
     zeros: npt.NDArray[np.uint32]
-    """The zero of every script that has decimal digits; the other nine follow it."""
+    """Code point of the zero of every script with decimal digits; the other nine digits follow it."""
     min_words: int
     max_word_length: int
     byte_flags: npt.NDArray[np.int64]
+    """Flags of bytes, shape (256,), see ``make_byte_flags``."""
 
 
 def make_byte_flags(
     flag_of: Flags, tree: PhraseTree, marks: Points, closers: Points, datatrove: bool
 ) -> npt.NDArray[np.int64]:
-    """Return what is known of every byte as the first one of a character, shape (256,)."""
+    """Return the flags of each byte as the first byte of a character, int64 [256]."""
     flags = np.full(256, _HALT | int(tree.places[OTHERS]) * _FIRST)
     of_ascii, breaks = flag_of[:128], [NEWLINE, *([0x0B, 0x0C, RETURN, 0x1C, 0x1D, 0x1E] if datatrove else [])]
     flags[:128] = np.where(of_ascii & SPACE, 0, _SOLID) | np.where(of_ascii & WORD, _LETTER, 0)
@@ -111,7 +119,7 @@ def _is_one_of(point: np.uint32, points: Any) -> bool:
 
 @compiled
 def _is_break(data: Bytes, at: int, end: int) -> int:
-    """Return how many bytes a line break at a byte has, of those that ``str.splitlines`` knows; 0 for none."""
+    """Return the number of bytes of the line break at a byte, as defined by ``str.splitlines``, or 0 for none."""
     byte = data[at]
     if byte == RETURN:
         return 2 if at + 1 < end and data[at + 1] == NEWLINE else 1
@@ -138,7 +146,7 @@ _CITATION_NEEDED = np.frombuffer(b"[citation needed]", np.uint8)
 
 @compiled
 def _skip_citation(data: Bytes, at: int, end: int, zeros: Any) -> int:
-    """Return where the citation mark that starts with a bracket at a byte ends; that byte where it is none."""
+    """Return the end of the citation mark that starts with the bracket at ``at``, or ``at`` if there is none."""
     if begins_with(data, at, end, _EDIT):
         return at + len(_EDIT)
     if begins_with(data, at, end, _CITATION_NEEDED):
@@ -154,7 +162,7 @@ def _skip_citation(data: Bytes, at: int, end: int, zeros: Any) -> int:
 
 @compiled
 def _write_line(data: Bytes, at: int, end: int, rules: Rules, out: Bytes, place: int) -> int:
-    """Write a line without citation marks; gives where it ends."""
+    """Write a line without citation marks, and return its end in ``out``."""
     while at < end:
         if data[at] == BRACKET and rules.citations:
             after = _skip_citation(data, at, end, rules.zeros)
@@ -169,7 +177,7 @@ def _write_line(data: Bytes, at: int, end: int, rules: Rules, out: Bytes, place:
 
 @compiled
 def _find_phrases(data: Bytes, at: int, end: int, tree: PhraseTree, line: Facts) -> None:
-    """Note the phrases whose first characters, as many as all phrases have, end at a byte."""
+    """Record the kinds of phrases that match a place; their first ``tree.sure`` characters end at byte ``at``."""
     for _ in range(tree.sure):
         at = last_start(data, at)
     node = np.int64(0)
@@ -184,7 +192,7 @@ def _find_phrases(data: Bytes, at: int, end: int, tree: PhraseTree, line: Facts)
 
 @compiled
 def _ends_sentence(data: Bytes, at: int, end: int, flag_of: Flags, rules: Rules) -> tuple[bool, int]:
-    """Return whether white space or nothing follows the marks that start at a byte; gives where they end."""
+    """Return whether white space or nothing follows the marks that start at a byte, and the end of the marks."""
     while at < end:
         flag = rules.byte_flags[data[at]]
         if flag & _CLOSER:
@@ -201,7 +209,7 @@ def _ends_sentence(data: Bytes, at: int, end: int, flag_of: Flags, rules: Rules)
 
 @compiled
 def _trim(data: Bytes, start: int, stop: int, flag_of: Flags, byte_flags: Any, line: Facts) -> None:
-    """Write where a line's content starts and stops."""
+    """Write the start and the end of a line's content, without white space at both ends."""
     if stop > start and byte_flags[data[start]] & byte_flags[data[stop - 1]] & _SOLID:
         line[FIRST], line[STOP] = start, stop
         return
@@ -211,15 +219,15 @@ def _trim(data: Bytes, start: int, stop: int, flag_of: Flags, byte_flags: Any, l
 
 @compiled
 def _read_line(data: Bytes, at: int, end: int, flag_of: Flags, rules: Rules, tree: PhraseTree, line: Facts) -> int:
-    """Write what is known of the line that starts at a byte; gives where the next one starts."""
+    """Write the facts about the line that starts at a byte, and return the start of the next line."""
     start, stop, words, longest, length, sentences, checked = at, end, 0, 0, 0, 0, at
     seen, noted, state, before = 0, 0, 0, 0
     byte_flags, found = rules.byte_flags, _FIRST << (tree.sure - 1)
     line[BRACES] = line[PHRASES] = line[PLACEHOLDERS] = 0
     while at < end:
-        # Most text is ASCII inside of a sentence, and what is asked of it needs no branch.
+        # Most text is ASCII within a sentence, which this loop handles without branches.
         while at < end:
-            # An index without a sign is not asked whether it counts from the end.
+            # An unsigned index saves the check for a negative one.
             flag = byte_flags[data[_U(at)]]
             if flag & _HALT:
                 break
@@ -278,7 +286,7 @@ def _ends_in_mark(data: Bytes, start: int, stop: int, rules: Rules) -> bool:
 
 @forced_inline
 def _check_form(out: Bytes, first: int, last: int, words: int, longest: int, rules: Rules) -> int:
-    """Return the first rule by which a line goes for its end or for its words; ``STAYS`` for none."""
+    """Return the first rule on the end or the words of a line that removes it, or ``STAYS``."""
     if rules.terminal and not _ends_in_mark(out, first, last, rules):
         return UNENDED
     if words < rules.min_words:
@@ -288,9 +296,9 @@ def _check_form(out: Bytes, first: int, last: int, words: int, longest: int, rul
 
 @forced_inline
 def _judge(line: Facts, rule: int, rules: Rules, page: Any) -> int:
-    """Return the first rule by which a line goes; adds what it has that speaks against the page, and its sentences.
+    """Return the first rule that removes a line, or ``STAYS``, and add its counts to those of the page.
 
-    The paper looks for placeholders and braces in the whole page, datatrove in lines that have stayed so far.
+    The paper looks for placeholders and braces in the whole page, datatrove in lines that the earlier rules keep.
     """
     if rule == STAYS or not rules.datatrove:
         page[0] += line[PLACEHOLDERS]
@@ -318,14 +326,14 @@ def _clean_page(
     log: Any,
     runs: bool,
 ) -> tuple[int, int]:
-    """Write the lines that stay of a document to ``out``, stripped and joined by newlines.
+    """Write the kept lines of a document to ``out``, stripped and joined by newlines.
 
-    Adds to ``page``, shape (3,): placeholders, braces, sentences. Writes to ``log`` as many lines as it has rows, of
-    those that are not blank and that go or lose marks: number, start and stop in ``data``, then in ``out``, rule. With
-    ``runs``, lines that go by one rule, with no line that stays between them, share a row.
+    Adds placeholders, braces and sentences to ``page``, shape (3,). Writes to ``log``, up to its number of rows, the
+    lines that are not blank and are removed or lose marks: number, start and stop in ``data``, start and stop in
+    ``out``, rule. If ``runs``, consecutive lines removed by the same rule share a row.
 
     Returns:
-        Where the lines end, and how many rows there are for the log.
+        The end of the lines in ``out``, and the number of rows for the log.
     """
     line = np.empty(FACTS, np.int64)
     kept, changed, number, run = 0, 0, 1, STAYS
@@ -375,14 +383,14 @@ def clean_pages(
     log: Any,
     runs: bool,
 ) -> int:
-    """Write the lines that stay of every document to ``out``, without the white space around all of them.
+    """Write the kept lines of every document to ``out``, without white space around each document.
 
-    Writes ``ends``, shape (documents + 1,), and ``counts``, shape (documents, 3): placeholders, braces, sentences; and
-    to ``log``, which has room for all lines or for none, what :func:`_clean_page` writes, of all documents. ``runs``
-    needs a log.
+    Writes ``ends``, shape (documents + 1,), and ``counts``, shape (documents, 3): placeholders, braces, sentences.
+    Writes the log of :func:`_clean_page` for all documents to ``log``, which must have room for all lines or for none;
+    ``runs`` needs a log.
 
     Returns:
-        How many rows are in the log.
+        The number of rows in the log.
     """
     place, logged = np.int64(0), 0
     ends[0] = 0
@@ -406,7 +414,7 @@ def count_listed(
 ) -> None:
     """Count the listed words in every document whose root is not negative.
 
-    A word is flanked by characters that are of no word, but in languages that ``unspaced`` says write without spaces.
+    There must be no word characters next to a word, unless ``unspaced`` marks its language as written without spaces.
     """
     for document in range(len(offsets) - 1):
         at, end, root = offsets[document], offsets[document + 1], roots[document]
@@ -439,7 +447,7 @@ POLICY_PHRASES = (
 _MARKS = {"paper": '.!?"”', "datatrove": ".!?\"'"}
 _CLOSERS = "\"'”\N{RIGHT SINGLE QUOTATION MARK}»\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK})]}"
 _UNSPACED: Languages = {"ja": {}, "th": {}, "zh": {}}
-"""Languages that are written without spaces: a listed word is found anywhere in a text of theirs."""
+"""Languages written without spaces, in which a listed word counts anywhere in a text."""
 
 _OUT_OF_REACH = np.iinfo(np.int64).max
 
@@ -448,50 +456,51 @@ _OUT_OF_REACH = np.iinfo(np.int64).max
 class C4Quality(Edit):
     r"""Keep the lines that C4 keeps, and the documents that have enough of them.
 
-    A line stays when it
+    A line is kept if it
 
-    * ends in a terminal punctuation mark: . ! ? or an end quotation mark (" or ”), white space after it aside;
-    * has at least ``min_words_per_line`` words, and none of more than ``max_word_length`` characters; words are what
-      white space parts;
-    * has no "javascript" and none of the ``policy_phrases``, in any case and inside of words too.
+    * ends in a terminal punctuation mark: . ! ? or an end quotation mark (" or ”), ignoring white space after it;
+    * has at least ``min_words_per_line`` words, and none of more than ``max_word_length`` characters; white space
+      separates words;
+    * contains neither "javascript" nor any of the ``policy_phrases``, in any case and also inside words.
 
-    Citation marks ([1], [], [edit], [citation needed]) are cut from lines first. The lines that stay are stripped and
-    joined by ``\n``, blank lines are gone. A document leaves by the first of these rules:
+    Citation marks ([1], [], [edit], [citation needed]) are cut from lines first. The kept lines are stripped and joined
+    by ``\n``; blank lines are dropped. The first of these rules that applies removes a document:
 
-    * ``lorem_ipsum``: the phrase is on a line of it;
-    * ``curly_bracket``: it has a {;
-    * ``min_sentences``: the lines that stay have fewer sentences than that;
-    * ``bad_words``: what stays has a word of the list for the document's language, between characters that are of no
-      word (in Japanese, Thai and Chinese: anywhere).
+    * ``lorem_ipsum``: one of its lines contains the phrase;
+    * ``curly_bracket``: it contains a {;
+    * ``min_sentences``: its kept lines have fewer sentences than that;
+    * ``bad_words``: its kept lines contain a word of the list for its language as a whole word (in Japanese, Thai and
+      Chinese: anywhere).
 
-    A document without text is like an empty one: it has no sentences.
+    A document without text counts as empty: it has no sentences.
 
-    C4 counted sentences with nltk's trained punkt. Here a sentence ends at a run of . ! ? and of quotation marks and
-    brackets closed after it, before white space or the end of its line; the end of a line ends one as well, and each
-    has a letter or a digit. No model is needed, and an abbreviation such as "Dr. No" counts as an end, so documents
-    near ``min_sentences`` stay that punkt would drop.
+    C4 counted sentences with nltk's trained punkt. This stage needs no model: a sentence ends at a run of . ! ?, with
+    any quotation marks and brackets closed after it, if white space or the end of the line follows. The end of a line
+    also ends a sentence, and each sentence has a letter or a digit. An abbreviation such as "Dr. No" counts as an end,
+    so some documents near ``min_sentences`` are kept that punkt would drop.
 
-    The numbers 3 and 5 are those of the paper's first versions; the code that made C4 has 5 words and 3 sentences.
+    The defaults 3 and 5 are those of the paper's first versions; the code that made C4 has 5 words and 3 sentences.
 
     Args:
-        definitions: "paper" is as above. "datatrove" gives what datatrove 0.10 gives but for the sentences, and so what
-            the code of T5 gives but for the apostrophe: lines end where ``str.splitlines`` ends them; ' ends a line and
-            " too, but neither ” nor "..." does; words are counted, and white space is stripped, before citation marks
-            are cut, so that a line that ends in a mark goes; braces and placeholders count on lines that have come so
-            far, and a brace beside "javascript" does not.
-        terminal_punctuation: "ignored" keeps lines however they end, as FineWeb does.
-        min_words_per_line: None for any.
-        max_word_length: in characters; None for any.
-        min_sentences: None for any.
-        javascript: what happens to a line with that word.
-        policy_phrases: an empty list keeps lines with any phrase.
-        citations: what happens to citation marks.
-        lorem_ipsum: what happens to a document with this phrase.
-        curly_bracket: what happens to a document with one.
-        bad_words: a folder of LANGUAGE or LANGUAGE.txt, or a JSON file of {language: [word, …]}. C4 took
-            github.com/LDNOOBW/List-of-Dirty-Naughty-Obscene-and-Otherwise-Bad-Words (CC BY 4.0). A document of a
-            language that has no list passes.
-        language: the language of all documents; None takes the column ``language``. Only ``bad_words`` asks for it.
+        definitions: "paper" uses the rules of this description. "datatrove" gives the results of datatrove 0.10 except
+            for sentences, and thus those of T5's code except for the apostrophe. Lines end where ``str.splitlines``
+            ends them. ' and " are terminal marks, but ” and "..." are not. Words are counted and white space is
+            stripped before citation marks are cut, so a line that ends in a citation mark is removed. Braces and
+            placeholders count only on lines that the earlier rules keep, and a brace beside "javascript" does not
+            count.
+        terminal_punctuation: "ignored" keeps lines with any ending, as FineWeb does.
+        min_words_per_line: the smallest number of words of a kept line; None for no limit.
+        max_word_length: the length of the longest word of a kept line, in characters; None for no limit.
+        min_sentences: the smallest number of sentences of a kept document; None for no limit.
+        javascript: whether to drop or keep lines that contain "javascript".
+        policy_phrases: phrases that remove a line; an empty list removes none.
+        citations: whether to cut or keep citation marks.
+        lorem_ipsum: whether to drop or keep documents with this phrase.
+        curly_bracket: whether to drop or keep documents with a {.
+        bad_words: a folder of LANGUAGE or LANGUAGE.txt, or a JSON file of {language: [word, …]}. C4 used
+            github.com/LDNOOBW/List-of-Dirty-Naughty-Obscene-and-Otherwise-Bad-Words (CC BY 4.0). A document in a
+            language without a list passes.
+        language: the language of all documents; None takes the column ``language``. Only ``bad_words`` needs it.
 
     Source: Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer", 2020,
     section 2.2.
@@ -524,7 +533,7 @@ class C4Quality(Edit):
                 raise StageError(f"c4_quality.policy_phrases has {phrase!r}; give words without space around them")
 
     def files(self) -> tuple[str, ...]:
-        """Name the lists of ``bad_words``."""
+        """Return the path of ``bad_words``."""
         return () if self.bad_words is None else (self.bad_words,)
 
     def prepare(self) -> None:
@@ -536,15 +545,15 @@ class C4Quality(Edit):
         self.edit(pa.table({"text": pa.array([], pa.large_string()), "language": pa.array([], pa.string())}))
 
     def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
-        """Keep the lines of the column ``text`` that pass, and measure every document."""
+        """Remove lines from the column ``text``, and check every document."""
         edited = self._clean(table, record="nothing")
         return edited.documents, edited.checks
 
     def trace(self, table: pa.Table) -> Edited:
-        """Do what ``edit`` does, and list the lines that went, and those that lost citation marks.
+        """Do what ``edit`` does, and list the removed lines and the lines that lost citation marks.
 
-        Lines that went by one rule, with no line that stays between them, are one place. Not listed is other white
-        space: that around lines, blank lines, and line ends.
+        Consecutive lines removed by the same rule are one place. Changes to white space (around lines, blank lines and
+        line ends) are not listed.
         """
         return self._clean(table, record="places")
 
@@ -567,11 +576,10 @@ class C4Quality(Edit):
         return Edited(with_column(table, "text", made), checks, places)
 
     def changes(self, text: str, language: str | None = None) -> list[LineChange]:  # noqa: ARG002  # lines have none
-        r"""Return the lines of one text that go, and those that lose citation marks.
+        r"""Return the removed lines of one text, and the lines that lose citation marks.
 
-        The rule of a line is the field by which it goes, ``citations`` where it stays; of several the first in the
-        order of the class. Lines are counted by ``\n`` whatever else ends one, blank lines are not listed, and the
-        language is of no account.
+        The rule of a removed line is the first field of the class that removes it; that of an edited line is
+        ``citations``. Line numbers count ``\n`` only. Blank lines are not listed, and the language has no effect.
         """
         data, offsets = text_buffers(pa.array([text], pa.large_string()))
         out, log = np.empty(len(data), np.uint8), np.empty((len(text.splitlines()), LOGGED), np.int64)
@@ -594,7 +602,6 @@ class C4Quality(Edit):
     def _listed(
         self, table: pa.Table, data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
-        """Count the listed words of every document."""
         lists = _read_bad_words(self.bad_words or "")
         roots, _ = places_of_languages(table, lists.languages, self.language, self.name)
         counts = np.zeros(table.num_rows, np.int64)
@@ -602,9 +609,9 @@ class C4Quality(Edit):
         return counts
 
     def _rules(self) -> tuple[npt.NDArray[np.uint16], Any, PhraseTree]:
-        """Return the flags of code points, the rules of lines and their phrases."""
+        """Return the flags of code points, the rules for lines, and the phrases of these rules."""
         datatrove = self.definitions == "datatrove"
-        # A phrase that has the end of a line in it is on no line.
+        # A phrase that contains a line end cannot occur within a line.
         ends = str.splitlines if datatrove else partial(str.split, sep="\n")
         policy_phrases = tuple(phrase for phrase in self.policy_phrases if len(ends(phrase)) == 1)
         phrases = _make_phrases(self.javascript == "drop", policy_phrases)
@@ -646,7 +653,7 @@ def _points(characters: str) -> npt.NDArray[np.uint32]:
 
 @lru_cache(maxsize=1)
 def _zeros() -> npt.NDArray[np.uint32]:
-    """Return the zero of every script that has decimal digits; Unicode has the ten of each in a row."""
+    """Return the code point of the zero of every script with decimal digits, which Unicode lists in a row of ten."""
     numerals = np.flatnonzero(load_characters("re").flags & NUMERIC)
     return np.array([point for point in numerals if chr(point).isdecimal() and int(chr(point)) == 0], np.uint32)
 

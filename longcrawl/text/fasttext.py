@@ -1,8 +1,10 @@
-"""fastText models: reading a model file, hashing words and n-grams, scoring and training.
+"""fastText models: reading and writing model files, hashing words and n-grams, scoring and training.
 
-Words are found 64 bytes at a time, and what is remembered of those of a stretch is loaded while the next are looked up.
+Words are found 64 bytes at a time. The rows of short words are cached, and the cache lines of the words of a stretch of
+text are prefetched before they are needed.
 
-Rows and sums are added in fastText's order and precision, without the interpreter lock: scores are equal in every bit.
+Rows are summed in fastText's order and precision, so scores are equal bit for bit. The kernels run without the
+interpreter lock.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
@@ -49,74 +51,77 @@ _TREE, _SAMPLED, _SOFTMAX, _SEPARATE = 1, 2, 3, 4
 _LABEL_PREFIX = b"__label__"
 _CENTROIDS = 256
 _ENTRY = 10
-"""Bytes of an entry without its word: an end, a count and a kind."""
+"""Bytes of an entry without its word: a terminator, a count and a kind."""
 _LONGEST = 64
 _MOST_BUCKETS = 10**8
-"""More than any model has: characters or words of its n-grams, and buckets."""
+"""Limits that no real model exceeds: characters or words of an n-gram, and buckets."""
 
 
 class Words(NamedTuple):
-    """The words that have vectors of their own, and where n-grams find theirs."""
+    """The dictionary of a model: words with their own rows, and the mapping of n-grams to rows."""
 
     data: Bytes
+    """All words, one after the other, in UTF-8."""
     bounds: npt.NDArray[np.int64]
-    """int64 [words + 1]: where in ``data`` each word starts."""
+    """int64 [words + 1]: start of each word in ``data``."""
     table: npt.NDArray[np.uint64]
-    """Open addressing by the hash of a word: the hash, and in the lower 32 bits its number + 1; 0 where there is none.
+    """Open-addressing hash table of words, with a power of two of slots.
 
-    A power of two of places.
+    The upper 32 bits of a slot are the word's hash, the lower 32 its number + 1; an empty slot is 0.
     """
     kept: npt.NDArray[np.uint64]
-    """A bit for each bucket, lowest first: whether it has a row. Empty where all have one."""
+    """Bitmap of the buckets with a row, lowest bit first; empty if all have one."""
     before: Int32s
-    """How many buckets have a row before those of each number in ``kept``."""
+    """Number of buckets with a row before those of each element of ``kept``."""
     buckets: int
     shortest: int
+    """Characters of the shortest n-grams inside words."""
     longest: int
-    """Characters of the n-grams inside words."""
+    """Characters of the longest n-grams inside words."""
     word_ngrams: int
-    """Words of the longest n-grams of words; 1 for none."""
+    """Words of the longest word n-grams; 1 for none."""
 
 
 class Entries(NamedTuple):
-    """Words and labels of a file."""
+    """Words and labels of a model file."""
 
     places: npt.NDArray[np.int64]
-    """int64 [entries, 2]: where each begins and ends in the file."""
+    """int64 [entries, 2]: begin and end of each entry in the file."""
     counts: npt.NDArray[np.int64]
-    """int64 [entries]: how often each was seen."""
+    """int64 [entries]: number of occurrences in training."""
     kinds: npt.NDArray[np.uint8]
-    """uint8 [entries]: 1 for labels."""
+    """uint8 [entries]: 0 for words, 1 for labels."""
 
 
 class Vectors(NamedTuple):
-    """What is added up over a text, and what the mean is compared with."""
+    """The weights of a model: rows that are averaged over a text, and output vectors of the labels."""
 
     rows: Floats
-    """float32 [words and buckets, dimensions]: words by number, then buckets by number, those that were kept."""
+    """float32 [words + kept buckets, dimensions]: words by number, then kept buckets by number."""
     output: Floats
-    """float32 [labels, dimensions]: one for each label, or for each inner node of the tree."""
+    """float32 [labels, dimensions]: a vector for each label, or for each inner node of the tree."""
     scales: Floats
-    """float32 [labels]: what a product with a row of ``output`` is multiplied by; 1 where that is not quantised."""
+    """float32 [labels]: factor of products with each row of ``output``; 1 if it is not quantised."""
     children: Int32s
-    """int32 [2 * labels - 1, 2]: the nodes below each node of the tree, -1 for a label. Empty without a tree."""
+    """int32 [2 * labels - 1, 2]: the children of each node of the tree, -1 for a label. Empty without a tree."""
     parents: Int32s
-    """int32 [2 * labels - 1]: the node above each. Empty without a tree."""
+    """int32 [2 * labels - 1]: the parent of each node. Empty without a tree."""
     separate: bool
-    """Whether each label has a probability of its own, a sigmoid; else all make 1."""
+    """Whether each label has an independent probability, a sigmoid; otherwise they sum to 1."""
 
 
 class Model(NamedTuple):
-    """A classifier, and its labels without their prefix."""
+    """A fastText classifier."""
 
     labels: tuple[str, ...]
+    """Labels without their prefix."""
     words: Words
     vectors: Vectors
     memories: threading.local
-    """What each thread remembers of words."""
+    """The word cache of each thread."""
 
     def memory(self) -> Any:
-        """Return the memory of this thread, as threads run at the same time; a warm one is faster, and no different."""
+        """Return the word cache of this thread; it changes speed, not results."""
         if not hasattr(self.memories, "words"):
             self.memories.words = make_memory()
         return self.memories.words
@@ -124,11 +129,10 @@ class Model(NamedTuple):
 
 @reread_when_changed(2)
 def read_model(path: str) -> Model:
-    """Read a ``.bin`` or ``.ftz`` that fastText wrote.
+    """Read a fastText ``.bin`` or ``.ftz`` file.
 
     Raises:
-        StageError: there is no such file, it is not fastText's or damaged, or the model does not
-            classify texts by their words and parts of words.
+        StageError: there is no such file, it is damaged or not a fastText model, or the model is not a classifier.
     """
     if Path(path).is_dir():
         raise StageError(f"{path} is a folder; give the path of the fastText model in it (.bin or .ftz)")
@@ -143,7 +147,7 @@ def read_model(path: str) -> Model:
 
 
 class _Reader:
-    """Reads numbers and words of a file one after the other; what fastText writes is little endian."""
+    """Sequential reader of numbers and words in a model file, which is little endian."""
 
     def __init__(self, data: mmap.mmap, path: str) -> None:
         self.path = path
@@ -151,7 +155,7 @@ class _Reader:
         self._at = 0
 
     def array(self, kind: str, count: int) -> Any:
-        """Return a copy, since numbers do not stand at multiples of their size."""
+        """Return the next numbers as a copy, since they are not aligned in the file."""
         size = np.dtype(kind).itemsize * count
         if count < 0 or self._at + size > len(self._data):
             raise ValueError("it ends too early")
@@ -159,7 +163,7 @@ class _Reader:
         return np.frombuffer(self._data, kind, count, self._at - size).copy() if count else np.zeros(0, kind)
 
     def check_end(self) -> None:
-        """Refuse a file that goes on behind what belongs to it."""
+        """Raise ValueError if bytes follow the last vector."""
         if self._at < len(self._data):
             raise ValueError(f"{len(self._data) - self._at:,} bytes follow its last vector")
 
@@ -167,7 +171,7 @@ class _Reader:
         return int(self.array(kind, 1)[0])
 
     def entries(self, count: int) -> tuple[Bytes, Entries]:
-        """Return the bytes of the file, and the next entries in it."""
+        """Return the bytes of the whole file, and the next entries."""
         if count < 0 or self._at + _ENTRY * count > len(self._data):
             raise ValueError("it ends too early")
         data = read_only(np.frombuffer(self._data, np.uint8))
@@ -184,7 +188,7 @@ def _read_model(reader: _Reader) -> Model:
     if (version := reader.number("<i4")) != _VERSION:
         raise ValueError(f"its format has version {version}, this longcrawl reads {_VERSION}")
     word_ngrams, loss, kind, buckets, shortest, longest = reader.array("<i4", 12).tolist()[5:11]
-    reader.array("<f8", 1)  # the sampling threshold, of interest in training alone
+    reader.array("<f8", 1)  # the sampling threshold, which only training needs
     if longest > _LONGEST or not (longest > 0) <= buckets <= _MOST_BUCKETS:
         raise ValueError(f"it has n-grams of {longest} characters in {buckets} buckets")
     if word_ngrams > _LONGEST or (word_ngrams > 1 and not buckets):
@@ -212,7 +216,6 @@ def _read_model(reader: _Reader) -> Model:
 
 
 def _read_labels(data: Bytes, places: npt.NDArray[np.int64]) -> tuple[str, ...]:
-    """Return labels without their prefix."""
     try:
         labels = tuple(bytes(data[slice(*place)]).removeprefix(_LABEL_PREFIX).decode() for place in places.tolist())
     except UnicodeDecodeError as odd:
@@ -223,7 +226,7 @@ def _read_labels(data: Bytes, places: npt.NDArray[np.int64]) -> tuple[str, ...]:
 
 
 def _joined(data: Bytes, places: npt.NDArray[np.int64]) -> tuple[Bytes, npt.NDArray[np.int64]]:
-    """Return words one after the other, and where each begins and the last ends."""
+    """Return the concatenated words, and int64 [words + 1], the start of each and the end of the last."""
     bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(places[:, 1] - places[:, 0])])
     joined = np.zeros(bounds[-1] + 1, np.uint8)
     join_words(data, places, bounds, joined)
@@ -231,20 +234,20 @@ def _joined(data: Bytes, places: npt.NDArray[np.int64]) -> tuple[Bytes, npt.NDAr
 
 
 def write_model(path: Path, model: Model, word_counts: Sequence[int], label_counts: Sequence[int], epochs: int) -> None:
-    """Write a ``.bin`` of a softmax that fastText reads, whole or not at all.
+    """Write a softmax model as a ``.bin`` that fastText reads, atomically.
 
     Args:
-        path: what lies there is replaced.
-        model: whole, neither pruned nor quantised.
-        word_counts: how often each word was seen.
-        label_counts: how many texts have each label, the most frequent first.
-        epochs: how often each text was seen.
+        path: the file to write; an existing one is replaced.
+        model: the model, neither pruned nor quantised.
+        word_counts: the number of occurrences of each word in training.
+        label_counts: the number of texts with each label, in descending order.
+        epochs: the number of epochs of training.
     """
     words, rows, output = model.words, model.vectors.rows, model.vectors.output
     listed = [bytes(words.data[slice(*pair)]) for pair in pairwise(words.bounds.tolist())]
     entries = [*zip(listed, word_counts, strict=True)]
     entries += [(_LABEL_PREFIX + name.encode(), count) for name, count in zip(model.labels, label_counts, strict=True)]
-    # As fastText's own defaults: window, least count, negatives, and how often its rate is updated.
+    # Window, minimum count, negatives and the update interval of the rate are fastText's defaults.
     settings = [rows.shape[1], 5, epochs, 1, 5, words.word_ngrams, _SOFTMAX, _SUPERVISED, words.buckets]
     settings += [words.shortest, words.longest, 100]
     with whole_file(path) as beside, beside.open("wb") as file:
@@ -259,22 +262,22 @@ def write_model(path: Path, model: Model, word_counts: Sequence[int], label_coun
 
 
 def _read_entries(reader: _Reader) -> tuple[Bytes, Entries, int, Int32s | None]:
-    """Return the file, its words and then labels, how many are words, and int32 [kept, 2], buckets and their rows.
+    """Return the file's bytes, its entries (words before labels), the number of words, and the kept buckets.
 
-    The last is None where no bucket was pruned.
+    The last is int32 [kept, 2], buckets and their rows, or None if no bucket was pruned.
     """
     size, word_count, label_count = reader.array("<i4", 3).tolist()
-    _, kept = reader.array("<i8", 2).tolist()  # the first are the tokens seen in training
+    _, kept = reader.array("<i8", 2).tolist()  # the first number is the count of training tokens
     if word_count < 0 or label_count < 1 or word_count + label_count != size:
         raise ValueError("its words and labels do not add up")
     data, entries = reader.entries(size)
     if entries.kinds[:word_count].any() or not entries.kinds[word_count:].all():
-        raise ValueError("a label stands among its words")
+        raise ValueError("its words and labels are mixed")
     return data, entries, word_count, reader.array("<i4", 2 * kept).reshape(-1, 2) if kept >= 0 else None
 
 
 def _read_vectors(reader: _Reader, *, quantised: bool) -> tuple[Floats, Floats]:
-    """Return float32 [rows, dimensions], decoded where they are codes of a product quantiser, and a norm of each."""
+    """Return float32 [rows, dimensions], decoded if quantised, and float32 [rows], the norm of each row or 1."""
     has_norms = quantised and bool(reader.number("u1"))
     rows, dimensions = reader.array("<i8", 2).tolist()
     if not quantised:
@@ -291,7 +294,7 @@ def _read_vectors(reader: _Reader, *, quantised: bool) -> tuple[Floats, Floats]:
 
 
 def _read_centroids(reader: _Reader, dimensions: int) -> list[Floats]:
-    """Return float32 [256, width] for each part of the dimensions."""
+    """Return the centroids of a product quantiser, float32 [256, width] for each part of the dimensions."""
     known, parts, width, last = reader.array("<i4", 4).tolist()
     if known != dimensions or parts < 1 or width < 1 or last < 1 or (parts - 1) * width + last != dimensions:
         raise ValueError("the parts of its vectors do not add up")
@@ -308,7 +311,16 @@ def make_words(
     characters: tuple[int, int],
     word_ngrams: int,
 ) -> Words:
-    """Return words by number, with the shortest and the longest n-grams inside them."""
+    """Build the dictionary of a model.
+
+    Args:
+        data: all words, one after the other.
+        bounds: int64 [words + 1], the start of each word and the end of the last.
+        kept: int32 [kept, 2], the buckets with a row in the first column; None if all have one.
+        buckets: the number of buckets.
+        characters: the lengths of the shortest and longest n-grams inside words.
+        word_ngrams: words of the longest word n-grams.
+    """
     table = np.zeros(1 << (2 * len(bounds)).bit_length(), np.uint64)
     enter_words(data, bounds, table)
     bits = np.zeros(0 if kept is None else -(-buckets // 64) * 64, np.uint8)
@@ -320,7 +332,7 @@ def make_words(
 
 
 def _sort_rows(rows: Floats, kept: Int32s, word_count: int, buckets: int) -> Floats:
-    """Put the rows of the buckets that were kept into the order of their numbers, so that a count finds them."""
+    """Sort the rows of kept buckets by bucket number, so that counting the kept buckets before one gives its row."""
     numbers, places = kept[np.argsort(kept[:, 0])].T
     if len(kept) and (numbers[0] < 0 or numbers[-1] >= buckets or (np.diff(numbers) == 0).any()):
         raise ValueError("its buckets are not distinct")
@@ -333,9 +345,9 @@ _NO_TREE = np.zeros((0, 2), np.int32), np.zeros(0, np.int32)
 
 
 def _make_tree(counts: Sequence[int]) -> tuple[Int32s, Int32s]:
-    """Return the two nodes below each node of fastText's Huffman tree, and the one above.
+    """Return the children and the parent of each node of fastText's Huffman tree.
 
-    Labels come first, by falling count, the root last.
+    The first nodes are the labels, by falling count; the last is the root.
     """
     labels = len(counts)
     weights = [*counts, *[10**15] * (labels - 1)]
@@ -356,7 +368,7 @@ def _make_tree(counts: Sequence[int]) -> tuple[Int32s, Int32s]:
 
 
 def _check(rows: Floats, output: Floats, words: int, buckets: int, labels: int) -> None:
-    """Refuse what would have a kernel read where nothing is."""
+    """Raise ValueError if a kernel would read beyond the end of an array."""
     if len(rows) < words + buckets:
         raise ValueError("some of its words have no vectors")
     if len(output) != labels or rows.shape[1] != output.shape[1]:
@@ -366,24 +378,26 @@ def _check(rows: Floats, output: Floats, words: int, buckets: int, labels: int) 
 Integers = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 Memory = npt.NDArray[np.uint64]
-"""uint64 [slots, 8], a cache line each: the bytes of a word that was met before, how many these are, how many rows it
-has, its hash, and these rows. A later word of the same slot replaces it.
+"""A cache of words, uint64 [slots, 8], with one cache line per slot.
+
+A slot has the bytes of a word (two numbers), its size, number of rows and hash (one), and its rows (five). A later word
+with the same slot replaces it.
 """
 
 LONGEST = 16
-"""Bytes of a word that is remembered, at most."""
+"""Bytes of the longest cached word."""
 
 REMEMBERED = 10
-"""Rows of such a word at most."""
+"""Largest number of rows of a cached word."""
 
 STRETCH = 512
-"""Bytes whose words are cut at a time."""
+"""Bytes of text that are split into words at a time."""
 
 _CUT_WORDS = STRETCH // 2 + 1 + WRITTEN
-"""Room for as many words as these may have, the one that began before them, and places that are written too far."""
+"""Room for the words of a stretch, a word that began before it, and the surplus places of ``write_places``."""
 
 LANES = 16
-"""How many n-grams are hashed side by side."""
+"""Number of n-grams that are hashed side by side."""
 
 _U = np.uint64
 _BEGIN, _LISTED = 60, 4096
@@ -393,30 +407,32 @@ _LOW, _HIGH = (
     np.array([(1 << 8 * min(max(size - before, 0), 8)) - 1 for size in range(LONGEST + 1)], np.uint64)
     for before in (0, 8)
 )
-"""What is left of 16 bytes of which so many are a word's."""
+"""Masks by word size for the first and the last 8 of 16 bytes, which clear the bytes after the word."""
 
 
 class Scratch(NamedTuple):
-    """Room for what is known of one text at a time."""
+    """Buffers for one text at a time."""
 
     bracketed: Bytes
     """A word between < and >."""
     listed: Int32s
-    """Rows that are still to be added."""
+    """Rows that have not been added yet."""
     hashes: Int32s
-    """Of all words, where there are n-grams of words."""
+    """Hashes of all words of the text, if the model has word n-grams."""
     edges: Integers
-    """Where words of a stretch begin, and where they end."""
+    """Begin and end of the words of a stretch, int64 [2, words]."""
     keys: Hashes
-    """Of each of these words its bytes, and its address in the memory."""
+    """Bytes and cache address of each of these words, uint64 [3, words]."""
     buckets: Int32s
-    """int32 [characters of an n-gram + 1, 17]: 16 hashes, then their buckets by length; and in the last column, of each
-    length, a bit for each bucket that has a row.
+    """Hashes and buckets of 16 n-grams side by side, int32 [characters of an n-gram + 1, 17].
+
+    Row 0 has the hashes, row n the buckets of the n-grams of n characters. The last column has a bit for each bucket of
+    that length that has a row.
     """
 
 
 def make_memory() -> Memory:
-    """Return a memory of nothing."""
+    """Return an empty word cache, aligned to cache lines."""
     numbers = _LINE_BYTES // 8
     room = np.zeros((_SLOTS + 1) * numbers, np.uint64)
     first = -room.ctypes.data % _LINE_BYTES // 8
@@ -425,7 +441,7 @@ def make_memory() -> Memory:
 
 @allocating
 def make_scratch(words: Words, offsets: Integers) -> Scratch:
-    """Return room for the longest of some texts."""
+    """Allocate buffers for the longest of the texts."""
     longest = 0
     for text in range(len(offsets) - 1):
         longest = max(longest, offsets[text + 1] - offsets[text])
@@ -442,16 +458,16 @@ def make_scratch(words: Words, offsets: Integers) -> Scratch:
 
 @compiled
 def cut_words(text: Bytes, at: int, edges: Integers, begun: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """Find where the words of a stretch begin and end, the first one perhaps before it.
+    """Find the begin and end of the words of a stretch; the first may have begun before it.
 
     Args:
         text: uint8.
-        at: where the stretch begins.
-        edges: int64 [2, _CUT_WORDS], written: where words begin, and where they end.
-        begun: 1 where a word began before the stretch and has not ended; where it began is in ``edges``.
+        at: the start of the stretch.
+        edges: int64 [2, _CUT_WORDS], written: begin and end of words.
+        begun: 1 if a word that began before the stretch has not ended; its begin is in ``edges``. Otherwise 0.
 
     Returns:
-        How many words have begun, and how many of them ended: one may go on behind the stretch.
+        The number of words that have begun, and the number that have ended; the last word may continue after it.
     """
     first, ended, within = np.int64(text.ctypes.data), _U(0), begun
     stop = min(at + STRETCH, len(text))
@@ -480,15 +496,15 @@ def _ends_word(byte: np.uint8) -> bool:
 
 @compiled
 def find_places(text: Bytes, edges: Integers, count: int, memory: Memory, keys: Hashes) -> None:
-    """Write the bytes of some words, and where in the memory each would be, and begin to load that.
+    """Write the bytes and the cache address of each word, and prefetch the cache lines.
 
     Args:
         text: uint8.
-        edges: int64 [2, words or more], where they begin and end.
-        count: of the words.
-        memory: uint64 [slots, 8].
-        keys: uint64 [3, words or more], written: the first eight bytes of a word, the next eight, both zeros for one of
-            more than 16; and an address in the memory.
+        edges: int64 [2, words or more], begin and end of the words.
+        count: the number of words.
+        memory: the cache, uint64 [slots, 8].
+        keys: uint64 [3, words or more], written: the first eight bytes of a word, the next eight (both 0 for a word of
+            more than 16 bytes), and an address in the cache.
     """
     first, lines = np.int64(text.ctypes.data), np.int64(memory.ctypes.data)
     for word in range(count):
@@ -508,7 +524,7 @@ def find_places(text: Bytes, edges: Integers, count: int, memory: Memory, keys: 
 
 @compiled
 def remember(line: int, low: np.uint64, high: np.uint64, size: int, hashed: np.uint64, listed: Int32s) -> None:
-    """Write a word at an address of the memory, with its rows."""
+    """Write a word and its rows to an address in the cache."""
     put_eight(line, low)
     put_eight(line + 8, high)
     put_eight(line + 16, _U(size) | _U(len(listed)) << _U(8) | hashed << _U(32))
@@ -531,7 +547,7 @@ _OFFSET_32, _PRIME_32 = np.int32(2166136261 - (1 << 32)), np.uint32(16777619)
 
 @forced_inline
 def _hashed(value: np.uint64, byte: np.uint8) -> np.uint64:
-    """Take one more byte into fastText's hash: FNV-1a of 32 bits, of bytes with a sign."""
+    """Return fastText's hash (32-bit FNV-1a of signed bytes) after one more byte."""
     taken = _U(byte) | (_SIGN if byte >= 128 else _U(0))
     return ((value ^ taken) * _PRIME) & _32_BITS
 
@@ -554,9 +570,9 @@ def _equal(data: Bytes, start: int, wanted: Bytes, first: int, size: int) -> boo
 
 @compiled
 def read_entries(data: Bytes, at: int, places: Integers, counts: Integers, kinds: Bytes) -> int:
-    """Read entries of a model file from a byte on: words that end at a zero, counts of 8 bytes, and kinds.
+    """Read the entries of a model file that start at a byte: words that end at a zero, counts of 8 bytes, and kinds.
 
-    Return where they end, -1 where the file ends before.
+    Return the offset of their end, or -1 if the file ends before it.
     """
     for entry in range(len(kinds)):
         places[entry, 0] = at
@@ -575,7 +591,7 @@ def read_entries(data: Bytes, at: int, places: Integers, counts: Integers, kinds
 
 @compiled
 def join_words(data: Bytes, places: Integers, bounds: Integers, joined: Bytes) -> None:
-    """Copy words to where each is to begin."""
+    """Copy the words at ``places`` of ``data`` to ``joined``, one after the other."""
     for word in range(len(places)):
         for at in range(places[word, 1] - places[word, 0]):
             joined[bounds[word] + at] = data[places[word, 0] + at]
@@ -583,7 +599,7 @@ def join_words(data: Bytes, places: Integers, bounds: Integers, joined: Bytes) -
 
 @compiled
 def enter_words(data: Bytes, bounds: Integers, table: Hashes) -> None:
-    """Enter words into a table of zeros."""
+    """Insert words into an empty hash table."""
     mask = len(table) - 1
     for word in range(len(bounds) - 1):
         hashed = _hash(data, bounds[word], bounds[word + 1])
@@ -595,7 +611,7 @@ def enter_words(data: Bytes, bounds: Integers, table: Hashes) -> None:
 
 @compiled
 def _find(words: Words, data: Bytes, start: int, stop: int, hashed: np.uint64) -> int:
-    """Return the number of the word ``data[start:stop]``, -1 where it has none."""
+    """Return the number of the word ``data[start:stop]``, or -1 if the model does not have it."""
     mask = len(words.table) - 1
     place = np.int64(hashed) & mask
     while words.table[place] != 0:
@@ -610,9 +626,9 @@ def _find(words: Words, data: Bytes, start: int, stop: int, hashed: np.uint64) -
 
 @compiled
 def _spend(rows: Floats, listed: Int32s, count: int, vector: Floats, trains: bool) -> None:
-    """Add the listed rows to a vector, in their order; or, where it trains, the vector to each of them.
+    """Add the listed rows to a vector in their order, or, if ``trains``, add the vector to each of them.
 
-    Four at a time, as the vector need not be read and written for each; sums are the same.
+    Rows are added four at a time, which reads and writes the vector less often and gives the same sums.
     """
     if trains:
         for at in range(count):
@@ -631,7 +647,7 @@ def _spend(rows: Floats, listed: Int32s, count: int, vector: Floats, trains: boo
 
 @forced_inline
 def _remainder(value: np.uint64, count: int, inverse: float) -> int:
-    """Return ``value % count`` by way of a product, since a division costs more than all the rest."""
+    """Return ``value % count`` by a multiplication, since a division costs more than all the rest."""
     number = np.int64(value)
     left = number - np.int64(number * inverse) * count
     if left < 0:
@@ -643,7 +659,7 @@ def _remainder(value: np.uint64, count: int, inverse: float) -> int:
 
 @forced_inline
 def _wide_remainder(value: np.uint64, count: int, inverse: float) -> int:
-    """Return as much for a value of 64 bits; products of few buckets may round by more than they are."""
+    """Return ``value % count`` for a 64-bit value; a small ``count`` takes a division, as rounding could exceed it."""
     if count < _FEW:
         return np.int64(value % _U(count))
     left = np.int64(value - _U(np.float64(value) * inverse) * _U(count))
@@ -664,7 +680,7 @@ def _count_bits(bits: np.uint64) -> np.int64:
 
 @forced_inline
 def _row_of(words: Words, bucket: int) -> int:
-    """Return the row of a bucket, -1 where it was pruned."""
+    """Return the row of a bucket, or -1 if it was pruned."""
     if len(words.kept):
         bits, place = words.kept[bucket >> 6], _U(bucket & 63)
         if bits >> place & _U(1) == 0:
@@ -675,7 +691,7 @@ def _row_of(words: Words, bucket: int) -> int:
 
 @forced_inline
 def _list_ngrams(words: Words, bracketed: Bytes, size: int, start: int, listed: Int32s, found: int) -> int:
-    """List the rows of the n-grams that begin at a byte behind those found; return how many there are then."""
+    """Append the rows of the n-grams that begin at a byte to ``listed``, and return the new number of rows."""
     inverse = 1.0 / words.buckets
     value, at = _OFFSET, start
     for length in range(1, words.longest + 1):
@@ -705,9 +721,9 @@ def _is_ascii(data: Bytes, size: int) -> bool:
 
 @compiled
 def _list_ascii(words: Words, bracketed: Bytes, size: int, buckets: Int32s, listed: Int32s, found: int) -> int:
-    """List the rows of all n-grams of a word in ASCII behind those found; return how many there are then.
+    """Append the rows of all n-grams of an ASCII word to ``listed``, and return the new number of rows.
 
-    Those that begin at 16 bytes in a row are hashed side by side; of those that go beyond the word nothing is kept.
+    N-grams that begin at 16 consecutive bytes are hashed side by side; those that extend beyond the word are discarded.
     """
     shortest = max(words.shortest, 1)
     for first in range(0, size, LANES):
@@ -718,7 +734,7 @@ def _list_ascii(words: Words, bracketed: Bytes, size: int, buckets: Int32s, list
             having = _U(0)
             if length >= shortest:
                 having = _having_rows(words, buckets[length], size - length + 1 - first)
-                if length == 1:  # the brackets alone are none
+                if length == 1:  # a bracket alone is not an n-gram
                     having &= ~(_U(first == 0) | _U(1) << _U(min(size - 1 - first, LANES)))
             buckets[length, LANES] = np.int32(having)
             starts |= having
@@ -734,20 +750,20 @@ def _list_ascii(words: Words, bracketed: Bytes, size: int, buckets: Int32s, list
 
 @compiled
 def _hash_side_by_side(words: Words, bracketed: Bytes, at: int, hashes: Int32s, buckets: Int32s) -> None:
-    """Take 16 bytes from a place on into a hash each, and write the buckets of these."""
+    """Update 16 hashes, each with one of the 16 bytes at a place, and write their buckets."""
     count, inverse = np.int64(words.buckets), 1.0 / words.buckets
     behind = bracketed[at : at + LANES]
     for lane in range(LANES):
         value = np.uint32((np.uint32(hashes[lane]) ^ np.uint32(behind[lane])) * _PRIME_32)
         hashes[lane] = np.int32(value)
         left = np.int64(value) - np.int64(np.float64(value) * inverse) * count
-        left += count if left < 0 else 0  # it never is, but the code that LLVM makes is 1.1 times as fast with this
+        left += count if left < 0 else 0  # it is never negative, but LLVM's code is 1.1 times as fast with this
         buckets[lane] = np.int32(left - (count if left >= count else 0))
 
 
 @compiled
 def _having_rows(words: Words, buckets: Int32s, places: int) -> np.uint64:
-    """Return a bit for each of the first buckets, of 16 at most, that has a row."""
+    """Return a bit mask of the buckets with a row, among the first ``places`` of at most 16."""
     having = (_U(1) << _U(min(max(places, 0), LANES))) - _U(1)
     if len(words.kept) == 0 or having == _U(0):
         return having
@@ -762,9 +778,9 @@ def _having_rows(words: Words, buckets: Int32s, places: int) -> np.uint64:
 def _list_word(
     words: Words, rows: Floats, scratch: Scratch, size: int, hashed: np.uint64, found: int, vector: Floats, trains: bool
 ) -> tuple[int, int]:
-    """List the rows of a word, which stands between < and >: its own, then those of its n-grams.
+    """Append the rows of a word in brackets to ``listed``: its own, then those of its n-grams.
 
-    Return how many are listed then, and how many were added meanwhile, as there was no more room.
+    Return the new number of listed rows, and the number of rows that were added meanwhile to make room.
     """
     bracketed, listed = scratch.bracketed, scratch.listed
     added = 0
@@ -789,14 +805,14 @@ def _list_word(
 def _add_word_ngrams(
     words: Words, rows: Floats, scratch: Scratch, count: int, found: int, vector: Floats, trains: bool
 ) -> int:
-    """Add what is listed and the rows of the n-grams of words: all that begin at the first word, then at the next.
+    """Add the listed rows and the rows of word n-grams: those that begin at the first word, then at the next.
 
-    Return how many there were.
+    Return the number of rows added.
     """
     listed, hashes = scratch.listed, scratch.hashes
     added, inverse = 0, 1.0 / max(words.buckets, 1)
     for first in range(count):
-        # fastText keeps hashes of 32 bits with a sign, which is spread over all 64.
+        # fastText keeps signed 32-bit hashes, which are sign-extended to 64 bits.
         value = _U(np.int64(hashes[first]))
         for other in range(first + 1, min(first + words.word_ngrams, count)):
             value = value * _PAIR + _U(np.int64(hashes[other]))
@@ -814,13 +830,13 @@ def _add_word_ngrams(
 
 
 @compiled
-def visit(  # noqa: C901, PLR0912, PLR0915  # words are read here, as calls with so many arrays cost more than reading
+def visit(  # noqa: C901, PLR0912, PLR0915  # inline, as a call with so many arrays costs more than reading a word
     words: Words, rows: Floats, text: Bytes, scratch: Scratch, memory: Memory, vector: Floats, stops: bool, trains: bool
 ) -> int:
-    """Add the rows of a text to a vector or, where it ``trains``, the vector to each of its rows.
+    """Add the rows of a text to a vector, or, if ``trains``, add the vector to each of its rows.
 
-    These are the rows of its words and their n-grams, of the end of the line, and of n-grams of words. Where it
-    ``stops``, a word ``</s>`` ends the text; else it is passed over. Return how many rows there are.
+    These are the rows of its words and their n-grams, of the end of the line, and of word n-grams. If ``stops``, a word
+    ``</s>`` ends the text; otherwise it is skipped. Return the number of rows.
     """
     bracketed, listed, hashes, edges, keys, _ = scratch
     has_pairs, has_ngrams = words.word_ngrams > 1, words.longest > 0
@@ -829,7 +845,7 @@ def visit(  # noqa: C901, PLR0912, PLR0915  # words are read here, as calls with
     while at < len(text):
         begun, ended = cut_words(text, at, edges, begun)
         at += STRETCH
-        if has_ngrams:  # without them there is but one row to find, at no more cost than in the memory
+        if has_ngrams:  # without n-grams a word has one row, and finding it costs no more than using the cache
             find_places(text, edges, np.int64(ended), memory, keys)
         for word in range(np.int64(ended)):
             if found + REMEMBERED > len(listed):
@@ -894,7 +910,7 @@ def visit(  # noqa: C901, PLR0912, PLR0915  # words are read here, as calls with
 def read_text(
     words: Words, rows: Floats, text: Bytes, scratch: Scratch, memory: Memory, hidden: Floats, stops: bool
 ) -> int:
-    """Set ``hidden`` to the mean of the rows of a text; return how many there are, see :func:`visit`."""
+    """Set ``hidden`` to the mean of the rows of a text and return the number of rows, see :func:`visit`."""
     hidden[:] = 0
     found = visit(words, rows, text, scratch, memory, hidden, stops, False)
     if found:
@@ -904,7 +920,7 @@ def read_text(
 
 _LOWEST = np.float32(math.log(1e-5))
 _LARGEST, _STEPS = np.float32(8), np.float32(512)
-"""Of fastText's table of sigmoids."""
+"""Largest input and number of steps of fastText's table of sigmoids."""
 
 
 @forced_inline
@@ -922,14 +938,14 @@ def _log(value: np.float32) -> np.float32:
 
 @forced_inline
 def _right(vectors: Vectors, node: int, labels: int, hidden: Floats) -> np.float32:
-    """Return the probability of the second node below a node of the tree."""
+    """Return the probability of the second child of a node of the tree."""
     product = _product(vectors, node - labels, hidden)
     return np.float32(1.0 / (np.float32(1) + np.float32(math.exp(-product))))
 
 
 @compiled
 def _best_of_tree(vectors: Vectors, hidden: Floats, nodes: Int32s, scores: Floats) -> tuple[int, np.float32]:
-    """Walk down the tree, left first, past everything that cannot be better than what was found."""
+    """Return the best label and its probability, by a depth-first search that prunes branches with lower scores."""
     labels = (len(vectors.children) + 1) // 2
     best, best_score = -1, _LOWEST
     nodes[0], scores[0], waiting = 2 * labels - 2, 0, 1
@@ -951,7 +967,7 @@ def _best_of_tree(vectors: Vectors, hidden: Floats, nodes: Int32s, scores: Float
 
 @compiled
 def _one_of_tree(vectors: Vectors, hidden: Floats, label: int, nodes: Int32s) -> np.float32:
-    """Return the probability of a label, 0 where fastText does not list it, as it is below 0.00001."""
+    """Return the probability of a label, or 0 if it is below 0.00001, since fastText does not list it then."""
     labels = (len(vectors.children) + 1) // 2
     nodes[0], depth = label, 1
     while nodes[depth - 1] != 2 * labels - 2:
@@ -982,7 +998,7 @@ def _sigmoid(value: np.float32) -> np.float32:
 
 @compiled
 def set_outputs(vectors: Vectors, hidden: Floats, scores: Floats) -> None:
-    """Write what the model gives to each label: a probability of softmax, or a sigmoid each."""
+    """Write the probability of each label to ``scores``: a softmax, or a sigmoid each."""
     labels, highest, total = len(vectors.output), np.float32(-np.inf), np.float32(0)
     for label in range(labels):
         scores[label] = _product(vectors, label, hidden)
@@ -1001,13 +1017,13 @@ def set_outputs(vectors: Vectors, hidden: Floats, scores: Floats) -> None:
 
 @forced_inline
 def _shown(score: np.float32) -> np.float32:
-    """Return a probability as fastText's predict returns it, which takes a logarithm of 0.00001 more."""
+    """Return a probability as fastText's ``predict`` does, which adds 0.00001 before it takes the logarithm."""
     return np.float32(math.exp(_log(score)))
 
 
 @compiled
 def _best_of_all(vectors: Vectors, hidden: Floats, scores: Floats) -> tuple[int, np.float32]:
-    """Return the best label, the last one of several, and its probability."""
+    """Return the best label, the last one of equals, and its probability."""
     set_outputs(vectors, hidden, scores)
     best, highest = -1, np.float32(-np.inf)
     for label in range(len(vectors.output)):
@@ -1021,10 +1037,10 @@ def _best_of_all(vectors: Vectors, hidden: Floats, scores: Floats) -> tuple[int,
 def classify(
     words: Words, vectors: Vectors, data: Bytes, offsets: Integers, memory: Memory, labels: Int32s, scores: Floats
 ) -> None:
-    """Write the best label of every text, int32, -1 where none has a score, and its probability, float32.
+    """Write the best label of each text to ``labels``, int32, -1 for none, and its probability to ``scores``, float32.
 
-    ``words``, ``vectors`` and ``memory`` are of one model; what is in the memory makes no difference but to speed. Each
-    line end counts as a space, and a word ``</s>`` as none.
+    ``words``, ``vectors`` and ``memory`` belong to one model; the content of the memory only changes speed. Line ends
+    count as spaces, and a word ``</s>`` is skipped.
     """
     hidden, scratch = np.zeros(vectors.rows.shape[1], np.float32), make_scratch(words, offsets)
     nodes = np.zeros(len(vectors.output) + 2, np.int32)
@@ -1041,9 +1057,9 @@ def classify(
 def score_labels(
     words: Words, vectors: Vectors, data: Bytes, offsets: Integers, memory: Memory, wanted: Int32s, scores: Floats
 ) -> None:
-    """Write the probabilities of wanted labels, float32 [texts, wanted]; NaN for a text of which nothing is known.
+    """Write the probabilities of the wanted labels to ``scores``, float32 [texts, wanted]; NaN for texts without rows.
 
-    Arguments are those of :func:`classify`, but that a word ``</s>`` ends a text, as it does for fastText.
+    The other arguments are those of :func:`classify`. A word ``</s>`` ends a text, as in fastText.
     """
     hidden, scratch = np.zeros(vectors.rows.shape[1], np.float32), make_scratch(words, offsets)
     nodes = np.zeros(len(vectors.output) + 2, np.int32)
@@ -1072,20 +1088,20 @@ def train(
     labels: Int32s,
     rates: Floats,
 ) -> float:
-    """Learn from texts, one after the other as ``order`` has them; return the sum of their losses.
+    """Train on texts, one after the other in the given order, and return the sum of their losses.
 
-    Rows and output of the softmax are changed as fastText changes them: by the gradient of the text's own label, which
-    for the rows is divided by how many there are.
+    Rows and outputs of the softmax are updated as in fastText: by the gradient for the text's label, which for the rows
+    is divided by their number.
 
     Args:
-        words: of the model.
-        vectors: likewise; its rows and its output change.
+        words: the dictionary of the model.
+        vectors: the weights of the model; rows and outputs are updated.
         data: the bytes of all texts.
-        offsets: int64 [texts + 1], where each begins.
-        memory: of these words.
+        offsets: int64 [texts + 1], the start of each text and the end of the last.
+        memory: the cache of these words.
         order: int64 [steps], the text of each step.
-        labels: int32 [texts], the label of each.
-        rates: float32 [steps], the learning rate of each.
+        labels: int32 [texts], the label of each text.
+        rates: float32 [steps], the learning rate of each step.
     """
     output, count = vectors.output, len(vectors.output)
     hidden, scratch = np.zeros(vectors.rows.shape[1], np.float32), make_scratch(words, offsets)
@@ -1113,7 +1129,7 @@ def train(
 
 @compiled
 def set_first_rows(rows: Floats, seed: int) -> None:
-    """Set rows to numbers between -1 / dimensions and 1 / dimensions that only depend on place and seed."""
+    """Fill rows with random numbers between -1 / dimensions and 1 / dimensions, derived from position and seed."""
     dimensions = rows.shape[1]
     for row in range(len(rows)):
         for place in range(dimensions):

@@ -1,4 +1,4 @@
-"""Models of `transformers`: folders, loading, and stages that score documents by them."""
+"""Models of `transformers`: files, loading, batched inference, and the base class of stages that score with them."""
 
 import hashlib
 import json
@@ -33,20 +33,21 @@ from longcrawl.kernels.texts import valid_texts
 
 TAKEN = "a folder that save_pretrained wrote, a Hub id, a pair (model, tokenizer) or a pipeline"
 FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
-"""What is fetched from the Hub: weights as safetensors alone, and no code."""
+"""Files to fetch from the Hub: weights only as safetensors, and no code."""
 SET_BY_SAVING = ("architectures", "dtype", "_name_or_path")
-"""Of a configuration: what follows from a model, and its folder."""
+"""Keys of a configuration that follow from the model or name its folder; they are not part of the digest."""
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 
 
 def name_model(instance: Any) -> None:
-    """Put the name of a model in place of an object in the field ``model`` of a frozen dataclass.
+    """Replace a model object in the field ``model`` of a frozen dataclass with the name of a folder.
 
     A pair of model and tokenizer, or a pipeline that has both, is saved below ``$XDG_CACHE_HOME/longcrawl``
-    (``~/.cache/longcrawl``), in a folder named after weights, configuration and tokenizer. Stages name this folder.
+    (``~/.cache/longcrawl``), in a folder named after the digest of weights, configuration and tokenizer. A name is
+    kept.
 
     Raises:
-        StageError: it is neither, or the folder cannot be written.
+        StageError: the object is neither, or the folder cannot be written.
     """
     model = instance.model
     if isinstance(model, str | os.PathLike):
@@ -78,7 +79,7 @@ def _save(model: Any, tokenizer: Any) -> str:
 
 
 def _save_tokenizer(tokenizer: Any, folder: Path) -> None:
-    """Save all that a tokenizer is, also from which side it cuts, which it does not save where that was set later."""
+    """Save a tokenizer with its truncation side, which ``save_pretrained`` omits if it was set later."""
     tokenizer.save_pretrained(folder)
     name = "tokenizer_config.json"
     settings = read_config(folder, name) | {"truncation_side": getattr(tokenizer, "truncation_side", "right")}
@@ -86,7 +87,7 @@ def _save_tokenizer(tokenizer: Any, folder: Path) -> None:
 
 
 def _digest_model(model: Any, tokenizer: str) -> str:
-    """Return the first letters of a SHA-256 of a model and of the digest of its tokenizer's files."""
+    """Return 16 hexadecimal digits of a SHA-256 of a model and the digest of its tokenizer's files."""
     import torch
 
     config = {name: value for name, value in model.config.to_dict().items() if name not in SET_BY_SAVING}
@@ -101,21 +102,21 @@ def _digest_model(model: Any, tokenizer: str) -> str:
 
 
 def model_folder(model: str) -> Path:
-    """Return the folder of a model by its name, fetched from the Hub where it is not here.
+    """Return the folder of a model, given its path or its Hub id; fetch it from the Hub if it is not local.
 
     Raises:
-        StageError: nothing is there, or it cannot be fetched.
+        StageError: the path has no model, or it cannot be fetched.
     """
     return _local(model) or _fetch(model)
 
 
 def model_files(model: str) -> tuple[str, ...]:
-    """Return the folder of a model for :meth:`Stage.files`: what is in it is the model's fingerprint.
+    """Return the folder of a model for :meth:`Stage.files`; its content is the model's fingerprint.
 
-    A model of the Hub that was never fetched has none yet; :meth:`Stage.prepare` fetches it before.
+    The result is empty for a Hub model that has not been fetched; :meth:`Stage.prepare` fetches it before a run.
 
     Raises:
-        StageError: the name is a path, and nothing is there.
+        StageError: the name is a path without a model.
     """
     from huggingface_hub import snapshot_download
 
@@ -127,7 +128,7 @@ def model_files(model: str) -> tuple[str, ...]:
 
 
 def model_materials(model: str) -> dict[str, dict[str, Any]]:
-    """Return what kind of model it is, and the digest of its files, for :meth:`Stage.materials`."""
+    """Return the architecture of a model and the digest of its files, for :meth:`Stage.materials`."""
     found = {}
     for folder in model_files(model):
         kinds = read_config(folder).get("architectures")
@@ -159,10 +160,10 @@ def _fetch(repository: str) -> Path:
 
 
 def read_config(folder: str | Path, name: str = "config.json") -> dict[str, Any]:
-    """Return the content of a configuration.
+    """Read a JSON configuration file of a model's folder.
 
     Raises:
-        StageError: it cannot be read, or is not a JSON object.
+        StageError: the file cannot be read, or is not a JSON object.
     """
     file = Path(folder, name)
     with unreadable(file, StageError, "save the model with save_pretrained again, or copy the file back"):
@@ -173,7 +174,7 @@ def read_config(folder: str | Path, name: str = "config.json") -> dict[str, Any]
 
 
 def has_tokenizer(folder: str) -> bool:
-    """Return whether a folder has a tokenizer: its file, or the name of one of bytes or letters, which needs none."""
+    """Return whether a folder has a tokenizer: its file, or the name of a byte or character tokenizer without files."""
     from transformers.models.auto.tokenization_auto import tokenizer_class_from_name
 
     if any(Path(folder, name).is_file() for name in TOKENIZERS):
@@ -185,24 +186,24 @@ def has_tokenizer(folder: str) -> bool:
 
 
 MARKS = ("base_model", "fc_dropout", "id2label")
-"""What their ``config.json`` has, besides the settings of the model if at all."""
+"""Keys in ``config.json`` of NeMo Curator's classifiers: a model with a linear layer on its first token."""
 
 
 def has_head(folder: str) -> bool:
-    """Return whether a folder has such a classifier."""
+    """Return whether a folder has a classifier in the layout of NeMo Curator's."""
     return all(mark in read_config(folder) for mark in MARKS)
 
 
 def load_head(folder: str, dtype: Any, attention: str | None) -> tuple[Any, list[str]]:
-    """Return the classifier, whose answers have ``logits``, and which of its weights are missing.
+    """Load a classifier in the layout of NeMo Curator's, and return it with the names of its missing weights.
 
-    Its settings are those of the file, or of the base model that it names, where the file has none or others than the
-    weights.
+    Its answers have ``logits``. The configuration is the file's, or that of the base model which the file names if
+    the file has no model settings or they do not match the weights.
 
     Args:
-        folder: with ``config.json`` and ``model.safetensors``.
-        dtype: of torch.
-        attention: as for :func:`longcrawl.text.models.load_model`.
+        folder: the folder with ``config.json`` and ``model.safetensors``.
+        dtype: a torch dtype.
+        attention: see :func:`longcrawl.text.models.load_model`.
     """
     import torch
     from safetensors.torch import load_file
@@ -226,7 +227,7 @@ def load_head(folder: str, dtype: Any, attention: str | None) -> tuple[Any, list
             self.fc = torch.nn.Linear(width, len(weights["fc.weight"]), dtype=dtype)
 
         def forward(self, input_ids: Any, attention_mask: Any) -> Any:
-            """Return the outputs of labels, of the first token."""
+            """Return the logits of the labels, computed from the first token."""
             hidden = self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
             return SimpleNamespace(logits=self.fc(hidden[:, 0]))
 
@@ -241,34 +242,34 @@ Dtype = Literal["float32", "bfloat16"]
 Ids: TypeAlias = npt.NDArray[np.int64]
 
 CPU_TOKENS, CUDA_TOKENS = 512, 1 << 15
-"""Tokens of a batch: on a CPU a row of more is as fast alone."""
+"""Largest number of tokens in a batch; on a CPU, a longer row is as fast alone."""
 TOLERANCE = 1e-5
-"""How far, of values up to 1 and of larger ones by as much more, float32 answers in a batch are from those alone."""
+"""Largest difference of float32 answers in a batch from those alone: absolute up to 1, relative for larger values."""
 
 
 def load_model(
     model: str, task: Task, device: Device = "auto", dtype: Dtype = "float32", attention: str | None = None
 ) -> "Pretrained":
-    """Load a model with its tokenizer, in evaluation mode; the last two are kept until their files change.
+    """Load a model with its tokenizer, in evaluation mode; the last two models are cached until their files change.
 
-    Weights are read from safetensors alone, and no code of a model is run.
+    Weights are read only from safetensors, and a model's own code is never run.
 
     >>> loaded = load_model("gpt2", "causal", "cpu")  # doctest: +SKIP
     >>> loaded.each(loaded.token_ids(["Hello world"]), lambda model, ids: model(ids).logits[:, -1].max(-1).values)
     ... # doctest: +SKIP
 
     Args:
-        model: see :func:`model_folder`.
+        model: a path or a Hub id, see :func:`model_folder`.
         task: "causal" predicts the next token, "classifier" gives logits of labels.
-        device: "auto" is the GPU where there is one.
-        dtype: of weights and computation.
-        attention: an implementation that transformers knows, "eager" where attention weights are asked for; None for
-            the one that transformers chooses, as some models know but one.
+        device: the device to compute on; "auto" is the GPU if there is one.
+        dtype: the type of weights and computation.
+        attention: an attention implementation of transformers, "eager" if attention weights are needed. None leaves the
+            choice to transformers, as some models support only one.
 
     Raises:
         StageError: torch is missing; there is no model, no tokenizer or no weights for the task; there is no GPU.
     """
-    # The memory that MKL keeps for each thread hangs in forked workers, where those threads are gone.
+    # MKL's per-thread memory makes forked workers hang, as they do not have their parent's threads.
     os.environ.setdefault("MKL_DISABLE_FAST_MM", "1")
     try:
         import torch
@@ -304,7 +305,7 @@ def _load(folder: str, task: Task, device: Device, dtype: Dtype, attention: str 
                 )
                 missing = sorted(about["missing_keys"])
             tokenizer = AutoTokenizer.from_pretrained(folder, **local)
-    except Exception as failed:  # what transformers raises depends on the kind of model
+    except Exception as failed:  # transformers raises different exceptions for different kinds of models
         first = str(failed).strip().partition("\n")[0]
         raise StageError(
             f"{folder} does not load as a {task} model from safetensors ({type(failed).__name__}: {first}): save it "
@@ -322,7 +323,7 @@ def _load(folder: str, task: Task, device: Device, dtype: Dtype, attention: str 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Show no progress of loading."""
+    """Silence the progress bars and warnings of loading."""
     from transformers.utils import logging
 
     shown, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
@@ -338,9 +339,10 @@ def _quiet() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _WhereInUse:
-    """Answers that no CUDA stream is being captured where CUDA is not in use.
+    """Replacement for ``torch.cuda.is_current_stream_capturing`` that does not initialise CUDA.
 
-    Masks of transformers ask, on a CPU too, and the question takes CUDA into use: no process that is forked can use it.
+    transformers calls that function for its masks, even on a CPU. The original initialises CUDA, which forked processes
+    cannot use afterwards.
     """
 
     asked: Callable[[], bool]
@@ -355,14 +357,14 @@ class _WhereInUse:
 class Pretrained:
     """A model and its tokenizer, see :func:`load_model`.
 
-    Answers of a row do not depend on which other rows there are, nor on the number of threads or processes: on a CPU
-    each row is computed by one thread, and several rows at a time.
+    The answer for a row does not depend on other rows, nor on the number of threads or processes. On a CPU, one thread
+    computes each row, and several threads compute rows at the same time.
 
     Attributes:
-        name: the folder.
-        module: the model, on the CPU until it is asked.
-        tokenizer: that of `transformers`.
-        wanted: the device asked for.
+        name: the folder of the model.
+        module: the model, which is on the CPU until its first use.
+        tokenizer: a tokenizer of `transformers`.
+        wanted: the requested device.
         dtype: "float32" or "bfloat16".
     """
 
@@ -379,13 +381,13 @@ class Pretrained:
 
     @property
     def longest(self) -> int:
-        """How many tokens a row has at most; ``sys.maxsize`` where the model has no limit."""
+        """The largest number of tokens of a row, ``sys.maxsize`` if the model has no limit."""
         most = getattr(self.config, "max_position_embeddings", None) or sys.maxsize
         return min(most - self._padding, getattr(self.tokenizer, "model_max_length", None) or sys.maxsize)
 
     @cached_property
     def _padding(self) -> int:
-        """How many positions come before the first of a row: models like RoBERTa count on from that of padding."""
+        """The number of unused positions before a row; models like RoBERTa count positions from the padding index."""
         tables = (table for name, table in self.module.named_modules() if name.endswith("position_embeddings"))
         return max(
             (table.padding_idx + 1 for table in tables if getattr(table, "padding_idx", None) is not None), default=0
@@ -393,10 +395,10 @@ class Pretrained:
 
     @property
     def device(self) -> Any:
-        """The torch device of this process; the model moves there when it is first asked for.
+        """The torch device of this process; the first access moves the model there.
 
         Raises:
-            StageError: there is no GPU, or this process was forked from one that has used it.
+            StageError: there is no GPU, or this process was forked from one that has used the GPU.
         """
         process = os.getpid()
         if process not in self._devices:
@@ -405,7 +407,7 @@ class Pretrained:
 
     @cached_property
     def _devices(self) -> dict[int, Any]:
-        """The device by process, as workers are forked with what this one has loaded."""
+        """The device by process id, since forked workers inherit the loaded model."""
         return {}
 
     def _move(self) -> Any:
@@ -431,15 +433,16 @@ class Pretrained:
     def token_ids(
         self, texts: Sequence[str], special_tokens: Literal["none", "added"] = "none", most: int | None = None
     ) -> list[Ids]:
-        """Return the ids of each text, int64 [tokens].
+        """Return the token ids of each text, int64 [tokens].
 
         Args:
-            texts: what is spelled like a special token is text where ``special_tokens`` is "none".
-            special_tokens: "added" adds those that the tokenizer puts around a text, such as ``[CLS]``.
-            most: longer texts are cut to so many tokens; None for no cut.
+            texts: the texts to tokenise.
+            special_tokens: "none" adds no special tokens and tokenises their spellings as text; "added" adds those that
+                the tokenizer puts around a text, such as ``[CLS]``.
+            most: the number of tokens to truncate texts to; None does not truncate.
 
         Raises:
-            StageError: the tokenizer has an id that the model does not know.
+            StageError: the tokenizer gives an id that the model does not have.
         """
         added = special_tokens == "added"
         cut: Mapping[str, Any] = {} if most is None else {"truncation": True, "max_length": most}
@@ -458,19 +461,19 @@ class Pretrained:
     def each(
         self, rows: Sequence[Ids], ask: Callable[[Any, Any], Any], decimals: int | None = None
     ) -> list[npt.NDArray[np.float64]]:
-        """Return the answer about each row, in the order of rows.
+        """Return the model's answer for each row, in the order of rows.
 
-        Rows of one length share a batch only where ``decimals`` are given. A value of a batch that is close to where
-        rounding turns is computed again, from its row alone, so that each equals the rounded value of the row alone.
+        Rows of one length share a batch only if ``decimals`` is given. If a value from a batch is close to a rounding
+        boundary, its row is computed again alone, so that each result equals the rounded result of the row alone.
 
         Args:
-            rows: int64 [tokens] each, one token at least; or [parts, tokens].
-            ask: called with the module and int64 ids [rows, tokens] on its device, without gradients and in several
-                threads; returns a tensor [rows, ...].
-            decimals: to which answers are rounded; None for answers as they are.
+            rows: int64 [tokens] each, with at least one token, or [parts, tokens].
+            ask: a function of the module and int64 ids [rows, tokens] on its device that returns a tensor [rows, ...];
+                it is called without gradients and in several threads.
+            decimals: the number of decimals to round answers to; None does not round.
 
         Raises:
-            StageError: a row is longer than the model allows, or the device cannot be used.
+            StageError: a row is longer than the model allows, the device cannot be used, or an answer is NaN.
         """
         device = self.device
         if too_long := [row.shape[-1] for row in rows if row.shape[-1] > self.longest]:
@@ -493,13 +496,13 @@ class Pretrained:
         return found
 
     def sees_later(self) -> bool:
-        """Return whether the answer about a token depends on those behind it; asked on the CPU, where models load."""
+        """Return whether the answer for a token depends on later tokens; computed on the CPU, where models load."""
         rows = [np.array([1, 1, 1, last], np.int64) for last in (1, 2)]
         first, other = replace(self, wanted="cpu").each(rows, lambda module, ids: module(ids).logits[:, 0])
         return not np.allclose(first, other)
 
     def _batches(self, lengths: Sequence[int], decimals: int | None) -> list[list[int]]:
-        """Return numbers of rows of one length, the longest first."""
+        """Group the numbers of rows of equal length into batches, longest rows first."""
         tokens = CPU_TOKENS if self.device.type == "cpu" else CUDA_TOKENS
         if decimals is None or self.dtype != "float32":
             tokens = 0
@@ -531,29 +534,29 @@ class Pretrained:
 
 
 def has_gpu() -> bool:
-    """Return whether there is a GPU; the driver's library says it where it can, and CUDA is not taken into use."""
+    """Return whether there is a GPU, if possible by the driver's library, without initialising CUDA."""
     import torch
 
     return bool(torch.cuda.device_count())
 
 
 def _turns(values: npt.NDArray[np.float64], decimals: int) -> bool:
-    """Return whether rounding turns near one of the values."""
+    """Return whether a value is within the tolerance of a rounding boundary."""
     scaled = values * 10.0**decimals
     near = TOLERANCE * 10.0**decimals * np.maximum(1.0, np.abs(values))
     return bool((np.abs(scaled - np.floor(scaled) - 0.5) <= near).any())
 
 
 def _each_by_one_core(compute: Callable[[Sequence[int]], None], batches: Sequence[Sequence[int]]) -> None:
-    """Compute batches in threads, each with one core: sums split over several cores round as they are split."""
+    """Compute batches in threads of one core each, since rounding depends on how cores share a sum."""
     import torch
 
     def alone(batch: Sequence[int]) -> None:
-        torch.set_num_threads(1)  # of this thread
+        torch.set_num_threads(1)  # for this thread
         compute(batch)
 
     before = torch.get_num_threads()
-    # A worker is one of as many as there are cores.
+    # There are as many workers as cores, so each one uses a single core.
     count = 1 if multiprocessing.parent_process() is not None else before
     try:
         list(_threads(os.getpid(), count).map(alone, batches))
@@ -563,23 +566,23 @@ def _each_by_one_core(compute: Callable[[Sequence[int]], None], batches: Sequenc
 
 @lru_cache(maxsize=4)
 def _threads(process: int, count: int) -> ThreadPoolExecutor:  # noqa: ARG001  # a fork has no threads of its parent
-    """Return threads that stay: one that ends holds locks of MKL, which a process forked meanwhile would wait for."""
+    """Return a permanent thread pool: a thread that ends holds locks of MKL, and a process forked then would wait."""
     import torch
 
-    # MKL looks at the processor in its first call. Of two threads that make it at once, one may compute that call as on
-    # another processor, and round otherwise: in 2 of 300 processes that asked a small GPT-2 for two rows.
+    # MKL detects the processor in its first call. If two threads make it at once, one of them may compute as on another
+    # processor and round differently. This happened in 2 of 300 processes that asked a small GPT-2 for two rows.
     torch.exp(torch.zeros(1))
     return ThreadPoolExecutor(count, "longcrawl-model")
 
 
 CHUNK, CUDA_CHUNK = 1_024, 4_096
-"""Tokens whose logits are in memory at once, one for every id each; on a GPU more of them are faster."""
+"""Tokens whose logits over all ids are in memory at once; larger chunks are faster on a GPU."""
 
 
 def token_losses(module: Any, ids: Any) -> Any:
-    """Return the loss of each token but the first, nats, float32 [rows, tokens - 1], for :meth:`Pretrained.each`.
+    """Return the loss of each token but the first in nats, float32 [rows, tokens - 1], for :meth:`Pretrained.each`.
 
-    Longer rows go through the model in parts that see the keys and values of those before.
+    Rows longer than a chunk are computed in parts with the cached keys and values of the earlier parts.
     """
     import torch
 
@@ -599,37 +602,37 @@ def token_losses(module: Any, ids: Any) -> Any:
 
 
 class OfModel:
-    """The model of a stage: files that are its fingerprint, what the manifest says of them, and where it is."""
+    """A mixin for stages with a model: its files, their entry in the manifest, and its device."""
 
     model: str
 
     @property
     def uses_gpu(self) -> bool:
-        """Whether the model is asked on a GPU."""
+        """Whether the model runs on a GPU."""
         return getattr(self, "device", "cpu") != "cpu" and has_gpu()
 
     def files(self) -> tuple[str, ...]:
-        """Name the folder of the model."""
+        """Return the folder of the model."""
         return model_files(self.model)
 
     def materials(self) -> dict[str, dict[str, Any]]:
-        """Return what kind of model it is, and the digest of its files."""
+        """Return the architecture of the model and the digest of its files."""
         return model_materials(self.model)
 
 
 @dataclass(frozen=True)
 class ModelScore(OfModel, Edit):
-    """What such stages share: the model, the column of measures with ``score`` among them, and the threshold.
+    """A base class of stages that score documents with a causal model: model, column of measures, and threshold.
 
     Args:
-        model: a folder that ``save_pretrained`` wrote, with a tokenizer, or a Hub id; in Python also a pair of model
-            and tokenizer or a pipeline. Recipes hold names alone.
-        at_least: documents with a lower score leave, by the rule ``at_least``; None for none.
-        top_fraction: in place of ``at_least``: learns the threshold that so large a share of measured documents passes.
-        short: what happens to documents that are too short to be measured; "drop" needs a threshold.
-        device: "auto" is the GPU where there is one.
-        dtype: of weights and computation.
-        train_documents: how many documents ``top_fraction`` is learnt from; None for all.
+        model: a folder that ``save_pretrained`` wrote, with a tokenizer, or a Hub id. In Python also a pair of model
+            and tokenizer, or a pipeline; recipes can only hold names.
+        at_least: the lowest score of kept documents; the rule ``at_least`` removes others. None keeps all documents.
+        top_fraction: the share of measured documents to keep, in place of ``at_least``; the threshold is fitted to it.
+        short: whether to keep or drop documents that are too short to be measured; "drop" needs a threshold.
+        device: the device to compute on; "auto" is the GPU if there is one.
+        dtype: the type of weights and computation.
+        train_documents: how many documents ``top_fraction`` is fitted to; None for all.
     """
 
     model: str = "gpt2"
@@ -640,7 +643,7 @@ class ModelScore(OfModel, Edit):
     dtype: Dtype = "float32"
     train_documents: int | None = 1_000
     adds: ClassVar[str]
-    """The column."""
+    """Name of the column of measures, a struct with the field ``score``."""
     attention: ClassVar[str | None] = None
     only_with: ClassVar[Conditions] = MappingProxyType({"short": {"at_least": None, "top_fraction": None}})
 
@@ -656,15 +659,15 @@ class ModelScore(OfModel, Edit):
 
     @property
     def measures_in(self) -> tuple[str, ...]:
-        """The column."""
+        """The name of the column of measures."""
         return (self.adds,)
 
     @property
     def needs_fit(self) -> bool:
-        """Whether the threshold is still to be learnt."""
+        """Whether the threshold must be fitted first."""
         return self.top_fraction is not None
 
-    def fit(self, tables: Iterable[pa.Table], directory: str) -> Self:  # noqa: ARG002  # it leaves no file
+    def fit(self, tables: Iterable[pa.Table], directory: str) -> Self:  # noqa: ARG002  # no file is written
         """Score documents, and return the stage with the threshold that ``top_fraction`` of them pass.
 
         Raises:
@@ -683,16 +686,16 @@ class ModelScore(OfModel, Edit):
         """Load the model.
 
         Raises:
-            StageError: it cannot be loaded.
+            StageError: the model cannot be loaded.
         """
         self.pretrained()
 
     def pretrained(self) -> Pretrained:
-        """Return the model, loaded once in a process."""
+        """Return the model, which is loaded once per process."""
         return load_model(self.model, "causal", self.device, self.dtype, self.attention)
 
     def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
-        """Add the column, and compare the score."""
+        """Add the column of measures, and compare the score with the threshold."""
         if self.needs_fit:
             raise StageError(f"{self.name} has no threshold yet: call stage.fit(tables, directory), or set at_least")
         found = self._measured(table)
@@ -704,7 +707,7 @@ class ModelScore(OfModel, Edit):
         return with_column(table, self.adds, found), checks
 
     def trace(self, table: pa.Table) -> Edited:
-        """Add the column; no text changes."""
+        """Do what ``edit`` does; the list of changed places is empty, as no text changes."""
         return Edited(*self.edit(table), no_places())
 
     def _measured(self, table: pa.Table) -> pa.StructArray:
@@ -713,4 +716,4 @@ class ModelScore(OfModel, Edit):
 
     @abstractmethod
     def measures(self, texts: Sequence[str]) -> pa.StructArray:
-        """Return the measures of texts, ``score`` among them, null for those that are too short."""
+        """Return a struct of measures for each text, including ``score``, with null for texts that are too short."""

@@ -1,7 +1,7 @@
-"""Personal data: finds and replaces e-mail and IP addresses, phone, card and account numbers.
+"""Detection and replacement of personal data: e-mail and IP addresses, phone, card and account numbers.
 
-Sixty-four bytes are looked at at once for what all of them have: an ``@``, a digit, or a colon. Checks run only there,
-and look at a bounded number of bytes around: time grows with the length of a text alone.
+The kernels scan 64 bytes at a time for the characters that all of these contain: an ``@``, a digit, or a colon. Checks
+run only there and read a bounded number of bytes around them, so time is linear in the length of a text.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
@@ -37,8 +37,8 @@ from longcrawl.kernels.texts import (
 Bytes = npt.NDArray[np.uint8]
 
 EMAIL, PHONE, IP, CARD, IBAN, EVERY_IP, IPV6, AMERICAN = (1 << bit for bit in range(8))
-"""Kinds to search for: ``IP`` is addresses of IPv4, ``EVERY_IP`` those outside of public ranges as well, and with
-``AMERICAN`` phones are numbers of three, three and four digits alone."""
+"""Bit flags of what to search for. ``IP`` is IPv4 addresses, ``EVERY_IP`` adds addresses outside public ranges, and
+``AMERICAN`` restricts phone numbers to those of three, three and four digits."""
 
 AT, COLON, DOT, DASH, SPACE, PLUS, OPEN, CLOSE, NEWLINE = (ord(each) for each in "@:.- +()\n")
 OPEN_BRACKET, CLOSE_BRACKET, PERCENT, SLASH = (ord(each) for each in "[]%/")
@@ -46,7 +46,7 @@ ZERO, ONE = ord("0"), ord("1")
 
 
 def one_of(characters: str) -> npt.NDArray[np.bool_]:
-    """Return for every byte whether it is one of these characters."""
+    """Return a table of the bytes that are one of the characters, bool [256]."""
     return np.array([chr(byte) in characters for byte in range(256)], np.bool_)
 
 
@@ -60,13 +60,13 @@ PHONE_MARK, NUMBER_MARK, NO_PHONE_BEFORE = map(one_of, (" -./()", ".,-", "$#/"))
 
 
 def codes(words: str) -> npt.NDArray[np.int64]:
-    """Return words of up to eight bytes as numbers."""
+    """Return words of up to eight bytes as big-endian numbers, int64."""
     return np.array([int.from_bytes(word.encode(), "big") for word in words.split()], np.int64)
 
 
 @compiled
 def is_one_of(code: int, codes: Any) -> bool:
-    """Return whether a number is among others."""
+    """Return whether a number is one of ``codes``."""
     for each in codes:  # noqa: SIM110  # numba knows no generators
         if each == code:
             return True
@@ -75,15 +75,16 @@ def is_one_of(code: int, codes: Any) -> bool:
 
 @forced_inline
 def is_digit(data: Bytes, at: int, end: int) -> bool:
-    """Return whether there is a digit at a place before the end."""
+    """Return whether the byte at ``at`` is a digit, and before ``end``."""
     return at < end and ZERO <= data[at] <= ZERO + 9
 
 
 @compiled
 def mark_at(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """Return an ASCII byte, or space or hyphen for a typographic one, and how many bytes it has; 0, 0 for others.
+    """Return the ASCII character at ``at``, or the ASCII equivalent of a typographic mark, and its size in bytes.
 
-    Spaces are U+00A0, U+2007, U+2009, U+200A and U+202F, hyphens those from U+2010 to the dash U+2013.
+    U+00A0, U+2007, U+2009, U+200A and U+202F count as a space, and U+2010 to U+2013 as a hyphen. Other characters give
+    0, 0.
     """
     if at >= end:
         return 0, 0
@@ -100,20 +101,20 @@ def mark_at(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 @compiled
 def _goes_on(data: Bytes, at: int, end: int) -> bool:
-    """Whether a typographic hyphen and a digit follow."""
+    """Return whether a typographic hyphen and a digit follow."""
     mark, size = mark_at(data, at, end)
     return mark == DASH and size > 1 and is_digit(data, at + size, end)
 
 
 @compiled
 def _has_begun(data: Bytes, at: int, start: int) -> bool:
-    """Whether a digit and a typographic hyphen stand before a byte."""
+    """Return whether a digit and a typographic hyphen precede a byte."""
     return at - 4 >= start and mark_at(data, at - 3, at) == (DASH, 3) and is_digit(data, at - 4, at)
 
 
 @compiled
 def word_after(data: Bytes, at: int, end: int) -> bool:
-    """Whether a letter or a digit stands there, or a mark and a digit: a number that ends before goes on."""
+    """Return whether a number that ends at ``at`` continues: a letter, a digit, or a mark and a digit follow."""
     if at >= end:
         return False
     if ALNUM[data[at]]:
@@ -123,7 +124,7 @@ def word_after(data: Bytes, at: int, end: int) -> bool:
 
 @compiled
 def word_before(data: Bytes, at: int, start: int) -> bool:
-    """Whether a letter or a digit stands before a byte, or a digit and a mark: a number that begins there goes on."""
+    """Return whether a number at ``at`` begins earlier: a letter, a digit, or a digit and a mark precede it."""
     if at <= start:
         return False
     if ALNUM[data[at - 1]]:
@@ -132,19 +133,19 @@ def word_before(data: Bytes, at: int, start: int) -> bool:
 
 
 MOST_PHONE = 15
-"""Digits of a number in E.164."""
+"""Largest number of digits of a phone number in E.164."""
 KEYWORD_REACH = 20
-"""Characters before a number in which a word says that it is one of a phone."""
+"""Characters before a number in which to look for a word that announces a phone number."""
 
 _KEYWORDS = codes("tel fon pho fax mob cel cal")
-"""The first three letters of words before numbers of phones: telephone, fon, phone, fax, mobile, cell, call."""
+"""First three letters of words that announce a phone number: telephone, fon, phone, fax, mobile, cell, call."""
 _NUMBERED = codes("version section chapter release")
-"""What is before numbers with dots that are no addresses."""
+"""Words before dotted numbers that are not addresses."""
 
 
 @compiled
 def _is_private(one: int, two: int, three: int) -> bool:
-    """Whether an address of IPv4 is in no public range of the registry of IANA, or names a group."""
+    """Return whether an IPv4 address is outside the public ranges of IANA's registry, or is a multicast address."""
     if one in (0, 10, 127) or one >= 224:
         return True
     if one == 100:
@@ -162,7 +163,7 @@ def _is_private(one: int, two: int, three: int) -> bool:
 
 @compiled
 def _is_numbered(data: Bytes, at: int, start: int) -> bool:
-    """Whether a word says that numbers with dots are those of a version or a section."""
+    """Return whether a word and a space before a dotted number mark it as that of a version or a section."""
     if at - 8 < start:
         return False
     size = 1 if data[at - 1] < 0x80 else 2 + (data[at - 2] != 0xC2)
@@ -176,7 +177,7 @@ def _is_numbered(data: Bytes, at: int, start: int) -> bool:
 
 @allocating
 def ip(data: Bytes, at: int, start: int, end: int, kinds: int) -> int:
-    """Return where an address of IPv4 ends that begins at a digit, or where it begins for none."""
+    """Return the end of the IPv4 address that begins at ``at``, or ``at`` if there is none."""
     if word_before(data, at, start) or _is_numbered(data, at, start):
         return at
     place, value, first = at, np.zeros(4, np.int64), at
@@ -199,7 +200,7 @@ def ip(data: Bytes, at: int, start: int, end: int, kinds: int) -> int:
 
 @compiled
 def _grouped_card(data: Bytes, at: int, end: int, sizes: tuple[int, int, int, int, int]) -> int:
-    """Return where groups of digits of these sizes end, all behind the same mark; where they begin for others."""
+    """Return the end of groups of digits of these sizes with equal marks between them, or ``at`` if there are none."""
     place, mark = at, np.int64(0)
     for group in range(5):
         if sizes[group] == 0:
@@ -219,7 +220,7 @@ def _grouped_card(data: Bytes, at: int, end: int, sizes: tuple[int, int, int, in
 
 @compiled
 def _is_of_brand(prefix: int, size: int) -> bool:
-    """Whether numbers of cards that begin with four digits have so many."""
+    """Return whether a card brand uses numbers of this size that begin with these four digits."""
     one, two, three = prefix // 1000, prefix // 100, prefix // 10
     if one == 4:
         return size in (13, 16, 19)
@@ -238,7 +239,7 @@ def _is_of_brand(prefix: int, size: int) -> bool:
 
 @compiled
 def card(data: Bytes, at: int, run: int, start: int, end: int) -> int:
-    """Return where a card's number ends that begins with ``run`` digits, or where it begins for none."""
+    """Return the end of the card number that begins with ``run`` digits at ``at``, or ``at`` if there is none."""
     if word_before(data, at, start) or _has_begun(data, at, start):
         return at
     stop = at
@@ -271,7 +272,7 @@ def card(data: Bytes, at: int, run: int, start: int, end: int) -> int:
 
 @compiled
 def iban(data: Bytes, at: int, start: int, end: int, sizes: Any) -> int:
-    """Return where an account number ends whose first digit is at a byte, two letters before it; ``at`` for none."""
+    """Return the end of the account number with its first digit at ``at``, after two letters, or ``at`` for none."""
     if at - 2 < start or not (UPPER[data[at - 1]] and UPPER[data[at - 2]]) or not is_digit(data, at + 1, end):
         return at
     if at - 2 > start and ALNUM[data[at - 3]]:
@@ -307,7 +308,7 @@ def iban(data: Bytes, at: int, start: int, end: int, sizes: Any) -> int:
 
 @compiled
 def _names_phone(data: Bytes, at: int, start: int) -> bool:
-    """Whether a word before a number, on its line, says that it is one of a phone."""
+    """Return whether a word before a number, on its line, announces a phone number."""
     code, reach, place = np.int64(0), KEYWORD_REACH, at
     while place > start and reach > 0:
         place -= 1
@@ -322,7 +323,7 @@ def _names_phone(data: Bytes, at: int, start: int) -> bool:
 
 @compiled
 def _dialled(data: Bytes, at: int, end: int, least: int, most: int) -> int:
-    """Return where digits end between which at most two marks stand, so many in all; ``at`` for others."""
+    """Return the end of ``least`` to ``most`` digits with at most two marks between each two, or ``at`` for none."""
     place, stop, digits, marks = at, at, 0, 0
     while place < end:
         if is_digit(data, place, end):
@@ -343,7 +344,7 @@ def _dialled(data: Bytes, at: int, end: int, least: int, most: int) -> int:
 
 @compiled
 def _closes(data: Bytes, at: int, end: int) -> bool:
-    """Whether the first bracket closes one that has been opened before."""
+    """Return whether the first parenthesis is a closing one."""
     for place in range(at, end):
         if data[place] in (OPEN, CLOSE):
             return data[place] == CLOSE
@@ -352,7 +353,10 @@ def _closes(data: Bytes, at: int, end: int) -> bool:
 
 @compiled
 def _american(data: Bytes, at: int, end: int) -> tuple[int, bool]:
-    """Return where a North American number ends whose area code is at a byte, and whether its marks are spaces."""
+    """Return the end of the North American number with its area code at ``at``, and whether a space follows that code.
+
+    Without such a number, the end is ``at``.
+    """
     none = (at, False)
     if at + 12 > end + 1 or data[at] < ZERO + 2 or (data[at + 1] == ONE and data[at + 2] == ONE):
         return none
@@ -382,7 +386,7 @@ def _american(data: Bytes, at: int, end: int) -> tuple[int, bool]:
 
 @compiled
 def phone(data: Bytes, at: int, run: int, start: int, end: int) -> tuple[int, int]:
-    """Return the number of a phone whose first digit is at a byte; the same place twice for none."""
+    """Return the start and end of the phone number with its first digit at ``at``; both are equal if there is none."""
     none, first = (at, at), at
     before = np.int64(data[at - 1]) if at > start else -1
     if before == PLUS:
@@ -420,9 +424,10 @@ def phone(data: Bytes, at: int, run: int, start: int, end: int) -> tuple[int, in
 
 @compiled
 def _three_three_four(data: Bytes, at: int, start: int, end: int) -> tuple[int, int]:
-    """Return the number of three, three and four digits at a byte that follows white space or nothing.
+    """Return the start and end of a number of three, three and four digits; both are equal if there is none.
 
-    There may be marks between the digits, and a parenthesis around the first three, as in the pattern of Dolma.
+    It must follow white space or the start of the text. As in Dolma's pattern, there may be marks between the groups
+    and parentheses around the first.
     """
     none, first = (at, at), at
     if first > start and data[first - 1] == OPEN:
@@ -450,7 +455,7 @@ def _three_three_four(data: Bytes, at: int, start: int, end: int) -> tuple[int, 
 
 @compiled
 def number(data: Bytes, at: int, start: int, end: int, kinds: int, sizes: Any) -> tuple[int, int, int]:
-    """Return what begins with the digits at a byte: start, end and kind; the same place twice for nothing."""
+    """Return start, end and kind of the number with its first digits at ``at``; start and end are equal for none."""
     if kinds & IBAN and at > start and UPPER[data[at - 1]]:
         stop = iban(data, at, start, end, sizes)
         if stop > at:
@@ -483,18 +488,18 @@ def number(data: Bytes, at: int, start: int, end: int, kinds: int, sizes: Any) -
 _U = np.uint64
 
 MOST_LOCAL, MOST_DOMAIN, MOST_LABEL, MOST_TOP = 64, 253, 63, 24
-"""Letters of the parts of an address: RFC 5321, and more than any top-level domain has."""
+"""Largest number of characters of the parts of a mail address: RFC 5321, and more than any top-level domain has."""
 
 MOST_ZONE = 16
-"""Characters of the name of an interface, its end excluded, and of the mark before it."""
+"""Length limit of an IPv6 zone such as ``%eth0``, in characters: an interface name and the mark before it."""
 
 _FILES = codes("png jpg jpeg gif svg webp css js html htm php pdf zip avif bmp ico tif tiff")
-"""Endings of names of files such as icon@2x.png."""
+"""Extensions of file names such as icon@2x.png, which are not mail addresses."""
 
 
 @compiled
 def ends_domain(data: Bytes, at: int, stop: int) -> bool:
-    """Whether bytes are a top-level domain, and not the ending of a file."""
+    """Return whether bytes can be a top-level domain and are not a file extension."""
     size = stop - at
     if not 2 <= size <= MOST_TOP:
         return False
@@ -509,7 +514,7 @@ def ends_domain(data: Bytes, at: int, stop: int) -> bool:
 
 @compiled
 def _ip_of_mail(data: Bytes, at: int, end: int) -> int:
-    """Return where an address of IP ends that stands for a domain, in brackets or not; where it begins for none."""
+    """Return the end of an IP address in place of a domain, with or without brackets, or ``at`` if there is none."""
     if at >= end or data[at] != OPEN_BRACKET:
         return ip(data, at, at, end, EVERY_IP)
     inside = at + 1
@@ -522,7 +527,7 @@ def _ip_of_mail(data: Bytes, at: int, end: int) -> int:
 
 @compiled
 def email(data: Bytes, at: int, start: int, end: int) -> tuple[int, int]:
-    """Return the address around an ``@``; the same place twice for none."""
+    """Return the start and end of the mail address around the ``@`` at ``at``; both are equal if there is none."""
     first, none = at, (at, at)
     while first > start and at - first <= MOST_LOCAL and LOCAL[data[first - 1]]:
         if data[first - 1] == DOT and data[first] == DOT:
@@ -555,21 +560,22 @@ def email(data: Bytes, at: int, start: int, end: int) -> tuple[int, int]:
 
 
 class Groups(NamedTuple):
-    """An address of IPv6 as it is written."""
+    """The groups of an IPv6 address."""
 
     stop: int
-    """Where it ends; where it begins for something else."""
+    """End of the address, or its start if it is not one."""
     count: int
-    """Groups, of which an address of IPv4 at the end is two."""
+    """Number of groups; an IPv4 address at the end counts as two."""
     gap: int
-    """How many groups are before ``::``, -1 without one."""
+    """Number of groups before ``::``, -1 without one."""
     head: int
+    """Value of the first group."""
     second: int
-    """The first two groups; 0 for a second one behind the gap."""
+    """Value of the second group, 0 if it follows the gap."""
     widest: int
-    """The most digits of a group."""
+    """Largest number of digits in a group."""
     tail: int
-    """Where an address of IPv4 begins that ends it, -1 for none."""
+    """Start of an IPv4 address at the end, -1 for none."""
 
 
 @compiled
@@ -612,7 +618,7 @@ def _read_groups(data: Bytes, at: int, end: int) -> Groups:
 
 @compiled
 def _is_alone(data: Bytes, first: int, stop: int, start: int, end: int) -> bool:
-    """Whether no identifier, number or colon goes on at either side."""
+    """Return whether no identifier, number or colon continues at either side."""
     if first > start and (IDENTIFIER[data[first - 1]] or data[first - 1] in (COLON, DOT)):
         return False
     if stop >= end:
@@ -624,7 +630,7 @@ def _is_alone(data: Bytes, first: int, stop: int, start: int, end: int) -> bool:
 
 @compiled
 def _is_slice(data: Bytes, first: int, stop: int, start: int, end: int) -> bool:
-    """Whether digits around a gap are in brackets behind a name, or ``::1`` is the last in them: ``x[:, ::1]``."""
+    """Return whether digits around ``::`` are an array slice, such as ``x[1::2]`` or the last one of ``x[:, ::1]``."""
     for place in range(first, stop):
         if LETTER[data[place]]:
             return False
@@ -635,7 +641,7 @@ def _is_slice(data: Bytes, first: int, stop: int, start: int, end: int) -> bool:
 
 @compiled
 def _zone_end(data: Bytes, at: int, end: int) -> int:
-    """Return where the zone of an address ends, such as ``%eth0``; where it would begin for none."""
+    """Return the end of the zone at ``at``, such as ``%eth0``, or ``at`` if there is none."""
     if at + 1 >= end or data[at] != PERCENT or not ALNUM[data[at + 1]]:
         return at
     stop = at + 2
@@ -648,10 +654,11 @@ def _zone_end(data: Bytes, at: int, end: int) -> int:
 
 @compiled
 def ip_of_groups(data: Bytes, at: int, start: int, end: int, kinds: int) -> tuple[int, int]:
-    """Return the address of IPv6 whose first colon is at a byte; the same place twice for none.
+    """Return the start and end of the IPv6 address with its first colon at ``at``; both are equal if there is none.
 
-    With a gap, the first group tells an address from names and numbers around ``::``: it is one of a range that IANA
-    has given out. Without, it is that some group has three digits or more: eight pairs are another kind of address.
+    If there is a gap (``::``), the first group distinguishes an address from other names and numbers: it must be in a
+    range that IANA has assigned. Without a gap, some group must have three digits or more, since eight pairs of digits
+    are another kind of address.
     """
     none, first = (at, at), at
     while first > start and at - first <= 4 and HEX[data[first - 1]]:
@@ -690,7 +697,10 @@ def ip_of_groups(data: Bytes, at: int, start: int, end: int, kinds: int) -> tupl
 
 @compiled
 def _masks(data: Bytes, at: int, kinds: int) -> tuple[np.uint64, np.uint64]:
-    """Return which of the 64 bytes from a place on are digits, and which other beginnings; zeros behind the data."""
+    """Return bit masks of the digits, and of the ``@`` and colons to check, among the 64 bytes from ``at``.
+
+    Bits after the end of the data are zero.
+    """
     digits, others = _U(0), _U(0)
     if at + 64 <= len(data):
         address = np.int64(data.ctypes.data) + at
@@ -711,16 +721,16 @@ def _masks(data: Bytes, at: int, kinds: int) -> tuple[np.uint64, np.uint64]:
 
 @compiled
 def find_personal(data: Bytes, offsets: Any, kinds: int, sizes: Any, documents: Any, spans: Any, found: Bytes) -> int:
-    """Write what is found, document by document; return how many there are.
+    """Write the spans of personal data, document by document, and return their number.
 
     Args:
         data: valid UTF-8 of all documents.
-        offsets: int64 [documents + 1].
-        kinds: the constants of this module, or-ed.
+        offsets: int64 [documents + 1], the start of each document and the end of the last.
+        kinds: the flags of this module, combined with or.
         sizes: uint8 [676], the length of account numbers by the two letters of a country, 0 for none.
         documents: int64 [bytes / 3 + 1], written: the document of each span.
-        spans: int64 [bytes / 3 + 1, 2], written: first byte and end among all bytes.
-        found: uint8 [bytes / 3 + 1], written: the kind of each.
+        spans: int64 [bytes / 3 + 1, 2], written: first byte and end of each span in ``data``.
+        found: uint8 [bytes / 3 + 1], written: the kind of each span.
     """
     count = np.int64(0)
     for document in range(len(offsets) - 1):
@@ -758,7 +768,7 @@ def find_personal(data: Bytes, offsets: Any, kinds: int, sizes: Any, documents: 
 
 @compiled
 def to_characters(data: Bytes, offsets: Any, documents: Any, spans: Any) -> None:
-    """Replace spans of bytes, int64 [spans, 2], by their characters in their documents."""
+    """Convert spans, int64 [spans, 2], from bytes in ``data`` to characters in their documents, in place."""
     document, at, characters = -1, 0, 0
     for span in range(len(spans)):
         if documents[span] != document:
@@ -782,18 +792,18 @@ def replace_spans(
     out: Bytes,
     ends: Any,
 ) -> None:
-    """Write all documents with other bytes in the place of spans.
+    """Write all documents to ``out`` with spans replaced by words.
 
     Args:
-        data: bytes of all documents.
-        offsets: int64 [documents + 1].
-        documents: int64 [spans], the document of each.
-        spans: int64 [spans, 2], bytes among all.
-        words: int64 [spans], what each is replaced by.
-        letters: uint8, the words one after the other.
-        bounds: int64 [words + 1], where each begins.
+        data: the bytes of all documents.
+        offsets: int64 [documents + 1], the start of each document and the end of the last.
+        documents: int64 [spans], the document of each span.
+        spans: int64 [spans, 2], begin and end of each span in ``data``.
+        words: int64 [spans], the number of the word that replaces each span.
+        letters: uint8, the words, one after the other.
+        bounds: int64 [words + 1], the start of each word and the end of the last.
         out: uint8, written.
-        ends: int64 [documents + 1], written: where each document starts in ``out``, and where the last ends.
+        ends: int64 [documents + 1], written: the start of each document in ``out``, and the end of the last.
     """
     span, place = 0, np.int64(0)
     ends[0] = 0
@@ -813,7 +823,7 @@ Longs = npt.NDArray[np.int64]
 KINDS: Mapping[str, str] = MappingProxyType(
     {"email": "[EMAIL]", "phone": "[PHONE]", "ip": "[IP]", "card": "[CARD]", "iban": "[IBAN]"}
 )
-"""What is looked for, and what stands in its place by default."""
+"""Kinds of personal data, with their default replacements."""
 
 _BITS = {
     "email": EMAIL,
@@ -824,7 +834,7 @@ _BITS = {
 }
 
 PERSONAL_DATA = "personal_data"
-"""The column that the policy "tag" adds, list<struct<kind, start, end>>."""
+"""Name of the column that the policy "tag" adds, list<struct<kind, start, end>>."""
 
 TAG_TYPE = pa.list_(pa.struct([("kind", pa.string()), ("start", pa.int64()), ("end", pa.int64())]))
 
@@ -841,7 +851,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         },
     }
 )
-"""Settings by name, see :meth:`PersonalData.preset`."""
+"""Published settings by name, see :meth:`PersonalData.preset`."""
 
 _LENGTHS = (
     "AD24 AE23 AL28 AT20 AZ28 BA20 BE16 BG22 BH22 BI27 BR29 BY28 CH21 CR22 CY28 CZ24 DE22 DJ27 DK18 DO28 EE20 EG29 "
@@ -849,58 +859,57 @@ _LENGTHS = (
     "LC32 LI21 LT20 LU20 LV21 LY25 MC27 MD24 ME22 MK19 MN20 MR27 MT31 MU30 NI28 NL18 NO15 OM23 PK24 PL28 PS29 PT25 "
     "QA29 RO24 RS22 RU33 SA24 SC31 SD18 SE24 SI19 SK24 SM27 SO23 ST25 SV28 TL23 TN24 TR26 UA29 VA22 VG24 XK20 YE30"
 )
-"""Letters and digits of account numbers by country, as ISO 13616 registers them."""
+"""Country codes, each followed by the length of its account numbers, as registered by ISO 13616."""
 
 
 class FoundPersonalData(NamedTuple):
-    """Where texts have personal data."""
+    """The spans of personal data in texts."""
 
     rows: Longs
     """int64 [spans], the text of each span, in increasing order."""
     places: Longs
-    """int64 [spans, 2], start and stop in bytes of all texts; those of one text are sorted and do not overlap."""
+    """int64 [spans, 2], start and stop in the bytes of all texts; spans of a text are sorted and do not overlap."""
     kinds: Longs
-    """int64 [spans], the place of each kind in ``KINDS``."""
+    """int64 [spans], the index in ``KINDS`` of each span's kind."""
 
 
 @stage
 class PersonalData(Edit):
-    """Replace, tag or remove what a pattern and a check can tell to be personal: no names, and no postal addresses.
+    """Mask or tag personal data, or drop documents that have it; finds neither names nor postal addresses.
 
-    * ``email``: up to 64 letters, digits and ``._%+'-`` before the ``@``, and a domain of letters, digits and hyphens
-      whose last part is of letters, or an address of IP, in brackets or not; not names of files such as icon@2x.png;
-    * ``ip``: addresses of IPv4 and IPv6 in public ranges, or all (``ips``); not "version 4.2.1.3", nor a part of a
-      longer number with dots. An address of IPv6 has eight groups, one of three digits or more, or ``::`` and a first
-      group that IANA has assigned (2000 to 3fff, fc00 to fdff, fe80 to febf, from ff00 on, 64:ff9b), or it is ``::1``
-      or one of IPv4 behind ``::ffff:`` or ``::``. Names around ``::``, times, and slices are none. A zone (``%eth0``)
-      belongs to it, a prefix length or a port does not;
-    * ``card``: numbers of 13 to 19 digits, together or in the usual groups, that begin as those of a brand and whose
-      last digit is right (Luhn);
-    * ``iban``: account numbers of a country's length whose check digits are right (ISO 7064, modulo 97);
-    * ``phone``: + and 8 to 15 digits (E.164), with the bracket of ``(+33) 1 23``; North American numbers of 3, 3 and 4
-      digits with hyphens, full stops or an area code in parentheses; and, where tel, fax, phone, mobile, fon, cell or
-      call is up to 20 characters before, those with spaces and those that begin with 0.
+    It finds these kinds, by patterns and checks:
 
-    All of it is ASCII, but for typographic spaces and hyphens in numbers of phones, cards and accounts: U+00A0, U+2007,
-    U+2009, U+200A, U+202F, and U+2010 to U+2013. What begins first counts, and no two places overlap. The edit ledger
-    has kind, place and the length of what stands there now, never the value.
+    * ``email``: up to 64 letters, digits and ``._%+'-``, an ``@``, and a domain. The domain consists of letters, digits
+      and hyphens and ends in letters, or is an IP address with or without brackets. File names such as icon@2x.png are
+      not matched;
+    * ``ip``: IPv4 and IPv6 addresses in public ranges, or in all (``ips``); not "version 4.2.1.3", nor a part of a
+      longer dotted number. An IPv6 address has eight groups, one of them with three digits or more; or ``::`` and a
+      first group that IANA has assigned (2000 to 3fff, fc00 to fdff, fe80 to febf, from ff00 on, 64:ff9b); or it is
+      ``::1``, or an IPv4 address after ``::ffff:`` or ``::``. Names around ``::``, times and slices are not matched. A
+      zone (``%eth0``) belongs to the address, a prefix length or a port does not;
+    * ``card``: numbers of 13 to 19 digits, without spaces or in the usual groups, with the prefix of a brand and a
+      correct check digit (Luhn);
+    * ``iban``: account numbers of a country's length with correct check digits (ISO 7064, modulo 97);
+    * ``phone``: + and 8 to 15 digits (E.164), including the parenthesis of ``(+33) 1 23``; North American numbers of 3,
+      3 and 4 digits with hyphens, full stops or an area code in parentheses. If tel, fax, phone, mobile, fon, cell or
+      call is at most 20 characters before, also numbers with spaces and those that begin with 0.
 
-    ``policy`` says what happens to them:
-
-    * "mask": a replacement by kind stands in their place;
-    * "tag": the column ``personal_data`` lists kind, start and end; nothing else changes;
-    * "drop": documents that have any, or more than ``max_found``, leave.
+    All matches are ASCII, except for typographic spaces and hyphens in phone, card and account numbers: U+00A0, U+2007,
+    U+2009, U+200A, U+202F, and U+2010 to U+2013. The match that begins first wins, and matches do not overlap. The edit
+    ledger has the kind, the place and the length of the current text at that place, never the value.
 
     Args:
-        policy: see above.
-        kinds: what is looked for.
+        policy: "mask" replaces personal data by kind. "tag" lists kind, start and end in the column ``personal_data``
+            and changes nothing else. "drop" removes documents with personal data, or with more than ``max_found``.
+        kinds: the kinds to look for.
         replacements: for "mask": one for each of ``kinds``, in their order; "[EMAIL]", "[PHONE]", "[IP]", "[CARD]" and
-            "[IBAN]" if left out.
-        ips: "public" leaves private, reserved and documentation ranges alone, as IANA registers them.
-        ipv6: "ignore" looks for addresses of IPv4 alone.
-        phones: "all" of the forms above, or "american": three, three and four digits behind white space, with or
-            without marks between them, and no others.
-        max_found: a document with more of them leaves, by the rule ``max_found``. None: any number, but for "drop" 0.
+            "[IBAN]" by default.
+        ips: "public" ignores the private, reserved and documentation ranges of IANA's registry; "all" includes them.
+        ipv6: "ignore" looks only for IPv4 addresses.
+        phones: "all" for all of these forms, or "american" only for three, three and four digits after white space,
+            with or without marks between them.
+        max_found: the largest number of matches in a kept document; the rule ``max_found`` removes others. None is no
+            limit, but 0 for "drop".
 
     >>> import pyarrow as pa
     >>> text = "Write to jo.doe@mail.example.org, or call (212) 555-0187. Version 1.2.3 of 10.0.0.1 is out."
@@ -908,7 +917,7 @@ class PersonalData(Edit):
     'Write to [EMAIL], or call [PHONE]. Version 1.2.3 of 10.0.0.1 is out.'
 
     Raises:
-        StageError: the documents are masked already, and other lengths would shift the masks.
+        StageError: the documents have a column ``masked``, whose places replacements would shift.
     """
 
     policy: Literal["mask", "tag", "drop"] = "mask"
@@ -945,21 +954,21 @@ class PersonalData(Edit):
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> "PersonalData":
-        """Return a stage with published settings; ``changes`` are fields that are to differ.
+        """Return a stage with published settings; ``changes`` override its fields.
 
-        * "fineweb" (arXiv 2406.17557, and datatrove's PIIFormatter): addresses of mail and public addresses of IPv4 are
-          replaced. There two mail addresses and six of IP are taken in turn, which depends on the order of documents;
-          here it is one each, of the range for documentation (RFC 5737).
-        * "dolma" (arXiv 2402.00159, and its tagger ``pii_regex_with_counts_fast_v2``): mail, addresses of IPv4 of any
-          range and North American phones are replaced; a document with more than five is removed.
+        * "fineweb" (arXiv 2406.17557, and datatrove's PIIFormatter) replaces mail addresses and public IPv4 addresses.
+          FineWeb alternates between two mail addresses and six IP addresses, which depends on the order of documents;
+          this preset uses one of each, the IP address from the range for documentation (RFC 5737).
+        * "dolma" (arXiv 2402.00159, and its tagger ``pii_regex_with_counts_fast_v2``) replaces mail addresses, IPv4
+          addresses of any range and North American phone numbers, and removes documents with more than five of them.
 
-        Both look for these kinds, by the rules of this class and not to the letter by the patterns of the two. Those
-        take express@2.0.0rc3 for an address of mail, 7.2.2.8 of a section for one of IP, and ten digits of a longer
-        number for a phone; Dolma's pattern for mail misses an address that no white space follows, and replaces the
-        spaces around each place.
+        Both presets find these kinds by the rules of this class, which differ from the original patterns. Those take
+        express@2.0.0rc3 for a mail address, 7.2.2.8 of a section for an IP address, and ten digits of a longer number
+        for a phone number. Dolma's pattern for mail also misses an address without white space after it, and replaces
+        the spaces around each match.
 
         Raises:
-            StageError: there is no such preset; the message lists those there are.
+            StageError: there is no such preset; the message lists the known ones.
         """
         return cls(**preset_fields(cls, name, changes))
 
@@ -968,16 +977,16 @@ class PersonalData(Edit):
         self.trace(pa.table({"text": pa.array(["a@b.org"], pa.large_string())}))
 
     def edit(self, table: pa.Table) -> tuple[pa.Table, Sequence[Check]]:
-        """Do what ``policy`` says to a batch of documents."""
+        """Apply ``policy`` to a batch of documents."""
         edited = self._edited(table, record="nothing")
         return edited.documents, edited.checks
 
     def trace(self, table: pa.Table) -> Edited:
-        """Do what ``edit`` does, and list the places."""
+        """Do what ``edit`` does, and list the places of personal data."""
         return self._edited(table, record="places")
 
     def marks(self, text: str, rule: str) -> Sequence[tuple[int, int]]:  # noqa: ARG002  # it has one rule
-        """Return where personal data stand in a text."""
+        """Return the start and stop, in characters, of personal data in a text."""
         texts = pa.array([text], pa.large_string())
         found = self._find(texts)
         return [(start, stop) for start, stop in _in_characters(texts, found).tolist()]
@@ -1011,7 +1020,7 @@ class PersonalData(Edit):
         return [Check("max_found", pa.array(counts), pa.array(counts <= most), most, "at_most")]
 
     def _words(self) -> tuple[str, ...]:
-        """Return what stands in the place of each of ``KINDS``."""
+        """Return the replacement of each of ``KINDS``."""
         given = dict(zip(self.kinds, self.replacements, strict=False))
         return tuple(given.get(kind, word) for kind, word in KINDS.items())
 
@@ -1020,7 +1029,7 @@ class PersonalData(Edit):
         wanted |= IPV6 if self.ipv6 == "search" and "ip" in self.kinds else 0
         wanted |= AMERICAN if self.phones == "american" else 0
         data, offsets = text_buffers(texts)
-        room = int(offsets[-1] - offsets[0]) // 3 + 1  # what is not written takes no memory
+        room = int(offsets[-1] - offsets[0]) // 3 + 1  # memory that is not written is not allocated
         documents, spans, found = np.empty(room, np.int64), np.empty((room, 2), np.int64), np.empty(room, np.uint8)
         count = find_personal(data, offsets, wanted, _account_lengths(), documents, spans, found)
         numbers = np.zeros(1 << len(KINDS), np.int64)
@@ -1035,7 +1044,7 @@ def _in_characters(texts: pa.Array, found: FoundPersonalData) -> Longs:
 
 
 def _replaced(texts: pa.Array, found: FoundPersonalData, words: Sequence[str], kind: pa.DataType) -> pa.Array:
-    """Return the texts with words in the place of what was found."""
+    """Return the texts with the found spans replaced by words."""
     data, offsets = text_buffers(texts)
     letters, bounds = text_buffers(pa.array(words, pa.large_string()))
     more = np.diff(bounds)[found.kinds].sum() - (found.places[:, 1] - found.places[:, 0]).sum()

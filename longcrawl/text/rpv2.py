@@ -1,7 +1,7 @@
 """RedPajama-V2's quality signals, computed from any text.
 
-A line is decoded into code points and their flags, small enough to stay in the cache while its raw words, its
-normalised words and its line signals are found. Equal words, equal n-grams and listed phrases need the whole document.
+Text is decoded in blocks of lines, small enough to remain in the processor's cache while their raw words, normalised
+words and line signals are found. Equal words, equal n-grams and listed phrases need the whole document.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
@@ -36,18 +36,18 @@ Flags = npt.NDArray[np.uint16]
 
 CHARACTERS, LINES, RAW_WORDS, LETTER_WORDS, CAPITAL_WORDS, STOP_WORDS = range(6)
 SENTENCES, SYMBOLS, BRACES, ELLIPSIS_LINES, WORDS, WORD_CHARACTERS, IN_SENTENCE = range(6, 13)
-"""Columns of what is counted per document; the last is a state: whether the sentence has had a word character."""
+"""Columns of counts per document; ``IN_SENTENCE`` is a state: whether the sentence has had a word character."""
 UNIQUE_WORDS, ENTROPY, LOREM_IPSUM, LISTED_PHRASES, TOP_2_GRAM = range(13, 18)
 DUPLICATE_5_GRAMS = TOP_2_GRAM + 3
 MEASURES = TOP_2_GRAM + NGRAMS
-"""How many columns a document has; after the two n-gram columns named come those of the next n."""
+"""Number of columns per document; each named n-gram column is followed by those of the next n."""
 
 TERMINAL_LINE, JAVASCRIPT, LINE_WORDS, NUMERIC_FRACTION, BULLET_LINE, UPPER_FRACTION = range(6)
-"""Rows of the line values, in the order of ``LINE_SIGNALS``."""
+"""Columns of the line values, in the order of ``LINE_SIGNALS``."""
 
 _U = np.uint64
 BLOCK = 4096
-"""Code points that are decoded before the next pass looks at them: few enough for the processor's first cache."""
+"""Code points decoded at a time, few enough for the processor's L1 cache."""
 
 NEWLINE, ELLIPSIS = 0x0A, 0x2026
 _DOT, _NUMBER_SIGN, _OPEN, _CLOSE, _I, _S, _M = b".#{}ism"
@@ -56,28 +56,31 @@ _PLAIN_OR_SPACE = kind.PLAIN | kind.SPACE
 _SEED = _U(0xCBF29CE484222325)
 _PRIME = _U(0x100000001B3)
 MOST_PER_BYTE = 2
-"""No character's normal form has more code points per byte of its UTF-8."""
+"""Largest number of code points in a character's normal form, per byte of its UTF-8."""
 
 _FEW = 24
-"""Combining marks in a row that are sorted by insertion; longer rows, which only attacks have, are counted."""
+"""Longest run of combining marks that is sorted by insertion; longer ones, found only in attacks, take a counting sort.
+"""
 
 
 class Scratch(NamedTuple):
-    """Memory for one document at a time, made for the longest of a batch; what is not touched costs nothing."""
+    """Buffers for one document at a time, large enough for the longest of a batch; untouched memory costs nothing."""
 
     points: Points
+    """Code points of the block."""
     flags: Flags
+    """Flags of these code points."""
     normal: Points
-    """The normalised words, one after the other without spaces."""
+    """The normalised words of the document, one after the other without spaces."""
     starts: npt.NDArray[np.int64]
-    """Where each word starts in ``normal``, and where the last ends."""
+    """Start of each word in ``normal``, and the end of the last."""
     word_keys: npt.NDArray[np.uint64]
-    """The bytes of an ASCII word of up to eight characters; of others a hash."""
+    """The bytes of an ASCII word of up to eight characters, or a hash of any other word."""
     repeats: Repeats
 
 
 def make_scratch(longest: int) -> Scratch:
-    """Allocate memory for documents of up to ``longest`` bytes."""
+    """Allocate buffers for documents of up to ``longest`` bytes."""
     words = longest // 2 + 4
     return Scratch(
         np.empty(longest + 1, np.uint32),
@@ -91,7 +94,7 @@ def make_scratch(longest: int) -> Scratch:
 
 @compiled
 def _key(normal: Points, start: int, stop: int) -> np.uint64:
-    """Return the key of a word that is longer than eight characters, or not ASCII: a hash whose top bit is set."""
+    """Return the key of a word that is not ASCII or has over eight characters: a hash with its top bit set."""
     found = _SEED
     for at in range(start, stop):
         found = (found ^ _U(normal[at])) * _PRIME
@@ -106,9 +109,10 @@ JAVASCRIPT_KEY = 13026705096557300458
 def _decode(
     data: Any, at: int, end: int, base: int, flag_of: Flags, scratch: Scratch, measured: Any, line: int
 ) -> tuple[int, int, int]:
-    """Decode whole lines until there are about ``BLOCK`` code points: the next byte, how many points, the next line.
+    """Decode whole lines until there are at least ``BLOCK`` code points.
 
-    Writes where each line ends, counted from ``base``, and how many of its code points are upper case.
+    Writes the end of each line, in code points from ``base`` for the start of the block, and its number of upper-case
+    code points. Returns the next byte, the number of code points in the block, and the number of the next line.
     """
     points, flags, ends, values = scratch.points, scratch.flags, measured.ends, measured.values
     count, upper = 0, 0
@@ -135,7 +139,7 @@ def _decode(
 
 @compiled
 def _count_symbols(points: Points, flags: Flags, start: int, stop: int, row: Row) -> None:
-    """Count what is special in a raw word of punctuation: ends of sentences, braces, and # ... … as symbols."""
+    """Count the sentence ends, braces and symbols (# ... …) in a raw word of punctuation."""
     dots = 0
     for at in range(start, stop):
         point = points[at]
@@ -143,7 +147,7 @@ def _count_symbols(points: Points, flags: Flags, start: int, stop: int, row: Row
         if dots == 3 or point == _NUMBER_SIGN or point == ELLIPSIS:  # noqa: PLR1714, SIM109  # quicker to compile
             row[SYMBOLS] += 1
             dots = 0
-        row[BRACES] += point == _OPEN or point == _CLOSE  # noqa: PLR1714  # as above
+        row[BRACES] += point == _OPEN or point == _CLOSE  # noqa: PLR1714  # quicker to compile
         if flags[at] & kind.SENTENCE_END:
             row[IN_SENTENCE] = 0
         elif flags[at] & kind.WORD:
@@ -158,7 +162,7 @@ def _start_sentence(row: Row) -> None:
 
 @compiled
 def _raw_words(points: Points, flags: Flags, count: int, stop_words: Vocabulary, language: int, row: Row) -> None:
-    r"""Count the matches of ``\w+|[^\w\s]+``, and the sentences: stretches without .!? that have a word character."""
+    r"""Count raw words (matches of ``\w+|[^\w\s]+``) and sentences (parts between .!? that have a word character)."""
     at, raw, letters, capitals, stops = np.int64(0), 0, 0, 0, 0
     while at < count:
         seen = flags[at]
@@ -186,7 +190,7 @@ def _raw_words(points: Points, flags: Flags, count: int, stop_words: Vocabulary,
 
 @compiled
 def _is_final_sigma(flags: Flags, at: int, count: int) -> bool:
-    """Whether a capital sigma comes after a cased character and before none, ignorable ones passed over."""
+    """Return whether a capital sigma follows a cased character and precedes none; ignorable ones are skipped."""
     before = at - 1
     while before >= 0 and flags[before] & kind.IGNORABLE:
         before -= 1
@@ -200,7 +204,7 @@ def _is_final_sigma(flags: Flags, at: int, count: int) -> bool:
 
 @allocating
 def _order_marks(normal: Points, start: int, stop: int, combining: npt.NDArray[np.uint8]) -> None:
-    """Bring every row of combining marks into canonical order: by class, stable."""
+    """Sort every run of combining marks into canonical order: by class, stable."""
     at = start
     while at < stop:
         first = at
@@ -216,7 +220,7 @@ def _order_marks(normal: Points, start: int, stop: int, combining: npt.NDArray[n
                 mark = normal[place]
                 while place > first and combining[normal[place - 1]] > combining[mark]:
                     normal[place] = normal[place - 1]
-                    place -= 1  # noqa: PLW2901  # the mark walks back to its place
+                    place -= 1  # noqa: PLW2901  # the mark moves back to its place
                 normal[place] = mark
         at += 1
 
@@ -225,7 +229,7 @@ def _order_marks(normal: Points, start: int, stop: int, combining: npt.NDArray[n
 def _normalise(
     points: Points, flags: Flags, at: int, count: int, characters: kind.Characters, normal: Points, end: int
 ) -> tuple[int, int]:
-    """Write the normal form of a character that is not plain: where it ends, and how many of it are numeric."""
+    """Write the normal form of a character that is not plain; return its end and its number of numeric characters."""
     place = np.int64(characters.mapped[points[at]])
     length = np.int64(characters.sequences[place])
     for step in range(length):
@@ -239,9 +243,9 @@ def _normalise(
 def _words(
     scratch: Scratch, base: int, lines: tuple[int, int], measured: Any, characters: kind.Characters, word: int
 ) -> int:
-    """Append the normalised words of a block of lines to those of ``scratch``, which are ``word`` so far.
+    """Append the normalised words of a block of lines to the ``word`` words in ``scratch``; return the new number.
 
-    Writes of each line how many words it has, how many of them are "javascript", and the share of numeric characters.
+    Writes for each line its number of words, how many of them are "javascript", and the share of numeric characters.
     """
     points, flags, normal, starts = scratch.points, scratch.flags, scratch.normal, scratch.starts
     keys, ends, values, end, at = scratch.word_keys, measured.ends, measured.values, starts[word], np.int64(0)
@@ -286,7 +290,7 @@ def _words(
 
 @compiled
 def _line_ends(scratch: Scratch, base: int, lines: tuple[int, int], measured: Any, row: Row) -> None:
-    """Write the signals that look at the first and the last character of a line other than space, and round shares."""
+    """Write the signals about the first and the last non-space character of each line, and its upper-case share."""
     points, flags, ends, values = scratch.points, scratch.flags, measured.ends, measured.values
     start = 0
     for line in range(lines[0], lines[1]):
@@ -309,7 +313,7 @@ def _line_ends(scratch: Scratch, base: int, lines: tuple[int, int], measured: An
 def read_lines(
     data: Any, at: int, end: int, tables: Any, language: int, scratch: Scratch, measured: Any, row: Row, line: int
 ) -> int:
-    """Read a document from byte ``at`` on: write counts, line signals and normalised words; give the next line."""
+    """Write the counts, line signals and normalised words of a document; return the number of the next line."""
     characters, word = tables.characters, np.int64(0)
     row[LINES] = -line
     while at < end:
@@ -327,7 +331,7 @@ def read_lines(
 
 @compiled
 def _entropy(counts: npt.NDArray[np.int32], unique: int, words: int) -> float:
-    """Add up -p ln p in the order in which the words first come; most words come once, so that is computed once."""
+    """Return the sum of -p ln p over words, in order of first occurrence; the common term of count 1 is precomputed."""
     once = -1.0 / words * np.log(1.0 / words)
     total = 0.0
     for word in range(unique):
@@ -338,9 +342,9 @@ def _entropy(counts: npt.NDArray[np.int32], unique: int, words: int) -> float:
 
 @compiled
 def _spelled(normal: Any, start: int, word: Any) -> int:
-    """Return how many of five code points spell ``word`` only where case is ignored, -1 where they do not.
+    """Return how many of five code points match ``word`` only if case is ignored, or -1 if they do not spell it.
 
-    A regex that ignores case reads the dotless i and the long s as i and s.
+    A case-insensitive regex matches the dotless i and the long s with i and s.
     """
     folded = 0
     for at in range(5):
@@ -356,7 +360,8 @@ def _spelled(normal: Any, start: int, word: Any) -> int:
 def _lorem_ipsum(scratch: Scratch, words: int) -> int:
     """Count "lorem ipsum": a word that ends with lorem before one that starts with ipsum.
 
-    The release looks for the text as it is, and only where it finds it counts the matches of a regex that ignores case.
+    The release first looks for the exact text; only if it finds that, it counts the matches of a case-insensitive
+    regex.
     """
     normal, starts = scratch.normal, scratch.starts
     exact, folded = 0, 0
@@ -373,7 +378,7 @@ def _lorem_ipsum(scratch: Scratch, words: int) -> int:
 
 @compiled
 def _listed_phrases(scratch: Scratch, words: int, unique: int, phrases: Phrases, language: int) -> int:
-    """Count the places where a phrase of the language's list stands, word by word."""
+    """Count the occurrences of phrases in the language's list, compared word by word."""
     listed, ids, firsts = scratch.repeats.gram_counts, scratch.repeats.ids, scratch.repeats.firsts
     starts, normal, vocabulary = scratch.starts, scratch.normal, phrases.vocabulary
     total, met = 0, False
@@ -401,11 +406,11 @@ def measure(data: Any, offsets: Any, languages: Any, tables: Any, scratch: Scrat
 
     Args:
         data: uint8 [bytes], valid UTF-8.
-        offsets: int64 [documents + 1], where each document starts.
-        languages: int32 [2, documents], which list of stop words and of phrases is a document's, -1 for none.
-        tables: ``Tables`` of the signals.
-        scratch: memory for the longest document.
-        measured: ``Measured`` of the signals, written; ``rows`` and ``sums`` are zeros.
+        offsets: int64 [documents + 1], the start of each document and the end of the last.
+        languages: int32 [2, documents], the numbers of each document's list of stop words and of phrases, -1 for none.
+        tables: a ``Tables``.
+        scratch: buffers for the longest document.
+        measured: a ``Counted``, written; its ``rows`` and ``sums`` must be zeros.
 
     """
     line, values, sums = np.int64(0), measured.values, measured.sums
@@ -433,7 +438,7 @@ def measure(data: Any, offsets: Any, languages: Any, tables: Any, scratch: Scrat
 
 
 OF_THE_CRAWL = "__label__cc"
-"""The label of text as it comes from the crawl; every other one is of the wanted kind."""
+"""Label of ordinary crawl text; every other label is of the wanted kind."""
 
 
 @reread_when_changed(4)
@@ -457,9 +462,9 @@ def load_model(path: str) -> Any:
 
 
 def model_scores(path: str, texts: pa.Array) -> pa.Array:
-    """Return float64 per document: the probability that it is not of the crawl; null for an empty one.
+    """Return the probability that each document is of the wanted kind, float64, null for an empty one.
 
-    As in RedPajama-V2, the model sees the lines joined by spaces, its first label counts, and the score has 8 digits.
+    As in RedPajama-V2, the model gets the lines joined by spaces, its best label counts, and the score has 8 digits.
     """
     model = load_model(path)
     return pa.array([_score(model, text.as_py()) for text in texts], pa.float64())
@@ -468,7 +473,7 @@ def model_scores(path: str, texts: pa.Array) -> pa.Array:
 def _score(model: Any, text: str | None) -> float | None:
     if not text:
         return None
-    # The layer below `predict`, whose arrays fastText cannot make with NumPy 2.
+    # fastText's `predict` fails with NumPy 2 when it creates arrays, so this calls the layer below it.
     found = model.f.predict(" ".join(text.splitlines()).strip() + "\n", 1, 0.0, "strict")
     if not found:
         return None
@@ -485,7 +490,7 @@ _CCNET_COLUMNS = {
     "ccnet_perplexity": "perplexity",
     "ccnet_bucket": "bucket",
 }
-"""What CCNet knew of a document before it was text: signals, and the columns that the release has them in."""
+"""CCNet's facts about a document: signals, and the columns of the release that hold them."""
 
 _BUCKETS = pa.array(["head", "middle", "tail"])
 _HOST = r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?//(?P<host>[^/?#]*)"
@@ -493,7 +498,7 @@ _HOST = r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?//(?P<host>[^/?#]*)"
 
 class _Lists(NamedTuple):
     languages: tuple[tuple[str, ...], tuple[str, ...]]
-    """The languages that have stop words, and those that have phrases."""
+    """The languages with stop words, and those with phrases."""
     stop_words: Any
     phrases: Any
 
@@ -502,36 +507,37 @@ class _Lists(NamedTuple):
 class Signals(Rewrite):
     r"""Add the column ``signals``: RedPajama-V2's quality signals, equal to the release's in every digit.
 
-    The column has the type that the source ``redpajama-v2`` gives, so ``SignalRules`` and ``MinWords`` take documents
-    of any source; a column ``signals`` or ``line_signals`` that was there is replaced. Null is what cannot be known:
+    The column has the same type as that of the source ``redpajama-v2``, so ``SignalRules`` and ``MinWords`` work on
+    documents of any source. Existing columns ``signals`` and ``line_signals`` are replaced. These values are null:
 
-    * of an empty document, what the release leaves null; of a document whose text is null, everything;
-    * ``rps_doc_stop_word_fraction`` without ``stop_words`` for the document's language. The release took the lists of
-      github.com/6/stopwords-json (Apache-2.0), whose ``stopwords-all.json`` can be given as it is;
-    * ``rps_doc_ldnoobw_words`` without ``bad_words`` for the language. The release took those of
+    * for an empty document, those that the release leaves null; for a document with null text, all;
+    * ``rps_doc_stop_word_fraction`` without ``stop_words`` for the document's language. The release used the lists of
+      github.com/6/stopwords-json (Apache-2.0); its ``stopwords-all.json`` can be used without changes;
+    * ``rps_doc_ldnoobw_words`` without ``bad_words`` for the language. The release used the lists of
       github.com/LDNOOBW/List-of-Dirty-Naughty-Obscene-and-Otherwise-Bad-Words (CC BY 4.0);
     * ``rps_doc_ut1_blacklist`` without ``domain_categories``, and for a domain that is not listed. The domain is the
-      column ``source_domain``, or else the host of ``url``, as a whole: no parent domain is looked up;
+      column ``source_domain``, or else the host of ``url``. It must match exactly: parent domains are not looked up;
     * ``rps_doc_ml_*_score`` without the fastText model of that name (``pip install 'longcrawl[fasttext]'``);
-    * ``ccnet_*`` but length and lines, unless the documents have CCNet's columns (``perplexity``, ``bucket`` …);
+    * ``ccnet_*`` except length and lines, unless the documents have CCNet's columns (``perplexity``, ``bucket`` …);
     * the six importance weights, always: they need the release's own n-gram counts.
 
     Args:
-        line_signals: names of line-level signals to give as lists of [start, end, value] in a column
-            ``line_signals``, or "all". Their sums are in ``signals`` always.
-        raw_words: whose ``\w`` and ``\s`` cut raw words. nltk used that of Python, ``re``, when the release was made;
-            since nltk 3.10 it uses the package ``regex``, to which combining marks are part of a word and ² is not.
-        language: the language of all documents; None takes the column ``language``, where there is one. en-GB and
+        line_signals: names of line-level signals, or "all", to add as lists of [start, end, value] in a column
+            ``line_signals``. Their sums are always in ``signals``.
+        raw_words: the regex package that defines ``\w`` and ``\s`` for raw words. nltk used Python's ``re`` when the
+            release was made; since nltk 3.10 it uses the package ``regex``, in which combining marks are part of a
+            word and ² is not.
+        language: the language of all documents; None takes the column ``language``, if there is one. en-GB and
             eng_Latn are English.
         stop_words: a JSON file of {language: [word, …]}, or a folder of LANGUAGE.json or LANGUAGE.txt.
-        bad_words: a folder of LANGUAGE or LANGUAGE.txt, or a JSON file as above.
+        bad_words: a folder of LANGUAGE or LANGUAGE.txt, or a JSON file of {language: [word, …]}.
         domain_categories: a JSON file, plain or .gz, of {domain: number}.
-        wikiref_model: a fastText model that tells references of Wikipedia from ``__label__cc``.
-        palm_model: one that tells books, OpenWebText and Wikipedia from it.
-        wikipedia_model: one that tells articles of Wikipedia from it.
+        wikiref_model: a fastText model that separates Wikipedia's references from ``__label__cc``.
+        palm_model: a fastText model that separates books, OpenWebText and Wikipedia from ``__label__cc``.
+        wikipedia_model: a fastText model that separates Wikipedia's articles from ``__label__cc``.
 
     Source: RedPajama-Data, ``app/src/core/quality_signals``. Words and case follow this Python's Unicode version; the
-    release's was 14.0. Numbers have 8 digits; offsets and lengths are in code points.
+    release used Unicode 14.0. Numbers have 8 digits; offsets and lengths are in code points.
 
     >>> import pyarrow as pa
     >>> made = Signals(line_signals=["rps_lines_num_words"])(pa.table({"text": ["One line. And a second one!"]}))
@@ -557,7 +563,7 @@ class Signals(Rewrite):
                 raise StageError(f"signals has no line signal {name!r}; known: {', '.join(LINE_SIGNALS)}, all")
 
     def files(self) -> tuple[str, ...]:
-        """Name the lists and models."""
+        """Return the paths of lists and models."""
         named = (self.stop_words, self.bad_words, self.domain_categories, *self._models.values())
         return tuple(path for path in named if path is not None)
 
@@ -575,7 +581,7 @@ class Signals(Rewrite):
         self.rewrite(pa.table({"text": pa.array([], pa.large_string()), "url": pa.array([], pa.string())}))
 
     def rewrite(self, table: pa.Table) -> pa.Table:
-        """Measure the column ``text`` of every document."""
+        """Add the columns of signals, measured from the column ``text``."""
         texts = valid_texts(column(table, "text", self.name), self.name)
         lists = _load_lists(self.stop_words, self.bad_words)
         languages = self._languages(table, lists)
@@ -601,7 +607,7 @@ class Signals(Rewrite):
         return {f"rps_doc_ml_{name}_score": path for name, path in paths.items() if path is not None}
 
     def _languages(self, table: pa.Table, lists: _Lists) -> npt.NDArray[np.int32]:
-        """Return the place of each document's language among those of both lists, -1 for others: (2, documents)."""
+        """Return the index of each document's language in both lists, int32 [2, documents], -1 for others."""
         if self.language is None and "language" not in table.column_names:
             return np.full((2, table.num_rows), -1, np.int32)
         self._check_language(lists)
@@ -637,22 +643,22 @@ class Signals(Rewrite):
 
 
 class Tables(NamedTuple):
-    """What kernels compare text with."""
+    """The tables of characters and words that the kernels use."""
 
     characters: Characters
     stop_words: lookup.Vocabulary
-    """Of all languages."""
+    """Stop words of all languages."""
     phrases: lookup.Phrases
-    """The listed ones of all languages."""
+    """Listed phrases of all languages."""
 
 
 class Counted(NamedTuple):
-    """What kernels write."""
+    """The counts and line signals that the kernels write."""
 
     rows: Doubles
     """Counts and unrounded shares: shape (documents, MEASURES)."""
     ends: npt.NDArray[np.int64]
-    """Shape (lines,): where each line ends, in code points of its document."""
+    """Shape (lines,): the end of each line, in code points from the start of its document."""
     values: Doubles
     """Shape (lines, 6): the line signals."""
     sums: Doubles
@@ -673,7 +679,7 @@ def _load_lists(stop_words: str | None, bad_words: str | None) -> _Lists:
 
 
 def _measure(texts: pa.Array, languages: npt.NDArray[np.int32], lists: _Lists, characters: Characters) -> Counted:
-    """Run the kernels over the buffers of valid texts; a null one is measured as if it were empty."""
+    """Run the kernels on valid texts; a null text is measured as an empty one."""
     data, offsets = text_buffers(texts)
     documents = len(texts)
     lines = documents + np.count_nonzero(data[offsets[0] : offsets[-1]] == ord("\n"))
@@ -691,7 +697,7 @@ def _measure(texts: pa.Array, languages: npt.NDArray[np.int32], lists: _Lists, c
 
 
 def _document_signals(measured: Counted) -> dict[str, Doubles]:
-    """Turn counts into signals by RedPajama-V2's definitions; NaN is null."""
+    """Compute signals from counts by RedPajama-V2's definitions; NaN means null."""
     rows = measured.rows
     length, lines, raw, words = (rows[:, at] for at in (CHARACTERS, LINES, RAW_WORDS, WORDS))
     characters = rows[:, WORD_CHARACTERS]
@@ -734,7 +740,7 @@ def _spans(measured: Counted, name: str) -> pa.Array:
     spans[:, 1] = measured.ends[:lines]
     spans[:, 2] = measured.values[:lines, LINE_SIGNALS.index(name)]
     if name == "rps_lines_start_with_bulletpoint":
-        # The release gives a document without lines one span without a value, of this signal alone.
+        # For this signal only, the release gives a document without lines one span without a value.
         spans = np.insert(spans, firsts[:-1][counts == 0], [0.0, 0.0, np.nan], axis=0)
         counts = np.maximum(counts, 1)
     triples = pa.ListArray.from_arrays(np.arange(len(spans) + 1, dtype=np.int32) * 3, _nullable(spans.ravel(), 0))
@@ -743,7 +749,7 @@ def _spans(measured: Counted, name: str) -> pa.Array:
 
 
 def _nullable(values: Any, rows: int) -> pa.Array:
-    """Return a float64 array in which NaN is null; None is ``rows`` nulls."""
+    """Convert values to a float64 array with null for NaN; None becomes ``rows`` nulls."""
     if values is None:
         return pa.nulls(rows, pa.float64())
     if isinstance(values, pa.Array):
