@@ -491,7 +491,7 @@ MOST_LOCAL, MOST_DOMAIN, MOST_LABEL, MOST_TOP = 64, 253, 63, 24
 """Largest number of characters of the parts of a mail address: RFC 5321, and more than any top-level domain has."""
 
 MOST_ZONE = 16
-"""Length limit of an IPv6 zone such as ``%eth0``, in characters: an interface name and the mark before it."""
+"""Largest number of characters of the interface name in an IPv6 zone, such as ``eth0`` in ``%eth0``."""
 
 _FILES = codes("png jpg jpeg gif svg webp css js html htm php pdf zip avif bmp ico tif tiff")
 """Extensions of file names such as icon@2x.png, which are not mail addresses."""

@@ -1,1 +1,1 @@
-"""Gopher's and FineWeb's rules over raw text."""
+"""Gopher's and FineWeb's rules for raw text."""

@@ -1,4 +1,4 @@
-"""Counts behind Gopher's and FineWeb's rules, and the places in one document."""
+"""Counts for Gopher's and FineWeb's rules, and the places in one document that the rules refer to."""
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
@@ -69,35 +69,37 @@ from longcrawl.text.gopher.words import (
 _U = np.uint64
 _BYTES = (_U(1) << _U(8 * PACKED)) - _U(1)
 _HIGH = _U(0x8080808080808080)
-"""The highest bit of each of eight bytes; below, numbers that are added to each to set it."""
+"""The highest bit of each of eight bytes."""
 _FROM_CAPITAL_A = _U(0x3F3F3F3F3F3F3F3F)
+"""Added to ASCII bytes, sets the highest bit of those from A on."""
 _AFTER_CAPITAL_Z = _U(0x2525252525252525)
+"""Added to ASCII bytes, sets the highest bit of those after Z."""
 
 
 class StopWords(NamedTuple):
-    """Stop words of several languages, and of each document the number of its language."""
+    """Stop words of several languages, and the number of each document's language."""
 
     languages: npt.NDArray[np.int32]
-    """Shape (readings, documents): whose stop words a document is searched for, -1 for none."""
+    """Shape (readings, documents): the language whose stop words to count in a document, -1 for none."""
     spellings: Vocabulary
-    """Of bytes."""
+    """Spellings, in bytes."""
     numbers: npt.NDArray[np.int32]
-    """Shape (spellings,): which word of its language's list a spelling is of."""
+    """Shape (spellings,): number of a spelling's word in its language's list."""
     met: npt.NDArray[np.int64]
-    """Memory for each word of the longest list, and for what is none."""
+    """Buffer of flags for each word of the longest list; the last is for words that are not listed."""
     counts: npt.NDArray[np.int64]
-    """Shape (readings, 2): of one document, how many different ones there are, and how many."""
+    """Shape (readings, 2): number of distinct stop words, and of all, in one document."""
     short_keys: npt.NDArray[np.uint64]
-    """Shape (languages, a power of two): open addressing, keys of spellings of up to ``PACKED`` bytes, 0 for none."""
+    """Shape (languages, a power of two): hash tables of keys of spellings of up to ``PACKED`` bytes, 0 for none."""
     short_numbers: npt.NDArray[np.int32]
-    """The words that these are of."""
+    """Numbers of the words of these spellings, in the same shape."""
     lowered: PhraseTree
-    """What words are looked for in lower case; the root is the language."""
+    """Words to find in lower case; the root is the language."""
 
 
 @compiled
 def _is_lowered(data: Any, at: int, end: int, tree: PhraseTree, language: int) -> bool:
-    """Whether a word in lower case, letter by letter, is a stop word of its language."""
+    """Return whether a word is a stop word of its language once its characters are lowered."""
     node = np.int64(language)
     while at < end and node >= 0:
         point, at = decode(data, at)
@@ -107,13 +109,13 @@ def _is_lowered(data: Any, at: int, end: int, tree: PhraseTree, language: int) -
 
 @compiled
 def _lower_key(key: np.uint64) -> np.uint64:
-    """Return the key of a word of ASCII in lower case."""
+    """Return the key of an ASCII word in lower case."""
     return key | ((key + _FROM_CAPITAL_A) & ~(key + _AFTER_CAPITAL_Z) & _HIGH) >> _U(2)
 
 
 @compiled
 def _place_short(keys: Any, language: int, key: np.uint64) -> int:
-    """Return the place of a short word in the table of its language, or an empty one."""
+    """Return the slot of a short word in the hash table of its language, or an empty slot."""
     at = np.int64(key * GOLDEN >> _U(32)) & keys.shape[1] - 1
     while (keys[language, at] != 0) & (keys[language, at] != key):
         at = (at + 1) & keys.shape[1] - 1
@@ -124,16 +126,16 @@ def _place_short(keys: Any, language: int, key: np.uint64) -> int:
 def _count_stop_words(
     data: Any, page: Page, types: int, stop_words: StopWords, language: int, lowers: int
 ) -> tuple[int, int]:
-    """Count different stop words of a language, and all of them; of words in lower case only all."""
+    """Return the numbers of distinct and of all stop words of a language; if ``lowers``, only the latter is right."""
     begins, ends, counts, firsts = page.word_begins, page.word_ends, page.repeats.counts, page.repeats.firsts
     met, keys, longest, occurrences = stop_words.met, stop_words.short_keys, stop_words.spellings.longest, 0
-    # What is looked for by its letters: of words that are listed as they are, only long ones.
+    # Words to compare by their letters. Unless words are lowered, these are only long ones.
     by_letters = HASHED | _BYTES & _HIGH if lowers else (HASHED if longest > PACKED else _U(0))
     met[:] = 0
     for word_type in range(types):
         word = firsts[word_type]
         key = page.word_keys[word]
-        # Lower case has as many characters, each of a byte or more.
+        # Lowering preserves the number of characters, and each has at least one byte.
         if (key & by_letters != _U(0)) & (page.starts[word + 1] - page.starts[word] <= longest):
             if lowers:
                 listed = _is_lowered(data, begins[word], ends[word], stop_words.lowered, language)
@@ -198,7 +200,7 @@ def _count_quality(
 
 @compiled
 def _count_segments(texts: Texts, page: Page, found: Found, readings: Readings, rows: Any) -> None:
-    """Count lines and paragraphs, those of readings that cut a page alike once."""
+    """Count lines and paragraphs, once for all readings that split a page in the same way."""
     choices = readings.choices
     for reading in range(len(choices)):
         if choices[reading, defined.WHAT] & columns.REPETITION == 0:
@@ -240,7 +242,7 @@ def _count_repetition(
 
 @compiled
 def _write_sizes(found: Found, rows: Any) -> None:
-    """Write the columns that are always there."""
+    """Write the columns that all rules have."""
     for row in rows:
         row[columns.WORDS], row[columns.WORD_CHARACTERS] = found.words, found.word_characters
         row[columns.UNSPACED_LETTERS], row[columns.NEWLINES] = found.unspaced, found.lines - 1
@@ -251,15 +253,15 @@ def _write_sizes(found: Found, rows: Any) -> None:
 def measure_pages(
     texts: Texts, readings: Readings, stop_words: StopWords, page: Page, spelling: Spelling, rows: Any
 ) -> None:
-    """Measure every document, as several readings of the rules do.
+    """Write the counts of every document for several readings of the rules.
 
     Args:
         texts: the documents.
-        readings: what is counted, and how.
+        readings: the counts that are needed, and their definitions.
         stop_words: the stop words of all readings and languages.
-        page: memory for the longest document.
-        spelling: the same.
-        rows: float64 [readings, documents, COLUMNS], zeros, written.
+        page: buffers for the longest document.
+        spelling: further buffers for the longest document.
+        rows: float64 [readings, documents, COLUMNS], written; it must be zeros.
 
     """
     next_break, what, choices = np.int64(0), 0, readings.choices
@@ -291,33 +293,33 @@ def measure_pages(
 Doubles = npt.NDArray[np.float64]
 Span = tuple[int, int]
 Words = Literal["whitespace", "characters", "icu"]
-"""What a word is in scripts that are written without spaces: the whole run, each character, or as ICU segments them."""
+"""The words of scripts that are written without spaces: whole runs, single characters, or the segments of ICU."""
 
 _MODES = {"whitespace": columns.WHOLE_RUNS, "characters": columns.EACH_CHARACTER, "icu": columns.WHOLE_RUNS}
 
 
 class Asked(NamedTuple):
-    """What is to be counted for one who asks."""
+    """A request for counts, made by one stage."""
 
     what: int
-    """QUALITY, REPETITION and LINE_RULES of ``page_columns``, or-ed."""
+    """QUALITY, REPETITION and LINE_RULES of ``words.py``, combined with or."""
     definitions: Definitions = "paper"
-    """Whose reading of Gopher's rules is taken."""
+    """The project whose definitions of Gopher's rules apply."""
     stop_words: Sequence[tuple[str, ...]] = ()
-    """Lists of them."""
+    """Lists of stop words."""
     languages: npt.NDArray[np.int32] | None = None
-    """Which list each document is searched for, -1 for none; None is none for all."""
+    """Index of the list of stop words for each document, -1 for none; None is none for all."""
     short_line: int = 0
-    """A line of up to so many characters is short."""
+    """Largest number of characters of a short line."""
 
 
 def count_pages(texts: pa.Array, asked: Sequence[Asked], words: Words = "whitespace") -> list[Doubles]:
-    """Return what is counted in valid texts for each who asks, in one pass: float64, shape (columns, documents).
+    """Return the counts of valid texts for each request, in one pass: float64, shape (columns, documents).
 
     Args:
-        texts: large strings; a null one is counted as if it were empty.
-        asked: what is counted; the columns have the numbers of ``page_columns``.
-        words: what a word is in scripts that are written without spaces.
+        texts: large strings; a null text is counted as an empty one.
+        asked: the requests; columns of counts are numbered in ``words.py``.
+        words: the words of scripts that are written without spaces.
 
     """
     batch = _batch(texts, words)
@@ -336,7 +338,7 @@ def count_pages(texts: pa.Array, asked: Sequence[Asked], words: Words = "whitesp
 
 
 def distinct_words(texts: pa.Array, words: Words = "whitespace") -> Iterator[dict[str, int]]:
-    """Return how often each word that has a letter stands in each valid text, in lower case."""
+    """Yield the number of occurrences of each word with a letter, in lower case, for each valid text."""
     batch = _batch(texts, words)
     page, next_break = make_page(batch), 0
     for document in range(len(texts)):
@@ -355,13 +357,13 @@ def distinct_words(texts: pa.Array, words: Words = "whitespace") -> Iterator[dic
 
 
 def _batch(texts: pa.Array, words: Words) -> Any:
-    """Return the texts in the form that kernels read, with the breaks of ICU where these are asked for."""
+    """Return the texts in the form that kernels read, with word breaks for "icu"."""
     batch = Texts(*text_buffers(texts), load_reading_characters(), _MODES[words], np.zeros(0, np.int64))
     return batch._replace(mode=columns.AT_BREAKS, breaks=_icu_breaks(batch)) if words == "icu" else batch
 
 
 def _icu_breaks(batch: Any) -> npt.NDArray[np.int64]:
-    """Return the bytes, ascending, at which ICU begins a word inside the runs of scripts without spaces."""
+    """Return the bytes, ascending, at which ICU begins a word within runs of scripts without spaces."""
     breaker, page, breaks = load_segmenter(), make_page(batch), [np.zeros(0, np.int64)]
     for document in range(len(batch.offsets) - 1):
         found, _ = read_words(batch, document, 0, page)
@@ -374,7 +376,7 @@ def _icu_breaks(batch: Any) -> npt.NDArray[np.int64]:
 
 
 def load_segmenter() -> Any:
-    """Return ICU's word breaker: dictionaries of Chinese, Japanese, Thai, Lao, Khmer and Burmese.
+    """Load ICU's word breaker, with dictionaries of Chinese, Japanese, Thai, Lao, Khmer and Burmese.
 
     Raises:
         StageError: ``icu4py`` is not installed.
@@ -390,11 +392,11 @@ def load_segmenter() -> Any:
 
 
 _List = tuple[tuple[str, ...], Literal["as listed", "capitalised too", "lowered"]]
-"""Stop words, and how words are compared with them."""
+"""A list of stop words, and how words are compared with them."""
 
 
 def _stop_word_lists(asked: Asked) -> list[_List]:
-    """Return lists of stop words; the paper's are in lower case, capitalised or capitals."""
+    """Return the lists of stop words with their cases; the paper's match lower case, capitalised words and capitals."""
     if asked.definitions == "paper":
         return [(words, "capitalised too") for words in asked.stop_words]
     lowers = READINGS[asked.definitions].stop_word_case == LOWERED
@@ -403,7 +405,7 @@ def _stop_word_lists(asked: Asked) -> list[_List]:
 
 @lru_cache(maxsize=8)
 def _stop_words(lists: tuple[_List, ...]) -> Any:
-    """Return stop words by the number of their list as kernels look them up."""
+    """Return the lookup tables of stop words for kernels; a list's number is its language."""
     numbers: dict[tuple[int, str], int] = {}
     for language, (words, case) in enumerate(lists):
         for number, word in enumerate(words):
@@ -426,7 +428,7 @@ def _stop_words(lists: tuple[_List, ...]) -> Any:
 def _short_words(
     languages: int, numbers: Mapping[tuple[int, str], int]
 ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
-    """Return the table of the keys of short words, and which word of its list each is, for ``StopWords``."""
+    """Return the hash tables ``short_keys`` and ``short_numbers`` of ``StopWords``."""
     short = {
         (each[0], pack_word(each[1].encode())): numbers[each] for each in numbers if len(each[1].encode()) <= PACKED
     }
@@ -442,10 +444,10 @@ def _short_words(
 
 
 def find_marks(text: str, rule: str, words: Words = "whitespace", short_line: int = 0) -> list[Span]:
-    """Return the places that a rule is about, as offsets in characters: sorted, none overlapping.
+    """Return the places in a text that a rule refers to: offsets in characters, sorted, without overlaps.
 
-    A rule that asks for at least so much is about what lacks it: lines without a terminal mark, words without a letter.
-    A rule that is about no places, such as a count of all words, has none.
+    A rule with a minimum refers to what lacks it: lines without a terminal mark, words without a letter. A rule such as
+    a count of all words has no places.
 
     >>> find_marks("One # and ## more.", "max_hash_ratio")
     [(4, 5), (10, 11), (11, 12)]
@@ -455,19 +457,20 @@ def find_marks(text: str, rule: str, words: Words = "whitespace", short_line: in
 
 
 class _Text(NamedTuple):
-    """One text as the kernels split it, all places in characters."""
+    """One text, split by the kernels, with all places in characters."""
 
     text: str
     flags: list[int]
-    """What rules need to know of each character."""
+    """Flags of each character."""
     words: list[Span]
     raw_lines: list[Span]
     """Lines that are not blank, with the white space around them, without their newline."""
     lines: list[Span]
-    """The same without the white space around them."""
+    """Lines that are not blank, without the white space around them."""
     paragraphs: list[Span]
-    """What stands between blank lines, without the white space around it."""
+    """Parts between blank lines, without the white space around them."""
     short_line: int
+    """Largest number of characters of a short line."""
 
     def spelled(self, spans: Iterable[Span]) -> list[str]:
         return [self.text[begin:end] for begin, end in spans]
@@ -529,7 +532,7 @@ def _short_lines(page: _Text) -> Iterator[Span]:
 
 
 def _later_lines(page: _Text) -> Iterator[Span]:
-    """Return the lines that stood before already."""
+    """Yield the lines that repeat an earlier one."""
     seen = set()
     for begin, end in page.raw_lines:
         line = page.text[begin:end]
@@ -545,15 +548,15 @@ def _duplicates(page: _Text, spans: list[Span]) -> list[Span]:
 
 
 def _top_ngram(page: _Text, n: int) -> list[Span]:
-    """Return all occurrences of the most frequent n-gram, the first of those as frequent; none where none repeats."""
+    """Return all occurrences of the most frequent n-gram (the first of equals), or nothing if none repeats."""
     grams = _ngrams(page, n)
-    # Counters keep the order in which n-grams first came, and max gives the first of several.
+    # Counters preserve the order of first occurrences, and max returns the first of equals.
     top, times = max(Counter(grams).items(), key=itemgetter(1), default=((), 0))
     return _places(page, n, [gram == top for gram in grams]) if times > 1 else []
 
 
 def _duplicate_ngrams(page: _Text, n: int) -> list[Span]:
-    """Return the words that any repeated n-gram covers."""
+    """Return the places that repeated n-grams cover."""
     grams = _ngrams(page, n)
     times = Counter(grams)
     return _places(page, n, [times[gram] > 1 for gram in grams])
@@ -565,7 +568,7 @@ def _ngrams(page: _Text, n: int) -> list[tuple[str, ...]]:
 
 
 def _places(page: _Text, n: int, chosen: list[bool]) -> list[Span]:
-    """Return the spans of the chosen n-grams; those that share words become one."""
+    """Return the spans of the chosen n-grams; overlapping ones are merged."""
     found: list[Span] = []
     for at in (at for at, one in enumerate(chosen) if one):
         begin, end = page.words[at][0], page.words[at + n - 1][1]

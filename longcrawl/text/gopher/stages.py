@@ -1,6 +1,6 @@
-"""Gopher's rules (Rae et al. 2021, A.1.1) as the paper words them and as others read it, and FineWeb's own.
+"""Stages with Gopher's rules (Rae et al. 2021, A.1.1), as the paper or other projects define them, and with FineWeb's.
 
-What they share: thresholds as fields, one rule a field, and thresholds by language.
+All have thresholds as fields, one field per rule, and thresholds by language.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,30 +25,31 @@ STOP_WORDS = ("the", "be", "to", "of", "and", "that", "have", "with")
 
 
 class _Settings(NamedTuple):
-    """What judges documents: the stage's own fields first, then those of each language of its table."""
+    """Stop words and thresholds: those of the stage's own fields first, then those of each language of its table."""
 
     languages: tuple[str, ...]
     stop_words: tuple[tuple[str, ...], ...]
     bounds: Mapping[str, Doubles]
-    """Of each rule that any of them has: the thresholds, NaN where it is off; the last is NaN, for no judge at all."""
+    """Thresholds by active rule, one per settings, NaN if off; the last is NaN, for documents that are not judged."""
 
 
 @dataclass(frozen=True)
 class TextRules(Judge):
-    """Rules whose thresholds are fields: ``min_x`` and ``max_x``, None to switch a rule off; the ledger has that name.
+    """A base class of rule sets with thresholds as fields: ``min_x`` and ``max_x``, None to switch a rule off.
 
-    A document without words has no shares: each counts as 0. A text that is null is judged as an empty one.
+    The ledger names a rule by its field. All shares of a document without words are 0. A null text is judged as an
+    empty one.
 
     Args:
-        words: what a word is in scripts that are written without spaces: the whole run between white space, each of the
-            "characters", or as "icu" segments it (``pip install 'longcrawl[segmentation]'``). Elsewhere it is what
-            stands between white space.
-        max_unspaced_letters: share of the words' characters that may be letters of such scripts while ``words`` is
-            "whitespace"; more of them would be counted as a few giant words.
-        language: the language of all documents; None takes the column ``language``. Only ``languages`` asks for it.
+        words: the words of scripts that are written without spaces: the whole run between white space ("whitespace"),
+            single "characters", or the segments of "icu" (``pip install 'longcrawl[segmentation]'``). In other scripts,
+            words are separated by white space.
+        max_unspaced_letters: the largest share of the words' characters that may be letters of such scripts if
+            ``words`` is "whitespace", since they would count as a few giant words.
+        language: the language of all documents; None takes the column ``language``. Only ``languages`` needs it.
         languages: thresholds by language, see :func:`longcrawl.text.read_languages`.
-        on_unknown_language: what a document gets whose language is not among them: the stage's own thresholds
-            ("default"), no judgement ("keep"), or an "error".
+        on_unknown_language: how to judge a document in a language without thresholds: by the stage's own thresholds
+            ("default"), not at all ("keep"), or with an "error".
     """
 
     words: Words = "whitespace"
@@ -58,7 +59,7 @@ class TextRules(Judge):
     on_unknown_language: Literal["error", "default", "keep"] = "default"
 
     columns: ClassVar[int]
-    """What is to be counted: QUALITY, REPETITION, LINE_RULES."""
+    """Counts that the rules need: QUALITY, REPETITION or LINE_RULES."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,22 +68,22 @@ class TextRules(Judge):
             read_languages(self.languages)
 
     def files(self) -> tuple[str, ...]:
-        """Name what ``languages`` reads."""
+        """Return the path of the thresholds in ``languages``."""
         return language_files(self.languages)
 
     def prepare(self) -> None:
-        """Load what is needed to split words, compile the kernels, and look the language up where it is given."""
+        """Load the word segmenter, compile the kernels, and check the language if one is given."""
         if self.words == "icu":
             load_segmenter()
         one = pa.table({"text": pa.array([""], pa.large_string()), "language": pa.array([self.language], pa.string())})
         self.checks(one.slice(0, 0 if self.language is None else 1))
 
     def shares(self) -> Mapping[str, Share]:
-        """Return what each rule counts and divides by, in the order in which rules speak."""
+        """Return the columns that each rule counts and divides by, in the order of the rules."""
         raise NotImplementedError
 
     def checks(self, table: pa.Table) -> list[Check]:
-        """Measure every rule that any language has."""
+        """Check every rule that is active for some language."""
         settings = _settings(self, self.languages)
         places = self.places(table, settings, self.on_unknown_language)
         measured = self._measured in table.column_names
@@ -96,17 +97,20 @@ class TextRules(Judge):
         ]
 
     def measure_ahead(self, table: pa.Table, following: Sequence[Stage]) -> tuple[pa.Table, Sequence[Stage]]:
-        """Return the documents with what this and next stages count, which are read once, and these stages."""
+        """Add the counts of this and the next rule sets to the documents in one pass; return both.
+
+        The second part is the stages that were counted, or is empty if there are none besides this one.
+        """
         if self._measured in table.column_names:
             return table, ()
         together: dict[str, TextRules] = {}
         for rules in (self, *following):
-            # A class of others may look at texts, too, which a run holds back while stages look at counts.
+            # A subclass with its own checks may need texts, which a run withholds while stages read counts.
             if not isinstance(rules, TextRules) or type(rules).checks is not TextRules.checks:
                 break
             if rules.words != self.words or rules._measured in together:  # noqa: SLF001  # of this class
                 break
-            together[rules._measured] = rules  # noqa: SLF001  # as above
+            together[rules._measured] = rules  # noqa: SLF001  # of this class
         if len(together) <= 1:
             return table, ()
         stages = list(together.values())
@@ -115,20 +119,20 @@ class TextRules(Judge):
         return table, stages
 
     def apply(self, table: pa.Table) -> Outcome:
-        """Do as every judge does, and drop the column of its own counts."""
+        """Judge the documents, and drop the column of this stage's counts."""
         outcome = super().apply(table)
         kept = outcome.documents
         return outcome._replace(documents=kept.drop_columns(list({self._measured} & set(kept.column_names))))
 
     @property
     def _measured(self) -> str:
-        """The name of the column that has its counts."""
+        """The name of the column with this stage's counts."""
         return f"counts of {self!r}"
 
     def marks(self, text: str, rule: str) -> list[tuple[int, int]]:
-        """Return the places of a text that a rule is about: offsets in characters, sorted, none overlapping.
+        """Return the places in a text that a rule refers to: offsets in characters, sorted, without overlaps.
 
-        Known for the paper's definitions alone; others have none.
+        Only the paper's definitions have places; for others the result is empty.
         """
         if self.reads_as != "paper" and rule != "max_unspaced_letters":
             return []
@@ -136,19 +140,19 @@ class TextRules(Judge):
 
     @property
     def reads_as(self) -> Definitions:
-        """Whose variant of the rules is taken, where the stage has a field for it."""
+        """The stage's ``definitions``, or "paper" if it has no such field."""
         return getattr(self, "definitions", "paper")
 
     @property
     def short_lines(self) -> int:
-        """Of how many characters a line is short, where the stage has a field for it."""
+        """The stage's ``short_line``, the largest number of characters of a short line, or 0 without such a field."""
         return getattr(self, "short_line", 0)
 
     def _check_bounds(self) -> None:
-        """Refuse what can never be meant.
+        """Check the thresholds for values that cannot be intended.
 
         Raises:
-            StageError: a threshold below 0, a least above the most, or stop words that no document can have.
+            StageError: a threshold is below 0, a minimum is above its maximum, or no document can have the stop words.
         """
         own = {field.name: getattr(self, field.name) for field in fields(self)}
         for name, bound in own.items():
@@ -168,7 +172,7 @@ class TextRules(Judge):
             raise StageError(f"{self.name} keeps nothing: min_stop_words is {wanted} of {len(words)} stop words")
 
     def places(self, table: pa.Table, settings: _Settings, on_unknown: str) -> npt.NDArray[np.int32]:
-        """Return which of the settings judges each document, -1 where none does."""
+        """Return the index of the settings that judge each document, -1 for none."""
         if self.languages is None:
             return np.zeros(table.num_rows, np.int32)
         places, spoken = places_of_languages(table, settings.languages, self.language, self.name)
@@ -187,7 +191,7 @@ class TextRules(Judge):
 
 
 def _count_together(rules: Sequence[TextRules], table: pa.Table) -> list[Doubles]:
-    """Return what each stage needs of texts, counted in one pass; those that fit beside each other share an array."""
+    """Return the counts that each stage needs, from one pass over the texts; compatible stages share an array."""
     texts = valid_texts(column(table, "text", rules[0].name), rules[0].name)
     asked: list[Asked] = []
     places = []
@@ -208,18 +212,18 @@ def _count_together(rules: Sequence[TextRules], table: pa.Table) -> list[Doubles
 
 def _asked(rules: TextRules, table: pa.Table) -> Asked:
     settings = _settings(rules, rules.languages)
-    # A language that is an error is one of the stage that judges it.
+    # The stage that judges a document raises the error for its language, so it is passed over here.
     places = rules.places(table, settings, "default" if rules.on_unknown_language == "default" else "keep")
     return Asked(rules.columns, rules.reads_as, settings.stop_words, places, rules.short_lines)
 
 
 def _fits_beside(one: Asked, other: Asked) -> bool:
-    """Whether one row has what both ask for: by the same definitions, with one list of stop words."""
+    """Return whether one array can hold both: the definitions are the same, and only REPETITION is in both."""
     return one.definitions == other.definitions and not one.what & other.what & ~columns.REPETITION
 
 
 def _write_counts(counts: Doubles) -> pa.Array:
-    """Return counts as a column of row numbers, so that documents are dropped without a copy of the counts."""
+    """Return counts as a dictionary-encoded column, so that dropping documents does not copy the counts."""
     rows = pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(counts.T).ravel()), len(counts))
     return pa.DictionaryArray.from_arrays(pa.array(np.arange(len(rows), dtype=np.int32)), rows)
 
@@ -233,7 +237,7 @@ def _read_counts(measured: pa.ChunkedArray) -> Doubles:
 
 
 def _divided(counts: Doubles, share: Share) -> Doubles:
-    """Divide a column by another, if any; of nothing the share is 0."""
+    """Return a column of counts, divided by another one if the share has it; a share of nothing is 0."""
     count: Doubles = counts[share[0]]
     if share[1] is None:
         return count
@@ -257,11 +261,11 @@ def _settings(stage: TextRules, languages: str | None) -> _Settings:
 
 
 def _check(name: str, values: Doubles, bounds: Doubles, places: npt.NDArray[np.int32]) -> Check:
-    """Compare a rule's values with its thresholds; where there is none, or no language, the document passes."""
+    """Compare a rule's values with its thresholds; a document without a threshold passes."""
     comparison: Literal["at_least", "at_most"] = "at_least" if name.startswith("min_") else "at_most"
     bound = bounds[places]
     passes = np.isnan(bound) | (values >= bound if comparison == "at_least" else values <= bound)
-    alike = len(bounds) == 2 and not (places < 0).any()  # the stage's own, and that of no judge
+    alike = len(bounds) == 2 and not (places < 0).any()  # two: the stage's own threshold, and the NaN
     threshold = float(bounds[0]) if alike else pa.array(bound, mask=np.isnan(bound))
     return Check(name, pa.array(values), pa.array(passes), threshold, comparison)
 
@@ -270,33 +274,33 @@ def _check(name: str, values: Doubles, bounds: Doubles, places: npt.NDArray[np.i
 class GopherQuality(TextRules):
     """Keep documents that look like natural text, by Gopher's rules for quality.
 
-    Words are what stands between white space. The rules, each the name of a field and of an entry in the ledger:
+    White space separates words. Each rule has the name of a field, which is also its name in the ledger:
 
-    * ``min_words``, ``max_words``: the cap also removes the longest books; None switches it off;
+    * ``min_words``, ``max_words``: number of words; the maximum also removes the longest books, None switches it off;
     * ``min_mean_word_length``, ``max_mean_word_length``: in characters;
     * ``max_hash_ratio``, ``max_ellipsis_ratio``: number signs, and ``…`` or ``...``, per word;
     * ``max_bullet_lines``: share of lines that begin with a bullet, or with ``-``, ``*``, ``+`` or an en dash before
       white space;
     * ``max_ellipsis_lines``: share of lines that end in an ellipsis;
     * ``min_alphabetic_words``: share of words with a letter of any script;
-    * ``min_stop_words``: how many different ones of ``stop_words`` there are, in lower case, capitalised or capitals.
+    * ``min_stop_words``: number of distinct ``stop_words`` in the text, in lower case, capitalised or in capitals.
 
-    Blank lines do not count. ``definitions`` takes these rules as others read them:
+    Blank lines do not count. ``definitions`` selects a project's version of these rules:
 
     |  | datatrove | dclm | dolma | nemo-curator |
     | --- | --- | --- | --- | --- |
-    | words that count | not only punctuation | first character alphanumeric | all | all |
-    | length of words | mean of these | mean of all | median | mean |
-    | number signs, ellipses | apart, as above | together, ``. . .`` too | words with ``#`` or ``…`` | words of them |
-    | lines | ``str.splitlines``, blank too | as above | between newlines, not stripped | as above |
+    | counted words | not only punctuation | first character alphanumeric | all | all |
+    | length of words | mean of counted words | mean of all | median | mean |
+    | number signs, ellipses | as the paper | together, with ``. . .`` | words with ``#`` or ``…`` | words of symbols |
+    | lines | ``str.splitlines``, with blank | as the paper | between newlines, not stripped | as the paper |
     | bullets | ``•`` and ``-`` | ``●`` ``•`` ``*`` ``-`` | ``*`` and ``-`` | twelve, not ``-`` or ``*`` |
-    | ends of lines | as above | ``. . .`` too | ``…`` | ``[...]``, ``-»``, "read more" and others too |
-    | words with a letter | as above | as above | as above | Unicode's Alphabetic |
-    | stop words | different ones, as listed | all, in lower case | all, as listed | all, as listed |
+    | ends of lines | as the paper | also ``. . .`` | ``…`` | also ``[...]``, ``-»``, "read more" and others |
+    | words with a letter | as the paper | as the paper | as the paper | Unicode's Alphabetic |
+    | stop words | distinct, as listed | all, in lower case | all, as listed | all, as listed |
 
-    Words that count are those of ``min_words`` and ``max_words``; ratios are per word of any kind. Where number signs
-    and ellipses are one ratio, both rules have it. NeMo Curator's "words of them" are an ellipsis, or have more than
-    half as many runs of number signs as characters. See :class:`GopherRepetition` for what no reading can give.
+    ``min_words`` and ``max_words`` use counted words; ratios are per word of any kind. If number signs and ellipses are
+    one ratio, both rules use it. NeMo Curator's words of symbols are an ellipsis, or have more than half as many runs
+    of number signs as characters. See :class:`GopherRepetition` for differences that remain.
     """
 
     min_words: int | None = 50
@@ -315,7 +319,7 @@ class GopherQuality(TextRules):
     columns: ClassVar[int] = columns.QUALITY
 
     def shares(self) -> Mapping[str, Share]:
-        """Return what each rule counts and divides by, in the order in which rules speak."""
+        """Return the columns that each rule counts and divides by, in the order of the rules."""
         return quality_shares(self.definitions)
 
 
@@ -323,42 +327,42 @@ class GopherQuality(TextRules):
 class GopherRepetition(TextRules):
     """Keep documents that do not repeat themselves, by Gopher's rules for repetition.
 
-    A line, paragraph or n-gram is a duplicate where the same one stands more than once; all of its occurrences count.
-    Lines are compared without the white space around them, blank ones are none; paragraphs stand between blank lines.
+    A line, paragraph or n-gram is a duplicate if it occurs more than once; all of its occurrences count. Lines are
+    compared without surrounding white space, and blank lines do not count. Blank lines separate paragraphs.
 
-    * ``max_duplicate_lines``, ``max_duplicate_paragraphs``: their share of all;
+    * ``max_duplicate_lines``, ``max_duplicate_paragraphs``: share of duplicate lines or paragraphs;
     * ``max_duplicate_line_characters``, ``max_duplicate_paragraph_characters``: the same by characters;
-    * ``max_top_2gram`` to ``max_top_4gram``: share of the words' characters that is in all occurrences of the most
-      frequent n-gram of words (of equally frequent ones the first; 0 where none comes twice);
-    * ``max_duplicate_5grams`` to ``max_duplicate_10grams``: share of the words' characters that is in any n-gram which
-      comes more than once, each word counted once.
+    * ``max_top_2gram`` to ``max_top_4gram``: share of the words' characters in all occurrences of the most frequent
+      n-gram of words (the first of equally frequent ones; 0 if none occurs twice);
+    * ``max_duplicate_5grams`` to ``max_duplicate_10grams``: share of the words' characters in any repeated n-gram, each
+      word counted once.
 
-    The shares of n-grams are those of RedPajama-V2's signals, of words as they stand instead of normalised ones. They
-    grow with a document's length, so the same thresholds are stricter on long documents.
+    The shares of n-grams are RedPajama-V2's signals, but for words that are not normalised. They grow with a document's
+    length, so the same thresholds are stricter on long documents.
 
-    ``definitions`` takes these rules as others read them:
+    ``definitions`` selects a project's version of these rules:
 
     |  | datatrove | dclm | dolma | nemo-curator |
     | --- | --- | --- | --- | --- |
-    | lines | between newlines, not stripped | as above | as datatrove's | not blank, not stripped |
-    | paragraphs | between two or more newlines | between pairs of newlines | no rules | as dclm's, not stripped |
+    | lines | between newlines, not stripped | as the paper | as datatrove | not blank, not stripped |
+    | paragraphs | between two or more newlines | between pairs of newlines | no rules | as dclm, not stripped |
     | duplicates | all but the first | all | all | all but the first |
-    | their characters per | character | character of a line or paragraph | character of a word | as dclm's |
+    | their characters per | character | character of a line or paragraph | character of a word | as dclm |
     | words in n-grams | all | first character alphanumeric | all | all |
-    | the top n-gram | spaces too | the longest of several | as above | where it stands in the text |
-    | one that comes once | counts | is none | counts | counts |
-    | repeated n-grams | but the first, skipping on | as above | each, overlaps again | but the first, spaces too |
-    | their characters per | character | character of a word | the same of all n-grams | character |
+    | top n-gram | with spaces | the longest of equals | as the paper | occurrences in the raw text |
+    | unrepeated top n-gram | counts | does not count | counts | counts |
+    | repeated n-grams | later ones, no overlaps | as the paper | each, with overlaps | later ones, with spaces |
+    | their characters per | character | character of a word | character of all n-grams | character |
 
-    These are datatrove 0.10, DCLM's RefinedWeb recipe, dolma's ``gopher_v2`` and NeMo Curator 1.4. Between newlines are
-    also the empty lines before the first and after the last one. datatrove compares n-grams spelled without spaces.
-    NeMo Curator finds its top n-gram inside of words too, but not across line ends; in a text of fewer than n words its
-    share of n-grams is 1.
+    The versions are datatrove 0.10, DCLM's RefinedWeb recipe, dolma's ``gopher_v2`` and NeMo Curator 1.4. Lines between
+    newlines include empty ones at the start and the end of a text. datatrove compares n-grams without spaces. NeMo
+    Curator also finds its top n-gram inside words, but not across line ends; in a text of fewer than n words, its share
+    of n-grams is 1.
 
-    What no reading gives is the others' words: datatrove has spaCy's, DCLM uniseg's (fastText's for their number), here
-    ``words`` says what one is. So to ``dclm`` a word after a quotation mark does not count: its first character is the
-    mark. Of NeMo Curator's equally frequent n-grams chance decides, here the first is taken. Where they divide by zero,
-    the share is 0. ``explain`` marks no places for readings other than the paper's.
+    Some differences remain. datatrove uses spaCy's words, and DCLM uniseg's (fastText's to count them); here ``words``
+    defines a word. For ``dclm``, a word after a quotation mark therefore does not count, as its first character is the
+    mark. Among equally frequent n-grams, NeMo Curator's choice is random; here it is the first. If a project
+    divides by zero, the share is 0 here. ``explain`` marks places only for the paper's definitions.
     """
 
     max_duplicate_lines: float | None = 0.3
@@ -379,7 +383,7 @@ class GopherRepetition(TextRules):
     columns: ClassVar[int] = columns.REPETITION
 
     def shares(self) -> Mapping[str, Share]:
-        """Return what each rule counts and divides by, in the order in which rules speak."""
+        """Return the columns that each rule counts and divides by, in the order of the rules."""
         return repetition_shares(self.definitions)
 
 
@@ -387,14 +391,14 @@ class GopherRepetition(TextRules):
 class FineWebQuality(TextRules):
     """Keep documents whose lines look like prose, by FineWeb's own rules (Penedo et al. 2024).
 
-    Blank lines do not count; others are taken with the white space around them, as FineWeb does. The rules:
+    Blank lines do not count; other lines include the white space around them, as in FineWeb. The rules:
 
     * ``min_terminal_lines``: share of lines whose last character ends a sentence in some script (Unicode's
       Sentence_Terminal);
     * ``max_short_lines``: share of lines of up to ``short_line`` characters;
-    * ``max_later_line_characters``: characters of lines that stood before already, per character that is not a newline.
-      FineWeb was made with 0.01; its paper says 0.1;
-    * ``max_newline_ratio``: newlines per word. FineWeb counts spaCy's tokens, of which there are more than words
+    * ``max_later_line_characters``: characters of lines that repeat an earlier line, per character that is not a
+      newline. FineWeb was made with 0.01; its paper has 0.1;
+    * ``max_newline_ratio``: newlines per word. FineWeb counts spaCy's tokens, which are more numerous than words
       between white space, so the same bound is stricter here.
     """
 
@@ -407,7 +411,7 @@ class FineWebQuality(TextRules):
     columns: ClassVar[int] = columns.LINE_RULES
 
     def shares(self) -> Mapping[str, Share]:
-        """Return what each rule counts and divides by, in the order in which rules speak."""
+        """Return the columns that each rule counts and divides by, in the order of the rules."""
         lines = columns.RAW_LINES + columns.SEGMENTS
         return {
             "min_terminal_lines": (columns.TERMINAL_LINES, lines),

@@ -1,4 +1,4 @@
-"""Gopher's rules as dclm, dolma, NeMo Curator and others define them."""
+"""Definitions of Gopher's rules: those of the paper, datatrove, DCLM, dolma and NeMo Curator."""
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
 # mypy: disable-error-code="assignment, no-any-return, return-value, arg-type, operator, misc"
@@ -49,44 +49,49 @@ from longcrawl.text.gopher.words import (
 )
 
 Definitions = Literal["paper", "datatrove", "dclm", "dolma", "nemo-curator"]
-"""Whose reading of Gopher's rules is taken."""
+"""A name of a project (or the paper) whose definitions of Gopher's rules apply."""
 
 Share = tuple[int, int | None]
-"""The column that is counted, and the one by which it is divided."""
+"""The column of a count, and the column that it is divided by, if any."""
 
 ALL_WORDS = 0
-"""Which words count: all, or those with the flag ``TEXTUAL`` or ``ALPHANUMERIC_FIRST``."""
+"""Value for all words, in place of the flag of the words to count (``TEXTUAL`` or ``ALPHANUMERIC_FIRST``)."""
 
 MEAN, MEDIAN = range(2)
-"""How the length of words is summed up."""
+"""Averages of the length of words."""
 
 APART, TOGETHER, WORDS_WITH, WORDS_OF = range(4)
-"""Number signs and ellipses: counted apart; in one, ``. . .`` too; words with one; words that are little else."""
+"""Counts of number signs and ellipses: two separate ones; one that includes ``. . .``; words that contain one; words
+that consist mostly of them."""
 
 DISTINCT, OCCURRENCES = range(2)
+"""Counts of stop words: distinct ones, or all occurrences."""
 AS_LISTED, LOWERED = range(2)
-"""Stop words: different ones or all of them; as they stand or lowered."""
+"""Spelling of stop words: as listed, or in lower case."""
 
 UNICODE_LINES, STRIPPED_LINES, FILLED_LINES, NEWLINE_RUNS = range(4)
-"""Lines: of ``str.splitlines``; between newlines and not blank, without the white space around them or with it; between
-runs of newlines, empty ones at the ends too."""
+"""Kinds of lines: those of ``str.splitlines``; lines between newlines that are not blank, without or with the white
+space around them; lines between runs of newlines, including empty ones at both ends."""
 
 BLANK_LINES, BLANK_APART, PAIRS_APART, PAIRS_APART_STRIPPED, NO_PARAGRAPHS = range(4, 9)
-"""Paragraphs: between blank lines, without the white space around them; between two or more newlines of the stripped
-text; between pairs of newlines; those that are not blank of them, without the white space around them; none."""
+"""Kinds of paragraphs: between blank lines, without the white space around them; between two or more newlines of the
+stripped text; between pairs of newlines; those between pairs that are not blank, without the white space around them;
+none."""
 
 FIRST, LONGEST = range(2)
+"""Choice among equally frequent n-grams."""
 REPEATED_ONLY, ONCE_TOO = range(2)
+"""Whether a most frequent n-gram that occurs once counts."""
 IN_WORDS, WITH_SPACES, FOUND_IN_TEXT = range(3)
-"""The most frequent n-gram: which of equally frequent ones; whether one that comes once counts; whether its words'
-characters are counted, its spaces too, or every place at which its words stand in the text with one space between."""
+"""Size of the most frequent n-gram: the characters of its words; also its spaces; also its spaces, at every place in
+the text that has its words with one space between them."""
 
 UNION, SKIP, SUM, LATER = range(4)
-"""Repeated n-grams: each word that one covers, once; those but the first, skipping what they cover, spelled without
-spaces; all of them, overlaps too; each word and space that one but the first covers."""
+"""Counts of repeated n-grams: every word that they cover, once; all but the first, without overlaps and compared
+without spaces; all, with overlaps; every word and space that all but the first cover."""
 
 NOTHING, EVERYTHING = range(2)
-"""What the share of n-grams is in a text of fewer than n words."""
+"""Share of n-grams in a text of fewer than n words: 0 or 1."""
 
 
 BULLET_BYTE, ENDING_BYTE, BEFORE_ENDING_BYTE = 1, 2, 4
@@ -95,26 +100,27 @@ BULLET_BYTE, ENDING_BYTE, BEFORE_ENDING_BYTE = 1, 2, 4
 WHAT, SHORT_LINE = range(2)
 LINES, COUNTED, LENGTHS, SYMBOLS, ALPHABETIC_WORDS, STOP_WORDS, STOP_WORD_CASE = range(2, 9)
 SEGMENTS, PARAGRAPHS, GRAM_WORDS, TOP, TOP_ONCE, TOP_SIZE, REPEATED, FEW_WORDS = range(9, 17)
-"""The columns of ``Readings.choices``."""
+"""Columns of ``Readings.choices``."""
 
 
 class Reading(NamedTuple):
-    """One project's choices."""
+    """One project's definitions of the rules."""
 
     bullets: str
     endings: tuple[str, ...]
-    """What a line's end is compared with once it is lowered."""
+    """Endings of ellipsis lines, compared with the line in lower case."""
     segments: int
+    """Kind of lines of the repetition rules."""
     paragraphs: int
     repeated: int
     markers: str = ""
-    """Bullets that are a word by themselves."""
+    """Bullets that must be a word by themselves."""
     lines: int = STRIPPED_LINES
     counted: int = ALL_WORDS
     lengths: int = MEAN
     symbols: int = APART
     alphabetic: int = ALPHABETIC
-    """The flag that one character of an alphabetic word has."""
+    """Flag of the characters that make a word alphabetic."""
     stop_words: int = OCCURRENCES
     stop_word_case: int = AS_LISTED
     gram_words: int = ALL_WORDS
@@ -125,27 +131,28 @@ class Reading(NamedTuple):
 
 
 class Readings(NamedTuple):
-    """Some readings in the form that kernels take, a row each."""
+    """Several readings as arrays for kernels, with one row each."""
 
     choices: npt.NDArray[np.int64]
-    """Shape (readings, 17): what is counted, and how."""
+    """Shape (readings, 17): the counts that are needed, and their definitions."""
     bullets: npt.NDArray[np.uint32]
+    """Shape (readings, most): code points, padded with ``_NO_POINT``."""
     markers: npt.NDArray[np.uint32]
-    """Shape (readings, most): code points, filled up with what is none."""
+    """Shape (readings, most): code points, padded with ``_NO_POINT``."""
     endings: npt.NDArray[np.uint8]
     """Shape (readings, most, bytes of the longest)."""
     ending_sizes: npt.NDArray[np.int64]
-    """Shape (readings, most): 0 where there is none."""
+    """Shape (readings, most): size of each ending in bytes, 0 for none."""
     edges: npt.NDArray[np.uint8]
-    """Shape (readings + 1, 256): ``BULLET_BYTE`` of the first bytes of bullets, ``ENDING_BYTE`` of the last of endings,
-    ``BEFORE_ENDING_BYTE`` of those before; the last row is that of all readings."""
+    """Shape (readings + 1, 256): flags of bytes. ``BULLET_BYTE`` marks first bytes of bullets, ``ENDING_BYTE`` last
+    bytes of endings, ``BEFORE_ENDING_BYTE`` the bytes before those. The last row combines all readings."""
 
 
 _NO_POINT = 0x110000
 
 
 def make_readings(asked: Sequence[tuple[Definitions, int, int]]) -> Readings:
-    """Return how definitions are read, what is counted for each, and of how many characters a line is short."""
+    """Return the arrays for requests, each of definitions, counts (flags) and largest size of a short line."""
     known = [READINGS[definitions] for definitions, _, _ in asked]
     choices = [
         (what, short_line, *_choices(reading)) for (_, what, short_line), reading in zip(asked, known, strict=True)
@@ -243,7 +250,7 @@ READINGS: Mapping[Definitions, Reading] = {
 
 
 def quality_shares(definitions: Definitions) -> dict[str, Share]:
-    """Return of each of Gopher's rules for quality what is counted and what that is divided by."""
+    """Return the columns that each of Gopher's rules for quality counts and divides by."""
     counted = definitions in ("datatrove", "dclm")
     words = columns.COUNTED_WORDS if counted else columns.WORDS
     length: Share = (columns.WORD_CHARACTERS, columns.WORDS)
@@ -267,7 +274,7 @@ def quality_shares(definitions: Definitions) -> dict[str, Share]:
 
 
 def repetition_shares(definitions: Definitions) -> dict[str, Share]:
-    """Return of each of Gopher's rules for repetition what is counted and what that is divided by."""
+    """Return the columns that each of Gopher's rules for repetition counts and divides by."""
     return dict([*_segment_shares(definitions), *_gram_shares(definitions)])
 
 
@@ -281,7 +288,7 @@ def _segment_shares(definitions: Definitions) -> Iterator[tuple[str, Share]]:
     named = {"line": columns.LINE_SEGMENTS, "paragraph": columns.PARAGRAPH_SEGMENTS}
     if definitions == "dolma":
         del named["paragraph"]
-    # datatrove asks paragraphs first, and the rule that speaks first is the one in the ledger.
+    # datatrove checks paragraphs first, and the ledger names the first failed rule.
     for name, first in reversed(named.items()) if definitions == "datatrove" else named.items():
         of = {"datatrove": columns.CHARACTERS, "dolma": columns.WORD_CHARACTERS}
         yield f"max_duplicate_{name}s", (first + segments, first + columns.SEGMENTS)
@@ -320,7 +327,7 @@ def _is_blank(page: Page, line: int) -> bool:
 
 @compiled
 def _keep(page: Page, kept: int, first: int, stop: int, begin: int, end: int) -> int:
-    """Write a segment, which has some lines, if there may be another one like it; give how many are written then."""
+    """Write a segment of lines if there may be another one like it; return the new number of segments."""
     line = first
     while line + 1 < stop and _is_blank(page, line):
         line += 1
@@ -337,7 +344,7 @@ def _keep(page: Page, kept: int, first: int, stop: int, begin: int, end: int) ->
 
 @compiled
 def _find_lines(page: Page, found: Found, cut: int) -> tuple[int, int, int]:
-    """Make segments of lines, ``cut`` as a reading does; give what :func:`_find_segments` does."""
+    """Make segments of lines; the arguments and the result are those of :func:`_find_segments`."""
     kept, segments, characters = 0, 0, 0
     for line in range(found.lines):
         begin, end = page.line_begins[line], page.line_begins[line + 1] - 1
@@ -354,7 +361,7 @@ def _find_lines(page: Page, found: Found, cut: int) -> tuple[int, int, int]:
 
 @compiled
 def _find_paragraphs(page: Page, found: Found, cut: int) -> tuple[int, int, int]:
-    """Make segments of paragraphs, which end at blank lines or at empty ones; give what :func:`_find_segments` does."""
+    """Make segments of paragraphs that end at blank or empty lines; see :func:`_find_segments`."""
     words, lines = found.words, found.lines
     blank, strips = cut == BLANK_LINES, cut == BLANK_LINES
     if words == 0:
@@ -368,7 +375,7 @@ def _find_paragraphs(page: Page, found: Found, cut: int) -> tuple[int, int, int]
             line += 1
         if line > first:
             begin, end = page.line_begins[first], page.line_begins[line] - 1
-            # The text is without the white space around it.
+            # White space around the text does not count.
             if strips or segments == 0:
                 begin = page.word_begins[page.line_words[first]]
             if strips or page.line_words[line] == words:
@@ -382,7 +389,7 @@ def _find_paragraphs(page: Page, found: Found, cut: int) -> tuple[int, int, int]
 
 @compiled
 def _between_pairs(page: Page, found: Found, cut: int) -> tuple[int, int, int]:
-    """Make paragraphs of what stands between two newlines, as ``str.split`` pairs them."""
+    """Make segments of paragraphs between pairs of newlines, paired as by ``str.split``; see :func:`_find_segments`."""
     kept, segments, characters, first, line, lines = 0, 0, 0, 0, 0, found.lines
     while line < lines:
         pair = line + 2 < lines and _is_empty(page, line + 1)
@@ -405,10 +412,10 @@ def _between_pairs(page: Page, found: Found, cut: int) -> tuple[int, int, int]:
 
 @compiled
 def _find_segments(page: Page, found: Found, cut: int) -> tuple[int, int, int]:
-    """Make segments of lines or paragraphs, ``cut`` as a reading does.
+    """Make segments of lines or paragraphs of the kind ``cut``, and write those that may be repeated.
 
     Returns:
-        How many may come again, which are written, how many there are, and their characters.
+        The number of segments written, the number of all segments, and their number of characters.
     """
     if cut == NO_PARAGRAPHS:
         return 0, 0, 0
@@ -421,9 +428,9 @@ def _find_segments(page: Page, found: Found, cut: int) -> tuple[int, int, int]:
 
 @compiled
 def count_segments(texts: Texts, page: Page, found: Found, cut: int, row: Any) -> None:
-    """Count lines or paragraphs and their characters: all, those that come more than once, and those but their first.
+    """Count lines or paragraphs and their characters: all, those that occur more than once, and later occurrences.
 
-    The ``repeats`` of ``page`` are overwritten; ``row`` is float64 [6], in the order of the columns.
+    The ``repeats`` of ``page`` are overwritten; ``row`` is float64 [6], written in the order of the columns.
     """
     kept, segments, total = _find_segments(page, found, cut)
     ids, counts, firsts = page.repeats.ids, page.repeats.counts, page.repeats.firsts
@@ -452,7 +459,7 @@ def _lowered(byte: int) -> int:
 
 @compiled
 def _matches(data: Any, begin: int, end: int, ending: Any, size: int) -> bool:
-    """Whether ``data[begin:end]`` ends in an ending, of that many bytes, once it is lowered."""
+    """Return whether ``data[begin:end]`` in lower case ends in an ending of ``size`` bytes."""
     same = 0
     while same < size and begin + same < end:
         if _lowered(data[end - 1 - same]) != ending[size - 1 - same]:
@@ -463,7 +470,7 @@ def _matches(data: Any, begin: int, end: int, ending: Any, size: int) -> bool:
 
 @compiled
 def _has_edges(data: Any, begin: int, end: int, edges: Any) -> bool:
-    """Whether a line may begin with a bullet or have an ending, by its first byte and its last two."""
+    """Return whether a line may begin with a bullet or have an ending, by its first byte and its last two."""
     if end - begin < 2:
         return end > begin
     ending = edges[data[end - 1]] & ENDING_BYTE and edges[data[end - 2]] & BEFORE_ENDING_BYTE
@@ -472,7 +479,7 @@ def _has_edges(data: Any, begin: int, end: int, edges: Any) -> bool:
 
 @compiled
 def _count_line(data: Any, begin: int, end: int, after_word: int, readings: Readings, reading: int, row: Any) -> None:
-    """Count a line if it begins with a bullet, and if it has an ending; its first word ends at a byte."""
+    """Count a line if it begins with a bullet, and if it has an ending; ``after_word`` is the end of its first word."""
     if not _has_edges(data, begin, end, readings.edges[reading]):
         return
     bulleted, ended = False, False
@@ -489,7 +496,7 @@ def _count_line(data: Any, begin: int, end: int, after_word: int, readings: Read
 
 @compiled
 def _is_ending(data: Any, begin: int, end: int, readings: Readings, reading: int) -> bool:
-    """Whether ``data[begin:end]`` is one of a reading's endings."""
+    """Return whether ``data[begin:end]`` is one of a reading's endings."""
     for place in range(readings.ending_sizes.shape[1]):
         size = readings.ending_sizes[reading, place]
         if size == end - begin and _matches(data, begin, end, readings.endings[reading, place], size):
@@ -510,7 +517,7 @@ def _count_breaks(data: Any, at: int, end: int, flag_of: Any) -> int:
 
 @compiled
 def _count_unicode_lines(texts: Texts, page: Page, found: Found, readings: Readings, reading: int, row: Any) -> None:
-    """Count lines of ``str.splitlines``, blank ones too, without the white space around them."""
+    """Count all lines of ``str.splitlines``, and those with bullets or endings once stripped."""
     data, words, at, first = texts.data, found.words, found.begin, 0
     for word in range(words + 1):
         stop = page.word_begins[word] if word < words else found.end
@@ -530,7 +537,7 @@ def _count_unicode_lines(texts: Texts, page: Page, found: Found, readings: Readi
 
 @compiled
 def count_lines(texts: Texts, page: Page, found: Found, readings: Readings, rows: Any) -> None:
-    """Count lines as each reading does, those that begin with a bullet, and those that end in an ellipsis."""
+    """Count the lines of each reading, those that begin with a bullet, and those that end in an ellipsis."""
     data, cuts, filled, runs = texts.data, readings.choices[:, LINES], 0, 0
     edges = readings.edges[len(cuts)]
     for line in range(found.lines):
@@ -555,13 +562,13 @@ def count_lines(texts: Texts, page: Page, found: Found, readings: Readings, rows
         elif found.breaks:
             _count_unicode_lines(texts, page, found, readings, reading, rows[reading])
         else:
-            # After the last newline there is no line.
+            # ``str.splitlines`` has no empty line after the last newline.
             rows[reading, columns.LINES] = found.lines - (page.line_begins[found.lines - 1] == found.end)
 
 
 @compiled
 def count_line_rules(texts: Texts, page: Page, found: Found, short: int, row: Any) -> None:
-    """Count lines as FineWeb does: those that are not blank, with the white space around them."""
+    """Count lines for FineWeb's rules: those that are not blank, with the white space around them."""
     ended, few = 0, 0
     for line in range(found.lines):
         if not _is_blank(page, line):
@@ -575,7 +582,7 @@ def count_line_rules(texts: Texts, page: Page, found: Found, short: int, row: An
 
 @compiled
 def count_counted(page: Page, found: Found, types: int, counted: int, row: Any) -> None:
-    """Count the words that a reading counts, and their characters."""
+    """Count the words with the flag ``counted`` (or all), and their characters."""
     words, characters, counts = found.words, found.word_characters, page.repeats.counts
     if counted != ALL_WORDS:
         words, characters = 0, 0
@@ -589,7 +596,7 @@ def count_counted(page: Page, found: Found, types: int, counted: int, row: Any) 
 
 @compiled
 def count_alphabetic(page: Page, types: int, flag: int) -> int:
-    """Count the words of which a character has a flag."""
+    """Count the words that have a flag."""
     found = 0
     for number in range(types):
         found += np.int64(page.repeats.counts[number]) * (page.type_flags[number] & flag != 0)
@@ -598,7 +605,7 @@ def count_alphabetic(page: Page, types: int, flag: int) -> int:
 
 @compiled
 def median_length(page: Page, types: int) -> float:
-    """Return the middle of the words' lengths, or the mean of the two in the middle; lengths are few, so counted."""
+    """Return the median length of words, by counting the words of each length."""
     firsts, starts, lengths, words, longest = page.repeats.firsts, page.starts, page.lengths, 0, -1
     for number in range(types):
         length, count = starts[firsts[number] + 1] - starts[firsts[number]], page.repeats.counts[number]
@@ -618,7 +625,7 @@ def median_length(page: Page, types: int) -> float:
 
 @compiled
 def count_symbols(data: Any, page: Page, found: Found, types: int) -> tuple[int, int]:
-    """Count number signs, and ellipses: ``…`` and three full stops in a row."""
+    """Return the numbers of number signs and of ellipses (``…`` and three full stops in a row)."""
     hashes, ellipses = 0, 0
     for number in range(types):
         if page.type_flags[number] & SYMBOL == 0:
@@ -626,7 +633,7 @@ def count_symbols(data: Any, page: Page, found: Found, types: int) -> tuple[int,
         first, count, dots = page.repeats.firsts[number], page.repeats.counts[number], 0
         begin, end = page.word_begins[first], page.word_ends[first]
         if page.type_flags[number] & (HASH_SIGN | ELLIPSIS) == 0 and end - begin <= SURE:
-            # Most have one full stop, at their end.
+            # Most of these words have one full stop, at their end.
             others = bits_from(page.others, begin - found.begin) & first_bits(end - begin)
             if others & others >> _U(1) & others >> _U(2) == 0:
                 continue
@@ -648,7 +655,7 @@ def count_symbols(data: Any, page: Page, found: Found, types: int) -> tuple[int,
 
 @compiled
 def count_spaced_dots(data: Any, page: Page, found: Found) -> int:
-    """Count ``. . .`` in a text, whose second full stop is a word."""
+    """Count ``. . .`` in a text, found by its second full stop, which is a word."""
     count, reached = 0, found.begin
     for word in range(found.words):
         at = page.word_begins[word] - 2
@@ -663,7 +670,7 @@ def count_spaced_dots(data: Any, page: Page, found: Found) -> int:
 
 @compiled
 def _is_mostly_runs(data: Any, begin: int, end: int, characters: int) -> bool:
-    """Whether there are more than half as many runs of number signs as characters."""
+    """Return whether there are more than half as many runs of number signs as characters."""
     runs = 0
     for at in range(begin, end):
         runs += data[at] == _HASH_SIGN and (at == begin or data[at - 1] != _HASH_SIGN)
@@ -672,7 +679,7 @@ def _is_mostly_runs(data: Any, begin: int, end: int, characters: int) -> bool:
 
 @compiled
 def count_symbol_words(data: Any, page: Page, types: int, readings: Readings, reading: int) -> int:
-    """Count words with a number sign or an ellipsis, or that are little else."""
+    """Count the words with a number sign or an ellipsis, or the words that consist mostly of them."""
     with_symbol, total = readings.choices[reading, SYMBOLS] == WORDS_WITH, 0
     for number in range(types):
         flags, first = page.type_flags[number], page.repeats.firsts[number]
@@ -681,7 +688,7 @@ def count_symbol_words(data: Any, page: Page, types: int, readings: Readings, re
             found = flags & (HASH_SIGN | ELLIPSIS) != 0
         elif flags & HASH_SIGN and _is_mostly_runs(data, begin, end, page.starts[first + 1] - page.starts[first]):
             found = True
-        # An ellipsis that is one word has no letters.
+        # A word that is an ellipsis has no letters.
         elif flags & ALPHABETIC == 0 and readings.edges[reading, data[end - 1]] & ENDING_BYTE:
             found = _is_ending(data, begin, end, readings, reading)
         total += found * np.int64(page.repeats.counts[number])
@@ -691,40 +698,40 @@ def count_symbol_words(data: Any, page: Page, types: int, readings: Readings, re
 _BASE = _U(0x9E3779B97F4A7C15)
 _OTHER_BASE = _U(0xFF51AFD7ED558CCD)
 _LEAST = 5
-"""Words of the shortest n-grams that are found by their letters."""
+"""Words of the shortest n-grams that are compared by their letters."""
 _MOST = 10
-"""Words of the longest."""
+"""Words of the longest n-grams that are compared by their letters."""
 _FIRST_LETTERS = 16
-"""Bytes by which these are compared first."""
+"""Bytes of these n-grams that are compared first."""
 
 
 class Spelling(NamedTuple):
-    """Memory for the words of one document in a row, for what compares n-grams by their letters."""
+    """Buffers for one document, for readings that compare n-grams by their letters without spaces."""
 
     kept: npt.NDArray[np.int32]
-    """The words that a reading counts in n-grams."""
+    """Words that a reading counts in n-grams."""
     kept_starts: npt.NDArray[np.int64]
-    """Where each of these starts among their characters, and where the last ends."""
+    """Start of each of these words among their characters, and the end of the last."""
     joined: npt.NDArray[np.uint8]
     """The bytes of all words without spaces."""
     begins: npt.NDArray[np.int64]
-    """Where each word begins in it, and where the last ends."""
+    """Start of each word in ``joined``, and the end of the last."""
     firsts: npt.NDArray[np.uint64]
-    """A hash of as many letters from each word on as have been looked at."""
+    """Hash of the letters from each word on that have been compared so far."""
     candidates: npt.NDArray[np.int32]
-    """The words at which n-grams may start that stand elsewhere, too."""
+    """Words at which a repeated n-gram may start."""
     limits: npt.NDArray[np.int32]
-    """Of each word of these, how many letters are surely too many for such an n-gram."""
+    """Number of letters from each candidate on that is too large for a repeated n-gram."""
     undecided: npt.NDArray[np.int32]
-    """Those of which as many letters stand elsewhere as have been looked at."""
+    """Candidates with all letters compared so far also found elsewhere."""
     hashed: npt.NDArray[np.int32]
-    """How many bytes from each word on are hashed, whole blocks of eight."""
+    """Number of hashed bytes from each word on, in whole blocks of eight."""
     hashes: npt.NDArray[np.uint64]
-    """And to what."""
+    """Hash of these bytes."""
 
 
 def make_spelling(texts: Texts) -> Spelling:
-    """Allocate memory for the longest document."""
+    """Allocate buffers for the longest document."""
     longest = int(np.diff(texts.offsets).max(initial=0))
     words = longest // 2 + longest // 3 + 5
     kept, candidates, limits, undecided, hashed = np.empty((5, words), np.int32)
@@ -736,7 +743,7 @@ def make_spelling(texts: Texts) -> Spelling:
 
 @compiled
 def _join(data: Any, page: Page, words: int, spelling: Spelling) -> None:
-    """Write the words in a row."""
+    """Write the words to ``joined`` without spaces."""
     at, begins, ends, places = 0, page.word_begins, page.word_ends, spelling.begins
     source, target, whole = np.int64(data.ctypes.data), np.int64(spelling.joined.ctypes.data), len(data) - 16
     for word in range(words):
@@ -753,9 +760,9 @@ def _join(data: Any, page: Page, words: int, spelling: Spelling) -> None:
 
 @compiled
 def _find_candidates(words: int, seen: Any, spelling: Spelling) -> int:
-    """Write at which words an n-gram may start that stands elsewhere, too, and give how many there are.
+    """Write the words at which a repeated n-gram may start, and return their number.
 
-    Such n-grams have the same first letters, or fewer of them; some others have them by chance.
+    Repeated n-grams share their first letters, or are shorter. Other words may share them by chance.
     """
     begins, firsts = spelling.begins, spelling.firsts
     address, last = np.int64(spelling.joined.ctypes.data), begins[words] - _FIRST_LETTERS
@@ -782,7 +789,7 @@ def _find_candidates(words: int, seen: Any, spelling: Spelling) -> int:
 
 @compiled
 def _decide(words: int, letters: int, left: int, seen: Any, spelling: Spelling) -> int:
-    """Write the limits of those undecided whose first letters, so many, stand nowhere else; give how many are left."""
+    """Write the limits of undecided candidates with unique first ``letters``; return the number still undecided."""
     begins, firsts, undecided = spelling.begins, spelling.firsts, spelling.undecided
     mask, last = forget(seen, left), begins[words] - letters
     address = np.int64(spelling.joined.ctypes.data) + letters - 8
@@ -804,7 +811,7 @@ def _decide(words: int, letters: int, left: int, seen: Any, spelling: Spelling) 
 
 @compiled
 def _hash_blocks(spelling: Spelling, word: int, letters: int) -> np.uint64:
-    """Hash the letters from a word on in whole blocks of eight, after those that were hashed before."""
+    """Extend the hash of the letters from a word on by whole blocks of eight, and return it."""
     at = np.int64(spelling.joined.ctypes.data) + spelling.begins[word]
     done, found = spelling.hashed[word], spelling.hashes[word]
     while done + 8 <= letters:
@@ -817,7 +824,7 @@ def _hash_blocks(spelling: Spelling, word: int, letters: int) -> np.uint64:
 
 @compiled
 def _drop_long(words: int, n: int, candidates: int, spelling: Spelling) -> int:
-    """Keep the candidates of which n words may stand elsewhere, too; give how many there are."""
+    """Drop candidates with an n-gram that cannot be repeated; return the number of the rest."""
     begins, kept = spelling.begins, 0
     for candidate in range(candidates):
         word = spelling.candidates[candidate]
@@ -828,7 +835,7 @@ def _drop_long(words: int, n: int, candidates: int, spelling: Spelling) -> int:
 
 @compiled
 def _skipped(page: Page, n: int, candidates: int, spelling: Spelling) -> int:
-    """Count the characters of n-grams that stood before, going on after each; equal ones are spelled equally."""
+    """Count the characters of n-grams that repeat an earlier one, without overlaps, compared by their letters."""
     begins, starts, joined, table = spelling.begins, page.starts, spelling.joined, page.repeats.table
     firsts, keys, letters = page.repeats.gram_firsts, page.repeats.keys, np.int64(joined.ctypes.data)
     mask = clear(table, candidates)
@@ -860,7 +867,7 @@ def _skipped(page: Page, n: int, candidates: int, spelling: Spelling) -> int:
 
 @compiled
 def count_skipped(texts: Texts, page: Page, words: int, spelling: Spelling, row: Any) -> None:
-    """Write the characters of 5- to 10-grams that stood before, compared by their letters."""
+    """Count the characters of 5- to 10-grams that repeat an earlier one, without overlaps, for ``SKIP``."""
     if words < _LEAST:
         return
     _join(texts.data, page, words, spelling)
@@ -872,7 +879,7 @@ def count_skipped(texts: Texts, page: Page, words: int, spelling: Spelling, row:
 
 @compiled
 def _stands_at(data: Any, at: int, begin: int, size: int) -> bool:
-    """Whether the bytes from ``begin`` on stand at another place, too."""
+    """Return whether the bytes from ``begin`` on are also at another place."""
     same = 0
     while same < size and data[at + same] == data[begin + same]:
         same += 1
@@ -881,7 +888,7 @@ def _stands_at(data: Any, at: int, begin: int, size: int) -> bool:
 
 @compiled
 def _count_in_text(data: Any, page: Page, document: Found, first: int, n: int) -> int:
-    """Count where the n words from ``first`` on, with a space between, stand in the text, inside words too."""
+    """Count the occurrences in the text, also within words, of the n words from ``first`` on joined by spaces."""
     begins, ends = page.word_begins, page.word_ends
     found, reached, head = 0, document.begin, ends[first] - begins[first]
     size = head + n - 1
@@ -889,7 +896,7 @@ def _count_in_text(data: Any, page: Page, document: Found, first: int, n: int) -
         size += ends[word] - begins[word]
     before, after = data[ends[first] - 1], data[begins[first + 1]]
     for word in range(document.words - 1):
-        # Before the n-gram's first space a word of the text ends.
+        # The n-gram's first space is after the end of a word of the text.
         space = ends[word]
         if data[space - 1] != before or data[space + 1] != after or data[space] != _SPACE:
             continue
@@ -910,7 +917,7 @@ def _count_in_text(data: Any, page: Page, document: Found, first: int, n: int) -
 
 @compiled
 def _longest_of_most_frequent(page: Page, starts: Any, found: int, n: int) -> int:
-    """Return the most frequent n-gram, of several the first of the longest."""
+    """Return the most frequent n-gram; ties go to the longest one, then to the first."""
     counts, firsts = page.repeats.gram_counts, page.repeats.gram_firsts
     best = 0
     for gram in range(1, found):
@@ -924,7 +931,7 @@ def _longest_of_most_frequent(page: Page, starts: Any, found: int, n: int) -> in
 def _top_characters(
     texts: Texts, page: Page, document: Found, starts: Any, size: int, found: int, n: int, choices: Any
 ) -> int:
-    """Count the characters that a reading gives to the most frequent n-gram."""
+    """Count the characters of the most frequent n-gram by a reading's definition."""
     first, count = 0, 0
     if size:
         longest = choices[TOP] == LONGEST
@@ -942,7 +949,7 @@ def _top_characters(
 
 @compiled
 def _later(page: Page, starts: Any, size: int, n: int) -> int:
-    """Count words and spaces that an n-gram covers which stood before, each once."""
+    """Count the characters of words and spaces that later occurrences of n-grams cover, each once."""
     places, grams, firsts = page.repeats.places, page.repeats.grams, page.repeats.gram_firsts
     total, reached = 0, 0
     for at in range(size):
@@ -957,7 +964,7 @@ def _later(page: Page, starts: Any, size: int, n: int) -> int:
 
 @compiled
 def _summed(page: Page, starts: Any, size: int, n: int) -> int:
-    """Count the characters of all repeated n-grams, as often as they come."""
+    """Count the characters of all repeated n-grams, with overlaps."""
     places, total = page.repeats.places, 0
     for at in range(size):
         total += starts[places[at] + n] - starts[places[at]]
@@ -975,7 +982,7 @@ def _repeated_characters(page: Page, starts: Any, size: int, n: int, repeated: i
 
 @compiled
 def _start_grams(page: Page, spelling: Spelling, words: int, counted: int) -> tuple[int, int]:
-    """Write the words that count and, as n-grams of one, those that come more than once: how many of either."""
+    """Write the counted words, and those that occur more than once as n-grams of one word; return both numbers."""
     ids, counts, flags = page.repeats.ids, page.repeats.counts, page.type_flags
     kept, size, characters = 0, 0, 0
     spelling.kept_starts[0] = 0
@@ -994,15 +1001,15 @@ def _start_grams(page: Page, spelling: Spelling, words: int, counted: int) -> tu
 def count_grams(
     texts: Texts, page: Page, document: Found, readings: Readings, counted: int, spelling: Spelling, rows: Any
 ) -> None:
-    """Count the characters of the most frequent 2- to 4-gram and of repeated 5- to 10-grams, as readings do.
+    """Count the characters of the most frequent 2- to 4-gram and of repeated 5- to 10-grams for several readings.
 
     Args:
         texts: the documents.
-        page: has the words by their numbers.
-        document: how much there is in it.
-        readings: those are followed that count n-grams of ``counted``.
-        counted: a flag, or ALL_WORDS.
-        spelling: memory for the longest document.
+        page: the buffers with the numbered words of the document.
+        document: the position and the size of the document.
+        readings: the readings; only those with n-grams of ``counted`` words are counted.
+        counted: a flag of words, or ALL_WORDS.
+        spelling: buffers for the longest document.
         rows: float64 [readings, COLUMNS], written.
     """
     words, size = _start_grams(page, spelling, document.words, counted)

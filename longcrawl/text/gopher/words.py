@@ -1,10 +1,11 @@
-"""Words, lines and paragraphs of raw text, counted by kernels.
+"""Kernels that split raw text into words, lines and paragraphs.
 
-A word is what stands between white space (``str.isspace``). In scripts that are written without spaces it is, as asked,
-the whole run, each character, or what stands between given breaks. Words stay bytes: nothing is decoded but what is not
-ASCII, and a word of up to seven bytes is its own key.
+White space (``str.isspace``) separates words. In scripts that are written without spaces, a word is the whole run, each
+character, or the part between given breaks. Words remain bytes: only characters beyond ASCII are decoded, and a word of
+up to seven bytes is its own key.
 
-Asked of this Python's own ``str`` and ``unicodedata``: rules follow its Unicode version.
+Properties of characters come from Python's ``str`` and ``unicodedata``, so rules follow the Unicode version of this
+Python.
 """
 
 # Inside kernels ints and numpy ints are one type, which mypy cannot know; the codes are off in the whole file.
@@ -36,62 +37,66 @@ from longcrawl.kernels.ngrams import HASHED, Repeats, forget, make_repeats, note
 from longcrawl.kernels.texts import decode
 
 QUALITY, REPETITION, LINE_RULES = 1, 2, 4
-"""What is measured, or-ed."""
+"""Bit flags of the counts that are needed."""
 
 WHOLE_RUNS, EACH_CHARACTER, AT_BREAKS = range(3)
-"""How runs of a script without spaces are cut into words."""
+"""Ways to split runs of a script without spaces into words."""
 
 WORDS, WORD_CHARACTERS, CHARACTERS, LINE_CHARACTERS, NEWLINES, UNSPACED_LETTERS = range(6)
-"""Columns that are always there; characters of lines are all but newlines."""
+"""Columns that all rules have; characters of lines are all but newlines."""
 HASHES, ELLIPSES, ALPHABETIC_WORDS, STOP_WORDS, LINES, BULLET_LINES, ELLIPSIS_LINES = range(6, 13)
+"""Columns of the quality rules."""
 
 SEGMENTS, SEGMENT_CHARACTERS, DUPLICATES, DUPLICATE_CHARACTERS, LATER_DUPLICATES, LATER_CHARACTERS = range(6)
-"""What is counted of lines or paragraphs: all of them, those that come more than once, and those but their first."""
+"""Counts of lines or paragraphs: all, those that occur more than once, and those that repeat an earlier one."""
 LINE_SEGMENTS = 13
+"""First of six columns of lines."""
 PARAGRAPH_SEGMENTS = LINE_SEGMENTS + 6
+"""First of six columns of paragraphs."""
 
 NGRAMS = 9
-"""Shares of n-grams that are measured: the most frequent of n = 2 to 4, all repeated ones of n = 5 to 10."""
+"""Number of n-gram columns: the most frequent for n = 2 to 4, all repeated ones for n = 5 to 10."""
 TOP_2_GRAM = PARAGRAPH_SEGMENTS + 6
 DUPLICATE_5_GRAMS = TOP_2_GRAM + 3
 
 TERMINAL_LINES = TOP_2_GRAM + NGRAMS
 SHORT_LINES = TERMINAL_LINES + 1
 RAW_LINES = SHORT_LINES + 1
-"""Six columns of lines with the white space around them."""
+"""First of six columns of lines with the white space around them."""
 
 COUNTED_WORDS, COUNTED_CHARACTERS, MEDIAN_LENGTH, SYMBOLS = range(RAW_LINES + 6, RAW_LINES + 10)
-"""What only readings of Gopher's rules other than the paper's need: of words, those that they count."""
+"""Columns that only definitions other than the paper's need; counted words are those that a definition counts."""
 GRAM_CHARACTERS = SYMBOLS + 1
-"""Six columns: characters of all n-grams of n = 5 to 10, as often as they come."""
+"""First of six columns: characters of all n-grams for n = 5 to 10, with overlaps."""
 
 COLUMNS = GRAM_CHARACTERS + 6
+"""Number of columns."""
 
 
 SPACE = 1 << 0
 ALPHABETIC = 1 << 1
 ALPHANUMERIC = 1 << 2
 UNSPACED = 1 << 3
-"""A letter or mark of a script that is written without spaces between words."""
+"""Flag of a letter or mark of a script that is written without spaces between words."""
 MARK = 1 << 4
-"""Belongs to the character before it."""
+"""Flag of a combining mark, which belongs to the character before it."""
 SYMBOL = 1 << 5
-"""The number sign, the full stop and the ellipsis, which Gopher's symbol rules count."""
+"""Flag of the number sign, the full stop and the ellipsis, which Gopher's symbol rules count."""
 TERMINAL = 1 << 6
-"""Ends a sentence in some script: Unicode's Sentence_Terminal."""
+"""Flag of a character that ends sentences in some script: Unicode's Sentence_Terminal."""
 LINE_BREAK = 1 << 7
-"""Where ``str.splitlines`` splits."""
+"""Flag of a character at which ``str.splitlines`` splits."""
 
 BULLET = 1 << 8
 MARKER = 1 << 9
-"""Stands before an item of a list where white space follows."""
+"""Flag of a character that is a bullet if white space follows."""
 
 LETTER = 1 << 10
-"""Of Unicode's property Alphabetic, which vowel signs, Roman numerals and circled letters have too."""
+"""Flag of Unicode's property Alphabetic, which includes vowel signs, Roman numerals and circled letters."""
 TEXTUAL = 1 << 11
-"""None of the marks that datatrove calls punctuation."""
+"""Flag of a character that datatrove does not class as punctuation."""
 ALPHANUMERIC_FIRST = 1 << 12
-"""Of a word: its first character is alphanumeric."""
+"""Flag of a word with an alphanumeric first character."""
 
 HASH_SIGN = 1 << 13
 ELLIPSIS = 1 << 14
@@ -128,13 +133,13 @@ _SCRIPTS = (
 
 @lru_cache(maxsize=1)
 def load_page_characters() -> npt.NDArray[np.uint16]:
-    """Return the flags of every code point, shape (0x110000,)."""
+    """Return the cached flags of every code point, uint16 [0x110000]."""
     return cached_arrays("page-2", lambda: {"flags": _build()})["flags"]
 
 
 @lru_cache(maxsize=1)
 def load_reading_characters() -> npt.NDArray[np.uint16]:
-    """Return the same flags, and those that are quick to make."""
+    """Return all flags of every code point, uint16 [0x110000]: the cached ones, and those that are quick to compute."""
     flags = load_page_characters() | np.uint16(TEXTUAL)
     flags[flags & ALPHABETIC != 0] |= LETTER
     flags[_listed(_ALPHABETIC_NO_LETTERS)] |= LETTER
@@ -151,7 +156,7 @@ def _build() -> npt.NDArray[np.uint16]:
 
 
 def _listed(ranges: str) -> list[int]:
-    """Read code points as Unicode's files list them, ``0345 0363-036F``."""
+    """Parse code points in the form of Unicode's files, ``0345 0363-036F``."""
     ends = [[int(end, 16) for end in each.split("-")] for each in ranges.split()]
     return [point for each in ends for point in range(each[0], each[-1] + 1)]
 
@@ -173,7 +178,7 @@ A8CE-A8CF A92F A9C8-A9C9 AA5D-AA5F AAF0-AAF1 ABEB FE12 FE15-FE16 FE52 FE56-FE57 
 11A42-11A43 11A9B-11A9C 11C41-11C42 11EF7-11EF8 11F43-11F44 16A6E-16A6F 16AF5 16B37-16B38 16B44 16D6E-16D6F
 16E98 1BC9F 1DA88
 """
-"""Unicode's property Sentence_Terminal, version 17, which Python does not know."""
+"""Unicode's property Sentence_Terminal, version 17, which Python does not have."""
 
 _ALPHABETIC_NO_LETTERS = """
 0345 0363-036F 05B0-05BD 05BF 05C1-05C2 05C4-05C5 05C7-05C9 0610-061A 064B-0657 0659-065F 0670 06D6-06DC 06E1-06E4
@@ -201,7 +206,7 @@ A9B4-A9BF A9E5 AA29-AA36 AA43 AA4C-AA4D AA7B-AA7D AAB0 AAB2-AAB4 AAB7-AAB8 AABE 
 16FF4-16FF6 1BC9E 1E000-1E006 1E008-1E018 1E01B-1E021 1E023-1E024 1E026-1E02A 1E08F 1E6E3 1E6E6 1E6EE-1E6EF 1E6F5
 1E947 1F130-1F149 1F150-1F169 1F170-1F189
 """
-"""Unicode's property Alphabetic without its letters, version 17, which Python does not know."""
+"""Code points of Unicode's property Alphabetic that are not letters, version 17; Python does not have the property."""
 
 _PUNCTUATION = """
 0000-0008 000B-001F 0021-002F 003A-0040 005B-0060 007B-009F 00AB 00B4 00BB 0589 061D-061F 06D4 0700-0702 07F9 0837
@@ -213,7 +218,7 @@ AA5D-AA5F AAF0-AAF1 ABEB FE52 FE56-FE57 FF01 FF05 FF08-FF09 FF0C FF0E FF11 FF1A-
 112A9 1144B-1144C 115C2-115C3 115C9-115D7 11641-11642 1173C-1173E 11944 11946 11A42-11A43 11A9B-11A9C 11C41-11C42
 11EF7-11EF8 11F43-11F44 16A6E-16A6F 16AF5 16B37-16B38 16B44 16E98 1BC9F 1DA88
 """
-"""Marks and control characters: a word of nothing else is none to datatrove 0.10."""
+"""Marks and control characters that datatrove 0.10 classes as punctuation; it does not count a word of only these."""
 
 _RULES: Rules = {
     SPACE: str.isspace,
@@ -236,15 +241,15 @@ _PRIME = _U(0x9E3779B97F4A7C15)
 _OTHER_PRIME = _U(0xFF51AFD7ED558CCD)
 _NEWLINE = 0x0A
 PACKED = 7
-"""Bytes of a word that is its own key: they and their number."""
+"""Bytes of the longest word that is its own key: its bytes and their number."""
 _LENGTH_AT = _U(8 * PACKED)
 
 _LAST_BIT = _U(1 << 63)
 _TO_FIRST = np.uint16(ALPHANUMERIC_FIRST // ALPHANUMERIC)
 BLOCK = 64
-"""Bytes that are looked at together."""
+"""Bytes that are scanned at a time."""
 SURE = 56
-"""Of them those after the first that is not at the start of a byte of bits."""
+"""Bytes that ``bits_from`` surely covers, from any place."""
 
 
 class Texts(NamedTuple):
@@ -253,71 +258,76 @@ class Texts(NamedTuple):
     data: npt.NDArray[np.uint8]
     """Valid UTF-8 of all documents."""
     offsets: Integers
-    """Shape (documents + 1,): the byte at which each document starts."""
+    """Shape (documents + 1,): the start of each document and the end of the last, in bytes."""
     flags: npt.NDArray[np.uint16]
     """Shape (0x110000,): the flags of every code point."""
     mode: int
-    """How runs of a script without spaces are cut."""
+    """The way to split runs of a script without spaces."""
     breaks: Integers
-    """Ascending bytes at which words begin inside such runs, for ``AT_BREAKS``."""
+    """Ascending bytes at which words begin within such runs, for ``AT_BREAKS``."""
 
 
 class Page(NamedTuple):
-    """Memory for one document at a time, made for the longest of a batch; what is not touched costs nothing."""
+    """Buffers for one document at a time, large enough for the longest of a batch; untouched memory costs nothing."""
 
     others: npt.NDArray[np.uint64]
-    """A bit for each byte that is no letter of ASCII."""
+    """A bit for each byte that is not an ASCII letter."""
     continuations: npt.NDArray[np.uint64]
-    """A bit for each byte that belongs to a character that began before it."""
+    """A bit for each byte that continues a character."""
     behind: Integers
-    """How many of these are before each 64 bytes."""
+    """Number of continuation bytes before each 64 bytes."""
     tail: npt.NDArray[np.uint8]
-    """The last bytes of the batch, and others."""
+    """A copy of the last bytes of the batch, padded to 64 bytes."""
     word_begins: Integers
-    """Byte at which each word begins."""
+    """First byte of each word."""
     word_ends: Integers
+    """End of each word, in bytes."""
     starts: Integers
-    """Where each word starts among the characters of all words, and where the last ends."""
+    """Start of each word among the characters of all words, and the end of the last."""
     word_keys: npt.NDArray[np.uint64]
+    """Key of each word: its bytes, or a hash of a longer word."""
     type_flags: npt.NDArray[np.uint16]
-    """Of each different word the flags of all its characters, or-ed, and that of its first."""
+    """Flags of each distinct word: those of all its characters combined, and ``ALPHANUMERIC_FIRST``."""
     lengths: Integers
-    """How many words have each length."""
+    """Number of words of each length."""
     line_words: Integers
-    """The first word of each line, and how many there are."""
+    """First word of each line, and the number of words."""
     line_begins: Integers
-    """Byte at which each line begins; the last entry is one past the last line's newline, or where that would be."""
+    """First byte of each line; the last entry is one past the last line's newline, or where that would be."""
     line_keys: npt.NDArray[np.uint64]
-    """A hash of the words of each line."""
+    """Hash of the words of each line."""
     line_again: npt.NDArray[np.uint8]
-    """Whether there may be another line of the same words."""
+    """Whether another line may have the same words."""
     segment_begins: Integers
-    """Byte at which each line or paragraph begins that may come again."""
+    """First byte of each line or paragraph that may be repeated."""
     segment_ends: Integers
+    """End of each of these, in bytes."""
     segment_keys: npt.NDArray[np.uint64]
+    """Hash of each of these."""
     repeats: Repeats
-    """Of words, or of segments."""
+    """Repeats of words, or of segments."""
 
 
 class Found(NamedTuple):
-    """How much there is in a document, and where it begins."""
+    """The position and the size of a document."""
 
     begin: int
-    """Its first byte, and one past its last."""
+    """First byte."""
     end: int
+    """One past the last byte."""
     words: int
     lines: int
-    """As ``str.split`` finds them at newlines: an empty one follows the last newline."""
+    """Number of lines, as ``str.split`` at newlines gives them: an empty one follows the last newline."""
     characters: int
     word_characters: int
     unspaced: int
-    """Letters of scripts without spaces."""
+    """Number of letters of scripts without spaces."""
     breaks: int
-    """Characters other than newlines at which ``str.splitlines`` splits."""
+    """Number of characters other than newlines at which ``str.splitlines`` splits."""
 
 
 def make_page(texts: Texts) -> Page:
-    """Allocate memory for the longest document."""
+    """Allocate buffers for the longest document."""
     longest = int(np.diff(texts.offsets).max(initial=0))
     newlines = np.count_nonzero(texts.data[texts.offsets[0] : texts.offsets[-1]] == _NEWLINE)
     words, lines, blocks = longest // 2 + longest // 3 + 4, min(longest, int(newlines)) + 3, longest // BLOCK + 3
@@ -349,19 +359,19 @@ def make_page(texts: Texts) -> Page:
 
 @compiled
 def bits_from(bits: Any, place: int) -> np.uint64:
-    """Return the next 57 bits or more of an array."""
+    """Return at least 57 bits of an array, from a place on."""
     return eight_at(np.int64(bits.ctypes.data) + (place >> 3)) >> _U(place & 7)
 
 
 @compiled
 def first_bits(count: int) -> np.uint64:
-    """Return a number of so many bits, fewer than 64."""
+    """Return a number with its lowest ``count`` bits set, for a count below 64."""
     return (_U(1) << _U(count)) - _U(1)
 
 
 @compiled
 def _spell(data: Any, begin: int, end: int) -> np.uint64:
-    """Return up to eight bytes as a number."""
+    """Return up to eight bytes as a little-endian number."""
     key = _U(0)
     for at in range(begin, end):
         key |= _U(data[at]) << _U(8 * (at - begin))
@@ -385,7 +395,7 @@ def pack_word(spelled: bytes) -> int:
 
 @compiled
 def _begins_word(flag: int, before: int, at: int, mode: int, breaks: Integers, next_break: int) -> tuple[bool, int]:
-    """Whether a word begins inside a run, at a character of a script without spaces or after one."""
+    """Return whether a word begins at a place within a run of a script without spaces, and the next break."""
     if not (flag & UNSPACED or (before & UNSPACED and flag & ALPHANUMERIC)):
         return False, next_break
     if mode == EACH_CHARACTER:
@@ -396,13 +406,19 @@ def _begins_word(flag: int, before: int, at: int, mode: int, breaks: Integers, n
 
 
 @compiled
-def find_words(  # noqa: C901, PLR0915  # in functions of their own, parts of it would share twenty variables
+def find_words(  # noqa: C901, PLR0915  # separate functions would have to share twenty variables
     texts: Texts, document: int, next_break: int, page: Page
 ) -> tuple[Found, int]:
-    """Write where words and lines begin and end, 64 bytes at a time; ``next_break`` is the first break not before.
+    """Write the begin and end of words and lines of a document to ``page``, 64 bytes at a time.
+
+    Args:
+        texts: the documents.
+        document: the number of the document.
+        next_break: the index of the first break that is not before the document.
+        page: buffers, written.
 
     Returns:
-        How much there is, and the next break.
+        The size of the document, and the next break.
     """
     data, flag_of, cuts_runs = texts.data, texts.flags, texts.mode != WHOLE_RUNS
     begin, end = texts.offsets[document], texts.offsets[document + 1]
@@ -472,7 +488,7 @@ def find_words(  # noqa: C901, PLR0915  # in functions of their own, parts of it
 
 @compiled
 def read_words(texts: Texts, document: int, next_break: int, page: Page) -> tuple[Found, int]:
-    """As :func:`find_words`, for Python: types of what another kernel calls are not inferred again."""
+    """Call :func:`find_words` from Python, which saves type inference for the kernels that call it directly."""
     return find_words(texts, document, next_break, page)
 
 
@@ -489,7 +505,7 @@ def count_characters(page: Page, document: Found, begin: int, end: int) -> int:
 
 @compiled
 def write_keys(data: Any, page: Page, words: int) -> None:
-    """Write a key of each word: its bytes and their number, or the hash of a longer one."""
+    """Write the key of each word: its bytes and their number, or the hash of a longer word."""
     begins, ends, keys = page.word_begins, page.word_ends, page.word_keys
     address, whole = np.int64(data.ctypes.data), len(data) - 8
     for word in range(words):
@@ -499,7 +515,7 @@ def write_keys(data: Any, page: Page, words: int) -> None:
             short = _spell(data, begin, end) | _U(size) << _LENGTH_AT
             keys[word] = short if size <= PACKED else _hash(address, begin, end)
             continue
-        # Both kinds of keys are made: which one it will be is hard to guess for the processor.
+        # Both kinds of keys are computed, as the processor could hardly predict which one is needed.
         first, last = eight_at(address + begin), eight_at(address + max(end - 8, 0))
         short = first & first_bits(8 * min(size, PACKED)) | _U(size) << _LENGTH_AT
         long = (_SEED ^ first) * _PRIME
@@ -511,7 +527,7 @@ def write_keys(data: Any, page: Page, words: int) -> None:
 
 @compiled
 def hash_lines(page: Page, lines: int) -> None:
-    """Write a hash of the words of each line, and whether it may come again; that of blank lines is one."""
+    """Write the hash of each line's words, equal for all blank lines, and whether the line may be repeated."""
     keys, seen, mask = page.word_keys, page.repeats.seen, forget(page.repeats.seen, lines)
     for line in range(lines):
         found, first = _SEED, page.line_words[line]
@@ -528,7 +544,7 @@ def hash_lines(page: Page, lines: int) -> None:
 
 @compiled
 def write_starts(page: Page, found: Found) -> None:
-    """Write where each word starts among the characters of all words."""
+    """Write the start of each word among the characters of all words."""
     begins, ends, starts, characters = page.word_begins, page.word_ends, page.starts, 0
     starts[0] = 0
     for word in range(found.words):
@@ -539,13 +555,13 @@ def write_starts(page: Page, found: Found) -> None:
 
 @compiled
 def number_page_words(texts: Texts, page: Page, words: int) -> int:
-    """Write ``repeats`` of the words; give how many differ."""
+    """Write ``repeats`` of the words, and return the number of distinct words."""
     return number_words(texts.data, page.word_begins, page.word_ends, page.word_keys, words, page.repeats)
 
 
 @compiled
 def tell_apart(page: Page, words: int) -> int:
-    """Write ``repeats`` as if no two words were equal, for what counts words alone."""
+    """Write ``repeats`` as if all words were distinct, which is enough to count words."""
     firsts, counts = page.repeats.firsts, page.repeats.counts
     for word in range(words):
         firsts[word], counts[word] = word, 1
@@ -563,7 +579,7 @@ def _flag_at(data: Any, flag_of: Any, place: int) -> np.uint16:
 
 @compiled
 def flag_types(texts: Texts, page: Page, start: int, types: int) -> None:
-    """Write the flags of each different word."""
+    """Write the flags of each distinct word."""
     data, flag_of, firsts = texts.data, texts.flags, page.repeats.firsts
     letter = flag_of[0x61]
     for number in range(types):
@@ -575,7 +591,7 @@ def flag_types(texts: Texts, page: Page, start: int, types: int) -> None:
             others = bits_from(page.others, at - start) & every
             seen |= letter if others != every else np.uint16(0)
             others &= ~bits_from(page.continuations, at - start)
-            # Whether there is one is hard to guess for the processor: without one the first character is taken again.
+            # The processor could hardly predict whether there is one; if not, the first character is read again.
             place = lowest_bit(others | _LAST_BIT) if others else begin - at
             seen |= _flag_at(data, flag_of, at + place)
             others &= others - _U(1)
