@@ -575,7 +575,7 @@ class C4Quality(Edit):
         made = text_column(out, ends, texts, table.schema.field("text").type)
         return Edited(with_column(table, "text", made), checks, places)
 
-    def changes(self, text: str, language: str | None = None) -> list[LineChange]:  # noqa: ARG002  # lines have none
+    def changes(self, text: str, language: str | None = None) -> list[LineChange]:  # noqa: ARG002  # lines have no language
         r"""Return the removed lines of one text, and the lines that lose citation marks.
 
         The rule of a removed line is the first field of the class that removes it; that of an edited line is
@@ -659,7 +659,7 @@ def _zeros() -> npt.NDArray[np.uint32]:
 
 
 @lru_cache(maxsize=8)
-def _make_phrases(javascript: bool, policy_phrases: tuple[str, ...]) -> PhraseTree:  # a key of the cache
+def _make_phrases(javascript: bool, policy_phrases: tuple[str, ...]) -> PhraseTree:  # arguments are the cache's key
 
     phrases = [(0, phrase, POLICY) for phrase in policy_phrases] + [(0, "lorem ipsum", LOREM_IPSUM)]
     return make_tree(1, [*phrases, *([(0, "javascript", JAVASCRIPT)] if javascript else [])])

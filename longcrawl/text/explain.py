@@ -88,7 +88,7 @@ class SeenText:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Every rule of some stages with its value, threshold and verdict, and the places in the text that it refers to.
+    """A report on one document: each rule with its value, threshold and verdict, and its places in the text.
 
     ``print`` shows a table, a few offending places and the verdict; a notebook also shows the text in colour.
     """
@@ -457,7 +457,7 @@ def _why_not(stage: Stage) -> str | None:
 def _measured(label: str, check: Check) -> MeasuredRule:
     bound = check.threshold[0].as_py() if isinstance(check.threshold, pa.Array) else check.threshold
     value = pc.cast(check.value, pa.float64())[0].as_py()
-    # As in the ledger, a rule with an unknown result fails.
+    # A rule with an unknown result fails, as in the ledger.
     passes = check.passes[0].as_py() is True
     off = passes and check.comparison is not None and bound is None
     verdict: Literal["passes", "fails", "off"] = "off" if off else "passes" if passes else "fails"

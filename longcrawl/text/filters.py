@@ -115,7 +115,7 @@ class MinChars(Judge):
 
 @stage
 class MinBytes(Judge):
-    """Keep documents of at least ``n`` UTF-8 bytes, so that documents that are surely too short are not tokenised.
+    """Keep documents of at least ``n`` UTF-8 bytes, to avoid tokenising documents that are certainly too short.
 
     A byte-level BPE gives at most one token per byte. With the same ``n`` as a later ``min_tokens``, this stage removes
     no document that ``min_tokens`` would keep. ``json_escaped`` and ``ensure_ascii`` must be those of ``tokenize``.

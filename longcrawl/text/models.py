@@ -69,7 +69,7 @@ def _save(model: Any, tokenizer: Any) -> str:
             model.save_pretrained(beside)
             beside.rename(folder)
     except OSError as failed:
-        if not folder.exists():  # else another process was first
+        if not folder.exists():  # otherwise another process was first
             raise StageError(
                 f"{folder} cannot be written ({type(failed).__name__}): set XDG_CACHE_HOME, or name a saved model"
             ) from failed

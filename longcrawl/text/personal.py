@@ -67,7 +67,7 @@ def codes(words: str) -> npt.NDArray[np.int64]:
 @compiled
 def is_one_of(code: int, codes: Any) -> bool:
     """Return whether a number is one of ``codes``."""
-    for each in codes:  # noqa: SIM110  # numba knows no generators
+    for each in codes:  # noqa: SIM110  # numba has no generators
         if each == code:
             return True
     return False
@@ -379,7 +379,7 @@ def _american(data: Bytes, at: int, end: int) -> tuple[int, bool]:
             return none
     if second not in (SPACE, DASH, DOT):
         return none
-    if mark != CLOSE and second != mark:  # noqa: PLR1714  # numba knows no tuple of both
+    if mark != CLOSE and second != mark:  # noqa: PLR1714  # numba cannot mix these in a tuple
         return none
     return none if word_after(data, stop, end) or _goes_on(data, stop, end) else (stop, mark == SPACE)
 

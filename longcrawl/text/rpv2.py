@@ -102,7 +102,7 @@ def _key(normal: Points, start: int, stop: int) -> np.uint64:
 
 
 JAVASCRIPT_KEY = 13026705096557300458
-"""The key of the word "javascript"."""
+"""Key of the word "javascript", as ``_key`` computes it."""
 
 
 @compiled
@@ -402,7 +402,7 @@ def _listed_phrases(scratch: Scratch, words: int, unique: int, phrases: Phrases,
 
 @compiled
 def measure(data: Any, offsets: Any, languages: Any, tables: Any, scratch: Scratch, measured: Any) -> None:
-    """Measure every document.
+    """Write the counts and the line signals of every document.
 
     Args:
         data: uint8 [bytes], valid UTF-8.

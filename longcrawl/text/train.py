@@ -27,10 +27,7 @@ from longcrawl.text.values import tables
 LABELS = ("good", "bad")
 MOST_BUCKETS = 1 << 21
 STEPS, BYTES = 20_000, 1 << 30
-"""Training steps and bytes that decide the default number of epochs: enough epochs for so many steps, up to the bytes.
-
-There are at least 5 epochs.
-"""
+"""Limits of the default number of epochs: as many as reach these steps within these bytes of text, but at least 5."""
 THRESHOLDS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99)
 _PURPOSE = "train_classifier"
 _AT_A_TIME = 1_000

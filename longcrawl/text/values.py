@@ -43,7 +43,7 @@ def rule_values(documents: Any, stage: Stage) -> pa.Table:
 
 
 def tables(documents: Any, batch_size: int = _BATCH) -> Iterator[pa.Table]:
-    """Return the batches of a dataset, a crawl or an Arrow table; without documents, one empty batch with the columns.
+    """Yield the batches of a dataset, a crawl or an Arrow table; without documents, one empty batch with the columns.
 
     Raises:
         StageError: ``documents`` is none of these, or several splits.

@@ -265,7 +265,7 @@ def _check(name: str, values: Doubles, bounds: Doubles, places: npt.NDArray[np.i
     comparison: Literal["at_least", "at_most"] = "at_least" if name.startswith("min_") else "at_most"
     bound = bounds[places]
     passes = np.isnan(bound) | (values >= bound if comparison == "at_least" else values <= bound)
-    alike = len(bounds) == 2 and not (places < 0).any()  # two: the stage's own threshold, and the NaN
+    alike = len(bounds) == 2 and not (places < 0).any()  # one threshold besides the NaN
     threshold = float(bounds[0]) if alike else pa.array(bound, mask=np.isnan(bound))
     return Check(name, pa.array(values), pa.array(passes), threshold, comparison)
 
