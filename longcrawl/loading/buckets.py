@@ -1,10 +1,11 @@
 """Feed of a bucketed dataset: every step has the same number of tokens.
 
-Which capacity a step has, and which bucket each of its samples, is planned up front as a function of global numbers. So
-a position is one number, and ranks, workers and interruptions make no difference to what the global steps are.
+The capacity of each step and the bucket of each sample are planned before training starts, as a function of global
+numbers. A position is therefore one number, and the number of ranks or workers and interruptions do not change the
+global steps.
 
-A step has samples of one capacity, on all ranks; so the capacity is chosen first, for the step, and then a bucket of
-this capacity for each of its samples. Both choices are numbers of a counter-based generator, addressed by step and by
+On all ranks, the samples of a step have one capacity. So the plan first chooses a capacity for the step, then a bucket
+of this capacity for each of its samples. Both choices come from a counter-based generator, addressed by step and by
 sample.
 """
 
@@ -46,11 +47,11 @@ from longcrawl.loading.samples import ComposedDataset, DeliveredBucket, Position
 from longcrawl.tokens.plan import Longs
 
 Schedule = Literal["mixed", "short-first", "long-first", "short-mixed-long"]
-"""In which order of capacities everything is delivered."""
+"""Order in which capacities are delivered."""
 
 CHUNK_SAMPLES = 1 << 16
 BLOCK_STEPS = 16
-"""Steps whose capacities are spread over the weights."""
+"""Steps in a block; within each block, capacities are spread according to their weights."""
 
 PADDING = "(padding)"
 
@@ -60,10 +61,10 @@ class StepPlan:
     """One capacity per step, and one bucket per sample of each.
 
     Attributes:
-        steps: for each step its capacity; ``phases`` and ``drained`` count steps.
-        samples: for each sample its bucket, "(padding)" for one that is not there.
-        samples_per_step: int64 [capacities], how many of each capacity are a step, on all ranks together.
-        asked: for each phase, the share of tokens that it asks of each bucket.
+        steps: capacity of each step; ``phases`` and ``drained`` count steps.
+        samples: bucket of each sample, or "(padding)" for a sample of padding.
+        samples_per_step: int64 [capacities], samples per step of each capacity, on all ranks together.
+        asked: for each phase, the requested share of tokens of each bucket.
     """
 
     steps: CurriculumPlan
@@ -77,15 +78,15 @@ class StepPlan:
 
     @property
     def capacities(self) -> Longs:
-        """The capacity of every step: int64 [steps]."""
+        """Capacity of every step: int64 [steps]."""
         return np.array([int(name) for name in self.steps.names], np.int64)[self.steps.picks]
 
     def first_sample(self, step: int) -> int:
-        """Count the samples before a step, those that are not there, too."""
+        """Count the samples before a step, including those of padding."""
         return int(self.steps.counts(step) @ self.samples_per_step)
 
     def step(self, step: int) -> tuple[int, Picks, Longs]:
-        """Return the capacity of a step, and for each of its samples the bucket and how many of that came before."""
+        """Return the capacity of a step, the bucket of each sample, and each sample's place in its bucket's order."""
         first, capacity = self.first_sample(step), self.steps.picks[step]
         picks, places = self.samples.places(first, first + int(self.samples_per_step[capacity]))
         return int(self.steps.names[capacity]), picks, places
@@ -105,12 +106,12 @@ def plan_schedule(
     [8, 8, 16, 16]
 
     Args:
-        buckets: what there is.
-        tokens_per_step: of all ranks; a multiple of each capacity.
+        buckets: samples available in each bucket.
+        tokens_per_step: tokens of a step on all ranks together; a multiple of each capacity.
         schedule: "mixed" shuffles the steps; "short-first" and "long-first" sort them by capacity; "short-mixed-long"
             begins with half of the steps of the smallest capacity and ends with half of those of the largest.
-        last_step: "drop" leaves out what is left of a capacity and fills no step; "fill" makes a step of it.
-        seed: of the order.
+        last_step: "drop" omits the samples of a capacity that do not fill a step; "fill" pads them to a step.
+        seed: seed of the order.
     """
     planning = _Planning(tuple(buckets), tokens_per_step, seed)
     planning.deliver_all(schedule, fill=last_step == "fill")
@@ -127,16 +128,16 @@ def plan_phases(
     """Plan phases: a pure function of its arguments.
 
     Args:
-        phases: in their order.
-        buckets: what there is.
-        tokens_per_step: of all ranks; a multiple of each capacity.
-        seed: of the draws.
-        on_exhausted: "renormalize" continues from the step that a bucket cannot answer without that bucket, and with
-            the next phase where nothing of a mix is left; otherwise the plan ends there. Nothing is raised for it: see
-            ``steps.drained``.
+        phases: phases in their order.
+        buckets: samples available in each bucket.
+        tokens_per_step: tokens of a step on all ranks together; a multiple of each capacity.
+        seed: seed of the draws.
+        on_exhausted: "renormalize" drops a bucket from the first step for which it has too few samples, and goes to the
+            next phase if no bucket of the mix has any left; otherwise the plan ends there. An exhausted bucket raises
+            no error: see ``steps.drained``.
 
     Raises:
-        LoaderError: a phase names a bucket that is not there.
+        LoaderError: a phase names an unknown bucket.
     """
     planning = _Planning(tuple(buckets), tokens_per_step, seed, on_exhausted == "renormalize")
     return planning.plan(halted=not planning.run(phases))
@@ -159,7 +160,7 @@ class _Planning:
     def __post_init__(self) -> None:
         if len(self.buckets) >= MOST_BUCKETS:
             raise LoaderError(f"{len(self.buckets):,} buckets are more than {MOST_BUCKETS - 1:,}: put some together")
-        self.pick_type = np.min_scalar_type(len(self.buckets))  # the last is of padding
+        self.pick_type = np.min_scalar_type(len(self.buckets))  # the last number means padding
         capacities = np.array([each.capacity for each in self.buckets], np.int64)
         self.capacities, self.group = np.unique(capacities, return_inverse=True)
         self.per_step = self.tokens_per_step // self.capacities
@@ -189,19 +190,19 @@ class _Planning:
         self._note_totals(0, before)
 
     def run(self, phases: Sequence[ComposedPhase]) -> bool:
-        """Plan all phases; False where the plan ends before its last phase is spent."""
+        """Plan all phases; return False if the plan ends before the budget of its last phase is used up."""
         budget, whole = 0, True
         for number, phase in enumerate(phases):
             budget += phase.duration_tokens
             weights = bucket_weights(phase, number + 1, self.buckets, self.left)
             self._note_asked(weights)
             if not (whole or self.renormalize):
-                continue  # all phases are reported
+                continue  # the report lists all phases
             first, before = self.steps, self.left.copy()
             whole = self._run_phase(number, phase, weights, -(-budget // self.tokens_per_step))
             self._note_totals(first, before)
             if not whole:
-                budget = self.steps * self.tokens_per_step  # the next phase has its own, not what this one left over
+                budget = self.steps * self.tokens_per_step  # the rest of this phase's budget is not carried over
         return whole
 
     def _run_phase(self, number: int, phase: ComposedPhase, weights: Weights, stop: int) -> bool:
@@ -218,7 +219,7 @@ class _Planning:
         return self.steps >= stop
 
     def _by_weights(self, number: int, weights: Weights, queues: "_Queues | None", stop: int) -> bool:
-        """Draw capacities by weights, and buckets by weights or from queues, until a step cannot be answered."""
+        """Draw capacities by weight, and buckets by weight or from queues, until a bucket has too few samples."""
         while self.steps < stop:
             shares = np.where(self.dry, 0.0, weights)
             if not shares.sum() > 0:
@@ -236,7 +237,7 @@ class _Planning:
         return True
 
     def _take_answered(self, order: Picks, shares: Weights) -> tuple[str | None, npt.NDArray[np.bool_]]:
-        """Draw buckets for these steps, up to the first with a sample that its bucket does not have; name that."""
+        """Draw buckets for these steps, up to the first step with an exhausted bucket; return its name."""
         groups = np.repeat(order, self.per_step[order])
         numbers = uniform_numbers(self.seed, "buckets", self.samples, len(groups))
         picks = np.empty(len(groups), self.pick_type)
@@ -250,7 +251,7 @@ class _Planning:
         return name, np.arange(len(self.buckets)) == dry
 
     def _take_queued(self, order: Picks, queues: "_Queues") -> tuple[str | None, npt.NDArray[np.bool_]]:
-        """Take these steps from queues, up to the first whose capacity has too few samples left; name that."""
+        """Take these steps from queues, up to the first capacity with too few samples; return its name."""
         stop, dry = first_dry(order, queues.left // self.per_step)
         self._take(*queues.take(order[:stop]))
         return None if dry is None else str(self.capacities[dry]), self.group == dry
@@ -275,7 +276,10 @@ class _Planning:
 
 
 class _Queues:
-    """All that is left of each capacity, its buckets shuffled: they are drawn in proportion and run dry together."""
+    """Remaining samples of each capacity, shuffled across its buckets.
+
+    Buckets are drawn in proportion to their sizes and run dry together.
+    """
 
     def __init__(self, planning: _Planning, phase: int) -> None:
         self._per_step, self._padding = planning.per_step, len(planning.buckets)
@@ -294,7 +298,7 @@ class _Queues:
         return np.array([len(queue) for queue in self._queues], np.int64) - self._taken
 
     def fill(self, lengths: Longs) -> None:
-        """Add padding to queues that are shorter than this."""
+        """Pad queues that are shorter than these lengths."""
         for group, (queue, length) in enumerate(zip(self._queues, lengths.tolist(), strict=True)):
             self._queues[group] = np.append(queue, np.full(max(length - len(queue), 0), self._padding, self._pick_type))
 
@@ -310,9 +314,10 @@ class _Queues:
 
 
 def _spread_numbers(seed: int, first: int, count: int) -> npt.NDArray[np.float64]:
-    """Return a number in [0, 1) for each step, and in every block of steps one from each of as many equal ranges.
+    """Return a number in [0, 1) for each step, stratified within blocks of ``BLOCK_STEPS`` steps.
 
-    So capacities come close to their weights within a few steps, where independent numbers need hundreds.
+    Each block has one number from each of ``BLOCK_STEPS`` equal ranges. So capacities come close to their weights
+    within a few steps; with independent numbers this takes hundreds.
     """
     start, stop = first // BLOCK_STEPS * BLOCK_STEPS, -(-(first + count) // BLOCK_STEPS) * BLOCK_STEPS
     order, within = (
@@ -324,12 +329,11 @@ def _spread_numbers(seed: int, first: int, count: int) -> npt.NDArray[np.float64
 
 
 def _shuffled(picks: Picks, seed: int, purpose: str) -> Picks:
-    """Put picks into an order of their own: all are there as often as before."""
     return picks[np.argsort(uniform_numbers(seed, purpose, 0, len(picks)), kind="stable")]
 
 
 def _ordered(steps: Longs, schedule: Schedule, seed: int, phase: int = 0) -> Picks:
-    """Return as many steps of each capacity in the order of a schedule."""
+    """Return the given number of steps of each capacity, in the order of a schedule."""
     groups = np.arange(len(steps), dtype=np.min_scalar_type(len(steps)))
     if schedule == "short-first":
         return np.repeat(groups, steps)
@@ -344,11 +348,11 @@ def _ordered(steps: Longs, schedule: Schedule, seed: int, phase: int = 0) -> Pic
 
 @dataclass(frozen=True)
 class StepReport(CurriculumReport):
-    """The answer of :func:`longcrawl.loading.validate` for a composed dataset; tokens are those of whole steps.
+    """Result of :func:`longcrawl.loading.validate` for a composed dataset; counts tokens of whole steps.
 
     Attributes:
-        tokens_per_step: of all ranks, padding included.
-        samples: that are delivered.
+        tokens_per_step: tokens of a step on all ranks together, including padding.
+        samples: number of delivered samples.
     """
 
     counted: ClassVar[str] = "steps"
@@ -365,57 +369,57 @@ class StepReport(CurriculumReport):
 
 @dataclass(frozen=True, eq=False)
 class ComposedBatches(PlannedFeed):
-    """Batches for one rank of a trainer, from a composed dataset: rows of one length in each, of another in the next.
+    """Batches for one rank of a trainer, from a composed dataset; row length is fixed within a batch, not between them.
 
     >>> batches = ComposedBatches("out/composed", tokens_per_step=1_048_576, rank=0, world_size=8)  # doctest: +SKIP
     >>> for batch in batches:  # doctest: +SKIP
     ...     step(batch["input_ids"], batch["labels"])  # (64, 2048) or (8, 16384), on all ranks the same
     ...     checkpoint["data"] = batches.state_dict()
 
-    A batch has ``tokens_per_step / (capacity * world_size)`` rows, and is a dictionary as that of
-    :class:`longcrawl.loading.Packed`: ``input_ids``, ``labels``, ``position_ids`` and ``doc_ids``, int64 [rows,
-    capacity], ``n_tokens``, int64 [rows], and ``seq_lengths``, for each row an int64 array with the lengths of its
-    pieces, the padding's as the last where there is some. Labels are not shifted; they are -100 where the loss mask of
-    the dataset is false and on the first token of each piece. Pieces that are joined to the one before, as those of the
-    planner "interleaved" are, count as one with it.
+    A batch has ``tokens_per_step / (capacity * world_size)`` rows. Like a batch of
+    :class:`longcrawl.loading.Packed`, it is a dictionary: ``input_ids``, ``labels``, ``position_ids`` and ``doc_ids``,
+    int64 [rows, capacity], ``n_tokens``, int64 [rows], and ``seq_lengths``, for each row an int64 array with the
+    lengths of its pieces. Padding, if any, is the last piece. Labels are not shifted; they are -100 on the first token
+    of each piece and on tokens for which the dataset's loss mask is false. A piece that is joined to the one before it,
+    as by the planner "interleaved", counts as part of that piece.
 
-    Without a curriculum every sample is delivered, ``epochs`` times, in an order of capacities that ``schedule`` says;
-    the buckets of a capacity run dry together. Iterating resumes after the last step handed out, and ends with the
-    plan, for good: ``status`` then says whether it is finished or halted. ``batches[i]`` is a pure function of ``i``.
+    Without a curriculum, every sample is delivered ``epochs`` times, in the order of capacities that ``schedule`` sets;
+    the buckets of a capacity run dry together. Iterating resumes after the last delivered step and does not start over
+    at the end of the plan: ``status`` is then "finished" or "halted". ``batches[i]`` is a pure function of ``i``.
 
     Attributes:
-        path: folder of the composed dataset, or the dataset opened.
-        tokens_per_step: tokens of a step on all ranks together, padding included: a multiple of each capacity times
+        path: folder of the composed dataset, or an open dataset.
+        tokens_per_step: tokens of a step on all ranks together, including padding: a multiple of each capacity times
             ``world_size``.
-        curriculum: phases, or mappings of the fields of :class:`ComposedPhase`; none for all samples.
+        curriculum: phases, or mappings of the fields of :class:`ComposedPhase`; empty to deliver all samples.
         schedule: without a curriculum, "mixed", "short-first", "long-first", or "short-mixed-long": half of the steps
             of the smallest capacity, everything else mixed, half of the steps of the largest.
-        split: "train", "val", also by another usual name of what is held out, or another that is there.
-        rank: which of the trainer's ``world_size`` processes this is.
-        world_size: processes that share each step.
-        seed: of the order of samples and steps and of the draws of a curriculum.
-        shuffle: "keyed", for each bucket and epoch an order of its own, or "none" for that of the dataset.
-        positions: "reset" counts ``position_ids`` from 0 in every piece, padding, too; "continuous" counts through the
-            row, and has 0 in padding.
-        on_exhausted: "error" refuses a curriculum in which a bucket runs dry, "halt" ends the feed there, and
-            "renormalize" continues without it, at one step on all ranks, and warns; where nothing of a phase's mix
-            is left, the next phase begins, with its own budget.
-        epochs: how often samples may be delivered: one number, or one by bucket, domain or capacity.
-        last_step: without a curriculum, "drop" leaves out samples of a capacity that do not fill a step; "fill" makes
-            a step of them and rows of padding. A rank may then have no target, and its mean over them is NaN: divide
-            by the targets of all ranks.
-        training_tokens: what the training takes; compared with the sum of the budgets.
+        split: "train", "val" or another usual name of the held-out split, or any other split of the dataset.
+        rank: index of this process among the trainer's ``world_size`` processes.
+        world_size: number of processes that share each step.
+        seed: seed of the order of samples and steps, and of the draws of a curriculum.
+        shuffle: "keyed" for a separate order for each bucket and epoch, or "none" for the dataset's order.
+        positions: "reset" counts ``position_ids`` from 0 in every piece, including padding; "continuous" counts
+            through the row and gives 0 in padding.
+        on_exhausted: "error" rejects a curriculum in which a bucket runs dry, "halt" ends the feed there, and
+            "renormalize" warns and continues without the bucket, from the same step on all ranks. If no bucket of a
+            phase's mix has samples left, the next phase begins, with its own budget.
+        epochs: how often samples may be delivered: one number, or a number per bucket, domain or capacity.
+        last_step: without a curriculum, "drop" omits samples of a capacity that do not fill a step; "fill" fills the
+            step with rows of padding. A rank may then have no target, so that its mean loss is NaN: divide by the
+            targets of all ranks.
+        training_tokens: tokens that the training run consumes; compared with the sum of the budgets.
         on_budget_mismatch: whether a difference of more than 5 % is an error or a warning.
-        pad_token: id of padding; None for that of the dataset.
+        pad_token: id of the padding token, or None for that of the dataset.
 
     Raises:
-        LoaderError: a field or the curriculum does not fit the data; the message says what would.
+        LoaderError: a field or the curriculum does not fit the data; the message names values that do.
     """
 
     kind: ClassVar[str] = "buckets"
     unit: ClassVar[str] = "steps"
     or_its_own: ClassVar[str] = ""
-    no_step: ClassVar[str] = "the plan has no step: lower tokens_per_step, or say last_step='fill'"
+    no_step: ClassVar[str] = "the plan has no step: lower tokens_per_step, or set last_step='fill'"
 
     path: str | os.PathLike[str] | ComposedDataset
     tokens_per_step: int
@@ -439,13 +443,13 @@ class ComposedBatches(PlannedFeed):
         check_fields(self, LoaderError)
         self.check_ranks()
         if self._phases and (self.schedule, self.last_step) != ("mixed", "drop"):
-            raise LoaderError("schedule and last_step are of feeds without curriculum: leave one or the other out")
+            raise LoaderError("schedule and last_step are for feeds without a curriculum: leave one or the other out")
         self._check_padding()
         self._check_steps()
         self.check_plan()
 
     def _check_padding(self) -> None:
-        described = getattr(self._dataset, "described", {})  # a dataset in memory says neither
+        described = getattr(self._dataset, "described", {})  # a dataset in memory has neither value
         facts = TokenFacts(f"{self.source_name}/composed.json", vocabulary_size=described.get("vocabulary_size"))
         facts.check_padding(self.pad_token, None, [np.dtype(described.get("dtype", "uint32"))])
 
@@ -479,7 +483,7 @@ class ComposedBatches(PlannedFeed):
 
     @cached_property
     def _buckets(self) -> tuple[ComposedBucket, ...]:
-        """The buckets of the split that have samples, by domain and capacity."""
+        """Non-empty buckets of the split, by domain and capacity."""
         splits = {each.split for each in self._dataset.buckets}
         split = named_split(self.split, splits.__contains__)
         there = [each for each in self._dataset.buckets if each.split == split and len(each)]
@@ -490,31 +494,31 @@ class ComposedBatches(PlannedFeed):
 
     @property
     def source_name(self) -> str:
-        """What messages call the data."""
+        """Name of the data in messages."""
         return str(self.path) if isinstance(self.path, str | os.PathLike) else "the dataset"
 
     @cached_property
     def buckets(self) -> tuple[DeliveredBucket, ...]:
-        """The buckets of the split, by domain and capacity, as they are delivered."""
+        """Buckets of the split in the order of delivery, by domain and capacity."""
         seed = self.seed if self.shuffle == "keyed" else None
         epochs = self._epochs()
         return tuple(DeliveredBucket(each, count, seed) for each, count in zip(self._buckets, epochs, strict=True))
 
     @cached_property
     def stock(self) -> tuple[BucketStock, ...]:
-        """What the buckets have to give, all epochs."""
+        """Samples available in each bucket, over all its epochs."""
         return tuple(each.stock for each in self.buckets)
 
     @cached_property
     def _samples(self) -> dict[int, int]:
-        """How many samples there are of each capacity, all epochs; ascending."""
+        """Number of samples of each capacity over all epochs, in ascending order of capacity."""
         capacities = sorted({each.capacity for each in self.stock})
         return {each: sum(of.samples for of in self.stock if of.capacity == each) for each in capacities}
 
     def _epochs(self) -> list[int]:
         there = [BucketStock(each.domain, each.capacity, len(each)) for each in self._buckets]
         found: dict[str, int] = {}
-        # The fewer buckets a name stands for, the later it is set: "web/2048" goes before "web".
+        # A name of fewer buckets is set later, so it wins: "web/2048" overrides "web".
         meant_by = {name: buckets_called(name, there) for name in self.epochs_by_name()}
         for name, meant in sorted(meant_by.items(), key=lambda item: -len(item[1])):
             if not meant:
@@ -525,29 +529,29 @@ class ComposedBatches(PlannedFeed):
 
     @cached_property
     def plan(self) -> StepPlan:
-        """The capacity of every step, and the bucket of every sample."""
+        """Capacity of every step, and bucket of every sample."""
         if self._phases:
             return plan_phases(self._phases, self.stock, self.tokens_per_step, self.seed, self.on_exhausted)
         return plan_schedule(self.stock, self.tokens_per_step, self.schedule, self.last_step, self.seed)
 
     @property
     def drawn(self) -> CurriculumPlan:
-        """The capacity of every step."""
+        """Capacity of every step."""
         return self.plan.steps
 
     def called(self, name: str | None) -> Sequence[str]:
-        """Return the names of the buckets that a bucket, a domain, a capacity or None, all of them, stands for."""
+        """Return the names of the buckets that a name refers to: a bucket, a domain, a capacity, or None for all."""
         return buckets_called(name, self.stock)
 
     @cached_property
     def report(self) -> StepReport:
-        """What is asked for, what is there, and what comes of it."""
+        """Comparison of the requested mix with the available samples and the resulting plan."""
         enough = self._sufficient_epochs() if self.drawn.drained and self.on_exhausted == "error" else {}
         stock = {
             each.name: Stock(each.samples, each.samples * each.capacity, bucket.epochs, enough.get(each.name, 0))
             for each, bucket in zip(self.stock, self.buckets, strict=True)
         }
-        # Without a curriculum, one phase has all that there is.
+        # Without a curriculum, a single phase has all samples.
         budgets = [each.duration_tokens for each in self._phases] or [sum(each.tokens for each in stock.values())]
         phases = tuple(
             Phase(budget, {name: weight for name, weight in asked.items() if weight or not self._phases})
@@ -568,7 +572,7 @@ class ComposedBatches(PlannedFeed):
         )
 
     def _notes(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Describe what is left unused, and warn where that is much, though all was to be delivered."""
+        """Describe unused samples, with a warning if they are many and there is no curriculum."""
         notes, warned = list[str](), list[str]()
         delivered = self.plan.samples.counts(len(self.plan.samples)).tolist()
         for capacity, there in self._samples.items():
@@ -585,11 +589,11 @@ class ComposedBatches(PlannedFeed):
                 unused += f", {left / there:.1%} of them: they do not fill one; last_step='fill' pads them"
                 (warned if left > TOLERANCE * there else notes).append(unused)
             elif left:
-                warned.append(f"{unused}, which takes {needed:,}: lower tokens_per_step, or say last_step='fill'")
+                warned.append(f"{unused}, which takes {needed:,}: lower tokens_per_step, or set last_step='fill'")
         return tuple(notes), tuple(warned)
 
     def _sufficient_epochs(self) -> dict[str, int]:
-        """Return epochs of each bucket with which no phase runs dry."""
+        """Return the epochs that each bucket needs so that no phase runs dry."""
         once = [each.stock._replace(samples=len(each.bucket)) for each in self.buckets]
         asked = [(phase.duration_tokens, shares) for phase, shares in zip(self._phases, self.plan.asked, strict=True)]
         epochs = {}
@@ -607,17 +611,17 @@ class ComposedBatches(PlannedFeed):
 
     @property
     def ordered(self) -> bool:
-        """Whether another order of batches would be other data, as of a curriculum or a sorted schedule."""
+        """Whether the order of batches matters, as in a curriculum or a sorted schedule."""
         return super().ordered or self.schedule != "mixed"
 
     @property
     def most_rows(self) -> int:
-        """The most rows that a batch has: those of the smallest capacity."""
+        """Most rows in a batch: those of the smallest capacity."""
         return self.tokens_per_step // (min(self._samples) * self.world_size)
 
     @property
     def step_size(self) -> int:
-        """Return 1: a position counts steps."""
+        """Always 1: a position counts steps."""
         return 1
 
     def stop(self, position: int) -> int:
@@ -625,14 +629,14 @@ class ComposedBatches(PlannedFeed):
         return max(position, len(self.plan))
 
     def read(self, step: int) -> Batch:
-        """Return this rank's part of a step: every ``world_size``-th of its samples, from the ``rank``-th on."""
+        """Return this rank's part of a step: every ``world_size``-th sample, starting with sample ``rank``."""
         capacity, picks, places = self.plan.step(step)
         mine = slice(self.rank, None, self.world_size)
         rows = Rows(len(picks[mine]), capacity, self.positions)
         return assemble(dict(enumerate(self.buckets)), picks[mine], places[mine], self._padding, rows)
 
     def origins_at(self, position: int) -> list[Origin]:
-        """Return which documents are in this rank's samples of the step there; columns are those of ``input_ids``."""
+        """Return the documents in this rank's samples of a step; columns are those of ``input_ids``."""
         _, picks, places = self.plan.step(position)
         mine = slice(self.rank, None, self.world_size)
         return origins_of(dict(enumerate(self.buckets)), picks[mine], places[mine])
@@ -642,11 +646,11 @@ class ComposedBatches(PlannedFeed):
         return self._buckets[0].padding if self.pad_token is None else self.pad_token
 
     def identity(self, position: int) -> dict[str, Any]:
-        """Return settings, the digest of each bucket, and the plan before a position."""
+        """Return the settings, the digest of each bucket, and that of the plan before a position."""
         return {**self._order, "plan up to here": self.plan.fingerprint(position)}
 
     def changes(self, state: Mapping[str, Any]) -> list[str]:
-        """List the differences between a state and this feed; empty where they match."""
+        """List the differences between a state and this feed; the list is empty if they match."""
         now = self.identity(state["position"])
         changed = changed_values(state, now, apart=("data",))
         was, data = state["data"] if isinstance(state["data"], Mapping) else {}, now["data"]

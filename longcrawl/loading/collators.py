@@ -1,15 +1,14 @@
-"""What trainers consume, made of batches of :class:`longcrawl.loading.Packed` or :meth:`longcrawl.tokens.Packing.fill`.
+"""Converts batches of :class:`longcrawl.loading.Packed` or :meth:`longcrawl.tokens.Packing.fill` for trainers.
 
-Each function takes a batch, or a list of batches or of rows such as ``torch.utils.data.DataLoader`` hands to its
-``collate_fn``. It gives torch tensors, or NumPy arrays with ``tensors="numpy"``; :func:`for_trl` gives lists. Where
-documents begin is taken from ``seq_lengths``, never from the end-of-text token. Rows have none: there a document begins
-where ``position_ids`` are 0, and the last of several pieces is taken for padding if none of its tokens has a label, as
-it adds nothing to the loss. Only :func:`for_transformers` also takes windows and rectangles.
+Each function takes a batch, or a list of batches or of rows such as ``torch.utils.data.DataLoader`` passes to its
+``collate_fn``. It returns torch tensors, or NumPy arrays with ``tensors="numpy"``; :func:`for_trl` returns lists.
+Document boundaries come from ``seq_lengths``, never from the end-of-text token. Rows have no ``seq_lengths``: there, a
+document begins at each 0 in ``position_ids``. The last of several pieces is taken for padding if none of its tokens has
+a label, as it adds nothing to the loss. Only :func:`for_transformers` also takes windows and rectangles.
 
-In models of `transformers` one document does not see another if, and only if, ``position_ids`` start again at 0, there
-is no ``attention_mask``, and there is no cache of keys and values. A mask of ones or ``use_cache=True``, which is a
-model's default, lets documents see each other without a word. So these batches have no mask, and
-``"use_cache": False``.
+Models of `transformers` keep documents apart only if ``position_ids`` restart at 0, there is no ``attention_mask``, and
+there is no cache of keys and values. A mask of ones, or ``use_cache=True``, which is a model's default, silently lets
+documents attend to each other. So these batches have no mask, and ``"use_cache": False``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,31 +25,31 @@ Tensors = Literal["torch", "numpy"]
 Padding = Literal["drop", "keep"]
 
 IGNORED = -100
-"""The label of a token that is not a target."""
+"""Label of a token that is not a target."""
 
 ARRAYS = ("input_ids", "labels", "doc_ids", "n_tokens")
 
 ROW = ("input_ids", "labels", "position_ids")
-"""What a row has that a feed gives a DataLoader; without documents it has no positions."""
+"""Columns of a row that a feed passes to a DataLoader; rows without documents have no ``position_ids``."""
 
 
 def for_transformers(batches: Batches, tensors: Tensors = "torch") -> dict[str, Any]:
     """Return ``input_ids``, ``labels`` and ``position_ids`` [rows, length] for eager, sdpa or flex attention.
 
-    ``model(**batch)`` trains each document as if it were alone. Labels are not shifted, as models do that: each is the
-    token of its place, -100 where no loss is to be computed.
+    ``model(**batch)`` trains on each document as if it were alone. Labels are not shifted, because models do that: each
+    is the token at its own position, or -100 for a token without loss.
 
-    Windows are taken whole, ``seq_len + 1`` tokens; without positions they have no ``position_ids``. Of a rectangle
-    ``text`` is read, and of its targets all are predicted but the last of each row, which has no place in ``text``.
+    Windows keep all ``seq_len + 1`` tokens; without positions they have no ``position_ids``. From a rectangle, only
+    ``text`` is used. All its targets are predicted but the last of each row, which is not in ``text``.
     """
     return _as_tensors(_inputs(batches), tensors) | {"use_cache": False}
 
 
 def for_flash_attention(batches: Batches, padding: Padding = "drop", tensors: Tensors = "torch") -> dict[str, Any]:
-    """Return all rows as one, [1, tokens], with the borders of documents that FlashAttention takes.
+    """Return all rows as one, [1, tokens], with the document boundaries in FlashAttention's form.
 
     ``cu_seq_lens_q`` and ``cu_seq_lens_k`` are int32 [pieces + 1], ``max_length_q`` and ``max_length_k`` int. With
-    padding="drop" the number of tokens differs from batch to batch; "keep" has each row's padding as a piece.
+    padding="drop" the number of tokens differs from batch to batch; "keep" makes each row's padding a piece.
     """
     batch = _joined(batches)
     kept = np.ones(batch["input_ids"].shape, np.bool_) if padding == "keep" else ~_padded(batch)
@@ -65,7 +64,7 @@ def for_flash_attention(batches: Batches, padding: Padding = "drop", tensors: Te
 def for_flex_attention(batches: Batches, tensors: Tensors = "torch") -> dict[str, Any]:
     """Return ``input_ids``, ``labels``, ``position_ids`` and ``document_ids`` [rows, length] for FlexAttention.
 
-    ``document_ids`` count the pieces of a row; its padding has a number of its own. See :func:`document_mask`.
+    ``document_ids`` number the pieces of each row; padding has a number of its own. See :func:`document_mask`.
     """
     batch = _joined(batches)
     made = {name: batch[name] for name in ("input_ids", "labels")}
@@ -87,10 +86,10 @@ def document_mask(document_ids: Any) -> Callable[[Any, Any, Any, Any], Any]:
 
 
 def for_trl(batches: Batches) -> list[dict[str, list[int]]]:
-    """Return examples as TRL's collator for packed data takes them: ``input_ids``, ``labels`` and ``seq_lengths``.
+    """Return examples for TRL's collator of packed data: ``input_ids``, ``labels`` and ``seq_lengths``.
 
-    ``DataCollatorForLanguageModeling(pad_token_id, padding_free=True)`` makes positions of ``seq_lengths``, which
-    sum to the tokens of the example: padding is left out.
+    ``DataCollatorForLanguageModeling(pad_token_id, padding_free=True)`` derives positions from ``seq_lengths``, which
+    sum to the number of tokens of the example. Padding is dropped.
     """
     batch = _joined(batches)
     made = []
@@ -105,7 +104,7 @@ def for_trl(batches: Batches) -> list[dict[str, list[int]]]:
 def for_torchtitan(batches: Batches, tensors: Tensors = "torch") -> tuple[dict[str, Any], Any]:
     """Return torchtitan's pair: ``{"input", "positions"}`` and labels, each [rows, length].
 
-    Labels are shifted: each is the token after its place, -100 where that is of another document or padding.
+    Labels are shifted: each is the next token, or -100 if that token is padding or in another document.
     """
     batch = _joined(batches)
     labels = np.full_like(batch["labels"], IGNORED)
@@ -116,7 +115,7 @@ def for_torchtitan(batches: Batches, tensors: Tensors = "torch") -> tuple[dict[s
 
 
 def _inputs(batches: Batches) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays that a model of transformers takes, of a batch of any feed."""
+    """Return the arrays that a model of transformers takes, from a batch of any feed."""
     parts = [batches] if isinstance(batches, Mapping) else list(batches)
     if parts and all(_is_row(part) for part in parts):
         return {name: np.stack([np.asarray(part[name]) for part in parts]) for name in ROW if name in parts[0]}
@@ -146,7 +145,7 @@ def _inputs_of_windows(batch: Batch) -> dict[str, npt.NDArray[Any]]:
 
 
 def _inputs_of_rectangle(batch: Batch) -> dict[str, npt.NDArray[Any]]:
-    """Return labels one place after their targets: a model predicts label t + 1 from the text up to t."""
+    """Return unshifted labels: a model predicts label t + 1 from the text up to t."""
     made = {"input_ids": batch["text"].astype(np.int64)}
     made["labels"] = made["input_ids"].copy()
     made["labels"][:, 0] = IGNORED
@@ -156,7 +155,7 @@ def _inputs_of_rectangle(batch: Batch) -> dict[str, npt.NDArray[Any]]:
 
 
 def _joined(batches: Batches) -> Batch:
-    """Put batches together, as NumPy arrays."""
+    """Concatenate batches as NumPy arrays."""
     parts = [batches] if isinstance(batches, Mapping) else list(batches)
     parts = [_as_batch(part) if _is_row(part) and "position_ids" in part else part for part in parts]
     lacking = [name for name in (*ARRAYS, "seq_lengths") if any(name not in part for part in parts)]
@@ -178,7 +177,7 @@ def _is_row(part: Mapping[str, Any]) -> bool:
 
 
 def _as_batch(row: Mapping[str, Any]) -> Batch:
-    """Return a batch of one row; its padding, if any, is its last piece, and nothing else says how much there is."""
+    """Return a batch of one row; only its last piece may be padding, and only its labels show that."""
     starts = np.flatnonzero(np.asarray(row["position_ids"]) == 0)
     length = len(row["position_ids"])
     sizes = np.diff(starts, append=length)
@@ -196,13 +195,13 @@ def _reset_positions(batch: Batch) -> npt.NDArray[np.int64]:
 
 
 def _padded(batch: Batch) -> npt.NDArray[np.bool_]:
-    """Return where padding is: bool [rows, length]."""
+    """Mark padding: bool [rows, length]."""
     length = batch["input_ids"].shape[1]
     return np.asarray(np.arange(length) >= batch["n_tokens"][:, None])
 
 
 def _pieces(batch: Batch, row: int, padding: Padding) -> npt.NDArray[np.int64]:
-    """Return the lengths of a row's pieces, with or without its padding."""
+    """Return the lengths of a row's pieces, with or without padding."""
     lengths = batch["seq_lengths"][row]
     kept = len(lengths) if padding == "keep" else np.searchsorted(np.cumsum(lengths), batch["n_tokens"][row], "right")
     return np.asarray(lengths[:kept], np.int64)

@@ -1,9 +1,9 @@
-"""Curricula: phases with token budgets and mixes over buckets, planned up front.
+"""Curricula: phases with token budgets and bucket mixes, planned before training starts.
 
-Sample g of a plan comes from the bucket that number g of a counter-based generator (Philox) picks, so neither rank nor
-worker nor what was drawn before takes part in the choice. From a bucket samples are taken in its own order, once each,
-through all phases: a phase begins where the one before it stopped. What a bucket holds is known, so where it runs dry
-is known, too, before a step is trained.
+Number g of a counter-based generator (Philox) picks the bucket of sample g. So the choice does not depend on the rank,
+the worker or earlier draws. A bucket's samples are taken in order, once each, across all phases: a phase begins where
+the one before it stopped. The contents of each bucket are known, so the plan shows where a bucket runs dry before a
+step is trained.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,15 +22,20 @@ from longcrawl.kernels.keyed_hash import keyed_hash, uniform_numbers
 from longcrawl.tokens.plan import Longs
 
 MixBy = Literal["tokens", "samples"]
-"""What the numbers of a mix are shares of."""
+"""Unit of the shares of a mix."""
 
 Mixing = Literal["random", "even"]
-"""How samples draw their buckets: each by itself, so that shares differ from the weights as those of coins do, or in an
-order in which the first n samples of a phase have the shares of the mix, to less than one sample, for every n."""
+"""Method by which samples draw their buckets.
+
+"random" draws each sample on its own, so the shares vary around the weights as coin tosses do. "even" uses an order in
+which the first n samples of a phase have the shares of the mix, to less than one sample, for every n.
+"""
 
 OnExhausted = Literal["error", "halt", "renormalize"]
-"""What becomes of a plan in which a bucket runs dry: rejected, cut there, or continued without the bucket, and
-with the next phase where nothing of a mix is left."""
+"""Policy for a plan in which a bucket runs dry: reject it, cut it there, or continue without the bucket.
+
+A plan that continues goes to the next phase if no bucket of a mix has samples left.
+"""
 
 BLOCK = 1 << 12
 MOST_BUCKETS = 65_535
@@ -44,11 +49,11 @@ class Phase:
     Phase(duration_tokens=5000000000, mix={'web': 0.6, 'code': 0.2, 'math': 0.1, 'wiki': 0.1})
 
     Attributes:
-        duration_tokens: its budget. Tokens of samples are counted, padding is not.
+        duration_tokens: token budget; padding does not count.
         mix: weights of buckets, which need not sum to 1.
 
     Raises:
-        LoaderError: the budget is below 1, or the weights are not numbers from 0 on of which one is positive.
+        LoaderError: the budget is below 1, a weight is negative or not a finite number, or no weight is positive.
 
     """
 
@@ -65,13 +70,13 @@ class Phase:
 
 
 class ConfiguredPhases(tuple[Phase, ...]):  # noqa: SLOT001  # its attributes have defaults
-    """Phases of a configuration of GPT-Simple, with what else it says of the samples of a feed.
+    """Phases of a GPT-Simple configuration, with its other settings for the samples of a feed.
 
     Attributes:
-        max_length: tokens of a sample; None if the configuration does not say it.
+        max_length: tokens per sample, or None if the configuration does not set it.
         packed: whether documents share samples.
-        uniform: whether there is no curriculum, so that all buckets are drawn alike.
-        samples: that training takes on each rank; None if the configuration does not say it.
+        uniform: whether there is no curriculum, so that all buckets have equal weight.
+        samples: samples that training takes on each rank, or None if the configuration does not set it.
 
     """
 
@@ -81,7 +86,7 @@ class ConfiguredPhases(tuple[Phase, ...]):  # noqa: SLOT001  # its attributes ha
     samples: int | None = None
 
     def __new__(cls, phases: Sequence[Phase] = (), **settings: Any) -> Self:
-        """Take phases, and attributes by their names."""
+        """Make a tuple of phases, with attributes given by name."""
         made = super().__new__(cls, phases)
         made.__dict__.update(settings)
         return made
@@ -91,11 +96,14 @@ Kind = TypeVar("Kind")
 
 
 def check_phase(duration_tokens: int, **weights: Mapping[Any, Any]) -> None:
-    """Check the budget of a phase, and that weights, by what they are of, are numbers from 0 on.
+    """Check that the budget of a phase is positive and that its weights are finite numbers, 0 or above.
+
+    Args:
+        duration_tokens: budget of the phase.
+        **weights: mappings of names to weights; each keyword, such as ``bucket``, is what messages call the names.
 
     Raises:
-        LoaderError: naming the first that is not.
-
+        LoaderError: naming the first wrong value.
     """
     if duration_tokens < 1:
         raise LoaderError(f"duration_tokens is {duration_tokens:,}: give a phase 1 token or more")
@@ -106,11 +114,10 @@ def check_phase(duration_tokens: int, **weights: Mapping[Any, Any]) -> None:
 
 
 def phases_of(phases: Any, kind: type[Kind]) -> tuple[Kind, ...]:
-    """Return phases as phases of one kind, also of mappings of their fields, as YAML has them, or of plain phases.
+    """Convert plain phases, and mappings of fields as YAML has them, to phases of one kind.
 
     Raises:
-        LoaderError: there is one phase and no list, or a mapping has another field, or a wrong value.
-
+        LoaderError: there is one phase instead of a list, or a mapping has an unknown field or a wrong value.
     """
     if not isinstance(phases, Sequence) or isinstance(phases, str):
         raise LoaderError(
@@ -130,12 +137,12 @@ def phases_of(phases: Any, kind: type[Kind]) -> tuple[Kind, ...]:
 
 @dataclass(frozen=True)
 class Drained:
-    """A draw that a bucket could not answer.
+    """A draw from a bucket that has no samples left.
 
     Attributes:
-        sample: its global index.
-        phase: counted from 0.
-        bucket: the name; None where no bucket of the phase has a sample left.
+        sample: global index of the sample.
+        phase: index of the phase, counted from 0.
+        bucket: name of the bucket, or None if no bucket of the phase has a sample left.
 
     """
 
@@ -146,7 +153,7 @@ class Drained:
 
 @dataclass(frozen=True)
 class PhaseTotals:
-    """What a phase has come to: its samples, and the tokens of each bucket."""
+    """Range of samples of a planned phase, and its tokens from each bucket."""
 
     first_sample: int
     stop_sample: int
@@ -154,13 +161,13 @@ class PhaseTotals:
 
 
 Picks = npt.NDArray[Any]
-"""Numbers of buckets: uint8, or uint16 where there are more than 255."""
+"""Bucket numbers: uint8, or uint16 for more than 255 buckets."""
 
 
 def picked(shares: npt.NDArray[np.float64], numbers: npt.NDArray[np.float64]) -> Picks:
-    """Return what numbers in [0, 1) pick by these shares, of which one is positive: as many as numbers."""
+    """Map numbers in [0, 1) to buckets by their shares, at least one of which is positive."""
     limits = np.cumsum(shares) / shares.sum()
-    # No later than the last bucket of the mix: rounding may leave the last limit a little below 1.
+    # Capped at the last bucket of the mix: by rounding, the last limit may be a little below 1.
     last = int(np.flatnonzero(np.diff(limits, prepend=0.0) > 0)[-1])
     return np.minimum(np.searchsorted(limits, numbers, "right"), last).astype(np.min_scalar_type(len(shares)))
 
@@ -168,19 +175,18 @@ def picked(shares: npt.NDArray[np.float64], numbers: npt.NDArray[np.float64]) ->
 def even_picks(
     shares: npt.NDArray[np.float64], before: Longs, numbers: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.uint16]:
-    """Return the next picks of a sequence in which no bucket is a whole sample away from its share.
+    """Return the next picks of a sequence in which every bucket is less than one sample away from its share.
 
-    Of the first n samples, a bucket with the share p has less than p n + 1 and more than p n - 1 (Tijdeman, "The
+    Among the first n samples, a bucket with share p has fewer than p n + 1 and more than p n - 1 (Tijdeman, "The
     chairman assignment problem", 1980). Its sample j must come after the first (j - 1) / p samples and within the first
-    j / p, rounded up; the sample that is due first comes first, which on one processor meets all deadlines that can be
-    met.
+    j / p, rounded up. The sample with the earliest deadline is taken first, which on one processor meets every deadline
+    that can be met.
 
     Args:
-        shares: of the buckets; their sum is 1.
-        before: int64 [buckets], the samples of each so far.
-        numbers: in [0, 1), one for each pick; they choose among buckets with the same deadline. Buckets without a
-            share make no difference.
-
+        shares: shares of the buckets, with sum 1.
+        before: int64 [buckets], samples already drawn from each.
+        numbers: a number in [0, 1) for each pick, which chooses among buckets with the same deadline. Buckets with a
+            share of 0 have no influence.
     """
     picks, drawn = np.empty(len(numbers), np.uint16), np.flatnonzero(shares)
     _compiled_pick_evenly()(shares[drawn], before[drawn], numbers, picks)
@@ -196,7 +202,7 @@ def _pick_evenly(shares: Any, taken: Any, numbers: Any, picks: Any) -> None:
     buckets, sample = len(shares), taken.sum()
     for place in range(len(numbers)):
         sample += 1
-        # A share times a sample, and its inverse, are rounded: a whole number stands for itself.
+        # Floating-point products and quotients of shares may miss a whole number by rounding.
         rounding = min(1e-9 * sample, 0.25 / buckets)
         best, due = -1, np.int64(0)
         start = int(numbers[place] * buckets)
@@ -213,11 +219,11 @@ def _pick_evenly(shares: Any, taken: Any, numbers: Any, picks: Any) -> None:
 
 
 def first_dry(picks: Picks, left: Longs) -> tuple[int, int | None]:
-    """Return the first pick for which a bucket has nothing left, and that bucket; where all have, the end and None.
+    """Return the index of the first pick from an exhausted bucket, and that bucket; if there is none, the end and None.
 
     Args:
-        picks: numbers of buckets.
-        left: int64 [buckets], what each has.
+        picks: bucket numbers.
+        left: int64 [buckets], remaining samples of each.
 
     """
     stop, dry = len(picks), None
@@ -230,15 +236,15 @@ def first_dry(picks: Picks, left: Longs) -> tuple[int, int | None]:
 
 @dataclass(frozen=True, eq=False)
 class CurriculumPlan:
-    """One bucket per global sample, and what that comes to.
+    """Bucket of every global sample, with the resulting totals.
 
     Attributes:
-        names: of the buckets.
-        picks: uint8 [samples], or uint16 where there are more than 255 buckets: for each sample the place of its
-            bucket in ``names``.
+        names: names of the buckets.
+        picks: uint8 [samples], or uint16 for more than 255 buckets: for each sample, the index of its bucket in
+            ``names``.
         phases: samples and tokens of each phase that was begun.
-        drained: where buckets ran dry, in the order of samples.
-        halted: whether the plan ends where one did, before its last phase is spent.
+        drained: draws at which buckets ran dry, in the order of samples.
+        halted: whether the plan ends at such a draw, before the budget of its last phase is used up.
 
     """
 
@@ -253,12 +259,12 @@ class CurriculumPlan:
         return len(self.picks)
 
     def phase_of(self, sample: int) -> int:
-        """Return the phase, counted from 0, that a sample is in; the last one for what comes after the plan."""
+        """Return the phase of a sample, counted from 0; samples after the end of the plan are in the last phase."""
         stops = [each.stop_sample for each in self.phases]
         return min(int(np.searchsorted(stops, sample, "right")), len(stops) - 1)
 
     def places(self, first: int, stop: int) -> tuple[Picks, Longs]:
-        """Return the bucket of samples ``first`` to before ``stop``, and how many samples of it come before each."""
+        """Return the buckets of samples ``first`` to before ``stop``, and each sample's place in its bucket's order."""
         picks = self.picks[first:stop]
         if len(self.names) == 1:
             return picks, np.arange(first, first + len(picks))
@@ -283,7 +289,7 @@ class CurriculumPlan:
         return np.asarray(np.cumsum([np.zeros(len(self.names), np.int64), *counts[:-1]], axis=0))
 
     def fingerprint(self, samples: int) -> str:
-        """Digest the buckets of the first ``samples`` samples; what comes after them may be planned again."""
+        """Digest the buckets of the first ``samples`` samples; later ones may be planned anew."""
         block = min(samples, len(self)) // BLOCK
         rest = self._digest(self._digests[block], self.picks[block * BLOCK : samples])
         return blake2b(rest, digest_size=8).hexdigest()
@@ -296,7 +302,7 @@ class CurriculumPlan:
         return chain
 
     def _digest(self, before: bytes, picks: Picks) -> bytes:
-        # Buckets by their names, not numbers: a phase with a new bucket renumbers the others.
+        # Names instead of numbers: a phase with a new bucket renumbers the others.
         names = keyed_hash(self.names, "bucket", 0).astype("<u8")
         return blake2b(before + names[picks].tobytes(), digest_size=16).digest()
 
@@ -317,15 +323,16 @@ def plan_curriculum(
     (5, {'code': 16, 'web': 24})
 
     Args:
-        phases: in their order; each ends with the sample that reaches the sum of the budgets up to it.
-        inventory: for each bucket the tokens of its samples, in the order in which they would be delivered.
-        seed: of the draws.
-        mix_by: "tokens" draws a bucket by its weight over the mean tokens of its samples; "samples" by its weight.
+        phases: phases in their order; each ends with the sample that reaches the sum of the budgets up to it.
+        inventory: for each bucket, the token counts of its samples in their order of delivery.
+        seed: seed of the draws.
+        mix_by: "tokens" draws a bucket by its weight divided by the mean tokens of its samples, "samples" by its
+            weight.
         on_exhausted: "renormalize" continues with the other buckets from the sample at which one runs dry; otherwise
-            the plan ends there. Where nothing of a mix is left, its phase ends and the next one has its own budget.
-            Nothing is raised for it: see ``drained``.
-        mixing: "even" draws by :func:`even_picks`: of 196 samples at 70 to 30, 137 or 138 are of the first bucket;
-            "random" gives 124 to 149 in 95 of 100 seeds.
+            the plan ends there. If no bucket of a mix has samples left, its phase ends and the next one begins with
+            its own budget. An exhausted bucket raises no error: see ``drained``.
+        mixing: "even" draws by :func:`even_picks`: of 196 samples at 70 to 30, 137 or 138 are from the first bucket;
+            "random" gives 124 to 149 for 95 of 100 seeds.
 
     Raises:
         LoaderError: a phase names a bucket that is not in the inventory, or one without tokens.
@@ -368,7 +375,7 @@ CHUNK = 1 << 16
 
 @dataclass
 class _Planning:
-    """Draws buckets, sample by sample, until the budgets are spent or a bucket that is drawn has nothing left."""
+    """Draws buckets, sample by sample, until the budgets are used up or a drawn bucket is exhausted."""
 
     inventory: Mapping[str, Longs]
     shares: Sequence[npt.NDArray[np.float64]]
@@ -388,7 +395,7 @@ class _Planning:
         self.dry = np.zeros(len(self.names), np.bool_)
 
     def run(self, phases: Sequence[Phase]) -> bool:
-        """Plan all phases; False where the plan ends before its last phase is spent."""
+        """Plan all phases; return False if the plan ends before the budget of its last phase is used up."""
         budget, whole = 0, True
         for number, phase in enumerate(phases):
             budget += phase.duration_tokens
@@ -403,7 +410,7 @@ class _Planning:
             if not whole:
                 if not self.renormalize:
                     return False
-                budget = self.tokens  # the next phase has its own, not what this one left over
+                budget = self.tokens  # the rest of this phase's budget is not carried over
         return whole
 
     def _run_phase(self, number: int, budget: int) -> bool:
@@ -423,10 +430,10 @@ class _Planning:
         return True
 
     def _draw(self, shares: npt.NDArray[np.float64], budget: int) -> tuple[Picks, int | None]:
-        """Draw up to a chunk of buckets: as far as the budget reaches, or to the draw that a bucket cannot answer."""
+        """Draw at most a chunk of buckets: up to the budget, or to the first draw from an exhausted bucket."""
         numbers = uniform_numbers(self.seed, "curriculum", self.samples, CHUNK)
         if self.mixing == "even":
-            # Shares hold from the beginning of a phase, and again from where a bucket runs dry.
+            # Shares count from the beginning of a phase, or from the sample at which a bucket ran dry.
             chunk = even_picks(shares / shares.sum(), self.used - self.begun, numbers)
             chunk = chunk.astype(np.min_scalar_type(len(shares)))
         else:
@@ -454,7 +461,7 @@ Weights = npt.NDArray[np.float64]
 
 
 class BucketStock(NamedTuple):
-    """What a bucket of a composed dataset has to give, all its epochs."""
+    """Samples available in a bucket of a composed dataset, over all its epochs."""
 
     domain: str
     capacity: int
@@ -462,7 +469,7 @@ class BucketStock(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What a mix calls it: "web/2048", or "2048" where there are no domains."""
+        """Name of the bucket in a mix: "web/2048", or "2048" in a dataset without domains."""
         return f"{self.domain}/{self.capacity}" if self.domain else str(self.capacity)
 
 
@@ -473,18 +480,19 @@ class ComposedPhase:
     >>> ComposedPhase(5_000_000_000, mix={"web": 0.7, "code": 0.3}, capacities={2048: 0.5, 16384: 0.5})
     ComposedPhase(duration_tokens=5000000000, mix={'web': 0.7, 'code': 0.3}, capacities={2048: 0.5, 16384: 0.5})
 
-    What is given no weight is drawn from what is left, without replacement, so that nothing runs dry before the rest.
-    All weights are shares of tokens; they need not sum to 1.
+    Without a mix, buckets are drawn in proportion to their remaining samples, without replacement, so that they run
+    dry together; with ``capacities``, this holds within each capacity. All weights are shares of tokens; they need not
+    sum to 1.
 
     Attributes:
-        duration_tokens: its budget. Every token of a step counts, padding, too, so it is a number of steps; the phase
-            ends with the step that reaches the sum of the budgets up to it.
-        mix: weights of domains ("web"), of buckets ("web/2048"), or of some of both. A domain that stands in for its
-            buckets keeps its own distribution of lengths, as far as it is left.
-        capacities: weights of capacities. Together with a mix of domains, every domain has these shares of capacities.
+        duration_tokens: token budget. All tokens of a step count, including padding, so the budget is a number of
+            steps. The phase ends with the step that reaches the sum of the budgets up to it.
+        mix: weights of domains ("web"), of buckets ("web/2048"), or of both. The weight of a domain is split among its
+            buckets in proportion to their remaining tokens, which keeps the domain's distribution of lengths.
+        capacities: weights of capacities. With a mix of domains, every domain has these shares of capacities.
 
     Raises:
-        LoaderError: the budget is below 1, or the weights are not numbers from 0 on of which one is positive.
+        LoaderError: the budget is below 1, a weight is negative or not a finite number, or no given weight is positive.
 
     """
 
@@ -510,16 +518,16 @@ def _capacity(given: Any) -> int:
 
 
 def bucket_weights(phase: ComposedPhase, number: int, buckets: Sequence[BucketStock], left: Longs) -> Weights:
-    """Return the share of tokens that a phase asks of each bucket: float64 [buckets].
+    """Return the share of tokens that a phase requests from each bucket: float64 [buckets].
 
     Args:
-        phase: what was asked for.
-        number: of the phase, counted from 1.
-        buckets: all that there are.
-        left: int64 [buckets], samples that are left.
+        phase: phase with the requested mix and capacities.
+        number: number of the phase, counted from 1, for messages.
+        buckets: all buckets.
+        left: int64 [buckets], remaining samples of each.
 
     Raises:
-        LoaderError: it names a bucket or a capacity that is not there.
+        LoaderError: the phase names an unknown bucket or capacity.
 
     """
     tokens = np.array([each.capacity for each in buckets], np.float64) * left
@@ -578,7 +586,7 @@ def _missing(name: str, number: int, buckets: Sequence[BucketStock]) -> int:
 
 
 def _shares_of_meant(meant: npt.NDArray[np.bool_], tokens: Weights) -> Weights:
-    """Share 1 among the buckets that are meant, by what is left of them; evenly where nothing is."""
+    """Split a share of 1 among the marked buckets by their remaining tokens, or evenly if they have none left."""
     weights = np.where(meant, tokens, 0.0)
     if not weights.sum() > 0:
         weights = meant.astype(np.float64)
@@ -590,7 +598,7 @@ def _domains(buckets: Sequence[BucketStock]) -> list[str]:
 
 
 def buckets_called(name: str | None, buckets: Sequence[BucketStock]) -> list[str]:
-    """Return the names of the buckets that a bucket, a domain, a capacity or None, all of them, stands for."""
+    """Return the names of the buckets that a name refers to: a bucket, a domain, a capacity, or None for all."""
     for meant in (
         [each.name for each in buckets if each.name == name],
         [each.name for each in buckets if each.domain == name],

@@ -1,15 +1,14 @@
-"""datatrove's tokenized datasets by the names and arguments that they have there, made of :class:`Windows`.
+"""datatrove's tokenized datasets, with its names and arguments, based on :class:`Windows`.
 
-``from longcrawl.loading import DatatroveFolderDataset`` in place of ``from datatrove.utils.dataset import …`` is all
-that changes in a trainer: item ``i`` has the same tokens and positions, as torch tensors of int64, also with
-``shuffle=True``.
-What differs on purpose:
+Import ``DatatroveFolderDataset`` from ``longcrawl.loading`` instead of ``datatrove.utils.dataset``; nothing else in a
+trainer changes. Item ``i`` has the same tokens and positions, as torch tensors of int64, also with ``shuffle=True``.
+Deliberate differences:
 
-* Positions start from 0 after an empty document, too, and any item costs the same.
-* A ``token_size`` that is not that of the file is an error where there is an index; so is a paths file whose sizes
-  are out of date, and an index that does not belong to its file.
+* Positions also start from 0 after an empty document, and all items take equally long to read.
+* A ``token_size`` that contradicts the file is an error if there is an index. So is a paths file with outdated sizes,
+  and an index that does not belong to its file.
 * ``dataset[-1]`` is the last item, and ``current_file_path`` works.
-* Sub-folders are read where ``recursive`` says so, with any ``filename_pattern``.
+* ``recursive`` includes sub-folders with any ``filename_pattern``.
 """
 
 import os
@@ -30,14 +29,14 @@ if TYPE_CHECKING:
 
 
 class _Items:
-    """Windows as torch tensors, with the arguments that both of datatrove's classes have."""
+    """Windows as torch tensors, with the arguments that both of datatrove's classes share."""
 
     def __init__(
         self,
         paths: str | tuple[str, ...],
         seq_len: int,
         token_size: Literal[2, 4],
-        return_positions: bool,  # noqa: FBT001  # an argument of datatrove's
+        return_positions: bool,  # noqa: FBT001  # datatrove's signature
         positions_from_eos_token_id: int | None,
         max_tokens: int | None,
         **listing: Any,
@@ -62,12 +61,12 @@ class _Items:
         return len(self.windows)
 
     def __getitem__(self, item: Index) -> Any:
-        """Return ``input_ids`` and, where asked for, ``positions``, each a tensor (seq_len + 1,) of int64.
+        """Return ``input_ids`` and, if requested, ``positions``, each an int64 tensor (seq_len + 1,).
 
-        A negative number counts from the end; a slice or several numbers give a list.
+        A negative number counts from the end; a slice or a sequence of numbers returns a list.
 
         Raises:
-            IndexError: there is no such window.
+            IndexError: the number is out of range.
         """
         return items(item, len(self), self._window, "window")
 
@@ -81,17 +80,17 @@ class DatatroveFileDataset(_Items):
     """The windows of one ``.ds`` file.
 
     Attributes:
-        file_path: of the file, local or a URL that fsspec reads.
-        seq_len: an item has one token more.
+        file_path: path of the file, local or a URL that fsspec reads.
+        seq_len: context length; an item has one token more.
         token_size: bytes of a token, 2 or 4.
         return_positions: whether items have ``positions``.
-        positions_from_eos_token_id: the id that documents end with; None to take ends from the ``.index`` file.
-        fsize: what size the file must have; None for any.
-        max_tokens: only the windows within the first so many tokens; None for all.
+        positions_from_eos_token_id: id that ends each document, or None to read document ends from the ``.index`` file.
+        fsize: required size of the file in bytes, or None for any size.
+        max_tokens: limit to windows within the first ``max_tokens`` tokens, or None for all windows.
 
     Raises:
-        LoaderError: the arguments do not fit each other or the file.
-        FormatError: there is no such file.
+        LoaderError: the arguments contradict each other or the file.
+        FormatError: the file does not exist.
         CorruptionError: the file and its index, or ``token_size``, contradict each other.
     """
 
@@ -100,7 +99,7 @@ class DatatroveFileDataset(_Items):
         file_path: str | os.PathLike[str],
         seq_len: int,
         token_size: Literal[2, 4] = 2,
-        return_positions: bool = False,  # noqa: FBT001, FBT002  # an argument of datatrove's
+        return_positions: bool = False,  # noqa: FBT001, FBT002  # datatrove's signature
         positions_from_eos_token_id: int | None = None,
         fsize: int | None = None,
         max_tokens: int | None = None,
@@ -116,7 +115,7 @@ class DatatroveFileDataset(_Items):
 
     @property
     def read_path(self) -> str:
-        """The path that is read."""
+        """Path of the file that is read."""
         return self.file_path
 
 
@@ -124,7 +123,7 @@ Folder = str | os.PathLike[str] | tuple[str, Mapping[str, Any]]
 
 
 def _located(folder: Folder) -> str:
-    """Return a folder as a path or a URL, which carries the options of its store."""
+    """Return a folder as a path, or as a URL that includes the options of its store."""
     if not isinstance(folder, tuple):
         return os.fspath(folder)
     path, options = folder
@@ -137,22 +136,22 @@ class DatatroveFolderDataset(_Items):
     """The windows of the ``.ds`` files below a folder, files sorted by path.
 
     Attributes:
-        data_folder: local or a URL that fsspec reads, or a pair of it and what fsspec takes to open its store.
-        seq_len: an item has one token more.
-        filename_pattern: how file names end, or a pattern with ``*`` below the folder; it may begin with the folder.
-        recursive: whether sub-folders are read, where ``filename_pattern`` has no ``*``.
+        data_folder: local path or a URL that fsspec reads, or a pair of it and the fsspec options of its store.
+        seq_len: context length; an item has one token more.
+        filename_pattern: ending of file names, or a pattern with ``*`` below the folder; it may begin with the folder.
+        recursive: whether sub-folders are read, if ``filename_pattern`` has no ``*``.
         token_size: bytes of a token, 2 or 4.
-        shuffle: whether files are in the order that NumPy's generator gives for ``seed``, as datatrove has it.
-        seed: of that order.
+        shuffle: whether to shuffle the files with NumPy's generator for ``seed``, as datatrove does.
+        seed: seed of that order.
         return_positions: whether items have ``positions``.
-        positions_from_eos_token_id: the id that documents end with; None to take ends from ``.index`` files.
-        paths_file: a JSON file to keep the list of files and their sizes in; datatrove's own is read, too.
-        max_tokens: only the windows within the first so many tokens; None for all.
-        on_stale_paths: what is done where sizes are not those in ``paths_file``: "refresh", "error" or "trust".
-        folder_path: ``data_folder``, by its name in datatrove's other releases.
+        positions_from_eos_token_id: id that ends each document, or None to read document ends from ``.index`` files.
+        paths_file: JSON file that caches the list of files and their sizes; datatrove's own format is also read.
+        max_tokens: limit to windows within the first ``max_tokens`` tokens, or None for all windows.
+        on_stale_paths: action if sizes differ from those in ``paths_file``: "refresh", "error" or "trust".
+        folder_path: name of ``data_folder`` in datatrove's other releases.
 
     Raises:
-        LoaderError: there is no such file, or the arguments do not fit each other.
+        LoaderError: no file matches, or the arguments contradict each other.
         CorruptionError: a file and its index, or ``token_size``, contradict each other.
     """
 
@@ -161,11 +160,11 @@ class DatatroveFolderDataset(_Items):
         data_folder: Folder | None = None,
         seq_len: int | None = None,
         filename_pattern: str = ".ds",
-        recursive: bool = True,  # noqa: FBT001, FBT002  # an argument of datatrove's
+        recursive: bool = True,  # noqa: FBT001, FBT002  # datatrove's signature
         token_size: Literal[2, 4] = 2,
-        shuffle: bool = False,  # noqa: FBT001, FBT002  # as above
+        shuffle: bool = False,  # noqa: FBT001, FBT002  # datatrove's signature
         seed: int = 42,
-        return_positions: bool = False,  # noqa: FBT001, FBT002  # as above
+        return_positions: bool = False,  # noqa: FBT001, FBT002  # datatrove's signature
         positions_from_eos_token_id: int | None = None,
         paths_file: str | os.PathLike[str] | None = None,
         max_tokens: int | None = None,
@@ -187,7 +186,7 @@ class DatatroveFolderDataset(_Items):
 
     def _pattern(self) -> str:
         pattern, folder = self.filename_pattern, self.data_folder.rstrip("/")
-        # Of earlier releases of datatrove, and of nanotron's Nanoset, a pattern begins with the folder.
+        # In earlier releases of datatrove, and in nanotron's Nanoset, a pattern begins with the folder.
         relative = not (is_url(folder) or Path(folder).is_absolute())
         if not (relative and Path(folder, folder).is_dir()):
             pattern = pattern.removeprefix(f"{folder}/")
@@ -201,20 +200,20 @@ class DatatroveFolderDataset(_Items):
 
     @property
     def folder_path(self) -> str:
-        """The folder that is read."""
+        """Folder that is read."""
         return folder_of(self.data_folder)
 
     @property
     def lens(self) -> list[int]:
-        """The first window of each file, then the number of windows."""
+        """First window of each file, followed by the total number of windows."""
         return [int(first) for first in np.cumsum([0, *self.windows.counts])]
 
     @property
     def current_file(self) -> int:
-        """Which file the last item was of."""
+        """Index of the file of the last item."""
         return int(np.searchsorted(self.lens, self._item, "right")) - 1
 
     @property
     def current_file_path(self) -> str:
-        """The path of the file that the last item was of."""
+        """Path of the file of the last item."""
         return self.windows.files[self.current_file].path

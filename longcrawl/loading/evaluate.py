@@ -1,4 +1,4 @@
-"""Held-out loss by position: how much a model gains from a longer context, which LongCrawl64 was made to measure."""
+"""Held-out loss by position: the gain of a model from a longer context, which LongCrawl64 was made to measure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from longcrawl.loading.rectangle import Rectangle
 
 SHOWN = 8
 TOKENS = 1 << 14
-"""Targets whose log-probabilities are computed at a time, for each of which there is one for every id."""
+"""Targets per chunk of loss computation, which limits memory: each target has a log-probability for every id."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,8 +26,8 @@ class PositionLoss:
     (2.75, [4.0, 2.3333333333333335])
 
     Attributes:
-        loss: float64 [context_length], nats per target; NaN where there was no target.
-        targets: int64 [context_length], how many there were.
+        loss: float64 [context_length], nats per target; NaN at positions without a target.
+        targets: int64 [context_length], number of targets.
     """
 
     loss: npt.NDArray[np.float64]
@@ -35,11 +35,11 @@ class PositionLoss:
 
     @property
     def mean(self) -> float:
-        """The loss of all targets."""
+        """Mean loss over all targets."""
         return mean_of(self.loss, self.targets)
 
     def binned(self, bins: int = BINS) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Return borders of groups of positions, each wider than the one before, and the mean loss of each.
+        """Return boundaries of groups of positions, each wider than the one before, and the mean loss of each.
 
         Returns:
             int64 [groups + 1] and float64 [groups]; at most ``bins`` groups.
@@ -58,9 +58,9 @@ class PositionLoss:
         """Draw the loss against the position with matplotlib, into ``axes`` or a new figure, and return the axes.
 
         Args:
-            axes: of matplotlib, to compare several models.
-            bins: groups of positions at most.
-            line: of matplotlib's ``plot``, such as ``label="16k context"``.
+            axes: matplotlib axes to draw into, to compare several models.
+            bins: most groups of positions.
+            line: options of matplotlib's ``plot``, such as ``label="16k context"``.
 
         Raises:
             StageError: matplotlib is not installed.
@@ -78,16 +78,16 @@ def per_position_loss(
     >>> loss.plot().figure.savefig("loss.png")  # doctest: +SKIP
 
     Args:
-        model: takes ``text``, int64 [rows, context_length], and returns logits [rows, context_length, vocabulary], or
-            an object that has them as ``logits``, as models of transformers do, or a tuple that begins with them. A
-            module of torch is in evaluation mode meanwhile. Logits at a place predict the target of that place.
-        rectangle: whose batches are read; its position stays as it is. Targets that its loss mask leaves out do not
-            count.
-        batches: how many, from the first on; None for a full pass.
-        device: of the model; None for that of its first parameter.
+        model: takes ``text``, int64 [rows, context_length], and returns logits [rows, context_length, vocabulary], an
+            object with a field ``logits``, as models of transformers do, or a tuple that begins with the logits. The
+            logits at a position predict the target at that position. A torch module is put in evaluation mode
+            meanwhile.
+        rectangle: source of the batches; its position does not change. Targets excluded by its loss mask do not count.
+        batches: number of batches from the first on, or None for a full pass.
+        device: device of the model, or None for that of its first parameter.
 
     Raises:
-        LoaderError: torch is not installed, the feed is another one, or the logits have another shape.
+        LoaderError: torch is not installed, the feed is not a rectangle, or the logits have a wrong shape.
     """
     try:
         import torch
@@ -121,7 +121,7 @@ def per_position_loss(
 
 
 def _losses(model: Callable[[Any], Any], batch: dict[str, Any], device: Any) -> npt.NDArray[np.float64]:
-    """Return the loss of each target: float64 [rows, context_length]."""
+    """Compute the loss of each target: float64 [rows, context_length]."""
     import torch
 
     answer = model(torch.from_numpy(batch["text"].astype(np.int64)).to(device))
