@@ -1,18 +1,18 @@
-"""Feeds: batches by step, resumable state, the identity of their data, and the documents behind a batch.
+"""Feeds: batches by step, resumable state, the identity of their data, and the documents in a batch.
 
-A step is named by the position at which it begins, the same on every rank, as a resume under another world size begins
-its steps elsewhere. ``batch = feed.read(step)`` is this rank's part of it, a pure function; iterating, ``[i]``, worker
-processes and both loaders all go through it.
+A step is named by the position at which it begins, which is the same on every rank. After a resume with another world
+size, steps begin at other positions. ``batch = feed.read(step)`` is a pure function that returns this rank's part of
+the step. Iteration, ``[i]``, worker processes and both loaders all use it.
 
-Data are identified by sizes, edges and samples of files, in order, also of the files beside them that say where
-documents end and which tokens' loss counts. That costs at most some 1,000 reads of 4,096 bytes, or two for each file,
-and nothing for a document. Files of up to 1 MiB are read whole, as long as there are four or fewer; of larger ones,
-and of more, bytes may change between the samples without being noticed.
+Data are identified by the sizes, first and last bytes, and samples of files, in order. That includes the files beside
+them that record document ends and loss masks. It costs at most about 1,000 reads of 4,096 bytes, or two per file, and
+does not depend on the number of documents. Up to four files of at most 1 MiB each are read whole. In larger or more
+files, bytes between the samples may change unnoticed.
 
-Rectangles are identified by samples of their tokens, not of their files, so that a copy in other chunks is the same.
+Rectangles are identified by samples of their tokens, not of their files, so a copy with other chunks is the same data.
 
-A feed's ``origins(step)`` names what batch ``feed[step]`` has, without reading tokens. Outputs of longcrawl record
-their documents in tables beside the tokens; of other files an origin has the file and the entry alone.
+``feed.origins(step)`` lists the documents in batch ``feed[step]`` without reading tokens. Outputs of longcrawl record
+their documents in tables beside the tokens; for other files, an origin has only the file and the entry.
 """
 
 import hashlib
@@ -49,21 +49,21 @@ from longcrawl.loading.window_files import TokenFile
 from longcrawl.urls import is_url
 
 SPLITS = ("train", "val")
-"""Folders of an output of longcrawl."""
+"""Split folders of a longcrawl output."""
 
 SEARCHED_TOKENS = 1 << 22
-"""In which an end of text is looked for; no document is nearly as long."""
+"""Tokens searched for an end of text; no document is nearly as long."""
 
 
 @dataclass(frozen=True)
 class TokenFacts:
-    """What an output has recorded of its tokens; nothing of tokens that are in no output.
+    """Facts that an output records about its tokens; all unset for tokens that are not part of an output.
 
     Attributes:
-        file: the description that says it.
-        end_of_text: the id that documents end with.
-        vocabulary_size: ids are below it.
-        tokenizer: its fingerprint.
+        file: path of the description that records them.
+        end_of_text: id that ends each document.
+        vocabulary_size: upper limit of ids, exclusive.
+        tokenizer: fingerprint of the tokenizer.
     """
 
     file: str = ""
@@ -72,7 +72,7 @@ class TokenFacts:
     tokenizer: str | None = None
 
     def check_end_of_text(self, token: int | None, types: Iterable["np.dtype[Any]"]) -> None:
-        """Check an end of text against the one that is recorded, or else against the types of stored tokens."""
+        """Check an end of text against the recorded one or, if none is recorded, against the types of stored tokens."""
         if token is None:
             return
         if self.end_of_text is not None and token != self.end_of_text:
@@ -83,7 +83,7 @@ class TokenFacts:
             _check_id("end_of_text", token, self._limit(token, None, types))
 
     def check_vocabulary(self, vocabulary_size: int | None) -> None:
-        """Check a vocabulary against the one that is recorded; a larger one is that of a padded embedding."""
+        """Check a vocabulary against the recorded one; it may be larger, as for a padded embedding."""
         if vocabulary_size is not None and self.vocabulary_size is not None and vocabulary_size < self.vocabulary_size:
             raise LoaderError(
                 f"vocabulary_size is {vocabulary_size:,} and {self.file} records {self.vocabulary_size:,}: leave "
@@ -93,10 +93,10 @@ class TokenFacts:
     def check_padding(
         self, token: int | None, vocabulary_size: int | None, types: Iterable["np.dtype[Any]"], made: Any = np.int64
     ) -> None:
-        """Check that an id of padding is one of the vocabulary, or else of the ``types`` that tokens are stored in.
+        """Check that a padding id is in the vocabulary or, if that is unknown, fits the ``types`` of stored tokens.
 
         Raises:
-            LoaderError: it is not, or is none of ``made``, the type of tokens in a batch.
+            LoaderError: it does not, or does not fit ``made``, the type of tokens in a batch.
         """
         if token is not None:
             limit, what = self._limit(token, vocabulary_size, types)
@@ -104,7 +104,7 @@ class TokenFacts:
             _check_id("pad_token", token, (limit, what) if limit <= most else (most, f"{np.dtype(made)} tokens"))
 
     def _limit(self, token: int, vocabulary_size: int | None, types: Iterable["np.dtype[Any]"]) -> tuple[int, str]:
-        """Return what ids are below, and of what; types are looked at until one holds the token."""
+        """Return the exclusive limit of ids and its name; reads types only until one can hold the token."""
         if vocabulary_size is not None:
             return vocabulary_size, f"a vocabulary of {vocabulary_size:,}"
         if self.vocabulary_size is not None:
@@ -123,7 +123,7 @@ def _check_id(name: str, token: int, limit: tuple[int, str]) -> None:
 
 
 def recorded_facts(paths: Sequence[str]) -> TokenFacts:
-    """Return what the outputs that shards belong to have recorded.
+    """Return the facts recorded by the outputs that shards belong to.
 
     Raises:
         LoaderError: two outputs contradict each other.
@@ -150,7 +150,7 @@ def recorded_facts(paths: Sequence[str]) -> TokenFacts:
 
 
 def output_of(path: str) -> tuple[str, dict[str, Any]] | None:
-    """Return the output that a shard belongs to, its folder and its description; None where there is none."""
+    """Return the folder and description of the output that a shard belongs to, or None if there is none."""
     for output in _outputs(path.rpartition("/")[0]):
         found = _read_description(output, path)
         if found is not None:
@@ -159,14 +159,14 @@ def output_of(path: str) -> tuple[str, dict[str, Any]] | None:
 
 
 class _Description(NamedTuple):
-    """Where the description of an output lies, and what it says."""
+    """Path and content of an output's description."""
 
     file: str
     content: dict[str, Any]
 
 
 def _outputs(folder: str) -> Iterator[str]:
-    """Yield the folders that may be the output of shards in a folder, the innermost first."""
+    """Yield the folders that may be the output around a folder of shards, innermost first."""
     steps = (folder if is_url(folder) else str(Path(folder).absolute())).split("/")
     for place in range(len(steps) - 1, 0, -1):
         if steps[place] in SPLITS:
@@ -174,7 +174,7 @@ def _outputs(folder: str) -> Iterator[str]:
 
 
 def _read_description(output: str, path: str) -> _Description | None:
-    """Read the description of token shards in a folder; None where there is none."""
+    """Read the description of token shards in a folder, or return None if there is none."""
     for name in (name for name in FORMATS.loaded() if path.endswith(FORMATS[name].suffix)):
         file = f"{output}/{name}.json"
         try:
@@ -188,7 +188,7 @@ def _read_description(output: str, path: str) -> _Description | None:
 
 
 def warn_of_absent(token: int, where: object, blocks: Iterable[npt.NDArray[Any]]) -> None:
-    """Warn of an end of text that does not occur in blocks of tokens, from the beginning of ``where`` on."""
+    """Warn if an end of text does not occur in blocks of tokens; ``where`` names their source."""
     searched = 0
     for block in blocks:
         if (block == token).any():
@@ -203,12 +203,12 @@ def warn_of_absent(token: int, where: object, blocks: Iterable[npt.NDArray[Any]]
 
 
 def check_ids(ids: npt.NDArray[Any], vocabulary_size: int, where: Callable[[int, int], str]) -> None:
-    """Check ids, integers [rows, length], at the moment at which they would go into a model.
+    """Check the ids of a batch, integers [rows, length], before a model gets them.
 
     Raises:
-        CorruptionError: one is not below ``vocabulary_size``; ``where`` names its row and place.
+        CorruptionError: an id is not below ``vocabulary_size``; ``where`` names its row and column.
     """
-    # As unsigned numbers, so that an id that did not fit is none of the vocabulary.
+    # Unsigned, so that an overflowed id is outside of the vocabulary.
     unsigned = ids.view(f"u{ids.itemsize}")
     if unsigned.size and int(unsigned.max()) >= vocabulary_size:
         row, place = (int(each) for each in np.argwhere(unsigned >= vocabulary_size)[0])
@@ -219,26 +219,26 @@ def check_ids(ids: npt.NDArray[Any], vocabulary_size: int, where: Callable[[int,
 
 
 BLOCK = 4096
-"""Bytes that are looked at in one place of a file."""
+"""Bytes per sample of a file."""
 
 MOST_BLOCKS = 1024
-"""Places that are looked at in all files of tokens together; of each, the first and the last bytes are."""
+"""Most samples in all token files together; each file always has its first and its last bytes sampled."""
 
 BLOCKS_OF_FILE = 256
-"""Places of one file at most."""
+"""Most samples in one file."""
 
 GROUPS = 256
-"""Digests in a state at most; of more files than that, several share one."""
+"""Most digests in a state; if there are more files, several share a digest."""
 
 SAMPLES = 64
-"""Stretches of rows that a state of a rectangle describes, spread over all of them."""
+"""Most stretches of a rectangle that a state describes, spread over all rows."""
 
 SAMPLE_TOKENS = 64
 
 
 @dataclass(frozen=True)
 class _Part:
-    """A file to look at: of which file of tokens it is, where, and its bytes."""
+    """A file to sample: the index of its token file, its path, and its size in bytes."""
 
     file: int
     path: str
@@ -246,7 +246,7 @@ class _Part:
 
 
 def data_identity(files: Sequence[TokenFile]) -> dict[str, Any]:
-    """Describe files by sizes and samples, in order, wherever they lie: ``files``, ``bytes`` and ``data``."""
+    """Describe files by sizes and samples, in order and regardless of location: ``files``, ``bytes`` and ``data``."""
     digests = [blake2b(f"{file.size}\0{file.tokens}\0".encode(), digest_size=8) for file in files]
     parts = [_Part(number, file.path, file.size) for number, file in enumerate(files)]
     for part, content in _samples([*parts, *_beside(parts)], MOST_BLOCKS // max(len(files), 1)):
@@ -258,7 +258,7 @@ def data_identity(files: Sequence[TokenFile]) -> dict[str, Any]:
 
 
 def data_changes(was: Mapping[str, Any], now: Mapping[str, Any], files: Sequence[TokenFile]) -> list[str]:
-    """Describe in which way data are not those that an identity describes; nothing where they are."""
+    """List the differences between data and an identity; the list is empty if they match."""
     was = was if isinstance(was, Mapping) else {}
     changed = [
         f"{name} was {was.get(name)!r} and is {now[name]!r}"
@@ -271,7 +271,7 @@ def data_changes(was: Mapping[str, Any], now: Mapping[str, Any], files: Sequence
 
 
 def changed_values(state: Mapping[str, Any], now: Mapping[str, Any], apart: Collection[str] = ()) -> list[str]:
-    """Describe which of the values now, but for those ``apart``, are not those of a state, which has them all."""
+    """List current values that differ from those of a complete state, except those in ``apart``."""
     return [
         f"{name} was {state[name]!r} and is {value!r}"
         for name, value in now.items()
@@ -293,14 +293,14 @@ def _groups(count: int) -> list[tuple[int, int]]:
 
 
 def _names_beside(path: str) -> list[str]:
-    """Name the files that say where the documents of a file of tokens end, and which tokens' loss counts."""
+    """Name the files beside a token file that record document ends and loss masks."""
     if path.endswith(datatrove.SUFFIX):
         return [f"{path}{datatrove.INDEX}", f"{path}{datatrove.LOSS}"]
     return [f"{path.removesuffix(gpt_simple.SUFFIX)}.idx"] if path.endswith(gpt_simple.SUFFIX) else []
 
 
 def _beside(parts: Sequence[_Part]) -> list[_Part]:
-    """Find the files beside those of tokens."""
+    """Find the existing files beside token files."""
     named = [(part.file, name) for part in parts for name in _names_beside(part.path)]
     if not named or not is_url(parts[0].path):
         return [_Part(file, name, Path(name).stat().st_size) for file, name in named if Path(name).is_file()]
@@ -309,7 +309,7 @@ def _beside(parts: Sequence[_Part]) -> list[_Part]:
 
 
 def _samples(parts: Sequence[_Part], blocks: int) -> Iterator[tuple[_Part, bytes]]:
-    """Read every part in so many places, the first and the last bytes among them."""
+    """Read up to ``blocks`` samples of every part, including the first and the last bytes."""
     places = [_places(part.size, min(max(blocks, 2), BLOCKS_OF_FILE)) for part in parts]
     if parts and is_url(parts[0].path):
         contents = fetch_spans(
@@ -323,7 +323,7 @@ def _samples(parts: Sequence[_Part], blocks: int) -> Iterator[tuple[_Part, bytes
 
 
 def _places(size: int, blocks: int) -> list[tuple[int, int]]:
-    """Return the bytes to look at, from and to."""
+    """Return the byte ranges to sample, as start and stop."""
     if size <= blocks * BLOCK:
         return [(0, size)] if size else []
     starts = [(size - BLOCK) * block // (blocks - 1) for block in range(blocks)]
@@ -340,15 +340,18 @@ def _read(path: str, spans: Sequence[tuple[int, int]]) -> bytes:
 
 
 def sample_digests(array: SplitArray, mask: SplitArray | None) -> list[str | None]:
-    """Digest samples of all rows and of their loss mask; None for one in a damaged chunk, whose batch is an error."""
+    """Digest samples of rows and of their loss mask.
+
+    The digest is None for a sample in a damaged chunk; reading a batch from that chunk raises an error.
+    """
     arrays = [each for each in (array, mask) if each is not None]
-    # Far away, chunks are fetched at the same time.
+    # Remote chunks are fetched concurrently.
     with ThreadPoolExecutor(16 if is_url(array.root) else 1) as threads:
         return list(threads.map(partial(_sample_digest, arrays), _sample_places(array.shape)))
 
 
 def sample_changes(was: Any, now: Sequence[str | None], shape: tuple[int, int]) -> list[str]:
-    """List how samples of a rectangle differ from those of a state; what a damaged chunk hides is not compared."""
+    """List the differences between samples of a rectangle and those of a state, except in damaged chunks."""
     if not isinstance(was, list) or len(was) != len(now):
         return [f"samples of the data were {was!r:.40} and are {len(now):,} digests"]
     for (row, column), one, other in zip(_sample_places(shape), was, now, strict=True):
@@ -358,7 +361,7 @@ def sample_changes(was: Any, now: Sequence[str | None], shape: tuple[int, int]) 
 
 
 def _sample_places(shape: tuple[int, int]) -> list[tuple[int, int]]:
-    """Return row and column of each sample, the first of all among them; rows evenly, columns scattered."""
+    """Return row and column of each sample, the very first token included; rows evenly spaced, columns scattered."""
     count, last = min(SAMPLES, shape[0]), max(shape[1] - SAMPLE_TOKENS, 0)
     rows = (number * (shape[0] - 1) // max(count - 1, 1) for number in range(count))
     return [(row, number * 40_503 % 65_536 * last // 65_535) for number, row in enumerate(rows)]
@@ -375,7 +378,7 @@ def _sample_digest(arrays: Sequence[SplitArray], place: tuple[int, int]) -> str 
 
 
 def _stretch(array: SplitArray, row: int, column: int, length: int) -> npt.NDArray[Any]:
-    """Read tokens of one row, whatever chunks they are in."""
+    """Read tokens of one row, across chunks."""
     height, width = array.layout.chunks
     chunks = range(column // width, (column + length - 1) // width + 1)
     read = np.concatenate([array.read_chunk(row // height, chunk)[row % height] for chunk in chunks])
@@ -385,29 +388,29 @@ def _stretch(array: SplitArray, row: int, column: int, length: int) -> npt.NDArr
 Longs = npt.NDArray[np.int64]
 
 REMEMBERED = 16
-"""Tables of documents, each of a shard, that are kept in memory."""
+"""Document tables kept in memory, each of one shard."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """A stretch of a row of a batch that is of one document; what nobody recorded is None.
+    """A part of a batch row from a single document; fields without a recorded value are None.
 
     Attributes:
-        row: of the batch.
-        start: first column of the stretch, of ``input_ids`` or, of a rectangle, of ``targets``.
-        stop: column after its last one.
-        token: which token of its document the first one is, counted from 0; documents are counted as they were
-            tokenised, with an end of text that stands before them.
-        stored_in: file of tokens, array, or JSON lines that are tokenised as they are read.
-        entry: row, entry or sample in there; of JSON lines the line, from 0.
-        document: its id in the source.
-        url: of the document.
-        date: when it was crawled, as its source spells it.
-        source: what the source calls where it is from.
-        file: of the source; of a web archive the archive.
-        offset: first byte of its record in ``file``.
-        roll: by how much the row is rolled.
-        seam: column at which the beginning of the document follows its end, where the row has that; else None.
+        row: row of the batch.
+        start: first column of the part, in ``input_ids`` or, for a rectangle, in ``targets``.
+        stop: column after the last one.
+        token: index of the first token within its document, counted from 0. Documents are counted as they were
+            tokenised, including an end of text before them.
+        stored_in: file of tokens, array, or JSON lines that are tokenised during training.
+        entry: row, entry or sample in ``stored_in``; for JSON lines the line, counted from 0.
+        document: id of the document in its source.
+        url: URL of the document.
+        date: date of the crawl, as the source spells it.
+        source: origin of the document, as its source names it.
+        file: file of the source; for a web archive, the archive.
+        offset: first byte of the document's record in ``file``.
+        roll: number of tokens by which the row is rolled.
+        seam: column at which the document's beginning follows its end, or None if that is not in this part.
     """
 
     row: int
@@ -438,7 +441,7 @@ class Origin:
 
 
 def recorded_fields(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of an origin that a row of a table of documents has, as texts and a whole number."""
+    """Return the origin fields in a row of a document table, as strings and an integer ``offset``."""
     named = {"document": document.get("id")} | {name: document.get(name) for name in ("url", *FOUND[:-1])}
     offset = document.get("offset")
     texts = {name: None if value is None else str(value) for name, value in named.items()}
@@ -447,11 +450,11 @@ def recorded_fields(document: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class ShardDocuments:
-    """The documents of one shard, as the output that it belongs to has recorded them.
+    """Documents of one shard, as recorded by its output.
 
     Attributes:
-        table: a row for each document; without rows where nobody recorded any.
-        max_length: tokens of a window.
+        table: one row per document; no rows if documents were not recorded.
+        max_length: tokens per window.
         overlap_size: tokens that a window shares with the one before it.
     """
 
@@ -461,13 +464,13 @@ class ShardDocuments:
 
     @cached_property
     def _firsts(self) -> Longs:
-        """The first entry of each document: int64 [documents]."""
+        """First entry of each document: int64 [documents]."""
         if "entry" not in self.table.column_names:
             return np.arange(self.table.num_rows)
         return np.asarray(self.table["entry"].to_numpy(), np.int64)
 
     def find(self, entry: int) -> tuple[dict[str, Any], int]:
-        """Return what is known of the document of an entry, and which of its tokens the entry begins with."""
+        """Return the recorded fields of an entry's document, and the entry's first token counted in the document."""
         if not self.table.num_rows:
             return {}, 0
         row = int(np.searchsorted(self._firsts, entry, "right")) - 1
@@ -481,10 +484,10 @@ class ShardDocuments:
 
 @reread_when_changed(size=REMEMBERED)
 def shard_documents(path: str) -> ShardDocuments:
-    """Return what is recorded of the documents of a shard, by the output around it or in its own columns.
+    """Return the recorded documents of a shard, from the output around it or from its own columns.
 
     Raises:
-        CorruptionError: the table is missing, or not as it was written.
+        CorruptionError: the table is missing or was changed.
     """
     output = output_of(path)
     if output is None:
@@ -499,7 +502,7 @@ def shard_documents(path: str) -> ShardDocuments:
 
 
 def _own_columns(path: str) -> pa.Table:
-    """Read what tokens in parquet have beside them; nothing of other shards."""
+    """Read the document columns beside the tokens of a local Parquet shard; other shards have none."""
     if not path.endswith(".parquet") or is_url(path):
         return pa.table({})
     with unreadable(path, CorruptionError, DAMAGED):
@@ -512,7 +515,7 @@ def _remote_table(folder: str, name: str, described: Mapping[str, Any]) -> pa.Ta
     try:
         content = fetch(url)
     except FileNotFoundError as missing:
-        raise CorruptionError(f"{url} is missing, which says where tokens are from; copy it back") from missing
+        raise CorruptionError(f"{url} is missing, which records where tokens are from; copy it back") from missing
     if hashlib.sha256(content).hexdigest() != described["files"][name]["sha256"]:
         raise CorruptionError(f"{url} has been changed: its SHA-256 differs from the one recorded; copy it again")
     with unreadable(url, CorruptionError, DAMAGED):
@@ -523,12 +526,12 @@ def entry_origins(path: str, ends: Longs | None, row: int, column: int, first: i
     """Yield the origins of tokens ``first:stop`` of a shard, entry by entry.
 
     Args:
-        path: of the shard.
-        ends: int64 [entries], where each ends; None where nobody knows.
-        row: of the batch.
-        column: of the first token.
-        first: token of the shard.
-        stop: token after the last.
+        path: path of the shard.
+        ends: int64 [entries], end of each entry, or None if unknown.
+        row: row of the batch.
+        column: column of the first token.
+        first: first token, counted in the shard.
+        stop: token after the last one.
     """
     if ends is None:
         if stop > first:
@@ -550,11 +553,11 @@ def sample_origins(bucket: object, sample: int, row: int) -> Iterator[Origin]:
 
     Args:
         bucket: a :class:`longcrawl.formats.buckets.spec.ComposedBucket`.
-        sample: of it.
-        row: of the batch.
+        sample: sample of the bucket.
+        row: row of the batch.
 
     Raises:
-        LoaderError: the dataset is in memory, and has no tables.
+        LoaderError: the dataset is in memory, where it has no tables.
     """
     if not isinstance(bucket, ComposedBucket):
         raise LoaderError("a composed dataset in memory records no origins: write it with to_composed, and open that")
@@ -572,14 +575,14 @@ def sample_origins(bucket: object, sample: int, row: int) -> Iterator[Origin]:
 def rolled_origins(
     row: int, columns: range, length: int, stored: tuple[str, int], document: Mapping[str, Any] | None
 ) -> Iterator[Origin]:
-    """Yield the origins of a window of a row of a rectangle: one, or two where the row's seam is within.
+    """Yield the origins of a window of a rectangle's row: two if the row's seam is in the window, else one.
 
     Args:
-        row: of the batch.
-        columns: of the rectangle.
-        length: of a row.
+        row: row of the batch.
+        columns: columns of the rectangle.
+        length: tokens per row.
         stored: the array, and the row in it.
-        document: what the table of rows has of it; None without such a table.
+        document: the document's row in the table of rows, or None without such a table.
     """
     recorded = {} if document is None else recorded_fields(document)
     roll = None if document is None else document.get("roll")
@@ -597,7 +600,7 @@ Index = int | slice | Iterable[int]
 
 
 class IndexTypeError(LoaderError, TypeError):
-    """An index that is neither a whole number nor several of them."""
+    """Error for an index that is neither an integer nor several integers."""
 
 
 @overload
@@ -611,17 +614,17 @@ def items(
 
 
 def items(index: Index, count: int | None, one: Callable[[int], Item], what: str = "batch") -> Item | list[Item]:
-    """Return the item of a number, or the list of those of a slice or of several numbers.
+    """Return the item at an index, or the list of items for a slice or several integers.
 
     Args:
-        index: as of a list in Python, or several whole numbers.
-        count: how many items there are; None if that is not known, so that nothing counts from the end.
-        one: returns the item of a number from 0 on, or raises IndexError.
-        what: the word for an item in messages.
+        index: an index as for a Python list, or several integers.
+        count: number of items, or None if unknown; negative indices then raise an error.
+        one: returns the item at an index, 0 or above, or raises IndexError.
+        what: word for an item in messages.
 
     Raises:
-        IndexTypeError: there is a number that is not whole, or a bool.
-        IndexError: there is no such item.
+        IndexTypeError: an index is not an integer, or is a bool.
+        IndexError: an index is out of range.
     """
     if isinstance(index, slice):
         return [one(number) for number in range(count)[index]] if count is not None else _open_slice(index, one, what)
@@ -631,7 +634,7 @@ def items(index: Index, count: int | None, one: Callable[[int], Item], what: str
 
 
 def whole_number(index: Any) -> int:
-    """Return a whole number of any library as that of Python; raise IndexTypeError for anything else."""
+    """Return an integer of any library as a Python int; raise IndexTypeError for anything else."""
     try:
         if not (isinstance(index, bool) or "bool" in str(getattr(index, "dtype", ""))):
             return operator.index(index)
@@ -644,7 +647,7 @@ def whole_number(index: Any) -> int:
 
 
 def whole_numbers(places: Any) -> "np.ndarray[Any, np.dtype[np.int64]]":
-    """Return several whole numbers as int64; raise IndexTypeError for anything else."""
+    """Return several integers as int64; raise IndexTypeError for anything else."""
     array = np.asarray(places)
     if array.dtype.kind not in "iu" and array.size:
         raise IndexTypeError(f"places are {array.dtype}: give whole numbers")
@@ -652,7 +655,7 @@ def whole_numbers(places: Any) -> "np.ndarray[Any, np.dtype[np.int64]]":
 
 
 def _from_start(number: int, count: int | None, what: str) -> int:
-    """Count a negative number from the end, and reject one that is outside."""
+    """Count a negative index from the end, and reject one that is out of range."""
     if count is None:
         if number < 0:
             raise IndexError(f"{what} {number:,}: they are counted from 0, as their number is not known")
@@ -663,7 +666,7 @@ def _from_start(number: int, count: int | None, what: str) -> int:
 
 
 def _open_slice(index: slice, one: Callable[[int], Item], what: str) -> list[Item]:
-    """Return the items of a slice up to the last that there is."""
+    """Return the items of a slice, up to the last existing one."""
     parts = [None if part is None else whole_number(part) for part in (index.start, index.stop, index.step)]
     start, stop, step = parts
     if stop is None or min(start or 0, stop, step or 1) < 0 or step == 0:
@@ -678,13 +681,13 @@ def _open_slice(index: slice, one: Callable[[int], Item], what: str) -> list[Ite
 
 
 Items = Literal["batches", "rows"]
-"""What :meth:`Feed.iterable` yields."""
+"""Unit that :meth:`Feed.iterable` yields."""
 
 
 def rows_of(batch: dict[str, Any]) -> list[dict[str, npt.NDArray[Any]]]:
-    """Return the rows of a batch of any feed as ``collators.for_transformers`` has them, one dictionary for each.
+    """Return each row of a batch of any feed as a dictionary, in the form of ``collators.for_transformers``.
 
-    Any collator that stacks arrays makes a batch of them again, such as those of torch and of transformers.
+    Any collator that stacks arrays, such as those of torch and transformers, turns them into a batch again.
     """
     made = for_transformers(batch, tensors="numpy")
     del made["use_cache"]
@@ -692,10 +695,10 @@ def rows_of(batch: dict[str, Any]) -> list[dict[str, npt.NDArray[Any]]]:
 
 
 class AskedOrder:
-    """The order in which one process of a loader asks for groups of numbers.
+    """Detector of shuffling in the groups of indices that one loader process requests.
 
-    In order they rise, and fall only to where a pass begins: below all numbers before, or where an earlier fall went.
-    In a shuffled order a number falls elsewhere soon.
+    In an unshuffled order, indices rise. They fall only at the start of a pass: below all earlier indices, or to an
+    earlier start. In a shuffled order, an index soon falls to another value.
 
     >>> order = AskedOrder()
     >>> [order.follows(group) for group in ([4, 5], [8, 9], [0, 1], [4, 5], [2, 3])]
@@ -707,9 +710,9 @@ class AskedOrder:
         self._starts: set[int] = set()
 
     def follows(self, group: list[int]) -> bool:
-        """Note a group, and return whether it is in order."""
+        """Record a group, and return whether it is in order."""
         first = group[0]
-        # A loader of several ranks fills its last group up with the first numbers.
+        # A loader of several ranks pads its last group with the first indices.
         inside = all(after in (before + 1, 0) for before, after in itertools.pairwise(group))
         if first < min(self._starts, default=first + 1):
             self._starts.add(first)
@@ -719,7 +722,7 @@ class AskedOrder:
 
 
 def check_alone(feed: "Feed", workers: int = 0) -> None:
-    """Check that ranks are the DataLoader's alone, and that its workers keep the order of rows.
+    """Check that only the DataLoader divides batches among ranks, and that its workers keep the order of rows.
 
     Raises:
         LoaderError: the feed has ranks, or there are several workers.
@@ -737,10 +740,10 @@ def check_alone(feed: "Feed", workers: int = 0) -> None:
 
 
 def check_asked(feed: "Feed", indices: list[int]) -> None:
-    """Check that a DataLoader leaves ranks, batches and order to one side, itself or the feed.
+    """Check that only one of DataLoader and feed handles ranks and batches, and that the feed's order is kept.
 
     Raises:
-        LoaderError: both have ranks or batches, or the DataLoader shuffles a curriculum.
+        LoaderError: the feed has ranks, both form batches, or the DataLoader shuffles a curriculum.
     """
     check_alone(feed)
     if len(indices) > 1 and feed.most_rows > 1:
@@ -752,8 +755,8 @@ def check_asked(feed: "Feed", indices: list[int]) -> None:
     if order.follows(indices):
         return
     shuffled = (
-        f"the DataLoader asks for batches of {feed.source_name} in another order than theirs: set shuffle=False, or "
-        "train_sampling_strategy='sequential' in TrainingArguments"
+        f"the DataLoader asks for batches of {feed.source_name} in another order than the feed's: set shuffle=False, "
+        "or train_sampling_strategy='sequential' in TrainingArguments"
     )
     if feed.ordered:
         raise LoaderError(f"{shuffled}, as a curriculum or schedule is such an order")
@@ -761,7 +764,7 @@ def check_asked(feed: "Feed", indices: list[int]) -> None:
 
 
 class FeedLoader:
-    """Torch tensors in the order of a feed, read by ``num_workers`` processes, each with caches of its own."""
+    """Loader of torch tensors in the order of a feed; each of ``num_workers`` processes has its own caches."""
 
     def __init__(self, feed: "Feed", num_workers: int, options: dict[str, Any]) -> None:
         self._data = _torch_data("dataloader")
@@ -770,16 +773,16 @@ class FeedLoader:
             raise LoaderError(f"{', '.join(taken)} cannot be set, as {feed.fixed_because}: leave it out")
         import torch
 
-        # A loader draws a seed for its workers; from torch's own generator, that would change dropout after a resume.
+        # A loader draws a seed for its workers; the global generator of torch would then change dropout after a resume.
         self._options = {"num_workers": num_workers, "generator": torch.Generator(), **options}
         self._feed = feed
 
     def __len__(self) -> int:
-        """Return the batches of a full pass on this rank; the first pass after a resume has only the rest."""
+        """Count the batches of a full pass on this rank; the first pass after a resume is shorter."""
         return len(self._feed)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield the rest of the pass, or a new pass where the last one is over."""
+        """Yield the rest of the pass, or a new pass if the last one is complete."""
         pieces = self._data.DataLoader(_iterable_pieces(self._feed), batch_size=None, **self._options)
         for batch in self._feed.deliver(pieces):
             yield batch if "collate_fn" in self._options else self._data.default_convert(batch)
@@ -794,7 +797,7 @@ def _torch_data(method: str) -> Any:
 
 
 def _worker() -> tuple[int, int]:
-    """Return which worker process this is, and how many there are; without workers, 0 of 0."""
+    """Return the index of this worker process and the number of workers; both are 0 without workers."""
     from torch.utils.data import get_worker_info
 
     worker = get_worker_info()
@@ -807,7 +810,7 @@ def _reader(feed: "Feed") -> dict[str, int]:
 
 
 def _iterable_pieces(feed: "Feed") -> Any:
-    """Return a torch dataset of what worker processes make; the class is made here, as it derives from torch's."""
+    """Return a torch dataset of the pieces that worker processes make; its class needs torch, so it is defined here."""
 
     class Pieces(_torch_data("dataloader").IterableDataset):  # type: ignore[misc]  # torch has no types here
         def __iter__(self) -> Iterator[Any]:
@@ -823,7 +826,10 @@ def _iterable_pieces(feed: "Feed") -> Any:
 def _upcoming_items(
     feed: "Feed", items: Items, taken: int, row: int
 ) -> Iterator[tuple[dict[str, Any], tuple[int, int]]]:
-    """Yield this worker's items after so many batches and rows of the next one, and how many are taken with each."""
+    """Yield this worker's next items, each with the batches and rows taken so far.
+
+    Skips ``taken`` batches, and ``row`` rows of the next one.
+    """
     worker, workers = _worker()
     if items == "rows":
         check_alone(feed, workers)
@@ -836,10 +842,10 @@ def _upcoming_items(
 
 
 def iterable_items(feed: "Feed", items: Items) -> Any:
-    """Return a torch dataset of a feed's batches or rows; the class is made here, as it derives from torch's."""
+    """Return a torch dataset of a feed's batches or rows; its class needs torch, so it is defined here."""
 
     class FeedItems(_torch_data("iterable").IterableDataset):  # type: ignore[misc]  # torch has no types here
-        """Worker w of n takes every n-th step from the w-th on, so that a loader that asks them in turn has all."""
+        """Torch dataset in which worker w of n takes every n-th step from step w on; a loader asks workers in turn."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -848,7 +854,7 @@ def iterable_items(feed: "Feed", items: Items) -> Any:
             self._start = feed.state_dict()
 
         def set_epoch(self, epoch: int) -> None:
-            """Let the next iteration return the pass that is so many after the first one; accelerate calls this."""
+            """Select the pass of the next iteration, counted from 0 for the first; accelerate calls this."""
             self._epoch = epoch
 
         def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -883,18 +889,18 @@ def iterable_items(feed: "Feed", items: Items) -> Any:
 
 
 Batch = dict[str, Any]
-"""Arrays by name; see the feeds."""
+"""Arrays by name, as described in each feed."""
 
 STATE_VERSION = 1
 """Schema version of states."""
 
 ORDER_OPTIONS = ("batch_sampler", "batch_size", "dataset", "drop_last", "in_order", "sampler", "shuffle")
-"""Options of torch's DataLoader that would change the order."""
+"""DataLoader options that would change the order."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """Whether a feed has more batches: "running", "finished" or "halted", and why it is halted."""
+    """State of a feed, "running", "finished" or "halted", and the reason if it is halted."""
 
     state: Literal["running", "finished", "halted"]
     reason: str = ""
@@ -907,14 +913,14 @@ class Feed(ABC):
     """Batches for one rank of a trainer, with a position that all ranks share."""
 
     kind: ClassVar[str]
-    """The word for this kind of feed in a state."""
+    """Name of this kind of feed in states."""
     unit: ClassVar[str]
-    """What a position counts, of all ranks together."""
+    """Unit of positions, counted over all ranks together."""
     fixed_options: ClassVar[tuple[str, ...]] = ORDER_OPTIONS
-    """Options of torch's DataLoader that are the feed's own."""
+    """DataLoader options that the feed sets itself."""
     fixed_because: ClassVar[str] = "order and batches are the loader's"
     or_its_own: ClassVar[str] = " or of the feed"
-    """Whose ``batch_size`` makes a DataLoader's batches possible, beside its own."""
+    """Addition to an error that asks to lower the ``batch_size`` of the DataLoader or of the feed."""
 
     rank: int
     world_size: int
@@ -925,10 +931,10 @@ class Feed(ABC):
 
     @abstractmethod
     def origins_at(self, position: int) -> list[Origin]:
-        """Return the documents of :meth:`read` at a position, row by row from left to right; padding has none."""
+        """Return the documents of :meth:`read` at a position, row by row from left to right, without padding."""
 
     def origins(self, step: int) -> list[Origin]:
-        """Return the documents of this rank's batch ``step``, counted from 0 as those of ``feed[step]`` are.
+        """Return the documents of ``feed[step]``, this rank's batch ``step``, counted from 0.
 
         Raises:
             LoaderError: there is no such batch.
@@ -936,7 +942,7 @@ class Feed(ABC):
         return self.origins_at(self.position_of(step))
 
     def position_of(self, step: int) -> int:
-        """Return the position at which a step begins, counted from 0 since the beginning.
+        """Return the position at which a step begins; steps are counted from 0.
 
         Raises:
             LoaderError: there is no such step.
@@ -950,46 +956,46 @@ class Feed(ABC):
 
     @property
     def endless(self) -> bool:
-        """Whether nobody knows how many steps there are before they are read."""
+        """Whether the number of steps is unknown until they are read."""
         return False
 
     @property
     @abstractmethod
     def step_size(self) -> int:
-        """How far a step moves the position."""
+        """Units by which a step moves the position."""
 
     @abstractmethod
     def stop(self, position: int) -> int:
-        """Return where the steps from a position on end, with the plan or the pass."""
+        """Return the position at which the steps from ``position`` on end: the end of the plan or of the pass."""
 
     @abstractmethod
     def identity(self, position: int) -> Mapping[str, Any]:
-        """Return what a position is counted in: settings, order and a description of the data."""
+        """Return the context of a position: settings, order and a description of the data."""
 
     @property
     def source_name(self) -> str:
-        """What messages call the data."""
+        """Name of the data in messages."""
         return str(getattr(self, "path", "the data"))
 
     @property
     def position(self) -> int:
-        """How much all ranks together were given, counted in ``unit``."""
+        """Units delivered to all ranks together, counted in ``unit``."""
         return int(vars(self).get("_position", 0))
 
     @property
     def most(self) -> int | None:
-        """The last position that there is; None where passes follow each other, or the end is not known."""
+        """Last position, or None if passes repeat or the end is unknown."""
         return None
 
     def move_to(self, position: int) -> None:
-        """Set the position; nothing is checked."""
+        """Set the position without any checks."""
         vars(self)["_position"] = position
 
     def check_ranks(self, **least: int) -> None:
-        """Check numbers against the least that each may be, and the rank against the world size.
+        """Check fields against their smallest allowed values, and the rank against the world size.
 
         Raises:
-            LoaderError: one does not fit.
+            LoaderError: a value is out of range.
         """
         for name, number in {**least, "world_size": 1}.items():
             if getattr(self, name) < number:
@@ -998,11 +1004,11 @@ class Feed(ABC):
             raise LoaderError(f"rank {self.rank} must be from 0 to world_size - 1 = {self.world_size - 1}")
 
     def values_of(self, *names: str) -> dict[str, Any]:
-        """Return fields by their names."""
+        """Return fields by name."""
         return {name: getattr(self, name) for name in names}
 
     def __len__(self) -> int:
-        """Return the steps of the whole plan, or of a pass."""
+        """Count the steps of the whole plan, or of a pass."""
         return len(range(0, self.stop(0), self.step_size))
 
     @overload
@@ -1012,18 +1018,18 @@ class Feed(ABC):
     def __getitem__(self, index: slice | Iterable[int]) -> list[Batch]: ...
 
     def __getitem__(self, index: Index) -> Batch | list[Batch]:
-        """Return this rank's batch ``index`` of the plan or first pass, negative from the end, or a list of batches.
+        """Return this rank's batch ``index`` of the plan or first pass, or a list of batches.
 
-        It moves nothing.
+        A negative index counts from the end. The position does not change.
         """
         return items(index, self.batches_known, lambda step: self.read(step * self.step_size))
 
     def __getitems__(self, indices: list[int]) -> list[Batch]:
-        """Return the rows of batches, for a DataLoader that makes batches itself, as the Trainer of transformers does.
+        """Return the rows of batches for a DataLoader that forms batches itself, such as that of transformers' Trainer.
 
-        Each row has ``input_ids``, ``labels`` and, where documents have them, ``position_ids``, int64 [length], as
-        :func:`longcrawl.loading.collators.for_transformers` makes them. With ``batch_size=1`` a row is an item. Nothing
-        is moved: the DataLoader has ranks, workers and its own state.
+        Each row has ``input_ids``, ``labels`` and, unless documents have no positions, ``position_ids``, int64
+        [length], as :func:`longcrawl.loading.collators.for_transformers` returns them. With ``batch_size=1`` an item is
+        one row. The position does not change: the DataLoader has ranks, workers and its own state.
 
         Raises:
             LoaderError: the feed has ranks or batches of its own, or a curriculum that the DataLoader shuffles.
@@ -1033,81 +1039,84 @@ class Feed(ABC):
 
     @property
     def batches_known(self) -> int | None:
-        """Number of batches that can be indexed; None if unknown."""
+        """Number of batches that can be indexed, or None if unknown."""
         return len(self)
 
     @property
     def most_rows(self) -> int:
-        """The most rows that a batch has."""
+        """Most rows in a batch."""
         return int(getattr(self, "batch_size", 1))
 
     @property
     def ordered(self) -> bool:
-        """Whether another order of batches would be other data, as of a curriculum."""
+        """Whether the order of batches matters, as in a curriculum."""
         return False
 
     def remaining_steps(self) -> range:
-        """Return the steps that are left of the plan or pass; those of a new pass where one is over."""
+        """Return the remaining steps of the plan or pass, or those of a new pass if the last one is complete."""
         return range(self.position, self.stop(self.position), self.step_size)
 
     def hand_out(self, step: int) -> None:
-        """Note that the trainer is given a step; all ranks do at the same time."""
+        """Record the delivery of a step to the trainer, which happens on all ranks at the same time."""
         self.move_to(step + self.step_size)
 
     def skip_pass(self) -> None:
-        """Note all that is left of the plan or pass as handed out."""
+        """Record the rest of the plan or pass as delivered."""
         for last in self.remaining_steps()[-1:]:
             self.hand_out(last)
 
     def upcoming(self, first: int, every: int) -> Iterator[Batch]:
-        """Yield every ``every``-th batch that is left, from the ``first``-th on, without moving the position."""
+        """Yield every ``every``-th remaining batch from number ``first`` on, without moving the position."""
         for step in self.remaining_steps()[first::every]:
             yield self.read(step)
 
     def pieces(self, worker: int, workers: int) -> Iterator[Any]:
-        """Yield what one of several worker processes makes for :meth:`deliver`; here, its batches."""
+        """Yield the input of :meth:`deliver` from one of several worker processes; by default, its batches."""
         return self.upcoming(worker, workers)
 
     def deliver(self, pieces: Iterable[Any]) -> Iterator[Batch]:
-        """Yield the batches that the pieces of all workers make, in order, each noted as handed out."""
+        """Yield batches in order from the pieces of all workers, and record each as delivered."""
         for step, batch in zip(self.remaining_steps(), pieces, strict=True):
             self.hand_out(step)
             yield batch
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield the rest of the plan or pass, or the next pass where one is over."""
+        """Yield the rest of the plan or pass, or the next pass if one is complete."""
         return self.deliver(self.pieces(0, 1))
 
     @property
     def status(self) -> Status:
-        """Whether there is another step, the same on all ranks."""
+        """Whether there is another step; the same on all ranks."""
         return Status("running" if len(self.remaining_steps()) else "finished")
 
     def topology(self) -> dict[str, int]:
-        """Return what this rank's part of a step depends on, beside where it begins."""
+        """Return the fields that, with its position, determine this rank's part of a step."""
         names = ("rank", "world_size", "batch_size")
         return {name: getattr(self, name) for name in names if hasattr(self, name)}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a resume needs, the same on every rank: the position, and what it is counted in."""
+        """Return the state for a resume, the same on every rank: the position, and its settings, order and data."""
         head = {"longcrawl_feed": STATE_VERSION, "kind": self.kind, "position": self.position}
         return {**head, **self.identity(self.position)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Resume from a state taken under any world size, number of workers and, where it has one, batch size.
+        """Resume from a state, taken with any world size, number of workers and batch size.
 
-        What comes after the state may have changed, such as later phases of a curriculum.
+        Anything after the state may have changed, such as later phases of a curriculum.
 
         Raises:
-            LoaderError: the state is of other data, another order or another kind of feed; the message names what.
+            LoaderError: the state is from other data, another order or another kind of feed; the message names the
+                difference.
         """
         self.resume(self.compare(state))
 
     def compare(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a state as a dict, in batches of this feed's size, if it is one of this feed; nothing is moved.
+        """Return a state as a dict, counted in this feed's batch size, if it is one of this feed.
+
+        The position does not change.
 
         Raises:
-            LoaderError: as of :meth:`load_state_dict`.
+            LoaderError: the state is from other data, another order or another kind of feed.
         """
         known = self._checked(state)
         changed = self.changes(known)
@@ -1118,15 +1127,15 @@ class Feed(ABC):
         return known
 
     def changes(self, state: Mapping[str, Any]) -> list[str]:
-        """List the differences between a state, which has all names, and this feed; empty where they match."""
+        """List the differences between a complete state and this feed; the list is empty if they match."""
         return changed_values(state, self.identity(state["position"]))
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Take the position of a state that was found to match."""
+        """Take the position of a state that matches this feed."""
         self.move_to(state["position"])
 
     def _checked(self, state: Any) -> dict[str, Any]:
-        """Return a copy of a state of this schema version and kind, which has all names of this feed's states."""
+        """Return a copy of a state after checking its schema version, kind, names and position."""
         what, hint = f"a state of a {self.kind} feed", "pass what state_dict() returned"
         if not isinstance(state, Mapping):
             raise LoaderError(f"this is not {what}: it is {state!r}; {hint}")
@@ -1156,18 +1165,19 @@ class Feed(ABC):
         return known
 
     def recounted(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Return a state with its position in the unit of this feed.
+        """Return a state with its position converted to the unit of this feed.
 
         Raises:
-            LoaderError: no position of this feed is that of the state.
+            LoaderError: this feed has no equal position.
         """
         return state
 
     def dataloader(self, num_workers: int = 0, **options: Any) -> FeedLoader:
         """Return an iterable of torch tensors in the global order, read by ``num_workers`` processes.
 
-        It takes part in this feed's state: ``state_dict()`` counts what the trainer was given, not what workers have
-        read. ``options`` go to ``torch.utils.data.DataLoader``, except those that would change the order.
+        The loader updates this feed's state: ``state_dict()`` counts batches delivered to the trainer, not those that
+        workers have read ahead. ``options`` are passed to ``torch.utils.data.DataLoader``, except those that would
+        change the order.
 
         Raises:
             LoaderError: torch is not installed, or an option would change the order.
@@ -1175,18 +1185,18 @@ class Feed(ABC):
         return FeedLoader(self, num_workers, options)
 
     def iterable(self, items: Items = "batches") -> Any:
-        """Return a ``torch.utils.data.IterableDataset`` of the batches or rows left of the plan or pass, with a state.
+        """Return a stateful ``torch.utils.data.IterableDataset`` of the remaining batches or rows of the plan or pass.
 
-        In torchdata's ``StatefulDataLoader``, with ``batch_size=None`` and any number of workers, its batches come in
-        the global order. Iterating again gives the same pass again, and after ``set_epoch(n)`` the n-th after it. Such
-        a state is of one rank and as many workers; :meth:`state_dict` is of any.
+        In torchdata's ``StatefulDataLoader``, with ``batch_size=None`` and any number of workers, it yields batches in
+        the global order. Iterating again repeats the pass; after ``set_epoch(n)`` it yields the n-th pass after it. The
+        dataset's state is valid for one rank and one number of workers; :meth:`state_dict` is valid for any.
 
-        ``items="rows"`` is for loaders that make batches themselves, as that of transformers' Trainer does: it yields
-        each row of a batch, as :meth:`__getitems__` returns them, to at most one worker.
+        ``items="rows"`` is for loaders that form batches themselves, such as that of transformers' Trainer. It yields
+        single rows, as :meth:`__getitems__` returns them, and allows at most one worker.
 
         Raises:
-            LoaderError: torch is not installed, or items are neither.
+            LoaderError: torch is not installed, or ``items`` has another value.
         """
         if items not in get_args(Items):
-            raise LoaderError(f"iterable({items!r}) is neither 'batches' nor 'rows': say one of them")
+            raise LoaderError(f"iterable({items!r}) is neither 'batches' nor 'rows': give one of them")
         return iterable_items(self, items)

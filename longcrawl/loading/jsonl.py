@@ -1,14 +1,14 @@
 """Packed samples from JSON lines tokenised during training, with exact resume.
 
-Files are read in blocks of whole lines, which are cut at the same places each time; a block is tokenised and packed by
-itself. So the sequence of samples is a function of files and settings, a place in it is a block and a number, and no
-more than a few blocks are in memory. How many samples a block has is known once it is tokenised, and not before: every
-rank tokenises every block, which is what ranks need to agree without a word, and the length of the feed is unknown.
+Files are read in blocks of whole lines, always cut at the same places, and each block is tokenised and packed on its
+own. So the sequence of samples is a function of files and settings, a place in it is a block and a number, and only a
+few blocks are in memory. The number of samples in a block is known only after it is tokenised. Therefore every rank
+tokenises every block, so that ranks agree without communication, and the length of the feed is unknown.
 
 Source: GPT-Simple's data pipeline, format "jsonl".
 
-A plain local file is cut by looking for the line feed nearest to each border, so that any block is read by itself. What
-is compressed or remote has no such borders: its blocks come one after the other, from the file's beginning.
+Blocks of a plain local file end at the line feed nearest to each border, so that any block can be read on its own.
+Compressed and remote files do not allow this: their blocks are read one after the other, from the file's beginning.
 """
 
 import os
@@ -42,27 +42,27 @@ from longcrawl.tokens.shape import document_windows
 from longcrawl.urls import has_pattern, is_url
 
 ShuffleJson = Literal["none", "files", "blocks"]
-"""What has an order of its own in each epoch: nothing, the files, or all blocks of all files."""
+"""Unit that is shuffled in each epoch: none, the files, or all blocks of all files."""
 
 EXTENSIONS = tuple(f"{kind}{packed}" for kind in (".jsonl", ".json", ".ndjson") for packed in ("", ".gz", ".zst"))
 
 STEP = 1 << 16
-"""Bytes that are looked at for a line feed at a time."""
+"""Bytes searched for a line feed at a time."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some whole lines of a file.
+    """A block of whole lines of a file.
 
     Attributes:
-        file: where its file is in the order of the epoch; 0 where blocks are shuffled.
-        number: where the block is in its file, or in the order of all blocks where they are shuffled.
+        file: index of the file in the order of the epoch; 0 if blocks are shuffled.
+        number: index of the block in its file or, if blocks are shuffled, in the order of all blocks.
         part: the file, and its name.
-        start: the first byte, unpacked.
-        stop: the byte after the last one.
-        content: the lines; None to read them from ``start`` to ``stop``.
-        damage: why the file ends here, or why the line that is here is lost; "" for no damage.
-        lines_lost: how many lines damage takes; None where nobody can know.
+        start: first byte, counted in the uncompressed file.
+        stop: byte after the last one.
+        content: the lines, or None to read them from ``start`` to ``stop``.
+        damage: reason why the file ends here or a line is lost; "" for no damage.
+        lines_lost: number of lines lost by damage, or None if unknown.
     """
 
     file: int
@@ -86,7 +86,7 @@ class Block:
         return content if self.start else content.removeprefix(b"\xef\xbb\xbf")
 
     def first_line(self, max_record_bytes: int) -> int:
-        """Count the lines of the file before this block, which reads all that comes before it."""
+        """Count the lines of the file before this block, by reading all content before it."""
         path = self.part.files[0]
         if _is_seekable(path):
             with Path(path).open("rb") as opened:
@@ -102,10 +102,10 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class JsonFiles:
-    """Files of JSON lines, cut into blocks of about ``block_bytes``, unpacked.
+    """Files of JSON lines, cut into blocks of about ``block_bytes`` uncompressed bytes.
 
     Raises:
-        LoaderError: blocks are to be shuffled, and a file cannot be read from any place.
+        LoaderError: ``shuffle`` is "blocks", and a file does not allow random access.
     """
 
     parts: tuple[Part, ...]
@@ -119,12 +119,12 @@ class JsonFiles:
             if not _is_seekable(part.files[0]):
                 raise LoaderError(
                     f"shuffle='blocks' reads files from any place, and {part.files[0]} is compressed or remote: unpack "
-                    "it to a local file, or say shuffle='files'"
+                    "it to a local file, or set shuffle='files'"
                 )
 
     @cached_property
     def listed(self) -> list[TokenFile]:
-        """The files with their bytes, as states describe them."""
+        """Files with their sizes in bytes, as states describe them."""
         paths = [part.files[0] for part in self.parts]
         sizes = [size for path in paths for size in file_sizes([path])]
         for path, size in zip(paths, sizes, strict=True):
@@ -133,7 +133,7 @@ class JsonFiles:
         return [TokenFile(path, size or 0, 0) for path, size in zip(paths, sizes, strict=True)]
 
     def blocks(self, epoch: int, file: int, number: int) -> Iterator[Block]:
-        """Return the blocks of an epoch from one of them on; what is not read costs nothing in plain local files."""
+        """Yield the blocks of an epoch from a given one on; in plain local files, earlier blocks are not read."""
         if self.shuffle == "blocks":
             yield from self._shuffled(epoch, number)
             return
@@ -178,7 +178,7 @@ class JsonFiles:
             yield Block(place, number, part, start, start, b"", str(broken), broken.records_lost)
 
     def _plain(self, place: int, number: int, part: Part, start: int, stop: int) -> Block:
-        """Return a block of a plain file, without its line if that is too long: it is the only one then."""
+        """Return a block of a plain file, or an empty one if it is a single line that is too long."""
         if stop - start <= max(self.max_record_bytes, self.block_bytes):
             return Block(place, number, part, start, stop)
         damage = f"the line at byte {start:,} {too_long(self.max_record_bytes)}"
@@ -195,7 +195,7 @@ class JsonFiles:
 
 
 def find_json_files(path: str | os.PathLike[str] | tuple[str | os.PathLike[str], ...]) -> tuple[Part, ...]:
-    """List the files of JSON lines that a folder, path, URL or pattern names, or several, sorted by name."""
+    """List the JSON-lines files in a folder, path, URL or pattern, or in several, sorted by name."""
     named = tuple(map(str, path)) if isinstance(path, tuple) else str(path)
     is_remote = isinstance(named, str) and is_url(named) and not has_pattern(named)
     is_folder = isinstance(named, str) and (
@@ -213,7 +213,7 @@ def find_json_files(path: str | os.PathLike[str] | tuple[str | os.PathLike[str],
 
 
 def _pass_line(loss: Loss) -> None:
-    """Continue after a line that is lost, and stop at damage."""
+    """Ignore a lost line, but stop at damage."""
     if loss.kind == "damage":
         stop_at(loss)
 
@@ -229,7 +229,7 @@ def _is_seekable(path: str) -> bool:
 
 
 def _block_bounds(path: str, block_bytes: int) -> Longs:
-    """Return where the blocks of a plain file begin, and its end, cut as :func:`read_blocks` cuts them."""
+    """Return the starts of a plain file's blocks, and its end, cut as :func:`read_blocks` cuts them."""
     bounds, size = [0], Path(path).stat().st_size
     with Path(path).open("rb") as opened:
         while size - bounds[-1] > block_bytes:
@@ -238,7 +238,7 @@ def _block_bounds(path: str, block_bytes: int) -> Longs:
 
 
 def _cut(opened: BinaryIO, start: int, stop: int) -> int:
-    """Return the end of the last line that ends before ``stop``, or else of the first one after it."""
+    """Return the end of the last line that ends before ``stop``, or of the first one after it if there is none."""
     last = stop
     while last > start:
         first = max(last - STEP, start)
@@ -258,16 +258,16 @@ def _cut(opened: BinaryIO, start: int, stop: int) -> int:
 
 @dataclass(frozen=True, eq=False)
 class EncodedBlock:
-    """The documents of a block as entries of a token shard, and the lines that are none.
+    """Documents of a block as entries of a token shard, and its unreadable lines.
 
     Attributes:
-        block: where it is from, without its content.
-        tokens: of all entries, uint16 or uint32.
-        ends: int64 [entries], exclusive.
-        overlaps: int64 [entries], with how many tokens of the entry before it each begins.
-        lost: number of each line of the block that could not be read, and why.
-        lines: int64 [entries], the line of the block that each is from.
-        starts: int64 [entries], which token of its document each begins with.
+        block: the block, without its content.
+        tokens: tokens of all entries, uint16 or uint32.
+        ends: int64 [entries], exclusive end of each entry.
+        overlaps: int64 [entries], number of tokens at the start of each entry that repeat the entry before it.
+        lost: number in the block and reason for each line that could not be read.
+        lines: int64 [entries], line of the block that each entry is from.
+        starts: int64 [entries], index within its document of each entry's first token.
     """
 
     block: Block
@@ -279,11 +279,11 @@ class EncodedBlock:
     starts: Longs
 
     def locate(self, found: Origin, first_line: int) -> Origin:
-        """Return an origin in these entries with its line in the file, and what the line says of its document.
+        """Complete an origin in these entries with its line in the file and the fields of its document.
 
         Args:
-            found: in the block, by its entry.
-            first_line: of the block.
+            found: origin within the block, with the number of its entry.
+            first_line: number of the block's first line in the file.
         """
         content = self.block.read()
         line = int(self.lines[found.entry])
@@ -306,7 +306,7 @@ class EncodedBlock:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a sample is: how many samples of its block come before it."""
+    """Position of a sample; ``sample`` counts the samples before it in its block."""
 
     epoch: int = 0
     file: int = 0
@@ -315,12 +315,12 @@ class _Place:
 
 
 _Samples = tuple[ShardBucket, Longs, EncodedBlock]
-"""Samples of one block: the block as a bucket, their places in it, and the block."""
+"""Samples of one block: the block as a bucket, their indices in it, and the encoded block."""
 
 
 @dataclass(frozen=True)
 class _Step:
-    """The samples of a batch, and where the next one begins: samples before it, and its place."""
+    """Samples of a batch, with the global number and the place of the sample after it."""
 
     samples: list[_Samples]
     following: int
@@ -336,44 +336,48 @@ class Jsonl(Feed):
     ...     step(batch["input_ids"], batch["labels"])  # each (8, 2048) int64
     ...     checkpoint["data"] = batches.state_dict()
 
-    It is for experiments and small data sets; for others tokenise once, with ``longcrawl tokenize``, and read the
-    shards with :class:`Packed`, which also mixes buckets by a curriculum. Samples are those that :class:`Packed` makes
-    of such shards, but for that a sample has documents of one block alone. Batches have the fields of :class:`Packed`.
+    This feed is for experiments and small datasets. For larger ones, tokenise once with ``longcrawl tokenize``, and
+    read the shards with :class:`Packed`, which can also mix buckets by a curriculum. Samples are the same as those of
+    :class:`Packed` from such shards, except that a sample has documents from one block only. Batches have the fields of
+    :class:`Packed`.
 
-    Step s of ``world_size`` ranks takes the next ``world_size * batch_size`` global samples; rank r has every
-    ``world_size``-th of them from the r-th on. Iterating resumes after the last batch handed out, and ends after the
-    last epoch, for good; one loop at a time.
+    Each step of ``world_size`` ranks takes the next ``world_size * batch_size`` global samples; rank r gets every
+    ``world_size``-th of them, starting with sample r. Iterating resumes after the last delivered batch and does not
+    start over after the last epoch. Run only one loop at a time.
 
     Attributes:
-        path: a folder, a file, a URL, a pattern with ``*``, or a list of them: ``.jsonl`` or ``.json``, plain, gzip
-            or zstd. Of a folder, all such files, sorted by name. A remote file is fetched whole.
+        path: a folder, a file, a URL, a pattern with ``*``, or a list of them: ``.jsonl``, ``.json`` or ``.ndjson``,
+            plain, gzip or zstd. For a folder, all such files in it, sorted by name. A remote file is fetched
+            whole.
         tokenizer: a file or a Hub id, see :func:`longcrawl.tokens.encoders.load_encoder`.
-        text_field: the field of the text.
-        max_length: tokens of a sample, padding included, and of a window of a long document.
-        overlap_size: tokens that a window shares with the one before it, no targets there; at most half of
+        text_field: field that contains the text.
+        max_length: tokens per sample, including padding, and per window of a long document.
+        overlap_size: tokens that a window shares with the one before it, which are not targets; at most half of
             ``max_length``.
         batch_size: samples per batch, on each rank.
-        rank: which of the trainer's ``world_size`` processes this is.
-        world_size: processes that share the global samples.
-        seed: of the order.
-        shuffle: "none" for the order of files and lines; "blocks" for an order of all blocks in each epoch, only of
-            plain local files; "files" for one of the files. With both, samples have an order of their own in a block.
+        rank: index of this process among the trainer's ``world_size`` processes.
+        world_size: number of processes that share the global samples.
+        seed: seed of the order.
+        shuffle: "none" for the order of files and lines; "blocks" to shuffle all blocks in each epoch, only for plain
+            local files; "files" to shuffle the files. The last two also shuffle the samples within each block.
         packing: see :func:`longcrawl.tokens.packing.plan_packing`.
-        positions: "reset" counts ``position_ids`` from 0 in every piece, padding, too; "continuous" counts through the
-            row, and has 0 in padding.
-        epochs: how often documents are delivered.
-        last_batch: "drop" leaves out samples at the end that do not fill a step; "fill" has rows of padding instead,
-            where a rank may have no target: divide by those of all ranks.
-        pad_token: id of padding; None for the end of text.
-        end_of_text: the token that ends documents, by name; None for the tokenizer's ``eos_token``, or a usual one.
-        on_bad_files: whether a line that is not a document, or a damaged file, is an "error", or is left out with a
-            warning, "warn", or without, "skip"; see :attr:`bad_files`.
-        block_bytes: of a block, unpacked, unless one line is longer; the last sample of a block is not filled up.
-        max_record_bytes: of a line at most; a longer one is not a document, and is never held whole.
+        positions: "reset" counts ``position_ids`` from 0 in every piece, including padding; "continuous" counts
+            through the row and gives 0 in padding.
+        epochs: number of times that documents are delivered.
+        last_batch: "drop" omits samples at the end that do not fill a step; "fill" adds rows of padding. A rank may
+            then have no target: divide the loss by the targets of all ranks.
+        pad_token: id of the padding token, or None for the end of text.
+        end_of_text: name of the token that ends documents, or None for the tokenizer's ``eos_token`` or another usual
+            one.
+        on_bad_files: "error" to raise an error for a line that is not a document or for a damaged file, "warn" to skip
+            it with a warning, or "skip" to skip it silently; see :attr:`bad_files`.
+        block_bytes: uncompressed bytes per block, unless one line is longer; the last sample of a block is not filled
+            from the next block.
+        max_record_bytes: most bytes in a line; a longer one is not a document and is never fully in memory.
 
     Raises:
-        LoaderError: a field does not fit, or there are no such files.
-        TokenizerError: there is no such tokenizer, or it has no such token.
+        LoaderError: a field has a wrong value, or no file matches.
+        TokenizerError: the tokenizer does not exist or does not have the token.
     """
 
     kind: ClassVar[str] = "jsonl"
@@ -432,12 +436,12 @@ class Jsonl(Feed):
 
     @property
     def bad_files(self) -> tuple[BadFile, ...]:
-        """What could not be read so far, an entry for each block: file, reason, and how many lines are lost."""
+        """Unreadable parts so far, one entry per block: file, reason and number of lost lines."""
         return tuple(bad for found in self._bad_files.values() for bad in found)
 
     @property
     def step_size(self) -> int:
-        """Global samples of a step."""
+        """Global samples per step."""
         return self.world_size * self.batch_size
 
     @property
@@ -451,37 +455,37 @@ class Jsonl(Feed):
 
     @property
     def status(self) -> Status:
-        """Whether there is another step; a feed that drops its last samples knows once it has looked for one."""
+        """Whether there is another step; if the last samples are dropped, this is known only after looking for one."""
         over = self._place.epoch >= self.epochs or vars(self).get("_over", False)
         return Status("finished" if over else "running")
 
     def stop(self, position: int) -> int:
-        """Raise: how many samples there are is known once all is tokenised."""
+        """Raise TypeError: the number of samples is unknown until all files are tokenised."""
         raise TypeError(
             f"{self.path} has no length before it is tokenised, from sample {position:,} on: give a Trainer "
             "feed.iterable('rows'), a DataLoader feed.iterable(), or iterate"
         )
 
     def read(self, step: int) -> Batch:
-        """Return this rank's part of the step that begins with global sample ``step``; tokenises all before it."""
+        """Return this rank's part of the step that begins at global sample ``step``; tokenises everything before it."""
         return self._batch(self._step(step, self._encoded(_Place())).samples)
 
     @property
     def batches_known(self) -> None:
-        """None: batches are indexed from 0 on, and all that is before one is tokenised."""
+        """Always None: batches can be indexed from 0 on, which tokenises everything before them."""
         return
 
     @property
     def endless(self) -> bool:
-        """Whether nobody knows how many steps there are: lines are not tokenised before they are read."""
+        """Always True: the number of steps is unknown until all lines are tokenised."""
         return True
 
     def origins_at(self, position: int) -> list[Origin]:
-        """Return which lines are in this rank's part of the step there; tokenises all before it.
+        """Return the lines in this rank's part of a step; tokenises everything before it.
 
         Columns are those of ``input_ids``.
         """
-        # Of a compressed file nothing is read twice.
+        # Keeping the content avoids reading a compressed file again.
         blocks = ((epoch, replace(self._encode(block), block=block)) for epoch, block in self._blocks(_Place()))
         origins, row = list[Origin](), 0
         for bucket, places, encoded in self._step(position, blocks).samples:
@@ -497,7 +501,7 @@ class Jsonl(Feed):
         raise IndexError(f"{self.path} has no step at sample {step:,}")
 
     def pieces(self, worker: int, workers: int) -> Iterator[tuple[int, EncodedBlock]]:
-        """Yield the epoch and the tokens of every ``workers``-th block that is left, the begun one first."""
+        """Yield the epoch and the tokens of every ``workers``-th remaining block, starting with the current one."""
         return self._encoded(self._place, worker, workers)
 
     def _encoded(self, place: _Place, first: int = 0, every: int = 1) -> Iterator[tuple[int, EncodedBlock]]:
@@ -505,7 +509,7 @@ class Jsonl(Feed):
             yield epoch, self._encode(block)
 
     def _encode(self, block: Block) -> EncodedBlock:
-        """Tokenise the documents of a block, end each with the end of text, and cut long ones into windows."""
+        """Tokenise the documents of a block, append the end of text to each, and cut long ones into windows."""
         schema = pa.schema([pa.field(self.text_field, pa.large_string(), nullable=False)])
         lines = read_lines(block.read(), schema)
         ids, offsets = self._encoder.encode(lines.table[self.text_field])
@@ -525,30 +529,30 @@ class Jsonl(Feed):
         return EncodedBlock(replace(block, content=None), *entries)
 
     def _pack(self, encoded: EncodedBlock, epoch: int) -> ShardBucket:
-        """Plan the samples of a block; where shuffled, they have an order of their own in each epoch."""
+        """Plan the samples of a block; with shuffling, they have a separate order in each epoch."""
         block = encoded.block
         shard = TokenShard(block.part.files[0], "jsonl", encoded.tokens, encoded.ends, encoded.overlaps)
         lengths = np.diff(encoded.ends, prepend=0)
-        # A packer may not know what to do with nothing.
+        # A packer may fail without entries.
         plan = plan_packing(lengths, self.max_length, self.packing if len(lengths) else "in-order")
         seed = None if self.shuffle == "none" else self.seed
         return ShardBucket(f"{block.part.name}/{block.start}/{epoch}", (shard,), plan, 1, seed)
 
     def _blocks(self, place: _Place) -> Iterator[tuple[int, Block]]:
-        """Yield the epoch and the block of all from a place on; nothing is tokenised."""
+        """Yield epoch and block from a place on, without tokenising."""
         for epoch in range(place.epoch, self.epochs):
             file, number = (place.file, place.block) if epoch == place.epoch else (0, 0)
             for block in self._files.blocks(epoch, file, number):
                 yield epoch, block
 
     def upcoming(self, first: int, every: int) -> Iterator[Batch]:
-        """Yield every ``every``-th batch that is left, from the ``first``-th on; all are tokenised."""
+        """Yield every ``every``-th remaining batch from number ``first`` on; all batches are tokenised."""
         steps = self._steps(self.position, self._place, self._encoded(self._place))
         for step in islice(steps, first, None, every):
             yield self._batch(step.samples)
 
     def deliver(self, pieces: Iterable[tuple[int, EncodedBlock]]) -> Iterator[Batch]:
-        """Yield the batches of all blocks that are left, each noted as handed out."""
+        """Yield the batches of all remaining blocks, and record each as delivered."""
         for step in self._steps(self.position, self._place, pieces):
             batch = self._batch(step.samples)
             self._move(step.following, step.place)
@@ -556,17 +560,17 @@ class Jsonl(Feed):
         vars(self)["_over"] = True
 
     def skip_pass(self) -> None:
-        """Note all epochs as handed out."""
+        """Record all epochs as delivered."""
         self._move(self.position, _Place(self.epochs))
 
     def _steps(
         self, position: int, place: _Place, blocks: Iterable[tuple[int, EncodedBlock]], skipped: int = 0
     ) -> Iterator[_Step]:
-        """Yield the samples of this rank's batches of all blocks from a place on, but for so many samples.
+        """Yield this rank's samples of each batch, from a place on, after skipping ``skipped`` global samples.
 
         Raises:
             SourceError: a line is not a document or a file is damaged, under ``on_bad_files="error"``.
-            LoaderError: there are fewer samples than one step takes.
+            LoaderError: there are too few samples for one step.
         """
         rows: list[_Samples] = []
         done, taken, size = position, 0, self.step_size
@@ -594,7 +598,7 @@ class Jsonl(Feed):
             )
 
     def _first_sample(self, place: _Place, epoch: int, block: Block, bucket: ShardBucket) -> int:
-        """Return the first sample of a block that is left: those of the block that was begun are partly handed out."""
+        """Return the first remaining sample of a block; it is above 0 only in a partly delivered block."""
         if (epoch, block.file, block.number) != (place.epoch, place.file, place.block):
             return 0
         if place.sample > len(bucket):
@@ -612,7 +616,7 @@ class Jsonl(Feed):
         return assemble(buckets, picks, places, padding, Rows(self.batch_size, self.max_length, self.positions))
 
     def _report(self, encoded: EncodedBlock) -> None:
-        """Apply the policy to what could not be read of a block, once."""
+        """Apply ``on_bad_files`` to the unreadable parts of a block, once per block."""
         block = encoded.block
         key = (block.part.files[0], block.start)
         if not (encoded.lost or block.damage) or key in self._bad_files:
@@ -627,7 +631,7 @@ class Jsonl(Feed):
         self._bad_files[key] = noted.found
 
     def identity(self, position: int) -> dict[str, Any]:  # noqa: ARG002  # the same at every position
-        """Return where the next sample is, and of which data, order and tokenizer."""
+        """Return the place of the next sample, and a description of data, order and tokenizer."""
         return {**vars(self._place), **self._order, **self._data}
 
     def changes(self, state: Mapping[str, Any]) -> list[str]:
@@ -635,7 +639,10 @@ class Jsonl(Feed):
         return changed_values(state, self._order) + data_changes(state, self._data, self._files.listed)
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Take position and place of a state. Blocks before it are not read, or, of a compressed file, unpacked."""
+        """Take position and place of a state.
+
+        Blocks before it are not read, except that a compressed file is decompressed from its start.
+        """
         place = {name: state[name] for name in vars(_Place())}
         wrong = [name for name, number in place.items() if type(number) is not int or number < 0]
         if wrong:
@@ -646,7 +653,7 @@ class Jsonl(Feed):
 
     @cached_property
     def _order(self) -> dict[str, Any]:
-        # A function's repr has its place in memory.
+        # The repr of a function contains its memory address.
         packing = getattr(self.packing, "__qualname__", None) or str(self.packing)
         own = ("text_field", "max_length", "overlap_size", "block_bytes", "shuffle", "seed", "positions")
         return {
