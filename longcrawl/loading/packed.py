@@ -1,7 +1,7 @@
-"""Packed samples from token shards, one after the other or by a curriculum, with exact resume.
+"""Packed samples from token shards, in sequence or by a curriculum, with exact resume.
 
-Everything is a pure function of a global sample: which bucket it is from, which of its samples, which tokens. So a
-position is one number, and ranks, workers and interruptions make no difference to what the global batches are.
+The bucket, the index in the bucket and the tokens of a sample are pure functions of its global number. A position is
+therefore one number, and the number of ranks or workers and interruptions do not change the global batches.
 """
 
 import os
@@ -46,10 +46,10 @@ __all__ = ["Packed", "Status"]
 
 
 SEARCHED = 1 << 20
-"""Tokens of a shard in which an end of text is looked for."""
+"""Tokens of each shard that are searched for an end of text."""
 
 BY_BUCKET = ("data", "packing")
-"""Entries of a state that have one of each bucket."""
+"""State fields with one entry per bucket."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,59 +62,61 @@ class Packed(PlannedFeed):
     ...     step(batch["input_ids"], batch["labels"])  # each (8, 2048) int64
     ...     checkpoint["data"] = batches.state_dict()
 
-    With a curriculum, the buckets are the folders of ``path/split``, and phases draw from them. Without, all shards
-    below ``path/split`` are one bucket, or where ``path`` has no such folders, those of that split in any output below.
+    With a curriculum, the buckets are the folders in ``path/split``, and phases draw from them. Without a curriculum,
+    all shards below ``path/split`` form one bucket. If ``path`` has no split folders, the bucket has the shards of that
+    split from all outputs below ``path``.
 
     A batch is a dictionary: ``input_ids``, ``labels``, ``position_ids`` and ``doc_ids``, int64 [batch_size,
-    max_length], ``n_tokens``, int64 [batch_size], how many come before the padding, and ``seq_lengths``, for each row
-    an int64 array with the lengths of its pieces, the padding's as the last where there is some. Labels are not
-    shifted; they are -100 on padding, on the first token of each piece, on an overlap with the window before and where
-    a loss mask says so. ``doc_ids`` count the pieces of a row from 0, its padding, too.
+    max_length], ``n_tokens``, int64 [batch_size], the number of tokens before the padding, and ``seq_lengths``, for
+    each row an int64 array with the lengths of its pieces. Padding, if any, is the last piece. Labels are not shifted;
+    they are -100 on padding, on the first token of each piece, on an overlap with the previous window and on tokens
+    without loss in a loss mask. ``doc_ids`` number the pieces of a row from 0, including padding.
 
-    Step s of ``world_size`` ranks takes the next ``world_size * batch_size`` global samples; rank r has every
-    ``world_size``-th of them from the r-th on. Iterating resumes after the last batch handed out, and ends with the
-    plan, for good: ``status`` then says whether it is finished or halted. ``batches[i]`` is a pure function of ``i``.
+    Each step of ``world_size`` ranks takes the next ``world_size * batch_size`` global samples; rank r gets every
+    ``world_size``-th of them, starting with sample r. Iterating resumes after the last delivered batch and does not
+    start over at the end of the plan: ``status`` is then "finished" or "halted". ``batches[i]`` is a pure function of
+    ``i``.
 
     Attributes:
         path: folder of the shards.
-        curriculum: phases, or mappings of their fields; none for all samples, ``epochs`` times. Of a configuration,
-            see :func:`longcrawl.loading.read_curriculum`, ``max_length`` and ``packing`` are taken, too, unless they
-            are given here.
-        split: "train", "val", "test" or the name of another folder in ``path``; "val" is also whichever of ``valid``,
-            ``validation``, ``dev``, ``eval`` and ``heldout`` is there.
-        max_length: tokens of a sample, padding included; None for 2,048.
+        curriculum: phases, or mappings of their fields; empty to deliver all samples ``epochs`` times. A configuration
+            from :func:`longcrawl.loading.read_curriculum` also sets ``max_length`` and ``packing``, unless they are
+            given here.
+        split: "train", "val", "test" or the name of another folder in ``path``; "val" also finds a folder ``valid``,
+            ``validation``, ``dev``, ``eval`` or ``heldout``.
+        max_length: tokens per sample, including padding; None for 2,048.
         batch_size: samples per batch, on each rank.
-        rank: which of the trainer's ``world_size`` processes this is.
-        world_size: processes that share the global samples.
-        seed: of the order of samples and of the draws of a curriculum.
-        shuffle: "keyed", for each bucket and epoch an order of its own, or "none" for that of the packing.
-        packing: "length-binned", which None stands for, "best-fit" or "first-fit", which pad little; "in-order", which
-            keeps the order of the shards; "separate", a sample for each piece; or an object or function of one's own.
-            See :func:`longcrawl.tokens.packing.plan_packing`.
-        positions: "reset" counts ``position_ids`` from 0 in every piece, padding, too; "continuous" counts through the
-            row, and has 0 in padding.
-        mix_by: whether weights are shares of "tokens" or of "samples"; None for tokens, and for samples if a
-            configuration has no curriculum, as GPT-Simple draws them.
-        on_exhausted: "error" refuses a curriculum in which a bucket runs dry, "halt" ends the feed there, and
-            "renormalize" continues without it, at one global sample on all ranks, and warns; where nothing of a phase's
-            mix is left, the next phase begins, with its own budget.
-        epochs: how often samples may be delivered, one number or one for each bucket.
-        last_batch: "drop" leaves out samples at the end that do not fill a step; "fill" has rows of padding instead.
-            A rank may then have no target, and its mean over them is NaN: divide by the targets of all ranks.
-        training_tokens: what the training takes; compared with the sum of the budgets.
+        rank: index of this process among the trainer's ``world_size`` processes.
+        world_size: number of processes that share the global samples.
+        seed: seed of the order of samples and of the draws of a curriculum.
+        shuffle: "keyed" for a separate order for each bucket and epoch, or "none" for the order of the packing.
+        packing: "length-binned", the default for None, "best-fit" or "first-fit", which need little padding;
+            "in-order", which keeps the order of the shards; "separate", with one sample per piece; or your own object
+            or function. See :func:`longcrawl.tokens.packing.plan_packing`.
+        positions: "reset" counts ``position_ids`` from 0 in every piece, including padding; "continuous" counts
+            through the row and gives 0 in padding.
+        mix_by: whether weights are shares of "tokens" or of "samples". None means tokens, or samples if a
+            configuration has no curriculum, as in GPT-Simple.
+        on_exhausted: "error" rejects a curriculum in which a bucket runs dry, "halt" ends the feed there, and
+            "renormalize" warns and continues without the bucket, from the same global sample on all ranks. If no bucket
+            of a phase's mix has samples left, the next phase begins, with its own budget.
+        epochs: how often samples may be delivered: one number, or a number per bucket.
+        last_batch: "drop" omits samples at the end that do not fill a step; "fill" adds rows of padding. A rank may
+            then have no target, so that its mean loss is NaN: divide by the targets of all ranks.
+        training_tokens: tokens that the training run consumes; compared with the sum of the budgets.
         on_budget_mismatch: whether a difference of more than 5 % is an error or a warning.
-        pad_token: id of padding; None for the end of text of the shards, or 0 where neither they nor the output that
-            they belong to say it.
-        format: of the shards; None to tell by the files.
-        end_of_text: to open shards with; None for the one that an output of longcrawl has recorded.
-        vocabulary_size: an id that is not below it is an error, in the batch that has it.
-        check: what is looked at in shards when they are opened: "sizes"; also the "ends" of documents; or "everything",
-            which finds such ids before a batch is read.
-        mixing: how samples draw their buckets: "random", each by itself, as GPT-Simple does; "even", so that each
-            stretch of samples has the shares of the mix.
+        pad_token: id of the padding token, or None for the shards' end of text. It is 0 if neither the shards nor their
+            output record an end of text.
+        format: format of the shards, or None to detect it.
+        end_of_text: id with which to open shards, or None for the id that a longcrawl output records.
+        vocabulary_size: upper limit of ids, exclusive; a batch with a larger id raises an error.
+        check: checks when a shard is opened: "sizes"; "ends", which adds document ends; or "everything", which also
+            finds ids outside of the vocabulary before a batch is read.
+        mixing: "random" to draw each sample's bucket on its own, as GPT-Simple does, or "even" to give every stretch
+            of samples the shares of the mix.
 
     Raises:
-        LoaderError: a field, a bucket or the curriculum does not fit the data; the message says what would.
+        LoaderError: a field, a bucket or the curriculum does not fit the data; the message names values that do.
         CorruptionError: files of a shard contradict each other.
     """
 
@@ -122,21 +124,21 @@ class Packed(PlannedFeed):
     unit: ClassVar[str] = "samples"
     no_step: ClassVar[str] = (
         "the plan has {positions:,} samples, not one for each row of {feed.world_size} batches of {feed.batch_size}; "
-        "lower batch_size or max_length, or say last_batch='fill'"
+        "lower batch_size or max_length, or set last_batch='fill'"
     )
 
     path: str | os.PathLike[str]
     curriculum: Sequence[Phase | Mapping[str, Any]] = ()
     split: str = "train"
-    max_length: int = None  # type: ignore[assignment]  # a number once made
+    max_length: int = None  # type: ignore[assignment]  # __post_init__ sets a number
     batch_size: int = 1
     rank: int = 0
     world_size: int = 1
     seed: int = 0
     shuffle: Literal["keyed", "none"] = "keyed"
-    packing: AnyPacking = None  # type: ignore[assignment]  # a packing once made
+    packing: AnyPacking = None  # type: ignore[assignment]  # __post_init__ sets a packing
     positions: Positions = "reset"
-    mix_by: MixBy = None  # type: ignore[assignment]  # a word once made
+    mix_by: MixBy = None  # type: ignore[assignment]  # __post_init__ sets a unit
     on_exhausted: OnExhausted = "error"
     epochs: int | Mapping[str, int] = 1
     last_batch: LastBatch = "drop"
@@ -168,7 +170,7 @@ class Packed(PlannedFeed):
         self.check_plan()
 
     def _take_configuration(self) -> ConfiguredPhases:
-        """Fill in what was not given, by the configuration that the curriculum is of or by defaults."""
+        """Fill in missing fields from the curriculum's configuration, or else with defaults."""
         given = self.curriculum
         configured = given if isinstance(given, ConfiguredPhases) else ConfiguredPhases()
         defaults = {
@@ -182,10 +184,10 @@ class Packed(PlannedFeed):
         return configured
 
     def _draw_uniformly(self, samples: int | None) -> None:
-        """Make one phase of all buckets, each with the same weight; without buckets, all shards are one.
+        """Make one phase of all buckets with equal weights; without buckets, all shards are one bucket.
 
-        It ends with the samples that training takes on each rank or, if these are not known, where the first bucket
-        runs dry, or the last one under ``on_exhausted="renormalize"``.
+        The phase ends with the samples that training takes on each rank. If that number is unknown, it ends when the
+        first bucket runs dry, or the last one with ``on_exhausted="renormalize"``.
         """
         names = [name for name in _folders_in(self._folder) if not name.startswith(".")]
         if not names:
@@ -215,7 +217,7 @@ class Packed(PlannedFeed):
 
     @property
     def _folder(self) -> Path:
-        """The folder of the split, which may not be there."""
+        """Folder of the split, which may not exist."""
         try:
             return Path(self.path) / named_split(self.split, lambda name: (Path(self.path) / name).is_dir())
         except FormatError as several:
@@ -235,7 +237,7 @@ class Packed(PlannedFeed):
 
     @cached_property
     def _names(self) -> set[str]:
-        """The buckets that the curriculum draws from; of a feed without one, "" has all."""
+        """Names of the buckets in the curriculum; without a curriculum, "" is the bucket of all shards."""
         names = {name for phase in self._phases for name in phase.mix} if self.curriculum else {""}
         for name in sorted(names - set(self._folders)):
             raise LoaderError(
@@ -246,7 +248,7 @@ class Packed(PlannedFeed):
 
     @cached_property
     def _shards(self) -> dict[str, list[Path]]:
-        # Of a folder that is a split already, all that is in it.
+        # A folder that is already a split is taken whole, as "train".
         splits = {name: self.split if self._folders[name] == Path(self.path) else "train" for name in self._names}
         found = {}
         for name in sorted(self._names):
@@ -258,12 +260,12 @@ class Packed(PlannedFeed):
 
     @cached_property
     def recorded(self) -> TokenFacts:
-        """What the output that the shards belong to has recorded of its tokens."""
+        """Facts that the output of the shards records about its tokens."""
         return recorded_facts([str(path) for paths in self._shards.values() for path in paths])
 
     @cached_property
     def buckets(self) -> dict[str, ShardBucket]:
-        """The buckets that the curriculum draws from, opened; of a feed without one, "" has all."""
+        """Open buckets of the curriculum; without a curriculum, "" has all shards."""
         self.recorded.check_vocabulary(self.vocabulary_size)
         return {name: self._open(name, paths) for name, paths in self._shards.items()}
 
@@ -273,7 +275,7 @@ class Packed(PlannedFeed):
         shards = []
         for path in paths:
             found = find_format(path, self.format)
-            # Settings that a format does not have are left out.
+            # Only the settings that the format has.
             shards.append(found.open(path, **found.settings("open", wanted)))
         lengths = np.concatenate([np.diff(shard.ends, prepend=0) for shard in shards]).astype(np.int64)
         if not lengths.any():
@@ -292,7 +294,7 @@ class Packed(PlannedFeed):
 
     @cached_property
     def plan(self) -> CurriculumPlan:
-        """The bucket of every global sample."""
+        """Bucket of every global sample."""
         if self.curriculum:
             return self._planned(self._epochs, self.on_exhausted)
         bucket = self.buckets[""]
@@ -301,12 +303,12 @@ class Packed(PlannedFeed):
 
     @property
     def drawn(self) -> CurriculumPlan:
-        """The bucket of every global sample."""
+        """Bucket of every global sample."""
         return self.plan
 
     @cached_property
     def report(self) -> CurriculumReport:
-        """What is asked for, what is there, and what comes of it."""
+        """Comparison of the requested mix with the available samples and the resulting plan."""
         enough = {}
         if self.plan.drained and self.on_exhausted == "error":
             tokens = {name: int(bucket.sample_tokens.sum()) for name, bucket in self.buckets.items()}
@@ -342,7 +344,7 @@ class Packed(PlannedFeed):
 
     @property
     def step_size(self) -> int:
-        """Global samples of a step."""
+        """Global samples per step."""
         return self.world_size * self.batch_size
 
     def stop(self, position: int) -> int:
@@ -352,7 +354,7 @@ class Packed(PlannedFeed):
         return position + steps * self.step_size
 
     def read(self, step: int) -> Batch:
-        """Return this rank's samples of the step that begins with global sample ``step``."""
+        """Return this rank's samples of the step that begins at global sample ``step``."""
         picks, places = self.plan.places(step, step + self.step_size)
         mine = slice(self.rank, None, self.world_size)
         rows = Rows(self.batch_size, self.max_length, self.positions)
@@ -366,7 +368,7 @@ class Packed(PlannedFeed):
         return batch
 
     def origins_at(self, position: int) -> list[Origin]:
-        """Return which documents are in this rank's samples of the step there; columns are those of ``input_ids``."""
+        """Return the documents in this rank's samples of a step; columns are those of ``input_ids``."""
         picks, places = self.plan.places(position, position + self.step_size)
         mine = slice(self.rank, None, self.world_size)
         return origins_of(self._by_pick, picks[mine], places[mine])
@@ -383,15 +385,15 @@ class Packed(PlannedFeed):
         return next((each for each in recorded if each is not None), 0)
 
     def hand_out(self, step: int) -> None:
-        """Note that the trainer is given a step; the last one may have rows of padding."""
+        """Record the delivery of a step; the last one may have rows of padding."""
         self.move_to(min(step + self.step_size, len(self.plan)))
 
     def identity(self, position: int) -> dict[str, Any]:
-        """Return settings, data and packing of each bucket, and the draws before a position."""
+        """Return the settings, data and packing of each bucket, and the digest of the draws before a position."""
         return {**self._order, "curriculum up to here": self.plan.fingerprint(position)}
 
     def changes(self, state: Mapping[str, Any]) -> list[str]:
-        """List the differences between a state and this feed, but for buckets that no sample was taken from yet."""
+        """List the differences between a state and this feed, ignoring buckets without delivered samples."""
         position, buckets = state["position"], self.buckets
         drawn = {self.plan.names[pick] for pick in np.unique(self.plan.picks[:position])} | {""} & set(buckets)
         changed = changed_values(state, self.identity(position), apart=BY_BUCKET)

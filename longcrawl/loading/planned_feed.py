@@ -1,4 +1,4 @@
-"""What feeds share whose steps are planned up front: the report of the plan, and where in it a position is."""
+"""Base class of feeds with a plan made before training, and the report of such a plan."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,15 +10,15 @@ from longcrawl.loading.curriculum import CurriculumPlan, Drained, OnExhausted, P
 from longcrawl.loading.feed import Feed, Status
 
 MOST_EPOCHS = 1000
-"""Of a bucket; more are no advice, and not planned to see whether they are enough."""
+"""Most epochs per bucket that an error suggests and that planning tries out."""
 
 TOLERANCE = 0.05
-"""The share from which on budgets that differ, or data that are dropped, are more than a note."""
+"""Largest share by which budgets may differ, or of dropped data, without an error or warning."""
 
 
 @dataclass(frozen=True)
 class Stock:
-    """What a bucket has, all its epochs, how often that is, and how often would be enough; 0 where nobody asked."""
+    """Contents of a bucket over all its epochs, its number of epochs, and the number needed, 0 if not computed."""
 
     samples: int
     tokens: int
@@ -28,16 +28,16 @@ class Stock:
 
 @dataclass(frozen=True)
 class CurriculumReport:
-    """The answer of :func:`longcrawl.loading.validate`; ``print`` shows it.
+    """Result of :func:`longcrawl.loading.validate`, printable as a table.
 
     Attributes:
-        plan: what would be delivered.
-        phases: what was asked for.
-        stock: of each bucket.
-        max_length: tokens of a sample with its padding.
-        problems: sentences that keep a feed from being made.
-        warnings: sentences that do not, and that making one warns of.
-        notes: what is left unused.
+        plan: resulting plan.
+        phases: requested phases.
+        stock: contents of each bucket.
+        max_length: tokens per sample, including padding.
+        problems: errors that prevent opening a feed.
+        warnings: warnings that opening a feed prints.
+        notes: remarks about unused data.
     """
 
     counted: ClassVar[str] = "samples"
@@ -51,7 +51,7 @@ class CurriculumReport:
 
     @property
     def ok(self) -> bool:
-        """Whether a feed can be made."""
+        """Whether a feed can be opened."""
         return not self.problems
 
     def __str__(self) -> str:
@@ -91,7 +91,7 @@ class CurriculumReport:
 
 
 def demand_of(phases: Sequence[Phase]) -> dict[str, float]:
-    """Return how many tokens the phases ask of each bucket."""
+    """Return the number of tokens that the phases request from each bucket."""
     demand: dict[str, float] = {}
     for phase in phases:
         total = sum(phase.mix.values())
@@ -106,13 +106,15 @@ def sufficient_epochs(
     tokens: Mapping[str, int],
     plan_with: Callable[[Mapping[str, int]], CurriculumPlan],
 ) -> dict[str, int]:
-    """Return epochs with which no bucket runs dry: those that the shares ask for, and more where draws do.
+    """Return epochs with which no bucket runs dry.
+
+    Starts from the epochs that the shares require, and adds more if random draws exceed them.
 
     Args:
-        phases: of the curriculum.
-        epochs: of each bucket, as they are.
-        tokens: of each bucket, in one epoch.
-        plan_with: plans the phases with as many epochs, up to where a bucket runs dry.
+        phases: phases of the curriculum.
+        epochs: current epochs of each bucket.
+        tokens: tokens of each bucket in one epoch.
+        plan_with: plans the phases with the given epochs, up to where a bucket runs dry.
     """
     asked = demand_of(phases)
     enough = {name: max(epochs[name], -int(-asked[name] // max(tokens[name], 1))) for name in epochs}
@@ -126,12 +128,12 @@ def sufficient_epochs(
 
 
 def _renormalised(drained: Sequence[Drained], phases: int, counted: str) -> str:
-    """Describe what follows the first dry bucket, and where phases end for want of samples."""
+    """Describe the plan after the first exhausted bucket, and phases that end for lack of samples."""
     first = drained[0]
     others = ", ".join(
         f"{each.bucket!r} at {counted} {each.sample:,}" for each in drained[1:] if each.bucket is not None
     )
-    # A bucket that is the last of its mix leaves no weights to renormalise.
+    # If the bucket is the last of its mix, no weights remain to be renormalised.
     if first.bucket is not None and not any(each.bucket is None and each.sample == first.sample for each in drained):
         then = "; from there on the other weights are renormalised" + ", and also without " * bool(others)
     else:
@@ -147,10 +149,10 @@ def _renormalised(drained: Sequence[Drained], phases: int, counted: str) -> str:
 
 
 class PlannedFeed(Feed):
-    """A feed whose every position has its bucket before the first step, from all samples or by a curriculum."""
+    """Feed with the bucket of every position planned before the first step, from all samples or by a curriculum."""
 
     no_step: ClassVar[str]
-    """Why a plan may have no step, and what to do; fields stand in braces."""
+    """Error for a plan without steps, with fields in braces."""
 
     on_exhausted: OnExhausted
     epochs: int | Mapping[str, int]
@@ -161,21 +163,21 @@ class PlannedFeed(Feed):
 
     @property
     def ordered(self) -> bool:
-        """Whether another order of batches would be other data, as of a curriculum."""
+        """Whether the order of batches matters, as in a curriculum."""
         return bool(self.curriculum)
 
     @property
     @abstractmethod
     def drawn(self) -> CurriculumPlan:
-        """What every position draws from."""
+        """Bucket or capacity of every position."""
 
     @property
     @abstractmethod
     def report(self) -> CurriculumReport:
-        """What is asked for, what is there, and what comes of it."""
+        """Comparison of the requested mix with the available samples and the resulting plan."""
 
     def check_plan(self) -> None:
-        """Reject a report with problems and a plan without steps, and warn of what the report warns of."""
+        """Raise an error if the report has problems or the plan has no steps, and print the report's warnings."""
         for problem in self.report.problems:
             raise LoaderError(problem)
         if not len(self):
@@ -184,7 +186,7 @@ class PlannedFeed(Feed):
             warn_user(warning)
 
     def judge(self, phases: Sequence[Phase], stock: Mapping[str, Stock]) -> tuple[tuple[str, ...], list[str]]:
-        """Return what keeps the feed from being made, and what it warns of: buckets that run dry, and budgets."""
+        """Return problems and warnings about exhausted buckets and budgets."""
         found = {
             self._exhaustion(phases, stock): self.on_exhausted == "error",
             self._mismatch(phases): self.on_budget_mismatch == "error",
@@ -193,11 +195,11 @@ class PlannedFeed(Feed):
         return tuple(each for each in found if found[each]), [each for each in found if not found[each]]
 
     def called(self, name: str | None) -> Sequence[str]:
-        """Return the names of the buckets that a name stands for, None for all of them."""
+        """Return the names of the buckets that a name refers to; None refers to all."""
         return list(self.drawn.names) if name is None else [name]
 
     def _exhaustion(self, phases: Sequence[Phase], stock: Mapping[str, Stock]) -> str:
-        """Describe where buckets run dry; "" where none does."""
+        """Describe where buckets run dry; the result is "" if none does."""
         if not self.drawn.drained:
             return ""
         first, counted, demand = self.drawn.drained[0], self.unit.removesuffix("s"), demand_of(phases)
@@ -235,31 +237,31 @@ class PlannedFeed(Feed):
         )
 
     def _mismatch(self, phases: Sequence[Phase]) -> str:
-        """Describe where the budgets are not what the training takes; "" where they are, by 5 %."""
+        """Describe a difference of over 5 % between budgets and training tokens; the result is "" without one."""
         budget, taken = sum(phase.duration_tokens for phase in phases), self.training_tokens
         if taken is None or abs(budget / max(taken, 1) - 1) <= TOLERANCE:
             return ""
         return (
             f"the phases have budgets of {budget:,} tokens and the training takes {taken:,}: change one of them, or "
-            "say on_budget_mismatch='warn'"
+            "set on_budget_mismatch='warn'"
         )
 
     def padded_ranks(self, samples: int, of: str, setting: str) -> list[str]:
-        """Warn where ``samples`` of a step, one that a ``setting`` fills, are too few for each rank to have one."""
+        """Warn if ``samples`` of a step that ``setting`` fills are too few for one on each rank."""
         if not 0 < samples < self.world_size:
             return []
         warning = (
             f"{of} has samples for {samples:,} of {self.world_size:,} ranks and padding alone on the others, where a "
-            f"mean over targets is NaN: divide by the targets of all ranks together, or say {setting}='drop'"
+            f"mean over targets is NaN: divide by the targets of all ranks together, or set {setting}='drop'"
         )
         return [warning]
 
     def changed_buckets(self, was: Iterable[str], now: Iterable[str]) -> str:
-        """Describe which buckets a state has, and which are here."""
+        """Describe the buckets of a state and those of this feed."""
         return f"buckets were {listed(map(repr, sorted(was)))} and are {listed(map(repr, sorted(now)))}"
 
     def epochs_by_name(self) -> Mapping[str | None, int]:
-        """Return how often samples may be delivered, by the names that the user gave, None for all data."""
+        """Return the epochs under the names that the user gave; None is the name of all data."""
         given: dict[str | None, int] = (
             dict(self.epochs.items()) if isinstance(self.epochs, Mapping) else {None: self.epochs}
         )
@@ -270,7 +272,7 @@ class PlannedFeed(Feed):
 
     @property
     def status(self) -> Status:
-        """Whether there is another step, the same on all ranks."""
+        """Whether there is another step; the same on all ranks."""
         if self.stop(self.position) > self.position:
             return Status("running")
         if not self.drawn.halted:
@@ -282,10 +284,10 @@ class PlannedFeed(Feed):
 
     @property
     def phase(self) -> int:
-        """The phase of the next step, counted from 0."""
+        """Phase of the next step, counted from 0."""
         return self.drawn.phase_of(self.position)
 
     @property
     def most(self) -> int:
-        """The end of the plan."""
+        """End of the plan."""
         return len(self.drawn)

@@ -1,4 +1,4 @@
-"""Samples of buckets as rows of a batch: which pieces each has, in which order, and where their tokens lie."""
+"""Assembly of batch rows from samples of buckets: their pieces, their order and the location of their tokens."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,20 +22,20 @@ from longcrawl.tokens.plan import Longs, PackingPlan, joined_pieces
 Positions = Literal["reset", "continuous"]
 
 LastBatch = Literal["drop", "fill"]
-"""What becomes of the samples at the end that do not fill a step: left out, or delivered with rows of padding."""
+"""Handling of the samples at the end that do not fill a step: dropped, or delivered with rows of padding."""
 
 NO_FLAGS = np.zeros(0, np.bool_)
-"""For shards without a loss mask, and pieces of which none is joined."""
+"""Empty flags, for shards without a loss mask and for pieces that are not joined."""
 
 
 class Rows:
-    """A batch that is being made.
+    """Buffers of a batch under construction.
 
     Attributes:
         out: int64 [4, rows, length]: ids, labels, positions and documents.
-        counts: int64 [rows]: texts of each.
-        filled: int64 [rows]: tokens of each.
-        reset: 1 if positions begin again with each text, 0 if they count through the row.
+        counts: int64 [rows], number of texts in each row.
+        filled: int64 [rows], number of tokens in each row.
+        reset: 1 if positions restart with each text, 0 if they count through the row.
     """
 
     def __init__(self, rows: int, length: int, positions: Positions) -> None:
@@ -46,16 +46,16 @@ class Rows:
 
 @dataclass(frozen=True)
 class EpochOrder:
-    """Which of ``count`` samples is delivered at a place, counted through all epochs; each has an order of its own.
+    """Mapping of places, counted through all epochs, to the samples delivered there; each epoch has its own order.
 
     >>> import numpy as np
     >>> EpochOrder(3, None, "web")(np.array([0, 2, 3, 5])).tolist()
     [0, 2, 0, 2]
 
     Attributes:
-        count: samples of an epoch.
-        seed: of the orders; None for that of the samples, in every epoch.
-        name: of the bucket.
+        count: samples per epoch.
+        seed: seed of the orders, or None for the stored order in every epoch.
+        name: name of the bucket.
     """
 
     count: int
@@ -80,21 +80,21 @@ class EpochOrder:
 
 @runtime_checkable
 class ComposedDataset(Protocol):
-    """What :func:`longcrawl.formats.buckets.spec.open_composed` returns, or anything with buckets like those."""
+    """Protocol of composed datasets, such as :func:`longcrawl.formats.buckets.spec.open_composed` returns."""
 
     @property
     def buckets(self) -> Sequence[Any]:
-        """All buckets, of all splits, each with what delivery reads of a :class:`ComposedBucket`."""
+        """Buckets of all splits, each with the members of :class:`ComposedBucket` that delivery uses."""
 
 
 @dataclass(frozen=True, eq=False)
 class DeliveredBucket:
-    """A bucket of a composed dataset, and how its samples are delivered.
+    """A bucket of a composed dataset, with the epochs and order of its delivery.
 
     Attributes:
         bucket: the samples.
-        epochs: how often each is delivered.
-        seed: of their order, which is another in each epoch; None for that of the bucket.
+        epochs: how often each sample is delivered.
+        seed: seed of the order, which differs in each epoch, or None for the bucket's own order.
     """
 
     bucket: ComposedBucket
@@ -103,11 +103,11 @@ class DeliveredBucket:
 
     @property
     def stock(self) -> BucketStock:
-        """What it has to give."""
+        """Samples available over all epochs."""
         return BucketStock(self.bucket.domain, self.bucket.capacity, self.epochs * len(self.bucket))
 
     def fill(self, places: Longs, rows: Longs, into: Rows) -> Iterator[Longs]:
-        """Move samples, by places in the order of delivery, into rows; yield their pieces as the kernel had them."""
+        """Copy samples, given by places in the order of delivery, into rows; yield the piece tables of the kernel."""
         for stored in self.bucket.stored(self._order(places)):
             mine = rows[stored.asked]
             asked = stored.samples, mine, into.counts, into.filled
@@ -117,7 +117,7 @@ class DeliveredBucket:
             yield pieces
 
     def origins(self, places: Longs, rows: Longs) -> Iterator[Origin]:
-        """Yield the documents of samples, by places in the order of delivery, which are these rows of a batch."""
+        """Yield the documents of samples, given by places in the order of delivery, with their rows of a batch."""
         for sample, row in zip(self._order(places).tolist(), rows.tolist(), strict=True):
             yield from sample_origins(self.bucket, sample, row)
 
@@ -128,14 +128,14 @@ class DeliveredBucket:
 
 @dataclass(frozen=True, eq=False)
 class ShardBucket:
-    """The token shards of one bucket as samples.
+    """Token shards of one bucket, packed into samples.
 
     Attributes:
-        name: of the bucket; "" for all of a folder.
-        shards: opened, in the order of their paths.
-        plan: of its samples; documents are counted through all shards.
-        epochs: how often its samples may be delivered.
-        seed: of the order; None for the order of the plan.
+        name: name of the bucket; "" for all shards of a folder.
+        shards: open shards, in the order of their paths.
+        plan: packing of the samples; documents are counted through all shards.
+        epochs: how often each sample may be delivered.
+        seed: seed of the order, or None for the order of the plan.
     """
 
     name: str
@@ -150,12 +150,12 @@ class ShardBucket:
 
     @cached_property
     def sample_tokens(self) -> Longs:
-        """Tokens of each sample: int64 [samples], in the order of the plan."""
+        """Tokens of each sample, in the order of the plan: int64 [samples]."""
         sums = np.concatenate([[0], np.cumsum(self.plan.sizes)])
         return np.asarray(np.diff(sums[self.plan.bounds]), np.int64)
 
     def tokens_by_place(self) -> Longs:
-        """Return tokens of each sample in the order of delivery, all epochs: int64 [epochs * samples]."""
+        """Return the tokens of each sample in the order of delivery, over all epochs: int64 [epochs * samples]."""
         return self.sample_tokens[self._order(np.arange(self.epochs * len(self)))]
 
     @cached_property
@@ -163,7 +163,7 @@ class ShardBucket:
         return EpochOrder(len(self), self.seed, self.name)
 
     def fill(self, places: Longs, rows: Longs, into: Rows) -> list[Longs]:
-        """Move samples, by places in the order of delivery, into rows; return their pieces as the kernel had them."""
+        """Copy samples, given by places in the order of delivery, into rows; return the piece tables of the kernel."""
         numbers, pieces = lay_out(
             self.plan.bounds, self.plan.sizes, self._joined, self._order(places), rows, into.counts, into.filled
         )
@@ -182,7 +182,7 @@ class ShardBucket:
         return [pieces]
 
     def origins(self, places: Longs, rows: Longs) -> Iterator[Origin]:
-        """Yield the documents of samples, by places in the order of delivery, which are these rows of a batch."""
+        """Yield the documents of samples, given by places in the order of delivery, with their rows of a batch."""
         bases = np.cumsum([0] + [len(shard) for shard in self.shards])
         for sample, row in zip(self._order(places).tolist(), rows.tolist(), strict=True):
             column = 0
@@ -200,7 +200,7 @@ class ShardBucket:
 
     @cached_property
     def _places(self) -> Longs:
-        """Where each piece starts, tokens counted through all shards: int64 [pieces]."""
+        """First token of each piece, counted through all shards: int64 [pieces]."""
         documents = [
             np.concatenate([[0], shard.ends[:-1]]) + base
             for shard, base in zip(self.shards, self._token_bases, strict=True)
@@ -220,27 +220,27 @@ class ShardBucket:
 
     @cached_property
     def files(self) -> list[TokenFile]:
-        """The files of tokens of its shards."""
+        """Token files of the shards."""
         return [TokenFile(each.path, Path(each.path).stat().st_size, len(each.tokens)) for each in self.shards]
 
     @cached_property
     def data(self) -> dict[str, Any]:
-        """What a state records of its files; what it does not see of documents is in the packing."""
+        """Identity of the files in a state; document boundaries that it misses are part of the packing's."""
         return data_identity(self.files)
 
     @cached_property
     def packing_fingerprint(self) -> str:
-        """Digest the pieces of all samples, and what each document repeats of the one before it."""
+        """Digest of the pieces of all samples, and of the overlap of each document with the one before it."""
         digest = blake2b(digest_size=8)
         for each in (self.plan.bounds, self.plan.documents, self.plan.starts, self.plan.sizes, self._overlaps):
             if each is not None:
-                # Four bytes of each number where that suffices: a digest takes half as long.
+                # Four bytes per number if they suffice, which halves the time of the digest.
                 narrow = "<u4" if int(each.max(initial=0)) < 1 << 32 else "<u8"
                 digest.update(np.ascontiguousarray(each, narrow).data)
         return digest.hexdigest()
 
     def changes(self, data: Mapping[str, Any], packing: str | None) -> list[str]:
-        """List how files and samples differ from those of a state; empty where they match."""
+        """List the differences of files and packing from those of a state; the list is empty if they match."""
         of = f" of bucket {self.name!r}" if self.name else ""
         changed = [f"{change}{of}" for change in data_changes(data, self.data, self.files)]
         if packing != self.packing_fingerprint:
@@ -251,7 +251,7 @@ class ShardBucket:
 def origins_of(
     buckets: Mapping[int, DeliveredBucket | ShardBucket], picks: npt.NDArray[np.integer[Any]], places: Longs
 ) -> list[Origin]:
-    """Return the documents of the rows that :func:`assemble` makes of the same picks and places."""
+    """Return the documents in the rows that :func:`assemble` makes from the same picks and places."""
     found = list[Origin]()
     for pick in set(picks.tolist()) & buckets.keys():
         mine = np.flatnonzero(picks == pick)
@@ -266,14 +266,14 @@ def assemble(
     padding: int,
     rows: Rows,
 ) -> Batch:
-    """Make a batch.
+    """Assemble a batch from samples of buckets.
 
     Args:
-        buckets: by the numbers that are picked; a number that is not there is a row of padding.
-        picks: integers [picks], the bucket of each row; rows behind the last one are padding, too.
-        places: int64 [picks], where each is in its bucket's order of delivery.
-        padding: token id.
-        rows: to be filled.
+        buckets: buckets by number; an unknown number gives a row of padding.
+        picks: integers [picks], bucket number of each row; rows after the last one are also padding.
+        places: int64 [picks], place of each sample in its bucket's order of delivery.
+        padding: token id of padding.
+        rows: buffers to fill.
     """
     pieces: list[Longs] = []
     for pick in set(picks.tolist()):

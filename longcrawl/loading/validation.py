@@ -1,4 +1,4 @@
-"""Curricula before anything is trained on them: as YAML says them, and what they come to."""
+"""Curricula in YAML files, and a check of a curriculum before training."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -20,17 +20,17 @@ _WRITE = "write '- {duration_tokens: 1_000_000, mix: {web: 0.6, code: 0.4}}'"
 
 
 class _Draft(Packed):
-    """A feed that may have problems."""
+    """Feed that may have problems."""
 
     def check_plan(self) -> None:
-        """Leave them to whoever reads the report."""
+        """Ignore problems, which the caller reads from the report."""
 
 
 class _ComposedDraft(ComposedBatches):
-    """The same for composed samples."""
+    """Feed of composed samples that may have problems."""
 
     def check_plan(self) -> None:
-        """Leave them to whoever reads the report."""
+        """Ignore problems, which the caller reads from the report."""
 
 
 def validate(
@@ -38,7 +38,7 @@ def validate(
     curriculum: Sequence[Phase | ComposedPhase | Mapping[str, Any]] = (),
     **settings: Any,
 ) -> CurriculumReport:
-    """Plan a curriculum without a feed, and say what would come of it.
+    """Plan a curriculum without opening a feed, and report the result.
 
     >>> print(validate("data/tokenized", [{"duration_tokens": 1000, "mix": {"web": 1}}]))  # doctest: +SKIP
     bucket   web: 100 samples, 187,012 tokens; asked for 1,000, delivers 1,894
@@ -46,12 +46,12 @@ def validate(
     total    1 samples, 1,894 tokens, 7.52% padding
 
     Args:
-        path: folder of the shards, or a composed dataset, or its folder.
+        path: folder of the shards, or a composed dataset or its folder.
         curriculum: phases, or mappings of their fields.
-        settings: other fields of :class:`Packed`; with ``tokens_per_step``, of :class:`ComposedBatches`.
+        settings: other fields of :class:`Packed` or, with ``tokens_per_step``, of :class:`ComposedBatches`.
 
     Raises:
-        LoaderError: a setting is none, or a bucket is missing or empty.
+        LoaderError: a setting is wrong, or a bucket is missing or empty.
     """
     if "tokens_per_step" not in settings and _is_composed(path):
         raise LoaderError(
@@ -61,12 +61,12 @@ def validate(
     if "tokens_per_step" in settings or not isinstance(path, str | os.PathLike):
         return _ComposedDraft(path, curriculum=curriculum, **settings).report
     if any(isinstance(each, ComposedPhase) for each in curriculum):
-        raise LoaderError("a ComposedPhase is of a composed dataset: give its tokens_per_step, too")
-    return _Draft(path, curriculum, **settings).report  # type: ignore[arg-type]  # looked at above
+        raise LoaderError("a ComposedPhase needs a composed dataset: also give its tokens_per_step")
+    return _Draft(path, curriculum, **settings).report  # type: ignore[arg-type]  # ComposedPhase is rejected
 
 
 def _is_composed(path: str | os.PathLike[str] | ComposedDataset) -> bool:
-    """Distinguish a composed dataset, opened or not, or the run that has one, from token shards."""
+    """Distinguish a composed dataset, open or not, or a run that contains one, from token shards."""
     if not isinstance(path, str | os.PathLike):
         return True
     return any((Path(path) / within / "composed.json").is_file() for within in ("", "composed"))
@@ -75,19 +75,19 @@ def _is_composed(path: str | os.PathLike[str] | ComposedDataset) -> bool:
 def read_curriculum(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read fields of :class:`longcrawl.loading.Packed` from a YAML file: ``Packed(folder, **read_curriculum(file))``.
 
-    The file is a list of phases, each with ``duration_tokens`` and ``mix``; or a mapping with such a list as
-    ``curriculum``, by itself or below ``data``, as GPT-Simple's configuration has it. Beside it there
+    The file is a list of phases, each with ``duration_tokens`` and ``mix``, or a mapping with such a list under
+    ``curriculum``, at its top or below ``data``, as in GPT-Simple's configuration. Other settings beside the list:
 
-    * ``max_length``, and ``packing: false``, become those of the feed, which has ``packing="separate"`` then. An
-      argument of the feed wins over them: ``Packed(folder, max_length=512, **read_curriculum(file))``.
+    * ``max_length`` sets that of the feed, and ``packing: false`` sets ``packing="separate"``. Arguments of the feed
+      take precedence: ``Packed(folder, max_length=512, **read_curriculum(file))``.
     * ``allow_bucket_exhaustion: true`` becomes ``on_exhausted="renormalize"``, and ``allow_budget_mismatch: true``
       becomes ``on_budget_mismatch="warn"``.
     * ``overlap_size`` is compared with ``max_length``. The overlaps themselves are in the shards.
-    * ``path``, ``tokenizer`` and ``num_workers`` are the trainer's.
+    * ``path``, ``tokenizer`` and ``num_workers`` are for the trainer and ignored here.
 
-    A configuration without a curriculum draws a bucket for each sample, all with the same probability. It ends with the
+    A configuration without a curriculum draws each sample from all buckets with equal probability. It ends with the
     samples that its ``training`` takes, ``max_steps * per_device_batch_size * gradient_accumulation_steps`` on each
-    rank, or without ``max_steps`` where the first bucket runs dry.
+    rank. Without ``max_steps``, it ends when the first bucket runs dry.
 
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "curriculum.yaml"
@@ -96,7 +96,8 @@ def read_curriculum(path: str | os.PathLike[str]) -> dict[str, Any]:
     {'curriculum': (Phase(duration_tokens=5000000000, mix={'web': 0.6, 'code': 0.4}),)}
 
     Raises:
-        LoaderError: it is missing, no YAML, or has neither phases nor other settings of data; or one is wrong.
+        LoaderError: the file is missing or not valid YAML, has neither phases nor other data settings, or has a wrong
+            value.
     """
     recorded, training = _recorded(path)
     _check_settings(recorded, path)
@@ -130,10 +131,10 @@ def read_curriculum(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def configured_length(path: str | os.PathLike[str]) -> int | None:
-    """Return ``max_length`` of GPT-Simple's configuration, beside its curriculum; None where there is none.
+    """Return ``max_length`` from a GPT-Simple configuration, or None if it is not set.
 
     Raises:
-        LoaderError: the file is missing or no YAML, or it is not a whole number from 2 on.
+        LoaderError: the file is missing or not valid YAML, or the value is not an integer of at least 2.
     """
     recorded, _ = _recorded(path)
     _check_settings(recorded, path)
@@ -142,7 +143,7 @@ def configured_length(path: str | os.PathLike[str]) -> int | None:
 
 
 def _check_settings(recorded: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
-    """Check settings of data as GPT-Simple does, and that each is of its type."""
+    """Check types and values of data settings as GPT-Simple does."""
     for name, (is_right, wanted) in _SETTINGS.items():
         if name in recorded and not is_right(recorded[name]):
             raise LoaderError(f"{path} has {name} {quoted(recorded[name])}: write {wanted}")
@@ -160,7 +161,7 @@ def _check_settings(recorded: Mapping[str, Any], path: str | os.PathLike[str]) -
 
 
 def _training_samples(training: Mapping[str, Any], path: str | os.PathLike[str]) -> int | None:
-    """Return how many samples the training takes on each rank; None if the configuration does not say it."""
+    """Return the number of samples that training takes on each rank, or None if the configuration does not set it."""
     if "max_steps" not in training:
         return None
     samples = 1
@@ -173,7 +174,9 @@ def _training_samples(training: Mapping[str, Any], path: str | os.PathLike[str])
 
 
 def _recorded(path: str | os.PathLike[str]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return a configuration's settings of data, or a mapping with the list of phases that a file is, and of training.
+    """Return the data settings and the training settings of a configuration.
+
+    A file that is only a list of phases has it as ``curriculum`` in its data settings.
 
     Raises:
         LoaderError: the file is missing or not YAML, or has a setting below ``data`` that GPT-Simple does not have.
@@ -210,7 +213,7 @@ def _is_text(value: object) -> bool:
 
 
 _OVERLAP = 256
-"""Tokens of an overlap where the configuration does not say it."""
+"""GPT-Simple's default of ``overlap_size``, in tokens."""
 _SETTINGS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "path": (_is_text, "a folder"),
     "tokenizer": (_is_text, "a name or a path"),
@@ -222,4 +225,4 @@ _SETTINGS: Mapping[str, tuple[Callable[[object], bool], str]] = {
     "allow_bucket_exhaustion": (_is_flag, "true or false"),
     "allow_budget_mismatch": (_is_flag, "true or false"),
 }
-"""Settings below ``data`` of GPT-Simple 0.1.2, beside ``curriculum``: a check of each, and the hint of its message."""
+"""Settings below ``data`` of GPT-Simple 0.1.2, except ``curriculum``: each setting's check and hint in messages."""
