@@ -1,11 +1,11 @@
 """Batches of any context length from a rectangle, with exact resume.
 
 The order is that of the LongCrawl64 article: rows, then columns. Global batch ``g`` is row batch ``g % row_batches`` of
-context window ``g // row_batches``; rows and columns that do not fill a batch or a window are left out. As the rows are
-shuffled and rolled, every batch is a fair sample. Targets are the stored tokens; text is the targets one place later,
-behind a pad token.
+context window ``g // row_batches``. Rows and columns that do not fill a batch or a window are dropped. As the rows are
+shuffled and rolled, every batch is a fair sample. Targets are the stored tokens; text is the targets shifted right by
+one, behind a pad token.
 
-Decoded chunks are kept by when the walk needs them next.
+The cache of decoded chunks evicts the chunk that the walk needs last.
 """
 
 import math
@@ -52,7 +52,7 @@ ChunkKey = tuple[int, int]
 
 @dataclass(frozen=True)
 class Walk:
-    """Which tokens and which chunks every global batch takes.
+    """Tokens and chunks of every global batch.
 
     Attributes:
         shape: documents, tokens per document.
@@ -68,12 +68,12 @@ class Walk:
 
     @property
     def row_batches(self) -> int:
-        """Batches that one context window gives; rows that do not fill a batch are left out."""
+        """Batches per context window; rows that do not fill a batch are dropped."""
         return self.shape[0] // self.batch_size
 
     @property
     def windows(self) -> int:
-        """Context windows along a document; columns that do not fill a window are left out."""
+        """Context windows per document; columns that do not fill a window are dropped."""
         return self.shape[1] // self.context_length
 
     @property
@@ -87,20 +87,20 @@ class Walk:
         return _cut(first, self.batch_size, self.chunks[0])
 
     def column_pieces(self, window: int) -> list[tuple[int, slice, slice]]:
-        """Cut the columns of a context window at chunk borders, in the same way."""
+        """Cut the columns of a context window at chunk borders: (column chunk, columns in the chunk, in the window)."""
         return _column_pieces(window, self.context_length, self.chunks[1])
 
     def keys(self, batch: int) -> list[ChunkKey]:
-        """List the chunks that a global batch takes tokens from."""
+        """List the chunks with tokens of a global batch."""
         columns = self.column_pieces(batch // self.row_batches)
         return [(row, column) for row, _, _ in self.row_pieces(batch) for column, _, _ in columns]
 
     def most_chunks(self) -> int:
-        """Return the most chunks that any batch needs at once."""
+        """Return the largest number of chunks in a batch."""
         return _widest(self.batch_size, self.chunks[0], self.row_batches) * self._most_columns()
 
     def worth_keeping(self) -> int:
-        """Return how many chunks a pass can use again: none but a batch's own where windows do not share chunks."""
+        """Return the number of chunks that a pass can reuse: only a batch's own if windows do not share chunks."""
         if self.context_length % self.chunks[1] == 0:
             return self.most_chunks()
         return -(-self.row_batches * self.batch_size // self.chunks[0]) * self._most_columns()
@@ -109,9 +109,9 @@ class Walk:
         return _widest(self.context_length, self.chunks[1], self.windows)
 
     def next_use(self, key: ChunkKey, batch: int) -> int:
-        """Return the first global batch, from ``batch`` on, that takes tokens from a chunk; passes follow each other.
+        """Return the first global batch, from ``batch`` on, that uses a chunk; the next pass follows the last batch.
 
-        A rank that skips the batches of others uses it then or a little later.
+        A rank that skips the batches of others uses the chunk then or slightly later.
         """
         window, number = divmod(batch, self.row_batches)
         first_number = key[0] * self.chunks[0] // self.batch_size
@@ -127,7 +127,7 @@ class Walk:
         return self.global_batches + first_window * self.row_batches + first_number
 
     def next_change(self, batch: int) -> int:
-        """Return the first global batch after ``batch`` that may need a chunk which ``batch`` does not."""
+        """Return the first global batch after ``batch`` that may need a chunk which ``batch`` does not need."""
         window, number = divmod(batch, self.row_batches)
         last_row = (number + 1) * self.batch_size - 1
         next_chunk_row = (last_row // self.chunks[0] + 1) * self.chunks[0]
@@ -151,23 +151,23 @@ def _cut(first: int, length: int, size: int) -> list[tuple[int, slice, slice]]:
 
 
 def _widest(length: int, size: int, pieces: int) -> int:
-    """Return the most chunks that any of consecutive pieces touches; where pieces and chunks meet, it starts over."""
+    """Return the most chunks in any of consecutive pieces; the pattern repeats once pieces and chunks align."""
     firsts = range(0, min(pieces, size // gcd(size, length)) * length, length)
     return max((first + length - 1) // size - first // size + 1 for first in firsts)
 
 
 Chunk = tuple[npt.NDArray[np.unsignedinteger[Any]], npt.NDArray[Any] | None]
-"""Tokens, and their loss mask where there is one."""
+"""Tokens, and their loss mask or None."""
 
 LOOKAHEAD = 8
-"""How many changes of chunk the thread stays ahead, at most; less where that would take over a quarter of the cache."""
+"""Most changes of chunk that the thread decodes ahead; fewer if they would take over a quarter of the cache."""
 
 REQUESTS = 16
-"""Requests for chunks that a store behind a URL has to answer at a time."""
+"""Concurrent requests to a remote store."""
 
 
 def stays_ahead(requests: int, capacity: int, most_chunks: int) -> int:
-    """Return how many changes of chunk are decoded ahead; of a remote store as many as keep all requests busy."""
+    """Return the number of chunk changes to decode ahead; for a remote store, enough to keep all requests busy."""
     if requests > 1:
         return max(1, min(4 * requests, capacity // 2 // most_chunks))
     return max(1, min(LOOKAHEAD, capacity // 4 // most_chunks))
@@ -175,12 +175,12 @@ def stays_ahead(requests: int, capacity: int, most_chunks: int) -> int:
 
 @dataclass(frozen=True)
 class ChunkFiles:
-    """Where a cache has its chunks from.
+    """Access to the chunk files behind a cache.
 
     Attributes:
-        read: returns chunks that lie in one file.
-        file_of: names the file that holds a chunk.
-        requests: files that are read at a time.
+        read: returns chunks of one file.
+        file_of: returns the name of the file that contains a chunk.
+        requests: files read concurrently.
     """
 
     read: Callable[[Sequence[ChunkKey]], list[Chunk]]
@@ -188,7 +188,7 @@ class ChunkFiles:
     requests: int = 1
 
     def by_file(self, keys: Iterable[ChunkKey]) -> list[list[ChunkKey]]:
-        """Return chunks by the files that hold them."""
+        """Group chunks by the files that contain them."""
         groups: dict[str, list[ChunkKey]] = {}
         for key in keys:
             groups.setdefault(self.file_of(*key), []).append(key)
@@ -196,17 +196,17 @@ class ChunkFiles:
 
 
 class ChunkCache:
-    """At most ``capacity`` decoded chunks, those being decoded included.
+    """Cache of at most ``capacity`` decoded chunks, including those being decoded.
 
-    The walk is known in advance, so what goes is what is needed last: the best any cache can do. On a walk that
-    returns to the same chunks for every context window, and does not fit, a part of them stays and is not decoded
-    again, where forgetting the least recently used chunk would decode all of them again.
+    The walk is known in advance, so the cache evicts the chunk that is needed last, which is optimal. If a walk returns
+    to the same chunks for every context window and they do not fit, part of them stays decoded. Evicting the least
+    recently used chunk would decode all of them again.
     """
 
     def __init__(self, files: ChunkFiles, walk: Walk, capacity: int) -> None:
         self.process = os.getpid()
         self.assembling = threading.Lock()
-        """Held by the caller for one batch: all chunks of a batch are kept until it is whole."""
+        """Lock that the caller holds for one batch, so that its chunks stay in the cache until it is complete."""
         self._files, self._walk, self._capacity = files, walk, capacity
         self._chunks: dict[ChunkKey, Chunk] = {}
         self._decoding: set[ChunkKey] = set()
@@ -216,19 +216,19 @@ class ChunkCache:
         self._stop_thread: Callable[[], None] = _nothing
 
     def advance(self, batch: int) -> None:
-        """Notify the thread that decodes ahead which global batch is next."""
+        """Notify the decoding thread of the next global batch."""
         self._batch = batch
         if batch >= self._wake_at:
             with self._changed:
                 self._changed.notify_all()
 
     def chunk(self, key: ChunkKey, batch: int) -> Chunk:
-        """Return one chunk, for a global batch that needs it."""
+        """Return one chunk for a global batch that needs it."""
         chunk = self._chunks.get(key)
         return self._load(key, batch) if chunk is None else chunk
 
     def load(self, batch: int) -> None:
-        """Read all chunks of a global batch that nobody reads yet, several files of a remote store at a time."""
+        """Read all chunks of a global batch that no other thread reads yet, with concurrent reads of a remote store."""
         if self._files.requests == 1:
             return
         with self._changed:
@@ -266,17 +266,17 @@ class ChunkCache:
         return chunks
 
     def _give_up(self, keys: Sequence[ChunkKey]) -> None:
-        """Leave claimed chunks to whoever needs them."""
+        """Release claimed chunks to other threads."""
         with self._changed:
             self._decoding.difference_update(keys)
             self._changed.notify_all()
 
     def _make_room(self, now: int, needed_at: int, places: int = 1) -> bool:
-        """Free places for chunks of batch ``needed_at``, never at the cost of one needed from ``now`` to then."""
+        """Free places for chunks of batch ``needed_at`` without evicting a chunk needed from ``now`` until then."""
         if len(self._chunks) + len(self._decoding) + places <= self._capacity:
             return True
         uses = ((self._walk.next_use(key, now), key) for key in self._chunks)
-        # A sixteenth at once: looking through all of them for one place each time would take as long as decoding.
+        # A sixteenth at once: a search through all chunks for each single place would take as long as decoding.
         for use, key in nlargest(max(places, self._capacity // 16), uses):
             if use > needed_at:
                 del self._chunks[key]
@@ -284,7 +284,7 @@ class ChunkCache:
 
     @contextmanager
     def decoding_ahead(self, batches: range) -> Iterator[None]:
-        """Decode in a thread, while the block runs, what the global batches of ``batches`` will need."""
+        """Decode the chunks of global batches ``batches`` in a thread while the block runs."""
         self._stop_thread()
         stopped = threading.Event()
         thread = threading.Thread(
@@ -297,7 +297,7 @@ class ChunkCache:
                 with self._changed:
                     self._changed.notify_all()
                 thread.join()
-                # This function holds the cache: without a cycle, its chunks go with the last loop over it.
+                # This function refers to the cache: without the cycle, its chunks are freed after the last loop.
                 self._stop_thread = _nothing
 
         self._stop_thread = stop
@@ -314,7 +314,7 @@ class ChunkCache:
         try:
             self._walk_ahead(batches, stopped, reading)
         except LongCrawlError:
-            # The trainer meets the same error when it comes to this chunk, and there it can be caught.
+            # The trainer gets the same error when it needs this chunk, and can catch it there.
             return
         finally:
             if reading is not None:
@@ -335,12 +335,12 @@ class ChunkCache:
                 else:
                     reading.add(self._files.by_file(keys))
             ahead.append(batch)
-            # Where the trainer has overtaken this thread, it has decoded what it needed by itself.
+            # A trainer that is ahead of this thread has decoded its chunks itself.
             change = self._walk.next_change(max(batch, self._batch))
             batch += -(-(change - batch) // batches.step) * batches.step
 
     def _claimed(self, batch: int, stopped: threading.Event, *, one_by_one: bool) -> Iterator[list[ChunkKey]]:
-        """Yield chunks of a batch for which there is a place; whoever waits for one holds none that nobody reads."""
+        """Yield claimed chunks of a batch in groups, each before a wait for a place, so that they are read meanwhile."""
         held: list[ChunkKey] = []
         for key in self._walk.keys(batch):
             taken = not one_by_one and self._claim(key, batch, stopped, wait=False)
@@ -355,7 +355,7 @@ class ChunkCache:
             yield held
 
     def _claim(self, key: ChunkKey, batch: int, stopped: threading.Event, *, wait: bool = True) -> bool:
-        """Wait for a place for a chunk and take it; False where that is no longer of use, or would take a wait."""
+        """Wait for a place for a chunk and take it; return False if the chunk is not needed or would need a wait."""
         with self._changed:
             while (
                 not stopped.is_set() and batch >= self._batch and key not in self._chunks and key not in self._decoding
@@ -381,7 +381,7 @@ class ChunkCache:
 
 
 class _Reading:
-    """Threads that read files of chunks while a loop runs; the process does not wait for them when it ends."""
+    """Daemon threads that read chunk files while a loop runs; the process does not wait for them at exit."""
 
     def __init__(
         self,
@@ -396,12 +396,12 @@ class _Reading:
             threading.Thread(target=self._read, name="longcrawl-fetch", daemon=True).start()
 
     def add(self, groups: Iterable[list[ChunkKey]]) -> None:
-        """Have groups of claimed chunks read, each of one file."""
+        """Queue groups of claimed chunks for reading, one file per group."""
         for keys in groups:
             self._waiting.put(keys)
 
     def end(self) -> None:
-        """End all threads after what waits."""
+        """End all threads after the queued reads."""
         for _ in range(self._requests):
             self._waiting.put(None)
 
@@ -410,7 +410,7 @@ class _Reading:
             if self._stopped.is_set():
                 self._give_up(keys)
                 continue
-            # The trainer meets the same error when it comes to these chunks.
+            # The trainer gets the same error when it needs these chunks.
             with suppress(LongCrawlError):
                 self._decode(keys)
 
@@ -420,50 +420,51 @@ def _nothing() -> None:
 
 
 Seam = Literal["keep", "mask"]
-"""What becomes of the target that follows the end of a rolled row's document, its first token."""
+"""Handling of the target after the end of a rolled row's document, which is the document's first token."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rectangle(Feed):
-    """Batches for one rank of a trainer, from the rectangle at ``path`` (a folder, or a URL that fsspec reads).
+    """Batches for one rank of a trainer, from the rectangle at ``path``, a folder or a URL that fsspec reads.
 
     >>> batches = Rectangle("mini64.zarr", batch_size=8, context_length=4096)  # doctest: +SKIP
     >>> for batch in batches:  # doctest: +SKIP
     ...     step(batch["text"], batch["targets"])  # each (8, 4096) int64
     ...     checkpoint["data"] = batches.state_dict()
 
-    ``len(batches)`` is the number of batches of a full pass on this rank, ``global_batches // world_size``: the last
-    ``global_batches % world_size`` are left out, so that every rank has as many. Rank ``r`` takes global batch
+    ``len(batches)`` is the number of batches of a full pass on this rank, ``global_batches // world_size``. The last
+    ``global_batches % world_size`` are dropped, so that all ranks have the same number. Rank ``r`` takes global batch
     ``step * world_size + r``. ``batches[i]`` is a pure function of ``i``.
 
-    Iterating resumes from the batch after the last one handed out, also after a ``break`` or ``load_state_dict``, and
-    ends with the pass; the next ``for`` loop starts a new pass, in the same order, at batch 0. One loop at a time. A
-    state is also one of another ``batch_size``, if one of its batches begins at the same row.
+    Iterating resumes after the last delivered batch, also after a ``break`` or ``load_state_dict``, and ends with the
+    pass. The next ``for`` loop starts a new pass, in the same order, at batch 0. Run only one loop at a time. A state
+    can be loaded with another ``batch_size`` if a batch of that size begins at the same row.
 
-    Where the rectangle has a loss mask, a batch has ``loss_mask`` too, bool: False at targets that no loss is to be
-    computed on. In a rolled row the beginning of the document follows its end: ``seam="mask"`` masks the target there,
-    and adds ``position_ids``, int64: places in ``text``, counted from 0 again where the document begins.
+    If the rectangle has a loss mask, each batch also has ``loss_mask``, bool: False at targets without loss. In a
+    rolled row, the beginning of the document follows its end. ``seam="mask"`` masks the target there and adds
+    ``position_ids``, int64: positions in ``text`` that restart at 0 at the beginning of the document.
 
     Attributes:
-        path: folder or URL of the rectangle, ours or the original LongCrawl64; or of the array of a split,
+        path: folder or URL of the rectangle, ours or the original LongCrawl64, or of the array of a split,
             ``train.zarr``.
-        split: "train", or "heldout", also by another usual name of what is held out.
+        split: "train", or "heldout" or another usual name of the held-out split.
         batch_size: documents per batch.
         context_length: tokens per document of a batch; None for whole rows.
-        rank: which of the trainer's ``world_size`` processes this is.
-        world_size: processes that share the global batches.
+        rank: index of this process among the trainer's ``world_size`` processes.
+        world_size: number of processes that share the global batches.
         pad_token: first token of every row of ``text``; None for the rectangle's end of text.
-        dtype: "int64" and "int32", or "store" for what is stored: uint16 or uint32.
-        cache_bytes: bound on decoded chunks in memory, per process that reads, those decoded ahead included.
-        prefetch: whether iterating decodes ahead in a thread; "auto" does where the process may use two CPUs or more.
-        on_missing_chunks: what a chunk file that is not there does: "error"; "skip" delivers the rows alone whose files
-            are all there, see :meth:`rows`; "fill" reads it as fill value.
+        dtype: "int64", "int32", or "store" for the stored type, uint16 or uint32.
+        cache_bytes: limit on decoded chunks in memory, per reading process, including those decoded ahead.
+        prefetch: whether iterating decodes ahead in a thread; "auto" does if the process may use two CPUs or more, or
+            if the rectangle is remote.
+        on_missing_chunks: handling of a missing chunk file: "error"; "skip" delivers only the rows with all their
+            files, see :meth:`rows`; "fill" reads it as the fill value.
         engine: "direct", "zarr" or "auto", see :mod:`longcrawl.formats.rectangle.spec`.
         seam: "keep" predicts a document's first token from its last one, as the original does; "mask" does not.
 
     Raises:
-        LoaderError: a field does not fit the rectangle; the message says what would.
-        FormatError: there is no such rectangle or split.
+        LoaderError: a field does not fit the rectangle; the message names values that do.
+        FormatError: the rectangle or the split does not exist.
         CorruptionError: while reading, a chunk is missing or does not decode.
     """
 
@@ -498,25 +499,25 @@ class Rectangle(Feed):
         self._check_memory()
 
     def _take_split(self) -> None:
-        """Take the split that a path names which is an array."""
+        """Take the split from a path that names a split's array."""
         own = self.array.name.removesuffix(".zarr")
         if self.split == "train" != own:
             object.__setattr__(self, "split", own)
 
     @cached_property
     def array(self) -> spec.SplitArray:
-        """The split that is read."""
+        """Array of the split."""
         split = named_split(self.split, lambda name: spec.has_split(self.path, name))
         return spec.open_split(self.path, split, self.engine, self.on_missing_chunks)
 
     @cached_property
     def mask(self) -> spec.SplitArray | None:
-        """The loss mask of the split; None where the rectangle has none."""
+        """Loss mask of the split, or None if the rectangle has none."""
         return spec.open_loss_mask(self.array) if self.array.masked else None
 
     @cached_property
     def walk(self) -> Walk:
-        """The order of the global batches."""
+        """Order of the global batches."""
         context_length = self.array.shape[1] if self.context_length is None else self.context_length
         return Walk(self.array.shape, self.array.layout.chunks, self.batch_size, context_length)
 
@@ -558,44 +559,44 @@ class Rectangle(Feed):
 
     @property
     def step_size(self) -> int:
-        """Global batches of a step: one of each rank."""
+        """Global batches per step: one for each rank."""
         return self.world_size
 
     @property
     def most(self) -> int:
-        """Global batches of a pass."""
+        """Global batches per pass."""
         return self.walk.global_batches
 
     def stop(self, position: int) -> int:
-        """Return where full steps from a position on end."""
+        """Return the position at which full steps from ``position`` on end."""
         return position + (self.walk.global_batches - position) // self.world_size * self.world_size
 
     def remaining_steps(self) -> range:
-        """Return the steps up to the end of the pass; those of a new pass where no full step is left."""
+        """Return the steps up to the end of the pass, or those of a new pass if no full step is left."""
         if self.stop(self.position) == self.position:
             self.move_to(0)
         return super().remaining_steps()
 
     def read(self, step: int) -> Batch:
-        """Return this rank's batch of the step that begins with global batch ``step``."""
+        """Return this rank's batch of the step that begins at global batch ``step``."""
         return self.global_batch(step + self.rank)
 
     def __iter__(self) -> Iterator[Batch]:
-        """Yield the rest of the pass, or a new pass where the last one is over."""
+        """Yield the rest of the pass, or a new pass if the last one is complete."""
         steps = self.remaining_steps()
         following = range(steps.start + self.rank, steps.stop + self.rank, steps.step)[1:]
         with self._cache().decoding_ahead(following) if self._decodes_ahead() and following else nullcontext():
             yield from super().__iter__()
 
     def upcoming(self, first: int, every: int) -> Iterator[Batch]:
-        """Yield every ``every``-th batch that is left; the thread that decodes ahead is kept informed."""
+        """Yield every ``every``-th remaining batch, and keep the decoding thread informed of the position."""
         cache = self._cache()
         for step in self.remaining_steps()[first::every]:
             cache.advance(step + self.rank)
             yield self.read(step)
 
     def global_batch(self, batch: int) -> Batch:
-        """Return one global batch, whichever rank's it is."""
+        """Return one global batch, of any rank."""
         shape = (self.batch_size, self.walk.context_length)
         text, targets = np.empty(shape, self._batch_dtype), np.empty(shape, self._batch_dtype)
         text[:, 0] = self.pad_token
@@ -612,7 +613,7 @@ class Rectangle(Feed):
                     chunk, flags = cache.chunk((row_chunk, column_chunk), batch)
                     tokens = chunk[rows, taken]
                     targets[to_rows, to_columns] = tokens
-                    # The last token of a window is predicted, never read.
+                    # The last token of a window is only a target.
                     seen = shifted[to_rows, to_columns]
                     seen[...] = tokens[:, : seen.shape[1]]
                     if flags is not None:
@@ -624,7 +625,7 @@ class Rectangle(Feed):
         return made
 
     def position_of(self, step: int) -> int:
-        """Return where a step of a pass begins; all passes have the same order.
+        """Return the position at which a step of a pass begins; all passes have the same order.
 
         Raises:
             LoaderError: a pass has no such step.
@@ -637,10 +638,10 @@ class Rectangle(Feed):
         return super().position_of(step)
 
     def origins_at(self, position: int) -> list[Origin]:
-        """Return which documents are in this rank's batch of the step there; columns are those of ``targets``.
+        """Return the documents in this rank's batch of a step; columns are those of ``targets``.
 
-        A rolled row has two origins where its seam is within. The original LongCrawl64 does not say its documents:
-        there an origin has the row alone.
+        A rolled row has two origins if its seam is in the window. The original LongCrawl64 does not record its
+        documents; an origin then has only the row.
         """
         batch, array = position + self.rank, self.array
         columns, first = self._columns(batch), batch % self.walk.row_batches * self.batch_size
@@ -654,25 +655,25 @@ class Rectangle(Feed):
         return found
 
     def rows(self) -> tuple[Band, ...]:
-        """Return the bands of rows that are delivered, and which rows of the array each is.
+        """Return the delivered bands of rows, with their rows in the array.
 
-        All of them, unless ``on_missing_chunks="skip"`` leaves out bands that lack a file.
+        These are all bands, except those with a missing file under ``on_missing_chunks="skip"``.
         """
         return self.array.bands
 
     def _columns(self, batch: int) -> range:
-        """Return the columns of the rectangle that a global batch has."""
+        """Return the columns of a global batch within the rectangle."""
         start = batch // self.walk.row_batches * self.walk.context_length
         return range(start, start + self.walk.context_length)
 
     def _table(self, stored: range, columns: Sequence[str]) -> pa.Table | None:
-        """Return what is recorded of rows of the array; None where nothing is."""
+        """Return the recorded documents of rows of the array, or None if there are none."""
         split = self.array.name.removesuffix(".zarr")
         return read_rows(self.array.root, split, stored.start, stored.stop, columns)
 
     @cached_property
     def _rolls(self) -> "np.ndarray[Any, np.dtype[np.int64]]":
-        """By how much each row is rolled: int64 [rows]."""
+        """Roll offset of each row: int64 [rows]."""
         if self.array.rolled is False:
             return np.zeros(self.array.shape[0], np.int64)
         tables = [self._table(stored, ("roll",)) for stored in self.array.stored_rows(0, self.array.shape[0])]
@@ -682,7 +683,7 @@ class Rectangle(Feed):
         return np.concatenate([np.asarray(each, np.int64) for each in rolls])
 
     def _mask_seams(self, batch: int, loss_mask: "np.ndarray[Any, Any]") -> "np.ndarray[Any, Any]":
-        """Mask the first token of each document that follows its last one; return the places in ``text``."""
+        """Mask the first token of each document that follows its last one; return the positions in ``text``."""
         columns, first = self._columns(batch), batch % self.walk.row_batches * self.batch_size
         positions = np.tile(np.arange(len(columns)), (self.batch_size, 1))
         for row, roll in enumerate(self._rolls[first : first + self.batch_size].tolist()):
@@ -698,7 +699,7 @@ class Rectangle(Feed):
         return self.array.layout.chunk_bytes + (0 if self.mask is None else self.mask.layout.chunk_bytes)
 
     def identity(self, position: int) -> dict[str, Any]:  # noqa: ARG002  # the same at every position
-        """Return settings, and digests of samples of all rows, which do not depend on how tokens are stored."""
+        """Return the settings, and digests of samples from rows, which do not depend on the storage of tokens."""
         rows, row_length = self.array.shape
         return {
             **self.values_of("batch_size", "context_length", "split", "pad_token", "seam"),
@@ -710,16 +711,16 @@ class Rectangle(Feed):
         }
 
     def changes(self, state: Mapping[str, Any]) -> list[str]:
-        """List the differences between a state and this feed; what a damaged chunk hides is not compared."""
+        """List the differences between a state and this feed, except in damaged chunks."""
         now = self.identity(state["position"])
         changed = changed_values(state, now, apart=("data",))
         return changed + sample_changes(state["data"], now["data"], self.array.shape)
 
     def recounted(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Return a state with its position in batches of this feed's size.
+        """Return a state with its position converted to batches of this feed's size.
 
         Raises:
-            LoaderError: no batch of this size begins there.
+            LoaderError: no batch of this size begins at that row.
         """
         rows, was = self.array.shape[0], state["batch_size"]
         if was == self.batch_size or state["rows"] != rows:
@@ -741,7 +742,7 @@ class Rectangle(Feed):
 
     @cached_property
     def _bands(self) -> str:
-        """Which bands are delivered, such as "0-2,5", or "all"."""
+        """Delivered bands, such as "0-2,5", or "all"."""
         if self.array.stored is None:
             return "all"
         numbers = np.array(self.array.kept)
@@ -755,7 +756,7 @@ class Rectangle(Feed):
     def _decodes_ahead(self) -> bool:
         if self.prefetch != "auto":
             return self.prefetch == "on"
-        # Whoever waits for a server has no use for a processor.
+        # A thread that waits for a server does not need a CPU of its own.
         useful = usable_cpus() > 1 or self._requests > 1
         return useful and self.cache_bytes // self._chunk_bytes > self.walk.most_chunks()
 
@@ -774,7 +775,7 @@ class Rectangle(Feed):
         return cache
 
     def _capacity(self) -> int:
-        """Return how many chunks to hold: all where all fit, else no more than this pass has use for."""
+        """Return the number of chunks to cache: all if they fit, otherwise at most those that this pass can use."""
         layout = self.array.layout
         capacity = self.cache_bytes // self._chunk_bytes
         if capacity >= layout.chunk_grid[0] * layout.chunk_grid[1]:
@@ -788,7 +789,7 @@ class Rectangle(Feed):
 
 
 def _read_chunks(array: spec.SplitArray, mask: spec.SplitArray | None, keys: Sequence[ChunkKey]) -> list[Chunk]:
-    # No method of Rectangle: the cache would hold what holds it, and outlive it until the next garbage collection.
+    # A function, not a method: a reference cycle would keep the cache alive until the next garbage collection.
     tokens = [array.read_chunk(*keys[0])] if len(keys) == 1 else array.read_chunks(keys)
     if mask is None:
         return [(each, None) for each in tokens]

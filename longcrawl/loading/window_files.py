@@ -1,4 +1,4 @@
-"""Files that windows are cut from, local or remote."""
+"""Token files that windows are cut from, local or remote."""
 
 import json
 import posixpath
@@ -33,17 +33,17 @@ from longcrawl.tokens.packing import copy_windows
 from longcrawl.urls import has_pattern, is_url, join, path_of
 
 OnStalePaths = Literal["refresh", "error", "trust"]
-"""What is done about a paths file that is not one of the files as they are: list again, refuse, or trust its sizes."""
+"""Handling of a paths file that does not match the files: list them again, raise an error, or trust its sizes."""
 
 Split = Literal["train", "val", "valid", "validation", "dev", "eval", "test", "heldout", "all"]
-"""Which files of a folder that has splits; "val" and its synonyms stand for each other where only one is there."""
+"""Split to read from a folder; "val" and its synonyms are interchangeable if only one of them exists."""
 
 LOCK_SECONDS = 600
 
 
 @dataclass(frozen=True)
 class TokenFile:
-    """A file of tokens, and what is known of it before it is opened."""
+    """A file of tokens: its path, bytes and tokens, known before it is opened."""
 
     path: str
     size: int
@@ -52,12 +52,12 @@ class TokenFile:
 
 def find_files(
     paths: str | Sequence[str],
-    format: str | None,  # noqa: A002  # the word that says what is meant
+    format: str | None,  # noqa: A002  # the public argument's name
     *,
     recursive: bool = True,
     split: Split = "train",
 ) -> list[str]:
-    """List files of tokens, sorted by path; files that are named one by one keep their order."""
+    """List token files, sorted by path; a list of files keeps its order."""
     if not isinstance(paths, str):
         listed = list(paths)
         twice = sorted({path for path in listed if listed.count(path) > 1}) if len(set(listed)) < len(listed) else []
@@ -85,7 +85,7 @@ def is_file(paths: str) -> bool:
     return (information_of(where) or {}).get("type") == "file" if is_url(where) else Path(where).is_file()
 
 
-def _below(paths: str, format: str | None, *, recursive: bool, split: Split) -> list[str]:  # noqa: A002  # as above
+def _below(paths: str, format: str | None, *, recursive: bool, split: Split) -> list[str]:  # noqa: A002  # the public argument's name
     where = absolute(paths)
     if is_file(where):
         return [where]
@@ -102,7 +102,7 @@ def _below(paths: str, format: str | None, *, recursive: bool, split: Split) -> 
 
 
 def _of_split(files: Sequence[str], root: str, split: Split) -> list[str]:
-    """Keep the files of a split, by their folders below a root; tables beside splits are not shards."""
+    """Return the files of a split, by their folders below a root; tables beside splits are not shards."""
     below = {_below_root(file, root): file for file in files}
     folders = {str(step) for name in below for step in PurePosixPath(name).parents}
     shards = [name for name in below if not beside_shards(name, folders)]
@@ -113,30 +113,30 @@ def _of_split(files: Sequence[str], root: str, split: Split) -> list[str]:
 
 
 def folder_of(paths: str) -> str:
-    """Return the folder that files are looked for below, as their paths begin."""
+    """Return the folder that is searched for files, as a prefix of their paths."""
     parts = paths.rstrip("/").split("/")
     fixed = next((at for at, part in enumerate(parts) if has_pattern(part)), len(parts))
     folder = "/".join(parts[:fixed]) or ("/" if paths.startswith("/") else ".")
     folder = absolute(folder)
-    # What stands before a pattern is a folder.
+    # The parts before a pattern are always a folder.
     return posixpath.dirname(folder) if fixed == len(parts) and is_file(folder) else folder
 
 
-def _suffixes(paths: str, format: str | None) -> set[str]:  # noqa: A002  # as above
+def _suffixes(paths: str, format: str | None) -> set[str]:  # noqa: A002  # the public argument's name
     if is_url(paths):
         return {datatrove.SUFFIX}
     return shard_suffixes(format)
 
 
 def file_sizes(paths: Sequence[str]) -> list[int | None]:
-    """Return the bytes of files, None where there is none; remote ones are asked for at once."""
+    """Return the size of each file in bytes, or None if it is missing; queries remote sizes concurrently."""
     if not is_url(paths[0]):
         return [Path(path).stat().st_size if Path(path).is_file() else None for path in paths]
     return sizes_of(paths)
 
 
 def content_names(paths: Sequence[str]) -> list[str]:
-    """Name files by what is below the folder that they have in common, so that a copy elsewhere has the same names."""
+    """Name files by their paths below their common folder, so that a copy elsewhere has the same names."""
     parts = [path.replace("\\", "/").split("/") for path in paths]
     shortest = min(len(each) for each in parts) - 1
     shared = next((at for at in range(shortest) if len({each[at] for each in parts}) > 1), shortest)
@@ -150,15 +150,15 @@ def read_paths(
     on_stale: OnStalePaths,
     find: Callable[[list[str] | None], list[TokenFile]],
 ) -> list[TokenFile]:
-    """Read the list of files, or make it while others wait: one process lists, all get the same list.
+    """Read the list of files, or write it under a lock, so that all processes get the list made by one.
 
-    The file is JSON, ``[{"path", "size", "tokens"}, …]``, paths below the folder of ``paths`` where they are.
-    datatrove's dataset reads it; in its own lists ``tokens`` is missing, and is added. ``find`` looks at files given,
-    or for files.
+    The file is JSON, ``[{"path", "size", "tokens"}, …]``, with paths relative to the folder of ``paths`` if possible.
+    datatrove's dataset can read it. datatrove's own lists lack ``tokens``, which is then added. ``find`` measures the
+    given files, or searches for files if it gets None.
 
     Raises:
-        LoaderError: it is stale and ``on_stale`` is "error", it lists other files and that is "trust", it is not such
-            a list or cannot be written, or nobody lets go of the lock.
+        LoaderError: the list is stale and ``on_stale`` is "error"; it has other files and ``on_stale`` is "trust"; the
+            file is not a list of files or cannot be written; or another process holds the lock for too long.
     """
     root = folder_of(paths) if isinstance(paths, str) else ""
     known, whole = _look(paths_file, paths, root, split, on_stale)
@@ -185,7 +185,7 @@ def read_paths(
 
 
 def _lockable(lock: Path) -> Path:
-    """Make the file of a lock; to wait for one that cannot be made would be to wait in vain."""
+    """Create a lock file and its folder, so that a wrong path fails at once instead of after the timeout."""
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
         lock.open("ab").close()
@@ -199,7 +199,7 @@ def _lockable(lock: Path) -> Path:
 def _look(
     paths_file: Path, paths: str | Sequence[str], root: str, split: Split, on_stale: OnStalePaths
 ) -> tuple[list[TokenFile], bool]:
-    """Return the list in the file, nothing where there is none that holds, and whether it says all of each file."""
+    """Return the list in the file, empty if there is no valid one, and whether it has the tokens of every file."""
     if not paths_file.is_file():
         return [], False
     try:
@@ -212,14 +212,14 @@ def _look(
         ) from wrong
     other = _otherness(known, paths, root) or ("" if splits <= {split} else f"it is of the split {splits.pop()!r}")
     stale = "it names no file" if not known else other or ("" if on_stale == "trust" else _staleness(known))
-    # Sizes may be trusted; files that were not named would be other data.
+    # Sizes may be trusted, but other files would be other data.
     if stale and (on_stale == "error" or (other and on_stale == "trust")):
         raise LoaderError(f"{paths_file} is stale, {stale}: remove it, or set on_stale_paths='refresh'")
     return ([] if stale else known), all(file.tokens >= 0 for file in known)
 
 
 def _otherness(known: Sequence[TokenFile], paths: str | Sequence[str], root: str) -> str:
-    """Describe in which way a list is not one of what was named; "" where it is."""
+    """Describe how a list differs from the named files; the result is "" if it does not."""
     if not isinstance(paths, str):
         same = [file.path for file in known] == list(paths)
         return "" if same else f"it is not a list of the {len(paths):,} files that paths names, in their order"
@@ -252,12 +252,12 @@ def _staleness(known: list[TokenFile]) -> str:
 
 
 READ_AHEAD = 1 << 22
-"""Bytes that are fetched at once where a shard is read from front to back."""
+"""Bytes fetched at a time when a shard is read from front to back."""
 
 
 @dataclass(frozen=True, eq=False)
 class _MappedShard:
-    """A shard of this machine."""
+    """A local, memory-mapped shard."""
 
     path: str
     tokens: npt.NDArray[Any]
@@ -275,7 +275,7 @@ class _MappedShard:
         return len(self.tokens)
 
     def copy(self, starts: npt.NDArray[np.int64], pad: int, out: npt.NDArray[Any]) -> None:
-        """Copy the tokens from each start on into a row of ``out``; what lies behind the last token is ``pad``."""
+        """Copy the tokens from each start on into a row of ``out``, with ``pad`` after the last token."""
         if self.shard.unread:
             for start in starts.tolist():
                 self.shard.compare(start, min(start + out.shape[1], len(self.tokens)))
@@ -284,7 +284,7 @@ class _MappedShard:
     def ends(self) -> npt.NDArray[np.int64]:
         if self.document_ends is None:
             raise FormatError(
-                f"{self.path} does not say where its documents end: write its index, or set "
+                f"{self.path} does not record where its documents end: write its index, or set "
                 "positions='eos' and end_of_text to the id that documents end with"
             )
         self.shard.compare_index()
@@ -295,7 +295,7 @@ class _MappedShard:
         return self.mask is not None or self.overlaps is not None
 
     def loss_mask(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
-        """Return which tokens' loss counts."""
+        """Return True for each token that has a loss."""
         self.shard.compare(start, stop)
         counts = np.ones(stop - start, np.bool_) if self.mask is None else self.mask[start:stop].copy()
         if self.overlaps is not None:
@@ -312,14 +312,14 @@ class _MappedShard:
 
 
 def remote_width(path: str, given: int | None) -> int:
-    """Return the bytes of a token of a remote ``.ds``, by its index if nothing else says it."""
+    """Return the bytes per token of a remote ``.ds`` file, as given or derived from its index."""
     index = f"{path}{datatrove.INDEX}"
     size, entries = sizes_of([path, index])
     if size is None:
         raise FormatError(f"there is no file {path}; check the path")
     if entries is None:
         if given is None:
-            raise FormatError(f"{path} has no .index and nothing else says how wide its tokens are: set token_size")
+            raise FormatError(f"{path} has no .index that shows how wide its tokens are: set token_size")
         if size % given:
             raise CorruptionError(f"{path} has {size:,} bytes, no whole tokens of {given}: check token_size")
         return given
@@ -367,10 +367,10 @@ class _RemoteShard:
         first, last = start * self.width, min(stop * self.width, self._size)
         held, block = self._ahead
         if not held <= first <= last <= held + len(block):
-            # One window at a time where windows are shuffled, many where they follow each other.
+            # Shuffled windows are fetched one at a time, consecutive ones many at a time.
             until = max(last, min(first + READ_AHEAD, self._size)) if first == self._next else last
             checksums = self._checksums
-            # What is fetched to be compared is kept.
+            # The whole blocks fetched for checksums are kept.
             begin, until = (first, until) if checksums is None else checksums.files[datatrove.SUFFIX].span(first, until)
             held, block = self._ahead = begin, self._read("", begin, until)
             if len(block) != until - begin:
@@ -390,7 +390,7 @@ class _RemoteShard:
         return self._ends
 
     def check_ends(self) -> None:
-        """Look at where documents end."""
+        """Check the document ends."""
         for problem in end_problems(self.ends(), self.count, f"{self.path}{datatrove.INDEX}", lambda entry: 8 * entry):
             raise CorruptionError(problem)
 
@@ -405,7 +405,7 @@ class _RemoteShard:
         return np.frombuffer(self._read(datatrove.LOSS, start, stop), np.bool_)
 
     def _read(self, suffix: str, first: int, stop: int) -> bytes:
-        """Read bytes of the tokens, or of a file beside them; in whole blocks, compared, where these have checksums."""
+        """Read bytes of the tokens or of a file beside them, in whole verified blocks if there are checksums."""
         read = partial(fetch, f"{self.path}{suffix}")
         checksums = self._checksums
         if checksums is None or datatrove.SUFFIX + suffix not in checksums.files:
@@ -414,7 +414,7 @@ class _RemoteShard:
 
     @cached_property
     def _checksums(self) -> BlockChecksums | None:
-        """The checksums beside the shard, where there are any."""
+        """Checksums beside the shard, or None."""
         beside = f"{self.path}{SUFFIX}"
         try:
             text = fetch(beside)
@@ -435,8 +435,8 @@ class _RemoteShard:
 ShardTokens = _MappedShard | _RemoteShard
 
 
-def open_tokens(path: str, format: str | None, settings: Mapping[str, Any], check: str) -> ShardTokens:  # noqa: A002  # the word that says what is meant
-    """Open a shard to read windows of it."""
+def open_tokens(path: str, format: str | None, settings: Mapping[str, Any], check: str) -> ShardTokens:  # noqa: A002  # the public argument's name
+    """Open a shard for reading windows."""
     if is_url(path):
         if format not in (None, datatrove.Datatrove.name) or not path.endswith(datatrove.SUFFIX):
             raise FormatError(f"{path} is not on this machine, where only .ds files are read from: copy it here first")
@@ -451,7 +451,7 @@ def open_tokens(path: str, format: str | None, settings: Mapping[str, Any], chec
         return remote
     found = find_format(path, format)
     shard = open_shard(path, found.name, check=check, **settings)
-    # A plain array on the same pages: slices of a memmap cost five times those of an array.
+    # Plain arrays on the same pages: slicing a memmap takes five times as long.
     ends = None if shard.document_ends is None else np.asarray(shard.document_ends)
     mask = None if shard.loss_mask is None else np.asarray(shard.loss_mask)
     if shard.overlaps is not None:
@@ -462,11 +462,11 @@ def open_tokens(path: str, format: str | None, settings: Mapping[str, Any], chec
 
 def open_ends(
     path: str,
-    format: str | None,  # noqa: A002  # the word that says what is meant
+    format: str | None,  # noqa: A002  # the public argument's name
     settings: Mapping[str, Any],
     end_of_text: int | None,
 ) -> npt.NDArray[np.int64] | None:
-    """Return where the entries of a shard end, by its index or by their end of text; None where nothing says it."""
+    """Return the ends of a shard's entries, from its index or end of text, or None if it has neither."""
     given = dict(settings) | ({} if end_of_text is None or is_url(path) else {"end_of_text": end_of_text})
     try:
         return open_tokens(path, format, given, "sizes").ends()

@@ -1,9 +1,8 @@
-"""Windows of several folders in one sequence: weights, epochs and phases, as nanotron's Nanoset blends folders.
+"""Mixture of windows from several folders, with weights, epochs and phases, as in nanotron's Nanoset.
 
-All windows have as many tokens, so weights are shares of windows and of tokens alike. The bucket of every window is
-planned before the first step, evenly: the first n windows of a phase have the shares of the mix, to less than one
-window, for every n. A window of a bucket comes
-again only when all others of it have come, in another order.
+All windows have the same number of tokens, so weights are shares of both windows and tokens. The bucket of every window
+is planned evenly before the first step: the first n windows of a phase have the shares of the mix, to less than one
+window, for every n. A window of a bucket repeats only after all others of that bucket, in another order.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,41 +21,44 @@ from longcrawl.loading.planned_feed import CurriculumReport, PlannedFeed, Stock,
 from longcrawl.loading.windows import Windows, order_identity
 
 BY_BUCKET = ("order", "data")
-"""What a state has of each bucket."""
+"""State fields with one entry per bucket."""
 
 _ALIKE = ("seq_len", "positions", "masked", "window_dtype")
-"""What the windows of one batch have in common."""
+"""Fields in which all windows of a batch must agree."""
 
 
 @dataclass(frozen=True, eq=False)
 class WindowMixture(PlannedFeed):
-    """Batches of windows of several folders for one rank of a trainer, with exact resume.
+    """Batches of windows from several folders for one rank of a trainer, with exact resume.
 
     >>> windows = {name: Windows(f"{name}/", 2048, shuffle="windows") for name in ("web", "code")}  # doctest: +SKIP
     >>> phases = [Phase(5_000_000_000, {"web": 0.9, "code": 0.1}), Phase(500_000_000, {"code": 1})]  # doctest: +SKIP
     >>> for batch in WindowMixture(windows, phases, batch_size=8, epochs={"code": 2}):  # doctest: +SKIP
     ...     step(batch["input_ids"])  # (8, 2049) int64
 
-    A batch has what those of :meth:`Windows.batches` have. A step takes the next ``batch_size * world_size`` windows of
-    the plan, and rank ``r`` those from ``r * batch_size`` on; windows at the end that fill no step are left out.
+    A batch has the fields of :meth:`Windows.batches`. A step takes the next ``batch_size * world_size`` windows of the
+    plan, and rank ``r`` gets ``batch_size`` of them, from number ``r * batch_size`` on. Windows at the end that do not
+    fill a step are dropped.
 
     Attributes:
-        windows: of each bucket, by its name; all of one ``seq_len``, and of one kind of positions, loss mask and dtype.
-        curriculum: phases, or one mapping of weights for all windows that they allow: until the first bucket has come
-            once, or as often as ``epochs`` says. A window counts ``seq_len`` tokens, those that a model predicts.
-        batch_size: windows in a batch.
-        rank: which of the trainer's ``world_size`` processes this is.
-        world_size: processes that share a step's windows.
-        seed: of the draws; windows have a seed of their own order.
-        epochs: how often a window may come: a number, or one for each bucket.
-        mixing: "even", or "random": each window draws by itself.
-        on_exhausted: what becomes of a plan in which a bucket runs dry: "error" names the epochs that are enough,
-            "halt" ends there, "renormalize" continues with the others.
-        training_tokens: what the training takes, to compare with the sum of the phases.
-        on_budget_mismatch: what becomes of a difference of more than 5 %.
+        windows: windows of each bucket, by its name. All need the same ``seq_len``, positions, loss mask and dtype.
+        curriculum: phases, or one mapping of weights, with which windows are drawn until the first bucket has been
+            delivered once, or as often as ``epochs`` allows. A window counts as ``seq_len`` tokens, those that a model
+            predicts.
+        batch_size: windows per batch.
+        rank: index of this process among the trainer's ``world_size`` processes.
+        world_size: number of processes that share a step's windows.
+        seed: seed of the draws; the order of windows has its own seed.
+        epochs: how often a window may be delivered: one number, or a number per bucket.
+        mixing: "even" to keep the shares of the mix in every stretch, or "random" to draw each window's bucket on its
+            own.
+        on_exhausted: handling of a plan in which a bucket runs dry: "error" names sufficient epochs, "halt" ends the
+            feed there, "renormalize" continues with the other buckets.
+        training_tokens: tokens that the training run consumes; compared with the sum of the budgets.
+        on_budget_mismatch: whether a difference of more than 5 % is an error or a warning.
 
     Raises:
-        LoaderError: windows are not alike, or the curriculum does not fit them; the message says what would.
+        LoaderError: windows differ in a field, or the curriculum does not fit them; the message names values that do.
     """
 
     kind: ClassVar[str] = "mixture"
@@ -106,13 +108,13 @@ class WindowMixture(PlannedFeed):
                     )
 
     def _one_epoch(self, weights: Mapping[str, float]) -> Phase:
-        """Return the phase that ends where the first bucket has come once, or as often as ``epochs`` says."""
-        Phase(1, weights)  # the weights are checked there
+        """Return the phase that ends when the first bucket has been delivered as often as ``epochs`` allows."""
+        Phase(1, weights)  # checks the weights
         stock = self._epochs
         unknown = [name for name in weights if name not in self.windows]
         if unknown:
             raise LoaderError(f"weights name {unknown[0]!r}, which is not there; known: {', '.join(self.windows)}")
-        # Decimals as they are written: 0.7 of ten windows is seven.
+        # Exact decimals: 0.7 of ten windows is seven.
         exact = {name: Fraction(str(float(each))) for name, each in weights.items() if each > 0}
         most = int(min(stock[name] * len(self.windows[name]) * sum(exact.values()) / exact[name] for name in exact))
         phase = Phase(most * self.seq_len, weights)
@@ -123,7 +125,7 @@ class WindowMixture(PlannedFeed):
 
     @property
     def seq_len(self) -> int:
-        """Tokens that a model reads of a window, which has one more."""
+        """Context length of a model; a window has one more token."""
         return next(iter(self.windows.values())).seq_len
 
     @cached_property
@@ -140,7 +142,7 @@ class WindowMixture(PlannedFeed):
     ) -> CurriculumPlan:
         phases = phases or self._phases
         drawn = {name for phase in phases for name in phase.mix}
-        # One number stands for the tokens of all windows.
+        # All windows have the same number of tokens, so one value is broadcast.
         inventory = {
             name: np.broadcast_to(np.int64(self.seq_len), epochs[name] * len(windows))
             for name, windows in self.windows.items()
@@ -152,17 +154,17 @@ class WindowMixture(PlannedFeed):
 
     @cached_property
     def plan(self) -> CurriculumPlan:
-        """The bucket of every window of all ranks."""
+        """Bucket of every window of all ranks."""
         return self._planned(self._epochs, self.on_exhausted)
 
     @property
     def drawn(self) -> CurriculumPlan:
-        """The bucket of every window of all ranks."""
+        """Bucket of every window of all ranks."""
         return self.plan
 
     @cached_property
     def report(self) -> CurriculumReport:
-        """What is asked for, what is there, and what comes of it."""
+        """Comparison of the requested mix with the available windows and the resulting plan."""
         enough: Mapping[str, int] = {}
         if self.plan.drained and self.on_exhausted == "error":
             epochs = {name: self._epochs[name] for name in self.plan.names}
@@ -178,7 +180,7 @@ class WindowMixture(PlannedFeed):
 
     @property
     def step_size(self) -> int:
-        """Windows of one step, of all ranks."""
+        """Windows per step, on all ranks together."""
         return self.batch_size * self.world_size
 
     def stop(self, position: int) -> int:
@@ -186,7 +188,7 @@ class WindowMixture(PlannedFeed):
         return position + max(len(self.plan) - position, 0) // self.step_size * self.step_size
 
     def read(self, step: int) -> Batch:
-        """Return this rank's windows of the step that begins with window ``step`` of the plan."""
+        """Return this rank's windows of the step that begins at window ``step`` of the plan."""
         batch: Batch = {}
         count = min(self.batch_size, len(self.plan) - step - self.rank * self.batch_size)
         for windows, number, rows, places in self._parts(step):
@@ -196,14 +198,14 @@ class WindowMixture(PlannedFeed):
         return batch
 
     def origins_at(self, position: int) -> list[Origin]:
-        """Return which documents are in this rank's windows of the step there; columns are those of ``input_ids``."""
+        """Return the documents in this rank's windows of a step; columns are those of ``input_ids``."""
         found = []
         for windows, number, rows, places in self._parts(position):
             found += [replace(each, row=int(rows[each.row])) for each in windows.origins(places, number)]
         return sorted(found, key=lambda each: (each.row, each.start))
 
     def _parts(self, step: int) -> Iterator[tuple[Windows, int, Longs, Longs]]:
-        """Yield what a step has of each pass of each bucket: windows, pass, rows of the batch, and places there."""
+        """Yield this rank's part of a step per bucket and pass: windows, pass, batch rows, and places in the pass."""
         first = step + self.rank * self.batch_size
         picks, places = self.plan.places(first, first + self.batch_size)
         for pick in np.unique(picks).tolist():
@@ -213,11 +215,11 @@ class WindowMixture(PlannedFeed):
                 yield windows, number, mine[passes == number], within[passes == number]
 
     def identity(self, position: int) -> dict[str, Any]:
-        """Return order and data of each bucket, and the draws before a position."""
+        """Return order and data of each bucket, and the digest of the draws before a position."""
         return {**self._buckets, "curriculum up to here": self.plan.fingerprint(position)}
 
     def changes(self, state: Mapping[str, Any]) -> list[str]:
-        """List the differences between a state and this feed, but for buckets that no window was taken from yet."""
+        """List the differences between a state and this feed, ignoring buckets without delivered windows."""
         position = state["position"]
         drawn = {self.plan.names[pick] for pick in np.unique(self.plan.picks[:position]).tolist()}
         drawn = drawn or set(self.plan.names)

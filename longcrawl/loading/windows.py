@@ -1,12 +1,13 @@
-"""Fixed windows of ``seq_len + 1`` tokens, one at a time and in batches.
+"""Windows of ``seq_len + 1`` tokens, one at a time or in batches.
 
-Window ``i`` of a file is its tokens from ``i * (seq_len + 1)`` on; windows do not overlap, and none has tokens of two
-files. A model reads the first ``seq_len`` tokens of a window and predicts the last ``seq_len``. A position is the place
-of a token in its document, counted from the document's start or, where that lies before the window, from the window's.
+Window ``i`` of a file begins at token ``i * (seq_len + 1)``. Windows do not overlap, and a window never has tokens of
+two files. A model reads the first ``seq_len`` tokens of a window and predicts the last ``seq_len``. A position is the
+index of a token in its document, counted from the document's start or, if that is before the window, from the window's
+start.
 
-The global sequence is that of windows: pass after pass, each in its own order. A step takes the next
-``batch_size * world_size`` windows of it, and rank ``r`` those from ``r * batch_size`` on. So a state is the number of
-windows that all ranks together were given.
+The global sequence consists of passes over all windows, each in its own order. A step takes its next
+``batch_size * world_size`` windows, and rank ``r`` gets ``batch_size`` of them, from number ``r * batch_size`` on. So
+the state is the number of windows delivered to all ranks together.
 """
 
 import itertools
@@ -49,18 +50,18 @@ from longcrawl.loading.window_files import ShardTokens, content_names, open_ends
 from longcrawl.tokens.packing import locate, positions_from_end_of_text, positions_from_ends
 
 Window = dict[str, npt.NDArray[Any]]
-"""``input_ids`` and, where there are, ``positions`` and ``loss_mask``: (seq_len + 1,) or (windows, seq_len + 1)."""
+"""Arrays ``input_ids``, and ``positions`` and ``loss_mask`` if present: (seq_len + 1,) or (windows, seq_len + 1)."""
 
 BLOCK = 1 << 16
-"""Tokens that are searched at a time."""
+"""Tokens searched at a time."""
 
 MOST_OPEN = 4096
-"""Shards that are kept mapped at a time; the system allows a process some 65,000 mappings."""
+"""Most shards mapped at a time; the system allows a process about 65,000 mappings."""
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """The files in the order of a pass, and the first window of each, then the total, as a list and as an array."""
+    """Files in the order of a pass; first window of each, followed by the total, as a list and as an array."""
 
     files: list[int]
     firsts: list[int]
@@ -69,49 +70,51 @@ class _Layout:
 
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """All windows of one or many files, a map-style dataset: ``len``, ``[i]``, iteration; any window costs the same.
+    """Map-style dataset of all windows of one or many files; all windows take equally long to read.
 
     >>> windows = Windows("shards/", seq_len=2048, positions="index", shuffle="windows")  # doctest: +SKIP
     >>> windows[7]["input_ids"], windows[7]["positions"]  # each (2049,) int64  # doctest: +SKIP
     >>> for batch in windows.batches(batch_size=8, rank=0, world_size=2):  # doctest: +SKIP
     ...     step(batch["input_ids"], batch["positions"])  # each (8, 2049) int64
 
-    ``torch.utils.data.DataLoader(windows, ...)`` takes it as it is, with any number of workers. Of :meth:`batches` the
-    state can be saved, and loaded under another world size.
+    ``torch.utils.data.DataLoader(windows, ...)`` accepts it with any number of workers. The state of :meth:`batches`
+    can be saved, and loaded with another world size.
 
     Attributes:
-        paths: a folder, a pattern with ``*``, a file, or a list of files; a URL that fsspec reads, for ``.ds`` files.
-        seq_len: tokens that a model reads of a window, which has one more.
-        positions: "index" to number tokens by the ends of documents that the files say, "eos" by the tokens
-            ``end_of_text`` of the window, "none" to leave positions out.
-        end_of_text: the id that documents end with; None for the one that an output of longcrawl has recorded.
-        tail: the last tokens of a file that fill no window: "drop" leaves them out, as datatrove does; "pad" fills the
-            window up with ``pad_token``, where ``loss_mask`` is False and positions start from 0.
-        pad_token: for ``tail="pad"``; None for the end of text that an output has recorded.
+        paths: a folder, a pattern with ``*``, a file, or a list of files; for ``.ds`` files, also a URL that fsspec
+            reads.
+        seq_len: context length of a model; a window has one more token.
+        positions: "index" to number tokens by the document ends recorded with the files, "eos" by the ``end_of_text``
+            tokens in the window, "none" to omit positions.
+        end_of_text: id that ends each document, or None for the id that a longcrawl output records.
+        tail: handling of the last tokens of a file that do not fill a window: "drop" omits them, as datatrove does;
+            "pad" fills the window with ``pad_token``. On padding, ``loss_mask`` is False and positions start from 0.
+        pad_token: id of the padding token for ``tail="pad"``, or None for the end of text that an output records.
         shuffle: "windows" for a keyed order of all windows, "files" for one of the files, "none" for neither.
-        seed: of that order; every pass has an order of its own.
-        dtype: of ``input_ids``: "int64", "int32", or "store" for what is stored, uint16 or uint32.
-        loss_mask: "on" adds a bool for each token, False where the file says that no loss is due on it; "auto" does
-            where the first file has such a mask or overlaps, or where there is padding; "off" leaves it out.
-        max_tokens: only the windows within the first so many tokens, files in their order; None for all.
-        format: of the files; None to find out.
-        token_size: bytes of a token, where the files do not say it: ``.ds`` without an index, and flat ``.bin``.
-        vocabulary_size: an id that is not below it is an error, in the window that has it.
-        check: what is looked at when a file is opened: "sizes"; also the "ends" of documents, which positions="index"
-            always has; or "everything" that files of this machine hold, which finds such ids before a window is read.
-        subfolders: of a folder: "read", or "skip".
-        split: of what a folder or a pattern has: "train"; or what is held out, in a folder ``val``, ``valid``,
-            ``validation``, ``dev``, ``eval``, ``test`` or ``heldout``, by its name, or "val" for whichever of them is
-            there, but "test"; or "all". Without such folders, all files are "train".
-        paths_file: a local JSON file to keep the list of files and their sizes in. One process makes it, under a lock,
-            and the others wait for it. Files that come later are not in it.
-        on_stale_paths: what is done where ``paths_file`` lists other sizes, or files that ``paths`` does not name:
-            "refresh" lists again, "error" refuses; "trust" does not look at sizes, so that a file of another size is an
-            error when it is opened, and refuses files that were not named.
+        seed: seed of that order, which differs in every pass.
+        dtype: type of ``input_ids``: "int64", "int32", or "store" for the stored type, uint16 or uint32.
+        loss_mask: "on" adds a bool for each token, False for tokens without loss in the file; "auto" adds it if the
+            first file has a mask or overlaps, or if there is padding; "off" omits it.
+        max_tokens: limit to windows within the first ``max_tokens`` tokens, files in their order; None for all windows.
+        format: format of the files, or None to detect it.
+        token_size: bytes per token, for files that do not record it: ``.ds`` without an index, and flat ``.bin``.
+        vocabulary_size: upper limit of ids, exclusive; a window with a larger id raises an error.
+        check: checks when a file is opened: "sizes"; "ends", which adds document ends and is always included with
+            positions="index"; or "everything", for local files only, which also finds ids outside of the vocabulary
+            before a window is read.
+        subfolders: "read" to include the sub-folders of a folder, or "skip".
+        split: split to read from a folder or pattern: "train"; the name of a held-out folder, ``val``, ``valid``,
+            ``validation``, ``dev``, ``eval``, ``test`` or ``heldout``; or "all". "val" finds any of them but ``test``.
+            Without such folders, all files are "train".
+        paths_file: a local JSON file that caches the list of files and their sizes. One process writes it under a lock,
+            and the others wait for it. It does not include files that are added later.
+        on_stale_paths: handling of a ``paths_file`` with other sizes, or with files that ``paths`` does not name.
+            "refresh" lists the files again, and "error" raises an error. "trust" does not compare sizes, so that a file
+            of another size raises an error when it is opened; files that ``paths`` does not name are an error.
 
     Raises:
         LoaderError: a field does not fit the others or the files.
-        FormatError: there is no such file, or it does not say what is needed.
+        FormatError: a file does not exist, or lacks required data.
         CorruptionError: a file is cut, has grown, or contradicts its index.
     """
 
@@ -154,7 +157,7 @@ class Windows:
         self._check_ids()
 
     def _take_recorded(self) -> None:
-        """Take from the output what is left out of the settings."""
+        """Take omitted settings from the output of the files."""
         for setting, word, name in (("positions", "eos", "end_of_text"), ("tail", "pad", "pad_token")):
             if getattr(self, setting) == word and getattr(self, name) is None:
                 if self.recorded.end_of_text is None:
@@ -171,14 +174,14 @@ class Windows:
 
     @cached_property
     def recorded(self) -> TokenFacts:
-        """What the output that the files belong to has recorded of its tokens."""
+        """Facts that the output of the files records about its tokens."""
         return recorded_facts([file.path for file in self.files])
 
     def _stored_types(self) -> Iterator["np.dtype[Any]"]:
         return (open_tokens(file.path, self.format, self._settings, "sizes").dtype for file in self.files)
 
     def _blocks(self) -> Iterator[npt.NDArray[Any]]:
-        """Yield the tokens of all files, some at a time."""
+        """Yield the tokens of all files, in blocks."""
         for file in self.files:
             shard = open_tokens(file.path, self.format, self._settings, "sizes")
             for start in range(0, file.tokens, BLOCK):
@@ -188,7 +191,7 @@ class Windows:
 
     @cached_property
     def files(self) -> list[window_files.TokenFile]:
-        """The files, in order, with their sizes in bytes and in tokens."""
+        """Files in order, with their sizes in bytes and in tokens."""
         if self.paths_file is None:
             return self._find(None)
         named = self._named
@@ -203,10 +206,10 @@ class Windows:
         return [os.fspath(path).removeprefix("file://") for path in self.paths]
 
     def of_files(self, files: list[window_files.TokenFile]) -> "Windows":
-        """Return the windows of files that are known already, as the same settings make them."""
+        """Return the windows of known files with the same settings."""
         made = copy(self)
         kept = {field.name: getattr(self, field.name) for field in fields(self)}
-        # Whatever was worked out of the files here is left out.
+        # Removes all cached properties, which belong to other files.
         vars(made).clear()
         vars(made).update(kept | {"paths": tuple(file.path for file in files), "paths_file": None, "files": files})
         return made
@@ -224,13 +227,13 @@ class Windows:
     @cached_property
     def _settings(self) -> dict[str, Any]:
         given = {"token_size": self.token_size, "vocabulary_size": self.vocabulary_size}
-        # With an id to look for, a file without an index would be searched for the ends of documents.
+        # With an end of text, opening a file without an index would search it for document ends.
         given["end_of_text"] = self.end_of_text if self.positions == "index" else None
         return {name: value for name, value in given.items() if value is not None}
 
     @cached_property
     def window_dtype(self) -> "np.dtype[Any]":
-        """What ``input_ids`` are."""
+        """Type of ``input_ids``."""
         return self._shard(0).dtype if self.dtype == "store" else np.dtype(self.dtype)
 
     @cached_property
@@ -242,7 +245,7 @@ class Windows:
 
     @cached_property
     def counts(self) -> list[int]:
-        """Windows of each file."""
+        """Number of windows in each file."""
         length, left = self.seq_len + 1, self.max_tokens
         counts = []
         for file in self.files:
@@ -254,7 +257,7 @@ class Windows:
 
     @property
     def tokens_left_out(self) -> int:
-        """Tokens that no window has: the tails of files, and what is behind ``max_tokens``."""
+        """Number of tokens outside of all windows: the tails of files, and tokens after ``max_tokens``."""
         length = self.seq_len + 1
         pairs = zip(self.files, self.counts, strict=True)
         return sum(file.tokens - min(count * length, file.tokens) for file, count in pairs)
@@ -291,25 +294,25 @@ class Windows:
         return {name: values[0] for name, values in window.items()}
 
     def __getitems__(self, indices: list[int]) -> list[Window]:
-        """Return windows for a DataLoader that makes batches itself, such as that of transformers' Trainer.
+        """Return windows for a DataLoader that forms batches itself, such as that of transformers' Trainer.
 
-        Beside what ``[i]`` has there are ``labels``, int64, the ids of the window, -100 on its first token and where
-        ``loss_mask`` is False, and ``position_ids``, where there are ``positions``.
+        In addition to the fields of ``[i]``, a window has ``labels``, int64, the ids of the window with -100 on its
+        first token and on tokens with a false ``loss_mask``. With ``positions``, it also has ``position_ids``.
         """
         batch = self.read(np.asarray(indices, np.int64))
         rows = ({name: values[row] for name, values in batch.items()} for row in range(len(indices)))
         return [inputs | window for window, inputs in zip(rows, rows_of(batch), strict=True)]
 
     def __iter__(self) -> Iterator[Window]:
-        """Return every window of the first pass, in order."""
+        """Yield every window of the first pass, in order."""
         for index in range(self._count):
             yield self[index]
 
     def read(self, places: npt.NDArray[np.int64], pass_number: int = 0) -> Window:
-        """Return the windows at these places of a pass as one batch: arrays of (len(places), seq_len + 1).
+        """Return the windows at these places of a pass as one batch: arrays (len(places), seq_len + 1).
 
         Raises:
-            IndexError: there are no such places.
+            IndexError: a place is out of range.
         """
         places = whole_numbers(places)
         if len(places) and (places.min() < 0 or places.max() >= self._count):
@@ -329,7 +332,7 @@ class Windows:
         return batch
 
     def origins(self, places: npt.NDArray[np.int64], pass_number: int = 0) -> list[Origin]:
-        """Return which documents the windows at these places of a pass have, window by window."""
+        """Return the documents in the windows at these places of a pass, window by window."""
         layout, places = self._layout(pass_number), whole_numbers(places)
         numbers = self._keyed(pass_number)(places) if self.shuffle == "windows" else places
         slots = np.searchsorted(layout.starts, numbers, "right") - 1
@@ -348,7 +351,7 @@ class Windows:
         """Return batches for one rank of a trainer, with exact resume; see :class:`WindowBatches`.
 
         Raises:
-            LoaderError: a setting does not fit.
+            LoaderError: a setting has a wrong value.
         """
         return WindowBatches(self, batch_size, rank, world_size, leftover)
 
@@ -372,7 +375,7 @@ class Windows:
         if self.positions == "index":
             positions_from_ends(shard.ends(), starts, rows["positions"])
         elif self.positions == "eos":
-            assert self.end_of_text is not None  # checked when the folder was opened
+            assert self.end_of_text is not None  # _take_recorded checks it
             numbers = rows["positions"]
             positions_from_end_of_text(tokens, self.end_of_text, starts, shard.count, numbers)
         if self.masked:
@@ -409,7 +412,7 @@ class Windows:
 
     @cached_property
     def _checked(self) -> set[int]:
-        """The files that have been looked at once, also in the process that this was sent from."""
+        """Files that were already checked, also in the process that sent these windows."""
         return set()
 
     def _check_of(self, file: int) -> Check:
@@ -447,24 +450,24 @@ Leftover = Literal["carry", "short", "drop"]
 
 @dataclass(frozen=True, eq=False)
 class WindowBatches(Feed):
-    """Batches for one rank of a trainer; :meth:`Windows.batches` makes them.
+    """Batches of windows for one rank of a trainer, as returned by :meth:`Windows.batches`.
 
-    Iterating resumes from the batch after the last one handed out, also after a ``break`` or ``load_state_dict``, and
-    ends with the pass; the next ``for`` loop takes the next pass. One loop at a time. ``batches[i]`` is batch
-    ``i`` of this rank from the very start.
+    Iterating resumes after the last delivered batch, also after a ``break`` or ``load_state_dict``, and ends with the
+    pass. The next ``for`` loop takes the next pass. Run only one loop at a time. ``batches[i]`` is batch ``i`` of this
+    rank, counted from the start of the first pass.
 
     Attributes:
-        windows: what batches are made of.
-        batch_size: windows in a batch.
-        rank: which of the trainer's ``world_size`` processes this is.
-        world_size: processes that share a step's windows.
-        leftover: the windows at the end of a pass that do not fill a step: "carry" fills the step up with the first
-            ones of the next pass, so that each window comes once in every pass, and all batches are full; "short" gives
-            batches of fewer windows, or none, so that a loop has each window once, for evaluation; "drop" leaves them
-            out.
+        windows: source of the batches.
+        batch_size: windows per batch.
+        rank: index of this process among the trainer's ``world_size`` processes.
+        world_size: number of processes that share a step's windows.
+        leftover: handling of the windows at the end of a pass that do not fill a step. "carry" completes the step with
+            the first windows of the next pass, so that every pass has each window once, and all batches are full.
+            "short" delivers batches with fewer windows, or none, so that a loop has each window once, for evaluation.
+            "drop" omits them.
 
     Raises:
-        LoaderError: a field does not fit.
+        LoaderError: a field has a wrong value.
     """
 
     kind: ClassVar[str] = "windows"
@@ -487,11 +490,11 @@ class WindowBatches(Feed):
 
     @property
     def step_size(self) -> int:
-        """Windows of one step, of all ranks."""
+        """Windows per step, on all ranks together."""
         return self.batch_size * self.world_size
 
     def stop(self, position: int) -> int:
-        """Return where a pass ends, without the windows that are dropped."""
+        """Return the position at which a pass ends, without dropped windows."""
         end = self._pass_end(position)
         return end - (end - position) % self.step_size if self.leftover == "drop" else end
 
@@ -502,7 +505,7 @@ class WindowBatches(Feed):
         return super().remaining_steps()
 
     def read(self, step: int) -> Batch:
-        """Return this rank's windows of the step that begins with window ``step``, counted over all passes."""
+        """Return this rank's windows of the step that begins at window ``step``, counted over all passes."""
         parts = [self.windows.read(places, number) for places, number in self._parts(step)]
         return (
             parts[0] if len(parts) == 1 else {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -510,11 +513,11 @@ class WindowBatches(Feed):
 
     @property
     def endless(self) -> bool:
-        """Whether passes follow each other within a batch."""
+        """Whether passes continue within a batch."""
         return self.leftover == "carry"
 
     def origins_at(self, position: int) -> list[Origin]:
-        """Return which documents are in this rank's windows of the step there; columns are those of ``input_ids``."""
+        """Return the documents in this rank's windows of a step; columns are those of ``input_ids``."""
         found, rows = list[Origin](), 0
         for places, number in self._parts(position):
             found += [replace(each, row=rows + each.row) for each in self.windows.origins(places, number)]
@@ -522,7 +525,7 @@ class WindowBatches(Feed):
         return found
 
     def _parts(self, step: int) -> "list[tuple[npt.NDArray[np.int64], int]]":
-        """Return the places of this rank's windows in each pass that a step has windows of, and the pass."""
+        """Return the places of this rank's windows of a step, and their pass, for each pass in the step."""
         start, stop = step + self.rank * self.batch_size, step + (self.rank + 1) * self.batch_size
         if self.leftover == "short":
             end = self._pass_end(step)
@@ -535,7 +538,7 @@ class WindowBatches(Feed):
         ]
 
     def hand_out(self, step: int) -> None:
-        """Note that the trainer is given a step; what is dropped or missing at the end of a pass is passed over."""
+        """Record the delivery of a step, and skip dropped or missing windows at the end of a pass."""
         following, end = step + self.step_size, self._pass_end(step)
         over = self.leftover != "carry" and end - following < (self.step_size if self.leftover == "drop" else 1)
         self.move_to(end if over else following)
@@ -547,13 +550,13 @@ class WindowBatches(Feed):
     def identity(self, position: int) -> dict[str, Any]:  # noqa: ARG002  # the same at every position
         """Return settings and a description of the data.
 
-        The data are described by their number, sizes, and digests of samples, the first and the last bytes among them;
-        names of files count where files are shuffled, as they make the order.
+        The data are described by the number of files, their sizes, and digests of samples that include the first and
+        the last bytes. Names of files are included if files are shuffled, because they determine the order.
         """
         return {**self._order, **self._data}
 
     def changes(self, state: Mapping[str, Any]) -> list[str]:
-        """List the differences between a state and this feed; empty where they match."""
+        """List the differences between a state and this feed; the list is empty if they match."""
         return changed_values(state, self._order) + data_changes(state, self._data, self.windows.files)
 
     @cached_property
@@ -566,7 +569,7 @@ class WindowBatches(Feed):
 
 
 def order_identity(windows: Windows) -> dict[str, Any]:
-    """Return what decides which tokens a window of a pass has, beside the data."""
+    """Return the settings that, with the data, determine the tokens of each window in a pass."""
     names = content_names([file.path for file in windows.files]) if windows.shuffle == "files" else []
     return {
         "seq_len": windows.seq_len,

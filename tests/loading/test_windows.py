@@ -770,7 +770,7 @@ def test_files_without_ends_and_of_the_wrong_width_are_errors(tmp_path):
     with pytest.raises(FormatError, match="token_size"):
         Windows(tmp_path / "a.ds", 4)
     windows = Windows(tmp_path / "a.ds", 4, "index", token_size=2)
-    with pytest.raises(FormatError, match="does not say where its documents end"):
+    with pytest.raises(FormatError, match="does not record where its documents end"):
         windows[0]
 
 

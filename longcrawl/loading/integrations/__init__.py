@@ -1,4 +1,4 @@
-"""What other libraries' trainers need of feeds beyond a dataset."""
+"""Helpers for other libraries' trainers, beyond the datasets."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""A callback for transformers' Trainer: it checks what a feed cannot see of the training that reads it."""
+"""Callback for transformers' Trainer that checks aspects of the training that a feed cannot see."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,29 +9,29 @@ from longcrawl.loading.feed import Feed, FeedLoader
 from longcrawl.loading.windows import Windows
 
 NAME = "FeedCheck"
-"""The entry of its state in `trainer_state.json`."""
+"""Key of the callback's state in `trainer_state.json`."""
 SAMPLES = "samples_per_step"
 
 
 def check_feed(feed: Feed | Windows) -> Any:
     """Return a ``TrainerCallback`` that compares the data with those of a checkpoint, and checks the collator.
 
-    A Trainer resumes by counting batches, of whatever data and sizes it finds. This callback writes the feed's state
-    into `trainer_state.json`, with the samples of a step, and compares both when a training begins from a checkpoint.
+    A Trainer resumes by counting batches, without comparing their data and sizes. This callback writes the feed's state
+    and the samples per step into `trainer_state.json`, and compares both when training resumes from a checkpoint.
 
     >>> trainer = Trainer(model, args, train_dataset=feed, callbacks=[check_feed(feed)])  # doctest: +SKIP
 
     Raises:
-        LoaderError: when the training begins: the data, or the plan up to the checkpoint, are others; or the Trainer's
-            collator or attention would let documents of a row see each other; or the training would go on at another
-            sample than the one after the checkpoint's.
+        LoaderError: at the start of training, in three cases: the data, or the plan up to the checkpoint, differ; the
+            Trainer's collator or attention would let documents of a row attend to each other; or training would not
+            continue at the sample after the checkpoint.
     """
     from transformers import TrainerCallback
     from transformers.trainer_callback import ExportableState
     from transformers.trainer_utils import has_length
 
     read = feed.batches() if isinstance(feed, Windows) else feed
-    # Of JSON lines the data and settings are compared: their plan is known only once they are tokenised.
+    # For JSON lines, only data and settings are compared: their plan is unknown until they are tokenised.
     steps = len(read) if has_length(read) else 0
 
     class FeedCheck(TrainerCallback, ExportableState):  # type: ignore[misc]  # transformers has no types here
@@ -48,12 +48,12 @@ def check_feed(feed: Feed | Windows) -> Any:
             self._of_step = samples_per_step(args)
             self._items = state.global_step * self._of_step
 
-        def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:  # noqa: ARG002  # as above
+        def on_train_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:  # noqa: ARG002  # Trainer's
             if "position_ids" in feed.__getitems__([0])[0]:
                 check_documents(args, more.get("model"), more.get("train_dataloader"))
             if state.global_step:
                 check_resume(args, more.get("train_dataloader"))
-            # Trainer updates the entry where a checkpoint has one.
+            # Trainer has updated the entry if the checkpoint has one.
             kept = state.stateful_callbacks.setdefault(NAME, None)
             if kept is None:
                 state.stateful_callbacks[NAME] = self.state()
@@ -68,20 +68,20 @@ def check_feed(feed: Feed | Windows) -> Any:
 
 
 def samples_per_step(args: Any) -> int:
-    """Return how many samples a step of a Trainer takes, on all ranks."""
+    """Return the number of samples per step of a Trainer, on all ranks."""
     return int(args.train_batch_size * args.gradient_accumulation_steps * args.world_size)
 
 
 def check_position(args: Any, steps: int, before: int | None) -> None:
-    """Check that a Trainer goes on at the sample after those of a checkpoint.
+    """Check that a Trainer continues at the sample after those of a checkpoint.
 
     Args:
-        args: of the Trainer.
-        steps: of the checkpoint.
-        before: samples of each of them; None where the checkpoint does not have it.
+        args: the Trainer's arguments.
+        steps: steps of the checkpoint.
+        before: samples per step of the checkpoint, or None if it does not record them.
 
     Raises:
-        LoaderError: it begins the epoch again, or counts other steps.
+        LoaderError: the Trainer would restart the epoch, or its steps have another size.
     """
     now = samples_per_step(args)
     if args.ignore_data_skip:
@@ -97,10 +97,10 @@ def check_position(args: Any, steps: int, before: int | None) -> None:
 
 
 def check_documents(args: Any, model: Any, loader: Any) -> None:
-    """Check that documents of a row stay apart.
+    """Check that documents of a row cannot attend to each other.
 
     Raises:
-        LoaderError: the collator adds a mask, or FlashAttention gets several rows, whose positions it does not look at.
+        LoaderError: the collator adds a mask, or FlashAttention gets several rows, for which it ignores positions.
     """
     from transformers import DataCollatorWithPadding
 
@@ -121,14 +121,14 @@ def check_documents(args: Any, model: Any, loader: Any) -> None:
 
 
 def check_resume(args: Any, loader: Any) -> None:
-    """Check that what is skipped on resume is what was trained on.
+    """Check that a resume skips exactly the batches that were trained on.
 
     Raises:
-        LoaderError: one rank reads for all, and accelerate would skip only the batches of one.
+        LoaderError: one rank reads for all, and accelerate would skip only the batches of one rank.
     """
     from torch.utils.data import IterableDataset
 
-    # By name: whoever trains has accelerate, which longcrawl does not ask for.
+    # Compared as a name, because longcrawl does not depend on accelerate.
     dispatches = "DataLoaderDispatcher" in {kind.__name__ for kind in type(loader).__mro__}
     dispatched = dispatches and not loader.split_batches
     if dispatched and args.world_size > 1 and not isinstance(loader.dataset, IterableDataset):
