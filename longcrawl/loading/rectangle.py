@@ -340,7 +340,7 @@ class ChunkCache:
             batch += -(-(change - batch) // batches.step) * batches.step
 
     def _claimed(self, batch: int, stopped: threading.Event, *, one_by_one: bool) -> Iterator[list[ChunkKey]]:
-        """Yield claimed chunks of a batch in groups, each before a wait for a place, so that they are read meanwhile."""
+        """Yield claimed chunks of a batch in groups, each before a wait for room, so that they are read meanwhile."""
         held: list[ChunkKey] = []
         for key in self._walk.keys(batch):
             taken = not one_by_one and self._claim(key, batch, stopped, wait=False)

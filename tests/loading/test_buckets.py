@@ -458,7 +458,7 @@ def test_a_report_says_what_comes_of_it():
         ),
         f"ERROR    {report.problems[0]}",
     ]
-    with pytest.raises(LoaderError, match="a ComposedPhase is of a composed dataset"):
+    with pytest.raises(LoaderError, match="a ComposedPhase needs a composed dataset"):
         lc.loading.validate("anywhere", [ComposedPhase(8)])
 
 

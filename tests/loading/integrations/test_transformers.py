@@ -76,7 +76,7 @@ def test_a_stopped_training_goes_on_with_the_losses_of_one_that_was_not(kind, st
 
 @pytest.mark.parametrize("kind", [each for each in PACKED_FIRST if each.values[0] in FEEDS])
 def test_the_trainers_own_order_is_warned_of_and_goes_on_too(kind, stock, folder, rows_of, tmp_path):
-    with pytest.warns(UserWarning, match="in another order than the feed's: set shuffle=False, or train_sampling_strategy"):
+    with pytest.warns(UserWarning, match="in another order than the feed's: set shuffle=False, or train_sampling"):
         whole = stock.train(stock.open_feed(kind, folder), tmp_path, train_sampling_strategy="random", seed=2)
     assert flat(whole.seen) != rows_of(kind)[: len(flat(whole.seen))]
     assert sorted(flat(whole.seen)) == sorted(row for row in rows_of(kind) if row in flat(whole.seen))
