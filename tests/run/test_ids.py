@@ -194,7 +194,7 @@ def test_what_becomes_of_the_first_document_does_not_bring_another_one_back(tmp_
     assert str(lc.why(tmp_path / "out", "x")) == f"{said}  1 further document of this id left out at duplicate_ids"
     shown = {each.reason.stage: each for each in removed_documents(tmp_path / "out")}
     assert shown["min_chars"].opening == "short"
-    assert shown["duplicate_ids"].note == "Another document of this id came first."
+    assert shown["duplicate_ids"].note == "An earlier document has the same id."
     lc.write_report(tmp_path / "out", tmp_path / "report.html")
     assert "duplicate_ids" in (tmp_path / "report.html").read_text()
 

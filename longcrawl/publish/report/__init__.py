@@ -1,4 +1,4 @@
-"""The HTML report of a run: its funnel, rules, removed documents and texts on one page without a network."""
+"""HTML report of a run: its funnel, rules, removed documents and texts on one page without network access."""
 
 from typing import TYPE_CHECKING
 

@@ -1,12 +1,12 @@
 """HTML report of a run on one page.
 
-The page needs no network and runs no script but its own. Text of crawled pages stands in it escaped. A
-Content-Security-Policy allows the one script and the one style sheet by their SHA-256, forbids every request, and so
-holds even if something were not escaped.
+The page needs no network and runs no script but its own. Text of crawled pages is escaped. A Content-Security-Policy
+allows the one script and the one style sheet by their SHA-256 and forbids all requests, which protects the reader even
+if some text were not escaped.
 
-Tables are HTML without styles, scripts or links of its own, in which all text is escaped.
-:class:`longcrawl.core.display.Table` cannot paint these tables: it has styles, which the page's policy forbids, and
-no groups of columns and rows.
+Tables are HTML without styles, scripts or links of their own, and all their text is escaped. They do not use
+:class:`longcrawl.core.display.Table`, which has inline styles, forbidden by the policy, and no groups of columns and
+rows.
 """
 
 import base64
@@ -46,29 +46,29 @@ _BREAKS = re.compile(r"([_.])")
 
 
 class Column(NamedTuple):
-    """A column behind the names of the rows."""
+    """A column after the names of the rows."""
 
     head: str
     label: str = ""
-    """What stands behind a figure on narrow screens, where heads are not shown."""
+    """Label after a figure on narrow screens, which hide the heads."""
     group: str = ""
-    """A head above the heads of several columns."""
+    """Head above the heads of several columns."""
     kind: str = ""
-    """``bar``; and on narrow screens ``main`` for what stands beside the name, ``second`` for a second line."""
+    """CSS classes: ``bar`` for bars; on narrow screens, ``main`` beside the name and ``second`` in a second line."""
 
 
 Cells = Sequence[str]
-"""A row, as HTML: its name, then a cell for each column."""
+"""A row as HTML: its name, then a cell for each column."""
 
 
 def table(kind: str, first: str, columns: Sequence[Column], rows: Iterable[Cells], caption: str = "") -> str:
-    """Return a table of this class; ``first`` heads the names, and ``caption`` says what the figures are."""
+    """Return an HTML table of a class, with ``first`` as head of the row names."""
     body = "".join(_row(cells, columns) for cells in rows)
     return _whole(kind, [first], columns, f"<tbody>{body}</tbody>", caption)
 
 
 def grouped_table(columns: Sequence[Column], groups: Iterable[tuple[str, Sequence[Cells]]]) -> str:
-    """Return a table of the rules of stages: the rows of a stage stand beside its name."""
+    """Return an HTML table of rules, with the rows of a stage beside its name."""
     bodies = []
     for name, rows in groups:
         heading = f'<th scope="rowgroup" class="name heading" rowspan="{len(rows)}">{name}</th>'
@@ -110,7 +110,7 @@ def _class(column: Column) -> str:
 
 
 def bar(*shares: tuple[float, str]) -> str:
-    """Draw shares of a whole side by side, each of a kind; what is there at all is seen."""
+    """Draw shares of a whole side by side, each with its kind; shares above 0 are always visible."""
     at, drawn = 0.0, []
     for share, kind in shares:
         width = max(100 * share, 0.4) if share else 0
@@ -122,19 +122,19 @@ def bar(*shares: tuple[float, str]) -> str:
 
 
 def key(*kinds: tuple[str, str]) -> str:
-    """Describe which kind of bar is what."""
+    """Return a legend of the kinds of bars."""
     said = "".join(f'<li><span class="swatch {kind}"></span>{escape(what)}</li>' for kind, what in kinds)
     return f'<ul class="key">{said}</ul>'
 
 
 def named(name: Any) -> str:
-    """Return a name, which may be broken behind an underscore or a dot; labels of a host stay in their order."""
+    """Return a name as HTML that can break after underscores and dots, and keeps the labels of a host in order."""
     broken = _BREAKS.sub(r"\1<wbr>", escape(shortened(str(name), LONGEST_NAME)))
     return f'<bdi dir="ltr">{broken}</bdi>'
 
 
 MOST_RULES = 60
-"""Rules of one stage."""
+"""Most rules shown of one stage."""
 MOST_NOTES = 50
 LONGEST_NOTE = 1_000
 _CODE, _CODE_SPAN = re.compile(r"`([^`]+)`"), r"<code>\1</code>"
@@ -143,7 +143,7 @@ EDIT_COLUMNS = [
     Column("", kind="bar"),
     Column("places", "places", kind="main"),
     Column("changed", "changed"),
-    Column("fewer now", "fewer now"),
+    Column("net removed", "net removed"),
 ]
 REASON_COLUMNS = [
     Column("", kind="bar"),
@@ -154,7 +154,7 @@ REASON_COLUMNS = [
 
 
 def funnel_table(rates: RemovalRates) -> str:
-    """Draw what each stage leaves: the documents it kept as a share of all, then those it removed."""
+    """Draw the funnel: for each stage, the documents it kept as a share of all, then those it removed."""
     funnel = rates.funnel
     whole = max(funnel.documents, 1)
     stages: list[tuple[int, int]] = [(funnel.documents, 0), *((row.documents_out, row.removed) for row in funnel)]
@@ -173,7 +173,7 @@ def _figure(number: float | None, kind: str) -> str:
 
 
 def _funnel_columns(rates: RemovalRates) -> list[Column]:
-    """Return the columns of removal rates, under what they are of."""
+    """Return the columns of removal rates, with their groups."""
     columns = [Column("kept", "kept", "documents", "main"), Column("removed", "removed", "documents")]
     columns += [Column(name, name, "documents") for name in ("of all", "of before")]
     if rates.has_characters:
@@ -184,7 +184,7 @@ def _funnel_columns(rates: RemovalRates) -> list[Column]:
 
 
 def reason_table(funnel: Funnel, places: Mapping[tuple[str, str], int]) -> str:
-    """Return for each stage how many documents each rule removed; ``places`` says where the sample of a rule begins."""
+    """Return the number of documents that each rule of each stage removed, with links to the sample from ``places``."""
     left = [row for row in funnel if row.removed]
     if not left:
         return '<p class="empty">No document was removed.</p>'
@@ -195,11 +195,11 @@ def reason_table(funnel: Funnel, places: Mapping[tuple[str, str], int]) -> str:
 
 
 def edit_table(funnel: Funnel) -> str:
-    """Return for each stage what its rules changed in documents; "" where nothing was changed."""
+    """Return the changes that the rules of each stage made in documents, or "" if there are none."""
     changed = [(row, row.edits) for row in funnel if row.edits is not None]
     groups = [(_changed(row, edits), list(_rule_edits(edits))) for row, edits in changed]
     shown = grouped_table(EDIT_COLUMNS, groups)
-    said = "<code>edits/</code> lists every place; <code>longcrawl why RUN ID</code> shows those of one document."
+    said = "<code>edits/</code> lists every place; <code>longcrawl why RUN ID</code> shows those in one document."
     return f'{shown}<p class="note">{said}</p>' if groups else ""
 
 
@@ -231,7 +231,7 @@ def _reasons(row: FunnelRow, places: Mapping[tuple[str, str], int], most: int, r
 
 
 def notes(limits: Sequence[Limit]) -> str:
-    """Return sentences as a list; what stands between backticks is code, but never in what is cited."""
+    """Return statements as a list, with code between backticks, except in their cited parts."""
     shown = [f"{_CODE.sub(_CODE_SPAN, escape(said))}{_cited(cited)}" for said, cited in limits[:MOST_NOTES]]
     more = [f"and {len(limits) - MOST_NOTES:,} more, in manifest.json"] if len(limits) > MOST_NOTES else []
     return f"<ul>{''.join(f'<li>{each}</li>' for each in [*shown, *more])}</ul>"
@@ -242,12 +242,12 @@ def _cited(cited: str) -> str:
 
 
 MOST_DOMAINS = 15
-"""Of kept documents, and of removed ones."""
-NOT_COUNTED = "How long texts were at the source was not counted: it gave none, or pages to be extracted."
+"""Most domains of kept and of removed documents."""
+NOT_COUNTED = "Lengths at the source were not counted: it has no texts, or pages before extraction."
 
 
 def length_tables(before: Lengths | None, analysis: Analysis) -> str:
-    """Return lengths at the source beside those that were kept; apart where they are not in the same unit."""
+    """Return lengths at the source beside those of kept documents, or in separate tables if units differ."""
     after = list(analysis.lengths)
     same = next((each for each in after if before is not None and each.unit == before.unit), None)
     parts = [] if before is not None else [f'<p class="note">{NOT_COUNTED}</p>'] * bool(after)
@@ -270,7 +270,7 @@ def _before_and_after(before: Lengths, after: Lengths) -> str:
     columns = [Column("", kind="bar")]
     for group, line in (("at the source", ""), ("kept", "second")):
         columns += [Column("documents", group, group, line), Column("share", group=group, kind=line)]
-    shown = key(("came", "share of the documents at the source"), ("kept", "share of those that were kept"))
+    shown = key(("came", "share of the documents at the source"), ("kept", "share of the kept documents"))
     said = "; ".join(f"{name} {_total(each)}" for name, each in (("at the source", before), ("kept", after)))
     return f"<h3>In {before.unit}</h3>{shown}{table('pairs', before.unit, columns, rows, _sentence(said))}"
 
@@ -285,15 +285,15 @@ def _total(lengths: Lengths) -> str:
 
 
 def domain_table(analysis: Analysis, hosts: Sequence[str], *, whole: bool) -> str:
-    """Return the domains of what was kept beside those of what was removed.
+    """Return the domains of kept documents beside those of removed documents.
 
     Args:
-        analysis: what was kept.
-        hosts: those of the removed documents, as far as they are known.
-        whole: whether these are all removed, or some.
+        analysis: counts of the kept documents.
+        hosts: known hosts of the removed documents.
+        whole: whether these are all removed documents, or a sample.
 
     Returns:
-        "" where no domain is known.
+        A table as HTML, or "" if no domain is known.
     """
     left = Counter(hosts)
     if not analysis.domains and not left:
@@ -301,7 +301,7 @@ def domain_table(analysis: Analysis, hosts: Sequence[str], *, whole: bool) -> st
     ranked = sorted(left, key=lambda host: (-left[host], host))
     names = dict.fromkeys([*list(analysis.domains)[:MOST_DOMAINS], *ranked[:MOST_DOMAINS]])
     kept_most, left_most = (max(counts.values(), default=1) for counts in (analysis.domains, left))
-    head = "removed" if whole else "removed, of the sample"
+    head = "removed" if whole else "removed, in the sample"
     columns = [*_site_columns("kept", "kept"), *(_site_columns(head, "removed", " second") if left else [])]
     rows = []
     for name in names:
@@ -325,30 +325,30 @@ def _site_columns(group: str, label: str, line: str = "") -> list[Column]:
 
 
 def _beyond(analysis: Analysis) -> list[str]:
-    """Describe how many documents a domain may have that is not among the largest."""
+    """Return the cells of a domain that is not among the largest: the most documents that it may have."""
     if len(analysis.domains) == analysis.distinct_domains and not analysis.domains_error:
         return ["0", percent(0)]
     return [f"≤ {min(analysis.domains.values(), default=0) + analysis.domains_error:,}", ""]
 
 
 def _domain_caption(analysis: Analysis, known: int, *, whole: bool) -> str:
-    kept = f"{analysis.distinct_domains:,} domains were kept"
+    kept = f"The kept documents have {analysis.distinct_domains:,} domains"
     if analysis.without_url:
-        kept += f", and {analysis.without_url:,} documents without a URL"
+        kept += f", and {analysis.without_url:,} of them have no URL"
     if analysis.domains_error:
-        kept += f"; rare ones were forgotten: a count may be {analysis.domains_error:,} too low"
+        kept += f"; rare domains were dropped while counting, so a count may be {analysis.domains_error:,} too low"
     if not known:
         return f"{kept}."
     if whole:
-        return f"{kept}. Of the removed documents, all {known:,} documents whose URL is known are counted."
+        return f"{kept}. The table counts all {known:,} removed documents with a known URL."
     return (
-        f"{kept}, every document counted. Of the removed documents, the {known:,} of the sample above are counted "
-        "whose URL is known. Rules weigh the same in the sample, so these are not shares of all removed documents."
+        f"{kept}. The table counts every kept document, and the {known:,} removed documents in the sample above that "
+        "have a known URL. Rules weigh the same in the sample, so these are not shares of all removed documents."
     )
 
 
 def drawn(shares: Table, kind: str = "kept") -> str:
-    """Draw a table of shares with a bar to each row, and a second bar for shares of something else, as of tokens."""
+    """Draw a table of shares with a bar in each row, and a second bar for shares in another unit, such as tokens."""
     title, *_, last = shares.columns
     columns = [Column("", kind="bar"), Column("documents", kind="main"), Column("share", "of documents")]
     columns += [Column(last.title, last.title)] if last.kind == "share" else []
@@ -367,21 +367,21 @@ def _sentence(said: str) -> str:
 
 LONGEST_RECIPE = 20_000
 TITLE = b": longcrawl report</title>"
-"""Part of the head of every page."""
+"""Part of the head of every page, which identifies it as a report."""
 LONGEST_HEAD = 1 << 20
 SCRIPT_ESCAPES = {ord(letter): f"\\u{ord(letter):04x}" for letter in "<>&"}
 
 
 @dataclass(frozen=True)
 class ReportPage:
-    """All that a report shows; :meth:`html` gives the file."""
+    """Content of a report; :meth:`html` returns the page."""
 
     manifest: Mapping[str, Any]
     removed: texts.RemovedDocuments
     clusters: Clusters
 
     def html(self) -> str:
-        """Return the whole file; the same run gives the same bytes."""
+        """Return the page; the same run gives the same bytes."""
         style, script = _asset("report.css"), _asset("report.js")
         filled = [(name, title, body) for name, title, body in self._sections() if body]
         links = "".join(f'<li><a href="#{name}">{title}</a></li>' for name, title, _ in filled)
@@ -401,12 +401,12 @@ class ReportPage:
         yield "funnel", "Funnel", funnel_table(RemovalRates.from_manifest(self.manifest))
         yield "reasons", "Why documents were removed", self._reasons()
         yield "removed", "Removed documents", self._removed()
-        yield "edits", "What was changed in documents", edit_table(self._funnel)
+        yield "edits", "Changes in documents", edit_table(self._funnel)
         yield "clusters", "Duplicates", texts.cluster_list(self.clusters) if self.clusters.count else ""
         yield "lengths", "Lengths", self._lengths()
         yield "places", "Domains and languages", self._places()
-        yield "notes", "What to know", self._notes()
-        yield "recipe", "How it was made", self._recipe()
+        yield "notes", "Limits and input", self._notes()
+        yield "recipe", "Recipe and versions", self._recipe()
 
     @property
     def _funnel(self) -> Funnel:
@@ -445,13 +445,13 @@ class ReportPage:
     def _removed(self) -> str:
         if not len(self.removed):
             left = self.removed.removed or self._funnel.documents - self._funnel.kept
-            said = "The run has no ledger any more." if left else "No document was removed."
+            said = "The ledger of the run is missing." if left else "No document was removed."
             return f'<p class="empty">{said}</p>'
         note = f'<p class="note">{texts.escape(self.removed.note)}</p>' if self.removed.note else ""
         said = self.removed.summary()
         items = "".join(_document(number, document) for number, document in enumerate(self.removed))
         return (
-            f"<p>{texts.escape(said[:1].upper() + said[1:])}. Marked is what the rule is about.</p>{note}"
+            f"<p>{texts.escape(said[:1].upper() + said[1:])}. Marks show the text that the rule matched.</p>{note}"
             f'{_asset("report_filter.html")}<div id="removed-list">{items}</div>'
         )
 
@@ -467,8 +467,11 @@ class ReportPage:
         tables = "".join(
             f"<section><h3>{texts.escape(title)}</h3>{drawn(each)}</section>"
             for title, each in [
-                *((f"{each.columns[0].title.capitalize()} of what was kept", each) for each in others),
-                *((f"{each.columns[0].title.capitalize()} on the way", each) for each in value_tables(self._funnel)),
+                *((f"{each.columns[0].title.capitalize()} of kept documents", each) for each in others),
+                *(
+                    (f"{each.columns[0].title.capitalize()} counted by stages", each)
+                    for each in value_tables(self._funnel)
+                ),
             ]
         )
         parts = [domains, f'<div class="columns">{tables}</div>' if tables else ""]
@@ -489,7 +492,7 @@ class ReportPage:
         )
 
     def _data(self) -> str:
-        """Return what the script filters by, as JSON in which no tag and no comment can begin or end."""
+        """Return the filter values for the script, as JSON that cannot begin or end a tag or comment."""
         hosts = _hosts(self.removed)
         removed = [
             {
@@ -525,13 +528,13 @@ def _hosts(removed: texts.RemovedDocuments) -> list[str | None]:
 
 
 def _input_notes(manifest: Mapping[str, Any]) -> list[Limit]:
-    """Describe what of the input is in no document."""
+    """List the parts of the input that are in no document, and the encodings."""
     rules = ", ".join(f"{rule} {count:,}" for rule, count in manifest["left_out"].items())
-    left_out = [Limit("Records that the source left out, by its rules: ", rules)] * bool(rules)
+    left_out = [Limit("Records that the source excluded, by rule: ", rules)] * bool(rules)
     encodings = ", ".join(f"{name} {count:,}" for name, count in manifest.get("encodings", {}).items())
-    left_out += [Limit("Files or pages that were decoded, by encoding: ", encodings)] * bool(encodings)
-    broken = [Limit("Not read whole: ", f"{bad['file']}: {bad['reason']}") for bad in manifest["bad_files"]]
-    return [*left_out, *(broken or [Limit("Every input file was read whole.")])]
+    left_out += [Limit("Decoded files or pages, by encoding: ", encodings)] * bool(encodings)
+    broken = [Limit("Not read completely: ", f"{bad['file']}: {bad['reason']}") for bad in manifest["bad_files"]]
+    return [*left_out, *(broken or [Limit("All input files were read completely.")])]
 
 
 def _policy(style: str, script: str) -> str:
@@ -554,34 +557,34 @@ ELSEWHERE = "name another file with --out"
 CLUSTERS = 20
 OWN_FILES = frozenset({MANIFEST, PLAN, CARD, "recipe.yaml"})
 OWN_FOLDERS = frozenset({WORK, LEDGER, EDITS, TOKEN_TABLES, "index", PICTURE_FOLDER})
-"""Of a run, besides those that its manifest names."""
+"""Folders of a run beside those that its manifest names."""
 
 
 def write_report(
     run: str | Path, out: str | Path | None = None, per_rule: int = 5, most: int = 200, most_clusters: int = CLUSTERS
 ) -> Path | str:
-    """Write what a run did as one HTML file, which opens without a network and runs no script but its own.
+    """Write a report of a run as one HTML file, which needs no network and runs no script but its own.
 
-    It holds the funnel, reasons, lengths, domains, languages, some of the removed documents with the offending
-    passages marked, and the largest clusters of duplicates with differences. Texts are read again from the run's
-    source; where that is gone, the page says so. The same run and source give the same bytes.
+    It has the funnel, reasons, lengths, domains, languages, some of the removed documents with the matched passages
+    marked, and the largest clusters of duplicates with differences. Texts are read again from the run's source; if
+    that is missing, the page has a note. The same run and source give the same bytes.
 
-    An earlier report is replaced, and an empty file. Any other file is somebody's and stays as it is, and nothing is
-    written in the place of a file of the run, there or not, nor into the folders that the run has made. Whether the
-    file can be written is asked before anything is read.
+    An existing report or an empty file is replaced, but no other file. The report cannot be written to a path that
+    belongs to the run, or into a folder that the run has created. The target is checked before anything is read.
 
     Args:
         run: the folder of a finished run, or its URL.
-        out: the file; ``report.html`` in the run's folder, or store, if left out. Folders above it are made.
-        per_rule: how many removed documents to show for each rule.
-        most: how many removed documents to show altogether.
-        most_clusters: how many clusters to show.
+        out: path of the report, or None for ``report.html`` in the run's folder or store. Missing folders are created.
+        per_rule: removed documents to show per rule.
+        most: most removed documents to show in total.
+        most_clusters: most clusters to show.
 
     Returns:
-        The file, or its URL.
+        Path of the file, or its URL.
 
     Raises:
-        RunError: the run is not finished, its manifest lacks what every run writes, or ``out`` is not to be written.
+        RunError: the run is not finished, its manifest is incomplete, or ``out`` cannot be written or belongs to
+            something else.
         LedgerError: a number is less than 1, or the ledger is damaged.
     """
     with open_run(run, LEDGER) as folder:
@@ -594,7 +597,7 @@ def write_report(
 def _write_report(folder: Path, target: Path, per_rule: int, most: int, most_clusters: int) -> None:
     manifest = read_manifest(folder)
     place = _place(target, folder, manifest)
-    # A manifest in which something is not as runs write it fails here already, by the page that it alone makes.
+    # A page from the manifest alone finds an invalid manifest before the ledger is read.
     with unreadable(folder / MANIFEST, RunError, "run the recipe again in another folder"):
         ReportPage(manifest, texts.RemovedDocuments((), 0), Clusters((), 0, 0)).html()
     page = ReportPage(manifest, removed_documents(folder, per_rule, most), clusters(folder, most=most_clusters)).html()
@@ -603,7 +606,7 @@ def _write_report(folder: Path, target: Path, per_rule: int, most: int, most_clu
 
 
 def _place(target: Path, run: Path, manifest: Mapping[str, Any]) -> Path:
-    """Return where a file lies, behind links, that may be written and can be."""
+    """Return the resolved path of the report after checking that it can be written and may be replaced."""
     check_writable(target)
     with writing(target, RunError, ELSEWHERE):
         with suppress(FileNotFoundError):
@@ -618,7 +621,7 @@ def _place(target: Path, run: Path, manifest: Mapping[str, Any]) -> Path:
 
 
 def _check_not_of_run(target: Path, place: Path, run: Path, manifest: Mapping[str, Any]) -> None:
-    """Reject what is a file of the run, or would lie among its files."""
+    """Reject a path that is a file of the run or is inside one of its folders."""
     if not place.is_relative_to(run):
         return
     inside = place.relative_to(run)
@@ -628,7 +631,7 @@ def _check_not_of_run(target: Path, place: Path, run: Path, manifest: Mapping[st
 
 
 def _is_report_or_empty(file: Path) -> bool:
-    """Return whether a file is empty, or a report."""
+    """Return whether a file is empty or a report."""
     if not file.is_file():
         return False
     with file.open("rb") as opened:

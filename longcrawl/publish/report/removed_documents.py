@@ -1,6 +1,6 @@
-"""Removed documents and duplicates, with the places that rules matched.
+"""Samples of removed documents and duplicates, with marks where rules matched.
 
-They become HTML that cannot do anything, whatever the text is.
+Their HTML is inert for any text.
 """
 
 import html
@@ -28,13 +28,13 @@ from longcrawl.text import UrlFilter, explain
 from longcrawl.text.explain import Explanation, SeenText
 
 SHOWN = 2_400
-"""Characters that are shown of one text."""
+"""Most characters shown of one text."""
 OPENING = 300
-"""Of these, how many from its beginning."""
+"""Characters shown from the beginning of a long text with marks."""
 AROUND = 160
-"""Characters on either side of a place."""
+"""Characters shown on either side of a place."""
 LONGEST = 800
-"""Characters of one place."""
+"""Most characters shown of one place."""
 MOST_PLACES = 300
 
 _TAGS = {"same": "", "marked": "mark", "removed": "del", "added": "ins"}
@@ -47,14 +47,14 @@ _HARMLESS = {
 
 
 class Passage(NamedTuple):
-    """A stretch of a text; or how many characters or words are not shown."""
+    """A stretch of a text, or the number of omitted characters or words."""
 
     kind: Literal["same", "marked", "removed", "added", "left out"]
     text: str
 
 
 class Place(NamedTuple):
-    """What a rule is about, or what an edit has taken out, and what it has put there."""
+    """A span that a rule matched, or that an edit removed, with its replacement."""
 
     begin: int
     end: int
@@ -63,7 +63,7 @@ class Place(NamedTuple):
 
 
 def passages(text: str, places: Iterable[Place] = ()) -> Iterator[Passage]:
-    """Return a short text as a whole, of a long one the beginning and what stands around its first places.
+    """Yield a short text as a whole, or the beginning of a long one and the text around its first places.
 
     >>> [passage.text for passage in passages("Buy now! Buy now!", [Place(0, 8), Place(9, 17)])]
     ['Buy now!', ' ', 'Buy now!']
@@ -113,7 +113,7 @@ def _inside(text: str, begin: int, end: int, places: Sequence[Place]) -> Iterato
 
 
 def as_html(pieces: Iterable[Passage]) -> str:
-    """Mark passages by ``mark``, ``del`` and ``ins``, without any attribute."""
+    """Mark passages with ``mark``, ``del`` and ``ins``, without attributes."""
     return "".join(map(_piece, pieces))
 
 
@@ -126,7 +126,7 @@ def _piece(piece: Passage) -> str:
 
 
 def clean(text: str) -> str:
-    r"""Replace what HTML cannot hold, or UTF-8, or what a reader would not see.
+    r"""Replace characters that HTML or UTF-8 cannot represent, and invisible control characters.
 
     >>> clean("a\x00b\ud800")
     'a␀b\ufffd'
@@ -135,18 +135,18 @@ def clean(text: str) -> str:
 
 
 def escape(text: object) -> str:
-    """Return what stands between two tags, or in an attribute between double quotes, exactly as it is spelled."""
+    """Escape text for use between two tags, or in an attribute between double quotes."""
     return html.escape(clean(str(text)))
 
 
 def facts_list(facts: Iterable[tuple[str, str]], kind: str = "facts") -> str:
-    """Return names and values, as ``facts`` in lines or as ``tiles``."""
+    """Return names and values as an HTML list, styled as lines (``facts``) or as ``tiles``."""
     said = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
     return f'<dl class="{kind}">{said}</dl>'
 
 
 def opening(text: str) -> str:
-    """Return the first words, up to 90 characters, on one line."""
+    """Return the first words on one line, up to 90 characters."""
     return shortened(" ".join(clean(text[:900]).split()), 90)
 
 
@@ -158,20 +158,20 @@ _PAGE = f"white-space:pre-wrap;{_WORDS};max-height:20em;overflow:auto;border:1px
 
 @dataclass(frozen=True)
 class RemovedDocument:
-    """One removed document."""
+    """A removed document, with its reason and text."""
 
     reason: Reason
     url: str | None = None
     language: str | None = None
     opening: str = ""
-    """Its first words, on one line."""
+    """First words, on one line."""
     passages: tuple[Passage, ...] = ()
-    """Its text as the stage saw it, long ones in part; of a duplicate, how it differs from what was kept."""
+    """Text as the stage saw it, long ones in part; for a duplicate, the difference from the kept document."""
     note: str | None = None
-    """What the marks are, or why there are none."""
+    """Meaning of the marks, or the reason why there are none."""
 
     def facts(self) -> list[tuple[str, str]]:
-        """Return what is known of it, name and value."""
+        """Return the known facts as pairs of name and value."""
         known = [
             ("id", self.reason.id),
             ("stage", self.reason.stage),
@@ -194,14 +194,17 @@ class RemovedDocument:
 
 @dataclass(frozen=True)
 class RemovedDocuments:
-    """A sample of the removed documents, some of each rule: a list in a terminal, texts with marks in a notebook."""
+    """A sample of the removed documents, some of each rule.
+
+    It prints as a list in a terminal, and as texts with marks in a notebook.
+    """
 
     documents: tuple[RemovedDocument, ...]
-    """In the order of stages, then by rule."""
+    """Documents in the order of stages, then by rule."""
     removed: int
-    """How many documents were removed in all."""
+    """Total number of removed documents."""
     note: str | None = None
-    """Why texts are missing."""
+    """Reason why texts are missing."""
 
     def __iter__(self) -> Iterator[RemovedDocument]:
         return iter(self.documents)
@@ -213,7 +216,7 @@ class RemovedDocuments:
         return self.documents[number]
 
     def summary(self) -> str:
-        """Describe how many there are, and how they were chosen."""
+        """Describe the size and the choice of the sample."""
         if not self.removed:
             return "no document was removed"
         if len(self) == self.removed:
@@ -231,7 +234,7 @@ class RemovedDocuments:
 
 
 def measured(reason: Reason) -> str:
-    """Return value against threshold, or of what it is a duplicate; "" where nothing was measured.
+    """Return the value and threshold, or the kept document of a duplicate; "" if nothing was measured.
 
     >>> measured(Reason("a", "min_words", "min_words", 12.0, 50.0))
     '12 against 50'
@@ -241,7 +244,7 @@ def measured(reason: Reason) -> str:
 
 
 def brief(reason: Reason) -> str:
-    """Return the same in a few letters: of a duplicate, how similar it is, but not to what.
+    """Return the value and threshold, or the similarity of a duplicate, in a short form.
 
     >>> brief(Reason("a", "min_hash", "near_duplicate", 0.91234, None, "b"))
     'similarity 0.91'
@@ -261,15 +264,15 @@ def _short(number: float) -> str:
 
 
 MOST_CHARACTERS = 6_000
-"""Of one difference between two texts, in all that is shown of both."""
+"""Most characters shown of one difference, counted over both texts."""
 LONGEST_STRETCH = 1_000
-"""Characters of one stretch: a word without an end is one, too."""
+"""Most characters of one stretch, which may be a single endless word."""
 LONGEST_FACT = 600
 LONGEST_CLUSTER_NAME = 200
 
 
 def cluster_list(clusters: Clusters) -> str:
-    """Return the largest clusters, each with what is known of it and how two of its documents differ."""
+    """Return the largest clusters as HTML, each with its facts and the difference of two of its documents."""
     first = next((number for number, cluster in enumerate(clusters) if cluster.diff and cluster.diff.pieces), None)
     items = "".join(_cluster(cluster, is_open=number == first) for number, cluster in enumerate(clusters))
     note = f'<p class="note">{escape(clusters.note)}.</p>' if clusters.note else ""
@@ -314,12 +317,12 @@ def _difference(cluster: Cluster) -> str:
 
 
 def text_block(pieces: Sequence[Passage], name: str) -> str:
-    """Return passages as a block that a keyboard reaches and a screen reader names."""
+    """Return passages as an HTML block with keyboard focus and a name for screen readers."""
     return f'<pre dir="auto" tabindex="0" role="group" aria-label="{name}">{as_html(pieces)}</pre>'
 
 
 def _pieces(cluster: Cluster) -> Iterator[Passage]:
-    """Return the pieces of a difference up to a limit."""
+    """Yield the pieces of a difference, up to ``MOST_CHARACTERS``."""
     left = MOST_CHARACTERS
     for piece in cluster.diff.pieces if cluster.diff is not None else ():
         if left <= 0:
@@ -331,26 +334,26 @@ def _pieces(cluster: Cluster) -> Iterator[Passage]:
 
 Stages = Sequence[tuple[str, Stage]]
 COLUMNS = ("url", "language", "signals", "duplicate")
-"""What rules look at besides the text, where the source has it."""
+"""Columns that rules use besides the text, if the source has them."""
 
 
 def removed_documents(run: str | Path, per_rule: int = 5, most: int = 200) -> RemovedDocuments:
-    """Choose some of the documents removed by each rule of each stage, and mark in their texts what it is about.
+    """Choose some of the documents removed by each rule of each stage, and mark the matched text.
 
-    Which ones depends on their ids alone. Texts are read again from the run's source; memory is that of the sample
-    and of a batch of the ledger.
+    The choice depends only on document ids. Texts are read again from the run's source. Memory is limited to the
+    sample and one batch of the ledger.
 
     Args:
         run: the folder of a finished run.
-        per_rule: how many documents of each rule.
-        most: how many documents altogether; where rules are many, fewer of each.
+        per_rule: documents per rule.
+        most: most documents in total; if there are many rules, each has fewer.
 
     Raises:
         RunError: the run is not finished.
-        LedgerError: a number is less than 1, or the ledger is damaged, or of another run.
+        LedgerError: a number is less than 1, or the ledger is damaged or from another run.
     """
     if min(per_rule, most) < 1:
-        raise LedgerError(f"a sample of {per_rule} per rule and {most} in all is none; ask for 1 or more of each")
+        raise LedgerError(f"a sample of {per_rule} per rule and {most} in all is empty; ask for 1 or more of each")
     with open_run(run, LEDGER) as folder:
         return _removed_documents(folder, per_rule, most)
 
@@ -375,12 +378,12 @@ def _removed_documents(folder: Path, per_rule: int, most: int) -> RemovedDocumen
 def _not_whole(rows: int, left: int) -> str:
     return (
         f"The ledger has {rows:,} rows, but the funnel counts {left:,} removed documents, so documents and "
-        "duplicates shown are from these rows only: longcrawl verify RUN says which files are missing or changed."
+        "duplicates shown are from these rows only: longcrawl verify RUN lists missing and changed files."
     )
 
 
 def _choose(ledger: pads.Dataset, run: Path, labels: Sequence[str], per_rule: int, most: int) -> list[Reason]:
-    """Keep the rows of each stage and rule whose ids have the smallest hashes."""
+    """Choose the rows of each stage and rule whose ids have the smallest hashes."""
     kept = LEDGER_SCHEMA.append(pa.field("hash", pa.uint64())).append(pa.field("rank", pa.int64())).empty_table()
     for batch in ledger.to_batches():
         rows = pa.table(batch)
@@ -395,14 +398,14 @@ def _choose(ledger: pads.Dataset, run: Path, labels: Sequence[str], per_rule: in
 
 
 def _check_rows(rows: pa.Table, run: Path, labels: Sequence[str]) -> None:
-    """Reject rows of a ledger that a run of these stages cannot have written."""
+    """Reject rows of a ledger that do not belong to a run of these stages."""
     if empty := [name for name in ("id", "stage", "rule") if rows[name].null_count]:
-        raise LedgerError(f"the ledger of {run} has rows without {empty[0]}; longcrawl verify says what is wrong")
+        raise LedgerError(f"the ledger of {run} has rows without {empty[0]}; longcrawl verify lists the problems")
     unknown = sorted(set(pc.unique(rows["stage"]).to_pylist()) - set(labels))
     if unknown:
         raise LedgerError(
             f"the ledger of {run} has documents removed at {unknown[0]!r}, a stage that the funnel of its manifest "
-            "does not have; longcrawl verify says what is wrong"
+            "does not have; longcrawl verify lists the problems"
         )
 
 
@@ -420,7 +423,7 @@ def _ranked(rows: pa.Table) -> pa.Table:
 
 
 def _stages(folder: Path) -> tuple[Stages, str | None]:
-    """Return the stages of a run, or say why they cannot be made any more."""
+    """Return the stages of a run, or the reason why they cannot be created."""
     try:
         return load_recipe(folder / "recipe.yaml").stages, None
     except (LongCrawlError, OSError) as gone:
@@ -430,16 +433,16 @@ def _stages(folder: Path) -> tuple[Stages, str | None]:
 def _document(reason: Reason, found: dict[str, dict[str, Any]], stages: Stages) -> RemovedDocument:
     source = found.get(reason.id)
     if reason.stage == DUPLICATE_IDS:
-        return RemovedDocument(reason, note="Another document of this id came first.")
+        return RemovedDocument(reason, note="An earlier document has the same id.")
     if source is None:
         return RemovedDocument(reason)
     text, language = source["text"], source.get("language")
     if text is None:
-        return RemovedDocument(reason, source.get("url"), language, note="The source has no text of it.")
+        return RemovedDocument(reason, source.get("url"), language, note="The source has no text for it.")
     shown: tuple[Passage, ...]
     note: str | None
     if reason.kept_id is not None and not reason.leads_on:
-        shown, note = tuple(passages(text)), f"It duplicates {reason.kept_id} of an earlier dataset."
+        shown, note = tuple(passages(text)), f"Duplicate of {reason.kept_id} in an earlier dataset."
     elif reason.kept_id is not None:
         kept = found.get(reason.kept_id)
         shown, note = _difference_of_texts(text, None if kept is None else kept["text"], reason)
@@ -450,7 +453,7 @@ def _document(reason: Reason, found: dict[str, dict[str, Any]], stages: Stages) 
 
 def _difference_of_texts(text: str, kept: str | None, reason: Reason) -> tuple[tuple[Passage, ...], str]:
     if kept is None:
-        return tuple(passages(text)), "The text of the document that it duplicates is not to be had."
+        return tuple(passages(text)), "The text of the document that it duplicates is not available."
     difference = diff_words(kept, text)
     fate = "was kept" if reason.kept is None else f"was {reason.kept.fate}"
     note = f"Compared with {reason.kept_id}, which {fate}: {difference.summary()}."
@@ -459,14 +462,14 @@ def _difference_of_texts(text: str, kept: str | None, reason: Reason) -> tuple[t
 
 
 def _marked(source: Mapping[str, Any], reason: Reason, stages: Stages) -> tuple[tuple[Passage, ...], str | None]:
-    """Mark what a rule is about in the text as its stage saw it."""
+    """Mark the text that a rule matched, as its stage saw it."""
     text: str = source["text"]
     labels = [label for label, _ in stages]
     if reason.stage not in labels:
         return tuple(passages(text)), None
     place = labels.index(reason.stage)
     stage = stages[place][1]
-    # What only judged the document before has changed nothing of it.
+    # Earlier stages without edits did not change the text.
     seen = [each for _, each in stages[:place] if each.edits] + [stage]
     others = {name: source[name] for name in COLUMNS if name in source and name != "language"}
     try:
@@ -480,10 +483,10 @@ def _marked(source: Mapping[str, Any], reason: Reason, stages: Stages) -> tuple[
 
 
 def _of_url(stage: UrlFilter, url: str | None, rule: str | None) -> str:
-    """Describe what of a URL a rule is about."""
+    """Describe the part of a URL that a rule matched."""
     matches = stage.matches(pa.table({"url": pa.array([url], pa.large_string())}))[0]
     found = next((each.matched for each in matches if each.rule == rule), None)
-    return "The rule is about the URL." if not found else f"The rule is about the URL, which has: {found}."
+    return "The rule checks the URL." if not found else f"The rule checks the URL, and matched: {found}."
 
 
 def _explained(
@@ -495,10 +498,12 @@ def _explained(
         return tuple(passages(text)), None if why is None else f"Nothing is marked: {label} {why}."
     now = next((each for each in explanation.rules if (each.stage, each.rule) == (label, rule)), None)
     if now is None or now.verdict != "fails":
-        return tuple(passages(seen.text)), "Nothing is marked: by its text as the source has it now, it would stay."
+        return tuple(
+            passages(seen.text)
+        ), "Nothing is marked: with the source's current text, the document would be kept."
     places = _places(seen, label, rule)
-    notes = ["As earlier stages had edited it."] if seen.text != text else []
-    notes += [] if places else ["The rule is about the text as a whole."]
+    notes = ["The text is shown as edited by earlier stages."] if seen.text != text else []
+    notes += [] if places else ["The rule applies to the text as a whole."]
     return tuple(passages(seen.text, places)), " ".join(notes) or None
 
 

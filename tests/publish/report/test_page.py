@@ -176,15 +176,15 @@ def test_the_report_knows_the_limits_that_the_card_knows(run_folder, tmp_path):
     manifest["reports"] = {"url_filter": [f"no `list` | was used {HOSTILE[0]}"]}
     manifest |= {"left_out": {"status_301": 7}, "bad_files": [{"file": "a.gz", "reason": "is <cut>"}]}
     page = Reader(ReportPage(manifest, lc.removed_documents(run_folder), lc.clusters(run_folder)).html())
-    section = page.text.rpartition("What to know\n")[2].partition("How it was made\n")[0]
+    section = page.text.rpartition("Limits and input\n")[2].partition("Recipe and versions\n")[0]
     card = SECTIONS["limits"](CardSource(run_folder, manifest))
     limits = re.sub(r"[`\\]", "", html.unescape(card)).split("\n- ")[1:]
     assert len(limits) == 4  # gopher_quality and signal_rules cap, a report, the sources
     assert "the longest books are missing" in limits[0]
     assert all(limit in re.sub("`", "", section) for limit in limits)
     assert f"no `list` | was used {HOSTILE[0]}" in section
-    assert "left out, by its rules: status_301 7." in section
-    assert "Not read whole: a.gz: is <cut>" in section
+    assert "excluded, by rule: status_301 7." in section
+    assert "Not read completely: a.gz: is <cut>" in section
 
 
 def rows_of(page: str, kind: str) -> list[list[str]]:
@@ -210,7 +210,7 @@ def test_lengths_in_other_units_stand_apart():
     characters, tokens = Lengths("characters", {5: 2}, {5: 40}), Lengths("tokens", {3: 2}, {3: 10})
     told = length_tables(characters, Analysis(2, (tokens,)))
     assert re.findall("<h3>(.*?)</h3>", told) == ["At the source, in characters", "Kept, in tokens"]
-    assert "was not counted" in length_tables(None, Analysis(2, (tokens,)))
+    assert "were not counted" in length_tables(None, Analysis(2, (tokens,)))
     assert length_tables(None, Analysis(0)) == ""
 
 
@@ -222,7 +222,7 @@ def test_domains_of_what_left_stand_beside_those_that_were_kept():
         ["<b>", "", "2", "20.0 %", "", "0", "0.0 %"],
         ["c.org", "", "0", "0.0 %", "", "3", "75.0 %"],
     ]
-    assert "all 4 documents whose URL is known" in told
+    assert "all 4 removed documents with a known URL" in told
     assert "<span>removed</span>" in told
     many = dataclasses.replace(analysis, distinct_domains=150, domains_error=3)
     sampled = domain_table(many, ["c.org", "a.org"], whole=False)
@@ -230,8 +230,8 @@ def test_domains_of_what_left_stand_beside_those_that_were_kept():
         ["<b>", "", "2", "20.0 %", "", "", ""],
         ["c.org", "", "≤ 5", "", "", "1", "50.0 %"],
     ]
-    assert "the 2 of the sample above are counted whose URL is known" in sampled
-    assert "removed, of the sample" in sampled
+    assert "the 2 removed documents in the sample above that have a known URL" in sampled
+    assert "removed, in the sample" in sampled
     assert rows_of(domain_table(analysis, [], whole=True), "sites")[0] == ["a.org", "", "7", "70.0 %"]
     assert domain_table(Analysis(1), [], whole=True) == ""
 
@@ -319,7 +319,7 @@ def test_a_run_that_has_lost_its_source_and_its_ledger_has_a_report(run_folder, 
     (bare / "manifest.json").write_text(json.dumps(manifest))
     text = lc.write_report(bare).read_text("utf-8")
     assert Reader(text).open == []
-    assert "The run has no ledger any more." in text
+    assert "The ledger of the run is missing." in text
     assert 'id="clusters"' not in text
 
 
@@ -347,13 +347,13 @@ def test_a_ledger_that_is_not_that_of_the_funnel(run_folder, tmp_path):
     said = f"The ledger has {there} rows, but the funnel counts {rows} removed documents"
     page = Reader(lc.write_report(run).read_text("utf-8")).text
     assert page.count(said) == 1
-    assert "longcrawl verify RUN says which files are missing" in page
+    assert "longcrawl verify RUN lists missing" in page
     assert any(files[0].name in problem for problem in lc.verify(run).problems)
 
     manifest = json.loads((run / "manifest.json").read_text())
     lost = manifest["funnel"]["stages"].pop()["stage"]
     (run / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(LedgerError, match=f"removed at '{lost}', a stage that the funnel .* longcrawl verify says"):
+    with pytest.raises(LedgerError, match=f"removed at '{lost}', a stage that the funnel .* longcrawl verify lists"):
         lc.write_report(run)
     ledger = pq.read_table(files[1])
     pq.write_table(ledger.drop_columns("rule"), files[1])
@@ -361,7 +361,7 @@ def test_a_ledger_that_is_not_that_of_the_funnel(run_folder, tmp_path):
         lc.write_report(run)
     del manifest["files"][f"ledger/{files[1].name}"]
     (run / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(LedgerError, match="has rows without rule; longcrawl verify says"):
+    with pytest.raises(LedgerError, match="has rows without rule; longcrawl verify lists"):
         lc.write_report(run)
 
 
@@ -453,9 +453,9 @@ def test_rules_about_urls_are_explained_by_them(tmp_path):
     curated, words = lc.removed_documents(tmp_path / "run")
     assert (curated.reason.rule, curated.note) == (
         "curated_source",
-        "The rule is about the URL, which has: github.com.",
+        "The rule checks the URL, and matched: github.com.",
     )
-    assert (words.reason.rule, words.note) == ("max_soft_words", "The rule is about the URL, which has: escort, sex.")
+    assert (words.reason.rule, words.note) == ("max_soft_words", "The rule checks the URL, and matched: escort, sex.")
     assert [each.kind for each in words.passages] == ["same"]
 
 
