@@ -1,1 +1,1 @@
-"""The Hugging Face Hub."""
+"""Exchange of data with the Hugging Face Hub."""

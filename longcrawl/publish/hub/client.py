@@ -1,12 +1,12 @@
 """Requests to the Hugging Face Hub: permissions, contents and errors.
 
-Descriptions there are data of others: none is believed before it is checked. A push of several commits is marked, so
-that nobody takes a part for the whole. Its first commit removes whatever says how to read the files and adds two: a
-card that loads nothing, and ``unfinished-push.json``, which names the push and the files of longcrawl. The last commit
-does the opposite.
+Descriptions on the Hub are untrusted and are checked before use. A push of several commits is marked, so that a part
+is not mistaken for the whole. Its first commit removes all files that readers load the data by, and adds two:
+a card that loads nothing, and ``unfinished-push.json``, which names the push and the files of longcrawl. The last
+commit reverses this.
 
-The token is the one that `huggingface_hub` knows (``hf auth login``, or ``HF_TOKEN``). It is put into requests by
-`huggingface_hub` and into nothing else: no message, file or argument of this package ever holds it.
+The token is the one that `huggingface_hub` has (``hf auth login``, or ``HF_TOKEN``). Only `huggingface_hub` uses it, in
+requests: no message, file or argument of this package ever contains it.
 """
 
 import hashlib
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 
 Visibility = Literal["private", "public"]
-"""Who may see what is pushed; there is no default, as making data public cannot be undone."""
+"""Visibility of a pushed dataset; it has no default, because making data public cannot be undone."""
 
 FOLDER_ENTRIES, REPOSITORY_FILES = 10_000, 100_000
-"""Entries of one folder that the Hub takes, and files in all that it advises (its documentation on storage limits)."""
+"""Most entries that the Hub accepts per folder, and most files that it advises (its page on storage limits)."""
 
 FILE_BYTES = 50_000_000_000
-"""What one file may have: `huggingface_hub` downloads no larger one over plain HTTP; the Hub takes ten times that."""
+"""Most bytes per file: `huggingface_hub` downloads no larger ones over plain HTTP; the Hub accepts ten times that."""
 
 TOKEN = re.compile(r"[!-~]+")
 AGAIN = "type the same command again"
@@ -53,20 +53,20 @@ SOME_SENT = f"{AGAIN}, what has been sent is not sent again"
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file on the Hub: its bytes, and a digest of its content."""
+    """A file on the Hub: its size in bytes, and a digest of its content."""
 
     size: int
     oid: str
-    """SHA-256 of a large file, what git calls a small one."""
+    """SHA-256 of a large file, or the git object id of a small one."""
     is_large: bool
 
     def is_content(self, content: bytes) -> bool:
-        """Return whether these are the bytes of the file."""
+        """Return whether the file has this content."""
         digest = hashlib.sha256(content).hexdigest() if self.is_large else _git_oid(content)
         return len(content) == self.size and digest == self.oid
 
     def is_like(self, file: Path, sha256: str) -> bool:
-        """Return whether a local file of this SHA-256 has the same content."""
+        """Return whether a local file with this SHA-256 has the same content."""
         if self.size != file.stat().st_size:
             return False
         if self.is_large:
@@ -77,28 +77,30 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Repository:
-    """A dataset repository as it is on the Hub."""
+    """Current state of a dataset repository on the Hub."""
 
     visibility: Visibility
     head: str
-    """The commit that ``main`` is at."""
+    """Commit of the branch ``main``."""
     files: Mapping[str, RemoteFile]
     tags: Mapping[str, str]
 
 
-def visibility_of(repo: str, visibility: Visibility | None, private: bool | None) -> Visibility:  # noqa: FBT001  # as the Hub's own clients call it
-    """Check the name of a repository, and return who may see it, by our word or that of the Hub's own clients.
+def visibility_of(repo: str, visibility: Visibility | None, private: bool | None) -> Visibility:  # noqa: FBT001  # the name in the Hub's own clients
+    """Check the name of a repository, and return its visibility from ``visibility`` or ``private``.
+
+    ``private`` is the argument of the Hub's own clients.
 
     Raises:
-        HubError: the message says what to write instead.
+        HubError: the name or the visibility is wrong; the message names the correct form.
     """
     if not REPOSITORY.fullmatch(repo):
         raise HubError(f"{repo!r} is not the name of a dataset on the Hub: write it as user/name")
     if (visibility is None) == (private is None):
-        raise HubError(f"who may see {repo}? say private or public, or one of private=True and private=False")
+        raise HubError(f"who may see {repo}? give private or public, or one of private=True and private=False")
     named = ("private" if private else "public") if visibility is None else visibility
     if named not in get_args(Visibility):
-        raise HubError(f"who may see {repo}? say private or public, got {visibility!r}")
+        raise HubError(f"who may see {repo}? give private or public, got {visibility!r}")
     return named
 
 
@@ -110,10 +112,10 @@ def is_signed_in() -> bool:
 
 
 def connect(*, signed_in: bool = True) -> "HfApi":
-    """Return a client of the Hub that is signed in; without ``signed_in`` only if there is a token.
+    """Return a client of the Hub, which is signed in if there is a token.
 
     Raises:
-        HubError: there is no token, or it cannot be one.
+        HubError: there is no token and ``signed_in`` is True, or the token has invalid characters.
     """
     from huggingface_hub import HfApi, get_token
 
@@ -125,21 +127,21 @@ def connect(*, signed_in: bool = True) -> "HfApi":
 
 
 def _check_token(token: str | None) -> None:
-    """Reject what cannot be a token: a client would repeat it in its message about the request."""
+    """Reject a token with invalid characters, which a client would repeat in its error message."""
     if token is not None and not TOKEN.fullmatch(token):
-        raise HubError("the token of the Hub holds characters that no token has: type `hf auth login`, or set HF_TOKEN")
+        raise HubError("the token of the Hub has invalid characters: type `hf auth login`, or set HF_TOKEN")
 
 
 @contextmanager
 def hub_errors(repo: str, again: str = AGAIN) -> Iterator[None]:
-    """Turn what the Hub or the network raises into one sentence.
+    """Convert exceptions of the Hub client and the network into HubError.
 
     Args:
-        repo: what is asked for.
-        again: what to do where the same may succeed later, and what has become of this attempt.
+        repo: repository of the requests, for messages.
+        again: advice for errors that may not occur again, and the state of this attempt.
 
     Raises:
-        HubError: what went wrong, and what to do about it; before anything is asked, that the token cannot be one.
+        HubError: a request fails, or the token has invalid characters.
     """
     from huggingface_hub import errors, get_token
 
@@ -152,7 +154,7 @@ def hub_errors(repo: str, again: str = AGAIN) -> Iterator[None]:
     except (network, OSError, RuntimeError, ValueError) as wrong:
         if isinstance(wrong, LongCrawlError):
             raise
-        # What is uploaded in threads comes as a RuntimeError that names the file.
+        # Uploads in threads raise a RuntimeError that names the file.
         cause = wrong.__cause__ if isinstance(wrong, RuntimeError) and wrong.__cause__ else wrong
         raise HubError(_sentence(repo, cause, again)) from wrong
     except (LookupError, TypeError, AttributeError) as wrong:
@@ -165,7 +167,7 @@ def hub_errors(repo: str, again: str = AGAIN) -> Iterator[None]:
 
 
 def _is_of_the_client(wrong: BaseException) -> bool:
-    """Return whether `huggingface_hub` itself stumbled, as it does over answers that no Hub gives."""
+    """Return whether `huggingface_hub` raised an exception, as it does for unexpected answers of other servers."""
     *_, (innermost, _) = traceback.walk_tb(wrong.__traceback__)
     return str(innermost.f_globals.get("__name__")).startswith("huggingface_hub.")
 
@@ -178,7 +180,7 @@ def _sentence(repo: str, wrong: BaseException, again: str) -> str:
     said = textwrap.shorten(said, 300)
     if response is not None:
         return _refusal(repo, response.status_code, said, again, response.headers.get("Retry-After", ""))
-    # hf_xet gives its status in words only.
+    # hf_xet has the status only in its message.
     if status := re.search(r"HTTP status \w+ error \((\d{3})", said):
         return _refusal(repo, int(status[1]), said, again)
     if isinstance(wrong, OfflineModeIsEnabled):
@@ -191,7 +193,7 @@ def _sentence(repo: str, wrong: BaseException, again: str) -> str:
 
 
 def _refusal(repo: str, status: int, said: str, again: str, pause: str = "") -> str:
-    """Describe an error that the Hub answered with, and what to do."""
+    """Describe an error response of the Hub, and what to do."""
     pause = f"{int(pause):,} seconds" if pause.isdecimal() else "as long as it says, or an hour"
     what, todo = {
         401: ("does not know you at {}", "type `hf auth login`, or set HF_TOKEN again"),
@@ -209,14 +211,14 @@ def _refusal(repo: str, status: int, said: str, again: str, pause: str = "") -> 
 
 
 def read_repository(api: "HfApi", repo: str) -> Repository | None:
-    """Look up what lies on ``main`` of a dataset repository; None where there is none."""
+    """Read the state of a dataset repository on ``main``, or return None if it does not exist."""
     from huggingface_hub import RepoFile
     from huggingface_hub.errors import RepositoryNotFoundError
 
     try:
         info = api.dataset_info(repo)
     except RepositoryNotFoundError as missing:
-        # Without a token, the Hub answers with 401 for what does not exist and for what is private.
+        # Without a token, the Hub answers 401 for both missing and private repositories.
         if missing.response.status_code == 404 or (missing.response.status_code == 401 and not is_signed_in()):
             return None
         raise
@@ -227,7 +229,7 @@ def read_repository(api: "HfApi", repo: str) -> Repository | None:
 
 
 def remote_files(files: Any, path: str) -> dict[str, RemoteFile]:
-    """List what lies below a folder of the Hub's file system, by path relative to it, as the Hub knows it now."""
+    """List the current files below a folder of the Hub's file system, by path relative to it."""
     from huggingface_hub import HfApi, RepoFile
 
     place = files.resolve_path(path)
@@ -243,11 +245,11 @@ def _remote_file(entry: Any) -> RemoteFile:
 
 
 def _git_oid(content: bytes) -> str:
-    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()  # noqa: S324  # what git calls a file
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()  # noqa: S324  # git's object id
 
 
 def over_limits(files: Mapping[str, int]) -> list[str]:
-    """Describe which limits of the Hub files would go beyond, given their bytes by path; nothing where they fit.
+    """Describe the limits of the Hub that files exceed, given their bytes by path; the list is empty if they fit.
 
     >>> over_limits({"a/b.parquet": 1})
     []
@@ -272,7 +274,7 @@ def over_limits(files: Mapping[str, int]) -> list[str]:
 
 
 def fetch_file(repo: str, there: Repository, name: str) -> bytes:
-    """Fetch a file of a repository as it was when it was looked up."""
+    """Fetch a file of a repository from the commit in ``there``."""
     from huggingface_hub import HfFileSystem
 
     content: bytes = HfFileSystem().cat_file(f"datasets/{repo}@{there.head}/{name}")
@@ -280,16 +282,16 @@ def fetch_file(repo: str, there: Repository, name: str) -> bytes:
 
 
 def check_ignores_nothing(repo: str, there: Repository) -> None:
-    """Raise HubError if a repository has a ``.gitignore``, which the Hub applies to what is sent."""
+    """Raise HubError if a repository has a ``.gitignore``, which the Hub applies to uploads."""
     if ".gitignore" in there.files:
         raise HubError(
-            f"{repo} holds a .gitignore, for which the Hub may leave out files without a word: choose "
+            f"{repo} holds a .gitignore, for which the Hub may silently omit files: choose "
             "another repository, or delete it on the Hub"
         )
 
 
 def check_same_visibility(repo: str, visibility: Visibility, there: Repository | None) -> None:
-    """Check that nothing public is pushed as private, or the other way round; only its owner should change that.
+    """Check that a repository has the requested visibility, which only its owner should change.
 
     Raises:
         HubError: the repository has the other visibility.
@@ -301,22 +303,23 @@ def check_same_visibility(repo: str, visibility: Visibility, there: Repository |
 
 
 DESCRIPTION_BYTES = 256_000_000
-"""What a description may have: far more than one of as many files as the Hub advises at most."""
+"""Most bytes of a description: far more than needed for as many files as the Hub advises at most."""
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def read_remote(text: bytes, where: str) -> dict[str, Any]:
-    """Read a description of files; one that leads out of its folder is rejected.
+    """Read a description of files, and reject paths that lead out of its folder.
 
-    Its entry ``files`` gives ``bytes`` and ``sha256`` by path: relative, of plain names, inside the folder it lies in.
+    Its entry ``files`` has ``bytes`` and ``sha256`` by path. Paths are relative, consist of plain names, and stay
+    inside the description's folder.
 
     Args:
-        text: the file.
-        where: its place, for messages.
+        text: content of the description.
+        where: its location, for messages.
 
     Raises:
-        FormatError: it is not such a description; the message says what is wrong.
+        FormatError: the content is not such a description; the message names the problem.
     """
     described = _read_object(text, where)
     if not isinstance(described.get("files"), dict):
@@ -330,10 +333,10 @@ def read_remote(text: bytes, where: str) -> dict[str, Any]:
 
 
 def _read_object(text: bytes, where: str) -> dict[str, Any]:
-    """Read JSON that is a reasonably large object.
+    """Read a JSON object of limited size.
 
     Raises:
-        FormatError: it is not.
+        FormatError: the text is too large, or not a JSON object.
     """
     if len(text) > DESCRIPTION_BYTES:
         raise _wrong(where, f"has {len(text):,} bytes, and a description has up to {DESCRIPTION_BYTES:,}")
@@ -347,11 +350,11 @@ def _read_object(text: bytes, where: str) -> dict[str, Any]:
 
 
 def is_intact(described: Mapping[str, Any], text: bytes) -> bool:
-    """Return whether a description is, to the byte, as longcrawl wrote and sealed it."""
+    """Return whether a description has exactly the bytes that longcrawl wrote and sealed."""
     try:
         return seal(described).encode() == text
     except (UnicodeEncodeError, RecursionError):
-        # JSON can hold half a surrogate pair, and lists a thousand deep; longcrawl writes neither.
+        # JSON can have lone surrogates and lists a thousand levels deep; longcrawl writes neither.
         return False
 
 
@@ -374,29 +377,29 @@ VERSION = 1
 TAG_BEGINS = "run-"
 TAG = re.compile(rf"{TAG_BEGINS}[0-9a-f]{{12}}")
 ZARR = {"zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata"}
-"""Without its metadata an array cannot be opened; with them, chunks that are missing would be read as zeros."""
+"""Metadata files of arrays: without them an array cannot be opened; with them, missing chunks read as zeros."""
 
 
 def says_how_to_read(name: str) -> bool:
-    """Return whether a file tells others what to read, so that it must not lie beside a part of that."""
+    """Return whether readers load data by this file, so that it must not be beside an incomplete dataset."""
     last = name.rpartition("/")[2]
     return name in (CARD, MANIFEST) or last in ZARR or last in RESULTS.described()
 
 
 @dataclass(frozen=True)
 class UnfinishedPush:
-    """A push of several commits, the last of which has not been made."""
+    """A push of several commits without its last one."""
 
     tag: str
     files: frozenset[str]
-    """What a run of longcrawl has put on the Hub, or may have so far: this one, and the one before it."""
+    """Files that longcrawl may have put on the Hub so far, in this push and the one before it."""
 
     @classmethod
     def read(cls, text: bytes) -> "UnfinishedPush":
-        """Read what lies on the Hub.
+        """Parse the file from the Hub.
 
         Raises:
-            FormatError: longcrawl has not written it.
+            FormatError: the file was not written by this version of longcrawl.
         """
         content = _read_object(text, UNFINISHED)
         files, tag = content.get("files"), content.get("tag")
@@ -407,31 +410,31 @@ class UnfinishedPush:
         return cls(str(tag), frozenset(files or ()))
 
     def as_json(self) -> bytes:
-        """Return what is to lie on the Hub, the same for the same push."""
+        """Return the content of the file, which is the same for the same push."""
         content = {"longcrawl_push": VERSION, "tag": self.tag, "files": sorted(self.files)}
         return seal(content).encode()
 
     def as_card(self) -> bytes:
-        """Return a card of which `datasets` loads nothing, and says why."""
+        """Return a card with which `datasets` loads nothing, and which explains why."""
         card = read_template("unfinished.md")
         return Template(card).substitute(tag=self.tag).encode()
 
 
 def read_card(file: Path) -> str:
-    """Read the card of a run; it needs front matter, by which the data is loaded. The Hub is not asked.
+    """Read the card of a run and check its front matter, without asking the Hub.
 
     Raises:
-        RunError: what is wrong with it, and how to fix it.
+        RunError: the card is not valid; the message names the problem and the fix.
     """
     from huggingface_hub import DatasetCard
     from huggingface_hub.repocard import REGEX_YAML_BLOCK
 
     try:
         card = file.read_text("utf-8")
-        # Of a card without front matter, the client prints a line of its own.
+        # For a card without front matter, the client would print a warning of its own.
         found = REGEX_YAML_BLOCK.search(card)
         if found:
-            load_yaml(found[2])  # within limits, before the client reads it without
+            load_yaml(found[2])  # applies limits before the client reads it without any
         head = DatasetCard(card).data.to_dict() if found else {}  # type: ignore[no-untyped-call]  # untyped there
     except UnicodeDecodeError as broken:
         raise RunError(f"{file} was not pushed: it is not UTF-8 ({broken}). Save it as UTF-8.") from broken
@@ -449,37 +452,37 @@ def read_card(file: Path) -> str:
 
 
 def warn_of_edits(file: Path, files: Mapping[str, Mapping[str, Any]], sha256: str) -> None:
-    """Warn of a card that is not the one that the manifest names: verifying the pushed dataset reports the same.
+    """Warn if a card differs from the one in the manifest, as verifying the pushed dataset will report.
 
     Args:
         file: the card.
-        files: what the manifest names.
-        sha256: that of the card as it is.
+        files: files of the manifest.
+        sha256: current digest of the card.
     """
     if files.get(CARD, {}).get("sha256", sha256) != sha256:
         warn_user(
-            f"{file} was edited and is pushed as it is, so longcrawl verify will say that it has been changed: type "
+            f"{file} was edited and is pushed as it is, so longcrawl verify will report that it has been changed: type "
             f"longcrawl card {file.parent} and push again, which keeps your edits and has the manifest name them"
         )
 
 
 def check_front_matter(file: Path, card: str) -> None:
-    """Ask the Hub whether it accepts the front matter of a card, before anything is made or sent.
+    """Let the Hub validate the front matter of a card before anything is created or sent.
 
     Raises:
-        RunError: it does not; the message is the Hub's.
+        RunError: the Hub rejects it; the message is the Hub's.
     """
     from huggingface_hub import DatasetCard, constants, get_session, hf_raise_for_status
     from huggingface_hub.errors import BadRequestError
 
     try:
         body = {"repoType": "dataset", "content": str(DatasetCard(card))}
-        # DatasetCard.validate, before version 2.2, sends the card to huggingface.co, whatever HF_ENDPOINT names.
+        # Before version 2.2, DatasetCard.validate ignores HF_ENDPOINT and sends the card to huggingface.co.
         answer = get_session().post(
             f"{constants.ENDPOINT}/api/validate-yaml", json=body, headers={"Accept": "text/plain"}
         )
         hf_raise_for_status(answer)
-    except ValueError as wrong:  # as a BadRequestError is
+    except ValueError as wrong:  # BadRequestError is a ValueError
         said = shorten(answer.text if isinstance(wrong, BadRequestError) else str(wrong), 300)
         raise RunError(
             f"the Hub rejects the YAML front matter of {file} ({said}). Fix the block between the --- lines."
@@ -487,10 +490,10 @@ def check_front_matter(file: Path, card: str) -> None:
 
 
 def check_card_is_ours(api: "HfApi", repo: str, head: str) -> None:
-    """Check that nobody has edited the card on the Hub, as its page there invites to: a push would replace it.
+    """Check that the card was not edited on the Hub, because a push would replace it.
 
     Raises:
-        HubError: somebody has; the message says what to do with the edits.
+        HubError: the card was edited; the message explains how to keep the edits.
     """
     (card,) = api.get_paths_info(repo, [CARD], expand=True, revision=head, repo_type="dataset")
     commit = getattr(card, "last_commit", None)

@@ -1,8 +1,8 @@
-"""Documents of a crawl on the Hub: one commit replaces all that the push before has put there.
+"""Push of a crawl's documents to the Hub: one commit replaces everything from the push before.
 
-Documents, ledger and edits are configurations of these names, and parquet files in folders of these names. Everything
-is written beside first, so that a document that cannot be read stops a push before anything is sent. The rest of a
-repository stays as it is, the text of its card too; a repository of a run is refused.
+Documents, ledger and edits are configurations with these names, stored as Parquet files in folders of the same names.
+All files are first written locally, so that a document that cannot be read stops a push before anything is sent. The
+rest of a repository does not change, including the text of its card. A repository with a run is rejected.
 """
 
 import re
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 DOCUMENTS = "documents"
 SPLITS = {DOCUMENTS: "train", "ledger": "removed", "edits": "changed"}
-"""The split of each configuration."""
+"""Split of each configuration."""
 OTHER_CARD = ".huggingface.yaml"
-"""A file that `datasets` prefers to the front matter of a card."""
+"""File that `datasets` prefers to the front matter of a card."""
 BATCH = 200
 GROUP_BYTES = 64 << 20
 SHARD_BYTES = 500_000_000
-"""Bytes of a file before compression, as `datasets` has them; twice as many after every ``SHARDS`` files."""
+"""Bytes of a file before compression, the default of `datasets`; doubled after every ``SHARDS`` files."""
 SHARDS = 64
 BODY = """
 # {name}
@@ -50,10 +50,10 @@ def push_documents(
     ledger: pa.Table,
     edits: pa.Table,
 ) -> None:
-    """Push documents as the default configuration, and the ledgers that have rows.
+    """Push documents as the default configuration, with the non-empty ledgers.
 
     Raises:
-        HubError: the repository has other visibility, or holds a run or files of others that would be replaced; a
+        HubError: the repository has another visibility, or holds a run or other files that would be replaced; a
             column changes its type; or the Hub rejects the commit or cannot be reached.
     """
     import datasets
@@ -77,27 +77,27 @@ def push_documents(
 
 
 def _card_there(repo: str, there: client.Repository) -> str | None:
-    """Return the card of a repository; None if it has none.
+    """Return the card of a repository, or None if it has none.
 
     Raises:
-        HubError: the repository holds what a push of documents would mix with, or replace.
+        HubError: the repository has files that a push of documents would replace or mix with.
     """
     client.check_ignores_nothing(repo, there)
     if {MANIFEST, client.UNFINISHED} & there.files.keys():
         raise HubError(
-            f"{repo} holds a run, or a part of one, and documents of a crawl do not go beside it: choose another "
+            f"{repo} holds a run, or a part of one, which documents of a crawl cannot be pushed beside: choose another "
             "repository, or delete the run's files on the Hub"
         )
     if OTHER_CARD in there.files:
         raise HubError(
-            f"{repo} holds {OTHER_CARD}, which names configurations in the place of {CARD}: delete it on the Hub, or "
+            f"{repo} holds {OTHER_CARD}, which overrides the configurations of {CARD}: delete it on the Hub, or "
             "choose another repository"
         )
     for file in there.files:
         kind, _, rest = file.partition("/")
         if kind in SPLITS and not re.fullmatch(rf"{SPLITS[kind]}-\d{{5}}-of-\d{{5}}\.parquet", rest):
             raise HubError(
-                f"{repo} holds {file}, which no crawl of longcrawl has put there: choose another repository, or "
+                f"{repo} holds {file}, which was not pushed by a crawl of longcrawl: choose another repository, or "
                 "delete it on the Hub"
             )
     if CARD not in there.files:
@@ -114,14 +114,14 @@ def _card_there(repo: str, there: client.Repository) -> str | None:
         raise HubError(f"configs of {CARD} of {repo} are not a list of objects: fix them on the Hub")
     if any(each.get("config_name") == "default" for each in configs):
         raise HubError(
-            f"{CARD} of {repo} has a configuration 'default', which would be loaded in the place of the documents: "
+            f"{CARD} of {repo} has a configuration 'default', which would be loaded instead of the documents: "
             "rename it there, or choose another repository"
         )
     return card
 
 
 def _card(folder: Path, repo: str, before: str | None) -> str:
-    """Return the card with our configurations; other entries and the text are those of the card before."""
+    """Return the card with longcrawl's configurations; other entries and the text are those of the card before."""
     configs: list[Any] = []
     for kind, split in SPLITS.items():
         if (folder / kind).is_dir():
@@ -145,7 +145,7 @@ def _name_of(entry: Any) -> str:
 
 
 def _document_tables(repo: str, documents: "datasets.Dataset | datasets.IterableDataset") -> Iterator[pa.Table]:
-    """Yield documents in row groups of one schema, with what `datasets` records of its features in it."""
+    """Yield documents in row groups with one schema, including the features that `datasets` records."""
     from datasets import Features
     from datasets.table import CastError, embed_table_storage, table_cast
 
@@ -155,13 +155,13 @@ def _document_tables(repo: str, documents: "datasets.Dataset | datasets.Iterable
     def group() -> pa.Table:
         nonlocal schema
         try:
-            if schema is None:  # A stream may know its columns by its rows alone.
+            if schema is None:  # The columns of a stream may only be known from its rows.
                 unified = pa.unify_schemas([each.schema for each in held], promote_options="permissive")
                 schema = Features.from_arrow_schema(unified).arrow_schema
             return pa.concat_tables([embed_table_storage(table_cast(each, schema)) for each in held])
         except (pa.ArrowInvalid, pa.ArrowTypeError, CastError) as wrong:
             raise HubError(
-                f"nothing was pushed to {repo}, as its documents do not have the same columns and types throughout "
+                f"nothing was pushed to {repo}, as its documents have different columns or types "
                 f"({one_line(wrong)}): cast them first"
             ) from wrong
 
@@ -174,11 +174,11 @@ def _document_tables(repo: str, documents: "datasets.Dataset | datasets.Iterable
     if held:
         yield group()
     elif not written:
-        raise HubError(f"nothing was pushed to {repo}: no document is left, and `datasets` loads no empty split")
+        raise HubError(f"nothing was pushed to {repo}: no document remains, and `datasets` cannot load an empty split")
 
 
 def _write(folder: Path, split: str, groups: Iterable[pa.Table]) -> None:
-    """Write row groups to files whose names `datasets` knows: ``train-00000-of-00002.parquet``."""
+    """Write row groups to files with names that `datasets` expects: ``train-00000-of-00002.parquet``."""
     folder.mkdir()
     number, left = 0, iter(groups)
     group = next(left, None)

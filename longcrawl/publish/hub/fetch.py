@@ -1,9 +1,9 @@
-"""Rows of LongCrawl64 from the Hub, as a rectangle on this machine.
+"""Rows of LongCrawl64, fetched from the Hub into a local rectangle.
 
-The bucket of the original is gone, and public copies have a part of its files. Of those rows that are there are taken:
-bands of 2,048 rows that are complete come first, then those of which as many tokens are there as are wanted. Chunks are
-copied byte by byte (Zarr 2), or written again in shards with checksums (Zarr 3). Files are compared with the Hub's own
-digests and decoded; a stopped fetch resumes with the chunks that it lacks, at the commit where it began.
+The original bucket no longer exists, and public copies have only part of its files. Bands of 2,048 rows with all their
+files are taken first, then bands with enough files for the requested context. Chunks are copied byte by byte (Zarr 2),
+or written again in shards with checksums (Zarr 3). Files are compared with the Hub's own digests and decoded. A stopped
+fetch resumes with the missing chunks, from the same commit.
 """
 
 import json
@@ -30,39 +30,39 @@ from longcrawl.publish.hub import client
 from longcrawl.urls import REPOSITORY
 
 KNOWN = ("longcrawl64",)
-"""Datasets that can be fetched, by the names of their recipes."""
+"""Datasets that can be fetched, by the name of their recipe."""
 SPLITS = ("train", "heldout")
 Files = Mapping[str, client.RemoteFile]
-"""Files of an array by their names in its folder."""
+"""Files of an array, by name in its folder."""
 
 REQUESTS = 16
 BEGUN = ".fetch"
-"""The folder of what is finished so far, in that of the rectangle."""
+"""Folder of finished parts, inside the rectangle's folder."""
 VOCABULARY = 50_257
-"""Ids of GPT-2; the article's 50,304 is that with padding."""
+"""Number of GPT-2 ids; the article's 50,304 includes padding."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is fetched, from where; a fetch that resumes has the same."""
+    """Parameters of a fetch, which must be the same for it to resume."""
 
     name: str
     repo: str
     revision: str
-    """The commit."""
+    """Commit."""
     array: str
-    """Its path in the repository."""
+    """Path of the array in the repository."""
     split: str
     rows: int
     context: int
     zarr_format: Literal[2, 3]
     bands: tuple[int, ...]
-    """Rows of files of the array, in the order of the rectangle."""
+    """Numbers of the source array's bands, in the order of the rectangle."""
 
 
 @dataclass(frozen=True)
 class Fetched:
-    """A rectangle that was fetched."""
+    """Summary of a fetched rectangle."""
 
     path: str
     repo: str
@@ -71,9 +71,9 @@ class Fetched:
     rows: int
     context: int
     complete: int
-    """How many rows of so many tokens the repository has."""
+    """Number of rows with enough tokens in the repository."""
     of: int
-    """How many the dataset has."""
+    """Number of rows in the dataset."""
 
     def __str__(self) -> str:
         return one_line(
@@ -92,21 +92,22 @@ def fetch(
     zarr_format: Literal[2, 3] = 2,
     revision: str | None = None,
 ) -> Fetched:
-    """Fetch rows of a dataset that the Hub has in the layout of LongCrawl64, or the rest of them.
+    """Fetch rows of a dataset on the Hub in the layout of LongCrawl64, or resume a stopped fetch.
 
     Args:
-        name: of the dataset: "longcrawl64".
+        name: name of the dataset: "longcrawl64".
         repo: ``org/name`` on the Hub.
-        out: the folder of the rectangle, new or of the same fetch.
-        rows: how many; None for all that are complete.
-        context: tokens of each, from the first on; None for all.
+        out: folder of the rectangle, which is new or has the same fetch.
+        rows: number of rows, or None for all complete rows.
+        context: tokens per row, from the first on, or None for all.
         split: "train" or "heldout".
-        zarr_format: 2 copies chunks as they are; 3 writes shards of 2,048 rows, with a crc32c behind each chunk.
-        revision: a branch, tag or commit; None for ``main``, or for the commit where the fetch began.
+        zarr_format: 2 copies chunks unchanged; 3 writes shards of 2,048 rows, with a crc32c after each chunk.
+        revision: a branch, tag or commit, or None for ``main``; a resumed fetch uses its first commit.
 
     Raises:
-        HubError: there is no such dataset, no row is complete, or the folder holds something else.
-        CorruptionError: a file is not as the Hub describes it, or does not decode; or one of a finished fetch is gone.
+        HubError: the dataset does not exist, no row is complete, or the folder holds something else.
+        CorruptionError: a file differs from the Hub's description or does not decode, or a file of a finished fetch is
+            missing.
         NotYetError: the Hub does not answer; type the same again.
     """
     target = Path(out)
@@ -152,7 +153,7 @@ def _check(name: str, repo: str, split: str, zarr_format: int, **counts: int | N
 
 
 def _begun(target: Path) -> Request | None:
-    """Return what was fetched, or has begun to be, into a folder.
+    """Return the request of a finished or stopped fetch in a folder, or None if the folder is empty.
 
     Raises:
         HubError: the folder holds something else.
@@ -170,10 +171,10 @@ def _begun(target: Path) -> Request | None:
 
 
 def _check_there(target: Path) -> None:
-    """Check that all files of a finished fetch are there, and as long as they were.
+    """Check that all files of a finished fetch exist with their recorded sizes.
 
     Raises:
-        CorruptionError: one is not.
+        CorruptionError: a file is missing or has another size.
     """
     for name, entry in spec.read_description(target).get("files", {}).items():
         file = target / name
@@ -182,7 +183,7 @@ def _check_there(target: Path) -> None:
 
 
 def _find_array(repo: str, listed: Mapping[str, client.RemoteFile], split: str) -> str:
-    """Return the folder of the repository that a split lies in, the outermost one."""
+    """Return the repository folder that contains a split, the outermost one if there are several."""
     names = [f"{name}/{file}" for name in (f"{split}.zarr", split) for file in (".zarray", "zarr.json")]
     found = [path for path in listed if any(path == name or path.endswith(f"/{name}") for name in names)]
     if not found:
@@ -203,10 +204,12 @@ def _plan(
     split: str,
     zarr_format: Literal[2, 3],
 ) -> tuple[Request, int]:
-    """Choose bands, and count the rows that could be had."""
+    """Choose bands, and count the complete rows."""
     layout, length = array.layout, context or array.shape[1]
     if length > array.shape[1]:
-        raise HubError(f"context is {length:,}, rows of {repo} have {array.shape[1]:,} tokens: ask for so many at most")
+        raise HubError(
+            f"context is {length:,}, rows of {repo} have {array.shape[1]:,} tokens: ask for at most that many"
+        )
     whole, enough = spec.whole_bands(layout, there), spec.whole_bands(layout, there, length)
     height = layout.file_shape[0]
     # A short band can only be the last one.
@@ -235,7 +238,7 @@ def _begin(target: Path, request: Request) -> None:
 
 
 def _fetch_bands(target: Path, array: spec.SplitArray, request: Request, there: Files) -> None:
-    """Fetch one band of the rectangle after the other, of each its files at the same time."""
+    """Fetch the bands of the rectangle one after the other, with concurrent requests for the files of a band."""
     write = _copy_band if request.zarr_format == 2 else _write_band
     height = array.layout.chunks[0] if request.zarr_format == 2 else BAND
     with ThreadPoolExecutor(REQUESTS) as threads:
@@ -249,13 +252,13 @@ def _fetch_bands(target: Path, array: spec.SplitArray, request: Request, there: 
 def _copy_band(
     target: Path, array: spec.SplitArray, request: Request, there: Files, threads: ThreadPoolExecutor, number: int
 ) -> list[str]:
-    """Copy the chunks of a band, each checked, to where the rectangle has them."""
+    """Copy the chunks of a band to the rectangle, and check each."""
 
     def copy(column: int) -> str:
         name = f"{request.split}/{number}.{column}"
         file = target / name
         remote = there[array.file_of(number, column)]
-        # What a stopped fetch has written is not fetched again.
+        # Files of a stopped fetch are not fetched again.
         if not (file.is_file() and remote.is_content(file.read_bytes())):
             content = _checked(array, there, number, column)
             array.decode(content, number, column)
@@ -269,7 +272,7 @@ def _copy_band(
 def _write_band(
     target: Path, array: spec.SplitArray, request: Request, there: Files, threads: ThreadPoolExecutor, number: int
 ) -> list[str]:
-    """Decode the chunks of a band of ours, and write it as one shard."""
+    """Decode the chunks of one of the rectangle's bands, and write it as one shard."""
     ours, (height, width) = _layout(array, request), array.layout.chunks
     first, stop = number * BAND, min((number + 1) * BAND, request.rows)
     tokens = np.full((ours.whole_chunks(stop - first), request.context), array.end_of_text, array.dtype)
@@ -288,12 +291,12 @@ def _write_band(
 
 
 def _checked(array: spec.SplitArray, there: Files, row: int, column: int) -> bytes:
-    """Return the bytes of a chunk, which are those that the Hub describes."""
+    """Fetch a chunk and compare its bytes with the Hub's digest."""
     name = array.file_of(row, column)
     url = f"{array.root}/{array.name}/{name}"
     content = fetch_bytes(url)
     if not there[name].is_content(content):
-        raise CorruptionError(f"{url} is not what the Hub describes: type the same command again, or tell its owner")
+        raise CorruptionError(f"{url} differs from the Hub's digest: type the same command again, or tell its owner")
     return content
 
 
@@ -302,7 +305,7 @@ def _layout(array: spec.SplitArray, request: Request) -> Layout:
 
 
 def _finish(target: Path, array: spec.SplitArray, request: Request) -> None:
-    """Write metadata, the table of rows and, last, the description of all."""
+    """Write metadata, the table of rows and, last, the description of the rectangle."""
     attributes = {
         "end_of_text": array.end_of_text,
         "vocabulary_size": array.vocabulary_size or VOCABULARY,

@@ -1,12 +1,13 @@
-"""Pushes a finished run to the Hub: token tables, files, card and tag.
+"""Push of a finished run to the Hub: token tables, files, card and tag.
 
-Up to ``COMMIT_FILES`` changed files are one commit, so that nobody sees a half of it. Larger pushes take several; from
-the first to the last of them ``unfinished-push.json`` says whose, and nothing on ``main`` says how to read what is
-there. Only what is all there gets a tag. Tables that plain `datasets` loads are made first, see ``prepare``.
+Up to ``COMMIT_FILES`` changed files are one commit, so that nobody sees a partial push. Larger pushes take several
+commits. From the first to the last of them, ``unfinished-push.json`` names the push, and no file on ``main`` shows
+readers how to load the data. Only a complete push gets a tag. ``prepare`` first writes tables that plain `datasets`
+can load.
 
-Plain `datasets` reads neither Zarr nor token shards. ``tokens/`` has the rows of such an output as parquet, and is the
-card's default configuration. Everything is written to ``.push`` and moved from there at once; a list of the moves is
-written before the first, so that the same push finishes them. Whatever the number of processes, the bytes are the same.
+Plain `datasets` reads neither Zarr nor token shards. ``tokens/`` has the rows of such an output as Parquet files, and
+is the card's default configuration. All tables are written to ``.push`` and then moved. A list of the moves is written
+before the first one, so that repeating the push completes them. The bytes do not depend on the number of processes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,21 +43,21 @@ if TYPE_CHECKING:
 
 
 Tables = Literal["tokens", "text", "none"]
-"""Tables with the beginning of each text, with the whole text, or none."""
+"""Content of token tables: the beginning of each text, the whole text, or no tables."""
 PREPARING = ".push"
 MOVES = "moves.json"
-"""The marker, in ``.push``, of what is moved from there."""
+"""Marker in ``.push`` that lists the planned moves."""
 FILE_TOKENS = 1 << 27
-"""Tokens of a file, about: 200 to 300 MB, of which the Hub's viewer reads the first part."""
+"""Approximate tokens per file: 200 to 300 MB, of which the Hub's viewer reads the first part."""
 LEDGER_BYTES = 16 << 20
-"""Bytes of small files that one replaces, at most; larger ones stay."""
+"""Most bytes of small files that are merged into one; larger files are not merged."""
 MERGED = "merged-"
-"""What names of such files begin with; they are not merged again."""
+"""Name prefix of merged files, which are not merged again."""
 
 
 @dataclass(frozen=True)
 class _TableTask:
-    """One file of tokens."""
+    """Task to write one file of tokens."""
 
     file: Path
     output: Path
@@ -64,7 +65,7 @@ class _TableTask:
     start: int
     stop: int
     shown: str
-    """The column of text: BEGINNING or TEXT."""
+    """Name of the text column: BEGINNING or TEXT."""
     json_escaped: bool
     end_of_text: int | None
 
@@ -74,24 +75,24 @@ class _TableTask:
 
 
 def check_tables(tables: str) -> None:
-    """Raise RunError unless ``tables`` is one of its words."""
+    """Raise RunError if ``tables`` is not a value of ``Tables``."""
     if tables not in get_args(Tables):
         raise RunError(f"--tables takes {', '.join(get_args(Tables))}, got {tables!r}")
 
 
 def changed_tables(folder: Path, manifest: Mapping[str, Any], tables: Tables) -> tuple[list[str], list[str]]:
-    """Name the tables of tokens that a push would write first, and those that it would remove."""
+    """Name the token tables that a push would first write, and those that it would remove."""
     tasks = _tasks(folder, manifest, tables)
     return [f"{TOKEN_TABLES}/{task.file.name}" for task in tasks], _replaced(manifest, tasks, tables)
 
 
 def write_tables(run: str | Path, tables: Tables = "tokens", num_proc: int = 1) -> None:
-    """Write the tables of tokens of a finished run now, as a push would: plain `datasets` then loads them.
+    """Write the token tables of a finished run, as a push would, so that plain `datasets` can load them.
 
     Args:
         run: the folder of a finished run, or the URL of one in an object store.
-        tables: "tokens", "text" or "none", as for a push.
-        num_proc: processes that write them; the bytes do not depend on it.
+        tables: "tokens", "text" or "none", as for :func:`push`.
+        num_proc: number of writing processes; the bytes do not depend on it.
 
     Raises:
         RunError: the run is not finished, or a file cannot be written.
@@ -104,11 +105,10 @@ def write_tables(run: str | Path, tables: Tables = "tokens", num_proc: int = 1) 
 
 
 def prepare(folder: Path, tables: Tables = "tokens", num_proc: int = 1) -> None:
-    """Write the tables of tokens and merge small files of the ledgers, where that is still to do.
+    """Write missing token tables, merge small files of the ledgers, and update card and manifest.
 
-    Card and manifest name them then. With "none", tables that are there are removed, and nothing else is done. A card
-    without longcrawl's comments is a person's: then nothing is written, with a warning, as no configuration would name
-    the tables.
+    With "none", existing tables are removed, and nothing else is done. A card without longcrawl's comments was written
+    by a person. In that case nothing is written, with a warning, because no configuration would name the tables.
 
     Raises:
         RunError: a file cannot be written.
@@ -118,12 +118,12 @@ def prepare(folder: Path, tables: Tables = "tokens", num_proc: int = 1) -> None:
         return
     if not _is_ours(folder, manifest):
         warn_user(
-            f"{folder / CARD} has no comments of longcrawl, so it cannot name tables of tokens and none are written: "
+            f"{folder / CARD} has no comments of longcrawl, so it cannot name token tables and none are written: "
             "move it away and type `longcrawl card`, or push with --tables none"
         )
         return
     with _alone(folder) as beside:
-        # Another push may have made them meanwhile.
+        # Another push may have written them meanwhile.
         manifest = read_sealed(folder)
         tasks, merges, old = _to_do(folder, manifest, tables)
         if not (tasks or merges or old):
@@ -150,7 +150,7 @@ def prepare(folder: Path, tables: Tables = "tokens", num_proc: int = 1) -> None:
 
 
 def resume_moves(folder: Path) -> None:
-    """Move what a push has prepared that stopped before its moves were all done."""
+    """Complete the moves of a push that was stopped before the last one."""
     if Marker.read(folder / PREPARING / MOVES) is not None:
         with _alone(folder) as beside:
             _move(folder, beside)
@@ -158,13 +158,13 @@ def resume_moves(folder: Path) -> None:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[Path]:
-    """Yield the folder of what is prepared, held by this process; it is removed where nothing is left in it.
+    """Yield the folder of prepared files, locked by this process; remove it afterwards if it is empty.
 
     Raises:
         RunError: another push is preparing the run, or a file cannot be written.
     """
     beside = folder / PREPARING
-    with writing(beside, RunError, "make room for tables of its tokens, or push with --tables none"):
+    with writing(beside, RunError, "make room for its token tables, or push with --tables none"):
         beside.mkdir(exist_ok=True)
         with hold_alone(beside, "push"):
             yield beside
@@ -173,14 +173,14 @@ def _alone(folder: Path) -> Iterator[Path]:
 
 
 def _move(folder: Path, beside: Path) -> None:
-    """Move what was prepared to its place, and name it in card and manifest; again after a stop between the two."""
+    """Move prepared files to their places, and update card and manifest; can be repeated after a stop."""
     moves = Marker.read(beside / MOVES)
     if moves is None:
         return
     manifest = read_sealed(folder)
     if moves.content["output"] != _identity(manifest):
         return
-    # The old tables go first: with both, each document would have left twice.
+    # Old ledgers and tables go first, because with both, each document would be counted twice.
     for name in moves.content["replaced"]:
         remove(folder / name)
     with suppress(OSError):
@@ -199,7 +199,7 @@ def _move(folder: Path, beside: Path) -> None:
 
 
 def _identity(manifest: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of what describes the output: that of another run differs."""
+    """Return the SHA-256 of the output's description, which differs for another run."""
     result = RESULTS[manifest["output"]["format"]]
     return str(manifest["files"].get(f"{result.name}/{result.description}", {}).get("sha256"))
 
@@ -220,14 +220,14 @@ def _replaced(manifest: Mapping[str, Any], tasks: list[_TableTask], tables: Tabl
 def _to_do(
     folder: Path, manifest: Mapping[str, Any], tables: Tables
 ) -> tuple[list[_TableTask], dict[str, list[str]], list[str]]:
-    """Return tables to write, files of ledgers to merge, and tables to remove."""
+    """Return tables to write, ledger files to merge, and tables to remove."""
     tasks = _tasks(folder, manifest, tables)
     return tasks, {} if tables == "none" else _merges(manifest), _replaced(manifest, tasks, tables)
 
 
 def _tasks(folder: Path, manifest: Mapping[str, Any], tables: Tables) -> list[_TableTask]:
     made = _table_files(manifest)
-    # Tables of another push are made again where they have texts and none are asked for, or the other way round.
+    # Existing tables are only kept if they have whole texts exactly when these are requested.
     if tables == "none" or (made and (TEXT in pq.read_schema(folder / made[0]).names) == (tables == "text")):
         return []
     described = manifest["output"]
@@ -270,7 +270,7 @@ def _write_table(task: _TableTask) -> dict[str, Any]:
 
 
 def _merges(manifest: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the files of ledgers that are to be one, by its name: neighbours in the order of names."""
+    """Return the ledger files to merge, by the name of the merged file, in the order of names."""
     merges: dict[str, list[str]] = {}
     for kind in (LEDGER, EDITS):
         groups: list[list[str]] = []
@@ -296,49 +296,49 @@ def _merge(files: list[Path], merged: Path) -> None:
 
 
 COMMIT_FILES = 250
-"""Files in one commit: few commits, as the Hub limits them by the hour, and none so large that it times out."""
+"""Most files per commit: few commits, as the Hub limits their rate, but none so large that it times out."""
 
 TOO_MUCH = (413, 504)
-"""What the Hub answers where a commit is too large, or takes too long: half of it may be taken."""
+"""Status codes of the Hub for a commit that is too large or takes too long; half of it may succeed."""
 
 TAG_LENGTH = 12
 
 
 @dataclass(frozen=True)
 class Push:
-    """What a push sends, or has sent."""
+    """Content of a planned or completed push."""
 
     repo: str
     visibility: client.Visibility
     send: Mapping[str, int]
-    """Bytes by path of the files that are new or changed."""
+    """Bytes by path of new and changed files."""
     unchanged: Mapping[str, int]
-    """Bytes by path of those that lie there already."""
+    """Bytes by path of files that are already on the Hub."""
     delete: tuple[str, ...]
-    """What an earlier push has left there and this run does not have."""
+    """Files of an earlier push that this run does not have."""
     tag: str
-    """What names these bytes on the Hub: the first digits of the SHA-256 that manifest.json gives of itself.
+    """Tag of these bytes on the Hub: the first digits of the SHA-256 that manifest.json records of itself.
 
-    Of a dry run with ``first`` or ``dropped`` it is that of the run as it is.
+    In a dry run with ``first`` or ``dropped``, it is the tag of the unchanged run.
     """
     commits: int = 1
-    """How many commits that takes; none where nothing is sent or deleted."""
+    """Number of commits, or 0 if nothing is sent or deleted."""
     commit: str | None = None
-    """The commit that holds the run; None of a dry run."""
+    """Commit that contains the run, or None for a dry run."""
     begins: bool = field(repr=False, default=False)
-    """Whether the first of several commits is yet to come."""
+    """Whether the first of several commits is still to be made."""
     digests: Mapping[str, str] = field(repr=False, default_factory=dict)
     """SHA-256 by path of all files of the run."""
     problems: tuple[str, ...] = ()
-    """Entries of the card's front matter that the Hub would reject (dry run only), as far as known here."""
+    """Front matter entries of the card that the Hub would reject, as far as known here (dry run only)."""
     first: tuple[str, ...] = ()
-    """Token tables that the push would write first, and send (dry run only)."""
+    """Token tables that the push would first write and then send (dry run only)."""
     dropped: tuple[str, ...] = ()
-    """Token tables that the push would remove from the run first (dry run only)."""
+    """Token tables that the push would first remove from the run (dry run only)."""
     unseen: bool = False
-    """Whether a private repository of this name would not be seen, as nobody is signed in."""
+    """Whether a private repository of this name would be invisible, because nobody is signed in."""
     local: tuple[str, ...] = ()
-    """Paths of this machine that the recipe names, and so the card, the recipe and the manifest on the Hub."""
+    """Local paths in the recipe, which the card, the recipe and the manifest on the Hub reveal."""
 
     def __str__(self) -> str:
         size, same = sum(self.send.values()), sum(self.unchanged.values())
@@ -359,7 +359,7 @@ class Push:
         lines += [f"everybody who reads it sees this path of your machine: {path}" for path in self.local]
         if self.unseen:
             lines.append(f"you are not signed in: if {self.repo} exists and is private, less may be sent or deleted")
-        tag = "tag known when its tables are made" if self.first or self.dropped else f"tag {self.tag}"
+        tag = "tag known once its tables are written" if self.first or self.dropped else f"tag {self.tag}"
         return as_lines([f"{self.repo} ({self.visibility}), {tag}: {summary}", *lines])
 
 
@@ -376,28 +376,28 @@ def push(
 ) -> Push:
     """Send a finished run to a dataset repository of the Hub, and tag it.
 
-    What was pushed loads by plain `datasets`: ``load_dataset("user/name", CONFIGURATION, revision=TAG)``. A stopped
-    push resumes when it is called again; files that are on the Hub already are not sent again. Files of an earlier
-    run are deleted there, all else in the repository stays.
+    Plain `datasets` can load a pushed run: ``load_dataset("user/name", CONFIGURATION, revision=TAG)``. Call it again to
+    resume a stopped push; files that are already on the Hub are not sent again. Files of an earlier run are deleted
+    there, and all other files in the repository are kept.
 
     Args:
-        run: the folder of a finished run, or its URL in a store: then it is fetched whole, and what is made first is
-            sent there. Temporary files in it are not sent to the Hub.
-        repo: ``user/name``; it is made where it does not exist.
-        visibility: "private" or "public"; that of a repository which exists is not changed.
-        private: True or False in its place, as `huggingface_hub` and `datasets` spell it.
-        dry_run: list what would be sent, and change nothing. It needs no token.
-        instead_of: what may be replaced there: the tag of another run's unfinished push, or README.md, if edited there.
-        tables: "tokens" first writes the tokens of the output to ``tokens/`` in the run as parquet, where plain
-            `datasets` does not load the output itself, as the default configuration, and merges small files of its
-            ledgers. "text" does so with the whole text of each row, decoded, where "tokens" has the beginning: look
-            first whether the licence of the crawl lets you share it. "none" writes none, and
-            removes those of an earlier push.
-        num_proc: processes that write them; the bytes do not depend on it.
+        run: the folder of a finished run, or its URL in a store. A remote run is fetched whole, and new token tables
+            are also written to its store. Temporary files are not sent to the Hub.
+        repo: ``user/name``; the repository is created if it does not exist.
+        visibility: "private" or "public"; an existing repository must have this visibility.
+        private: True or False instead of ``visibility``, as in `huggingface_hub` and `datasets`.
+        dry_run: whether to only list what would be sent, without changes and without a token.
+        instead_of: content to replace: the tag of another run's unfinished push, or README.md if it was edited there.
+        tables: "tokens" first writes the tokens of the output to ``tokens/`` in the run as Parquet files, and merges
+            small files of its ledgers. The tables are the default configuration, for outputs that plain `datasets`
+            cannot load itself. They have the beginning of each decoded text. "text" writes the whole text instead:
+            first check whether the licence of the crawl lets you share it. "none" writes no tables, and removes those
+            of an earlier push.
+        num_proc: number of processes that write the tables; the bytes do not depend on it.
 
     Raises:
-        RunError: the run is not finished or not whole, or goes beyond a limit of the Hub.
-        HubError: the Hub rejects it or cannot be reached; the message says what to do.
+        RunError: the run is not finished or not whole, or exceeds a limit of the Hub.
+        HubError: the Hub rejects the push or cannot be reached; the message names the fix.
     """
     seen_by = client.visibility_of(repo, visibility, private)
     check_tables(tables)
@@ -462,7 +462,7 @@ def _check_limits(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def _check_whole(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Compare the files of a run with its manifest; a person may have edited the card."""
+    """Compare the files of a run with its manifest, except the card, which a person may have edited."""
     others = {name: entry for name, entry in manifest["files"].items() if name != CARD}
     problem = next(verify_files(folder, others), None) if (folder / CARD).is_file() else f"{CARD} is missing"
     if problem is not None:
@@ -471,15 +471,15 @@ def _check_whole(folder: Path, manifest: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class _Earlier:
-    """What longcrawl has put on the Hub before."""
+    """Files that longcrawl has already put on the Hub."""
 
     files: frozenset[str] = frozenset()
     unfinished: str | None = None
-    """The tag of a push that was stopped between two of its commits."""
+    """Tag of a push that was stopped between two commits."""
 
 
 def _earlier(repo: str, there: client.Repository, accepted: set[str | None]) -> _Earlier:
-    """Look up what an earlier push has put on the Hub, as the manifest there says, or its beginning."""
+    """Find the files of an earlier push, from the manifest on the Hub or from the marker of an unfinished push."""
     files: frozenset[str] = frozenset()
     unfinished = None
     if MANIFEST in there.files:
@@ -498,7 +498,7 @@ def _earlier(repo: str, there: client.Repository, accepted: set[str | None]) -> 
 def _check_instead_of(
     instead_of: str | None, planned: Push, there: client.Repository | None, earlier: _Earlier
 ) -> None:
-    """Check that ``instead_of`` names what may be replaced; the same command again finds its own push there."""
+    """Check that ``instead_of`` names something replaceable, or that this push itself is already there."""
     own = earlier.unfinished == planned.tag or not (planned.send or planned.delete)
     if instead_of in (None, CARD, earlier.unfinished) or (own and client.TAG.fullmatch(str(instead_of))):
         return
@@ -530,8 +530,8 @@ def _manifest_files(repo: str, there: client.Repository) -> set[str]:
         raise _not_ours(repo, MANIFEST)
     if not client.is_intact(manifest, text):
         raise HubError(
-            f"{repo} holds a {MANIFEST} that was changed after a run put it there, so nothing says which files are the "
-            "run's: restore it from its history on the Hub, or choose another repository"
+            f"{repo} holds a {MANIFEST} that was changed after a run put it there, so the run's files "
+            "are unknown: restore it from its history on the Hub, or choose another repository"
         )
     return set(manifest["files"])
 
@@ -544,8 +544,8 @@ def _fetch(repo: str, there: client.Repository, name: str) -> bytes:
 
 def _not_ours(repo: str, name: str) -> HubError:
     return HubError(
-        f"{repo} holds {name}, which no run of longcrawl has put there: choose another repository, or delete it on the "
-        "Hub"
+        f"{repo} holds {name}, which was not pushed by a run of longcrawl: choose another repository, or delete it on "
+        "the Hub"
     )
 
 
@@ -581,7 +581,7 @@ def _plan(
 def _check_ours(
     repo: str, digests: Mapping[str, str], same: set[str], there: client.Repository, earlier: _Earlier
 ) -> None:
-    """Check that no file of others would be overwritten, or be loaded with the files of the run."""
+    """Check that no other files would be overwritten, or be loaded with the files of the run."""
     client.check_ignores_nothing(repo, there)
     folders = {name.partition("/")[0] for name in digests if "/" in name}
     for name in there.files:
@@ -607,12 +607,12 @@ def _carry_out(api: "HfApi", folder: Path, planned: Push, there: client.Reposito
 def _found(api: "HfApi", repo: str) -> client.Repository:
     there = client.read_repository(api, repo)
     if there is None:
-        raise HubError(f"the Hub has taken {repo} and does not show it: type the same command again in a minute")
+        raise HubError(f"the Hub has accepted {repo} and does not show it: type the same command again in a minute")
     return there
 
 
 def _commit(api: "HfApi", folder: Path, planned: Push, there: client.Repository) -> str:
-    """Commit what is to be sent and deleted, and return the last commit."""
+    """Commit additions and deletions, and return the last commit."""
     from huggingface_hub.errors import HfHubHTTPError
 
     left = [part for part in _parts(folder, planned, there) if part]
@@ -635,7 +635,7 @@ def _commit(api: "HfApi", folder: Path, planned: Push, there: client.Repository)
 
 
 def _parts(folder: Path, planned: Push, there: client.Repository) -> list[list[Any]]:
-    """Return the operations of each commit; what says how to read the files is taken away first and comes last."""
+    """Return the operations of each commit; files that ``says_how_to_read`` accepts are removed first, added last."""
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
     def says_how(operation: Any) -> bool:
@@ -652,7 +652,7 @@ def _parts(folder: Path, planned: Push, there: client.Repository) -> list[list[A
             name for name in planned.digests if client.says_how_to_read(name) and name in there.files.keys() - {CARD}
         ]
         opening += [CommitOperationDelete(name, is_folder=False) for name in gone]
-        # Whatever the first commit is cut down to, it says whose push this is.
+        # First in the list, so that the first commit names the push even if it is split.
         opening[:0] = [
             CommitOperationAdd(client.UNFINISHED, begun.as_json()),
             CommitOperationAdd(CARD, begun.as_card()),
@@ -665,7 +665,7 @@ def _parts(folder: Path, planned: Push, there: client.Repository) -> list[list[A
 
 
 def _check_sent(folder: Path, planned: Push, there: client.Repository) -> None:
-    """Compare what the Hub holds with what was sent, by the Hub's own digests."""
+    """Compare the files on the Hub with the sent ones, by the Hub's own digests."""
     for name, size in (*planned.send.items(), *planned.unchanged.items()):
         found = there.files.get(name)
         if found is None or found.size != size or not found.is_like(folder / name, planned.digests[name]):

@@ -94,7 +94,7 @@ def test_what_is_damaged_on_the_way_is_not_kept(copy, tmp_path, monkeypatch):
 
     fetch_bytes = module.fetch_bytes
     monkeypatch.setattr(module, "fetch_bytes", lambda url: fetch_bytes(url)[:-1] + b"?")
-    with pytest.raises(CorruptionError, match=r"train\.zarr/0\.0 is not what the Hub describes"):
+    with pytest.raises(CorruptionError, match=r"train\.zarr/0\.0 differs from the Hub's digest"):
         lc.fetch("longcrawl64", REPO, tmp_path / "out")
     assert not list((tmp_path / "out").rglob("0.*"))
 
