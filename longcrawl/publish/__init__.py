@@ -1,1 +1,1 @@
-"""Questions to runs and texts that exist."""
+"""Queries about finished runs, and their publication."""

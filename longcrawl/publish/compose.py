@@ -1,4 +1,4 @@
-"""Composition measured on anyone's data: how much would each strategy pad, cut and mix of these documents?"""
+"""Comparison of composition strategies on existing documents: how much each one pads, cuts and mixes."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -40,7 +40,7 @@ Longs = npt.NDArray[np.int64]
 
 
 class DocumentLengths(NamedTuple):
-    """How many tokens documents have, and of which an end-of-text token is one of them."""
+    """Number of tokens of each document, and whether they include an end-of-text token."""
 
     tokens: Longs
     """int64 [documents]"""
@@ -51,15 +51,15 @@ class DocumentLengths(NamedTuple):
 Reader = Callable[[str], Iterator[DocumentLengths]]
 
 SHARDS = (".bin", ".ds")
-"""Endings of token shards that are not endings of other files, too."""
+"""File endings used by token shards only."""
 
 COLUMNS = ("n_tokens", "tokens")
-"""What says how long a document is, without a tokenizer; the first that is there is taken."""
+"""Columns with the length of a document, used without a tokenizer; the first existing one is taken."""
 
 _ROWS, _FEW_ROWS = 8_192, 256
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 COUNTED = (*RECORDS, ".txt", ".txt.gz", ".txt.zst")
-"""Endings of a folder's files that are counted without a tokenizer, which a text file asks for."""
+"""Endings of a folder's files that are read without a tokenizer; a text file raises an error that asks for one."""
 _COUNT = "name a tokenizer (--tokenizer gpt2) to count the tokens of its texts"
 
 
@@ -73,36 +73,36 @@ def read_lengths(
     """Return the number of tokens of every document, in the order of the files and of the documents in each.
 
     ============================================ ====================================================================
-    ``path``                                     where the numbers come from
+    ``path``                                     source of the numbers
     ============================================ ====================================================================
     the folder of a rectangle                    its rows tables: tokens of each document before it was truncated
-    the folder of an output of token shards      its tables of documents: tokens without the end-of-text token
-    the folder of a bucketed dataset             its tables of documents: tokens of each, end of text included
-    the folder of a finished run                 what it wrote: one of these, or files
-    a token shard, ``.bin`` or ``.ds``           where its entries end: windows are lengths of their own
+    the folder of an output of token shards      its document tables: tokens without the end-of-text token
+    the folder of a bucketed dataset             its document tables: tokens of each, including the end of text
+    the folder of a finished run                 its output: one of these, or files
+    a token shard, ``.bin`` or ``.ds``           the ends of its entries: each window counts as a document
     ``.parquet``, ``.jsonl`` or ``.json``        the field ``n_tokens``, or the length of ``tokens``
     ``.csv`` or ``.tsv``                         the field ``n_tokens``
     the same, and ``.txt``, with a tokenizer     the texts, tokenised
-    a folder, a glob                             all such files in it, sorted by name; of a folder that has shards,
-                                                 these alone, and flat ones only with ``end_of_text``
+    a folder, a glob                             all such files in it, sorted by name; a folder with shards counts only
+                                                 these, and flat shards only with ``end_of_text``
     ============================================ ====================================================================
 
-    All but parquet and shards may be compressed: ``.gz``, ``.zst``. A text that is null has no tokens.
+    All files but Parquet and shards may be compressed: ``.gz``, ``.zst``. A null text has no tokens.
 
-    The end-of-text token is counted in token shards, in parquet files that say what theirs is (``token-parquet``) and
-    in a composed dataset's tables, however they are named. In other lists of tokens it is where ``end_of_text`` is
-    named and is the last one. Numbers of tokens and texts have none.
+    The end-of-text token is always counted in token shards, in Parquet files that record theirs (``token-parquet``) and
+    in the tables of a composed dataset. In other token lists it is counted if it is the last token and ``end_of_text``
+    names it. Token counts and texts do not include it.
 
     Args:
-        path: local, or a URL of a file or of a run.
-        tokenizer: a file or a Hub id; texts are then tokenised, even where there are numbers of tokens.
-        text_field: the field of the text.
-        end_of_text: the id by which documents are separated in shards that do not say where they end, and by which
-            it is seen which lists of tokens are ended.
-        beginnings: takes the first tokens of documents, where tokens are read.
+        path: local path, or the URL of a file or of a run.
+        tokenizer: a file or a Hub id; texts are then tokenised, even if there are token counts.
+        text_field: field that contains the text.
+        end_of_text: id that separates documents in shards without an index, and that shows which token lists already
+            have an end of text.
+        beginnings: collects the first tokens of documents, if tokens are read.
 
     Raises:
-        SourceError: nothing is there, it cannot be read, or it does not say how long documents are.
+        SourceError: the path does not exist, cannot be read, or has no document lengths.
         TokenizerError: the tokenizer cannot be loaded.
     """
     encoder = None if tokenizer is None else load_encoder(tokenizer)
@@ -122,10 +122,11 @@ def column_lengths(
 ) -> DocumentLengths:
     """Return the number of tokens of every document of a table, from ``n_tokens`` or else ``tokens``.
 
-    Documents whose ``tokens`` end with ``end_of_text`` are ended; without one, or without ``tokens``, none are.
+    ``ended`` is True for documents whose ``tokens`` end with ``end_of_text``; without either, it is False for all.
 
     Raises:
-        SourceError: it has neither, or ``tokens`` has no lists, or ``n_tokens`` is not a whole number in every row.
+        SourceError: the table has neither column, ``tokens`` has no lists, or ``n_tokens`` has a row without an
+            integer.
     """
     name = _known(table.column_names, where)
     column = table[name]
@@ -144,7 +145,7 @@ def column_lengths(
 
 
 def _has_lists(schema: pa.Schema) -> bool:
-    """Whether there are tokens beside their numbers, or in place of them."""
+    """Return whether there is a column of token lists."""
     return "tokens" in schema.names and any(check(schema.field("tokens").type) for check in _LISTS)
 
 
@@ -153,7 +154,7 @@ def _unended(lengths: Longs) -> DocumentLengths:
 
 
 def _ended(lists: pa.ChunkedArray, lengths: Longs, end_of_text: int | None) -> npt.NDArray[np.bool_]:
-    """Describe of which lists the last token is ``end_of_text``."""
+    """Mark the lists with ``end_of_text`` as last token."""
     ended = np.zeros(len(lengths), np.bool_)
     if end_of_text is not None:
         last = np.cumsum(lengths)[lengths > 0] - 1
@@ -169,12 +170,12 @@ def _known(names: list[str], where: str) -> str:
 
 
 def _may_be_run(path: str) -> bool:
-    """Return whether a URL is not that of a file of documents."""
+    """Return whether a path is a URL without the ending of a document file."""
     return given_url(path) is not None and not has_ending(path, (*EXTENSIONS, *SHARDS))
 
 
 def _files(path: str, end_of_text: int | None, *, tokenised: bool) -> list[str]:
-    """List the files that a path stands for."""
+    """List the files that a path refers to."""
     base = absolute(path)
     if not is_url(base) and Path(base).is_dir():
         base = str(_output(Path(base)))
@@ -182,7 +183,7 @@ def _files(path: str, end_of_text: int | None, *, tokenised: bool) -> list[str]:
         for description, name in described.items():
             if RESULTS[name].lengths and not tokenised and Path(base, description).exists():
                 return [str(file) for file in sorted(Path(base).glob(RESULTS[name].lengths))]
-        # What describes an output is not a document.
+        # The description of an output is not a document.
         listed = [name for name in list_tree(base) if name not in described]
         names = [
             name
@@ -216,7 +217,7 @@ def _check_reachable(base: str, names: list[str]) -> None:
 
 
 def _output(folder: Path) -> Path:
-    """Return the folder into which a finished run wrote its documents; any other folder is what it is.
+    """Return the folder of a finished run's documents, or any other folder unchanged.
 
     Raises:
         RunError: the run is not finished.
@@ -224,7 +225,7 @@ def _output(folder: Path) -> Path:
     """
     if (folder / "state.json").exists() or (folder / "dataset_dict.json").exists():
         raise SourceError(
-            f"{folder} is what Dataset.save_to_disk wrote: in Python, lc.compose(datasets.load_from_disk('{folder}'))"
+            f"{folder} was written by Dataset.save_to_disk: in Python, lc.compose(datasets.load_from_disk('{folder}'))"
         )
     return find_result(folder)[1]
 
@@ -253,7 +254,7 @@ def _entries_of_shard(path: str, end_of_text: int | None, beginnings: Beginnings
         shard = open_shard(path, nanogpt.NanoGpt.name if _is_flat(path) else None, check="ends", **given)
         if shard.document_ends is None:
             raise SourceError(
-                f"{path} does not say where its documents end: name their end-of-text token (--end-of-text 50256)"
+                f"{path} does not record where its documents end: name their end-of-text token (--end-of-text 50256)"
             )
         beginnings.add(shard.tokens, shard.ends)
         return np.diff(shard.ends, prepend=0)
@@ -262,7 +263,7 @@ def _entries_of_shard(path: str, end_of_text: int | None, beginnings: Beginnings
 
 
 def _is_flat(path: str) -> bool:
-    """Return whether a file has no index, so that nothing but its name says that it holds tokens."""
+    """Return whether a shard has no index, so that only its name marks it as a shard."""
     return path.endswith(nanogpt.SUFFIX) and not Path(path).with_suffix(".idx").exists()
 
 
@@ -280,7 +281,7 @@ def _parquet(path: str, end_of_text: int | None, beginnings: Beginnings) -> Iter
 
 
 def _begin(file: pq.ParquetFile, path: str, beginnings: Beginnings) -> None:
-    """Read the first tokens of the first documents alone, where their numbers are in another column."""
+    """Read only the first tokens of the first documents, because lengths are in another column."""
     for batch in file.iter_batches(_FEW_ROWS, columns=["tokens"], use_threads=False) if beginnings.wanted else ():
         column_lengths(pa.Table.from_batches([batch]), path, None, beginnings)
         if not beginnings.wanted:
@@ -288,7 +289,7 @@ def _begin(file: pq.ParquetFile, path: str, beginnings: Beginnings) -> None:
 
 
 def _says_ended(path: str, schema: pa.Schema) -> bool:
-    """Return whether a file is a shard with an end-of-text token, or a table of a composed dataset, which counts it."""
+    """Return whether a file counts the end of text: a shard that has one, or a table of a composed dataset."""
     recorded = (schema.metadata or {}).get(token_parquet.KEY)
     if recorded is not None and "tokens" in schema.names:
         return b'"end_of_text"' in recorded
@@ -302,7 +303,7 @@ def _csv(path: str, separator: str) -> Iterator[DocumentLengths]:
             for number, reason in rows.lost[:1]:
                 raise SourceError(f"{path}: row {number} {reason}; fix it, or exclude the file")
             column = rows.table["n_tokens"]
-            with suppress(pa.ArrowInvalid):  # what is not a number is rejected as in other files
+            with suppress(pa.ArrowInvalid):  # column_lengths rejects other values
                 column = column.cast(pa.int64())
             yield column_lengths(pa.table({"n_tokens": column}), path)
     except DamagedFileError as damage:
@@ -332,7 +333,7 @@ def _json(path: str, end_of_text: int | None, beginnings: Beginnings) -> Iterato
 
 
 def _fields(block: bytes, path: str) -> dict[str, Any]:
-    """Return the first object of some lines."""
+    """Return the first object of a block of lines."""
     number, line = next((each for each in enumerate(block.split(b"\n")) if each[1].strip()), (0, b"{}"))
     return _object(line, path, number)
 
@@ -388,30 +389,30 @@ def compose(
     terminate: Terminate = "missing",
     strategies: Sequence[Strategy] | None = None,
 ) -> Comparison:
-    """Compare strategies of composing documents into training samples: padding, truncation, concatenation.
+    """Compare strategies for composing documents into training samples: padding, truncation, concatenation.
 
-    Nothing is written. Documents are planned as the output ``composed`` plans them: each that has tokens ends with an
-    end-of-text token, which is one of them. The table says to how many it was added. Where tokens are read, and not
-    numbers of tokens alone, it also says how related documents are that follow each other in a sample.
+    Nothing is written. Documents are planned as in the output ``composed``: every document with tokens ends with an
+    end-of-text token, which counts as one of its tokens. The table shows the number of documents to which it was added.
+    If tokens are read, not only their numbers, the table also shows how related consecutive documents of a sample are.
 
     Args:
-        documents: the path of a run or of files, as :func:`longcrawl.publish.compose.read_lengths` takes them; a crawl,
-            a dataset or an Arrow table with the column ``n_tokens`` or ``tokens``; or the lengths themselves.
-        capacities: of samples, in tokens, ascending.
+        documents: the path of a run or of files, see :func:`longcrawl.publish.compose.read_lengths`; a crawl, a dataset
+            or an Arrow table with the column ``n_tokens`` or ``tokens``; or the lengths themselves.
+        capacities: capacities of samples in tokens, ascending.
         padding_threshold: the share of a sample that buckets may pad, P.
-        tokenizer: counts the tokens of texts; only with a path.
-        text_field: the field of the texts that it counts.
-        end_of_text: the id of the end-of-text token. It tells documents apart in token shards that do not say where
-            they end, and says which lists of tokens have it already; without it none do, but in files that say so.
-        terminate: whether a token is added to each document that has any, for its end: ``"missing"`` where it is not
-            counted yet (see :func:`longcrawl.publish.compose.read_lengths`), ``"always"`` or ``"never"``. Lengths that
-            are given as numbers are taken to count it.
-        strategies: what to compare instead of :func:`longcrawl.tokens.default_strategies`.
+        tokenizer: tokenizer that counts the tokens of texts; only with a path.
+        text_field: field of the texts to count.
+        end_of_text: id of the end-of-text token. It separates documents in token shards without an index, and shows
+            which token lists already have it. Without it, no list does, except in files that record theirs.
+        terminate: whether to count an end-of-text token for each document with tokens: ``"missing"`` if it is not
+            counted yet (see :func:`longcrawl.publish.compose.read_lengths`), ``"always"`` or ``"never"``. Lengths given
+            as numbers are assumed to include it.
+        strategies: strategies to compare instead of :func:`longcrawl.tokens.default_strategies`.
 
     Raises:
-        SourceError: the path cannot be read, or does not say how long documents are.
-        StageError: the capacities do not ascend, or these are no documents.
-        FormatError: ``terminate`` is none of these words.
+        SourceError: the path cannot be read, or has no document lengths.
+        StageError: the capacities do not ascend, or the input has no documents.
+        FormatError: ``terminate`` has another value.
 
     >>> compose([5000, 900, 300, 40], capacities=[2048, 4096])["Buckets"].cut_documents
     2

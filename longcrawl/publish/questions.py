@@ -1,4 +1,4 @@
-"""Questions to a run on disk: its funnel, why a document was removed, what it holds.
+"""Queries of a run on disk: its funnel, the removal of a document, the contents of its output.
 
 Texts of documents that the run has not written are read again from its source.
 """
@@ -65,38 +65,39 @@ from longcrawl.urls import is_url
 
 
 def find_result(folder: Path) -> tuple[Result, Path]:
-    """Return the facts of a finished run's output, or of an output by itself, and its folder."""
+    """Return the result type and folder of a finished run's output, or of a single output."""
     if holds_run(folder):
         name = read_manifest(folder)["output"]["format"]
         return RESULTS[name], folder / name
     known = [name for file, name in RESULTS.described().items() if (folder / file).exists()]
     run, name = folder.absolute().parent, folder.absolute().name
     if not known and (folder / f"{name}.json").exists() and holds_run(run) and (run / MANIFEST).exists():
-        known = [name] if read_manifest(run)["output"]["format"] == name else []  # which loads its package
+        # Reading the manifest loads the package of the output.
+        known = [name] if read_manifest(run)["output"]["format"] == name else []
     # A rectangle in the original layout has no description.
     return RESULTS[(known or ["rectangle"])[0]], folder
 
 
 def holds_arrays(folder: Path) -> bool:
-    """Return whether a folder may be a rectangle in the original layout, which is Zarr arrays."""
+    """Return whether a folder may be a rectangle in the original layout, which consists of Zarr arrays."""
     metadata = ("zarr.json", ".zgroup", ".zarray")
     return any(any(folder.glob(pattern)) for name in metadata for pattern in (name, f"*/{name}", f"*/*/{name}"))
 
 
 def check_exists(path: Path) -> None:
-    """Raise FormatError where there is nothing at a path."""
+    """Raise FormatError if a path does not exist."""
     if not path.exists():
         raise FormatError(f"there is no file or folder {path}: check the path")
 
 
 def check_whole(output: Path, result: Result) -> None:
-    """Raise FormatError where a folder is a part of an output, such as a split of a rectangle."""
+    """Raise FormatError if a folder is only part of an output, such as a split of a rectangle."""
     if not (output / result.description).exists() and holds_arrays(output) and (whole := RESULTS.around(output)):
         raise FormatError(f"{output} is a part of {whole[0]}: name that")
 
 
 def check_recorded(path: str | Path, end_of_text: int | None) -> None:
-    """Raise SourceError for an end of text other than the one that the output at a path, or around it, records."""
+    """Raise SourceError if an end of text differs from that of the output at or around a path."""
     asked = end_of_text is not None and not is_url(str(path))
     whole = RESULTS.around(find_result(Path(path))[1]) if asked else None
     if whole is not None and whole[1].get("end_of_text", end_of_text) != end_of_text:
@@ -104,7 +105,7 @@ def check_recorded(path: str | Path, end_of_text: int | None) -> None:
 
 
 def whole_result(folder: Path) -> tuple[Result, Path]:
-    """Return the same, after comparing the description of the output with its own SHA-256."""
+    """Find the output of a run or folder, and compare its description with the recorded SHA-256."""
     check_exists(folder)
     result, output = find_result(folder)
     if (output / result.description).exists():
@@ -112,7 +113,7 @@ def whole_result(folder: Path) -> tuple[Result, Path]:
     check_whole(output, result)
     if not (output / result.description).exists() and not holds_arrays(output):
         raise FormatError(
-            f"{folder} holds neither a run nor an output that is known: check the path, install the package of the "
+            f"{folder} holds neither a run nor a known output: check the path, install the package of the "
             f"output, or look at token shards with longcrawl verify {folder}"
         )
     return result, output
@@ -121,30 +122,30 @@ def whole_result(folder: Path) -> tuple[Result, Path]:
 HTML = "html"
 EXTRACT = ExtractText.name
 FETCHED = 4 << 30
-"""Bytes of a run behind a URL that one question fetches, at most."""
+"""Most bytes of a remote run that one query fetches."""
 
 
 def funnel(run: str | Path) -> Funnel:
-    """Return how many documents each stage kept, for a run; also for one that no document remained of."""
+    """Return the number of documents that each stage of a run kept, also for a run that kept none."""
     with open_run(run) as folder:
         emptied = emptied_funnel(folder)
         return Funnel.from_dict(read_manifest(folder)["funnel"]) if emptied is None else emptied
 
 
 def removal_rates(run: str | Path) -> RemovalRates:
-    """Return the percentage that each stage of a run kept, beside the figures that its recipe refers to."""
+    """Return the percentage that each stage of a run kept, beside the published figures that its recipe refers to."""
     with open_run(run) as folder:
         return RemovalRates.from_manifest(read_manifest(folder))
 
 
 def why(run: str | Path, document: str) -> Reason:
-    """Describe why a document was removed from a run, or that it was kept, and what was changed in it.
+    """Describe why a document was removed from a run, or that it was kept, and the changes to its text.
 
-    Of a run behind a URL the ledger is fetched and, for a document that is not in it, the tables of those kept.
+    For a run behind a URL, the ledger is fetched and, for a document that is not in it, the tables of kept documents.
 
     Raises:
-        LedgerError: the run never had a document of this id, or has lost a file that may say so.
-        CorruptionError: a file that may say so is not as it was written.
+        LedgerError: the run never had a document with this id, or has lost a file that may have it.
+        CorruptionError: a file that may have it was changed.
     """
     with open_run(run, LEDGER, EDITS) as folder:
         return _why(folder, document)
@@ -161,8 +162,7 @@ def _why(folder: Path, document: str) -> Reason:
     manifest = read_manifest(folder)
     if lost := lost_ledger(folder, manifest):
         raise LedgerError(
-            f"{folder} has lost {lost}, which may say what became of the document: copy it back, or type "
-            f"longcrawl verify {folder}"
+            f"{folder} has lost {lost}, which may have the document: copy it back, or type longcrawl verify {folder}"
         )
     reason, edits = _removal(folder, Funnel.from_dict(manifest["funnel"]), document)
     if reason is not None:
@@ -176,7 +176,7 @@ def _why(folder: Path, document: str) -> Reason:
     bring_folder(output)
     ids = result.ids(output)
     if not ids.files:
-        raise LedgerError(f"{output} has lost the tables of its documents; longcrawl verify says what is missing")
+        raise LedgerError(f"{output} has lost the tables of its documents; longcrawl verify lists what is missing")
     if _is_among(ids, document, type(result).__name__):
         return Reason(document, edits=edits)
     named = ids.head(1, columns=["id"])["id"].to_pylist()
@@ -187,7 +187,7 @@ def _why(folder: Path, document: str) -> Reason:
 
 
 def _removal(folder: Path, funnel: Funnel, document: str) -> tuple[Reason | None, tuple[TextEdit, ...]]:
-    """Return why a document was removed, None if it was not, and what was changed in it."""
+    """Return the reason for a document's removal, or None if it was kept, and the changes to its text."""
     with open_ledger(folder / LEDGER) as ledger:
         reason = find_reason(ledger, [row.stage for row in funnel], document)
     with open_ledger(folder / EDITS, EDIT_SCHEMA) as ledger:
@@ -199,16 +199,17 @@ def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clust
     """Return the largest clusters of duplicates of a run, each with a diff of two of its documents.
 
     Chains are followed: if the kept document was removed later, the cluster belongs to the final survivor. Texts are
-    read again from the run's source, as they were before its first stage; where that is gone, ``note`` says so.
+    read again from the run's source, as they were before its first stage. If the source is missing, ``note`` has the
+    reason.
 
     Args:
         run: the folder of a finished run.
-        stage: look at what this stage removed only.
-        most: how many clusters to return.
+        stage: only consider documents removed by this stage.
+        most: most clusters to return.
 
     Raises:
         LedgerError: the run has no such stage, or ``most`` is less than 1.
-        CorruptionError: the ledger is not as it was written.
+        CorruptionError: the ledger was changed.
     """
     with open_run(run, LEDGER) as folder:
         manifest = read_manifest(folder)
@@ -219,11 +220,11 @@ def clusters(run: str | Path, stage: str | None = None, most: int = 10) -> Clust
 
 
 def contamination(run: str | Path) -> Contamination:
-    """Return what the stage ``decontaminate`` of a run found of evaluation sets, by evaluation set and item.
+    """Return the contamination that the stage ``decontaminate`` of a run found, by evaluation set and item.
 
     Raises:
         LedgerError: the run has no such stage.
-        CorruptionError: the ledger is not as it was written.
+        CorruptionError: the ledger was changed.
     """
     with open_run(run, EDITS) as folder:
         manifest = read_manifest(folder)
@@ -237,12 +238,12 @@ def contamination(run: str | Path) -> Contamination:
 
 
 def inspect(path: str | Path, split: str = "train", row: int = 0) -> Inspection:
-    """Return what a split of a run's output, or of an output by itself, holds, and one of its rows as text.
+    """Return the contents of a split of a run's output or of a single output, and one of its rows as text.
 
-    Of a run behind a URL the output is fetched, if it has at most ``FETCHED`` bytes.
+    The output of a run behind a URL is fetched if it has at most ``FETCHED`` bytes.
 
     Raises:
-        FormatError: no such output, split or row at ``path``.
+        FormatError: ``path`` has no such output, split or row.
         RunError: the run is not finished, or is too large to be fetched.
     """
     with open_output(path) as folder:
@@ -252,9 +253,10 @@ def inspect(path: str | Path, split: str = "train", row: int = 0) -> Inspection:
 
 
 def analysis(path: str | Path) -> Analysis:
-    """Return how long documents are, which sites they come from and which languages they are in.
+    """Return the lengths, domains and languages of documents.
 
-    A run has counted that already, of an output alone it is counted now; an original LongCrawl64 does not say.
+    The manifest of a run has these counts. For a single output, they are counted now. The original LongCrawl64 does not
+    record them.
 
     Raises:
         RunError: the run is not finished.
@@ -269,7 +271,7 @@ def analysis(path: str | Path) -> Analysis:
 
 
 def counted(path: str | Path) -> list[Table]:
-    """Return what the stages of a run count by a column, such as the languages of its whole source; [] of an output.
+    """Return tables of the columns that a run's stages count, such as languages, or [] for a single output.
 
     Raises:
         RunError: the run is not finished.
@@ -280,11 +282,11 @@ def counted(path: str | Path) -> list[Table]:
 
 @contextmanager
 def open_output(path: str | Path, *, tables_of_lengths: bool = False) -> Iterator[Path]:
-    """Return the folder of a run, or of an output by itself; of a run behind a URL, a place with its output.
+    """Yield the folder of a run or of a single output; for a run behind a URL, a local copy with its output.
 
     Args:
-        path: a folder or a URL, as :func:`longcrawl.run.manifest.open_run` takes them.
-        tables_of_lengths: of an output that has tables with lengths of documents, fetch no other files.
+        path: a folder or a URL, see :func:`longcrawl.run.manifest.open_run`.
+        tables_of_lengths: whether to fetch only the tables with lengths of documents, if the output has any.
 
     Raises:
         RunError: there is no finished run at this URL, or more than ``FETCHED`` bytes would be fetched.
@@ -308,7 +310,7 @@ def open_output(path: str | Path, *, tables_of_lengths: bool = False) -> Iterato
 
 
 def _is_among(ids: pads.FileSystemDataset, document: str, made_by: str) -> bool:
-    """Return whether a document of this id is in tables."""
+    """Return whether tables have a document with this id."""
     with unreadable(Path(ids.files[0]).parent, CorruptionError, DAMAGED):
         if "id" not in ids.schema.names:
             raise LedgerError(
@@ -319,17 +321,17 @@ def _is_among(ids: pads.FileSystemDataset, document: str, made_by: str) -> bool:
 
 
 def run_url_hits(run: str | Path, min_documents: int = 1) -> UrlHits:
-    """Count what the URL filter of a run removed by domain and words, see :func:`longcrawl.text.url_hits`.
+    """Count the removals of a run's URL filter by domain and words, see :func:`longcrawl.text.url_hits`.
 
-    The ledger names the removed documents, their URLs are read again from the run's source, and the filter of the run
-    judges them, with its lists as they are now.
+    The ledger names the removed documents. Their URLs are read again from the run's source, and the run's filter
+    checks them with its current lists.
 
     Args:
         run: the folder of a finished run.
-        min_documents: leave out what removed fewer.
+        min_documents: omit matches that removed fewer documents.
 
     Raises:
-        LedgerError: the run has no URL filter, or its source does not have all documents any more.
+        LedgerError: the run has no URL filter, or its source no longer has all documents.
     """
     with open_run(run, LEDGER) as folder:
         return _run_url_hits(folder, min_documents)
@@ -352,8 +354,8 @@ def _run_url_hits(folder: Path, min_documents: int) -> UrlHits:
     found = count_hits(tables, stage, min_documents)
     if found.documents != len(gone):
         raise LedgerError(
-            f"{folder} removed {len(gone):,} documents by their URL, its source has {found.documents:,} of them now: "
-            "run the recipe again"
+            f"{folder} removed {len(gone):,} documents by their URL, and its source now has {found.documents:,} of "
+            "them: run the recipe again"
         )
     came = next(row.documents_in for row in Funnel.from_dict(manifest["funnel"]) if row.stage == label)
     return UrlHits(found.table, came, found.dropped)
@@ -370,10 +372,10 @@ def _of(manifest: dict[str, Any], ids: pa.Array) -> Iterator[pa.Table]:
 
 
 def source_texts(manifest: Mapping[str, Any], ids: Iterable[str]) -> tuple[dict[str, str], str | None]:
-    """Return the texts alone of what :func:`source_documents` reads.
+    """Return only the texts that :func:`source_documents` reads.
 
     Returns:
-        The texts by id, and one sentence that says why some are not there, or None.
+        The texts by id, and the reason why some are missing, or None.
     """
     found, reason = source_documents(manifest, ids)
     texts = {document: values["text"] for document, values in found.items() if values["text"] is not None}
@@ -387,17 +389,16 @@ def source_documents(
 ) -> tuple[dict[str, dict[str, Any]], str | None]:
     """Read documents again from the source of a finished run, as they were before its first stage.
 
-    The text of a page of HTML is extracted as the run has done it, and None where it has not. Parts whose name an id
-    begins with are read first, and reading ends with the last document: sources name documents after their part unless
-    set otherwise.
+    The text of an HTML page is extracted as in the run, or None if the run has no such stage. By default, document ids
+    begin with the name of their part. Such parts are therefore read first, and reading ends with the last document.
 
     Args:
-        manifest: that of the run.
-        ids: the documents.
-        columns: what to give besides ``text``, as far as the source has it.
+        manifest: manifest of the run.
+        ids: ids of the documents.
+        columns: columns to return besides ``text``, if the source has them.
 
     Returns:
-        The columns of each document by id, and why some documents are not there, or None.
+        The columns of each document by id, and the reason why some documents are missing, or None.
     """
     wanted = set(ids)
     try:
@@ -427,14 +428,14 @@ def _read(
         for table in source.read(part, bad_files):
             found = table.select(names)
             found = found.filter(pc.is_in(found["id"], value_set=ids))
-            for row in found.to_pylist():  # of several documents of one id, a run keeps the first
+            for row in found.to_pylist():  # a run keeps the first document of an id
                 documents.setdefault(row.pop("id"), row)
     first = next(iter(bad_files.found), None)
     return documents, None if first is None else f"{first.file} {first.reason}"
 
 
 def _extract_texts(manifest: Mapping[str, Any], documents: Mapping[str, dict[str, Any]]) -> None:
-    """Put the texts of pages in the place of their HTML, where the run has a stage for that."""
+    """Replace the HTML of pages with their text, if the run has a stage for that."""
     pages = {document: values.pop(HTML) for document, values in documents.items() if HTML in values}
     whole = {document: page for document, page in pages.items() if page is not None}
     settings = next((stage[EXTRACT] for stage in manifest["recipe"]["stages"] if EXTRACT in stage), None)
@@ -447,7 +448,7 @@ def _extract_texts(manifest: Mapping[str, Any], documents: Mapping[str, dict[str
 
 
 def _parts(source: Source, manifest: Mapping[str, Any], wanted: set[str], bad_files: BadFiles) -> list[Part]:
-    """Return the parts that are still there, those that name a document first."""
+    """Return the parts that still exist, starting with those that an id names."""
     inputs = input_names(manifest)
     named = set(inputs) if all(inputs.values()) else {part.name for part in source.splits()["train"]}
     there = []

@@ -1,4 +1,4 @@
-"""From a row of a training batch back to the documents that it is made of, with their text."""
+"""Trace from a row of a training batch to its documents and their text."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -19,11 +19,11 @@ from longcrawl.tokens.encoders import Encoder, load_encoder
 from longcrawl.urls import is_url
 
 FeedName = Literal["auto", "rectangle", "windows", "packed", "buckets", "jsonl"]
-"""The feed that a trainer has used; "auto" takes the usual one of the format."""
+"""Feed that a trainer used; "auto" is the usual one of the format."""
 
 KINDS: Mapping[str, Any] = {"rectangle": Rectangle, "packed": Packed, "buckets": ComposedBatches, "jsonl": Jsonl}
 OF_BATCHES = ("batch_size", "rank", "world_size", "leftover")
-"""Settings of batches of windows; all others are of the windows."""
+"""Settings of batches of windows; all others are settings of the windows."""
 JSON_LINES = (".jsonl", ".jsonl.gz", ".jsonl.zst")
 ARRAYS = ".zarray", "zarr.json", "*/.zarray", "*/zarr.json"
 FOLDERS_ABOVE = 5
@@ -32,17 +32,17 @@ ARGUMENTS = ("data", "step", "row", "feed", "tokenizer")
 
 @dataclass(frozen=True)
 class TracedPiece:
-    """A stretch of a row that is of one document."""
+    """A part of a row from a single document."""
 
     origin: Origin
     tokens: npt.NDArray[Any]
     text: str | None
-    """Its beginning; None without a tokenizer."""
+    """Beginning of its text, or None without a tokenizer."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """The rows of a batch, and the documents that each is made of; ``str`` gives it for people."""
+    """Rows of a batch with the documents in each; ``str`` is a readable form."""
 
     source: str
     step: int
@@ -70,7 +70,7 @@ def trace(
     tokenizer: str | None = None,
     **settings: Any,
 ) -> Trace:
-    """Return which documents a training step had, and their text.
+    """Return the documents in a training step, and their text.
 
     >>> print(lc.trace("quickstart", step=7, row=0, batch_size=2, context_length=512))  # doctest: +SKIP
     quickstart/rectangle  step 7
@@ -79,15 +79,15 @@ def trace(
     ...
 
     Args:
-        data: a feed, or the path of a run, of one output of it, of token shards, or of JSON lines.
-        step: which batch since the beginning, counted from 0; all ranks count alike.
-        row: of the batch; None for all.
-        feed: what the trainer has read the path with.
-        tokenizer: a file or a Hub id; None for the one beside the tokens, and for gpt2 that reads JSON lines.
-        settings: fields of the feed as the trainer had them, such as ``batch_size=8``. Windows take ``seq_len``.
+        data: a feed, or the path of a run, of one of its outputs, of token shards, or of JSON lines.
+        step: index of the batch, counted from 0 and equal on all ranks.
+        row: row of the batch, or None for all rows.
+        feed: feed with which the trainer read the path.
+        tokenizer: a file or a Hub id, or None for the one beside the tokens; JSON lines then use gpt2.
+        settings: fields of the feed as the trainer set them, such as ``batch_size=8``. Windows need ``seq_len``.
 
     Raises:
-        LoaderError: there is no such step, row or setting.
+        LoaderError: the step, row or setting does not exist.
     """
     if feed not in get_args(FeedName):
         raise LoaderError(f"there is no feed {feed!r}: name one of {', '.join(get_args(FeedName))}")
@@ -112,13 +112,13 @@ def trace(
 
 
 def feed_settings(overrides: Iterable[str]) -> dict[str, Any]:
-    """Return fields of a feed as they are typed, with YAML values.
+    """Parse fields of a feed from the command line, with YAML values.
 
     >>> feed_settings(["batch_size=8", "split=heldout"])
     {'batch_size': 8, 'split': 'heldout'}
 
     Raises:
-        LoaderError: something else is typed.
+        LoaderError: an argument is not FIELD=VALUE.
     """
     settings = {}
     for override in overrides:
@@ -153,13 +153,15 @@ def _open(path: str, name: str, tokenizer: str | None, settings: Mapping[str, An
     kind = KINDS[chosen]
     _check_names(chosen, settings, {field.name for field in fields(kind) if field.init} - {"path"})
     if chosen == "buckets" and "tokens_per_step" not in settings:
-        raise LoaderError("steps have as many tokens: name them as the trainer did, --set tokens_per_step=65536")
+        raise LoaderError(
+            "steps have a fixed number of tokens: name it as the trainer did, --set tokens_per_step=65536"
+        )
     made: Feed = kind(folder, **settings)
     return made
 
 
 def _usual(path: str) -> tuple[str, str]:
-    """Return what to open at a path, and the usual feed of it."""
+    """Return the path to open for a given path, and its usual feed."""
     if path.endswith(JSON_LINES):
         return path, "jsonl"
     if is_url(path):
@@ -168,8 +170,8 @@ def _usual(path: str) -> tuple[str, str]:
     found, output = find_result(Path(path))
     described = (output / found.description).exists()
     if described and not found.feed:
-        raise FormatError(f"no feed reads {path}, it is {found.name!r}: name what a trainer has read")
-    # A split of a rectangle is an array itself.
+        raise FormatError(f"no feed reads {path}, it is {found.name!r}: name the data that a trainer has read")
+    # The path may be a split of a rectangle, which is an array.
     if described or any(file for pattern in ARRAYS for file in output.glob(pattern)):
         return str(output), found.feed
     return path, "packed"
@@ -182,14 +184,14 @@ def _check_names(name: str, settings: Mapping[str, Any], known: set[str]) -> Non
 
 
 class _Texts:
-    """Decodes tokens by the tokenizer beside them, or by one that is named."""
+    """Decoder of tokens, with a given tokenizer or with the one beside the tokens."""
 
     def __init__(self, tokenizer: str | None) -> None:
         self._named = None if tokenizer is None else load_encoder(tokenizer)
         self._beside: dict[str, tuple[Encoder | None, bool]] = {}
 
     def decode(self, feed: Feed, origin: Origin, tokens: npt.NDArray[Any]) -> str | None:
-        """Return the beginning of a text; None where nobody knows the tokenizer."""
+        """Return the beginning of a text, or None without a tokenizer."""
         beside: Encoder | None
         if isinstance(feed, Jsonl):
             beside, escaped = load_encoder(feed.tokenizer, feed.end_of_text), False
@@ -213,7 +215,7 @@ class _Texts:
 
 
 def _beside(folder: str) -> tuple[Encoder | None, bool]:
-    """Return the tokenizer that lies in a folder or above it, and whether its texts are escaped as JSON."""
+    """Return the tokenizer in a folder or above it, and whether its texts are escaped as JSON."""
     steps = folder.split("/")
     for count in range(len(steps), max(len(steps) - FOLDERS_ABOVE, 0), -1):
         here = "/".join(steps[:count])

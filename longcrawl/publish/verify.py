@@ -1,6 +1,6 @@
-"""Are a run, an output or token shards whole, on this machine or behind a URL?
+"""Verification of runs, outputs and token shards, on this machine or behind a URL.
 
-Of the Hub's large files its own digests are compared, so they are not downloaded.
+Large files on the Hub are compared by the digests that the Hub lists, so they are not downloaded.
 """
 
 import hashlib
@@ -33,29 +33,27 @@ from longcrawl.urls import BUCKETS, DATASETS, is_url
 CHANGED = "has been changed: the SHA-256 that it gives of itself differs"
 
 
-def verify(path: str | Path, format: str | None = None, **settings: Any) -> Verification:  # noqa: A002  # the word that says what is meant
-    """Check every file of a run, an output by itself or a rectangle in the original layout; or token shards.
+def verify(path: str | Path, format: str | None = None, **settings: Any) -> Verification:  # noqa: A002  # the public argument's name
+    """Check every file of a run, of a single output, of a rectangle in the original layout, or of token shards.
 
-    Behind a URL, a run or an output by itself is checked. On the Hub (``hf://datasets/user/name[@TAG]``) the bytes and
-    the SHA-256 of large files are those that the Hub itself lists, and only small files are fetched; anywhere else,
-    everything is fetched. No file is followed out of the folder, nor read beyond the bytes that it should have.
+    A URL must be that of a run or of a single output. On the Hub (``hf://datasets/user/name[@TAG]``), the sizes and
+    SHA-256 of large files are those that the Hub lists, and only small files are fetched; from other stores, everything
+    is fetched. Links out of the folder are not followed, and no file is read beyond its expected size.
 
     Args:
-        path: one of these; or a token shard, or a folder of them.
-        format: the format of shards that do not record their own, such as "nanogpt".
-        settings: of the ``verify`` of the shards' format, such as ``vocabulary_size=50_257``.
+        path: path of one of these, including a single token shard or a folder of shards.
+        format: format of shards that do not record their own, such as "nanogpt".
+        settings: settings of the format's ``verify``, such as ``vocabulary_size=50_257``.
 
     Raises:
-        FormatError: there is none of these at ``path``, or a shard does not record its format.
+        FormatError: ``path`` is none of these, or a shard does not record its format.
         RunError: the run is not finished.
-        HubError: the Hub cannot be reached, or does not show what the URL names.
+        HubError: the Hub cannot be reached, or does not show the URL's content.
         NotYetError: another server does not answer in time.
     """
     if is_url(str(path)):
         if format is not None or settings:
-            raise FormatError(
-                "token shards are verified where they lie: give their local path, or leave the format out"
-            )
+            raise FormatError("token shards are only verified locally: give their local path, or leave the format out")
         return _verify_url(str(path))
     folder = Path(str(path).removeprefix("file://"))
     check_exists(folder)
@@ -79,7 +77,7 @@ def _verify_run(folder: Path, result: Result, output: Path) -> Verification:
     if not is_sealed(folder / MANIFEST, manifest):
         return Verification(str(folder), "the manifest by itself", (f"{MANIFEST} {CHANGED}",))
     files = manifest["files"]
-    # The files of the output are described there once more, all but the description itself.
+    # The output's description also lists its files, except the description itself.
     outside = {
         name: entry
         for name, entry in files.items()
@@ -109,7 +107,7 @@ def _verify_url(url: str) -> Verification:
         ]
     compared = f"{counts['fetched']} fetched and compared with their SHA-256"
     if counts["listed"]:
-        compared = f"{counts['listed']} files compared with the SHA-256 that the Hub gives, {compared}"
+        compared = f"{counts['listed']} files compared with the SHA-256 that the Hub lists, {compared}"
     return Verification(root, compared, tuple(problems))
 
 
@@ -121,7 +119,7 @@ class _Place:
     files: Any
     path: str
     listed: Mapping[str, RemoteFile]
-    """On the Hub, its files by path."""
+    """Files by path, on the Hub only."""
 
     @classmethod
     def at(cls, root: str) -> "_Place":
@@ -142,21 +140,21 @@ class _Place:
             raise HubError(_missing(root)) from missing
 
     def read(self, name: str, most: int) -> bytes | None:
-        """Fetch a file of up to ``most`` bytes, of a larger one the beginning; None where there is none."""
+        """Fetch up to ``most`` + 1 bytes of a file, or return None if it is missing."""
         try:
             return fetch(f"{self.root}/{name}", 0, most + 1)
         except FileNotFoundError:
             return None
 
     def digest(self, name: str, most: int) -> tuple[int, str] | None:
-        """Return bytes and SHA-256 of a file, of one beyond ``most`` bytes those of its beginning."""
+        """Return size and SHA-256 of a file, or of its beginning if it has more than ``most`` bytes."""
         try:
             return ask(f"{self.root}/{name}", partial(self._digest, name, most))
         except FileNotFoundError:
             return None
 
     def names(self) -> list[str]:
-        """Name all files; none where the server does not list them."""
+        """List all files; the list is empty if the server does not list them."""
         if self.listed:
             return sorted(self.listed)
         try:
@@ -166,7 +164,7 @@ class _Place:
         return sorted(str(each)[len(self.path) :].strip("/") for each in found)
 
     def _digest(self, name: str, most: int) -> tuple[int, str]:
-        """Fetch a file, a piece at a time, until it ends or has more than ``most`` bytes."""
+        """Read a file in pieces until it ends or exceeds ``most`` bytes."""
         digest, size = hashlib.sha256(), 0
         with self.files.open(f"{self.path}/{name}", "rb", block_size=8 * BLOCK) as file:
             while size <= most and (block := file.read(8 * BLOCK)):
@@ -198,7 +196,7 @@ def _description(place: _Place) -> tuple[str, bytes]:
 
 
 def _output_folder(manifest: Mapping[str, Any], where: str) -> str:
-    """Return the folder of a run's output, of which nothing but what the manifest names may be."""
+    """Return the folder of a run's output, which may only contain files of the manifest."""
     output = manifest.get("output")
     name = output.get("format") if isinstance(output, dict) else None
     if not isinstance(name, str) or name not in RESULTS:
@@ -227,7 +225,7 @@ def _compare(place: _Place, name: str, entry: Mapping[str, Any], counts: dict[st
 
 
 def _unknown_files(place: _Place, inside: str, described: set[str]) -> Iterator[str]:
-    """Find files among those of an output that nothing describes; they would be read with it."""
+    """Find files in an output's folder that no description lists, as they would be read with it."""
     for name in place.names():
         if name.startswith(inside) and name not in described:
             yield f"{name if name.isprintable() else repr(name)} is not part of this output"

@@ -374,7 +374,7 @@ def test_many_blocks_are_read_line_by_line(tmp_path, monkeypatch):
         ("a.jsonl.gz", b"no\0 gzip", r"a\.jsonl\.gz .*fix it"),
         ("a.parquet", b"no parquet", r"a\.parquet is corrupt"),
         ("a.npy", b"", "neither a run nor a file that can be read; known endings"),
-        ("a.bin", b"", r"a\.bin does not say where its documents end: .*--end-of-text"),
+        ("a.bin", b"", r"a\.bin does not record where its documents end: .*--end-of-text"),
         ("a.ds", b"123", r"a\.ds"),
     ],
 )
@@ -477,7 +477,7 @@ def test_every_error_is_one_of_ours(tmp_path):
     data = Dataset.from_dict({"tokens": [[1]]})
     for saved in (data, DatasetDict({"train": data})):
         saved.save_to_disk(tmp_path / type(saved).__name__)
-        with pytest.raises(SourceError, match=r"save_to_disk wrote: .*load_from_disk"):
+        with pytest.raises(SourceError, match=r"written by Dataset.save_to_disk: .*load_from_disk"):
             lc.compose(tmp_path / type(saved).__name__)
 
 

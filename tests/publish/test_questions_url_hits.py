@@ -58,7 +58,7 @@ def test_the_hits_of_a_run_are_those_of_its_ledger(tmp_path, recipe, longcrawl):
     assert said[0] == "8 of 50 documents removed"
     assert said[2].split() == ["4", "blocked_domain", "bad.example", "bad.example", "adult", "http://bad.example/1"]
     (tmp_path / "documents" / "1.jsonl").unlink()
-    with pytest.raises(LedgerError, match="removed 8 documents by their URL, its source has 4 of them now"):
+    with pytest.raises(LedgerError, match="removed 8 documents by their URL, and its source now has 4 of them"):
         run_url_hits(tmp_path / "run")
 
 

@@ -95,7 +95,7 @@ def test_what_cannot_be_traced_is_named(outputs, name, given, message):
 
 def test_texts_are_not_traced(texts, tmp_path, longcrawl):
     lc.open(str(texts)).to_parquet(tmp_path / "out")
-    with pytest.raises(FormatError, match="no feed reads .*, it is .parquet.: name what a trainer has read"):
+    with pytest.raises(FormatError, match="no feed reads .*, it is .parquet.: name the data that a trainer has read"):
         lc.trace(tmp_path / "out", 0)
     done = longcrawl("trace", tmp_path / "out", "--step", 0, "--set", "step=7")
     assert done.returncode == 1

@@ -79,7 +79,7 @@ def test_what_is_wrong_in_a_recipe(recipe, sentence, folder):
         ("tokenize ok.jsonl --output-dir out --format megatorn", r"no format 'megatorn'; .*Did you mean 'megatron'\?$"),
         (
             "inspect ok.jsonl",
-            "ok.jsonl holds neither a run nor an output that is known: check the path, install the package",
+            "ok.jsonl holds neither a run nor a known output: check the path, install the package",
         ),
         ("push ok.jsonl me/x --private", r"ok.jsonl is a file: name the folder of a run$"),
         ("fetch longcrawl64 --repo a/b --out ok.jsonl", r"ok.jsonl is not empty, .*: choose another folder$"),
