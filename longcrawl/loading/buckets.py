@@ -237,7 +237,7 @@ class _Planning:
         return True
 
     def _take_answered(self, order: Picks, shares: Weights) -> tuple[str | None, npt.NDArray[np.bool_]]:
-        """Draw buckets for these steps, up to the first step with an exhausted bucket; return its name."""
+        """Draw buckets for these steps, up to the first exhausted bucket; return its name and its mask."""
         groups = np.repeat(order, self.per_step[order])
         numbers = uniform_numbers(self.seed, "buckets", self.samples, len(groups))
         picks = np.empty(len(groups), self.pick_type)
@@ -251,7 +251,7 @@ class _Planning:
         return name, np.arange(len(self.buckets)) == dry
 
     def _take_queued(self, order: Picks, queues: "_Queues") -> tuple[str | None, npt.NDArray[np.bool_]]:
-        """Take these steps from queues, up to the first capacity with too few samples; return its name."""
+        """Take these steps from queues, up to the first exhausted capacity; return its name and a mask of its buckets."""
         stop, dry = first_dry(order, queues.left // self.per_step)
         self._take(*queues.take(order[:stop]))
         return None if dry is None else str(self.capacities[dry]), self.group == dry
@@ -369,7 +369,7 @@ class StepReport(CurriculumReport):
 
 @dataclass(frozen=True, eq=False)
 class ComposedBatches(PlannedFeed):
-    """Batches for one rank of a trainer, from a composed dataset; row length is fixed within a batch, not between them.
+    """Batches for one rank of a trainer, from a composed dataset; rows of a batch have one length, batches may differ.
 
     >>> batches = ComposedBatches("out/composed", tokens_per_step=1_048_576, rank=0, world_size=8)  # doctest: +SKIP
     >>> for batch in batches:  # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""Converts batches of :class:`longcrawl.loading.Packed` or :meth:`longcrawl.tokens.Packing.fill` for trainers.
+"""Collators that convert batches of :class:`longcrawl.loading.Packed` or :meth:`longcrawl.tokens.Packing.fill`.
 
 Each function takes a batch, or a list of batches or of rows such as ``torch.utils.data.DataLoader`` passes to its
 ``collate_fn``. It returns torch tensors, or NumPy arrays with ``tensors="numpy"``; :func:`for_trl` returns lists.

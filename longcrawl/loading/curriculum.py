@@ -375,7 +375,7 @@ CHUNK = 1 << 16
 
 @dataclass
 class _Planning:
-    """Draws buckets, sample by sample, until the budgets are used up or a drawn bucket is exhausted."""
+    """Planner that draws buckets, sample by sample, until the budgets are used up or a drawn bucket is exhausted."""
 
     inventory: Mapping[str, Longs]
     shares: Sequence[npt.NDArray[np.float64]]

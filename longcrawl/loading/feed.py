@@ -188,7 +188,7 @@ def _read_description(output: str, path: str) -> _Description | None:
 
 
 def warn_of_absent(token: int, where: object, blocks: Iterable[npt.NDArray[Any]]) -> None:
-    """Warn if an end of text does not occur in blocks of tokens; ``where`` names their source."""
+    """Warn if an end of text is not among the first ``SEARCHED_TOKENS`` of blocks; ``where`` names their source."""
     searched = 0
     for block in blocks:
         if (block == token).any():
@@ -410,7 +410,7 @@ class Origin:
         file: file of the source; for a web archive, the archive.
         offset: first byte of the document's record in ``file``.
         roll: number of tokens by which the row is rolled.
-        seam: column at which the document's beginning follows its end, or None if that is not in this part.
+        seam: column at which the document's beginning follows its end, or None if the row of the batch has none.
     """
 
     row: int
@@ -920,7 +920,7 @@ class Feed(ABC):
     """DataLoader options that the feed sets itself."""
     fixed_because: ClassVar[str] = "order and batches are the loader's"
     or_its_own: ClassVar[str] = " or of the feed"
-    """Addition to an error that asks to lower the ``batch_size`` of the DataLoader or of the feed."""
+    """Words added to an error about the DataLoader's ``batch_size`` if the feed has one of its own."""
 
     rank: int
     world_size: int

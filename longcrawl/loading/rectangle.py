@@ -297,7 +297,7 @@ class ChunkCache:
                 with self._changed:
                     self._changed.notify_all()
                 thread.join()
-                # This function refers to the cache: without the cycle, its chunks are freed after the last loop.
+                # This function refers to the cache. Dropping it breaks the cycle, so the last loop frees all chunks.
                 self._stop_thread = _nothing
 
         self._stop_thread = stop
@@ -416,7 +416,7 @@ class _Reading:
 
 
 def _nothing() -> None:
-    """Stop no thread."""
+    """Do nothing, because no thread is running."""
 
 
 Seam = Literal["keep", "mask"]

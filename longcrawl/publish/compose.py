@@ -43,9 +43,9 @@ class DocumentLengths(NamedTuple):
     """Number of tokens of each document, and whether they include an end-of-text token."""
 
     tokens: Longs
-    """int64 [documents]"""
+    """Number of tokens: int64 [documents]."""
     ended: npt.NDArray[np.bool_]
-    """bool [documents]"""
+    """Whether the tokens include an end of text: bool [documents]."""
 
 
 Reader = Callable[[str], Iterator[DocumentLengths]]

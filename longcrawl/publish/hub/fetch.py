@@ -49,7 +49,7 @@ class Request:
     name: str
     repo: str
     revision: str
-    """Commit."""
+    """Commit of the repository."""
     array: str
     """Path of the array in the repository."""
     split: str

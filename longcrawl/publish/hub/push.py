@@ -227,7 +227,7 @@ def _to_do(
 
 def _tasks(folder: Path, manifest: Mapping[str, Any], tables: Tables) -> list[_TableTask]:
     made = _table_files(manifest)
-    # Existing tables are only kept if they have whole texts exactly when these are requested.
+    # Existing tables are kept if their texts are as requested, whole or only the beginning.
     if tables == "none" or (made and (TEXT in pq.read_schema(folder / made[0]).names) == (tables == "text")):
         return []
     described = manifest["output"]
