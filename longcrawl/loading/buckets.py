@@ -251,7 +251,7 @@ class _Planning:
         return name, np.arange(len(self.buckets)) == dry
 
     def _take_queued(self, order: Picks, queues: "_Queues") -> tuple[str | None, npt.NDArray[np.bool_]]:
-        """Take these steps from queues, up to the first exhausted capacity; return its name and a mask of its buckets."""
+        """Take these steps from queues, up to the first exhausted capacity; return its name and its mask."""
         stop, dry = first_dry(order, queues.left // self.per_step)
         self._take(*queues.take(order[:stop]))
         return None if dry is None else str(self.capacities[dry]), self.group == dry

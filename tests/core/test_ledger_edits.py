@@ -541,5 +541,5 @@ def test_a_lost_edit_ledger_is_noticed(finished, tmp_path):
     assert any("edits/00-00001.parquet" in problem for problem in lc.verify(copy).problems)
     with pytest.raises(RunError, match=r"has lost edits/00-00001.parquet"):
         lc.card(copy)
-    with pytest.raises(LedgerError, match=r"has lost edits/00-00001.parquet, which may say what became of"):
+    with pytest.raises(LedgerError, match=r"has lost edits/00-00001.parquet, which may have the document"):
         lc.why(copy, "1-0")

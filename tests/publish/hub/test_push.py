@@ -1009,7 +1009,7 @@ def test_documents_replace_nothing_of_others(hub, repo, tmp_path):
     [
         ({"documents/notes.txt": "mine"}, "holds documents/notes.txt, which was not pushed by a crawl of longcrawl"),
         ({".gitignore": "*"}, r"holds a \.gitignore"),
-        ({".huggingface.yaml": "license: mit"}, r"holds \.huggingface\.yaml, which names configurations"),
+        ({".huggingface.yaml": "license: mit"}, r"holds \.huggingface\.yaml, which overrides the configurations"),
         (
             {"README.md": "---\nconfigs:\n- config_name: default\n  data_files: a.csv\n---\n"},
             "has a configuration 'default'",

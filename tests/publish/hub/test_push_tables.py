@@ -289,7 +289,7 @@ def test_runs_and_crawls_do_not_share_a_repository(hub, runs, output, tmp_path):
     run, repo = Path(shutil.copytree(runs[output], tmp_path / "run")), f"me/shared-{output}"
     crawl = lc.Crawl({"id": ["a", "bcd"], "text": ["short", "a longer text"]}) | lc.text.MinChars(6)
     for first, second, said in (
-        (lambda name: crawl.push_to_hub(name, "private"), lambda name: lc.push(run, name, "private"), "no run of"),
+        (lambda name: crawl.push_to_hub(name, "private"), lambda name: lc.push(run, name, "private"), "by a run of"),
         (
             lambda name: lc.push(run, name, "private"),
             lambda name: crawl.push_to_hub(name, "private"),
@@ -401,6 +401,6 @@ def test_an_output_of_a_crawl_loads_by_its_folder(tmp_path):
 
 def test_a_card_of_a_person_gets_no_tables(hub, run):
     (run / "README.md").write_text("---\nlicense: mit\n---\n# Mine\n")
-    with pytest.warns(UserWarning, match="has no comments of longcrawl, so it cannot name tables of tokens"):
+    with pytest.warns(UserWarning, match="has no comments of longcrawl, so it cannot name token tables"):
         sent = lc.push(run, "me/mine", "private")
     assert not [name for name in sent.send if name.startswith("tokens/")]
