@@ -405,8 +405,8 @@ class ReportPage:
         yield "clusters", "Duplicates", texts.cluster_list(self.clusters) if self.clusters.count else ""
         yield "lengths", "Lengths", self._lengths()
         yield "places", "Domains and languages", self._places()
-        yield "notes", "Limits and input", self._notes()
-        yield "recipe", "Recipe and versions", self._recipe()
+        yield "notes", "Known limits", self._notes()
+        yield "recipe", "Recipe", self._recipe()
 
     @property
     def _funnel(self) -> Funnel:
@@ -451,7 +451,7 @@ class ReportPage:
         said = self.removed.summary()
         items = "".join(_document(number, document) for number, document in enumerate(self.removed))
         return (
-            f"<p>{texts.escape(said[:1].upper() + said[1:])}. Marks show the text that the rule matched.</p>{note}"
+            f"<p>{texts.escape(said[:1].upper() + said[1:])}. Marks show the matched text.</p>{note}"
             f'{_asset("report_filter.html")}<div id="removed-list">{items}</div>'
         )
 

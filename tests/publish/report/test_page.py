@@ -176,7 +176,7 @@ def test_the_report_knows_the_limits_that_the_card_knows(run_folder, tmp_path):
     manifest["reports"] = {"url_filter": [f"no `list` | was used {HOSTILE[0]}"]}
     manifest |= {"left_out": {"status_301": 7}, "bad_files": [{"file": "a.gz", "reason": "is <cut>"}]}
     page = Reader(ReportPage(manifest, lc.removed_documents(run_folder), lc.clusters(run_folder)).html())
-    section = page.text.rpartition("Limits and input\n")[2].partition("Recipe and versions\n")[0]
+    section = page.text.rpartition("Known limits\n")[2].partition("Recipe\n")[0]
     card = SECTIONS["limits"](CardSource(run_folder, manifest))
     limits = re.sub(r"[`\\]", "", html.unescape(card)).split("\n- ")[1:]
     assert len(limits) == 4  # gopher_quality and signal_rules cap, a report, the sources
