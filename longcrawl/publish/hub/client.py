@@ -188,25 +188,25 @@ def _sentence(repo: str, wrong: BaseException, again: str) -> str:
     if isinstance(wrong, OSError) and wrong.filename is not None:
         return f"{wrong.filename} cannot be read ({wrong.strerror}): {again}"
     if isinstance(wrong, ValueError):
-        return f"{repo} cannot be asked for ({said}): check the name, and HF_ENDPOINT if you have set it"
+        return f"{repo} cannot be requested ({said}): check the name, and HF_ENDPOINT if you have set it"
     return f"the Hub cannot be reached for {repo} ({said}): check the connection; {again}"
 
 
 def _refusal(repo: str, status: int, said: str, again: str, pause: str = "") -> str:
     """Describe an error response of the Hub, and what to do."""
-    pause = f"{int(pause):,} seconds" if pause.isdecimal() else "as long as it says, or an hour"
+    pause = f"{int(pause):,} seconds" if pause.isdecimal() else "as long as its message asks, or an hour"
     what, todo = {
-        401: ("does not know you at {}", "type `hf auth login`, or set HF_TOKEN again"),
+        401: ("does not accept your token for {}", "type `hf auth login`, or set HF_TOKEN again"),
         403: (
-            "does not let you do that to {}",
-            "unless it says what else is missing, set HF_TOKEN to a token that may",
+            "does not allow this request to {}",
+            "unless its message names another reason, set HF_TOKEN to a token that may",
         ),
-        404: ("knows no {}, or does not show it to you", "check the name and `hf auth whoami`"),
-        409: ("has had another change to {} meanwhile", again),
-        412: ("has had another commit to {} meanwhile", again),
-        413: ("finds too much in one request about {}", "have the run write fewer files"),
-        429: ("asks to wait before {} is asked for more", f"wait {pause}; {again}"),
-    }.get(status, ("has failed at {}", again) if status >= 500 else ("does not take what is asked of {}", NEWER))
+        404: ("has no {}, or does not show it to you", "check the name and `hf auth whoami`"),
+        409: ("has received another change to {} meanwhile", again),
+        412: ("has received another commit to {} meanwhile", again),
+        413: ("rejects the size of a request to {}", "have the run write fewer files"),
+        429: ("limits the rate of requests to {}", f"wait {pause}; {again}"),
+    }.get(status, ("has failed at {}", again) if status >= 500 else ("rejects a request to {}", NEWER))
     return f"the Hub {what.format(repo)} ({status}: {said}): {todo}"
 
 

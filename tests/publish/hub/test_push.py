@@ -312,14 +312,14 @@ def test_what_passes_by_itself_is_waited_for(hub, repo, run, slept, failure, wai
     [
         (
             {"request": "POST .*/commit/", "status": 429, "retry_after": 3600},
-            "asks to wait before .* wait 3,600 seconds; type the same",
+            "limits the rate of requests .* wait 3,600 seconds; type the same",
         ),
-        ({"request": "POST .*/commit/", "status": 403}, "does not let you do that"),
+        ({"request": "POST .*/commit/", "status": 403}, "does not allow this request"),
         ({"request": "POST .*/commit/", "cut_after": 20}, "cannot be reached"),
         ({"request": "POST .*/commit/", "answer": False}, "cannot be reached"),
-        ({"request": "POST .*/commit/", "status": 413}, "finds too much in one request .*have the run write fewer"),
-        ({"request": "POST .*/commit/", "status": 422}, "does not take what is asked of .* .422: told to fail"),
-        ({"request": "POST .*/preupload/", "status": 404}, "knows no .*, or does not show it to you"),
+        ({"request": "POST .*/commit/", "status": 413}, "rejects the size of a request .*have the run write fewer"),
+        ({"request": "POST .*/commit/", "status": 422}, "rejects a request to .* .422: told to fail"),
+        ({"request": "POST .*/preupload/", "status": 404}, "has no .*, or does not show it to you"),
         ({"request": "POST .*/tag/", "status": 500}, "has failed"),
         ({"request": "GET .*/tree/", "status": 200, "times": 1}, "did not answer like the Hugging Face Hub .TypeError"),
         ({"request": "POST .*/create", "status": 302}, "did not answer like the Hugging Face Hub .KeyError"),
@@ -466,7 +466,7 @@ def test_who_may_see_it_is_asked_and_never_changed(hub, repo, run):
         lc.push(run, repo, "secret")
     with pytest.raises(HubError, match="write it as user/name"):
         lc.push(run, "tiny", "private")
-    with pytest.raises(HubError, match="does not let you do that to somebody/else .403: you have no rights"):
+    with pytest.raises(HubError, match="does not allow this request to somebody/else .403: you have no rights"):
         lc.push(run, "somebody/else", "private")
 
 
@@ -644,7 +644,7 @@ def test_files_come_and_go_by_xet(hub, repo, run, xet, tmp_path):
     np.testing.assert_array_equal(batch["targets"], lc.loading.Rectangle(run / "rectangle", batch_size=8)[0]["targets"])
 
     hub.fail("GET .*/xet-write-token/", status=403, times=9)
-    with pytest.raises(HubError, match="does not let you do that to .*set HF_TOKEN to a token that may"):
+    with pytest.raises(HubError, match="does not allow this request to .*set HF_TOKEN to a token that may"):
         lc.push(run, f"{repo}-other", "private")
     kept = [file.read_bytes() for file in xet.rglob("*") if file.is_file()]
     assert kept
